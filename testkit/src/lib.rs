@@ -3,12 +3,16 @@
 //! Everything here exists to judge the rest of the workspace from outside. It promises to be right
 //! before it is fast, and never to be a dependency of anything but tests.
 
+mod counted_driver;
 pub mod differential;
 pub mod dump;
+mod fake_dataplane;
 #[cfg(feature = "faults")]
 pub mod faults;
 pub mod lab;
 pub mod ring;
 pub mod runtimes;
 
+pub use counted_driver::CountedDriver;
+pub use fake_dataplane::{DataplaneCall, FakeDataplane};
 pub use ring::need_root;

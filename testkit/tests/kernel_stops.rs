@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use palisade_dataplane::netlink::Executor;
+use palisade_dataplane::nftables::netlink::Executor;
 use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::lowered::{ModelWorld, batches};
 use palisade_generators::{Dice, seeded_cases};

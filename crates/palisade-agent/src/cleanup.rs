@@ -1,7 +1,7 @@
 //! Removal of everything that Palisade created on this host.
 //!
 //! It first lists what it finds, and then removes exactly that, in an order that never leaves traffic
-//! open: the CNI configuration, the interfaces, the nftables table, then the sysctls that the agent
+//! open: the CNI configuration, the interfaces, the dataplane's tables, then the sysctls that the agent
 //! changed (forwarding, then router advertisements) are restored, and finally the files are removed. It
 //! refuses to run while an agent runs. An item that cannot be removed is reported, and the others are
 //! removed nevertheless. It never removes objects of others: interfaces created by another CNI plugin
@@ -11,17 +11,18 @@
 
 use crate::config::Config;
 use crate::core::error_chain;
-use crate::run::nft_config;
+use crate::driver::{DEFAULT_DRIVER, open_driver};
 use crate::settings::{self, SettingsError, SettingsFile};
 use crate::startup::LOCK_FILE;
 use crate::workload_store::{WorkloadStore, WorkloadStoreError};
-use palisade_dataplane::{Dataplane, NftDataplane, OwnerError};
+use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_sys::link::{KernelLinks, Link, LinkChange, LinkError};
 use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_sys::netns::{NetNs, NetNsError};
 use palisade_sys::sysctl::KernelSysctl;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -57,9 +58,9 @@ pub enum CleanupError {
     /// The changed settings cannot be read.
     #[error("reading this host's sysctls")]
     Settings(#[from] SettingsError),
-    /// The nftables tables cannot be read.
-    #[error("reading the nftables tables")]
-    Dataplane(#[from] palisade_dataplane::Error),
+    /// The dataplane's tables cannot be read.
+    #[error("reading the dataplane's tables")]
+    Dataplane(#[from] DriverError),
 }
 
 /// The kind of an item.
@@ -72,7 +73,7 @@ pub enum CleanupKind {
     Interface,
     /// A veth pair of another plugin that had policy: it is set down.
     ChainedInterface,
-    /// The nftables table, with everything in it.
+    /// A table of the dataplane, with everything in it.
     Table,
     /// A sysctl that the agent changed; it is restored.
     Setting,
@@ -117,7 +118,7 @@ pub struct Cleanup {
     /// The items, in the order of removal.
     pub items: Vec<CleanupItem>,
     links: KernelLinks,
-    dataplane: NftDataplane,
+    dataplane: Box<dyn Dataplane>,
     sysctl: KernelSysctl,
     /// The original value of each sysctl, by name.
     original_settings: BTreeMap<String, String>,
@@ -148,17 +149,15 @@ pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
     items.extend(cni_configuration_item(config));
     let mut links = KernelLinks::open(&NetNs::current()?)?;
     items.extend(interface_items(config, &mut links)?);
-    let mut dataplane = NftDataplane::new(nft_config(config))?;
-    dataplane.check_owner().map_err(|error| match error {
-        palisade_dataplane::Error::Owner(taken @ OwnerError::OwnedByOther { .. }) => {
-            CleanupError::AgentRunning(taken.to_string())
-        }
-        other => CleanupError::Dataplane(other),
-    })?;
-    let tables = dataplane.present_tables()?.into_iter();
-    items.extend(
-        tables.map(|table| CleanupItem::new(CleanupKind::Table, format!("inet {table}"), None)),
-    );
+    let mut dataplane = open_driver(DEFAULT_DRIVER, config)?;
+    dataplane
+        .check_owner()
+        .map_err(|error| match (error.kind(), error.source()) {
+            (DriverErrorKind::Owned, Some(owner)) => CleanupError::AgentRunning(owner.to_string()),
+            _ => CleanupError::Dataplane(error),
+        })?;
+    let tables = dataplane.installed_objects()?.into_iter();
+    items.extend(tables.map(|table| CleanupItem::new(CleanupKind::Table, table, None)));
     let sysctl = KernelSysctl::new(&NetNs::current()?);
     let mut original_settings = BTreeMap::new();
     if config.manage_forwarding {

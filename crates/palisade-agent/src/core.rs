@@ -19,7 +19,7 @@ use crate::registry::WorkloadRegistry;
 use crate::settings::SettingsFile;
 use crate::workload_store::{WorkloadRecord, WorkloadStore};
 use palisade_api::{BootstrapStage, FlushReport, RepairReport};
-use palisade_dataplane::{Counters, Dataplane};
+use palisade_dataplane::{CounterLedger, Counters, Dataplane};
 use palisade_engine::Engine;
 use palisade_model::{EndpointId, HostTrafficAction, ObjectKey, Update};
 use palisade_source::{Diagnostic, SourceReport, UpdateBatch};
@@ -48,7 +48,7 @@ pub enum CoreEvent {
     SourceEnded(String),
     /// A request of the API or of the agent itself.
     Request(CoreRequest),
-    /// Another program changed the agent's nftables tables.
+    /// Another program changed what the driver wrote to the kernel.
     Tampered {
         /// What was changed, for messages.
         what: String,
@@ -89,6 +89,8 @@ pub struct Core {
     pub(crate) config: Config,
     pub(crate) engine: Engine,
     pub(crate) dataplane: Box<dyn Dataplane>,
+    /// The totals of what the dataplane counts.
+    pub(crate) ledger: CounterLedger,
     pub(crate) network: Box<dyn NetworkDriver>,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) records: WorkloadStore,
@@ -155,6 +157,7 @@ impl Core {
             metrics: CoreMetrics::default(),
             config: parts.config,
             dataplane: parts.dataplane,
+            ledger: CounterLedger::default(),
             network: parts.network,
             clock: parts.clock,
             source: parts.source,
@@ -307,12 +310,14 @@ impl Core {
             };
             return self.record_flush(nothing, started);
         }
-        let (from, undo) = (self.clock.wall(), self.dataplane.undo(delta));
-        match self.dataplane.apply(delta, self.engine.tables()) {
+        let began = self.clock.wall();
+        let before = self.dataplane.written_tables();
+        self.monitor
+            .begin_flush(began, self.realised_revision, delta, before);
+        let (tables, ledger) = (self.engine.tables(), &mut self.ledger);
+        match self.dataplane.execute(delta, tables, ledger) {
             Ok(outcome) => {
-                let times = (from, self.clock.wall());
-                self.monitor
-                    .record_flush(times, self.realised_revision, undo);
+                self.monitor.end_flush(self.clock.wall());
                 self.record_flush(outcome, started);
             }
             Err(error) => {
@@ -331,7 +336,8 @@ impl Core {
         }
         // The former state of the kernel is not known, so packets cannot be attributed to it.
         self.monitor.clear_history();
-        match self.dataplane.start(self.engine.tables()) {
+        let (tables, ledger) = (self.engine.tables(), &mut self.ledger);
+        match self.dataplane.resync(tables, ledger) {
             Ok(outcome) => {
                 if self.kernel_failure.take().is_some() {
                     tracing::info!("the kernel holds the policy again");
@@ -386,15 +392,13 @@ impl Core {
 
     /// Restores the counters saved before a restart, and saves them from now on.
     pub(crate) fn restore_counts(&mut self) {
-        let file = CountsFile::in_state_dir(&self.config.state_dir);
-        let (mut entries, error) = file.read();
-        if fault::is_injected("counts-not-restored") {
-            entries.clear();
+        if self.config.dry_run {
+            return;
         }
-        if let Some(error) = error {
+        let file = CountsFile::in_state_dir(&self.config.state_dir);
+        if let Err(error) = file.restore(self.dataplane.name(), &mut self.ledger) {
             tracing::warn!(error = %error_chain(&error), "reading the counter journal failed; counters from before the restart are lost");
         }
-        self.dataplane.set_journal(Box::new(file), entries);
     }
 
     /// The kernel's counters, at most one second old, so that frequent readers do not cause more reads.
@@ -402,7 +406,7 @@ impl Core {
         let now = self.clock.monotonic();
         let is_recent = |(at, _): &(Instant, Counters)| now - *at < crate::page_cache::MAX_PAGE_AGE;
         if !self.cached_counters.as_ref().is_some_and(is_recent) {
-            match self.dataplane.counters() {
+            match self.dataplane.counters(&mut self.ledger) {
                 Ok(counters) => self.cached_counters = Some((now, counters)),
                 Err(error) => {
                     tracing::warn!(%error, "reading the kernel's counters failed");
@@ -416,7 +420,7 @@ impl Core {
     /// Removes the counters of deleted policies, which would otherwise accumulate in memory and on disk.
     fn prune_counts(&mut self) {
         let engine = &self.engine;
-        self.dataplane.retain_counts(&|credit| match credit {
+        self.ledger.retain(&|credit| match credit {
             Credit::Rule { policy, .. } => engine.has_policy(policy),
             Credit::TierDefault { policies: of, .. } => of.iter().any(|p| engine.has_policy(p)),
             _ => true,
@@ -425,7 +429,7 @@ impl Core {
 
     /// Logs an error of the counter journal.
     fn log_journal_error(&mut self) {
-        if let Some(error) = self.dataplane.take_journal_error() {
+        if let Some(error) = self.ledger.take_error() {
             tracing::warn!(error = %error_chain(&error), "saving counters failed; a restart would lose them");
         }
     }
@@ -483,12 +487,21 @@ impl Core {
         wait
     }
 
+    /// Verifies the kernel if the driver does not notice changes by others; called where an operator asks
+    /// for a reload.
+    pub fn verify_unnoticed(&mut self) {
+        if !self.dataplane.notices_changes() {
+            self.verify_kernel("verified at a reload", self.clock.monotonic());
+        }
+    }
+
     /// Compares the kernel with the tables, and repairs it.
     fn verify_kernel(&mut self, what: &str, detected_at: Instant) {
         if !self.in_sync {
             return;
         }
-        match self.dataplane.verify(self.engine.tables()) {
+        let (tables, ledger) = (self.engine.tables(), &mut self.ledger);
+        match self.dataplane.verify(tables, ledger) {
             Ok(outcome) => {
                 let translated = match fault::is_injected("masquerade-not-repaired") {
                     true => 0,

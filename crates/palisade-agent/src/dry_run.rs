@@ -8,24 +8,26 @@
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::core::{Core, CoreEvent, CoreParts};
+use crate::driver::{DEFAULT_DRIVER, open_driver};
 use crate::ipam_check::HostInventory;
 use crate::network_driver::{
     AddressUse, HostInterfaceState, KernelNetworkDriver, NetnsFacts, NetnsInterface, NetworkDriver,
     NetworkDriverError,
 };
-use crate::run::{RunError, nft_config, source_options};
+use crate::run::{RunError, source_options};
 use crate::settings::SettingsFile;
 use crate::workload_store::WorkloadRecord;
 use palisade_api::{EndpointList, Status};
 use palisade_dataplane::{
-    ApplyOutcome, CounterJournal, Counters, Dataplane, Error, InstalledWorkloads, JournalEntry,
-    Masquerade, NftDataplane, PacketWatch, PlanPreview, TamperWatch,
+    AddressTranslation, ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError,
+    InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver,
 };
 use palisade_model::Prefix;
 use palisade_source::{Directory, Source};
 use palisade_sys::netns::{NetNs, NetNsOpener};
-use palisade_tables::{Credit, Delta, Tables, UndoRecord};
+use palisade_tables::{Delta, Tables};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +42,7 @@ pub struct DryRunReport {
     pub status: Status,
     /// The endpoints.
     pub endpoints: EndpointList,
-    /// The planned writes to nftables.
+    /// The planned writes of the dataplane.
     pub plan: DryRunPlan,
 }
 
@@ -50,7 +52,7 @@ pub struct DryRunReport {
 pub struct DryRunPlan {
     /// The number of kernel objects and elements that would be written or deleted.
     pub writes: usize,
-    /// The steps, each one a transaction in the syntax of `nft`.
+    /// The steps, each one a transaction, in the dataplane's syntax.
     pub text: String,
 }
 
@@ -62,7 +64,7 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
     let mut source = Directory::open_read_only(source_options(&config))?;
     let preview = Arc::new(Mutex::new(PlanPreview::default()));
     let dataplane = DryRunDataplane {
-        nft: NftDataplane::new(nft_config(&config))?,
+        driver: open_driver(DEFAULT_DRIVER, &config)?,
         preview: Arc::clone(&preview),
     };
     let mut core = Core::new(CoreParts {
@@ -95,13 +97,25 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
 
 /// A dataplane that plans against the kernel's present state and writes nothing.
 struct DryRunDataplane {
-    nft: NftDataplane,
+    driver: Box<dyn Dataplane>,
     preview: Arc<Mutex<PlanPreview>>,
 }
 
-impl Dataplane for DryRunDataplane {
-    fn start(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error> {
-        let preview = self.nft.preview(tables)?;
+impl PolicyDriver for DryRunDataplane {
+    fn observe(&mut self) -> Result<InstalledPolicy, DriverError> {
+        self.driver.observe()
+    }
+
+    fn preview(&mut self, tables: &Tables) -> Result<PlanPreview, DriverError> {
+        self.driver.preview(tables)
+    }
+
+    fn resync(
+        &mut self,
+        tables: &Tables,
+        _: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError> {
+        let preview = self.driver.preview(tables)?;
         let writes = preview.writes;
         *self.preview.lock().unwrap_or_else(PoisonError::into_inner) = preview;
         Ok(ApplyOutcome {
@@ -110,48 +124,57 @@ impl Dataplane for DryRunDataplane {
         })
     }
 
-    fn apply(&mut self, _: &Delta, tables: &Tables) -> Result<ApplyOutcome, Error> {
-        self.start(tables)
+    fn execute(
+        &mut self,
+        _: &Delta,
+        tables: &Tables,
+        ledger: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError> {
+        self.resync(tables, ledger)
     }
 
-    fn verify(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error> {
-        self.start(tables)
+    fn verify(
+        &mut self,
+        tables: &Tables,
+        ledger: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError> {
+        self.resync(tables, ledger)
     }
 
-    fn counters(&mut self) -> Result<Counters, Error> {
+    fn counters(&mut self, _: &mut CounterLedger) -> Result<Counters, DriverError> {
         Ok(Counters::default())
     }
 
-    fn masquerade(&mut self, _: &Masquerade) -> Result<usize, Error> {
+    fn written_tables(&self) -> Option<&Tables> {
+        None
+    }
+
+    fn installed_objects(&mut self) -> Result<Vec<String>, DriverError> {
+        self.driver.installed_objects()
+    }
+
+    fn remove(&mut self) -> Result<(), DriverError> {
+        Ok(())
+    }
+}
+
+impl AddressTranslation for DryRunDataplane {
+    fn masquerade(&mut self, _: &MasqueradePolicy) -> Result<usize, DriverError> {
         Ok(0)
     }
 
-    fn installed_workloads(&mut self) -> Result<InstalledWorkloads, Error> {
-        self.nft.installed_workloads()
+    fn masqueraded_addresses(&mut self) -> BTreeSet<IpAddr> {
+        BTreeSet::new()
+    }
+}
+
+impl Dataplane for DryRunDataplane {
+    fn name(&self) -> &'static str {
+        self.driver.name()
     }
 
-    fn remove(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn tamper_watch(&self) -> Result<TamperWatch, Error> {
-        self.nft.tamper_watch()
-    }
-
-    fn packet_watch(&self) -> Result<Option<PacketWatch>, Error> {
-        Ok(None)
-    }
-
-    fn undo(&self, _: &Delta) -> Option<UndoRecord> {
-        None
-    }
-
-    fn set_journal(&mut self, _: Box<dyn CounterJournal>, _: Vec<JournalEntry>) {}
-
-    fn retain_counts(&mut self, _: &dyn Fn(&Credit) -> bool) {}
-
-    fn take_journal_error(&mut self) -> Option<std::io::Error> {
-        None
+    fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
+        Some(self)
     }
 }
 

@@ -23,7 +23,7 @@ pub enum IpamCheckError {
     Host(#[from] NetworkDriverError),
     /// The tables cannot be read.
     #[error("reading the tables in the kernel")]
-    Dataplane(#[from] palisade_dataplane::Error),
+    Dataplane(#[from] palisade_dataplane::DriverError),
     /// The records cannot be read.
     #[error(transparent)]
     Record(#[from] WorkloadStoreError),
@@ -94,8 +94,9 @@ impl Core {
         let mut found = IpamFindings::default();
         self.check_records(&mut found)?;
         self.check_links(&survey, &mut found);
-        let installed = self.dataplane.installed_workloads()?;
+        let installed = self.dataplane.observe()?;
         self.check_tables(&installed, &mut found);
+        self.check_masquerade(&mut found);
         let folder = crate::deletions::queue_dir(&self.config.state_dir);
         for file in crate::deletions::queued_files(&folder)? {
             found.add(
@@ -222,7 +223,7 @@ impl Core {
 
     fn check_tables(
         &self,
-        installed: &palisade_dataplane::InstalledWorkloads,
+        installed: &palisade_dataplane::InstalledPolicy,
         findings: &mut IpamFindings,
     ) {
         let expected: BTreeSet<(Str, IpAddr)> = self
@@ -265,13 +266,19 @@ impl Core {
                 );
             }
         }
+    }
+
+    fn check_masquerade(&mut self, findings: &mut IpamFindings) {
+        let translation = self.dataplane.address_translation();
+        let installed = translation.map(|translation| translation.masqueraded_addresses());
+        let installed = installed.unwrap_or_default();
         let translated = self.registry.records().filter(|r| self.is_masqueraded(r));
         let translated = translated.flat_map(|r| r.addresses.iter().copied());
         let translated: BTreeSet<IpAddr> = translated.collect();
-        for address in translated.difference(&installed.masqueraded_addresses) {
+        for address in translated.difference(&installed) {
             findings.add("masquerade", address, "is not masqueraded");
         }
-        for address in installed.masqueraded_addresses.difference(&translated) {
+        for address in installed.difference(&translated) {
             findings.add("masquerade", address, "is masqueraded but should not be");
         }
     }

@@ -16,6 +16,7 @@ pub mod core;
 pub mod core_queue;
 pub mod counts;
 pub mod deletions;
+pub mod driver;
 pub mod dry_run;
 pub mod explain;
 pub mod host;

@@ -88,7 +88,7 @@ impl Core {
                     .collect(),
             },
             dataplane: DataplaneStatus {
-                name: "nftables".to_owned(),
+                name: self.dataplane.name().to_owned(),
                 generation: self.generation,
                 start: self.initial_flush.clone(),
                 last: self.last_flush.clone(),
@@ -330,10 +330,13 @@ impl Core {
 
     /// `GET /v1/policies/{namespace}/{name}`.
     pub fn policy_detail(&mut self, namespace: &str, name: &str) -> Option<PolicyDetail> {
-        let counters = self.dataplane.counters().unwrap_or_else(|error| {
-            tracing::warn!(%error, "reading the kernel's counters failed");
-            Counters::default()
-        });
+        let counters = self
+            .dataplane
+            .counters(&mut self.ledger)
+            .unwrap_or_else(|error| {
+                tracing::warn!(%error, "reading the kernel's counters failed");
+                Counters::default()
+            });
         let named = |policy: &Policy| {
             let id = &policy.id.object;
             &*id.name == name && id.namespace.as_deref().unwrap_or("default") == namespace

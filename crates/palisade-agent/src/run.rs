@@ -10,6 +10,7 @@
 use crate::clock::{Clock, SystemClock, millis};
 use crate::config::Config;
 use crate::core::{Core, CoreEvent, CoreHandle, CoreParts, error_chain};
+use crate::driver::{DEFAULT_DRIVER, open_driver};
 use crate::host::HostChanges;
 use crate::http::sockets::{ApiSocketError, ApiSockets, request_limits};
 use crate::log::Log;
@@ -21,8 +22,6 @@ use crate::supervisor::Supervisor;
 use crate::watchers::{follow_source, watch_host, watch_tampering};
 use crate::workloads::WorkloadError;
 use palisade_api::BootstrapStage;
-use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
-use palisade_model::HostTrafficAction;
 use palisade_source::{Directory, DirectoryOptions, Source};
 use palisade_sys::link::KernelLinkEvents;
 use palisade_sys::lock::LockError;
@@ -53,7 +52,7 @@ pub enum RunError {
     Host(#[from] NetworkDriverError),
     /// The dataplane cannot be used.
     #[error("opening the dataplane")]
-    Dataplane(#[from] palisade_dataplane::Error),
+    Dataplane(#[from] palisade_dataplane::DriverError),
     /// The workloads cannot be restored.
     #[error("restoring workloads")]
     Restore(#[from] WorkloadError),
@@ -89,9 +88,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         clock: &clock,
         done: Vec::new(),
     };
-    let mut dataplane = stages.measure("dataplane", || NftDataplane::new(nft_config(&config)))?;
-    let grace = dataplane.grace_method();
-    tracing::debug!(grace, "grace period method");
+    let mut dataplane = stages.measure("dataplane", || open_driver(DEFAULT_DRIVER, &config))?;
     let startup = stages.measure("state directory", || StartupGuard::begin(&config))?;
     let tamper = dataplane.tamper_watch()?;
     let packets = dataplane.packet_watch().unwrap_or_else(|error| {
@@ -107,10 +104,8 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         KernelLinkEvents::open_routing(&NetNs::current().map_err(NetworkDriverError::from)?)
             .map_err(NetworkDriverError::from)?;
     dataplane.acquire_lock()?;
-    if config.own_table && !dataplane.owns_tables() {
-        tracing::warn!(
-            "other programs can change the nftables tables (owned tables need Linux 6.9); changes are repaired"
-        );
+    if let Some(limitation) = dataplane.limitation() {
+        tracing::warn!("{limitation}");
     }
     let lock = startup.commit()?;
     let config_file = config.file.as_ref().map(|file| file.path.clone());
@@ -118,7 +113,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     let mut supervisor = Supervisor::default();
     let mut core = Core::new(CoreParts {
         config,
-        dataplane: Box::new(dataplane),
+        dataplane,
         network: Box::new(attach),
         clock: Box::new(clock),
         source: source.describe(),
@@ -141,10 +136,12 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         .spawn_supervised("source", move || follow_source(source, &to_core))
         .map_err(started("source"))?;
     // Watchers are not joined at shutdown: they block on the kernel only.
-    let to_core = handle.clone();
-    supervisor
-        .spawn_supervised("tamper-watch", move || watch_tampering(tamper, &to_core))
-        .map_err(started("tamper-watch"))?;
+    if let Some(tamper) = tamper {
+        let to_core = handle.clone();
+        supervisor
+            .spawn_supervised("tamper-watch", move || watch_tampering(tamper, &to_core))
+            .map_err(started("tamper-watch"))?;
+    }
     if let Some(packets) = packets {
         let to_core = handle.clone();
         let follow = move || crate::monitor::packet_queue::forward_packets(packets, &to_core);
@@ -196,18 +193,6 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     }
     drop(lock);
     served
-}
-
-/// The dataplane's configuration.
-pub(crate) fn nft_config(config: &Config) -> NftConfig {
-    NftConfig {
-        table: config.table.clone(),
-        interface_prefix: config.interface_prefix.clone(),
-        mark_mask: config.mark_mask,
-        judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
-        own_table: config.own_table,
-        log_group: Some(config.monitor_group),
-    }
 }
 
 /// The options of the source.

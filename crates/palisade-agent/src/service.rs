@@ -79,6 +79,7 @@ async fn reload_on_hangup(handle: &CoreHandle, manager: &ServiceManager, mut han
         manager.notify_reloading();
         let in_sync = |core: &mut Core| {
             core.reread_config();
+            core.verify_unnoticed();
             core.in_sync
         };
         // After a reload, readiness is notified only if it was before.

@@ -43,7 +43,7 @@ pub fn follow_source<S: Source>(
 pub fn watch_tampering(
     mut tamper: TamperWatch,
     core: &CoreHandle,
-) -> Result<(), palisade_dataplane::Error> {
+) -> Result<(), palisade_dataplane::DriverError> {
     loop {
         let Some(first) = tamper.wait(Duration::MAX)? else {
             continue;

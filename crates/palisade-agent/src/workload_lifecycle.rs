@@ -14,6 +14,7 @@ use crate::registry::Workload;
 use crate::workload_store::{ClosedInterface, NetnsIdentity, WorkloadRecord};
 use crate::workloads::WorkloadError;
 use palisade_api::EndpointState;
+use palisade_dataplane::{DriverError, DriverErrorKind, MasqueradePolicy};
 use palisade_model::{EndpointId, Family, Str, Update};
 use palisade_sys::fault;
 use palisade_sys::netns::{NetNs, NetNsError};
@@ -136,7 +137,7 @@ impl Core {
     /// Interfaces of other plugins that the kernel's tables have policy for, if there are no records:
     /// they belonged to workloads whose policy is no longer known.
     fn unowned_judged_interfaces(&mut self) -> Vec<ClosedInterface> {
-        let installed = match self.dataplane.installed_workloads() {
+        let installed = match self.dataplane.observe() {
             Ok(held) => held,
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "listing interfaces that have policy failed");
@@ -443,7 +444,7 @@ impl Core {
     }
 
     /// Writes the masquerade rules of all workloads to the kernel; returns the number of writes.
-    pub(crate) fn apply_masquerade(&mut self) -> Result<usize, palisade_dataplane::Error> {
+    pub(crate) fn apply_masquerade(&mut self) -> Result<usize, DriverError> {
         let config = &self.config;
         let masqueraded = self
             .registry
@@ -451,13 +452,20 @@ impl Core {
             .filter(|record| self.is_masqueraded(record))
             .flat_map(|record| record.addresses.iter().copied());
         let near = config.pools.iter().chain(&config.masquerade_except);
-        let wanted = palisade_dataplane::Masquerade {
-            table: config.table.as_str().into(),
-            interface_prefix: config.interface_prefix.as_str().into(),
-            exempt_prefixes: near.copied().collect(),
+        let wanted = MasqueradePolicy {
             addresses: masqueraded.collect(),
+            exempt_prefixes: near.copied().collect(),
         };
-        let written = self.dataplane.masquerade(&wanted);
+        let written = match self.dataplane.address_translation() {
+            Some(translation) => translation.masquerade(&wanted),
+            None if wanted.addresses.is_empty() => Ok(0),
+            None => Err(DriverError::new(
+                DriverErrorKind::Unusable,
+                "masquerading",
+                "workload addresses",
+                "the driver has no address translation",
+            )),
+        };
         self.masquerade_failure = written.as_ref().err().map(|error| error_chain(error));
         written
     }

@@ -124,7 +124,7 @@ pub enum WorkloadError {
         /// The workload.
         id: String,
         /// The cause.
-        source: Box<palisade_dataplane::Error>,
+        source: Box<palisade_dataplane::DriverError>,
     },
     /// A step hook of a test stopped the operation.
     #[error("{step}: {reason}")]

@@ -15,10 +15,10 @@ use palisade_agent::attach_steps::AttachStep;
 use palisade_agent::clock::SystemClock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
+use palisade_agent::driver::{DEFAULT_DRIVER, open_driver};
 use palisade_agent::network_driver::KernelNetworkDriver;
 use palisade_agent::workload_store::pod_id;
 use palisade_api::{CniAddRequest, CniAddResponse, CniAttachment};
-use palisade_dataplane::{NftConfig, NftDataplane};
 use palisade_model::{Endpoint, Labels, Object, Profile, Update};
 use palisade_source::UpdateBatch;
 use palisade_testkit::lab::{Lab, NodeId};
@@ -34,20 +34,14 @@ fn start(state: &Path) -> Core {
     let flags = [
         ("state-dir", state.display().to_string()),
         ("masquerade", "outside".to_owned()),
+        ("own-table", "false".to_owned()),
     ];
     let flags = flags.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
     let config = Config::resolve(&flags, |_| None, None).unwrap();
-    let dataplane = NftDataplane::new(NftConfig {
-        table: config.table.clone(),
-        interface_prefix: config.interface_prefix.clone(),
-        mark_mask: config.mark_mask,
-        judge_host_traffic: false,
-        own_table: false,
-        log_group: None,
-    });
+    let dataplane = open_driver(DEFAULT_DRIVER, &config).unwrap();
     let mut core = Core::new(CoreParts {
         config,
-        dataplane: Box::new(dataplane.unwrap()),
+        dataplane,
         network: Box::new(KernelNetworkDriver::current().unwrap()),
         clock: Box::new(SystemClock),
         source: ("directory".to_owned(), "/x".to_owned()),

@@ -2,122 +2,35 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod support;
+
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
-use palisade_agent::ipam_check::HostInventory;
 use palisade_agent::monitor::MonitorBatch;
-use palisade_agent::network_driver::{
-    AddressUse, HostInterfaceState, NetnsFacts, NetnsInterface, NetworkDriver, NetworkDriverError,
-};
-use palisade_agent::settings::SettingsFile;
-use palisade_agent::workload_store::{WorkloadRecord, pod_id};
+use palisade_agent::workload_store::pod_id;
 use palisade_api::{MonitorLine, MonitorQuery, MonitorVerdict, PacketEvent, WorkloadAddRequest};
-use palisade_dataplane::{FakeDataplane, PacketReport, PacketReportBatch};
+use palisade_dataplane::{PacketReport, PacketReportBatch};
 use palisade_model::{
     Action, Direction, DirectionRules, Endpoint, L4, Labels, Object, ObjectKey, Order, Peer,
     Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule,
     RuleOrigin, Selector, SourceLine, TrafficMatch, Update,
 };
 use palisade_source::UpdateBatch;
-use palisade_sys::netns::{NetNs, NetNsOpener};
 use palisade_tables::Packet;
 use palisade_tables::ReportReason;
+use palisade_testkit::FakeDataplane;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use support::{OnHost, TestHost};
 
 /// A host on which every operation succeeds.
 struct Host;
 
-impl NetworkDriver for Host {
-    fn create_interfaces(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn configure_netns(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError> {
-        Ok(None)
-    }
-
-    fn inventory(&mut self, _: &str) -> Result<HostInventory, NetworkDriverError> {
-        Ok(HostInventory::default())
-    }
-
-    fn opener(&self) -> Option<NetNsOpener> {
-        None
-    }
-
-    fn pin_netns(&mut self, _: Option<NetNs>) {}
-
-    fn netns_facts(&mut self, _: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError> {
-        Ok(NetnsFacts::default())
-    }
-
-    fn address_use(
-        &mut self,
-        _: IpAddr,
-        _: Option<palisade_model::Prefix>,
-        _: bool,
-    ) -> Result<Option<AddressUse>, NetworkDriverError> {
-        Ok(None)
-    }
-
-    fn link_index(&mut self, _: &str) -> Result<Option<u32>, NetworkDriverError> {
-        Ok(None)
-    }
-
-    fn link_name(&mut self, _: u32) -> Result<Option<String>, NetworkDriverError> {
-        Ok(None)
-    }
-
-    fn netns_interface(
-        &mut self,
-        record: &WorkloadRecord,
-    ) -> Result<NetnsInterface, NetworkDriverError> {
-        Err(NetworkDriverError::InterfaceMissing(record.inside.clone()))
-    }
-
-    fn bring_up(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn delete_interfaces(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn has_interface(&mut self, _: &WorkloadRecord) -> Result<bool, NetworkDriverError> {
-        Ok(true)
-    }
-
-    fn host_interface_states(
-        &mut self,
-        records: &[WorkloadRecord],
-    ) -> Result<Vec<HostInterfaceState>, NetworkDriverError> {
-        Ok(records.iter().map(|_| HostInterfaceState::Intact).collect())
-    }
-
-    fn restore_name(&mut self, _: &WorkloadRecord, _: &str) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn ensure_forwarding(
-        &mut self,
-        _: &str,
-        _: &SettingsFile,
-    ) -> Result<Vec<String>, NetworkDriverError> {
-        Ok(Vec::new())
-    }
-
-    fn netns_exists(&self, _: &WorkloadRecord) -> bool {
-        true
-    }
-}
+impl TestHost for Host {}
 
 /// A clock that tests set, in milliseconds.
 #[derive(Clone)]
@@ -234,7 +147,7 @@ impl Site {
         let mut core = Core::new(CoreParts {
             config: Config::resolve(&flags, |_| None, None).unwrap(),
             dataplane: Box::new(FakeDataplane::new()),
-            network: Box::new(Host),
+            network: Box::new(OnHost(Host)),
             clock: Box::new(clock.clone()),
             source: ("directory".to_owned(), "/x".to_owned()),
         });

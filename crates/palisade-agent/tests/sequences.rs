@@ -6,23 +6,21 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod support;
+
 use palisade_agent::attach_steps::AttachStep;
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::ipam_check::HostInventory;
-use palisade_agent::network_driver::{
-    AddressUse, HostInterfaceState, NetnsFacts, NetnsInterface, NetworkDriver, NetworkDriverError,
-};
-use palisade_agent::settings::SettingsFile;
+use palisade_agent::network_driver::{HostInterfaceState, NetnsInterface, NetworkDriverError};
 use palisade_agent::workload_store::{WorkloadRecord, pod_id};
 use palisade_api::{CniAddRequest, CniAttachment, CniGcRequest};
-use palisade_dataplane::FakeDataplane;
 use palisade_generators::case_seeds;
 use palisade_model::{Endpoint, Labels, Object, Profile, Update};
 use palisade_source::UpdateBatch;
 use palisade_sys::link::MacAddr;
-use palisade_sys::netns::{NetNs, NetNsOpener};
+use palisade_testkit::FakeDataplane;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -30,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use support::{OnHost, TestHost};
 
 const SEQUENCES: u64 = 10_000;
 const OPERATIONS: u64 = 5;
@@ -97,7 +96,7 @@ impl Host {
     }
 }
 
-impl NetworkDriver for Host {
+impl TestHost for Host {
     fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         let mut state = self.change("joining")?;
         let name = record.interface.to_string();
@@ -145,31 +144,8 @@ impl NetworkDriver for Host {
         Ok(self.state().links.contains_key(&*record.interface))
     }
 
-    fn opener(&self) -> Option<NetNsOpener> {
-        None
-    }
-
-    fn pin_netns(&mut self, _: Option<NetNs>) {}
-
-    fn netns_facts(&mut self, _: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError> {
-        Ok(NetnsFacts::default())
-    }
-
-    fn address_use(
-        &mut self,
-        _: IpAddr,
-        _: Option<palisade_model::Prefix>,
-        _: bool,
-    ) -> Result<Option<AddressUse>, NetworkDriverError> {
-        Ok(None)
-    }
-
     fn link_index(&mut self, name: &str) -> Result<Option<u32>, NetworkDriverError> {
         Ok(self.state().links.contains_key(name).then_some(1))
-    }
-
-    fn link_name(&mut self, _: u32) -> Result<Option<String>, NetworkDriverError> {
-        Ok(None)
     }
 
     fn netns_interface(
@@ -211,22 +187,6 @@ impl NetworkDriver for Host {
             routes: routes.collect(),
             ..HostInventory::default()
         })
-    }
-
-    fn restore_name(&mut self, _: &WorkloadRecord, _: &str) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn ensure_forwarding(
-        &mut self,
-        _: &str,
-        _: &SettingsFile,
-    ) -> Result<Vec<String>, NetworkDriverError> {
-        Ok(Vec::new())
-    }
-
-    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError> {
-        Ok(None)
     }
 
     fn netns_exists(&self, record: &WorkloadRecord) -> bool {
@@ -308,7 +268,7 @@ impl World {
             let mut core = Core::new(CoreParts {
                 config: Config::resolve(&flags, |_| None, None).unwrap(),
                 dataplane: Box::new(self.dataplane.clone()),
-                network: Box::new(self.host.clone()),
+                network: Box::new(OnHost(self.host.clone())),
                 clock: Box::new(self.clock.clone()),
                 source: ("directory".to_owned(), "/x".to_owned()),
             });

@@ -1,109 +1,192 @@
-//! The dataplane interface, its results and its errors.
+//! The traits of a driver, one for each concern, and their results.
+//!
+//! [`PolicyDriver`] is what every driver does; counters are part of it, as what is written and deleted is
+//! what counts. The rest of [`Dataplane`] is optional: translation of addresses, notices of changes by others,
+//! reports of packets. All calls are synchronous; one thread owns a driver and lends it, or one of its
+//! traits, to its parts.
 //!
 //! Promises: changes are written in safe order, one atomic step after the other; a step that fails has no
-//! effect; counters never decrease.
+//! effect; each counter is in the ledger before it is deleted.
 //!
 //! Never: decides a verdict; verdicts are in the decision tables.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_model::Str;
-pub use palisade_nft::{CounterValue, Masquerade};
-use palisade_tables::{Credit, Delta, Phase, Tables, UndoRecord};
-use thiserror::Error;
+use palisade_model::{Prefix, Str};
+use palisade_tables::{Delta, Phase, Tables};
 
-use crate::counter_journal::{CounterJournal, JournalEntry};
-use crate::netlink::{ExecuteError, OwnerError, TableReadError};
+use crate::counter_ledger::CounterLedger;
+use crate::counters::Counters;
+use crate::error::DriverError;
 use crate::packet_report::PacketWatch;
 
-/// A dataplane. All calls are synchronous; one thread owns it.
-pub trait Dataplane: Send {
+/// Makes the kernel hold the decision tables. What it writes it counts in the ledger that it is lent.
+pub trait PolicyDriver: Send {
+    /// The interfaces and points that the kernel has policy for now. Reads only, without a cache.
+    ///
+    /// # Errors
+    /// If the kernel cannot be read.
+    fn observe(&mut self) -> Result<InstalledPolicy, DriverError>;
+
+    /// What [`PolicyDriver::resync`] would write now. Reads only.
+    ///
+    /// # Errors
+    /// If the kernel cannot be read.
+    fn preview(&mut self, tables: &Tables) -> Result<PlanPreview, DriverError>;
+
     /// Reads the kernel's state, adopts what matches by content, and writes the difference in safe order.
     /// Called at startup and after any error.
     ///
     /// # Errors
     /// If the kernel cannot be read or written.
-    fn start(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error>;
+    fn resync(
+        &mut self,
+        tables: &Tables,
+        ledger: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError>;
 
-    /// Applies one delta; `tables` is the state after it. After an error [`Dataplane::start`] must be called
-    /// before anything else.
+    /// Executes one delta; `tables` is the state after it. After an error [`PolicyDriver::resync`] must be
+    /// called before anything else.
     ///
     /// # Errors
     /// If the kernel cannot be written; earlier steps stay applied.
-    fn apply(&mut self, delta: &Delta, tables: &Tables) -> Result<ApplyOutcome, Error>;
+    fn execute(
+        &mut self,
+        delta: &Delta,
+        tables: &Tables,
+        ledger: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError>;
 
     /// Compares the kernel with what was last written, and repairs it in safe order.
     /// [`ApplyOutcome::writes`] is 0 if nothing differed.
     ///
     /// # Errors
     /// If the kernel cannot be read or written.
-    fn verify(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error>;
+    fn verify(
+        &mut self,
+        tables: &Tables,
+        ledger: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError>;
 
-    /// Packets and bytes counted so far.
+    /// Reads the counters into the ledger; returns the totals, which never decrease.
     ///
     /// # Errors
     /// If the counters cannot be read.
-    fn counters(&mut self) -> Result<Counters, Error>;
+    fn counters(&mut self, ledger: &mut CounterLedger) -> Result<Counters, DriverError>;
 
-    /// Makes the masquerade table match `wanted`; returns the number of objects and elements written.
-    /// Without addresses the table is removed.
+    /// The tables that were written last; `None` if the kernel's content is not known.
+    fn written_tables(&self) -> Option<&Tables>;
+
+    /// The names of the objects in the kernel that [`PolicyDriver::remove`] would remove, for people.
     ///
     /// # Errors
-    /// If the table cannot be read or written; it is then unchanged.
-    fn masquerade(&mut self, wanted: &Masquerade) -> Result<usize, Error>;
+    /// If they cannot be queried.
+    fn installed_objects(&mut self) -> Result<Vec<String>, DriverError>;
 
-    /// The workload state in the kernel now, without a cache.
+    /// Removes everything of ours from the kernel.
     ///
     /// # Errors
-    /// If the kernel cannot be read.
-    fn installed_workloads(&mut self) -> Result<InstalledWorkloads, Error>;
+    /// If an object cannot be removed.
+    fn remove(&mut self) -> Result<(), DriverError>;
+}
 
-    /// Removes all our tables from the kernel.
+/// Replaces the workloads' source addresses by the host's. Verdicts do not depend on it.
+pub trait AddressTranslation {
+    /// Makes the kernel masquerade exactly what `wanted` says; returns the number of objects and elements
+    /// written.
     ///
     /// # Errors
-    /// If a table cannot be removed.
-    fn remove(&mut self) -> Result<(), Error>;
+    /// If the kernel cannot be read or written; nothing is changed then.
+    fn masquerade(&mut self, wanted: &MasqueradePolicy) -> Result<usize, DriverError>;
 
-    /// Subscribes to changes of our kernel state by other programs.
+    /// The addresses that are masqueraded.
+    fn masqueraded_addresses(&mut self) -> BTreeSet<IpAddr>;
+}
+
+/// A driver: policy, and what else it has.
+pub trait Dataplane: PolicyDriver {
+    /// The name by which it is opened.
+    fn name(&self) -> &'static str;
+
+    /// Fails if another running agent uses the same kernel objects. Changes nothing.
+    ///
+    /// # Errors
+    /// Of kind [`Owned`](crate::DriverErrorKind::Owned) if another agent uses them; others if that cannot be
+    /// queried.
+    fn check_owner(&mut self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    /// Takes the lock on the kernel objects, so that no other agent uses them while this driver exists; where
+    /// the kernel supports it.
+    ///
+    /// # Errors
+    /// As [`Dataplane::check_owner`].
+    fn acquire_lock(&mut self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    /// What the driver cannot do on this kernel although it is configured, for the log.
+    fn limitation(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Translation of addresses, if the driver has it.
+    fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
+        None
+    }
+
+    /// Whether the driver notices changes by other programs. If not, it is verified on demand only.
+    fn notices_changes(&self) -> bool {
+        false
+    }
+
+    /// Subscribes to changes of our kernel state by other programs; `None` if the driver does not notice
+    /// them.
     ///
     /// # Errors
     /// If the kernel provides no notifications.
-    fn tamper_watch(&self) -> Result<TamperWatch, Error>;
+    fn tamper_watch(&self) -> Result<Option<TamperWatch>, DriverError> {
+        Ok(None)
+    }
 
-    /// Subscribes to packets that were denied, dropped, or matched by a Log rule. `None` if this kernel has
-    /// no nflog.
+    /// Subscribes to packets that were denied, dropped, or matched by a Log rule; `None` if the driver cannot
+    /// report packets on this host.
     ///
     /// # Errors
-    /// If another program already listens on the nflog group, or the kernel refuses.
-    fn packet_watch(&self) -> Result<Option<PacketWatch>, Error>;
-
-    /// The previous values of everything that a delta not yet applied would replace; `None` if the kernel's
-    /// content is not known.
-    fn undo(&self, delta: &Delta) -> Option<UndoRecord>;
-
-    /// Records counts in a journal from now on, and restores the entries that an earlier process wrote to
-    /// it; to be called before the first start.
-    fn set_journal(&mut self, journal: Box<dyn CounterJournal>, entries: Vec<JournalEntry>);
-
-    /// Drops the counts of rules for which `keep` returns false.
-    fn retain_counts(&mut self, keep: &dyn Fn(&Credit) -> bool);
-
-    /// The journal error since the last call, if any.
-    fn take_journal_error(&mut self) -> Option<std::io::Error>;
+    /// If another program already listens to them, or the kernel refuses.
+    fn packet_watch(&self) -> Result<Option<PacketWatch>, DriverError> {
+        Ok(None)
+    }
 }
 
-/// The workload state in a kernel.
+/// The policy that a kernel holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InstalledWorkloads {
+pub struct InstalledPolicy {
     /// The interfaces that are subject to policy.
     pub interfaces: BTreeSet<Str>,
     /// The pairs of interface and address that have policy.
     pub points: BTreeSet<(Str, IpAddr)>,
-    /// The addresses that are masqueraded.
-    pub masqueraded_addresses: BTreeSet<IpAddr>,
+}
+
+/// Which addresses are masqueraded, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MasqueradePolicy {
+    /// The workload addresses that are masqueraded; without any, the kernel has nothing of it.
+    pub addresses: BTreeSet<IpAddr>,
+    /// Destinations that see the workloads' own addresses.
+    pub exempt_prefixes: Vec<Prefix>,
+}
+
+/// A plan that is not executed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanPreview {
+    /// Kernel objects and elements that it would write or delete.
+    pub writes: usize,
+    /// Its steps, in the driver's syntax.
+    pub text: String,
 }
 
 /// The result of applying changes.
@@ -130,15 +213,6 @@ pub struct StepOutcome {
     pub grace_duration: Duration,
 }
 
-/// Packet and byte counters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// By the rule, tier default or profile that they are credited to.
-    pub by_rule: BTreeMap<Arc<Credit>, CounterValue>,
-    /// Drops that no rule decided, by reason.
-    pub by_drop_reason: BTreeMap<&'static str, CounterValue>,
-}
-
 /// Another program changed our kernel state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TamperEvent {
@@ -156,12 +230,12 @@ pub struct TamperWatch {
     next: Box<TamperReceiver>,
 }
 
-type TamperReceiver = dyn FnMut(Duration) -> Result<Option<TamperEvent>, Error> + Send;
+type TamperReceiver = dyn FnMut(Duration) -> Result<Option<TamperEvent>, DriverError> + Send;
 
 impl TamperWatch {
     /// Wraps a function that waits for the next change, at most for the time given.
     pub fn new(
-        next: impl FnMut(Duration) -> Result<Option<TamperEvent>, Error> + Send + 'static,
+        next: impl FnMut(Duration) -> Result<Option<TamperEvent>, DriverError> + Send + 'static,
     ) -> Self {
         Self {
             next: Box::new(next),
@@ -172,7 +246,7 @@ impl TamperWatch {
     ///
     /// # Errors
     /// If the notifications end.
-    pub fn wait(&mut self, timeout: Duration) -> Result<Option<TamperEvent>, Error> {
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<TamperEvent>, DriverError> {
         (self.next)(timeout)
     }
 }
@@ -181,51 +255,4 @@ impl std::fmt::Debug for TamperWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("TamperWatch")
     }
-}
-
-/// An error of a dataplane.
-#[derive(Debug, Error)]
-pub enum Error {
-    /// The netlink socket could not be opened.
-    #[error("opening the nf_tables netlink socket")]
-    Open(#[from] palisade_sys::netlink::OpenError),
-    /// The network namespace does not exist or cannot be entered.
-    #[error("entering the network namespace")]
-    NetNs(#[from] palisade_sys::netns::NetNsError),
-    /// A kernel setting could not be read.
-    #[error("reading kernel settings")]
-    Feature(#[from] palisade_sys::sysctl::SysctlError),
-    /// The kernel offers no way to wait for a grace period.
-    #[error("setting up RCU grace periods")]
-    Grace(#[from] palisade_sys::grace::GraceError),
-    /// The nftables table could not be read.
-    #[error("reading the nftables table from the kernel")]
-    Read(#[from] TableReadError),
-    /// The table is owned by another agent, or cannot be taken over.
-    #[error("checking who owns the nftables table")]
-    Owner(#[from] OwnerError),
-    /// The transaction could not be applied.
-    #[error("applying nftables changes")]
-    Execute(#[from] ExecuteError),
-    /// The subscription to nftables notifications failed.
-    #[error("watching nftables notifications")]
-    Watch(#[from] palisade_sys::nfnetlink::NfRequestError),
-    /// Packets cannot be read from nflog.
-    #[error("reading packets from nflog")]
-    Reports(#[from] palisade_sys::nflog::NflogError),
-    /// The network interfaces could not be listed.
-    #[error("listing network interfaces")]
-    Links(#[from] palisade_sys::link::LinkError),
-    /// The conntrack table could not be read or its marks changed.
-    #[error("reading the conntrack table")]
-    Flows(#[from] palisade_sys::conntrack::ConntrackError),
-    /// The kernel returned no random number.
-    #[error("getting a random number from the kernel")]
-    Random(#[from] palisade_sys::random::RandomError),
-    /// An invalid parameter.
-    #[error("{0}")]
-    Config(&'static str),
-    /// A failure injected by a test.
-    #[error("injected failure: {0}")]
-    Injected(String),
 }

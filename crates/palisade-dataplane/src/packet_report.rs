@@ -8,10 +8,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use palisade_model::L4;
 use palisade_tables::{Packet, ReportReason};
 
-use crate::driver::Error;
+use crate::error::DriverError;
 
 /// A packet that was reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,30 +32,9 @@ impl PacketReport {
     /// The packet that policy was evaluated for: for a reply, the first packet of its flow.
     pub fn judged_packet(&self) -> Packet {
         let packet = self.packet.clone();
-        if !self.reply {
-            return packet;
-        }
-        let l4 = match packet.l4 {
-            L4::Ports {
-                source,
-                destination,
-            } => L4::Ports {
-                source: destination,
-                destination: source,
-            },
-            L4::Icmp { kind, code } => L4::Icmp {
-                kind: palisade_nft::icmp_request_type(packet.protocol, kind).unwrap_or(kind),
-                code,
-            },
-            L4::None => L4::None,
-        };
-        Packet {
-            input_interface: packet.output_interface,
-            output_interface: packet.input_interface,
-            source: packet.destination,
-            destination: packet.source,
-            protocol: packet.protocol,
-            l4,
+        match self.reply {
+            true => packet.request(),
+            false => packet,
         }
     }
 }
@@ -75,12 +53,12 @@ pub struct PacketWatch {
     next: Box<ReportReceiver>,
 }
 
-type ReportReceiver = dyn FnMut(Duration) -> Result<Option<PacketReportBatch>, Error> + Send;
+type ReportReceiver = dyn FnMut(Duration) -> Result<Option<PacketReportBatch>, DriverError> + Send;
 
 impl PacketWatch {
     /// Wraps a function that waits for the next packets, at most for the time given.
     pub fn new(
-        next: impl FnMut(Duration) -> Result<Option<PacketReportBatch>, Error> + Send + 'static,
+        next: impl FnMut(Duration) -> Result<Option<PacketReportBatch>, DriverError> + Send + 'static,
     ) -> Self {
         Self {
             next: Box::new(next),
@@ -91,8 +69,8 @@ impl PacketWatch {
     /// stop arriving, one batch without packets follows, with the packets lost.
     ///
     /// # Errors
-    /// If nflog fails.
-    pub fn wait(&mut self, timeout: Duration) -> Result<Option<PacketReportBatch>, Error> {
+    /// If the source of packets fails.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<PacketReportBatch>, DriverError> {
         (self.next)(timeout)
     }
 }

@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::Str;
+pub use palisade_tables::CounterValue;
 use palisade_tables::{Phase, RuleId};
 
 /// Flags of a table (`NFT_TABLE_F_…`).
@@ -422,14 +423,6 @@ impl CmpOp {
             CmpOp::Gte => 5,
         }
     }
-}
-
-/// The value of a counter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct CounterValue {
-    pub packets: u64,
-    pub bytes: u64,
 }
 
 /// A verdict.

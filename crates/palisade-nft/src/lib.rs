@@ -51,4 +51,4 @@ pub use print::{print_ruleset, print_transaction};
 pub use simulator::{
     ConntrackInfo, EvaluationCost, HookPacket, RulesetSimulator, SimulationError, SimulationOutcome,
 };
-pub use skeleton::{SCHEMA, icmp_request_type, skeleton};
+pub use skeleton::{SCHEMA, skeleton};

@@ -32,26 +32,10 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Protocol, Str};
-use palisade_tables::{Cell, LOOPBACK, ReportReason, Verdict as Judgement};
+use palisade_tables::{Cell, ICMP_REPLIES, LOOPBACK, ReportReason, Verdict as Judgement};
 
 /// The comment of the table. The number changes whenever the skeleton's meaning does.
 pub const SCHEMA: &str = "palisade layout 8";
-
-/// ICMP protocol, reply type and request type: the pairs that connection tracking supports.
-const REPLIES: [(u8, u8, u8); 6] = [
-    (1, 0, 8),
-    (1, 14, 13),
-    (1, 16, 15),
-    (1, 18, 17),
-    (58, 129, 128),
-    (58, 140, 139),
-];
-
-/// The ICMP type that a reply is judged as: the type of its request.
-pub fn icmp_request_type(protocol: Protocol, reply: u8) -> Option<u8> {
-    let of = |pair: &&(u8, u8, u8)| (pair.0, pair.1) == (protocol.0, reply);
-    REPLIES.iter().find(of).map(|(.., request)| *request)
-}
 
 /// The table without endpoints: everything that depends on the configuration alone, and the generation that
 /// accepted flows are marked with.
@@ -157,7 +141,7 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
         ElementKey::Exact(mark_bytes(live)),
         Element::default(),
     ));
-    for (protocol, reply, request) in REPLIES {
+    for (protocol, reply, request) in ICMP_REPLIES {
         let request = if NftFault::ReplyNotTranslated.is_injected() {
             reply
         } else {

@@ -7,6 +7,16 @@ use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
 /// The loopback interface, by which packets of this host return to it.
 pub const LOOPBACK: &str = "lo";
 
+/// ICMP protocol, reply type and request type: the pairs that connection tracking supports.
+pub const ICMP_REPLIES: [(u8, u8, u8); 6] = [
+    (1, 0, 8),
+    (1, 14, 13),
+    (1, 16, 15),
+    (1, 18, 17),
+    (58, 129, 128),
+    (58, 140, 139),
+];
+
 /// The first packet of a flow, as the host sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
@@ -22,6 +32,37 @@ pub struct Packet {
     pub protocol: Protocol,
     /// Its ports, or ICMP type and code.
     pub l4: L4,
+}
+
+impl Packet {
+    /// The packet that a reply answers: it has the ends swapped, and the type of its ICMP request.
+    #[must_use]
+    pub fn request(self) -> Packet {
+        let l4 = match self.l4 {
+            L4::Ports {
+                source,
+                destination,
+            } => L4::Ports {
+                source: destination,
+                destination: source,
+            },
+            L4::Icmp { kind, code } => {
+                let is_reply = |pair: &&(u8, u8, u8)| (pair.0, pair.1) == (self.protocol.0, kind);
+                let pair = ICMP_REPLIES.iter().find(is_reply);
+                let kind = pair.map_or(kind, |(.., request)| *request);
+                L4::Icmp { kind, code }
+            }
+            L4::None => L4::None,
+        };
+        Packet {
+            input_interface: self.output_interface,
+            output_interface: self.input_interface,
+            source: self.destination,
+            destination: self.source,
+            protocol: self.protocol,
+            l4,
+        }
+    }
 }
 
 /// The lookups that led to a verdict.

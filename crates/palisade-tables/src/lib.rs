@@ -36,7 +36,7 @@ pub use checker::{CheckSummary, MisjudgedPacket, Violation, check, check_any_ord
 pub use checker_states::Atomicity;
 pub use delta::{Delta, DeltaStep, Phase, TableChange};
 pub use faults::TransitionFault;
-pub use judge::{DirectionVerdict, Evaluation, LOOPBACK, Packet};
+pub use judge::{DirectionVerdict, Evaluation, ICMP_REPLIES, LOOPBACK, Packet};
 pub use past_tables::{PastTables, UndoRecord};
 pub use port_map::PortMap;
 pub use program::{Cell, Program, SHORT_RANGE, SourcePortMap, Verdict, icmp_key};
@@ -44,5 +44,7 @@ pub use report_reason::ReportReason;
 pub use sharing::{
     ProgramDefaults, SHARE_MIN_ELEMENTS, SharedBase, best_base, find_shared_bases, pair_base,
 };
-pub use tables::{ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, RuleId, Tables};
+pub use tables::{
+    ClassId, CounterValue, Credit, IdentityId, Point, PolicySet, PolicySetId, RuleId, Tables,
+};
 pub use transition::{TableDifferences, TransitionHints, TransitionIds, transition};

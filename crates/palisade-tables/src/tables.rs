@@ -69,6 +69,15 @@ pub struct PolicySet {
     pub default: ClassId,
 }
 
+/// Packets and bytes that were counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CounterValue {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes, from the network header on.
+    pub bytes: u64,
+}
+
 /// The object that a [`RuleId`] is for: counters and log lines refer to it. It contains no line
 /// number, so it stays equal over every edit that does not change the rule. Serialized in state on
 /// disk.

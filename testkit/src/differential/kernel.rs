@@ -11,8 +11,10 @@
 
 use super::report::{self, ReplayCase};
 use super::{GeneratorKind, StageFailure, cluster, flows_of, tables};
+use crate::CountedDriver;
 use crate::lab::{self, Lab, NodeId, PodSpec, probe};
-use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
+use palisade_dataplane::DriverError;
+use palisade_dataplane::nftables::{NftConfig, NftDataplane};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, kubernetes, lowered, naive};
 use palisade_model::{Encapsulations, Flow, FlowOrigin, HostTrafficAction, L4, Protocol, State};
@@ -192,7 +194,7 @@ impl GeneratedCase {
 struct KernelLab {
     lab: Lab,
     pods: Vec<NodeId>,
-    dataplane: NftDataplane,
+    dataplane: CountedDriver,
     /// Whether the node's own packets are judged.
     judge_host_traffic: bool,
     /// The addresses that the worlds so far have given out, and to whom.
@@ -226,7 +228,7 @@ impl KernelLab {
         Ok(KernelLab {
             lab,
             pods,
-            dataplane,
+            dataplane: dataplane.into(),
             judge_host_traffic,
             given: BTreeMap::new(),
         })
@@ -411,16 +413,15 @@ impl KernelLab {
         for batch in rest.by_ref().take(half) {
             engine.apply(batch);
         }
-        let failed = |error: palisade_dataplane::Error| {
-            StageFailure::new("kernel refuses", format!("{error}: {error:?}"))
-        };
-        if let Err(error) = self.dataplane.start(engine.tables()) {
+        let failed =
+            |error: DriverError| StageFailure::new("kernel refuses", format!("{error}: {error:?}"));
+        if let Err(error) = self.dataplane.resync(engine.tables()) {
             return Ok(Err(failed(error)));
         }
         let mut between = 0;
         for batch in rest {
             let delta = engine.apply(batch);
-            if let Err(error) = self.dataplane.apply(&delta, engine.tables()) {
+            if let Err(error) = self.dataplane.execute(&delta, engine.tables()) {
                 return Ok(Err(failed(error)));
             }
             if !dice.chance(SENDING) {

@@ -22,8 +22,7 @@ use hub::MonitorHub;
 use palisade_api::{LostEvents, MonitorQuery};
 use palisade_dataplane::{PacketReport, PacketReportBatch};
 use palisade_model::{Direction, Object, ObjectKey, Update};
-use palisade_tables::ReportReason;
-use palisade_tables::{Credit, UndoRecord};
+use palisade_tables::{Credit, Delta, ReportReason, Tables, UndoRecord};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,6 +36,8 @@ type MonitorKey = (ReportReason, Option<Direction>, Option<Arc<Credit>>);
 /// The monitor's state in the core.
 pub(crate) struct Monitor {
     history: TableHistory,
+    /// The begin of the flush that is being executed, the revision before it, and what it replaces.
+    current_flush: Option<(Duration, u64, Option<UndoRecord>)>,
     address_history: AddressHistory,
     limiter: RateLimiter<MonitorKey>,
     rate: RateLimit,
@@ -63,6 +64,7 @@ impl Monitor {
     pub(crate) fn new(rate: u32, now: Instant) -> Self {
         Monitor {
             history: TableHistory::default(),
+            current_flush: None,
             address_history: AddressHistory::default(),
             limiter: RateLimiter::default(),
             rate: packet_rate(rate),
@@ -79,18 +81,29 @@ impl Monitor {
         self.rate = packet_rate(rate);
     }
 
-    /// Records a flush with its begin and end, the revision it replaced, and the entries it replaced.
-    pub(crate) fn record_flush(
+    /// Records what a flush that begins now replaces: a delta, and the tables written until now, if they are
+    /// known.
+    pub(crate) fn begin_flush(
         &mut self,
-        times: (Duration, Duration),
+        now: Duration,
         revision: u64,
-        undo: Option<UndoRecord>,
+        delta: &Delta,
+        before: Option<&Tables>,
     ) {
-        self.history.record_flush(times, revision, undo);
+        let undo = before.map(|before| UndoRecord::new(delta, before));
+        self.current_flush = Some((now, revision, undo));
+    }
+
+    /// The flush that began last is in the kernel.
+    pub(crate) fn end_flush(&mut self, now: Duration) {
+        if let Some((began, revision, undo)) = self.current_flush.take() {
+            self.history.record_flush((began, now), revision, undo);
+        }
     }
 
     /// Forgets past tables after a resync from an unknown state.
     pub(crate) fn clear_history(&mut self) {
+        self.current_flush = None;
         self.history.clear();
     }
 }

@@ -9,7 +9,7 @@ use palisade_agent::host::HostChanges;
 use palisade_agent::http::server::{ApiListener, ConnectionLimits, serve};
 use palisade_agent::rate_limit::RateLimit;
 use palisade_agent::watchers::{watch_host, watch_tampering};
-use palisade_dataplane::{TamperEvent, TamperWatch};
+use palisade_dataplane::{DriverError, DriverErrorKind, TamperEvent, TamperWatch};
 use palisade_source::UpdateBatch;
 use palisade_sys::link::{Link, LinkError, LinkEvent, LinkEvents};
 use palisade_sys::netlink::OpenError;
@@ -53,9 +53,10 @@ fn notices_that_wait_are_one_however_many_came() {
     watch_host(Flood(0), &core).unwrap_err();
     let mut left = FLOOD;
     let flood = move |_| {
-        left = left
-            .checked_sub(1)
-            .ok_or(palisade_dataplane::Error::Config("the flood is over"))?;
+        left = left.checked_sub(1).ok_or_else(|| {
+            let kind = DriverErrorKind::Retryable;
+            DriverError::new(kind, "flooding", "the queue", "the flood is over")
+        })?;
         Ok(Some(TamperEvent::EventsLost))
     };
     watch_tampering(TamperWatch::new(flood), &core).unwrap_err();

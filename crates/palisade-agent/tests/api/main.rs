@@ -13,3 +13,5 @@ mod rights;
 mod schema;
 mod signs;
 mod site;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,6 +1,7 @@
 //! An agent's core and API without a kernel: requests go to the router directly, with the credentials
 //! that a test chooses, or through a real socket.
 
+use crate::support::{OnHost, TestHost};
 use axum::Router;
 use axum::body::Body;
 use http_body_util::BodyExt;
@@ -12,18 +13,14 @@ use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreHandle, CoreParts};
 use palisade_agent::http::admission::{AdmissionControl, ApiPrincipals, RequestLimits};
 use palisade_agent::http::router;
-use palisade_agent::network_driver::{
-    AddressUse, HostInterfaceState, NetnsFacts, NetnsInterface, NetworkDriver, NetworkDriverError,
-};
+use palisade_agent::network_driver::{AddressUse, NetnsFacts, NetnsInterface, NetworkDriverError};
 use palisade_agent::rate_limit::RateLimit;
-use palisade_agent::settings::SettingsFile;
 use palisade_agent::workload_store::WorkloadRecord;
-use palisade_dataplane::FakeDataplane;
 use palisade_model::Update;
 use palisade_source::UpdateBatch;
 use palisade_sys::credentials::SocketCredentials;
 use palisade_sys::link::{IpNet, MacAddr};
-use palisade_sys::netns::{NetNs, NetNsOpener};
+use palisade_testkit::FakeDataplane;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -40,21 +37,7 @@ pub(crate) struct HostState {
     pub(crate) used: BTreeMap<IpAddr, AddressUse>,
 }
 
-impl NetworkDriver for Host {
-    fn create_interfaces(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn configure_netns(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn opener(&self) -> Option<NetNsOpener> {
-        None
-    }
-
-    fn pin_netns(&mut self, _: Option<NetNs>) {}
-
+impl TestHost for Host {
     fn netns_facts(&mut self, _: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError> {
         Ok(self.0.lock().unwrap().tenancy)
     }
@@ -66,14 +49,6 @@ impl NetworkDriver for Host {
         _: bool,
     ) -> Result<Option<AddressUse>, NetworkDriverError> {
         Ok(self.0.lock().unwrap().used.get(&address).cloned())
-    }
-
-    fn link_index(&mut self, _: &str) -> Result<Option<u32>, NetworkDriverError> {
-        Ok(None)
-    }
-
-    fn link_name(&mut self, _: u32) -> Result<Option<String>, NetworkDriverError> {
-        Ok(None)
     }
 
     fn netns_interface(
@@ -90,52 +65,6 @@ impl NetworkDriver for Host {
             addresses: record.addresses.clone(),
             routes: record.addresses.iter().map(everything).collect(),
         })
-    }
-
-    fn bring_up(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn delete_interfaces(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn has_interface(&mut self, _: &WorkloadRecord) -> Result<bool, NetworkDriverError> {
-        Ok(true)
-    }
-
-    fn host_interface_states(
-        &mut self,
-        records: &[WorkloadRecord],
-    ) -> Result<Vec<HostInterfaceState>, NetworkDriverError> {
-        Ok(records.iter().map(|_| HostInterfaceState::Intact).collect())
-    }
-
-    fn restore_name(&mut self, _: &WorkloadRecord, _: &str) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn ensure_forwarding(
-        &mut self,
-        _: &str,
-        _: &SettingsFile,
-    ) -> Result<Vec<String>, NetworkDriverError> {
-        Ok(Vec::new())
-    }
-
-    fn inventory(
-        &mut self,
-        _: &str,
-    ) -> Result<palisade_agent::ipam_check::HostInventory, NetworkDriverError> {
-        Ok(Default::default())
-    }
-
-    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError> {
-        Ok(None)
-    }
-
-    fn netns_exists(&self, _: &WorkloadRecord) -> bool {
-        true
     }
 }
 
@@ -205,7 +134,7 @@ impl Site {
         let core = Core::new(CoreParts {
             config: Config::resolve(&flags, |_| None, None).unwrap(),
             dataplane: Box::new(dataplane.clone()),
-            network: Box::new(host.clone()),
+            network: Box::new(OnHost(host.clone())),
             clock: Box::new(SystemClock),
             source: ("directory".to_owned(), "/x".to_owned()),
         });

@@ -5,8 +5,8 @@ use super::{Host, core, remove, synced};
 use palisade_agent::core::{Core, CoreEvent};
 use palisade_agent::host::HostChanges;
 use palisade_api::{CniAddRequest, CniAttachment, CniGcRequest, CniPrevResult, EndpointState};
-use palisade_dataplane::FakeDataplane;
 use palisade_sys::link::{Link, LinkEvent};
+use palisade_testkit::FakeDataplane;
 use std::time::Instant;
 
 fn chained(container: &str) -> CniAddRequest {

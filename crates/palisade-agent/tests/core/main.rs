@@ -5,32 +5,29 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod chained;
+#[path = "../support/mod.rs"]
+mod support;
 
 use palisade_agent::clock::Clock;
 use palisade_agent::config::{Config, ConfigFile};
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
-use palisade_agent::counts::CountsFile;
 use palisade_agent::host::HostChanges;
-use palisade_agent::ipam_check::HostInventory;
-use palisade_agent::network_driver::{
-    AddressUse, HostInterfaceState, NetnsFacts, NetnsInterface, NetworkDriver, NetworkDriverError,
-};
-use palisade_agent::settings::SettingsFile;
+use palisade_agent::network_driver::{HostInterfaceState, NetworkDriverError};
 use palisade_agent::workload_store::WorkloadRecord;
 use palisade_api::{
     CniAddRequest, CniAttachment, EndpointState, Health, WorkloadAddRequest, WorkloadRemoveRequest,
 };
 use palisade_dataplane::{
-    CounterJournal, Dataplane, FakeDataplane, JournalAccount, JournalEntry, Masquerade,
+    AddressTranslation, CountAccount, CounterValue, Dataplane, MasqueradePolicy,
 };
 use palisade_source::UpdateBatch;
-use palisade_sys::link::MacAddr;
-use palisade_sys::netns::{NetNs, NetNsOpener};
+use palisade_tables::ReportReason;
+use palisade_testkit::FakeDataplane;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use support::{OnHost, TestHost};
 
 /// A host in memory: the existing interfaces, the open ones, and every call.
 #[derive(Clone, Default)]
@@ -83,56 +80,13 @@ impl Host {
     }
 }
 
-impl NetworkDriver for Host {
-    fn configure_netns(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError> {
-        Ok(None)
-    }
-
-    fn inventory(&mut self, _: &str) -> Result<HostInventory, NetworkDriverError> {
-        Ok(HostInventory::default())
-    }
-
-    fn opener(&self) -> Option<NetNsOpener> {
-        None
-    }
-
-    fn pin_netns(&mut self, _: Option<NetNs>) {}
-
-    fn netns_facts(&mut self, _: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError> {
-        Ok(NetnsFacts::default())
-    }
-
-    fn address_use(
-        &mut self,
-        _: IpAddr,
-        _: Option<palisade_model::Prefix>,
-        _: bool,
-    ) -> Result<Option<AddressUse>, NetworkDriverError> {
-        Ok(None)
-    }
-
+impl TestHost for Host {
     fn link_index(&mut self, name: &str) -> Result<Option<u32>, NetworkDriverError> {
         Ok(self.0.lock().unwrap().index_of(name))
     }
 
     fn link_name(&mut self, index: u32) -> Result<Option<String>, NetworkDriverError> {
         Ok(self.0.lock().unwrap().name_of(index))
-    }
-
-    fn netns_interface(
-        &mut self,
-        record: &WorkloadRecord,
-    ) -> Result<NetnsInterface, NetworkDriverError> {
-        Ok(NetnsInterface {
-            mac: MacAddr([2, 0, 0, 0, 0, 1]),
-            mtu: record.mtu.unwrap_or(1500),
-            addresses: record.addresses.clone(),
-            routes: Vec::new(),
-        })
     }
 
     fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
@@ -209,14 +163,6 @@ impl NetworkDriver for Host {
         Ok(())
     }
 
-    fn ensure_forwarding(
-        &mut self,
-        _: &str,
-        _: &SettingsFile,
-    ) -> Result<Vec<String>, NetworkDriverError> {
-        Ok(Vec::new())
-    }
-
     fn netns_exists(&self, record: &WorkloadRecord) -> bool {
         self.0.lock().unwrap().netns.contains(&record.netns)
     }
@@ -253,7 +199,7 @@ fn core(state_dir: &Path, host: &Host, dataplane: &FakeDataplane) -> Core {
     Core::new(CoreParts {
         config: Config::resolve(&flags, |_| None, None).unwrap(),
         dataplane: Box::new(dataplane.clone()),
-        network: Box::new(host.clone()),
+        network: Box::new(OnHost(host.clone())),
         clock: Box::new(Ticking::new()),
         source: ("directory".to_owned(), "/x".to_owned()),
     })
@@ -501,27 +447,49 @@ fn one_whose_attaching_was_interrupted_is_cleared_away() {
 
 #[test]
 fn counts_are_kept_over_a_restart_and_never_in_the_way() {
-    let written = vec![
-        JournalEntry::Account(0, JournalAccount::Reason("spoofed".to_owned())),
-        JournalEntry::Add(0, 3, 30),
-    ];
     let dir = tempfile::tempdir().unwrap();
-    let mut file = CountsFile::in_state_dir(dir.path());
-    file.append(&written).unwrap();
-    let start = || {
+    let start = |packets: u64| {
         let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
+        if packets > 0 {
+            let bytes = packets * 10;
+            let account = CountAccount::Drop(ReportReason::Spoofed);
+            kernel.set_counter(account, CounterValue { packets, bytes });
+        }
         let mut core = core(dir.path(), &host, &kernel);
         core.restore().unwrap();
-        let found = kernel.journal();
         synced(&mut core);
         assert_eq!(core.status().health, Health::Ready);
-        found
+        let drops = core.status().dataplane.drops;
+        let spoofed = drops.iter().find(|(reason, ..)| reason == "spoofed");
+        spoofed.map(|(_, packets, _)| *packets)
     };
-    assert_eq!(start(), written, "there before the first start");
-    assert_eq!(start(), written, "and written again");
-    let damaged = dir.path().join("counts.log");
-    palisade_sys::atomic_file::write_atomically(&damaged, b"{\n").unwrap();
-    assert_eq!(start(), [], "counts are no reason not to enforce");
+    assert_eq!(start(3), Some(3));
+    assert_eq!(start(0), Some(3), "its counter is gone with the table");
+    assert_eq!(start(2), Some(5), "and counts on from there");
+    let path = dir.path().join("counts.log");
+    palisade_sys::atomic_file::write_atomically(&path, b"{\n").unwrap();
+    assert_eq!(start(0), None, "counts are no reason not to enforce");
+}
+
+#[test]
+fn a_driver_without_notices_is_verified_on_demand() {
+    let dir = tempfile::tempdir().unwrap();
+    for notices in [true, false] {
+        let host = Host::with(&["web"]);
+        let kernel = match notices {
+            true => FakeDataplane::new(),
+            false => FakeDataplane::without_notices(),
+        };
+        let watch = kernel.tamper_watch().unwrap();
+        assert_eq!(watch.is_some(), notices);
+        let mut core = core(dir.path(), &host, &kernel);
+        core.restore().unwrap();
+        synced(&mut core);
+        kernel.tamper(None);
+        core.verify_unnoticed();
+        assert_eq!(kernel.tables().is_some(), !notices);
+        assert_eq!(core.status().dataplane.repaired, u64::from(!notices));
+    }
 }
 
 #[test]
@@ -601,27 +569,17 @@ fn what_others_change_in_the_table_that_translates_is_put_back() {
     let mut core = Core::new(CoreParts {
         config: Config::resolve(&flags, |_| None, None).unwrap(),
         dataplane: Box::new(kernel.clone()),
-        network: Box::new(host.clone()),
+        network: Box::new(OnHost(host.clone())),
         clock: Box::new(Ticking::new()),
         source: ("directory".to_owned(), "/x".to_owned()),
     });
     core.restore().unwrap();
     synced(&mut core);
     core.add_workload(&add("web")).unwrap();
-    let translated = || {
-        let mut dataplane = kernel.clone();
-        Dataplane::installed_workloads(&mut dataplane)
-            .unwrap()
-            .masqueraded_addresses
-    };
+    let translated = || kernel.clone().masqueraded_addresses();
     let before = translated();
     assert!(!before.is_empty());
-    let nothing = Masquerade {
-        table: "palisade".into(),
-        interface_prefix: "pal".into(),
-        exempt_prefixes: Vec::new(),
-        addresses: BTreeSet::new(),
-    };
+    let nothing = MasqueradePolicy::default();
     kernel.clone().masquerade(&nothing).unwrap();
     assert_ne!(translated(), before);
     core.handle_event(CoreEvent::Tampered {

@@ -6,9 +6,8 @@ use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use palisade_dataplane::{
-    CounterJournal, CounterValue, Dataplane, JournalEntry, NftConfig, NftDataplane, TamperEvent,
-};
+use palisade_dataplane::nftables::{NftConfig, NftDataplane};
+use palisade_dataplane::{CounterJournal, CounterValue, Dataplane, PolicyDriver, TamperEvent};
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_sys::link::{IpNet as Net, KernelLinks};
 use palisade_sys::link::{LinkChange, MacAddr, Neighbour, Route, VethEnd};
@@ -18,6 +17,7 @@ use palisade_tables::{
     Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet, PolicySetId,
     PortMap, Program, RuleId, TableChange, Tables, Verdict,
 };
+use palisade_testkit::CountedDriver;
 
 use crate::support::TestNetNs;
 
@@ -75,7 +75,7 @@ impl Place {
         place
     }
 
-    pub(crate) fn driver(&self) -> NftDataplane {
+    pub(crate) fn driver(&self) -> CountedDriver {
         let config = NftConfig {
             table: "t".into(),
             interface_prefix: "pal".into(),
@@ -84,7 +84,9 @@ impl Place {
             own_table: false,
             log_group: Some(20545),
         };
-        NftDataplane::new_in(config, &self.host.netns).unwrap()
+        NftDataplane::new_in(config, &self.host.netns)
+            .unwrap()
+            .into()
     }
 
     pub(crate) fn sockets(&self, port: u16) -> (UdpSocket, UdpSocket) {
@@ -218,7 +220,7 @@ fn replacing(class: u32, program: Program, revoke: bool) -> Delta {
     }
 }
 
-fn by_rule(driver: &mut NftDataplane) -> BTreeMap<u32, u64> {
+fn by_rule(driver: &mut CountedDriver) -> BTreeMap<u32, u64> {
     let counters = driver.counters().unwrap();
     let number = |wanted: &Arc<Credit>| (1..=4).find(|rule| credit(*rule) == *wanted).unwrap();
     counters
@@ -240,7 +242,7 @@ fn policy_is_enforced_changed_counted_and_repaired() {
 
     let mut driver = place.driver();
     let mut tables = tables();
-    let started = driver.start(&tables).unwrap();
+    let started = driver.resync(&tables).unwrap();
     assert!(started.writes > 0 && started.generation != 0);
     assert_eq!(driver.verify(&tables).unwrap().writes, 0);
     // The flow existed before the table, and is judged all the same.
@@ -254,7 +256,7 @@ fn policy_is_enforced_changed_counted_and_repaired() {
     // A new agent on the same input writes nothing, and continues the counts.
     drop(driver);
     let mut driver = place.driver();
-    let again = driver.start(&tables).unwrap();
+    let again = driver.resync(&tables).unwrap();
     assert_eq!((again.writes, again.generation), (0, started.generation));
     assert_eq!(by_rule(&mut driver), counts);
 
@@ -277,7 +279,7 @@ fn policy_is_enforced_changed_counted_and_repaired() {
         ..delta
     };
     delta.apply_to(&mut tables);
-    let outcome = driver.apply(&delta, &tables).unwrap();
+    let outcome = driver.execute(&delta, &tables).unwrap();
     assert_eq!(outcome.generation, started.generation);
     assert_eq!(driver.verify(&tables).unwrap().writes, 0);
     assert_eq!(by_rule(&mut driver)[&3], 3);
@@ -287,7 +289,7 @@ fn policy_is_enforced_changed_counted_and_repaired() {
     // Tightened: established flows stop too.
     let delta = replacing(5, ports(&[5002], 2, 3), true);
     delta.apply_to(&mut tables);
-    let outcome = driver.apply(&delta, &tables).unwrap();
+    let outcome = driver.execute(&delta, &tables).unwrap();
     assert_ne!(outcome.generation, started.generation);
     assert!(!passes(&a, &b));
     assert!(answers(&a, &b2));
@@ -295,7 +297,7 @@ fn policy_is_enforced_changed_counted_and_repaired() {
 
     // Tampering is reported and repaired; counts are kept.
     let before = by_rule(&mut driver);
-    let mut watch = driver.tamper_watch().unwrap();
+    let mut watch = driver.tamper_watch().unwrap().unwrap();
     assert_eq!(watch.wait(Duration::from_millis(1)).unwrap(), None);
     for harm in [
         "flush map inet t p_pt4_i",
@@ -329,16 +331,16 @@ fn policy_is_enforced_changed_counted_and_repaired() {
 
 /// A journal that outlives its dataplane.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<JournalEntry>>>);
+struct Kept(Arc<Mutex<Vec<u8>>>);
 
 impl CounterJournal for Kept {
-    fn append(&mut self, entries: &[JournalEntry]) -> std::io::Result<()> {
-        self.0.lock().unwrap().extend_from_slice(entries);
+    fn append(&mut self, text: &[u8]) -> std::io::Result<()> {
+        self.0.lock().unwrap().extend_from_slice(text);
         Ok(())
     }
 
-    fn replace(&mut self, entries: &[JournalEntry]) -> std::io::Result<()> {
-        *self.0.lock().unwrap() = entries.to_vec();
+    fn replace(&mut self, text: &[u8]) -> std::io::Result<()> {
+        *self.0.lock().unwrap() = text.to_vec();
         Ok(())
     }
 }
@@ -354,14 +356,16 @@ fn counts_survive_edits_and_damage_that_no_agent_saw() {
     let ledger = Kept::default();
     let driver = || {
         let mut driver = place.driver();
-        let entries = ledger.0.lock().unwrap().clone();
-        driver.set_journal(Box::new(ledger.clone()), entries);
+        let text = ledger.0.lock().unwrap().clone();
+        let name = driver.name();
+        let error = driver.ledger.restore(name, Box::new(ledger.clone()), &text);
+        assert!(error.is_none(), "{error:?}");
         driver
     };
     let denied = |times: u64| (0..times).for_each(|_| assert!(!passes(&a, &b2)));
     let mut tables = tables();
     let mut first = driver();
-    first.start(&tables).unwrap();
+    first.resync(&tables).unwrap();
     denied(3);
     drop(first);
     // Packets, and an edit while no agent runs.
@@ -372,12 +376,12 @@ fn counts_survive_edits_and_damage_that_no_agent_saw() {
     delta.apply_to(&mut tables);
     tables.programs.remove(&ClassId(2));
     let mut second = driver();
-    assert!(second.start(&tables).unwrap().writes > 0);
+    assert!(second.resync(&tables).unwrap().writes > 0);
     assert_eq!(by_rule(&mut second)[&3], 5);
     denied(1);
     drop(second);
     let mut third = driver();
-    assert_eq!(third.start(&tables).unwrap().writes, 0);
+    assert_eq!(third.resync(&tables).unwrap().writes, 0);
     assert_eq!(by_rule(&mut third)[&3], 6);
     // A rule deleted by hand is restored in place: other counters keep counting.
     place.host.nft("flush chain inet t p_generation");
@@ -392,7 +396,7 @@ fn counts_survive_edits_and_damage_that_no_agent_saw() {
     drop(third);
     place.host.nft("delete table inet t");
     let mut fourth = driver();
-    fourth.start(&tables).unwrap();
+    fourth.resync(&tables).unwrap();
     assert_eq!(by_rule(&mut fourth)[&3], 8);
     denied(1);
     assert_eq!(by_rule(&mut fourth)[&3], 9);
@@ -406,7 +410,7 @@ fn drops_without_a_rule_are_told_by_reason() {
     }
     let place = Place::new();
     let mut driver = place.driver();
-    driver.start(&tables()).unwrap();
+    driver.resync(&tables()).unwrap();
     let mut inside = KernelLinks::open(&place.a.netns).unwrap();
     inside
         .add_address("eth0", Net::host([10, 20, 0, 9].into()))

@@ -1,9 +1,10 @@
 //! Random decision tables in the kernel: each is adopted from another, and from itself.
 
 use crate::need_root;
-use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
+use palisade_dataplane::nftables::{NftConfig, NftDataplane};
 use palisade_generators::case_seeds;
 use palisade_nft::Config;
+use palisade_testkit::CountedDriver;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
@@ -31,7 +32,7 @@ fn the_kernel_takes_every_way_from_tables_to_tables() {
             own_table: false,
             log_group: Some(20545),
         };
-        NftDataplane::new_in(config, &test.netns).unwrap()
+        CountedDriver::from(NftDataplane::new_in(config, &test.netns).unwrap())
     };
     let mut old = driver();
     let (mut steps, mut writes) = (0, 0);
@@ -43,7 +44,7 @@ fn the_kernel_takes_every_way_from_tables_to_tables() {
             old = driver();
         }
         let outcome = old
-            .start(&tables)
+            .resync(&tables)
             .unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
         steps += outcome.steps.len();
         writes += outcome.writes;
@@ -51,7 +52,7 @@ fn the_kernel_takes_every_way_from_tables_to_tables() {
 
         let again = generated::renumbered(&mut rng, &tables);
         let mut new = driver();
-        let outcome = new.start(&again).unwrap();
+        let outcome = new.resync(&again).unwrap();
         assert_eq!(outcome.steps, [], "seed {seed}");
         assert_eq!(new.verify(&again).unwrap().writes, 0, "seed {seed}");
     }

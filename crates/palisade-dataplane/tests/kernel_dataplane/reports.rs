@@ -71,9 +71,9 @@ fn a_log_rule_tells_the_first_packet_of_a_flow_and_a_denial_tells_each() {
     let mut driver = place.driver();
     let mut watch = driver.packet_watch().unwrap().unwrap();
     assert!(driver.packet_watch().is_err(), "one listener at a time");
-    driver.start(&tables).unwrap();
-    assert_eq!(driver.start(&tables).unwrap().writes, 0);
-    assert_eq!(place.driver().start(&tables).unwrap().writes, 0, "adopted");
+    driver.resync(&tables).unwrap();
+    assert_eq!(driver.resync(&tables).unwrap().writes, 0);
+    assert_eq!(place.driver().resync(&tables).unwrap().writes, 0, "adopted");
 
     let (from, to) = place.sockets(5001);
     assert!(passes(&from, &to) && passes(&from, &to));
@@ -115,7 +115,7 @@ fn a_flood_is_seen_or_lost_to_the_packet() {
     let place = Place::new();
     let tables = tables();
     let mut driver = place.driver();
-    driver.start(&tables).unwrap();
+    driver.resync(&tables).unwrap();
     let mut watch = driver.packet_watch().unwrap().unwrap();
     let (from, to) = place.sockets(5002);
     let address = to.local_addr().unwrap();

@@ -1,7 +1,7 @@
 //! Steps are atomic, errors name the operation, deleted counters are reported.
 
 use crate::need_root;
-use palisade_dataplane::netlink::{CounterObserver, ExecuteError};
+use palisade_dataplane::nftables::netlink::{CounterObserver, ExecuteError};
 use palisade_nft::{
     Chain, CounterLocation, CounterValue, CreditedCounter, Element, ElementKey, Expr, FieldType,
     MapValue, MapValueType, NftRule, NftSet, NftVerdict, Op, Ruleset, Transaction, TxStep,

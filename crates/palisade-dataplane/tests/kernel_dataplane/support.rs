@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use palisade_dataplane::netlink::{ExecuteError, Executor};
+use palisade_dataplane::nftables::netlink::{ExecuteError, Executor};
 use palisade_nft::{CounterValue, CreditedCounter, Op, Ruleset, Transaction, TxStep};
 use palisade_sys::grace::FakeGracePeriod;
 use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs, run_in};

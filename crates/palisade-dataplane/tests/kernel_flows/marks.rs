@@ -1,6 +1,6 @@
 //! Conntrack marks of other programs are never taken for the live generation.
 
-use palisade_dataplane::Dataplane;
+use palisade_dataplane::PolicyDriver;
 use palisade_model::Direction::Ingress;
 use palisade_testkit::lab::craft::udp;
 
@@ -27,7 +27,7 @@ fn a_mark_of_another_program_passes_nothing_that_is_denied() {
     let place = Place::quiet("marks");
     let mut driver = place.driver();
     let closed = tables(&[(B, Ingress)], &[(A, B, 17, Some(7))]);
-    driver.start(&closed).unwrap();
+    driver.resync(&closed).unwrap();
     let ports = [7, 53];
     for (at, mark) in (0..).zip(foreign()) {
         // Before our table handles the flow.
@@ -61,7 +61,7 @@ fn a_first_generation_is_high_and_another_each_time() {
         let highest = 1_u32 << (mask.count_ones() - 2);
         for _ in 0..8 {
             let mut driver = place.driver_with(mask);
-            let generation = driver.start(&closed).unwrap().generation;
+            let generation = driver.resync(&closed).unwrap().generation;
             assert!(generation & highest != 0, "{generation:#x} of {mask:#x}");
             seen.push(generation);
             driver.remove().unwrap();

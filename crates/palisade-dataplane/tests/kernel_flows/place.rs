@@ -6,13 +6,15 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use palisade_dataplane::{ApplyOutcome, Dataplane, NftConfig, NftDataplane};
+use palisade_dataplane::ApplyOutcome;
+use palisade_dataplane::nftables::{NftConfig, NftDataplane};
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_sys::netns::NetNs;
 use palisade_tables::{
     Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId,
     Tables, Verdict,
 };
+use palisade_testkit::CountedDriver;
 use palisade_testkit::lab::craft::CraftedPacket;
 use palisade_testkit::lab::{
     HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec, send_crafted_packets,
@@ -71,25 +73,25 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    pub(crate) fn driver(&self) -> NftDataplane {
+    pub(crate) fn driver(&self) -> CountedDriver {
         self.driver_with(0xffff_ff00)
     }
 
-    pub(crate) fn driver_with(&self, mark_mask: u32) -> NftDataplane {
+    pub(crate) fn driver_with(&self, mark_mask: u32) -> CountedDriver {
         let config = NftConfig {
             mark_mask,
             ..config()
         };
-        NftDataplane::new_in(config, &self.netns()).unwrap()
+        NftDataplane::new_in(config, &self.netns()).unwrap().into()
     }
 
     /// A dataplane that applies policy to the host's own stack.
-    pub(crate) fn driver_for_host(&self) -> NftDataplane {
+    pub(crate) fn driver_for_host(&self) -> CountedDriver {
         let config = NftConfig {
             judge_host_traffic: true,
             ..config()
         };
-        NftDataplane::new_in(config, &self.netns()).unwrap()
+        NftDataplane::new_in(config, &self.netns()).unwrap().into()
     }
 
     pub(crate) fn netns(&self) -> NetNs {
@@ -248,7 +250,7 @@ fn program(allowed: &BTreeMap<u8, Vec<Option<u16>>>) -> Program {
 
 /// A dataplane and the tables applied last.
 pub(crate) struct Enforced {
-    pub(crate) driver: NftDataplane,
+    pub(crate) driver: CountedDriver,
 }
 
 impl Enforced {
@@ -264,6 +266,6 @@ impl Enforced {
         isolated: &[(usize, Direction)],
         allowed: &[Allowed],
     ) -> ApplyOutcome {
-        self.driver.start(&tables(isolated, allowed)).unwrap()
+        self.driver.resync(&tables(isolated, allowed)).unwrap()
     }
 }

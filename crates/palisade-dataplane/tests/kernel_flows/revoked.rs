@@ -1,6 +1,5 @@
 //! Revocation and what must survive it: replies, unanswered first packets, generations.
 
-use palisade_dataplane::Dataplane;
 use palisade_model::Direction::{Egress, Ingress};
 use palisade_sys::conntrack::{Conntrack, ConntrackFilter, KernelConntrack};
 use palisade_testkit::lab::craft::{icmp, sctp, tcp, udp};
@@ -241,7 +240,8 @@ fn a_generation_that_comes_round_again_revives_nothing() {
     let place = Place::quiet("round");
     let closed = [(B, Ingress)];
     let mut driver = place.driver_with(0x0000_ff00);
-    let mut set = |allowed: &[Allowed]| driver.start(&tables(&closed, allowed)).unwrap().generation;
+    let mut set =
+        |allowed: &[Allowed]| driver.resync(&tables(&closed, allowed)).unwrap().generation;
     let mut marked = Vec::new();
     let kept: Allowed = (A, B, 17, Some(7));
     let first = set(&[(A, B, 17, Some(53)), kept]);

@@ -1,8 +1,9 @@
 //! Packets with a pod's source address that arrive by another interface than the pod's, with reverse-path
 //! filters off.
 
-use palisade_dataplane::{CounterValue, Dataplane, NftDataplane};
+use palisade_dataplane::CounterValue;
 use palisade_model::Direction::Ingress;
+use palisade_testkit::CountedDriver;
 use palisade_testkit::lab::craft::udp;
 
 use crate::need_root;
@@ -14,7 +15,7 @@ fn passes(place: &Place, from: usize, source: usize, family: usize) -> bool {
     place.arrives(from, B, udp(ends.0, ends.1, 1, &tag()))
 }
 
-fn spoofed(driver: &mut NftDataplane) -> u64 {
+fn spoofed(driver: &mut CountedDriver) -> u64 {
     let reasons = driver.counters().unwrap().by_drop_reason;
     reasons
         .get("spoofed")
@@ -30,7 +31,7 @@ fn nobody_sends_from_a_pods_address_by_another_interface() {
     let mut driver = place.driver();
     let allowed: [Allowed; 2] = [(A, B, 17, Some(53)), (OUT, B, 17, Some(53))];
     let both = tables(&[(B, Ingress)], &allowed);
-    driver.start(&both).unwrap();
+    driver.resync(&both).unwrap();
     for family in [0, 1] {
         assert!(
             passes(&place, OUT, OUT, family),
@@ -49,14 +50,14 @@ fn nobody_sends_from_a_pods_address_by_another_interface() {
     let mut one = both.clone();
     one.points
         .retain(|point, _| *point.interface != *INTERFACES[A]);
-    driver.start(&one).unwrap();
+    driver.resync(&one).unwrap();
     for family in [0, 1] {
         assert!(
             passes(&place, OUT, A, family),
             "{family}: not an own address"
         );
     }
-    driver.start(&both).unwrap();
+    driver.resync(&both).unwrap();
     for family in [0, 1] {
         assert!(
             !passes(&place, OUT, A, family),

@@ -5,8 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use palisade_dataplane::{Dataplane, NftDataplane};
 use palisade_model::Direction::Ingress;
+use palisade_testkit::CountedDriver;
 use palisade_testkit::lab::TcpEcho;
 
 use crate::need_root;
@@ -24,7 +24,7 @@ const SERVICES: [[&str; 2]; 2] = [
 
 struct Scene {
     place: Place,
-    driver: NftDataplane,
+    driver: CountedDriver,
     udp: UdpSocket,
     _tcp: TcpEcho,
 }
@@ -80,7 +80,7 @@ impl Scene {
     fn set(&mut self, allowed: &[Allowed]) {
         let mut tables = tables(&[(B, Ingress)], allowed);
         tables.judge_host_traffic = true;
-        self.driver.start(&tables).unwrap();
+        self.driver.resync(&tables).unwrap();
     }
 
     /// A socket of the host that is connected to a Service.

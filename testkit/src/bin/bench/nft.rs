@@ -8,9 +8,11 @@ use crate::stopwatch::now;
 use crate::written::{
     BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
 };
-use palisade_dataplane::{Dataplane, NftDataplane};
+use palisade_dataplane::PolicyDriver;
+use palisade_dataplane::nftables::NftDataplane;
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{Action, Protocol, Update};
+use palisade_testkit::CountedDriver;
 use palisade_testkit::lab::Lab;
 use std::time::Duration;
 
@@ -135,7 +137,7 @@ fn kernel_memory() -> Result<f64, String> {
 /// An engine, and the kernel's tables that follow it.
 struct TablesUnderTest {
     engine: Engine,
-    dataplane: NftDataplane,
+    dataplane: CountedDriver,
     _lab: Lab,
 }
 
@@ -149,7 +151,7 @@ impl TablesUnderTest {
         let dataplane = dataplane.map_err(|error| chain(&error))?;
         let mut held = TablesUnderTest {
             engine,
-            dataplane,
+            dataplane: dataplane.into(),
             _lab: lab,
         };
         held.start()?;
@@ -157,7 +159,7 @@ impl TablesUnderTest {
     }
 
     fn start(&mut self) -> Result<(), String> {
-        let started = self.dataplane.start(self.engine.tables());
+        let started = self.dataplane.resync(self.engine.tables());
         started.map(drop).map_err(|error| chain(&error))
     }
 
@@ -166,7 +168,7 @@ impl TablesUnderTest {
     fn apply(&mut self, update: Update) -> Result<(Duration, Duration), String> {
         let delta = self.engine.apply([update]);
         let began = now();
-        let done = self.dataplane.apply(&delta, self.engine.tables());
+        let done = self.dataplane.execute(&delta, self.engine.tables());
         let took = began.elapsed();
         let done = done.map_err(|error| chain(&error))?;
         Ok((

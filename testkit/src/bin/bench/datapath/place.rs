@@ -5,7 +5,8 @@ use crate::states::{self, BenchInput, Families};
 use crate::written::{
     BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
 };
-use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
+use palisade_dataplane::nftables::{NftConfig, NftDataplane};
+use palisade_dataplane::{CounterLedger, PolicyDriver};
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{Action, Family, Prefix, Protocol};
 use palisade_testkit::lab::{self, Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec};
@@ -189,7 +190,7 @@ fn enforce(lab: &Lab, input: &BenchInput) -> Result<NftDataplane, String> {
     let new = || NftDataplane::new(config());
     let dataplane = lab.run_in(lab.host(), new).map_err(error_text)?;
     let mut dataplane = dataplane.map_err(|error| chain(&error))?;
-    let started = dataplane.start(engine.tables());
+    let started = dataplane.resync(engine.tables(), &mut CounterLedger::default());
     started.map_err(|error| chain(&error))?;
     Ok(dataplane)
 }

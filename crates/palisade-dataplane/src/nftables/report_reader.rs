@@ -13,8 +13,8 @@ use palisade_sys::nflog::{Nflog, NflogEvent, NflogPacket};
 use palisade_sys::nfnetlink::KernelNfnetlink;
 use palisade_tables::{Packet, ReportReason};
 
-use crate::driver::Error;
-use crate::packet_header;
+use super::packet_header;
+use crate::error::DriverError;
 use crate::packet_report::{PacketReport, PacketReportBatch};
 
 /// Bytes of each packet that are copied.
@@ -29,10 +29,10 @@ const MAX_IN_FLIGHT: u64 = 1000;
 /// Kernel queries that the reader needs.
 pub(crate) trait ReportLookup {
     /// The packets that the chains of each reason counted since the table was created.
-    fn packet_counts(&mut self) -> Result<BTreeMap<ReportReason, u64>, Error>;
+    fn packet_counts(&mut self) -> Result<BTreeMap<ReportReason, u64>, DriverError>;
 
     /// The names of interfaces by index.
-    fn interfaces(&mut self) -> Result<BTreeMap<u32, Str>, Error>;
+    fn interfaces(&mut self) -> Result<BTreeMap<u32, Str>, DriverError>;
 }
 
 /// Turns nflog messages into packet reports.
@@ -50,7 +50,7 @@ pub(crate) struct ReportReader<N, K> {
 
 impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
     /// Every packet counted from now on is reported or counted as lost.
-    pub(crate) fn new(nflog: N, mut kernel: K) -> Result<Self, Error> {
+    pub(crate) fn new(nflog: N, mut kernel: K) -> Result<Self, DriverError> {
         Ok(Self {
             last_counts: kernel.packet_counts()?,
             nflog,
@@ -62,7 +62,10 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
         })
     }
 
-    pub(crate) fn next(&mut self, timeout: Duration) -> Result<Option<PacketReportBatch>, Error> {
+    pub(crate) fn next(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<PacketReportBatch>, DriverError> {
         let wait = if self.active {
             timeout.min(QUIET_PERIOD)
         } else {
@@ -98,7 +101,7 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
     }
 
     /// Packets counted and not received, less `on_the_way` that may be in flight.
-    fn take_lost(&mut self, on_the_way: u64) -> Result<BTreeMap<ReportReason, u64>, Error> {
+    fn take_lost(&mut self, on_the_way: u64) -> Result<BTreeMap<ReportReason, u64>, DriverError> {
         let counted = self.lookup.packet_counts()?;
         for (why, count) in &counted {
             let last = self.last_counts.get(why).copied().unwrap_or_default();
@@ -120,7 +123,10 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
     }
 
     /// `None` if the message is not ours, or its headers cannot be parsed; then it counts as lost.
-    fn packet_report(&mut self, message: &NflogPacket) -> Result<Option<PacketReport>, Error> {
+    fn packet_report(
+        &mut self,
+        message: &NflogPacket,
+    ) -> Result<Option<PacketReport>, DriverError> {
         let Some((why, reply)) = parse_log_prefix(&message.prefix) else {
             return Ok(None);
         };
@@ -145,7 +151,7 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
         }))
     }
 
-    fn interface(&mut self, index: Option<u32>) -> Result<Option<Str>, Error> {
+    fn interface(&mut self, index: Option<u32>) -> Result<Option<Str>, DriverError> {
         let Some(index) = index else {
             return Ok(None);
         };
@@ -168,12 +174,12 @@ pub(crate) struct KernelReportLookup {
 }
 
 impl ReportLookup for KernelReportLookup {
-    fn packet_counts(&mut self) -> Result<BTreeMap<ReportReason, u64>, Error> {
+    fn packet_counts(&mut self) -> Result<BTreeMap<ReportReason, u64>, DriverError> {
         let mut counted = BTreeMap::new();
         for reason in ReportReason::ALL {
             let count = counted.entry(reason).or_default();
             for chain in counted_chains(reason) {
-                let rules = crate::netlink::rules(&mut self.nfnetlink, &self.table, &chain)?;
+                let rules = super::netlink::rules(&mut self.nfnetlink, &self.table, &chain)?;
                 let mut exprs = rules.iter().flat_map(|rule| &rule.exprs);
                 *count += exprs
                     .find_map(|expr| match expr {
@@ -186,7 +192,7 @@ impl ReportLookup for KernelReportLookup {
         Ok(counted)
     }
 
-    fn interfaces(&mut self) -> Result<BTreeMap<u32, Str>, Error> {
+    fn interfaces(&mut self) -> Result<BTreeMap<u32, Str>, DriverError> {
         let links = self.links.links()?;
         let named = links
             .into_iter()
@@ -205,7 +211,7 @@ mod tests {
     struct FakeReportLookup(Vec<u64>);
 
     impl ReportLookup for FakeReportLookup {
-        fn packet_counts(&mut self) -> Result<BTreeMap<ReportReason, u64>, Error> {
+        fn packet_counts(&mut self) -> Result<BTreeMap<ReportReason, u64>, DriverError> {
             let now = if self.0.len() > 1 {
                 self.0.remove(0)
             } else {
@@ -214,7 +220,7 @@ mod tests {
             Ok([(ReportReason::Denied, now)].into())
         }
 
-        fn interfaces(&mut self) -> Result<BTreeMap<u32, Str>, Error> {
+        fn interfaces(&mut self) -> Result<BTreeMap<u32, Str>, DriverError> {
             Ok([(3, "pal0".into())].into())
         }
     }

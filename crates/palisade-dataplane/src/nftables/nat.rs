@@ -1,40 +1,41 @@
-//! The masquerade table, and the workload state that both tables hold.
+//! The masquerade table.
 //!
 //! Promises: only what `palisade_nft::Masquerade` plans is executed; an unneeded table is removed. Never:
 //! changes the policy table.
 
-use palisade_nft::{
-    Config, CounterValue, CreditedCounter, Masquerade, Ruleset, installed_points,
-    masqueraded_addresses,
-};
+use palisade_nft::{Config, CreditedCounter, Masquerade, Ruleset};
 use palisade_sys::grace::GracePeriod;
 use palisade_sys::nfnetlink::Nfnetlink;
+use palisade_tables::CounterValue;
 
-use crate::driver::{Error, InstalledWorkloads};
-use crate::netlink::Executor;
+use super::netlink::Executor;
+use crate::driver::MasqueradePolicy;
+use crate::error::DriverError;
 
 /// The masquerade table's name.
 pub(crate) fn table_name(config: &Config) -> palisade_model::Str {
-    empty_masquerade(config).table_name()
+    masquerade(config, &MasqueradePolicy::default()).table_name()
 }
 
-fn empty_masquerade(config: &Config) -> Masquerade {
+fn masquerade(config: &Config, policy: &MasqueradePolicy) -> Masquerade {
     Masquerade {
         table: config.table.clone(),
         interface_prefix: config.interface_prefix.clone(),
-        exempt_prefixes: Vec::new(),
-        addresses: Default::default(),
+        exempt_prefixes: policy.exempt_prefixes.clone(),
+        addresses: policy.addresses.clone(),
     }
 }
 
-/// Writes what differs from `held`, which is read if it is not known, into a table with these flags. Returns
-/// the table as it is in the kernel then, and the number of objects and elements written.
+/// Writes what differs from `observed`, which is read if it is not known. Returns the table as it is in the
+/// kernel then, and the number of objects and elements written.
 pub(crate) fn sync<N: Nfnetlink, G: GracePeriod>(
     executor: &mut Executor<N, G>,
-    wanted: &Masquerade,
+    config: &Config,
+    policy: &MasqueradePolicy,
     observed: Option<Option<Ruleset>>,
-    flags: u32,
-) -> Result<(Option<Ruleset>, usize), Error> {
+) -> Result<(Option<Ruleset>, usize), DriverError> {
+    let wanted = masquerade(config, policy);
+    let flags = config.table_flags();
     let sets = observed.iter().flatten().flat_map(|known| &known.sets);
     let sets = sets.map(|(name, set)| (name.clone(), set.decl.clone()));
     executor.with_table(wanted.table_name(), sets.collect(), |executor| {
@@ -58,26 +59,6 @@ pub(crate) fn sync<N: Nfnetlink, G: GracePeriod>(
 pub(crate) fn remove<N: Nfnetlink, G: GracePeriod>(
     executor: &mut Executor<N, G>,
     config: &Config,
-) -> Result<(), Error> {
-    sync(
-        executor,
-        &empty_masquerade(config),
-        None,
-        config.table_flags(),
-    )
-    .map(drop)
-}
-
-/// The workload state that these tables hold.
-pub(crate) fn installed_workloads(
-    policy_table: Option<&Ruleset>,
-    masquerade_table: Option<&Option<Ruleset>>,
-) -> InstalledWorkloads {
-    let (interfaces, points) = policy_table.map(installed_points).unwrap_or_default();
-    let translating = masquerade_table.and_then(Option::as_ref);
-    InstalledWorkloads {
-        interfaces,
-        points,
-        masqueraded_addresses: translating.map(masqueraded_addresses).unwrap_or_default(),
-    }
+) -> Result<(), DriverError> {
+    sync(executor, config, &MasqueradePolicy::default(), None).map(drop)
 }

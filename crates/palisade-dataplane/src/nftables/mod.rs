@@ -1,4 +1,6 @@
-//! The dataplane over nf_tables.
+//! The driver over nf_tables.
+//!
+//! [`netlink`] encodes the types of `palisade-nft` for the kernel and decodes them.
 //!
 //! Promises: exactly what `palisade-nft` plans is executed; the kernel's tables are adopted by content, so a
 //! start on unchanged input writes nothing; a generation is never used while a flow still carries it, and
@@ -7,13 +9,24 @@
 //! Never: touches another table, or continues a plan after a failed step; then the kernel is read again and
 //! a new plan is made.
 
-use std::collections::BTreeMap;
+mod config;
+mod conntrack_marks;
+mod counts;
+mod error;
+mod nat;
+pub mod netlink;
+mod notices;
+mod packet_header;
+mod report_reader;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use palisade_model::Str;
 use palisade_nft::{
-    Config, CounterValue, CreditedCounter, NflogConfig, Op, Planner, Ruleset, Transaction, TxStep,
-    adopt, print_transaction, raised_generation, skeleton, table_flag,
+    Config, CounterLocation, CreditedCounter, Op, Planner, Ruleset, Transaction, TxStep, adopt,
+    installed_points, masqueraded_addresses, print_transaction, raised_generation, skeleton,
+    table_flag,
 };
 use palisade_sys::conntrack::{Conntrack, KernelConntrack, tracks_sctp};
 use palisade_sys::fault;
@@ -21,43 +34,25 @@ use palisade_sys::grace::KernelGracePeriod;
 use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::NetNs;
 use palisade_sys::nflog::KernelNflog;
-use palisade_sys::nfnetlink::{
-    KernelNfEvents, KernelNfnetlink, NFNLGRP_NFTABLES, NfEvent, NfEvents, NfMessage, Nfnetlink,
-    nf_tables as nft,
-};
+use palisade_sys::nfnetlink::{KernelNfnetlink, Nfnetlink};
 use palisade_sys::random;
-use palisade_tables::{Credit, Delta, Phase, RuleId, TableChange, Tables, UndoRecord};
+use palisade_tables::{CounterValue, Credit, Delta, Phase, RuleId, TableChange, Tables};
 
-use crate::conntrack_marks;
-use crate::counter_journal::{CounterJournal, JournalEntry};
-use crate::counter_ledger::{CounterLedger, RetiringCounter};
-use crate::counts::{self, CounterAccounts, CounterSnapshot};
+use crate::counter_ledger::CounterLedger;
+use crate::counters::{CounterAccounts, Counters, RetiringCounter};
 use crate::driver::{
-    ApplyOutcome, Counters, Dataplane, Error, InstalledWorkloads, Masquerade, StepOutcome,
-    TamperEvent, TamperWatch,
+    AddressTranslation, ApplyOutcome, Dataplane, InstalledPolicy, MasqueradePolicy, PlanPreview,
+    PolicyDriver, StepOutcome, TamperWatch,
 };
-use crate::nat;
-use crate::netlink::{CounterObserver, Executor, owner};
+use crate::error::DriverError;
 use crate::packet_report::PacketWatch;
-use crate::report_reader::{self, KernelReportLookup, ReportReader};
+pub use config::NftConfig;
+use counts::TableCounters;
+use netlink::{CounterObserver, Executor, owner};
+use report_reader::{KernelReportLookup, ReportReader};
 
-/// The parameters of an [`NftDataplane`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NftConfig {
-    /// Name of the table of family `inet`.
-    pub table: String,
-    /// Prefix of the names of our interfaces.
-    pub interface_prefix: String,
-    /// The bits of the conntrack mark that we use: one contiguous run of at least 8.
-    pub mark_mask: u32,
-    /// Whether packets of this host's own stack are subject to policy.
-    pub judge_host_traffic: bool,
-    /// Whether the socket owns the tables, so that no other program can change them while it is open; where
-    /// the kernel supports it (6.9).
-    pub own_table: bool,
-    /// The nflog group that denied and logged packets are sent to; `None` disables reporting.
-    pub log_group: Option<u16>,
-}
+/// The name by which it is opened.
+pub const NAME: &str = "nftables";
 
 /// The dataplane over nf_tables, in one network namespace.
 #[derive(Debug)]
@@ -73,18 +68,10 @@ pub struct NftDataplane {
     recovered_accounts: CounterAccounts,
     /// The skeleton's counters of drops that no rule decides.
     drop_counters: CounterAccounts,
-    ledger: CounterLedger,
+    /// Whether the configuration asks for owned tables.
+    wants_ownership: bool,
     /// The content of the masquerade table; `None` if it is not known.
     masquerade_table: Option<Option<Ruleset>>,
-}
-
-/// A plan that is not executed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlanPreview {
-    /// Kernel objects and elements that it would write or delete.
-    pub writes: usize,
-    /// Its steps, each one transaction, in nft-like syntax.
-    pub text: String,
 }
 
 impl NftDataplane {
@@ -92,7 +79,7 @@ impl NftDataplane {
     ///
     /// # Errors
     /// If the kernel's interfaces cannot be opened or a parameter is invalid.
-    pub fn new(config: NftConfig) -> Result<Self, Error> {
+    pub fn new(config: NftConfig) -> Result<Self, DriverError> {
         Self::new_in(config, &NetNs::current()?)
     }
 
@@ -100,20 +87,21 @@ impl NftDataplane {
     ///
     /// # Errors
     /// As [`NftDataplane::new`].
-    pub fn new_in(config: NftConfig, netns: &NetNs) -> Result<Self, Error> {
+    pub fn new_in(config: NftConfig, netns: &NetNs) -> Result<Self, DriverError> {
         // Before the sysctls are read: this makes the kernel load the module that has them.
         KernelConntrack::open(netns)?.count()?;
+        let wants_ownership = config.own_table;
         let mut config = Config {
             table: config.table.as_str().into(),
             interface_prefix: config.interface_prefix.as_str().into(),
             ct_mark_mask: config.mark_mask,
             judge_host_traffic: config.judge_host_traffic,
             sctp_tracked: tracks_sctp(netns)?,
-            log: log_config(config.log_group, netns)?,
+            log: config::log_config(config.log_group, netns)?,
             owned: config.own_table,
             ..Config::default()
         };
-        validate_config(&config)?;
+        config::validate(&config)?;
         let mut nfnetlink = KernelNfnetlink::open(netns)?;
         config.owned = config.owned && owner::is_supported(&mut nfnetlink, &config.table)?;
         let executor = Executor::new(config.table.clone(), nfnetlink, KernelGracePeriod::new()?);
@@ -125,42 +113,13 @@ impl NftDataplane {
             rules: BTreeMap::new(),
             recovered_accounts: CounterAccounts::new(),
             drop_counters: CounterAccounts::new(),
-            ledger: CounterLedger::default(),
+            wants_ownership,
             masquerade_table: None,
         })
     }
 
-    /// Takes the lock on these tables, so that no other agent uses them while this dataplane exists. Has no
-    /// effect on kernels without table owners.
-    ///
-    /// # Errors
-    /// If another agent holds the lock or owns a table.
-    pub fn acquire_lock(&mut self) -> Result<(), Error> {
-        self.check_owner()?;
-        Ok(owner::acquire_lock(
-            self.executor.nfnetlink_mut(),
-            &self.config.table,
-        )?)
-    }
-
-    /// Fails if another running agent owns these tables. Changes nothing.
-    ///
-    /// # Errors
-    /// If another agent owns a table, or the owner cannot be queried.
-    pub fn check_owner(&mut self) -> Result<(), Error> {
-        Ok(owner::check_owner(
-            self.executor.nfnetlink_mut(),
-            &self.config.table,
-        )?)
-    }
-
-    /// Whether the socket owns the tables, so that other programs cannot change them.
-    pub fn owns_tables(&self) -> bool {
-        self.config.owned
-    }
-
     /// Takes over tables that outlived their agent.
-    fn adopt_orphaned_tables(&mut self) -> Result<(), Error> {
+    fn adopt_orphaned_tables(&mut self) -> Result<(), DriverError> {
         for table in [self.config.table.clone(), nat::table_name(&self.config)] {
             owner::take_ownership(self.executor.nfnetlink_mut(), &table, self.config.owned)?;
         }
@@ -171,61 +130,13 @@ impl NftDataplane {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn read_back(&mut self) -> Result<Option<Ruleset>, Error> {
+    pub fn read_back(&mut self) -> Result<Option<Ruleset>, DriverError> {
         Ok(self.executor.read_back()?)
     }
 
     /// How the grace period is waited for, as text for people.
     pub fn grace_method(&self) -> &'static str {
         self.executor.grace().method()
-    }
-
-    /// The names of our tables that exist in the kernel.
-    ///
-    /// # Errors
-    /// If they cannot be queried.
-    pub fn present_tables(&mut self) -> Result<Vec<String>, Error> {
-        let mut present = Vec::new();
-        if self.executor.read_back()?.is_some() {
-            present.push(self.config.table.to_string());
-        }
-        let translating = nat::table_name(&self.config);
-        let found = self
-            .executor
-            .with_table(translating.clone(), BTreeMap::new(), |of| of.read_back());
-        if found?.is_some() {
-            present.push(translating.to_string());
-        }
-        Ok(present)
-    }
-
-    /// What [`Dataplane::start`] would write now. Reads only.
-    ///
-    /// # Errors
-    /// If the kernel cannot be read.
-    pub fn preview(&mut self, tables: &Tables) -> Result<PlanPreview, Error> {
-        let mut observed = self.executor.read_back()?;
-        // Taking over the table does not change its content.
-        if let Some(observed) = &mut observed
-            && self.config.owned
-            && observed.flags == table_flag::PERSIST
-        {
-            observed.flags = table_flag::OWNED;
-        }
-        let (planner, mut transaction) = adopt(&self.config, observed.as_ref(), tables, 0);
-        if planner.generation() == 0 {
-            // A start uses a random generation; the preview must print the same text each time.
-            let first = self.config.least_generation();
-            transaction = adopt(&self.config, observed.as_ref(), tables, first).1;
-        }
-        let there = |name: &str| {
-            let set = observed.as_ref()?.sets.get(name)?;
-            Some(set.decl.clone())
-        };
-        Ok(PlanPreview {
-            writes: transaction.steps.iter().map(|step| step.ops.len()).sum(),
-            text: print_transaction(&transaction, there),
-        })
     }
 
     /// Drops the plan but keeps the accounts of all counters, those that it would have deleted included.
@@ -251,7 +162,12 @@ impl NftDataplane {
     }
 
     /// Changes the kernel from `observed` to `tables`.
-    fn adopt(&mut self, observed: Option<Ruleset>, tables: &Tables) -> Result<ApplyOutcome, Error> {
+    fn adopt(
+        &mut self,
+        observed: Option<Ruleset>,
+        tables: &Tables,
+        ledger: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError> {
         let (mut planner, mut transaction) = adopt(&self.config, observed.as_ref(), tables, 0);
         let is_fresh = planner.generation() == 0;
         if is_fresh {
@@ -260,8 +176,8 @@ impl NftDataplane {
             let first = self.config.first_generation(random::random_u32()?);
             (planner, transaction) = adopt(&self.config, observed.as_ref(), tables, first);
         }
-        let snapshot = observed.map(CounterSnapshot::from).unwrap_or_default();
-        let accounts = self.reconcile_counters(&snapshot);
+        let snapshot = observed.map(TableCounters::from).unwrap_or_default();
+        let accounts = self.reconcile_counters(&snapshot, ledger);
         let reasons = counts::drop_counters(&skeleton(&self.config, planner.generation()).chains);
         let all_accounts = || {
             let mut all = counts::counter_accounts(planner.credited_counters(), &tables.rules);
@@ -269,8 +185,14 @@ impl NftDataplane {
             all.extend(accounts.clone());
             all
         };
-        self.ledger.compact(true, &all_accounts);
-        let steps = self.execute(&mut transaction, &accounts, &snapshot, &tables.rules);
+        ledger.compact(true, &all_accounts);
+        let steps = self.execute_adoption(
+            &mut transaction,
+            &accounts,
+            &snapshot,
+            &tables.rules,
+            ledger,
+        );
         let steps = match steps {
             Ok(steps) => steps,
             Err(error) => {
@@ -292,22 +214,27 @@ impl NftDataplane {
     }
 
     /// Retires counters that are not in the kernel any more; returns the accounts of the others.
-    fn reconcile_counters(&mut self, snapshot: &CounterSnapshot) -> CounterAccounts {
+    fn reconcile_counters(
+        &self,
+        snapshot: &TableCounters,
+        ledger: &mut CounterLedger,
+    ) -> CounterAccounts {
         let mut credits = self.counter_accounts();
-        credits.extend(snapshot.drop_counters());
-        self.ledger.reconcile(&credits, snapshot);
+        credits.extend(counts::drop_counters(&snapshot.chains));
+        ledger.reconcile(&credits, snapshot);
         credits
     }
 
     /// Executes a transaction and retires every counter that it deletes: those in `old` are credited to the
     /// accounts given there, others to the accounts of their rule numbers.
-    fn execute(
+    fn execute_adoption(
         &mut self,
         transaction: &mut Transaction,
         accounts: &CounterAccounts,
-        snapshot: &CounterSnapshot,
+        snapshot: &TableCounters,
         rules: &BTreeMap<RuleId, Arc<Credit>>,
-    ) -> Result<Vec<StepOutcome>, Error> {
+        ledger: &mut CounterLedger,
+    ) -> Result<Vec<StepOutcome>, DriverError> {
         self.clear_reused_marks(transaction)?;
         if fault::is_injected("spoofed-source-passes") {
             let checks = |op: &Op| matches!(op, Op::AddRule { rule, .. } if rule.comment.as_deref() == Some("spoofed source"));
@@ -316,9 +243,8 @@ impl NftDataplane {
             }
         }
         counts::add_retiring_counters(transaction, accounts, snapshot);
-        let book = &mut self.ledger;
         let mut observer = LedgerObserver {
-            ledger: book,
+            ledger,
             accounts,
             rules,
         };
@@ -326,7 +252,7 @@ impl NftDataplane {
     }
 
     /// Restores in place what another program changed; `None` if that is not possible.
-    fn repair(&mut self, observed: &Ruleset) -> Option<ApplyOutcome> {
+    fn repair(&mut self, observed: &Ruleset, ledger: &mut CounterLedger) -> Option<ApplyOutcome> {
         let plain = observed.clone().without_counts();
         let mut planner = self.planner.clone()?;
         let mut transaction = planner.repair(&plain)?;
@@ -337,10 +263,10 @@ impl NftDataplane {
         if transaction.is_empty() {
             return Some(apply_outcome(Vec::new(), generation));
         }
-        let snapshot = CounterSnapshot::from(observed.clone());
-        let accounts = self.reconcile_counters(&snapshot);
+        let snapshot = TableCounters::from(observed.clone());
+        let accounts = self.reconcile_counters(&snapshot, ledger);
         let rules = std::mem::take(&mut self.rules);
-        let steps = self.execute(&mut transaction, &accounts, &snapshot, &rules);
+        let steps = self.execute_adoption(&mut transaction, &accounts, &snapshot, &rules, ledger);
         self.rules = rules;
         // Otherwise the kernel is read again, and the table is rebuilt.
         let steps = steps.ok()?;
@@ -349,7 +275,7 @@ impl NftDataplane {
     }
 
     /// Before a transaction that raises the generation: no flow may already carry the new one.
-    fn clear_reused_marks(&self, transaction: &Transaction) -> Result<(), Error> {
+    fn clear_reused_marks(&self, transaction: &Transaction) -> Result<(), DriverError> {
         let raised = raised_generation(&self.config, transaction);
         if let Some(next) =
             raised.filter(|next| conntrack_marks::enters_quarter(&self.config, *next))
@@ -361,17 +287,58 @@ impl NftDataplane {
     }
 }
 
-impl Dataplane for NftDataplane {
-    fn start(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error> {
-        self.masquerade_table = None;
-        self.adopt_orphaned_tables()?;
-        let observed = self.executor.read_back()?;
-        self.adopt(observed, tables)
+impl PolicyDriver for NftDataplane {
+    fn observe(&mut self) -> Result<InstalledPolicy, DriverError> {
+        let table = self.executor.read_back()?;
+        let (interfaces, points) = table.as_ref().map(installed_points).unwrap_or_default();
+        Ok(InstalledPolicy { interfaces, points })
     }
 
-    fn apply(&mut self, delta: &Delta, tables: &Tables) -> Result<ApplyOutcome, Error> {
+    fn preview(&mut self, tables: &Tables) -> Result<PlanPreview, DriverError> {
+        let mut observed = self.executor.read_back()?;
+        // Taking over the table does not change its content.
+        if let Some(observed) = &mut observed
+            && self.config.owned
+            && observed.flags == table_flag::PERSIST
+        {
+            observed.flags = table_flag::OWNED;
+        }
+        let (planner, mut transaction) = adopt(&self.config, observed.as_ref(), tables, 0);
+        if planner.generation() == 0 {
+            // A start uses a random generation; the preview must print the same text each time.
+            let first = self.config.least_generation();
+            transaction = adopt(&self.config, observed.as_ref(), tables, first).1;
+        }
+        let there = |name: &str| {
+            let set = observed.as_ref()?.sets.get(name)?;
+            Some(set.decl.clone())
+        };
+        Ok(PlanPreview {
+            writes: transaction.steps.iter().map(|step| step.ops.len()).sum(),
+            text: print_transaction(&transaction, there),
+        })
+    }
+
+    fn resync(
+        &mut self,
+        tables: &Tables,
+        ledger: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError> {
+        self.masquerade_table = None;
+        self.recovered_accounts.extend(ledger.take_restored());
+        self.adopt_orphaned_tables()?;
+        let observed = self.executor.read_back()?;
+        self.adopt(observed, tables, ledger)
+    }
+
+    fn execute(
+        &mut self,
+        delta: &Delta,
+        tables: &Tables,
+        ledger: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError> {
         let Some(planner) = &mut self.planner else {
-            return self.start(tables);
+            return self.resync(tables, ledger);
         };
         let transaction = planner.plan(delta);
         let generation = planner.generation();
@@ -380,7 +347,7 @@ impl Dataplane for NftDataplane {
             return Err(error);
         }
         let Some(planner) = &self.planner else {
-            return self.start(tables);
+            return self.resync(tables, ledger);
         };
         let changes = || delta.steps.iter().flat_map(|step| &step.changes);
         // Rules that this delta deletes are still credited while it is executed.
@@ -389,7 +356,7 @@ impl Dataplane for NftDataplane {
                 self.rules.insert(*rule, credit.clone());
             }
         }
-        if self.ledger.has_journal() {
+        if ledger.has_journal() {
             let new = changes().filter_map(|change| match change {
                 TableChange::Program(class, Some(_)) => Some(*class),
                 _ => None,
@@ -397,14 +364,12 @@ impl Dataplane for NftDataplane {
             let places = new
                 .flat_map(|class| planner.class_counters(class))
                 .collect();
-            self.ledger
-                .record_accounts(&counts::counter_accounts(places, &self.rules));
+            ledger.record_accounts(&counts::counter_accounts(places, &self.rules));
         }
-        let (old, rules, book) = (&CounterAccounts::new(), &self.rules, &mut self.ledger);
         let mut observer = LedgerObserver {
-            ledger: book,
-            accounts: old,
-            rules,
+            ledger,
+            accounts: &CounterAccounts::new(),
+            rules: &self.rules,
         };
         let steps = match self.executor.execute(&transaction, &mut observer) {
             Ok(steps) => steps,
@@ -418,7 +383,7 @@ impl Dataplane for NftDataplane {
                 self.rules.remove(rule);
             }
         }
-        if self.ledger.has_journal() {
+        if ledger.has_journal() {
             let (planner, rules, reasons) = (&self.planner, &self.rules, &self.drop_counters);
             let all = || {
                 let places = planner
@@ -429,56 +394,67 @@ impl Dataplane for NftDataplane {
                 all.extend(reasons.clone());
                 all
             };
-            self.ledger.compact(false, &all);
+            ledger.compact(false, &all);
         }
         Ok(apply_outcome(steps, generation))
     }
 
-    fn verify(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error> {
+    fn verify(
+        &mut self,
+        tables: &Tables,
+        ledger: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError> {
         self.masquerade_table = None;
         let observed = self.executor.read_back()?;
-        if let Some(outcome) = observed.as_ref().and_then(|observed| self.repair(observed)) {
+        if let Some(outcome) = observed
+            .as_ref()
+            .and_then(|observed| self.repair(observed, ledger))
+        {
             return Ok(outcome);
         }
         // A repair step may have been applied.
         let observed = self.executor.read_back()?;
-        self.adopt(observed, tables)
+        self.adopt(observed, tables, ledger)
     }
 
-    fn counters(&mut self) -> Result<Counters, Error> {
-        let credits = self.counter_accounts();
-        let mut snapshot = CounterSnapshot {
+    fn counters(&mut self, ledger: &mut CounterLedger) -> Result<Counters, DriverError> {
+        self.recovered_accounts.extend(ledger.take_restored());
+        let accounts = self.counter_accounts();
+        let mut snapshot = TableCounters {
             chains: self.executor.chains()?,
-            ..CounterSnapshot::default()
+            ..TableCounters::default()
         };
-        for place in credits.keys() {
-            if let palisade_nft::CounterLocation::Element { set, .. } = place
-                && !snapshot.elements.contains_key(set)
+        for key in accounts.keys() {
+            if let Some(CounterLocation::Element { set, .. }) = counts::parse_key(key)
+                && !snapshot.elements.contains_key(&set)
             {
-                let elements = self.executor.elements(set)?.unwrap_or_default();
-                snapshot.elements.insert(set.clone(), elements);
+                let elements = self.executor.elements(&set)?.unwrap_or_default();
+                snapshot.elements.insert(set, elements);
             }
         }
-        Ok(self.ledger.update_totals(&credits, &snapshot))
+        Ok(ledger.update_totals(&accounts, &snapshot))
     }
 
-    fn masquerade(&mut self, wanted: &Masquerade) -> Result<usize, Error> {
-        let translated = self.masquerade_table.take();
-        let flags = self.config.table_flags();
-        let (content, writes) = nat::sync(&mut self.executor, wanted, translated, flags)?;
-        self.masquerade_table = Some(content);
-        Ok(writes)
+    fn written_tables(&self) -> Option<&Tables> {
+        self.planner.as_ref().map(Planner::tables)
     }
 
-    fn installed_workloads(&mut self) -> Result<InstalledWorkloads, Error> {
-        let judged = self.executor.read_back()?;
-        Ok(nat::installed_workloads(
-            judged.as_ref(),
-            self.masquerade_table.as_ref(),
-        ))
+    fn installed_objects(&mut self) -> Result<Vec<String>, DriverError> {
+        let mut present = Vec::new();
+        if self.executor.read_back()?.is_some() {
+            present.push(format!("inet {}", self.config.table));
+        }
+        let translating = nat::table_name(&self.config);
+        let found = self
+            .executor
+            .with_table(translating.clone(), BTreeMap::new(), |of| of.read_back());
+        if found?.is_some() {
+            present.push(format!("inet {translating}"));
+        }
+        Ok(present)
     }
 
-    fn remove(&mut self) -> Result<(), Error> {
+    fn remove(&mut self) -> Result<(), DriverError> {
         self.planner = None;
         self.recovered_accounts.clear();
         self.masquerade_table = None;
@@ -499,30 +475,63 @@ impl Dataplane for NftDataplane {
         }
         Ok(())
     }
+}
 
-    fn tamper_watch(&self) -> Result<TamperWatch, Error> {
-        let port = self.executor.nfnetlink().portid();
-        let mut events = KernelNfEvents::open(&self.netns, &[NFNLGRP_NFTABLES], Some(port))?;
-        let table = self.config.table.clone();
-        let nat = nat::table_name(&self.config);
-        Ok(TamperWatch::new(move |timeout| {
-            loop {
-                match events.next_event(Some(timeout))? {
-                    None => return Ok(None),
-                    Some(NfEvent::Overrun) => return Ok(Some(TamperEvent::EventsLost)),
-                    Some(NfEvent::Changed { object, .. }) => {
-                        let found = describe_tampering(&object, &table)
-                            .or_else(|| describe_tampering(&object, &nat));
-                        if let Some(what) = found {
-                            return Ok(Some(TamperEvent::Changed { description: what }));
-                        }
-                    }
-                }
-            }
-        }))
+impl AddressTranslation for NftDataplane {
+    fn masquerade(&mut self, wanted: &MasqueradePolicy) -> Result<usize, DriverError> {
+        let observed = self.masquerade_table.take();
+        let (content, writes) = nat::sync(&mut self.executor, &self.config, wanted, observed)?;
+        self.masquerade_table = Some(content);
+        Ok(writes)
     }
 
-    fn packet_watch(&self) -> Result<Option<PacketWatch>, Error> {
+    fn masqueraded_addresses(&mut self) -> BTreeSet<IpAddr> {
+        let table = self.masquerade_table.iter().flatten().next();
+        table.map(masqueraded_addresses).unwrap_or_default()
+    }
+}
+
+impl Dataplane for NftDataplane {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn acquire_lock(&mut self) -> Result<(), DriverError> {
+        self.check_owner()?;
+        Ok(owner::acquire_lock(
+            self.executor.nfnetlink_mut(),
+            &self.config.table,
+        )?)
+    }
+
+    fn check_owner(&mut self) -> Result<(), DriverError> {
+        Ok(owner::check_owner(
+            self.executor.nfnetlink_mut(),
+            &self.config.table,
+        )?)
+    }
+
+    fn limitation(&self) -> Option<&'static str> {
+        (self.wants_ownership && !self.config.owned).then_some(
+            "other programs can change the nftables tables (owned tables need Linux 6.9); changes are repaired",
+        )
+    }
+
+    fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
+        Some(self)
+    }
+
+    fn notices_changes(&self) -> bool {
+        true
+    }
+
+    fn tamper_watch(&self) -> Result<Option<TamperWatch>, DriverError> {
+        let port = self.executor.nfnetlink().portid();
+        let tables = [self.config.table.clone(), nat::table_name(&self.config)];
+        notices::watch(&self.netns, port, tables).map(Some)
+    }
+
+    fn packet_watch(&self) -> Result<Option<PacketWatch>, DriverError> {
         let Some(log) = self.config.log else {
             return Ok(None);
         };
@@ -535,24 +544,6 @@ impl Dataplane for NftDataplane {
         let mut reports = ReportReader::new(nflog, kernel)?;
         Ok(Some(PacketWatch::new(move |timeout| reports.next(timeout))))
     }
-
-    fn undo(&self, delta: &Delta) -> Option<UndoRecord> {
-        let planner = self.planner.as_ref()?;
-        Some(UndoRecord::new(delta, planner.tables()))
-    }
-
-    fn set_journal(&mut self, ledger: Box<dyn CounterJournal>, entries: Vec<JournalEntry>) {
-        let found = self.ledger.restore(ledger, entries);
-        self.recovered_accounts.extend(found);
-    }
-
-    fn retain_counts(&mut self, keep: &dyn Fn(&Credit) -> bool) {
-        self.ledger.retain(keep);
-    }
-
-    fn take_journal_error(&mut self) -> Option<std::io::Error> {
-        self.ledger.take_error()
-    }
 }
 
 /// Passes the counters that a step deletes to the ledger.
@@ -564,13 +555,17 @@ struct LedgerObserver<'a> {
 
 impl CounterObserver for LedgerObserver<'_> {
     fn before_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]) {
-        let going = counts.iter().map(|(harvest, count)| RetiringCounter {
-            location: harvest.location.clone(),
-            accounts: match self.accounts.get(&harvest.location) {
-                Some(to) => to.clone(),
-                None => counts::rule_accounts(&harvest.rules, self.rules),
-            },
-            count: *count,
+        let going = counts.iter().map(|(counter, count)| {
+            let key = counts::counter_key(&counter.location);
+            let accounts = match self.accounts.get(&key) {
+                Some(accounts) => accounts.clone(),
+                None => counts::rule_accounts(&counter.rules, self.rules),
+            };
+            RetiringCounter {
+                key,
+                accounts,
+                count: *count,
+            }
         });
         self.ledger.begin_retirement(going.collect());
     }
@@ -580,64 +575,10 @@ impl CounterObserver for LedgerObserver<'_> {
     }
 }
 
-/// The nflog parameters; `None` if the kernel has no nflog, since it would then refuse the whole table.
-fn log_config(group: Option<u16>, netns: &NetNs) -> Result<Option<NflogConfig>, Error> {
-    let Some(group) = group else {
-        return Ok(None);
-    };
-    match KernelNflog::open(netns, group, report_reader::SNAP_LEN) {
-        Err(error) if error.is_unsupported() => return Ok(None),
-        Err(error) if !error.is_in_use() => return Err(error.into()),
-        Ok(_) | Err(_) => {}
-    }
-    let rest = NflogConfig::default();
-    Ok(Some(NflogConfig { group, ..rest }))
-}
-
-fn validate_config(config: &Config) -> Result<(), Error> {
-    let mask = config.ct_mark_mask;
-    let run = mask >> mask.trailing_zeros().min(31);
-    if mask.count_ones() < 8 || run & run.wrapping_add(1) != 0 {
-        return Err(Error::Config(
-            "the conntrack mark mask must be one contiguous run of at least 8 bits",
-        ));
-    }
-    if !(1..=14).contains(&config.interface_prefix.len()) {
-        return Err(Error::Config(
-            "the interface prefix must be 1 to 14 bytes long",
-        ));
-    }
-    Ok(())
-}
-
 fn apply_outcome(steps: Vec<StepOutcome>, generation: u32) -> ApplyOutcome {
     ApplyOutcome {
         writes: steps.iter().map(|step| step.ops).sum(),
         steps,
         generation,
     }
-}
-
-/// Describes a notification as text, if it is about `table`.
-fn describe_tampering(object: &NfMessage, table: &Str) -> Option<String> {
-    const INET: u8 = 1;
-    // `NFTA_*_TABLE` has the same number in every kind of object.
-    let of = object.attrs().find(nft::NFTA_TABLE_NAME).ok()??;
-    if object.kind == nft::NFT_MSG_NEWGEN || object.family != INET || of.text().ok()? != &**table {
-        return None;
-    }
-    let what = match object.kind {
-        nft::NFT_MSG_NEWTABLE => "the table was created or changed",
-        nft::NFT_MSG_DELTABLE => "the table was deleted",
-        nft::NFT_MSG_NEWCHAIN => "a chain was created or changed",
-        nft::NFT_MSG_DELCHAIN => "a chain was deleted",
-        nft::NFT_MSG_NEWRULE => "a rule was added",
-        nft::NFT_MSG_DELRULE => "a rule was deleted",
-        nft::NFT_MSG_NEWSET => "a set was added",
-        nft::NFT_MSG_DELSET => "a set was deleted",
-        nft::NFT_MSG_NEWSETELEM => "an element was added",
-        nft::NFT_MSG_DELSETELEM => "an element was deleted",
-        _ => "an object was changed",
-    };
-    Some(what.to_owned())
 }

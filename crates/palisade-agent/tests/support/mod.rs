@@ -1,0 +1,75 @@
+//! The network driver of tests without a kernel: every operation succeeds, unless a test's own host says
+//! otherwise.
+
+use palisade_agent::ipam_check::HostInventory;
+use palisade_agent::network_driver::{
+    AddressUse, HostInterfaceState, NetnsFacts, NetnsInterface, NetworkDriver, NetworkDriverError,
+};
+use palisade_agent::settings::SettingsFile;
+use palisade_agent::workload_store::WorkloadRecord;
+use palisade_model::Prefix;
+use palisade_sys::link::MacAddr;
+use palisade_sys::netns::{NetNs, NetNsOpener};
+use std::net::IpAddr;
+
+type Done<T> = Result<T, NetworkDriverError>;
+
+/// Defines a test's host, and a driver on it, from one list of methods and their defaults.
+macro_rules! test_host {
+    ($($method:ident($($arg:ident: $kind:ty),*) -> $result:ty = $default:expr;)*) => {
+        /// A host of a test; it has the methods of [`NetworkDriver`], and none is required.
+        pub(crate) trait TestHost: Send {
+            $(fn $method(&mut self, $($arg: $kind),*) -> Done<$result> {
+                $(let _ = &$arg;)*
+                Ok($default)
+            })*
+
+            fn netns_exists(&self, _: &WorkloadRecord) -> bool {
+                true
+            }
+        }
+
+        impl<H: TestHost> NetworkDriver for OnHost<H> {
+            $(fn $method(&mut self, $($arg: $kind),*) -> Done<$result> {
+                self.0.$method($($arg),*)
+            })*
+
+            fn netns_exists(&self, record: &WorkloadRecord) -> bool {
+                self.0.netns_exists(record)
+            }
+
+            fn opener(&self) -> Option<NetNsOpener> {
+                None
+            }
+
+            fn pin_netns(&mut self, _: Option<NetNs>) {}
+        }
+    };
+}
+
+/// The network driver of a host.
+pub(crate) struct OnHost<H>(pub(crate) H);
+
+test_host! {
+    create_interfaces(record: &WorkloadRecord) -> () = ();
+    configure_netns(record: &WorkloadRecord) -> () = ();
+    bring_up(record: &WorkloadRecord) -> () = ();
+    delete_interfaces(record: &WorkloadRecord) -> () = ();
+    has_interface(record: &WorkloadRecord) -> bool = true;
+    netns_facts(record: &WorkloadRecord) -> NetnsFacts = NetnsFacts::default();
+    address_use(address: IpAddr, pool: Option<Prefix>, whole: bool) -> Option<AddressUse> = None;
+    link_index(name: &str) -> Option<u32> = None;
+    link_name(index: u32) -> Option<String> = None;
+    netns_interface(record: &WorkloadRecord) -> NetnsInterface = NetnsInterface {
+        mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        mtu: record.mtu.unwrap_or(1500),
+        addresses: record.addresses.clone(),
+        routes: Vec::new(),
+    };
+    host_interface_states(records: &[WorkloadRecord]) -> Vec<HostInterfaceState> =
+        records.iter().map(|_| HostInterfaceState::Intact).collect();
+    restore_name(record: &WorkloadRecord, name: &str) -> () = ();
+    ensure_forwarding(prefix: &str, file: &SettingsFile) -> Vec<String> = Vec::new();
+    inventory(prefix: &str) -> HostInventory = HostInventory::default();
+    default_route_mtu() -> Option<u32> = None;
+}

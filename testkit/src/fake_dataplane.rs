@@ -1,0 +1,363 @@
+//! A driver in memory that records its calls.
+//!
+//! Promises: it executes deltas on its own copy of the tables and checks that the caller's copy agrees;
+//! failures are injected by the test. Never: judges.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use palisade_tables::{CounterValue, Delta, Phase, Tables};
+
+use palisade_dataplane::{
+    AddressTranslation, ApplyOutcome, CountAccount, CounterAccounts, CounterKey, CounterLedger,
+    CounterSnapshot, Counters, Dataplane, DriverError, DriverErrorKind, InstalledPolicy,
+    MasqueradePolicy, PacketReportBatch, PacketWatch, PlanPreview, PolicyDriver, StepOutcome,
+    TamperEvent, TamperWatch,
+};
+
+/// A call of a [`FakeDataplane`] method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataplaneCall {
+    /// [`PolicyDriver::resync`] with these tables.
+    Resync(Tables),
+    /// [`PolicyDriver::execute`] of this delta.
+    Execute(Delta),
+    /// [`PolicyDriver::verify`].
+    Verify,
+    /// [`PolicyDriver::remove`].
+    Remove,
+}
+
+/// A recording dataplane; clones share its state.
+#[derive(Clone, Debug, Default)]
+pub struct FakeDataplane {
+    state: Arc<Mutex<FakeDataplaneState>>,
+    /// The tables that this clone wrote last; `None` after a failure.
+    written: Option<Tables>,
+}
+
+#[derive(Debug, Default)]
+struct FakeDataplaneState {
+    calls: Vec<DataplaneCall>,
+    tables: Option<Tables>,
+    failures: Vec<String>,
+    counters: FakeCounters,
+    counter_reads: usize,
+    generation: u32,
+    /// What other programs changed; `None`: the driver does not notice it.
+    tampers: Option<Vec<TamperEvent>>,
+    packet_reports: VecDeque<PacketReportBatch>,
+    masqueraded: BTreeSet<IpAddr>,
+}
+
+/// The counters of a [`FakeDataplane`], one for each account.
+#[derive(Debug, Default)]
+struct FakeCounters(BTreeMap<CounterKey, (CountAccount, CounterValue)>);
+
+impl CounterSnapshot for FakeCounters {
+    fn value(&self, key: &CounterKey, _: &[CountAccount]) -> Option<CounterValue> {
+        self.0.get(key).map(|(_, value)| *value)
+    }
+}
+
+impl FakeDataplane {
+    /// A dataplane with an empty kernel, which notices changes by others.
+    #[must_use]
+    pub fn new() -> Self {
+        let fake = Self::default();
+        fake.lock().tampers = Some(Vec::new());
+        fake
+    }
+
+    /// A dataplane with an empty kernel, which does not notice changes by others.
+    #[must_use]
+    pub fn without_notices() -> Self {
+        Self::default()
+    }
+
+    /// The calls so far, in order, including failed ones.
+    #[must_use]
+    pub fn calls(&self) -> Vec<DataplaneCall> {
+        self.lock().calls.clone()
+    }
+
+    /// The tables that it holds; `None` before the first start and after a removal.
+    #[must_use]
+    pub fn tables(&self) -> Option<Tables> {
+        self.lock().tables.clone()
+    }
+
+    /// Replaces the tables, as another program would.
+    pub fn tamper(&self, held: Option<Tables>) {
+        let mut state = self.lock();
+        state.tables = held;
+        let description = "the tables".to_owned();
+        let notices = state.tampers.iter_mut();
+        notices.for_each(|notices| {
+            notices.push(TamperEvent::Changed {
+                description: description.clone(),
+            });
+        });
+    }
+
+    /// Makes the next resync, execution or verification fail with `reason`.
+    pub fn fail_next(&self, reason: &str) {
+        self.lock().failures.push(reason.to_owned());
+    }
+
+    /// The number of calls of [`PolicyDriver::counters`].
+    pub fn counter_reads(&self) -> usize {
+        self.lock().counter_reads
+    }
+
+    /// Sets the value of an account's counter.
+    pub fn set_counter(&self, account: CountAccount, value: CounterValue) {
+        let key = CounterKey::new(format!("{account:?}"));
+        self.lock().counters.0.insert(key, (account, value));
+    }
+
+    /// Queues packets for the packet watch.
+    pub fn push_packets(&self, seen: PacketReportBatch) {
+        self.lock().packet_reports.push_back(seen);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FakeDataplaneState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FakeDataplaneState {
+    fn record_call(&mut self, call: DataplaneCall) -> Result<(), DriverError> {
+        self.calls.push(call);
+        self.take_failure()
+    }
+
+    fn take_failure(&mut self) -> Result<(), DriverError> {
+        if self.failures.is_empty() {
+            return Ok(());
+        }
+        Err(injected(self.failures.remove(0)))
+    }
+
+    /// Replaces the tables; counts one write if they differ.
+    fn replace_tables(&mut self, tables: &Tables) -> ApplyOutcome {
+        let same = self.tables.as_ref() == Some(tables);
+        self.tables = Some(tables.clone());
+        if self.generation == 0 {
+            self.generation = 1;
+        }
+        let steps = (!same).then_some(StepOutcome {
+            phase: Phase::Split,
+            ops: 1,
+            duration: Duration::ZERO,
+            grace_duration: Duration::ZERO,
+        });
+        ApplyOutcome {
+            writes: usize::from(!same),
+            steps: steps.into_iter().collect(),
+            generation: self.generation,
+        }
+    }
+}
+
+fn injected(reason: impl Into<String>) -> DriverError {
+    let kind = DriverErrorKind::Retryable;
+    DriverError::new(kind, "injected", "failure", reason.into())
+}
+
+impl PolicyDriver for FakeDataplane {
+    fn observe(&mut self) -> Result<InstalledPolicy, DriverError> {
+        let state = self.lock();
+        let points = state.tables.iter().flat_map(|tables| tables.points.keys());
+        let points: BTreeSet<_> = points.map(|p| (p.interface.clone(), p.address)).collect();
+        let interfaces = points.iter().map(|(interface, _)| interface.clone());
+        let interfaces = interfaces.collect();
+        Ok(InstalledPolicy { interfaces, points })
+    }
+
+    fn preview(&mut self, tables: &Tables) -> Result<PlanPreview, DriverError> {
+        Ok(PlanPreview {
+            writes: usize::from(self.lock().tables.as_ref() != Some(tables)),
+            text: String::new(),
+        })
+    }
+
+    fn resync(
+        &mut self,
+        tables: &Tables,
+        ledger: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError> {
+        self.written = None;
+        let mut state = self.lock();
+        state.record_call(DataplaneCall::Resync(tables.clone()))?;
+        let accounts = ledger.take_restored();
+        ledger.reconcile(&accounts, &state.counters);
+        let outcome = state.replace_tables(tables);
+        drop(state);
+        self.written = Some(tables.clone());
+        Ok(outcome)
+    }
+
+    fn execute(
+        &mut self,
+        delta: &Delta,
+        tables: &Tables,
+        _: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError> {
+        self.written = None;
+        let mut state = self.lock();
+        state.record_call(DataplaneCall::Execute(delta.clone()))?;
+        let mut held = state.tables.clone().unwrap_or_default();
+        held.judge_host_traffic = tables.judge_host_traffic;
+        delta.apply_to(&mut held);
+        if held != *tables {
+            return Err(injected(
+                "the tables after the delta differ from the tables passed with it",
+            ));
+        }
+        state.tables = Some(held);
+        let mut outcome = ApplyOutcome::default();
+        for step in &delta.steps {
+            if step.phase == Phase::Revoke {
+                state.generation += 1;
+            }
+            outcome.writes += step.changes.len();
+            outcome.steps.push(StepOutcome {
+                phase: step.phase,
+                ops: step.changes.len(),
+                duration: Duration::ZERO,
+                grace_duration: Duration::ZERO,
+            });
+        }
+        outcome.generation = state.generation;
+        drop(state);
+        self.written = Some(tables.clone());
+        Ok(outcome)
+    }
+
+    fn verify(
+        &mut self,
+        tables: &Tables,
+        _: &mut CounterLedger,
+    ) -> Result<ApplyOutcome, DriverError> {
+        let mut state = self.lock();
+        state.record_call(DataplaneCall::Verify)?;
+        Ok(state.replace_tables(tables))
+    }
+
+    fn counters(&mut self, ledger: &mut CounterLedger) -> Result<Counters, DriverError> {
+        let mut state = self.lock();
+        state.counter_reads += 1;
+        let counters = &state.counters;
+        let accounts = counters.0.iter();
+        let accounts: CounterAccounts = accounts
+            .map(|(key, (account, _))| (key.clone(), vec![account.clone()]))
+            .collect();
+        Ok(ledger.update_totals(&accounts, counters))
+    }
+
+    fn written_tables(&self) -> Option<&Tables> {
+        self.written.as_ref()
+    }
+
+    fn installed_objects(&mut self) -> Result<Vec<String>, DriverError> {
+        let tables = self.lock().tables.is_some().then(|| "tables".to_owned());
+        Ok(tables.into_iter().collect())
+    }
+
+    fn remove(&mut self) -> Result<(), DriverError> {
+        let mut state = self.lock();
+        state.record_call(DataplaneCall::Remove)?;
+        state.tables = None;
+        Ok(())
+    }
+}
+
+impl AddressTranslation for FakeDataplane {
+    fn masquerade(&mut self, wanted: &MasqueradePolicy) -> Result<usize, DriverError> {
+        let mut state = self.lock();
+        state.take_failure()?;
+        let writes = usize::from(state.masqueraded != wanted.addresses);
+        state.masqueraded.clone_from(&wanted.addresses);
+        Ok(writes)
+    }
+
+    fn masqueraded_addresses(&mut self) -> BTreeSet<IpAddr> {
+        self.lock().masqueraded.clone()
+    }
+}
+
+impl Dataplane for FakeDataplane {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
+        Some(self)
+    }
+
+    fn notices_changes(&self) -> bool {
+        self.lock().tampers.is_some()
+    }
+
+    fn tamper_watch(&self) -> Result<Option<TamperWatch>, DriverError> {
+        if !self.notices_changes() {
+            return Ok(None);
+        }
+        let this = self.clone();
+        Ok(Some(TamperWatch::new(move |_| {
+            Ok(this.lock().tampers.as_mut().and_then(Vec::pop))
+        })))
+    }
+
+    fn packet_watch(&self) -> Result<Option<PacketWatch>, DriverError> {
+        let this = self.clone();
+        Ok(Some(PacketWatch::new(move |_| {
+            Ok(this.lock().packet_reports.pop_front())
+        })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_tables::{DeltaStep, TableChange};
+
+    #[test]
+    fn it_holds_what_it_was_given_and_notices_tampering() {
+        let fake = FakeDataplane::new();
+        let mut driver: Box<dyn Dataplane> = Box::new(fake.clone());
+        let (mut tables, mut ledger) = (Tables::default(), CounterLedger::default());
+        assert_eq!(driver.resync(&tables, &mut ledger).unwrap().writes, 1);
+        assert_eq!(driver.resync(&tables, &mut ledger).unwrap().writes, 0);
+        let delta = Delta {
+            revision: 1,
+            steps: vec![
+                DeltaStep {
+                    phase: Phase::Split,
+                    changes: vec![TableChange::Interface("pal1".into(), true)],
+                },
+                DeltaStep {
+                    phase: Phase::Revoke,
+                    changes: Vec::new(),
+                },
+            ],
+        };
+        assert!(driver.execute(&delta, &tables, &mut ledger).is_err());
+        delta.apply_to(&mut tables);
+        let outcome = driver.execute(&delta, &tables, &mut ledger).unwrap();
+        assert_eq!((outcome.writes, outcome.generation), (1, 2));
+        assert_eq!(fake.tables(), Some(tables.clone()));
+
+        let mut watch = driver.tamper_watch().unwrap().unwrap();
+        assert_eq!(watch.wait(Duration::ZERO).unwrap(), None);
+        fake.tamper(None);
+        assert!(watch.wait(Duration::ZERO).unwrap().is_some());
+        assert_eq!(driver.verify(&tables, &mut ledger).unwrap().writes, 1);
+        fake.fail_next("on purpose");
+        assert!(driver.verify(&tables, &mut ledger).is_err());
+        assert_eq!(driver.verify(&tables, &mut ledger).unwrap().writes, 0);
+    }
+}
