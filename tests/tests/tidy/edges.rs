@@ -34,7 +34,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "oracle",
             "tables",
             "engine",
-            "nft",
             "manifest",
             "dialects",
             "analysis",
@@ -180,6 +179,46 @@ pub(crate) fn impure_source(path: &str, text: &str) -> Vec<String> {
     complaints
 }
 
+/// Where a driver may be named: the driver itself, and the one file of the agent that opens it.
+const DRIVER_FILES: [(&str, &str, &str); 2] = [
+    (
+        "crates/palisade-agent/src/",
+        "driver.rs",
+        "only driver.rs knows which drivers there are",
+    ),
+    (
+        "crates/palisade-dataplane/src/",
+        "nftables/",
+        "the contract of drivers depends on none of them",
+    ),
+];
+
+/// Code of the agent, or of the contract of drivers, that depends on one driver.
+pub(crate) fn driver_names(path: &str, text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (folder, exempt, reason) in DRIVER_FILES {
+        let Some(file) = path.strip_prefix(folder) else {
+            continue;
+        };
+        if file.starts_with(exempt) {
+            continue;
+        }
+        let code = code::without_comments_and_strings(text);
+        for (at, line) in code.lines().enumerate() {
+            let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let of_driver = |word: &str| {
+                word == "nftables" || word.starts_with("Nft") || word.contains("palisade_nft")
+            };
+            let declares = line.trim() == "pub mod nftables;";
+            if !declares && words.any(of_driver) {
+                let number = at + 1;
+                complaints.push(format!("{path}:{number}: {reason}"));
+            }
+        }
+    }
+    complaints
+}
+
 /// The files that cargo compiles from, as paths from the root.
 pub(crate) fn target_roots(metadata: &Value, root: &Path) -> Vec<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -256,6 +295,26 @@ fn std_in_a_pure_crate_is_seen() {
     let leaky = "#![no_std]\nextern crate std;\n";
     assert_eq!(impure_source(path, leaky).len(), 1);
     assert_eq!(impure_source("crates/palisade-sys/src/lib.rs", ""), [""; 0]);
+}
+
+#[test]
+fn a_driver_outside_its_files_is_seen() {
+    let uses = "//! nftables\nuse palisade_nft::Config;\nlet a: &str = \"nftables\";\nfn b(_: NftConfig) {}\n";
+    let complain = |path: &str| driver_names(path, uses).len();
+    assert_eq!(complain("crates/palisade-agent/src/core.rs"), 2);
+    assert_eq!(complain("crates/palisade-agent/src/driver.rs"), 0);
+    assert_eq!(complain("crates/palisade-dataplane/src/driver.rs"), 2);
+    assert_eq!(complain("crates/palisade-dataplane/src/nftables/nat.rs"), 0);
+    let declared = "pub mod nftables;\n";
+    assert_eq!(
+        driver_names("crates/palisade-dataplane/src/lib.rs", declared),
+        [""; 0]
+    );
+    let used = "use palisade_dataplane::nftables;\n";
+    assert_eq!(
+        driver_names("crates/palisade-agent/src/run.rs", used).len(),
+        1
+    );
 }
 
 #[test]

@@ -111,6 +111,11 @@ fn pure_crates_are_no_std_and_use_no_io() {
 }
 
 #[test]
+fn a_driver_is_named_in_its_own_files_only() {
+    over_files(|source| edges::driver_names(&source.path, &source.text));
+}
+
+#[test]
 fn every_file_opens_with_what_it_is_for() {
     over_files(|source| files::module_docs(&source.path, &source.text));
 }
