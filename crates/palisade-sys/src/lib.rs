@@ -14,7 +14,6 @@ pub mod credentials;
 pub mod fault;
 pub mod grace;
 pub mod heap;
-pub mod icmp;
 pub mod link;
 pub mod lock;
 pub mod netlink;

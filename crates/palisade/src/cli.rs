@@ -121,8 +121,6 @@ pub(crate) enum Command {
     /// agent runs. Enforcement ends. The agent's state-dir, table, interface-prefix and cni-conf-dir must
     /// have the same values here; the same configuration file is read.
     Cleanup(CleanupArgs),
-    /// Demonstrate enforcement: a small shop of network namespaces with real packets.
-    Demo(DemoArgs),
 }
 
 #[derive(Debug, Args)]
@@ -412,13 +410,6 @@ pub(crate) enum Shell {
     Zsh,
     /// Fish.
     Fish,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DemoArgs {
-    /// Keep everything at the end, and print how to inspect and how to remove it.
-    #[arg(long)]
-    pub(crate) keep: bool,
 }
 
 /// Parses the command line. Prints help and version itself.

@@ -34,7 +34,7 @@ pub use packet::{ProbeFlow, ProbeL4};
 pub use probe::{ProbeError, kernel_drops, probe, send_crafted_packets};
 pub use source::{TcpSource, TcpTail};
 pub use spray::{Spray, SprayCounts, SprayKind, SprayReceiver};
-pub use traffic::{LongFlow, LongFlowCounts, TcpEcho, UdpEcho, connect, udp_exchange};
+pub use traffic::{LongFlow, LongFlowCounts, TcpEcho, UdpEcho, connect, ping, udp_exchange};
 
 /// The link-layer address of the host's side of every veth.
 pub const HOST_MAC: &str = "ee:ee:ee:ee:ee:ee";
@@ -168,18 +168,28 @@ impl Lab {
     /// # Errors
     /// If a namespace, link or address cannot be made; what was made is removed.
     pub fn new(name: &str) -> Result<Self, LabError> {
+        Self::with_outside(name, &OUTSIDE_ADDRESSES)
+    }
+
+    /// The same, with these addresses for the outside.
+    ///
+    /// # Errors
+    /// As [`Lab::new`].
+    pub fn with_outside(name: &str, outside: &[IpAddr]) -> Result<Self, LabError> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut lab = Self {
             prefix: format!("pal-{name}-{}-{number}", std::process::id()),
             nodes: Vec::new(),
             sockets: Mutex::default(),
         };
-        lab.create_node("host", HOST_ADDRESSES.to_vec())?;
-        lab.create_node("outside", OUTSIDE_ADDRESSES.to_vec())?;
+        lab.create_node("host", of_usable_families(&HOST_ADDRESSES))?;
+        lab.create_node("outside", of_usable_families(outside))?;
         lab.create_node("mark", vec![])?;
         lab.configure_host()?;
         lab.configure_outside()?;
-        lab.configure_mark()?;
+        if has_ipv6() {
+            lab.configure_mark()?;
+        }
         Ok(lab)
     }
 
@@ -239,6 +249,13 @@ impl Lab {
     pub fn node_at(&self, address: IpAddr) -> Option<NodeId> {
         let holds = |node: &LabNode| node.alive && node.addresses.contains(&address);
         self.nodes.iter().position(holds).map(NodeId)
+    }
+
+    /// The node of this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        let is_it = |node: &LabNode| node.alive && node.name == name;
+        self.nodes.iter().position(is_it).map(NodeId)
     }
 
     /// Adds a pod: a namespace, a veth to the host, and the routes both ways.
@@ -382,6 +399,11 @@ impl Lab {
         netns::delete(&self.nodes[node.0].namespace)
     }
 
+    /// Leaves every namespace for somebody else to remove.
+    pub fn keep(mut self) {
+        self.nodes.clear();
+    }
+
     /// Runs `work` on a thread of its own inside a node's namespace.
     ///
     /// # Errors
@@ -421,7 +443,9 @@ impl Lab {
     fn set_sysctls(&self, node: NodeId, pairs: &[(&str, &str)]) -> Result<(), LabError> {
         let namespace = self.namespace_name(node).to_owned();
         self.run_in(node, || {
-            for (key, value) in pairs {
+            // A kernel without IPv6 has none of its parameters.
+            let usable = |key: &str| has_ipv6() || !key.starts_with("net/ipv6/");
+            for (key, value) in pairs.iter().filter(|(key, _)| usable(key)) {
                 #[allow(
                     clippy::disallowed_methods,
                     reason = "a kernel parameter, not a file on disk"
@@ -450,11 +474,7 @@ impl Lab {
     }
 
     fn assert_free(&self, name: &str) -> Result<(), LabError> {
-        let taken = self
-            .nodes
-            .iter()
-            .any(|node| node.alive && node.name == name);
-        if taken {
+        if self.find(name).is_some() {
             return Err(LabError::Node(format!("the lab has a node named {name}")));
         }
         Ok(())
@@ -504,7 +524,8 @@ impl Lab {
                 ("net/ipv6/conf/default/forwarding", "1"),
             ],
         )?;
-        let addresses: Vec<_> = HOST_ADDRESSES
+        let addresses: Vec<_> = self
+            .addresses(HOST)
             .iter()
             .map(|&address| address_add_command(address, "lo"))
             .collect();
@@ -547,6 +568,17 @@ impl Drop for Lab {
             }
         }
     }
+}
+
+/// Whether the kernel has IPv6; without it a lab has IPv4 only, and the prober cannot work.
+#[must_use]
+pub fn has_ipv6() -> bool {
+    Path::new("/proc/sys/net/ipv6").exists()
+}
+
+fn of_usable_families(addresses: &[IpAddr]) -> Vec<IpAddr> {
+    let usable = |address: &&IpAddr| address.is_ipv4() || has_ipv6();
+    addresses.iter().filter(usable).copied().collect()
 }
 
 fn prefix_len(address: IpAddr) -> u8 {

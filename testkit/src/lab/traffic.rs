@@ -1,17 +1,31 @@
 //! Real connections: echo servers, connection attempts, and flows that go on for as long as a test.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, TcpStream,
+    UdpSocket,
+};
 use std::os::fd::AsRawFd as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{Shutdown, SockaddrIn6, recvfrom, shutdown};
+use nix::sys::socket::{Shutdown, SockaddrStorage, recvfrom, shutdown};
+use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Lab, LabError, NodeId};
+use super::packet::fill_checksum;
+use super::{Lab, LabError, NodeId, has_ipv6};
+
+/// Every address of both families; of IPv4 where the kernel has nothing else.
+fn unspecified() -> IpAddr {
+    if has_ipv6() {
+        Ipv6Addr::UNSPECIFIED.into()
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
+    }
+}
 
 fn serve_error(lab: &Lab, node: NodeId, source: io::Error) -> LabError {
     LabError::Namespace {
@@ -34,7 +48,7 @@ impl TcpEcho {
     /// # Errors
     /// If the namespace cannot be entered or the port is taken.
     pub fn start(lab: &Lab, node: NodeId, port: u16) -> Result<Self, LabError> {
-        let bound = lab.run_in(node, || TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))?;
+        let bound = lab.run_in(node, || TcpListener::bind((unspecified(), port)))?;
         let listener = Arc::new(bound.map_err(|source| serve_error(lab, node, source))?);
         let accepting = Arc::clone(&listener);
         let thread = std::thread::spawn(move || {
@@ -105,7 +119,7 @@ impl UdpEcho {
     /// # Errors
     /// If the namespace cannot be entered or the port is taken.
     pub fn start(lab: &Lab, node: NodeId, port: u16) -> Result<Self, LabError> {
-        let bound = lab.run_in(node, || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)))?;
+        let bound = lab.run_in(node, || UdpSocket::bind((unspecified(), port)))?;
         let socket = Arc::new(bound.map_err(|source| serve_error(lab, node, source))?);
         let stop = Arc::new(AtomicBool::new(false));
         let (serving, stopped) = (Arc::clone(&socket), Arc::clone(&stop));
@@ -113,9 +127,16 @@ impl UdpEcho {
             let mut buffer = [0; 2048];
             while !stopped.load(Ordering::Acquire) {
                 // The standard library's own panics where a shutdown wakes it without a sender.
-                let received = recvfrom::<SockaddrIn6>(serving.as_raw_fd(), &mut buffer);
+                let received = recvfrom::<SockaddrStorage>(serving.as_raw_fd(), &mut buffer);
                 if let Ok((length, Some(from))) = received {
-                    let from = SocketAddrV6::from(from);
+                    let v6 = from
+                        .as_sockaddr_in6()
+                        .map(|from| SocketAddrV6::from(*from).into());
+                    let v4 = from
+                        .as_sockaddr_in()
+                        .map(|from| SocketAddrV4::from(*from).into());
+                    let Some(from) = v6.or(v4) else { continue };
+                    let from: SocketAddr = from;
                     let _ = serving.send_to(&buffer[..length], from); // an answer may be refused
                 }
             }
@@ -162,7 +183,7 @@ pub fn connect(lab: &Lab, from: NodeId, to: SocketAddr, timeout: Duration) -> io
 pub fn udp_exchange(lab: &Lab, from: NodeId, to: SocketAddr, timeout: Duration) -> io::Result<()> {
     let attempt = || {
         let any: SocketAddr = if to.is_ipv4() {
-            (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
+            (Ipv4Addr::UNSPECIFIED, 0).into()
         } else {
             (Ipv6Addr::UNSPECIFIED, 0).into()
         };
@@ -173,6 +194,48 @@ pub fn udp_exchange(lab: &Lab, from: NodeId, to: SocketAddr, timeout: Duration) 
         let mut answer = [0; 4];
         socket.recv(&mut answer).map_err(as_timeout)?;
         Ok(())
+    };
+    lab.run_in(from, attempt).map_err(io::Error::other)?
+}
+
+/// Sends an echo request from a node and waits for its reply.
+///
+/// # Errors
+/// `TimedOut` where nothing came back in time; otherwise as [`connect`].
+pub fn ping(lab: &Lab, from: NodeId, to: IpAddr, timeout: Duration) -> io::Result<()> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let (domain, protocol, request, reply) = match to {
+        IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8, 0),
+        IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, 128, 129),
+    };
+    let identifier = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let mut message = [request, 0, 0, 0, identifier[0], identifier[1], 0, 1];
+    // Of ICMPv6 the kernel makes the checksum, which covers the source address.
+    if to.is_ipv4() {
+        fill_checksum(&mut message, to, to, 1);
+    }
+    let attempt = || {
+        let mut socket = Socket::new(domain, Type::RAW, Some(protocol))?;
+        socket.connect(&SocketAddr::new(to, 0).into())?;
+        socket.send(&message)?;
+        let deadline = now() + timeout;
+        let mut buffer = [0; 128];
+        loop {
+            let left = deadline.saturating_duration_since(now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            socket.set_read_timeout(Some(left))?;
+            let length = socket.read(&mut buffer).map_err(as_timeout)?;
+            let header = match to {
+                IpAddr::V4(_) => usize::from(buffer[0] & 15) * 4,
+                IpAddr::V6(_) => 0,
+            };
+            let got = buffer[..length].get(header..).unwrap_or_default();
+            if got.first() == Some(&reply) && got.get(4..6) == Some(&identifier) {
+                return Ok(());
+            }
+        }
     };
     lab.run_in(from, attempt).map_err(io::Error::other)?
 }

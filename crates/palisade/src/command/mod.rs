@@ -4,7 +4,6 @@ mod agent;
 mod cleanup;
 mod completion;
 mod connections;
-mod demo;
 mod diff;
 mod endpoint;
 mod explain;
@@ -43,7 +42,6 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Connections(args) => connections::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),
         Command::Cleanup(args) => cleanup::run(args, cli.output),
-        Command::Demo(args) => demo::run(&args),
     };
     outcome.unwrap_or_else(|failure| {
         eprintln!("{failure}");

@@ -1,66 +1,51 @@
 //! The demo as a container runtime: attaches its pods by calling the CNI plugin.
 
-use super::site::Site;
-use crate::exit::CommandError;
-use palisade_sys::netns::NETNS_DIR;
+use crate::error::DemoError;
+use crate::shop::ShopParty;
+use crate::site::Site;
 use serde_json::{Value, json};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// File name of the plugin.
 const NAME: &str = "palisade-cni";
-/// Directories searched after that of this program: where packages install plugins.
-const FOLDERS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
 /// The plugin and its network configuration.
-pub(super) struct Plugin {
+pub(crate) struct Plugin {
     program: PathBuf,
     network: Value,
-    prefix: String,
 }
 
 /// The result of ADD for a pod.
-pub(super) struct AttachedPod {
+pub(crate) struct AttachedPod {
     /// The host-side interface.
-    pub(super) interface: String,
+    pub(crate) interface: String,
     /// The pod's addresses.
-    pub(super) addresses: Vec<IpAddr>,
+    pub(crate) addresses: Vec<IpAddr>,
 }
 
 impl Plugin {
-    /// Finds the plugin; it will use the agent's socket at `socket`.
-    pub(super) fn locate(site: &Site, socket: &Path) -> Result<Self, CommandError> {
-        let own = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-        let beside = own.parent().map(Path::to_path_buf);
-        let folders = beside.into_iter().chain(FOLDERS.map(PathBuf::from));
-        let mut candidates = folders.map(|folder| folder.join(NAME));
-        let program = candidates.find(|program| program.exists()).ok_or_else(|| {
-            CommandError::problem(format!(
-                "the plugin {NAME} was not found in the directory of this program or in {}",
-                FOLDERS.join(", ")
-            ))
-            .with_hint("make demo builds both; from a source tree: cargo build -p palisade-cni")
-        })?;
-        Ok(Plugin {
-            program,
+    /// The plugin, configured for the demo's agent.
+    pub(crate) fn of(site: &Site) -> Self {
+        Plugin {
+            program: site.program(NAME),
             network: json!({
                 "cniVersion": "1.1.0",
                 "name": "demo",
                 "type": NAME,
-                "socket": socket,
-                "queue": site.directory.join("cni-queue"),
+                "socket": site.socket(),
+                "queue": site.directory().join("cni-queue"),
             }),
-            prefix: site.prefix().to_owned(),
-        })
+        }
     }
 
-    /// Calls ADD for the pod's namespace of the demo.
-    pub(super) fn add(&self, namespace: &str, name: &str) -> Result<AttachedPod, CommandError> {
-        let text = self.call("ADD", namespace, name)?;
+    /// Calls ADD for a pod of the shop.
+    pub(crate) fn add(&self, site: &Site, party: &ShopParty) -> Result<AttachedPod, DemoError> {
+        let text = self.call("ADD", site, party)?;
         let wrong = || {
-            CommandError::problem(format!(
+            DemoError::problem(format!(
                 "{NAME} returned an invalid result: {}",
                 String::from_utf8_lossy(&text)
             ))
@@ -80,24 +65,25 @@ impl Plugin {
     }
 
     /// Calls DEL for the same.
-    pub(super) fn del(&self, namespace: &str, name: &str) -> Result<(), CommandError> {
-        self.call("DEL", namespace, name).map(drop)
+    pub(crate) fn del(&self, site: &Site, party: &ShopParty) -> Result<(), DemoError> {
+        self.call("DEL", site, party).map(drop)
     }
 
     #[allow(
         clippy::disallowed_methods,
         reason = "the demo acts as a runtime, and a plugin is a program"
     )]
-    fn call(&self, command: &str, namespace: &str, name: &str) -> Result<Vec<u8>, CommandError> {
-        let container = format!("{}-{name}", self.prefix);
+    fn call(&self, command: &str, site: &Site, party: &ShopParty) -> Result<Vec<u8>, DemoError> {
+        let node = site.node(party)?;
+        let (namespace, name) = (party.namespace.unwrap_or_default(), party.name);
         let failed = |error: io::Error| {
-            CommandError::problem(format!("calling {}: {error}", self.program.display()))
+            DemoError::problem(format!("calling {}: {error}", self.program.display()))
         };
         let mut child = Command::new(&self.program)
             .env_clear()
             .env("CNI_COMMAND", command)
-            .env("CNI_NETNS", Path::new(NETNS_DIR).join(&container))
-            .env("CNI_CONTAINERID", container)
+            .env("CNI_NETNS", site.lab.namespace_path(node))
+            .env("CNI_CONTAINERID", site.lab.namespace_name(node))
             .env("CNI_IFNAME", "eth0")
             .env(
                 "CNI_ARGS",
@@ -117,7 +103,7 @@ impl Plugin {
             return Ok(output.stdout);
         }
         let message = String::from_utf8_lossy(&output.stdout);
-        Err(CommandError::problem(format!(
+        Err(DemoError::problem(format!(
             "{NAME} {command} {namespace}/{name}: {}",
             message.trim()
         )))

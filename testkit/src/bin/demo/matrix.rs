@@ -1,12 +1,14 @@
 //! The reachability matrix: measured with real packets, and computed from the manifests.
 
-use super::party_netns::PartyNetns;
-use super::probe::{ProbeKind, ProbeTarget};
-use super::screen::{CellMark, Screen};
-use crate::exit::CommandError;
+use crate::error::DemoError;
+use crate::party::{PartyNode, ProbeKind, ProbeTarget};
+use crate::screen::{CellMark, Screen};
+use crate::shop::{lower, manifests};
 use palisade_model::{Family, Flow, FlowOrigin, L4, Protocol};
 use palisade_oracle::{OracleOptions, PreparedState, Question};
+use palisade_testkit::lab::Lab;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 /// One probe: indexes of source and destination, kind, and IP version.
@@ -20,14 +22,14 @@ struct MatrixCell {
 
 /// All probes, and whether each was, or should be, answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ProbeMatrix {
+pub(crate) struct ProbeMatrix {
     cells: BTreeMap<MatrixCell, bool>,
     names: Vec<&'static str>,
 }
 
 const KINDS: [ProbeKind; 3] = [ProbeKind::Tcp, ProbeKind::Udp, ProbeKind::Ping];
 
-fn cells(places: &[PartyNetns]) -> impl Iterator<Item = MatrixCell> + '_ {
+fn cells(places: &[PartyNode]) -> impl Iterator<Item = MatrixCell> + '_ {
     let all = 0..places.len();
     let pairs = all
         .clone()
@@ -49,12 +51,7 @@ fn cells(places: &[PartyNetns]) -> impl Iterator<Item = MatrixCell> + '_ {
         })
 }
 
-fn target(
-    places: &[PartyNetns],
-    to: usize,
-    kind: ProbeKind,
-    family: Family,
-) -> Option<ProbeTarget> {
+fn target(places: &[PartyNode], to: usize, kind: ProbeKind, family: Family) -> Option<ProbeTarget> {
     let place = &places[to];
     let port = match kind {
         ProbeKind::Tcp => place.party.tcp,
@@ -67,44 +64,45 @@ fn target(
 
 impl ProbeMatrix {
     /// Runs all probes concurrently.
-    pub(super) fn measure(places: &[PartyNetns]) -> Result<ProbeMatrix, CommandError> {
-        let waiting: Vec<_> = places
-            .iter()
-            .enumerate()
-            .map(|(from, place)| {
-                let own: Vec<MatrixCell> = cells(places).filter(|cell| cell.from == from).collect();
-                let targets = own
-                    .iter()
-                    .filter_map(|cell| target(places, cell.to, cell.kind, cell.family))
-                    .collect();
-                (place, own, place.attempt(targets))
-            })
-            .collect();
-        let mut all = BTreeMap::new();
-        for (place, own, answered) in waiting {
-            all.extend(own.into_iter().zip(place.receive_outcomes(&answered)?));
-        }
+    pub(crate) fn measure(lab: &Lab, places: &[PartyNode]) -> Result<ProbeMatrix, DemoError> {
+        let cells = std::thread::scope(|scope| {
+            let probes: Vec<_> = cells(places)
+                .filter_map(|cell| {
+                    let target = target(places, cell.to, cell.kind, cell.family)?;
+                    let probe = move || places[cell.from].is_answered(lab, target);
+                    Some((cell, scope.spawn(probe)))
+                })
+                .collect();
+            probes
+                .into_iter()
+                .map(|(cell, probe)| match probe.join() {
+                    Ok(answered) => Ok((cell, answered?)),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                })
+                .collect::<Result<_, DemoError>>()
+        })?;
         Ok(ProbeMatrix {
-            cells: all,
+            cells,
             names: names(places),
         })
     }
 
     /// Computes the matrix from the manifests in this directory, with the oracle that `palisade explain`
     /// uses.
-    pub(super) fn from_manifests(
+    pub(crate) fn from_manifests(
         directory: &Path,
-        places: &[PartyNetns],
-    ) -> Result<ProbeMatrix, CommandError> {
-        let loaded = palisade_source::load(&[directory]);
-        if loaded.has_errors() {
-            let text = format!("the manifests in {} are not valid", directory.display());
-            return Err(CommandError::problem(text)
-                .with_hint(format!("palisade validate -f {}", directory.display())));
-        }
-        let mut state = loaded.state;
+        places: &[PartyNode],
+    ) -> Result<ProbeMatrix, DemoError> {
+        let invalid = |reason: &dyn fmt::Display| {
+            DemoError::problem(format!(
+                "the manifests in {}: {reason}",
+                directory.display()
+            ))
+        };
+        let files = manifests(directory).map_err(|error| invalid(&error))?;
+        let mut state = lower(&files).map_err(|error| invalid(&error))?;
         for endpoint in state.endpoints.values_mut() {
-            let is_it = |place: &&PartyNetns| {
+            let is_it = |place: &&PartyNode| {
                 endpoint.id.namespace.as_deref() == place.party.namespace
                     && &*endpoint.id.name == place.party.name
             };
@@ -128,17 +126,17 @@ impl ProbeMatrix {
     }
 
     /// Number of probes.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.cells.len()
     }
 
     /// Number of answered probes.
-    pub(super) fn answered(&self) -> usize {
+    pub(crate) fn answered(&self) -> usize {
         self.cells.values().filter(|answered| **answered).count()
     }
 
     /// The differences from another matrix, as text.
-    pub(super) fn differences(&self, expected: &ProbeMatrix) -> Vec<String> {
+    pub(crate) fn differences(&self, expected: &ProbeMatrix) -> Vec<String> {
         let differing = self
             .cells
             .iter()
@@ -158,7 +156,7 @@ impl ProbeMatrix {
     }
 
     /// Prints the matrix; with an earlier one, changes are marked.
-    pub(super) fn print(&self, screen: Screen, before: Option<&ProbeMatrix>) {
+    pub(crate) fn print(&self, screen: Screen, before: Option<&ProbeMatrix>) {
         const FIRST: usize = 10;
         let width = self
             .names
@@ -221,11 +219,11 @@ impl ProbeMatrix {
     }
 }
 
-fn names(places: &[PartyNetns]) -> Vec<&'static str> {
+fn names(places: &[PartyNode]) -> Vec<&'static str> {
     places.iter().map(|place| place.party.name).collect()
 }
 
-fn question(places: &[PartyNetns], cell: MatrixCell) -> Option<Question> {
+fn question(places: &[PartyNode], cell: MatrixCell) -> Option<Question> {
     let v4 = cell.family == Family::V4;
     let target = target(places, cell.to, cell.kind, cell.family)?;
     let ports = L4::Ports {

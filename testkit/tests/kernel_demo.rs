@@ -1,4 +1,4 @@
-//! `palisade demo` as a new user runs it: all of its checks pass, and nothing is left behind, however it
+//! The demo as a new user runs it: all of its checks pass, and nothing is left behind, however it
 //! ends. The second demo is a page of the documentation, whose commands are run.
 
 #![allow(
@@ -8,30 +8,48 @@
     reason = "a test: it runs the command as a user does, and waits in real time to interrupt it"
 )]
 
-mod agent;
-mod plugin;
-
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use palisade_testkit::need_root;
 use palisade_testkit::runtimes::RuntimePrograms;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Directory of the programs: `PALISADE_PROGRAMS`, which the package ring sets to programs of the release
-/// profile, or else that of this build.
+/// Folder of the product's programs: `PALISADE_PROGRAMS`, which the package ring sets to programs of the
+/// release profile, or else that of this build. In the kernel ring they are already
+/// built; otherwise cargo builds them.
 fn programs() -> PathBuf {
-    let folder = std::env::var_os("PALISADE_PROGRAMS").map(PathBuf::from);
-    folder.unwrap_or_else(|| plugin::program().parent().unwrap().to_owned())
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        if let Some(folder) = std::env::var_os("PALISADE_PROGRAMS") {
+            return folder.into();
+        }
+        let folder = PathBuf::from(env!("CARGO_BIN_EXE_demo"));
+        let folder = folder.parent().unwrap();
+        let ring = std::env::var("PALISADE_RING").unwrap_or_default();
+        let exist = ["palisade", "palisade-cni"].map(|name| folder.join(name).exists());
+        if ring == "kernel" && exist == [true, true] {
+            return folder.to_owned();
+        }
+        let release = folder.ends_with("release").then_some("--release");
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--locked", "-p", "palisade", "-p", "palisade-cni"])
+            .args(release)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .unwrap();
+        assert!(built.success());
+        folder.to_owned()
+    };
+    BUILT.get_or_init(build).clone()
 }
 
 fn demo() -> Child {
-    // The demo looks for the plugin in its own directory.
-    let folder = programs();
-    assert!(folder.join("palisade-cni").exists(), "{}", folder.display());
-    Command::new(folder.join("palisade"))
-        .arg("demo")
+    Command::new(env!("CARGO_BIN_EXE_demo"))
+        .arg("--programs")
+        .arg(programs())
         .env("LC_ALL", "C")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -107,7 +125,7 @@ fn the_page_about_chained_plugins_is_true() {
         return;
     };
     let target = runtimes.programs().join("../..").canonicalize().unwrap();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/demo-chained");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/demo-chained");
     let output = Command::new(script)
         .arg("--programs")
         .arg(programs())

@@ -1,6 +1,10 @@
 //! The shop: its parties and its manifests, which are the files of `examples/shop`.
 
+use palisade_manifest::{Limits, extract_objects, parse};
+use palisade_model::State;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 macro_rules! example {
     ($file:literal) => {
@@ -8,7 +12,7 @@ macro_rules! example {
             $file,
             include_str!(concat!(
                 env!("CARGO_MANIFEST_DIR"),
-                "/../../examples/shop/",
+                "/../examples/shop/",
                 $file
             )),
         )
@@ -16,16 +20,16 @@ macro_rules! example {
 }
 
 /// The manifests without policies: file name and content.
-pub(super) const INVENTORY: &[(&str, &str)] = &[example!("namespaces.yaml"), example!("pods.yaml")];
+pub(crate) const INVENTORY: &[(&str, &str)] = &[example!("namespaces.yaml"), example!("pods.yaml")];
 
 /// A policy file and a one-line summary.
-pub(super) struct PolicyFile {
+pub(crate) struct PolicyFile {
     /// File name.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Content.
-    pub(super) text: &'static str,
+    pub(crate) text: &'static str,
     /// Summary.
-    pub(super) summary: &'static str,
+    pub(crate) summary: &'static str,
 }
 
 const fn policy((name, text): (&'static str, &'static str), says: &'static str) -> PolicyFile {
@@ -37,7 +41,7 @@ const fn policy((name, text): (&'static str, &'static str), says: &'static str) 
 }
 
 /// The policies, one per file.
-pub(super) const POLICIES: &[PolicyFile] = &[
+pub(crate) const POLICIES: &[PolicyFile] = &[
     policy(
         example!("default-deny.yaml"),
         "default deny for all pods of the shop",
@@ -57,14 +61,14 @@ pub(super) const POLICIES: &[PolicyFile] = &[
 ];
 
 /// The edit: file, old text, new text.
-pub(super) const EDIT: (&str, &str, &str) = (
+pub(crate) const EDIT: (&str, &str, &str) = (
     "api.yaml",
     "        - podSelector:\n            matchLabels: {app: web}\n",
     "        - namespaceSelector:\n            matchLabels: {kubernetes.io/metadata.name: elsewhere}\n",
 );
 
 /// Content of the edited file.
-pub(super) fn edited() -> String {
+pub(crate) fn edited() -> String {
     let (file, old, new) = EDIT;
     let before = POLICIES.iter().find(|policy| policy.name == file);
     before.map_or_else(String::new, |policy| policy.text.replacen(old, new, 1))
@@ -72,20 +76,20 @@ pub(super) fn edited() -> String {
 
 /// A party that serves and connects to others.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ShopParty {
+pub(crate) struct ShopParty {
     /// Name of its Pod, or the name in the demo.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Namespace of its Pod; `None` for the outside address.
-    pub(super) namespace: Option<&'static str>,
+    pub(crate) namespace: Option<&'static str>,
     /// TCP port of its server.
-    pub(super) tcp: u16,
+    pub(crate) tcp: u16,
     /// UDP port of its server.
-    pub(super) udp: u16,
+    pub(crate) udp: u16,
 }
 
 impl ShopParty {
     /// Name in commands and policies.
-    pub(super) fn full_name(&self) -> String {
+    pub(crate) fn full_name(&self) -> String {
         match self.namespace {
             Some(namespace) => format!("{namespace}/{}", self.name),
             None => self.name.to_owned(),
@@ -108,7 +112,7 @@ const fn party(
 }
 
 /// All parties. The ports are those named in the Pods' manifests.
-pub(super) const PARTIES: &[ShopParty] = &[
+pub(crate) const PARTIES: &[ShopParty] = &[
     party("web", Some("shop"), 80, 443),
     party("api", Some("shop"), 8080, 8125),
     party("db", Some("shop"), 5432, 11211),
@@ -116,18 +120,42 @@ pub(super) const PARTIES: &[ShopParty] = &[
     party("outside", None, 443, 123),
 ];
 
-/// IPv4 address of the outside, from a documentation network.
-pub(super) const OUTSIDE_V4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
-/// See [`OUTSIDE_V4`].
-pub(super) const OUTSIDE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x71, 0, 0, 0, 0, 9);
-/// Addresses of the host on the link to the outside, with prefix lengths.
-pub(super) const UPLINK: [(IpAddr, u8); 2] = [
-    (IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)), 24),
-    (
-        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0x71, 0, 0, 0, 0, 1)),
-        64,
-    ),
+/// Addresses of the outside, from documentation networks.
+pub(crate) const OUTSIDE: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0x71, 0, 0, 0, 0, 9)),
 ];
+
+/// The manifests in a folder: file names and contents.
+pub(crate) fn manifests(folder: &Path) -> io::Result<Vec<(String, String)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".yaml") {
+            files.push((name, std::fs::read_to_string(entry.path())?));
+        }
+    }
+    Ok(files)
+}
+
+/// What manifests mean; an error for the first that has a problem, even if that is only a warning.
+pub(crate) fn lower(files: &[(String, String)]) -> Result<State, String> {
+    let limits = Limits::default();
+    let mut objects = Vec::new();
+    for (name, text) in files {
+        let read = extract_objects(parse(name, text.as_bytes(), &limits), &limits);
+        if let Some(problem) = read.problems.first() {
+            return Err(format!("{name}: {problem:?}"));
+        }
+        objects.extend(read.objects);
+    }
+    let lowering = palisade_dialects::lower(&objects);
+    match lowering.errors.iter().chain(&lowering.warnings).next() {
+        Some(problem) => Err(format!("{problem:?}")),
+        None => Ok(lowering.state()),
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -143,18 +171,17 @@ mod tests {
 
     #[test]
     fn the_examples_are_clean_before_and_after_the_edit() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/shop");
-        let loaded = palisade_source::load(&[folder]);
-        assert_eq!(loaded.diagnostics, []);
-        assert_eq!(loaded.state.policies.len(), POLICIES.len());
-        assert_eq!(loaded.files, POLICIES.len() + INVENTORY.len());
-        assert_eq!(loaded.state.endpoints.len(), PARTIES.len() - 1);
-        let text = edited();
-        let reading = palisade_manifest::parse(
-            "api.yaml",
-            text.as_bytes(),
-            &palisade_manifest::Limits::default(),
-        );
-        assert_eq!((reading.problems, reading.documents.len()), (vec![], 1));
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/shop");
+        let files = manifests(Path::new(folder)).unwrap();
+        assert_eq!(files.len(), POLICIES.len() + INVENTORY.len());
+        let state = lower(&files).unwrap();
+        assert_eq!(state.policies.len(), POLICIES.len());
+        assert_eq!(state.endpoints.len(), PARTIES.len() - 1);
+        let after = files.into_iter().map(|(name, text)| match &*name {
+            name if name == EDIT.0 => (name.to_owned(), edited()),
+            _ => (name, text),
+        });
+        let after = lower(&after.collect::<Vec<_>>()).unwrap();
+        assert_eq!(after.policies.len(), POLICIES.len());
     }
 }

@@ -1,7 +1,7 @@
 //! Handling of Ctrl-C and similar signals: every wait of the demo ends early, so that its objects are
 //! removed.
 
-use crate::exit::CommandError;
+use crate::error::DemoError;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,15 +9,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Whether the demo was interrupted.
 #[derive(Clone, Debug)]
-pub(super) struct Interrupt {
+pub(crate) struct Interrupt {
     requested: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Interrupt {
     /// Starts listening for SIGINT, SIGTERM and SIGHUP.
-    pub(super) fn listen() -> Result<Self, CommandError> {
+    pub(crate) fn listen() -> Result<Self, DemoError> {
         let failed =
-            |error: io::Error| CommandError::problem(format!("listening for signals: {error}"));
+            |error: io::Error| DemoError::problem(format!("listening for signals: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -49,14 +49,14 @@ impl Interrupt {
     }
 
     /// Waits; returns an error as soon as the demo is interrupted.
-    pub(super) fn wait(&self, time: Duration) -> Result<(), CommandError> {
+    pub(crate) fn wait(&self, time: Duration) -> Result<(), DemoError> {
         let (asked, changed) = &*self.requested;
         let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
         let (asked, _) = changed
             .wait_timeout_while(asked, time, |asked| !*asked)
             .unwrap_or_else(PoisonError::into_inner);
         if *asked {
-            return Err(CommandError::problem(
+            return Err(DemoError::problem(
                 "interrupted: all objects of the demo are removed",
             ));
         }
@@ -64,7 +64,7 @@ impl Interrupt {
     }
 
     /// An error if the demo was interrupted.
-    pub(super) fn check(&self) -> Result<(), CommandError> {
+    pub(crate) fn check(&self) -> Result<(), DemoError> {
         self.wait(Duration::ZERO)
     }
 }

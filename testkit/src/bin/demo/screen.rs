@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// State of one cell of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CellMark {
+pub(crate) enum CellMark {
     /// Answered, unchanged.
     Passed,
     /// Dropped, unchanged.
@@ -21,14 +21,14 @@ pub(super) enum CellMark {
 
 /// Output settings of the demo.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Screen {
+pub(crate) struct Screen {
     colour: bool,
     unicode: bool,
 }
 
 impl Screen {
     /// Settings for standard output.
-    pub(super) fn from_stdout() -> Self {
+    pub(crate) fn from_stdout() -> Self {
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .into_iter()
             .filter_map(variable)
@@ -41,17 +41,17 @@ impl Screen {
     }
 
     /// Prints a line.
-    pub(super) fn line(self, text: impl Display) {
+    pub(crate) fn line(self, text: impl Display) {
         let _ = writeln!(io::stdout(), "{text}");
     }
 
     /// Prints a line that belongs to the present step.
-    pub(super) fn detail(self, text: impl Display) {
+    pub(crate) fn detail(self, text: impl Display) {
         self.line(format_args!("   {text}"));
     }
 
     /// Prints the heading of a step.
-    pub(super) fn step(self, number: usize, text: &str) {
+    pub(crate) fn step(self, number: usize, text: &str) {
         self.line(format_args!(
             "\n{}",
             self.bold(&format!("{number}. {text}"))
@@ -59,35 +59,35 @@ impl Screen {
     }
 
     /// Prints a command; its output follows.
-    pub(super) fn command(self, text: &str) {
+    pub(crate) fn command(self, text: &str) {
         self.line(self.paint("36", &format!("   $ {text}")));
     }
 
     /// Reports a passed check.
-    pub(super) fn pass(self, text: impl Display) {
+    pub(crate) fn pass(self, text: impl Display) {
         let tick = if self.unicode { "✓" } else { "ok:" };
         self.detail(format_args!("{} {text}", self.paint("32", tick)));
     }
 
     /// Reports a failed check.
-    pub(super) fn fail(self, text: impl Display) {
+    pub(crate) fn fail(self, text: impl Display) {
         let cross = if self.unicode { "✗" } else { "WRONG:" };
         self.detail(self.paint("31;1", &format!("{cross} {text}")));
     }
 
     /// Prints a removed or added line of a file.
-    pub(super) fn edit(self, sign: char, text: &str) {
+    pub(crate) fn edit(self, sign: char, text: &str) {
         let code = if sign == '+' { "32" } else { "31" };
         self.detail(self.paint(code, &format!("{sign} {text}")));
     }
 
     /// Bold text.
-    pub(super) fn bold(self, text: &str) -> String {
+    pub(crate) fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
 
     /// Mark of one cell, one column wide.
-    pub(super) fn mark(self, mark: CellMark) -> String {
+    pub(crate) fn mark(self, mark: CellMark) -> String {
         let (code, unicode, ascii) = match mark {
             CellMark::Passed => ("32", "✓", "y"),
             CellMark::Dropped => ("31", "✗", "-"),
@@ -107,7 +107,7 @@ impl Screen {
 }
 
 /// Formats milliseconds below one second, seconds above.
-pub(super) fn duration_text(duration: Duration) -> String {
+pub(crate) fn duration_text(duration: Duration) -> String {
     if duration < Duration::from_secs(1) {
         format!("{} ms", duration.as_millis())
     } else {

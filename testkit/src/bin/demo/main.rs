@@ -1,65 +1,129 @@
-//! `palisade demo`: policy enforcement between real workloads, with a check of each step.
+//! `make demo`: policy enforcement between real workloads, with a check of each step.
 //!
-//! A small shop in its own network namespaces: a host, pods and an outside address. The agent is this
-//! executable, run as a user would run it. All results are measured with real packets and compared with the
-//! manifests. A failed check is reported where it occurs and leads to exit code 1. However the demo ends,
-//! everything it created is removed, and nothing else.
+//! A small shop in its own network namespaces: a host, pods and an outside address. Agent, commands and
+//! plugin are the programs of the product, run as a user would run them. All results are measured with real
+//! packets and compared with the manifests. A failed check is reported where it occurs and leads to exit
+//! code 1. However the demo ends, everything it created is removed, and nothing else.
 
-mod daemon;
+mod agent;
+mod error;
 mod interrupt;
 mod matrix;
-mod party_netns;
+mod party;
 mod plugin;
-mod probe;
 mod screen;
 mod shop;
 mod site;
 
-use crate::cli::{DemoArgs, ExplainArgs, OutputFormat, PolicyCommand};
-use crate::exit::{CommandError, CommandResult, ExitStatus};
-use daemon::Daemon;
+use agent::AgentProcess;
+use error::DemoError;
 use interrupt::Interrupt;
 use matrix::ProbeMatrix;
-use palisade_agent::clock::{Clock, SystemClock};
 use palisade_api::Status;
-use palisade_sys::netns::NetNs;
-use party_netns::{ConnectionMonitor, PartyNetns};
+use palisade_testkit::lab::LongFlow;
+use party::PartyNode;
 use plugin::Plugin;
 use screen::{Screen, duration_text};
 use shop::{EDIT, INVENTORY, PARTIES, POLICIES};
 use site::Site;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+const HELP: &str = "\
+usage: demo [--keep] [--programs DIR]
+
+  --keep          keep everything at the end, and print how to inspect and how to remove it
+  --programs DIR  the folder of palisade and palisade-cni; without, that of this program";
 
 /// Limit on the time until a revoked connection stops.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
 /// Silence after which a connection counts as stopped.
 const SILENCE: Duration = Duration::from_millis(400);
 
+/// What the command line asks for.
+struct DemoArgs {
+    keep: bool,
+    programs: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let ended = match parse_arguments(std::env::args().skip(1)) {
+        Ok(Some(arguments)) => run(&arguments),
+        Ok(None) => {
+            println!("{HELP}");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(error.exit)
+        }
+    }
+}
+
+/// `None` if help is asked for.
+fn parse_arguments(
+    mut arguments: impl Iterator<Item = String>,
+) -> Result<Option<DemoArgs>, DemoError> {
+    let own = std::env::current_exe().unwrap_or_default();
+    let mut wanted = DemoArgs {
+        keep: false,
+        programs: own.parent().unwrap_or(&own).to_owned(),
+    };
+    let usage = |problem: String| DemoError::new(2, format!("{problem}\n\n{HELP}"));
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--help" | "-h" => return Ok(None),
+            "--keep" => wanted.keep = true,
+            "--programs" => {
+                let folder = arguments.next();
+                let missing = || usage("--programs needs a folder".to_owned());
+                wanted.programs = folder.ok_or_else(missing)?.into();
+            }
+            _ => return Err(usage(format!("the demo does not know {argument}"))),
+        }
+    }
+    Ok(Some(wanted))
+}
+
 /// Runs the demo and removes everything it created.
-pub(crate) fn run(args: &DemoArgs) -> CommandResult {
+fn run(arguments: &DemoArgs) -> Result<(), DemoError> {
+    let keep = arguments.keep;
     let screen = Screen::from_stdout();
     let interrupt = Interrupt::listen()?;
-    let began = SystemClock.monotonic();
+    for name in ["palisade", "palisade-cni"] {
+        let program = arguments.programs.join(name);
+        if !program.exists() {
+            let text = format!("{} does not exist", program.display());
+            return Err(DemoError::problem(text).with_hint("make demo, which builds it"));
+        }
+    }
+    let began = now();
     screen.line(
         screen.bold("palisade demo: a small shop behind network policies, with real packets"),
     );
-    let mut demo = Demo::build(screen, interrupt, args.keep)?;
+    let mut demo = Demo::build(screen, interrupt, arguments)?;
     let open = demo.show_without_policy()?;
     let (strict, realised) = demo.apply_policies(&open)?;
     let held = demo.apply_edit(&strict, realised)?;
     demo.show_explanation()?;
     demo.show_counters()?;
     demo.restart_agent(&held)?;
-    let wrong = if args.keep {
-        demo.keep_running()?
+    drop(held);
+    let program = program(&arguments.programs);
+    let wrong = if keep {
+        demo.keep_running(&program)?
     } else {
         demo.remove()?
     };
-    let took = duration_text(SystemClock.monotonic() - began);
+    let took = duration_text(now() - began);
     if wrong > 0 {
-        return Err(CommandError::problem(format!(
+        return Err(DemoError::problem(format!(
             "{wrong} of the demo's checks failed; they are marked above"
         )));
     }
@@ -67,16 +131,18 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
         "\n{}",
         screen.bold(&format!("All checks passed in {took}."))
     ));
-    if !args.keep {
-        suggest(screen);
+    if !keep {
+        screen.line("Try next:");
+        screen.command(&format!("{program} explain -f examples/shop --from elsewhere/stranger --to shop/db --port 5432/TCP"));
+        screen.command("make test");
     }
-    Ok(ExitStatus::Success)
+    Ok(())
 }
 
 /// The parts of the demo; dropped in this order.
 struct Demo {
-    places: Vec<PartyNetns>,
-    daemon: Daemon,
+    parties: Vec<PartyNode>,
+    agent: AgentProcess,
     plugin: Plugin,
     site: Site,
     screen: Screen,
@@ -89,7 +155,7 @@ struct Demo {
 
 /// The connection opened before the edit that must survive, and the matrix after the edit.
 struct EditResult {
-    surviving: Arc<ConnectionMonitor>,
+    surviving: LongFlow,
     matrix: ProbeMatrix,
 }
 
@@ -100,33 +166,38 @@ fn step(screen: Screen, steps: &mut usize, text: &str) {
 
 impl Demo {
     /// Step 1: the namespaces, the agent, the workloads.
-    fn build(screen: Screen, interrupt: Interrupt, keep: bool) -> Result<Self, CommandError> {
+    fn build(
+        screen: Screen,
+        interrupt: Interrupt,
+        arguments: &DemoArgs,
+    ) -> Result<Self, DemoError> {
+        let keep = arguments.keep;
         let mut steps = 0;
         step(
             screen,
             &mut steps,
             "A host, four pods and an outside host, each in its own network namespace",
         );
-        let site = Site::create()?;
+        let site = Site::create(&arguments.programs)?;
         for (name, text) in INVENTORY {
             site.write(name, text)?;
         }
-        let (daemon, status) = Daemon::start(&site, &interrupt, keep)?;
+        let (agent, status) = AgentProcess::start(&site, &interrupt, keep)?;
         screen.detail(format_args!(
             "namespaces {0}-*; this machine's own network is not touched",
-            site.prefix()
+            site.lab.prefix()
         ));
         screen.detail(format_args!(
             "palisade agent, process {}, watches the manifests in {}",
             status.pid,
             site.policy().display()
         ));
-        let plugin = Plugin::locate(&site, &daemon::socket(&site))?;
+        let plugin = Plugin::of(&site);
         screen.detail("the pods are attached by palisade-cni, called as by a container runtime");
-        let (places, interfaces) = (Vec::new(), Vec::new());
+        let (parties, interfaces) = (Vec::new(), Vec::new());
         let mut demo = Demo {
-            places,
-            daemon,
+            parties,
+            agent,
             plugin,
             site,
             screen,
@@ -141,28 +212,17 @@ impl Demo {
     }
 
     /// Attaches the pods as a runtime does, and starts the servers in each namespace.
-    fn attach(&mut self) -> Result<(), CommandError> {
+    fn attach(&mut self) -> Result<(), DemoError> {
         for party in PARTIES.iter().copied() {
             self.interrupt.check()?;
-            let netns = self.site.name(party.name);
             let addresses = match party.namespace {
-                Some(namespace) => {
-                    let attached = self.plugin.add(namespace, party.name)?;
+                Some(_) => {
+                    let attached = self.plugin.add(&self.site, &party)?;
                     self.interfaces.push(attached.interface);
                     attached.addresses
                 }
-                None => {
-                    let both = [
-                        IpAddr::from(shop::OUTSIDE_V4),
-                        IpAddr::from(shop::OUTSIDE_V6),
-                    ];
-                    both.into_iter()
-                        .filter(|address| address.is_ipv4() || self.site.ipv6)
-                        .collect()
-                }
+                None => self.site.lab.addresses(self.site.lab.outside()).to_vec(),
             };
-            let inside = NetNs::open(&netns)
-                .map_err(|error| CommandError::problem(format!("opening {netns}: {error}")))?;
             let shown: Vec<String> = addresses
                 .iter()
                 .map(|address| format!("{address:<20}"))
@@ -174,31 +234,32 @@ impl Demo {
                 party.tcp,
                 party.udp
             ));
-            self.places
-                .push(PartyNetns::open(party, addresses, inside)?);
+            let node = self.site.node(&party)?;
+            self.parties
+                .push(PartyNode::start(&self.site.lab, node, party, addresses)?);
         }
         Ok(())
     }
 
     /// Step 2: without policy, all traffic is allowed.
-    fn show_without_policy(&mut self) -> Result<ProbeMatrix, CommandError> {
+    fn show_without_policy(&mut self) -> Result<ProbeMatrix, DemoError> {
         self.step("Without policy: all connections are allowed");
         self.legend();
         self.measure(None)
     }
 
     /// Step 3: the policies.
-    fn apply_policies(&mut self, open: &ProbeMatrix) -> Result<(ProbeMatrix, u64), CommandError> {
+    fn apply_policies(&mut self, open: &ProbeMatrix) -> Result<(ProbeMatrix, u64), DemoError> {
         self.step("Four policies are copied into the directory");
-        let before = self.daemon.status()?;
-        let written = self.now();
+        let before = self.agent.status()?;
+        let written = now();
         for policy in POLICIES {
             self.site.write(policy.name, policy.text)?;
             self.screen
                 .detail(format_args!("{:<18} {}", policy.name, policy.summary));
         }
         let status = self
-            .daemon
+            .agent
             .wait_for_revision(before.revision, POLICIES.len())?;
         self.report_flush(written, &status);
         let strict = self.measure(None)?;
@@ -214,15 +275,11 @@ impl Demo {
     }
 
     /// Step 4: an edit, with one established connection that it denies and one that it does not affect.
-    fn apply_edit(
-        &mut self,
-        strict: &ProbeMatrix,
-        revision: u64,
-    ) -> Result<EditResult, CommandError> {
+    fn apply_edit(&mut self, strict: &ProbeMatrix, revision: u64) -> Result<EditResult, DemoError> {
         self.step("One edit, with two established connections: web to api, and api to db");
         let (file, old, new) = EDIT;
         let revoked = self.open_connection("web", "api", true)?;
-        let kept = self.open_connection("api", "db", !self.site.ipv6)?;
+        let kept = self.open_connection("api", "db", !self.site.has_ipv6())?;
         self.interrupt.wait(SILENCE)?;
         self.screen
             .detail(format_args!("{file}, allowed clients of api:"));
@@ -231,13 +288,13 @@ impl Demo {
                 self.screen.edit(sign, line);
             }
         }
-        let busy = revoked.stats().count > 0 && kept.stats().count > 0;
-        let written = self.now();
+        let busy = revoked.counts().received > 0 && kept.counts().received > 0;
+        let written = now();
         self.site.write(file, &shop::edited())?;
-        let status = self.daemon.wait_for_revision(revision, POLICIES.len())?;
+        let status = self.agent.wait_for_revision(revision, POLICIES.len())?;
         self.report_flush(written, &status);
         let stopped = self.wait_for_silence(&revoked, written)?;
-        let (count, alive) = (kept.stats().count, self.is_alive(&kept)?);
+        let (count, alive) = (kept.counts().received, self.is_alive(&kept)?);
         match stopped.filter(|_| busy) {
             Some(after) => self.check(
                 after < STOP_LIMIT,
@@ -252,7 +309,7 @@ impl Demo {
             alive,
             &format!(
                 "api to db: still established, {count} replies so far, at most {} between two",
-                duration_text(kept.stats().gap)
+                duration_text(kept.counts().longest_silence)
             ),
         );
         let matrix = self.measure(Some(strict))?;
@@ -263,44 +320,32 @@ impl Demo {
     }
 
     /// Step 5: the explanation of a dropped packet.
-    fn show_explanation(&mut self) -> Result<(), CommandError> {
+    fn show_explanation(&mut self) -> Result<(), DemoError> {
         self.step("Why is web denied? The agent explains");
         self.screen
             .command("palisade explain --from shop/web --to shop/api --port 8080/TCP");
-        let question = ExplainArgs {
-            files: Vec::new(),
-            from: "shop/web".to_owned(),
-            to: "shop/api".to_owned(),
-            port: Some("8080/TCP".to_owned()),
-            protocol: None,
-            icmp_type: None,
-            source_port: None,
-            exit_code: false,
-            all: false,
-        };
-        super::explain::run(&question, &self.daemon.client, OutputFormat::Text)?;
+        let question = ["explain", "--from", "shop/web", "--to", "shop/api"];
+        self.agent
+            .run(&[&question[..], &["--port", "8080/TCP"]].concat())?;
         self.interrupt.check()
     }
 
     /// Step 6: the counters of each rule.
-    fn show_counters(&mut self) -> Result<(), CommandError> {
+    fn show_counters(&mut self) -> Result<(), DemoError> {
         self.step("Counters of each rule: an established connection is counted once, every dropped packet is counted");
         self.screen.command("palisade policy get shop/api");
-        let question = PolicyCommand::Get {
-            name: "shop/api".to_owned(),
-        };
-        super::policy::run(&question, &self.daemon.client, OutputFormat::Text)?;
+        self.agent.run(&["policy", "get", "shop/api"])?;
         self.interrupt.check()
     }
 
     /// Step 7: without an agent, and with a restarted one.
-    fn restart_agent(&mut self, held: &EditResult) -> Result<(), CommandError> {
+    fn restart_agent(&mut self, held: &EditResult) -> Result<(), DemoError> {
         self.step("The agent is killed with SIGKILL: the kernel keeps enforcing");
-        self.daemon.kill()?;
-        let without = ProbeMatrix::measure(&self.places)?;
+        self.agent.kill()?;
+        let without = ProbeMatrix::measure(&self.site.lab, &self.parties)?;
         self.check_unchanged(&without, &held.matrix, "without an agent");
-        let (daemon, status) = Daemon::start(&self.site, &self.interrupt, self.keep)?;
-        self.daemon = daemon;
+        let (agent, status) = AgentProcess::start(&self.site, &self.interrupt, self.keep)?;
+        self.agent = agent;
         let writes = status.dataplane.start.as_ref().map(|start| start.writes);
         let shown = writes.map_or("unknown".to_owned(), |writes| writes.to_string());
         self.check(
@@ -310,32 +355,30 @@ impl Demo {
                 status.pid
             ),
         );
-        let again = ProbeMatrix::measure(&self.places)?;
+        let again = ProbeMatrix::measure(&self.site.lab, &self.parties)?;
         self.check_unchanged(&again, &held.matrix, "with the new agent");
         let alive = self.is_alive(&held.surviving)?;
-        let beats = held.surviving.stats();
+        let counts = held.surviving.counts();
         self.check(
             alive,
             &format!(
                 "api to db: the same connection, {} replies so far, at most {} between two",
-                beats.count,
-                duration_text(beats.gap)
+                counts.received,
+                duration_text(counts.longest_silence)
             ),
         );
         Ok(())
     }
 
     /// Step 8: removal. Returns the number of failed checks.
-    fn remove(mut self) -> Result<usize, CommandError> {
+    fn remove(mut self) -> Result<usize, DemoError> {
         self.step("Everything is removed");
         for party in PARTIES {
-            let Some(namespace) = party.namespace else {
-                continue;
-            };
-            self.plugin.del(namespace, party.name)?;
+            if party.namespace.is_some() {
+                self.plugin.del(&self.site, party)?;
+            }
         }
-        let mut left = self.site.host_links()?;
-        left.retain(|link| link != "lo" && link != site::UPLINK_NAME);
+        let left = self.site.workload_interfaces()?;
         self.check(
             left.is_empty(),
             &format!(
@@ -345,17 +388,17 @@ impl Demo {
             ),
         );
         let Demo {
-            places,
-            mut daemon,
+            parties,
+            mut agent,
             site,
             screen,
             interfaces,
             failed_checks: mut wrong,
             ..
         } = self;
-        daemon.kill()?;
-        drop(places);
-        drop(daemon);
+        agent.kill()?;
+        drop(parties);
+        drop(agent);
         let left = site.remove(&interfaces)?;
         if left.is_empty() {
             screen.pass("left on this machine: 0 namespaces, 0 processes, 0 interfaces, 0 nftables tables, 0 files");
@@ -367,18 +410,14 @@ impl Demo {
     }
 
     /// Replaces step 8 with --keep: prints how to inspect and how to remove everything.
-    fn keep_running(mut self) -> Result<usize, CommandError> {
+    fn keep_running(mut self, program: &str) -> Result<usize, DemoError> {
         self.step("Everything is kept (--keep)");
-        let palisade = format!(
-            "sudo {} --socket {}",
-            program(),
-            daemon::socket(&self.site).display()
-        );
+        let palisade = format!("sudo {} --socket {}", program, self.site.socket().display());
         self.screen.detail("inspect it:");
         for command in ["status", "endpoint list", "policy list"] {
             self.screen.command(&format!("{palisade} {command}"));
         }
-        let find = |name| self.places.iter().find(|place| place.party.name == name);
+        let find = |name| self.parties.iter().find(|party| party.party.name == name);
         if let Some(address) = find("api").and_then(|api| api.address(true)) {
             self.screen.detail(
                 "the servers have stopped: an allowed connection is refused at once, a denied one times out:",
@@ -386,7 +425,7 @@ impl Demo {
             for from in ["stranger", "web"] {
                 self.screen.command(&format!(
                     "sudo ip netns exec {} timeout 2 bash -c '</dev/tcp/{address}/8080'",
-                    self.site.name(from)
+                    format_args!("{}-{from}", self.site.lab.prefix())
                 ));
             }
         }
@@ -395,13 +434,10 @@ impl Demo {
             self.site.policy().display()
         ));
         self.screen.detail("remove it:");
-        self.screen.command(&site::removal_command(
-            self.site.prefix(),
-            &self.site.directory,
-            self.daemon.pid(),
-        ));
+        self.screen
+            .command(&self.site.removal_command(self.agent.pid()));
+        self.agent.keep();
         self.site.keep();
-        self.daemon.keep();
         Ok(self.failed_checks)
     }
 
@@ -412,7 +448,7 @@ impl Demo {
     fn legend(&self) {
         use screen::CellMark::{Closed, Dropped, Opened, Passed};
         let mark = |mark| self.screen.mark(mark);
-        let families = if self.site.ipv6 {
+        let families = if self.site.has_ipv6() {
             "each over IPv4, then IPv6"
         } else {
             "over IPv4"
@@ -427,13 +463,13 @@ impl Demo {
     }
 
     /// Measures and prints the matrix, and compares it with the manifests.
-    fn measure(&mut self, before: Option<&ProbeMatrix>) -> Result<ProbeMatrix, CommandError> {
+    fn measure(&mut self, before: Option<&ProbeMatrix>) -> Result<ProbeMatrix, DemoError> {
         self.interrupt.check()?;
-        let began = self.now();
-        let measured = ProbeMatrix::measure(&self.places)?;
-        let took = self.now() - began;
+        let began = now();
+        let measured = ProbeMatrix::measure(&self.site.lab, &self.parties)?;
+        let took = now() - began;
         measured.print(self.screen, before);
-        let written = ProbeMatrix::from_manifests(&self.site.policy(), &self.places)?;
+        let written = ProbeMatrix::from_manifests(&self.site.policy(), &self.parties)?;
         self.compare(&measured, &written, |cells| {
             format!(
                 "{cells} cells match palisade explain; measured in {}",
@@ -473,7 +509,7 @@ impl Demo {
     }
 
     fn report_flush(&self, written: Instant, status: &Status) {
-        let took = duration_text(self.now() - written);
+        let took = duration_text(now() - written);
         let writes = status
             .dataplane
             .last
@@ -486,33 +522,26 @@ impl Demo {
     }
 
     /// Opens a long connection between two parties.
-    fn open_connection(
-        &self,
-        from: &str,
-        to: &str,
-        v4: bool,
-    ) -> Result<Arc<ConnectionMonitor>, CommandError> {
-        let find = |name: &str| self.places.iter().find(|place| place.party.name == name);
+    fn open_connection(&self, from: &str, to: &str, v4: bool) -> Result<LongFlow, DemoError> {
+        let find = |name: &str| self.parties.iter().find(|party| party.party.name == name);
         let (from, to) = (find(from), find(to));
         let address = to.and_then(|to| Some(SocketAddr::new(to.address(v4)?, to.party.tcp)));
         match (from, address) {
-            (Some(from), Some(address)) => from.open_connection(address),
-            _ => Err(CommandError::problem("the shop has no such party")),
+            (Some(from), Some(address)) => from.open_connection(&self.site.lab, address),
+            _ => Err(DemoError::problem("the shop has no such party")),
         }
     }
 
     /// Time from `since` until a connection fell silent; `None` if it does not.
     fn wait_for_silence(
         &self,
-        pulse: &ConnectionMonitor,
+        connection: &LongFlow,
         since: Instant,
-    ) -> Result<Option<Duration>, CommandError> {
-        while self.now() - since < STOP_LIMIT + SILENCE {
-            let Some(last) = pulse.stats().last else {
-                return Ok(None);
-            };
-            if self.now().saturating_duration_since(last) >= SILENCE {
-                return Ok(Some(last.saturating_duration_since(since)));
+    ) -> Result<Option<Duration>, DemoError> {
+        while now() - since < STOP_LIMIT + SILENCE {
+            let silent_for = connection.counts().silent_for;
+            if silent_for >= SILENCE {
+                return Ok(Some((now() - since).saturating_sub(silent_for)));
             }
             self.interrupt.wait(Duration::from_millis(20))?;
         }
@@ -520,47 +549,31 @@ impl Demo {
     }
 
     /// Whether a connection still receives replies.
-    fn is_alive(&self, pulse: &ConnectionMonitor) -> Result<bool, CommandError> {
-        let count = pulse.stats().count;
-        let since = self.now();
-        while self.now() - since < STOP_LIMIT {
-            if pulse.stats().count > count {
+    fn is_alive(&self, connection: &LongFlow) -> Result<bool, DemoError> {
+        let count = connection.counts().received;
+        let since = now();
+        while now() - since < STOP_LIMIT {
+            if connection.counts().received > count {
                 return Ok(true);
             }
             self.interrupt.wait(Duration::from_millis(10))?;
         }
         Ok(false)
     }
-
-    fn now(&self) -> Instant {
-        SystemClock.monotonic()
-    }
 }
 
-/// How this program was called, for commands to type.
-fn program() -> String {
-    let called = std::env::args().next().unwrap_or_default();
-    let here = std::env::current_dir().map(|here| format!("{}/", here.display()));
-    let called = here
-        .ok()
-        .and_then(|here| called.strip_prefix(&here).map(str::to_owned))
-        .unwrap_or(called);
-    if called.is_empty() {
-        "palisade".to_owned()
-    } else {
-        called
-    }
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the demo tells how long things take on a real machine"
+)]
+fn now() -> Instant {
+    Instant::now()
 }
 
-/// Prints commands to try next.
-fn suggest(screen: Screen) {
-    let program = program();
-    screen.line("Try next:");
-    if std::path::Path::new("examples/shop").is_dir() {
-        screen.command(&format!("{program} explain -f examples/shop --from elsewhere/stranger --to shop/db --port 5432/TCP"));
-        screen.command("make test");
-    } else {
-        screen.command(&format!("sudo {program} demo --keep"));
-        screen.command(&format!("{program} connections -f DIRECTORY-OF-MANIFESTS"));
-    }
+/// The product's program, for commands to type.
+fn program(folder: &Path) -> String {
+    let program = folder.join("palisade");
+    let here = std::env::current_dir().unwrap_or_default();
+    let short = program.strip_prefix(here).unwrap_or(&program);
+    short.display().to_string()
 }

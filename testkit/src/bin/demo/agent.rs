@@ -1,15 +1,12 @@
-//! The agent of the demo: this executable, as a separate process inside the host namespace.
+//! The agent of the demo, as a user runs it: a process in the host's namespace, and commands that call it.
 
-use super::interrupt::Interrupt;
-use super::site::Site;
-use crate::client::ApiClient;
-use crate::exit::CommandError;
-use palisade_agent::clock::{Clock, SystemClock};
-use palisade_api::{Health, Status, path};
-use palisade_sys::netns::run_in;
+use crate::error::DemoError;
+use crate::interrupt::Interrupt;
+use crate::site::Site;
+use palisade_api::{Health, Status};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -19,57 +16,80 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The running agent; killed on drop.
-pub(super) struct Daemon {
-    /// Client of its socket.
-    pub(super) client: ApiClient,
-    child: Child,
+pub(crate) struct AgentProcess {
+    program: PathBuf,
+    socket: PathBuf,
     log: PathBuf,
+    child: Child,
     interrupt: Interrupt,
     keep_running: bool,
 }
 
-impl Daemon {
+impl AgentProcess {
     /// Starts the agent and waits until it responds. With `apart`, it does not get the terminal's signals.
-    pub(super) fn start(
+    pub(crate) fn start(
         site: &Site,
         interrupt: &Interrupt,
         apart: bool,
-    ) -> Result<(Self, Status), CommandError> {
-        let log = site.directory.join("agent.log");
-        let child = spawn(site, &log, apart)?;
-        let client = ApiClient::new(&socket(site));
-        let mut daemon = Daemon {
-            client,
-            child,
-            log,
+    ) -> Result<(Self, Status), DemoError> {
+        let mut agent = AgentProcess {
+            program: site.program("palisade"),
+            socket: site.socket(),
+            log: site.directory().join("agent.log"),
+            child: spawn(site, apart)?,
             interrupt: interrupt.clone(),
             keep_running: false,
         };
-        let status = daemon.wait_until("ready", |status| status.health != Health::Starting)?;
-        Ok((daemon, status))
+        let status = agent.wait_until("ready", |status| status.health != Health::Starting)?;
+        Ok((agent, status))
     }
 
     /// Leaves the agent running on drop.
-    pub(super) fn keep(&mut self) {
+    pub(crate) fn keep(&mut self) {
         self.keep_running = true;
     }
 
     /// Process id of the agent.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Status of the agent.
-    pub(super) fn status(&self) -> Result<Status, CommandError> {
-        self.client.get(path::STATUS)
+    pub(crate) fn status(&self) -> Result<Status, DemoError> {
+        let output = self
+            .command(&["status", "-o", "json"])
+            .output()
+            .map_err(|error| self.failure_to_run(&error))?;
+        serde_json::from_slice(&output.stdout).map_err(|error| {
+            let reason = match String::from_utf8_lossy(&output.stderr).trim() {
+                "" => format!("reading the agent's status: {error}"),
+                reason => reason.to_owned(),
+            };
+            DemoError::problem(reason)
+        })
+    }
+
+    /// Runs a command of the command line; it prints its answer.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<(), DemoError> {
+        let ended = self
+            .command(arguments)
+            .status()
+            .map_err(|error| self.failure_to_run(&error))?;
+        match ended.success() {
+            true => Ok(()),
+            false => Err(DemoError::problem(format!(
+                "palisade {}: {ended}",
+                arguments.join(" ")
+            ))),
+        }
     }
 
     /// Waits until a revision later than `after`, with this many policies, is in the kernel.
-    pub(super) fn wait_for_revision(
+    pub(crate) fn wait_for_revision(
         &mut self,
         after: u64,
         policies: usize,
-    ) -> Result<Status, CommandError> {
+    ) -> Result<Status, DemoError> {
         self.wait_until("enforcing the new policies", |status| {
             status.revision > after
                 && status.realised == status.revision
@@ -78,8 +98,8 @@ impl Daemon {
     }
 
     /// Kills the agent with SIGKILL, so that it cannot run any shutdown code.
-    pub(super) fn kill(&mut self) -> Result<(), CommandError> {
-        let failed = |error| CommandError::problem(format!("killing the agent: {error}"));
+    pub(crate) fn kill(&mut self) -> Result<(), DemoError> {
+        let failed = |error| DemoError::problem(format!("killing the agent: {error}"));
         self.child.kill().map_err(failed)?;
         self.child.wait().map(drop).map_err(failed)
     }
@@ -88,8 +108,8 @@ impl Daemon {
         &mut self,
         what: &str,
         is_there: impl Fn(&Status) -> bool,
-    ) -> Result<Status, CommandError> {
-        let began = SystemClock.monotonic();
+    ) -> Result<Status, DemoError> {
+        let began = crate::now();
         loop {
             let seen = self.status();
             match &seen {
@@ -105,7 +125,7 @@ impl Daemon {
             if let Ok(Some(ended)) = self.child.try_wait() {
                 return Err(self.failure(format!("the agent ended: {ended}")));
             }
-            if SystemClock.monotonic() - began > START_TIMEOUT {
+            if crate::now() - began > START_TIMEOUT {
                 let last = match seen {
                     Ok(status) => format!(
                         "revision {}, {} in the kernel",
@@ -122,12 +142,30 @@ impl Daemon {
         }
     }
 
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the demo uses the command line as its user does"
+    )]
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(arguments)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn failure_to_run(&self, error: &std::io::Error) -> DemoError {
+        DemoError::problem(format!("running {}: {error}", self.program.display()))
+    }
+
     /// An error with the end of the agent's log, which is about to be removed.
-    fn failure(&self, text: String) -> CommandError {
+    fn failure(&self, text: String) -> DemoError {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let end = lines[lines.len().saturating_sub(10)..].join("\n  ");
-        CommandError::problem(if end.is_empty() {
+        DemoError::problem(if end.is_empty() {
             text
         } else {
             format!("{text}\nthe agent's last lines:\n  {end}")
@@ -135,7 +173,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for AgentProcess {
     fn drop(&mut self) {
         if !self.keep_running {
             // It may have ended already.
@@ -145,31 +183,26 @@ impl Drop for Daemon {
     }
 }
 
-/// The socket of the demo's agent.
-pub(super) fn socket(site: &Site) -> PathBuf {
-    site.directory.join("palisade.sock")
-}
-
 #[allow(
     clippy::disallowed_methods,
-    reason = "the demo starts an agent to kill it; the agent itself starts no process"
+    reason = "the demo starts an agent to kill it"
 )]
-fn spawn(site: &Site, log: &Path, apart: bool) -> Result<Child, CommandError> {
-    let failed = |error: &dyn std::error::Error| {
-        CommandError::problem(format!("starting the agent: {error}"))
-    };
-    let output = File::options()
+fn spawn(site: &Site, apart: bool) -> Result<Child, DemoError> {
+    let failed = |error: std::io::Error| DemoError::caused("starting the agent", &error);
+    let log = File::options()
         .create(true)
         .append(true)
-        .open(log)
-        .map_err(|error| failed(&error))?;
-    let mut command = Command::new("/proc/self/exe");
+        .open(site.directory().join("agent.log"))
+        .map_err(failed)?;
+    let mut command = Command::new(site.program("palisade"));
     // The environment of the user must not configure this agent.
     command.env_clear().arg0("palisade").arg("agent");
-    command.arg("--socket").arg(socket(site));
+    command.arg("--socket").arg(site.socket());
     command.arg("--directory").arg(site.policy());
-    command.arg("--state-dir").arg(site.directory.join("state"));
-    if !site.ipv6 {
+    command
+        .arg("--state-dir")
+        .arg(site.directory().join("state"));
+    if !site.has_ipv6() {
         command.args(["--pool-ipv6", "none"]);
     }
     if apart {
@@ -179,9 +212,10 @@ fn spawn(site: &Site, log: &Path, apart: bool) -> Result<Child, CommandError> {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(output);
+        .stderr(log);
     // A process starts in the network namespace of the thread that spawns it.
-    run_in(&site.host, || command.spawn())
-        .map_err(|error| failed(&error))?
-        .map_err(|error| failed(&error))
+    site.lab
+        .run_in(site.lab.host(), || command.spawn())
+        .map_err(|error| DemoError::caused("starting the agent", &error))?
+        .map_err(failed)
 }
