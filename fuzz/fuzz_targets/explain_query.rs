@@ -2,7 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use palisade_analysis::{FlowQuery, explain};
+use palisade_analysis::explain;
+use palisade_api::ExplainQuery;
 use palisade_dialects::lower;
 use palisade_manifest::{Limits, extract_objects, parse};
 use palisade_model::{Prefix, Protocol};
@@ -23,7 +24,7 @@ fuzz_target!(|text: &str| {
             .state();
     let mut words = text.split('\n').map(str::to_owned);
     let mut word = || words.next().unwrap_or_default();
-    let query = FlowQuery {
+    let query = ExplainQuery {
         from: word(),
         to: word(),
         port: Some(word()).filter(|word| !word.is_empty()),

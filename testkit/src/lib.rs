@@ -12,6 +12,7 @@ pub mod faults;
 pub mod lab;
 pub mod ring;
 pub mod runtimes;
+pub mod spelling;
 
 pub use counted_driver::CountedDriver;
 pub use fake_dataplane::{DataplaneCall, FakeDataplane};

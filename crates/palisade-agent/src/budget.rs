@@ -25,7 +25,7 @@ impl Core {
             let has_last_valid = kept.is_some_and(|kept| kept.since.is_some());
             let rules = over.rules.iter().map(|rule| RuleCostReport {
                 policy: over.object.clone(),
-                direction: rule.direction.to_string(),
+                direction: rule.direction,
                 index: rule.index,
                 line: rule.line.as_ref().map(ToString::to_string),
                 elements: rule.elements,
@@ -55,7 +55,7 @@ impl Core {
             .into_iter()
             .map(|over| BudgetExcess {
                 policies: over.policies.iter().map(ToString::to_string).collect(),
-                direction: Some(over.direction.to_string()),
+                direction: Some(over.direction),
                 line: None,
                 enforced: BudgetFallback::Closed,
                 elements: over.elements,
@@ -66,7 +66,7 @@ impl Core {
                     .into_iter()
                     .map(|rule| RuleCostReport {
                         policy: rule.policy.to_string(),
-                        direction: rule.direction.to_string(),
+                        direction: rule.direction,
                         index: rule.index,
                         line: rule.line.as_ref().map(SourceLine::to_string),
                         elements: rule.elements,
@@ -110,7 +110,8 @@ pub(crate) fn closed_set_reason(over: &BudgetExcess) -> String {
         "the policy set of {} denies everything ({}): it would need about {} kernel elements, but {} \
          allows {}; largest rules: {}",
         join_some(&over.policies),
-        over.direction.as_deref().unwrap_or_default(),
+        over.direction
+            .map_or(String::new(), |direction| direction.to_string()),
         over.elements,
         over.parameter,
         over.budget,

@@ -15,12 +15,12 @@ use crate::driver::{DEFAULT_DRIVER, open_driver};
 use crate::settings::{self, SettingsError, SettingsFile};
 use crate::startup::LOCK_FILE;
 use crate::workload_store::{WorkloadStore, WorkloadStoreError};
+use palisade_api::{CleanupItem, CleanupKind};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_sys::link::{KernelLinks, Link, LinkChange, LinkError};
 use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_sys::netns::{NetNs, NetNsError};
 use palisade_sys::sysctl::KernelSysctl;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io;
@@ -61,56 +61,6 @@ pub enum CleanupError {
     /// The dataplane's tables cannot be read.
     #[error("reading the dataplane's tables")]
     Dataplane(#[from] DriverError),
-}
-
-/// The kind of an item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CleanupKind {
-    /// The CNI configuration that makes runtimes use Palisade.
-    CniConfiguration,
-    /// A veth pair, with its routes and neighbours.
-    Interface,
-    /// A veth pair of another plugin that had policy: it is set down.
-    ChainedInterface,
-    /// A table of the dataplane, with everything in it.
-    Table,
-    /// A sysctl that the agent changed; it is restored.
-    Setting,
-    /// The API's socket.
-    Socket,
-    /// A file or directory of the state directory, or the directory itself.
-    State,
-}
-
-/// One item to remove.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CleanupItem {
-    /// Its kind.
-    pub kind: CleanupKind,
-    /// Its name.
-    pub name: String,
-    /// The workload or object it belongs to, if known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub about: Option<String>,
-    /// Whether it was removed.
-    pub removed: bool,
-    /// Why it was not removed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
-impl CleanupItem {
-    fn new(kind: CleanupKind, name: impl Into<String>, about: Option<String>) -> Self {
-        CleanupItem {
-            kind,
-            name: name.into(),
-            about,
-            removed: false,
-            error: None,
-        }
-    }
 }
 
 /// The items found, and what is needed to remove them. It holds the lock, so no agent can start.

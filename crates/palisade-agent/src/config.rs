@@ -20,6 +20,7 @@ pub use reread::{ConfigChanges, ConfigFile, ConfigFileStatus, ConfigReadError};
 pub use value::{AddressRange, ParameterKind, ParameterValue};
 
 use crate::access::GroupGrants;
+use palisade_api::ParameterOrigin;
 use palisade_engine::ElementBudget;
 use palisade_model::{Encapsulation, Encapsulations, Family, HostTrafficAction, Prefix};
 use std::collections::BTreeMap;
@@ -41,12 +42,12 @@ pub enum ParameterSource {
 }
 
 impl ParameterSource {
-    fn name(&self) -> &'static str {
+    fn kind(&self) -> ParameterOrigin {
         match self {
-            ParameterSource::Flag => "flag",
-            ParameterSource::Environment => "environment",
-            ParameterSource::File(_) => "file",
-            ParameterSource::Default => "default",
+            ParameterSource::Flag => ParameterOrigin::Flag,
+            ParameterSource::Environment => ParameterOrigin::Environment,
+            ParameterSource::File(_) => ParameterOrigin::File,
+            ParameterSource::Default => ParameterOrigin::Default,
         }
     }
 

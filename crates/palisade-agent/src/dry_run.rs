@@ -17,7 +17,7 @@ use crate::network_driver::{
 use crate::run::{RunError, source_options};
 use crate::settings::SettingsFile;
 use crate::workload_store::WorkloadRecord;
-use palisade_api::{EndpointList, Status};
+use palisade_api::{DryRunPlan, DryRunReport};
 use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError,
     InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver,
@@ -26,35 +26,10 @@ use palisade_model::Prefix;
 use palisade_source::{Directory, Source};
 use palisade_sys::netns::{NetNs, NetNsOpener};
 use palisade_tables::{Delta, Tables};
-use serde::Serialize;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The result of a dry run.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DryRunReport {
-    /// [`palisade_api::API_VERSION`].
-    pub api_version: String,
-    /// The status after the plan has been executed.
-    pub status: Status,
-    /// The endpoints.
-    pub endpoints: EndpointList,
-    /// The planned writes of the dataplane.
-    pub plan: DryRunPlan,
-}
-
-/// A plan that is not executed.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DryRunPlan {
-    /// The number of kernel objects and elements that would be written or deleted.
-    pub writes: usize,
-    /// The steps, each one a transaction, in the dataplane's syntax.
-    pub text: String,
-}
 
 /// Runs the dry run.
 ///

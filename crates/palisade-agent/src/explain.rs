@@ -1,36 +1,23 @@
 //! Explaining one flow as the running agent sees it.
 
 use crate::core::Core;
-use palisade_analysis::{ExplainError, Explanation, FlowQuery};
-use palisade_api::ExplainQuery;
+use palisade_analysis::ExplainError;
+use palisade_api::{ExplainQuery, Explanation};
 use palisade_model::{Direction, PolicyId};
-
-/// Converts the query of the API to that of the analysis.
-pub fn analysis_query(query: ExplainQuery) -> FlowQuery {
-    FlowQuery {
-        from: query.from,
-        to: query.to,
-        port: query.port,
-        protocol: query.protocol,
-        icmp_type: query.icmp_type,
-        source_port: query.source_port,
-    }
-}
 
 impl Core {
     /// Whether a flow is allowed on this host, and why.
     ///
     /// # Errors
     /// If the query is invalid, or names an unknown object.
-    pub fn explain(&self, query: ExplainQuery) -> Result<Explanation, ExplainError> {
+    pub fn explain(&self, query: &ExplainQuery) -> Result<Explanation, ExplainError> {
         let options = palisade_oracle::OracleOptions {
             host_to_endpoint: self.config.host_to_endpoint,
             allowed_encapsulation: self.config.allowed_encapsulation,
             ..palisade_oracle::OracleOptions::default()
         };
         let mut state = self.engine.state();
-        let question = analysis_query(query);
-        let explanation = palisade_analysis::explain(&state, &question, &options)?;
+        let explanation = palisade_analysis::explain(&state, query, &options)?;
         let case = &explanation.case;
         let closed: Vec<(Direction, PolicyId)> = [
             (&case.from.endpoint, Direction::Egress),
@@ -64,7 +51,7 @@ impl Core {
                 side.default_deny = true;
             }
         }
-        let mut explanation = palisade_analysis::explain(&state, &question, &options)?;
+        let mut explanation = palisade_analysis::explain(&state, query, &options)?;
         explanation.notes.push(
             "the policies of this endpoint exceed the element budget (palisade status): they deny everything"
                 .to_owned(),

@@ -8,7 +8,8 @@ use crate::core::Core;
 use crate::network_driver::NetworkDriverError;
 use crate::workload_store::{WorkloadRecord, WorkloadStoreError};
 use palisade_api::{
-    AddressReport, EndpointState, IpamCheckReport, IpamFinding, IpamReport, PoolReport,
+    AddressReport, EndpointState, IpamCheckReport, IpamFinding, IpamFindingKind, IpamReport,
+    PoolReport,
 };
 use palisade_model::Str;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,7 +101,7 @@ impl Core {
         let folder = crate::deletions::queue_dir(&self.config.state_dir);
         for file in crate::deletions::queued_files(&folder)? {
             found.add(
-                "deletion",
+                IpamFindingKind::Deletion,
                 file.display(),
                 "is still queued although an agent is running",
             );
@@ -120,14 +121,14 @@ impl Core {
             for address in &record.addresses {
                 if let Some(other) = holders.insert(*address, id.clone()) {
                     findings.add(
-                        "address",
+                        IpamFindingKind::Address,
                         address,
                         format!("is used by both {other} and {id}"),
                     );
                 }
                 if !self.ipam.allocated().contains(address) {
                     findings.add(
-                        "address",
+                        IpamFindingKind::Address,
                         address,
                         format!("is used by {id} but IPAM has it as free"),
                     );
@@ -136,23 +137,31 @@ impl Core {
         }
         for record in &self.leftovers {
             let reason = "its attach failed and could not be rolled back";
-            findings.add("record", record.id(), reason);
+            findings.add(IpamFindingKind::Record, record.id(), reason);
         }
         for address in self.ipam.allocated() {
             if !holders.contains_key(address) {
-                findings.add("address", address, "is allocated but no workload uses it");
+                findings.add(
+                    IpamFindingKind::Address,
+                    address,
+                    "is allocated but no workload uses it",
+                );
             }
         }
         let stored = self.records.read()?.records;
         let known: Vec<&WorkloadRecord> = self.registry.records().chain(&self.leftovers).collect();
         for record in &known {
             if !stored.contains(record) {
-                findings.add("disk", record.id(), "differs from its record on disk");
+                findings.add(
+                    IpamFindingKind::Disk,
+                    record.id(),
+                    "differs from its record on disk",
+                );
             }
         }
         for record in stored.iter().filter(|record| !known.contains(record)) {
             findings.add(
-                "disk",
+                IpamFindingKind::Disk,
                 record.id(),
                 "has a record on disk but is not attached like that",
             );
@@ -169,10 +178,13 @@ impl Core {
         let prefix = &*self.config.interface_prefix;
         for link in &survey.links {
             if !by_link.contains_key(&**link) {
-                findings.add("interface", link, "belongs to no workload");
+                findings.add(IpamFindingKind::Interface, link, "belongs to no workload");
             }
         }
-        for (kind, entries) in [("route", &survey.routes), ("neighbour", &survey.neighbours)] {
+        for (kind, entries) in [
+            (IpamFindingKind::Route, &survey.routes),
+            (IpamFindingKind::Neighbour, &survey.neighbours),
+        ] {
             for (address, link) in entries {
                 let object = format!("{address} by {link}");
                 match by_link.get(&**link) {
@@ -192,7 +204,7 @@ impl Core {
             let record = &workload.record;
             if workload.state == EndpointState::Lost {
                 let reason = workload.reason.as_deref().unwrap_or("lost");
-                findings.add("record", id, reason);
+                findings.add(IpamFindingKind::Record, id, reason);
                 continue;
             }
             if record.chained {
@@ -200,14 +212,18 @@ impl Core {
             }
             let link = record.interface.to_string();
             if !survey.links.contains(&link) {
-                findings.add("interface", &link, format!("of {id} does not exist"));
+                findings.add(
+                    IpamFindingKind::Interface,
+                    &link,
+                    format!("of {id} does not exist"),
+                );
             }
             // Routes are added when the workload opens.
             let open = workload.state == EndpointState::Ready;
             for address in record.addresses.iter().filter(|_| open) {
                 if !survey.routes.contains(&(*address, link.clone())) {
                     findings.add(
-                        "route",
+                        IpamFindingKind::Route,
                         format!("{address} by {link}"),
                         format!("of {id} does not exist"),
                     );
@@ -216,7 +232,11 @@ impl Core {
         }
         for address in &survey.host_addresses {
             if self.ipam.allocated().contains(address) {
-                findings.add("address", address, "is used by a workload and by this host");
+                findings.add(
+                    IpamFindingKind::Address,
+                    address,
+                    "is used by a workload and by this host",
+                );
             }
         }
     }
@@ -246,13 +266,17 @@ impl Core {
         if self.kernel_failure.is_none() && self.in_sync {
             for (interface, address) in expected.difference(&installed.points) {
                 let object = format!("{address} on {interface}");
-                findings.add("dispatch", object, "has no policy in the kernel");
+                findings.add(
+                    IpamFindingKind::Dispatch,
+                    object,
+                    "has no policy in the kernel",
+                );
             }
         }
         for (interface, address) in installed.points.difference(&expected) {
             let object = format!("{address} on {interface}");
             findings.add(
-                "dispatch",
+                IpamFindingKind::Dispatch,
                 object,
                 "has policy in the kernel but belongs to no workload",
             );
@@ -260,7 +284,7 @@ impl Core {
         for interface in &installed.interfaces {
             if !interfaces.contains(interface) {
                 findings.add(
-                    "dispatch",
+                    IpamFindingKind::Dispatch,
                     interface,
                     "is policed but belongs to no workload",
                 );
@@ -276,10 +300,14 @@ impl Core {
         let translated = translated.flat_map(|r| r.addresses.iter().copied());
         let translated: BTreeSet<IpAddr> = translated.collect();
         for address in translated.difference(&installed) {
-            findings.add("masquerade", address, "is not masqueraded");
+            findings.add(IpamFindingKind::Masquerade, address, "is not masqueraded");
         }
         for address in installed.difference(&translated) {
-            findings.add("masquerade", address, "is masqueraded but should not be");
+            findings.add(
+                IpamFindingKind::Masquerade,
+                address,
+                "is masqueraded but should not be",
+            );
         }
     }
 }
@@ -288,9 +316,9 @@ impl Core {
 struct IpamFindings(Vec<IpamFinding>);
 
 impl IpamFindings {
-    fn add(&mut self, kind: &str, object: impl ToString, reason: impl Into<String>) {
+    fn add(&mut self, kind: IpamFindingKind, object: impl ToString, reason: impl Into<String>) {
         self.0.push(IpamFinding {
-            kind: kind.to_owned(),
+            kind,
             object: object.to_string(),
             reason: reason.into(),
         });

@@ -5,10 +5,11 @@ use crate::core::Core;
 use crate::registry::Workload;
 use crate::workload_store::pod_id;
 use palisade_api::{
-    AddressConflictReport, AppliedPolicyReport, BudgetExcess, DataplaneStatus, ElementBudgetReport,
-    EndpointDetail, EndpointList, EndpointState, EndpointSummary, Health, IdentityList,
-    IdentityReport, PacketCount, PolicyDetail, PolicyList, PolicySummary, ProblemReport,
-    RetainedObjectReport, RuleCounterReport, SourceStatus, Status,
+    AddressConflictReport, AppliedPolicyReport, BudgetExcess, CountedAction, DataplaneStatus,
+    DropCounterReport, ElementBudgetReport, EndpointDetail, EndpointList, EndpointState,
+    EndpointSummary, Health, IdentityList, IdentityReport, ObjectRef, PacketCount, PacketReason,
+    PolicyDetail, PolicyList, PolicySummary, ProblemReport, ProblemSeverity, RetainedObjectReport,
+    RuleCounterReport, SourceStatus, Status,
 };
 use palisade_dataplane::Counters;
 use palisade_model::{Direction, EndpointId, NamedPort, Policy, Prefix};
@@ -28,7 +29,10 @@ pub fn problem_report(flaw: &Diagnostic) -> ProblemReport {
         file: printable(&location.file).into_owned(),
         line: location.line,
         column: location.column,
-        severity: if flaw.is_error { "error" } else { "warning" }.to_owned(),
+        severity: match flaw.is_error {
+            true => ProblemSeverity::Error,
+            false => ProblemSeverity::Warning,
+        },
         object: flaw
             .problem
             .object
@@ -51,7 +55,18 @@ impl Core {
         let reasons = self.recent_counters().into_iter();
         let reasons = reasons.flat_map(|counters| &counters.by_drop_reason);
         let drops = reasons
-            .map(|(reason, count)| ((*reason).to_owned(), count.packets, count.bytes))
+            .filter_map(|(name, count)| {
+                let reason = PacketReason::ALL
+                    .iter()
+                    .find(|reason| reason.name() == *name)?;
+                Some(DropCounterReport {
+                    reason: *reason,
+                    count: PacketCount {
+                        packets: count.packets,
+                        bytes: count.bytes,
+                    },
+                })
+            })
             .collect();
         let conflicts = self.conflicts();
         let reasons = self.degraded_reasons(&conflicts);
@@ -361,30 +376,19 @@ impl Core {
             })
             .map(|applied| AppliedPolicyReport {
                 tier: applied.tier.to_string(),
-                kind: applied.policy.object.kind.to_string(),
-                namespace: applied
-                    .policy
-                    .object
-                    .namespace
-                    .as_deref()
-                    .map(str::to_owned),
-                name: applied.policy.object.name.to_string(),
+                policy: ObjectRef::new(&applied.policy.object, None),
             })
             .collect()
     }
 
     fn policy_summary(&self, policy: &Policy, over: &[BudgetExcess]) -> PolicySummary {
-        let id = &policy.id.object;
         let rules = |direction| policy.rules(direction).map_or(0, |rules| rules.rules.len());
         PolicySummary {
             tier: policy.tier.to_string(),
-            kind: id.kind.to_string(),
-            namespace: id.namespace.as_deref().map(str::to_owned),
-            name: id.name.to_string(),
+            policy: ObjectRef::new(&policy.id.object, policy.line.as_ref()),
             subject: policy.subject.to_string(),
             endpoints: self.engine.selected_endpoints(&policy.id).len(),
             rules: rules(Direction::Ingress) + rules(Direction::Egress),
-            line: policy.line.as_ref().map(ToString::to_string),
             over_budget: self.budget_excess_of(over, &policy.id),
         }
     }
@@ -462,28 +466,28 @@ fn rule_counters(policy: &Policy, counters: &Counters) -> Vec<RuleCounterReport>
         let of = policy.rules(direction);
         for (at, rule) in of.into_iter().flat_map(|of| &of.rules).enumerate() {
             out.push(RuleCounterReport {
-                direction: direction.to_string(),
+                direction,
                 index: Some(rule.origin.index),
-                action: rule.action.to_string(),
+                action: rule.action.into(),
                 line: rule.origin.line.as_ref().map(ToString::to_string),
                 count: rules.remove(&(direction, at)).unwrap_or_default(),
             });
         }
-        let mut other = |action: &str, count| {
+        let mut other = |action, count| {
             out.push(RuleCounterReport {
-                direction: direction.to_string(),
+                direction,
                 index: None,
-                action: action.to_owned(),
+                action,
                 line: policy.line.as_ref().map(ToString::to_string),
                 count,
             });
         };
         let denied = denied.remove(&direction);
         if denied.is_some() || of.is_some_and(|of| of.default_deny) {
-            other("default-deny", denied.unwrap_or_default());
+            other(CountedAction::DefaultDeny, denied.unwrap_or_default());
         }
         if let Some(count) = retired.remove(&direction) {
-            other("retired", count);
+            other(CountedAction::Retired, count);
         }
     }
     out
@@ -570,24 +574,27 @@ mod tests {
             .into(),
             ..Counters::default()
         };
-        let shown = |says: &[u64]| -> Vec<(Option<u32>, String, u64)> {
+        let shown = |says: &[u64]| -> Vec<(Option<u32>, CountedAction, u64)> {
             let report = rule_counters(&policy(says), &counters);
             let row = |row: RuleCounterReport| (row.index, row.action, row.count.packets);
             report.into_iter().map(row).collect()
         };
-        let row = |index, action: &str, packets| (index, action.to_owned(), packets);
+        let row = |index, action, packets| (index, action, packets);
         assert_eq!(
             shown(&[9, 7]),
             [
-                row(Some(0), "allow", 2),
-                row(Some(1), "allow", 11),
-                row(None, "default-deny", 3),
-                row(None, "retired", 5),
+                row(Some(0), CountedAction::Allow, 2),
+                row(Some(1), CountedAction::Allow, 11),
+                row(None, CountedAction::DefaultDeny, 3),
+                row(None, CountedAction::Retired, 5),
             ]
         );
         assert_eq!(
             shown(&[]),
-            [row(None, "default-deny", 3), row(None, "retired", 18)]
+            [
+                row(None, CountedAction::DefaultDeny, 3),
+                row(None, CountedAction::Retired, 18)
+            ]
         );
     }
 }

@@ -9,7 +9,10 @@ use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::monitor::MonitorBatch;
 use palisade_agent::workload_store::pod_id;
-use palisade_api::{MonitorLine, MonitorQuery, MonitorVerdict, PacketEvent, WorkloadAddRequest};
+use palisade_api::{
+    LossCause, MonitorLine, MonitorQuery, MonitorVerdict, PacketEvent, PacketReason,
+    WorkloadAddRequest,
+};
 use palisade_dataplane::{PacketReport, PacketReportBatch};
 use palisade_model::{
     Action, Direction, DirectionRules, Endpoint, L4, Labels, Object, ObjectKey, Order, Peer,
@@ -231,11 +234,11 @@ fn a_packet_is_told_with_the_rule_that_decided_and_its_line() {
     site.update(policy(10, 81));
     let denied = site.told(site.sighting(ReportReason::Denied, 81, 100_500));
     let rule = denied.rule.unwrap();
-    assert_eq!((rule.index, rule.action.as_deref()), (2, Some("deny")));
+    assert_eq!((rule.index, rule.action), (2, Some(Action::Deny)));
     assert_eq!(rule.policy.line.as_deref(), Some("p.yaml:12"));
     assert_eq!(
-        (&*denied.reason, denied.verdict),
-        ("rule", MonitorVerdict::Denied)
+        (denied.reason, denied.verdict),
+        (PacketReason::Rule, MonitorVerdict::Denied)
     );
     assert_eq!(denied.endpoint.as_deref(), Some("shop/web"));
     assert_eq!(denied.source.name.as_deref(), Some("peer"));
@@ -249,12 +252,18 @@ fn a_packet_is_told_with_the_rule_that_decided_and_its_line() {
     assert_eq!(logged.logged[0].policy.line.as_deref(), Some("p.yaml:10"));
 
     let default = site.told(site.sighting(ReportReason::Denied, 90, 100_500));
-    assert_eq!((&*default.reason, default.rule), ("default-deny", None));
+    assert_eq!(
+        (default.reason, default.rule),
+        (PacketReason::DefaultDeny, None)
+    );
     assert_eq!(default.policies[0].line.as_deref(), Some("p.yaml:9"));
 
     // A denial that these tables would not have made is attributed to nothing.
     let unknown = site.told(site.sighting(ReportReason::Denied, 80, 100_500));
-    assert_eq!((&*unknown.reason, unknown.revision), ("unknown", None));
+    assert_eq!(
+        (unknown.reason, unknown.revision),
+        (PacketReason::Unknown, None)
+    );
 
     // A reply of the workload, evaluated as the flow it replies to.
     let mut answer = site.sighting(ReportReason::Denied, 81, 100_500);
@@ -287,7 +296,7 @@ fn a_packet_that_was_judged_before_a_change_is_led_back_to_what_judged_it() {
     site.update(policy(10, 82));
     let revision = site.core.status().revision;
     let before = site.told(site.sighting(ReportReason::Denied, 81, 100_900));
-    assert_eq!((&*before.reason, before.stale), ("rule", true));
+    assert_eq!((before.reason, before.stale), (PacketReason::Rule, true));
     assert_eq!(before.revision, Some(revision - 1));
     let rule = before.rule.unwrap();
     assert_eq!(
@@ -296,7 +305,10 @@ fn a_packet_that_was_judged_before_a_change_is_led_back_to_what_judged_it() {
         "that rule is gone"
     );
     let after = site.told(site.sighting(ReportReason::Denied, 81, 101_500));
-    assert_eq!((&*after.reason, after.stale), ("default-deny", false));
+    assert_eq!(
+        (after.reason, after.stale),
+        (PacketReason::DefaultDeny, false)
+    );
     assert_eq!(after.revision, Some(revision));
 }
 
@@ -334,17 +346,16 @@ fn more_of_one_rule_than_the_rate_is_counted_by_rule_and_others_are_told() {
             }
         }
     }
-    assert_eq!(told, ["rule", "rule", "rule", "default-deny"]);
-    let row = |cause: &str, reason: &str, rule, count| {
-        (cause.to_owned(), Some(reason.to_owned()), rule, count)
-    };
+    let rule = PacketReason::Rule;
+    assert_eq!(told, [rule, rule, rule, PacketReason::DefaultDeny]);
+    let row = |cause, reason, rule, count| (cause, Some(reason), rule, count);
     lost.sort();
     assert_eq!(
         lost,
         [
-            row("agent", "spoofed", None, 2),
-            row("kernel", "denied", None, 4),
-            row("rate", "rule", Some(2), 7),
+            row(LossCause::Agent, PacketReason::Spoofed, None, 2),
+            row(LossCause::Kernel, PacketReason::Denied, None, 4),
+            row(LossCause::Rate, PacketReason::Rule, Some(2), 7),
         ]
     );
 }

@@ -1,10 +1,8 @@
 //! The ends of connections in reports.
 
 use crate::ip_blocks::{IpBlock, shortest_ip_blocks};
-use crate::workload::WorkloadRef;
+use palisade_api::{ConnectionEndReport, WorkloadRef};
 use palisade_model::{Family, Prefix, RangeSet};
-use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
 use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -14,22 +12,13 @@ use std::rc::Rc;
 pub enum ConnectionEnd {
     /// A workload.
     Workload(WorkloadRef),
-    /// Several workloads. A connection of a group holds for each member; if the same group is at both
+    /// Two or more workloads, sorted. A connection of a group holds for each member; if the same group is at both
     /// ends, it holds between each member and every other member.
-    Group(WorkloadGroup),
+    Group(Rc<Vec<WorkloadRef>>),
     /// Addresses that no workload holds.
     Outside(Prefix),
     /// The addresses of these networks that no workload holds.
     Networks(IpBlocks),
-}
-
-/// Workloads that are reported together.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WorkloadGroup {
-    /// Two or more workloads, sorted.
-    pub members: Rc<Vec<WorkloadRef>>,
-    /// Whether the JSON output lists all members.
-    pub list_members: bool,
 }
 
 /// Networks that are reported together, some with exceptions. One may contain addresses that are an
@@ -74,10 +63,7 @@ impl ConnectionEnd {
         match members.len() {
             0 => None,
             1 => members.pop().map(ConnectionEnd::Workload),
-            _ => Some(ConnectionEnd::Group(WorkloadGroup {
-                members: Rc::new(members),
-                list_members: false,
-            })),
+            _ => Some(ConnectionEnd::Group(Rc::new(members))),
         }
     }
 
@@ -85,47 +71,26 @@ impl ConnectionEnd {
     pub fn workloads(&self) -> &[WorkloadRef] {
         match self {
             ConnectionEnd::Workload(workload) => std::slice::from_ref(workload),
-            ConnectionEnd::Group(group) => &group.members,
+            ConnectionEnd::Group(members) => members,
             ConnectionEnd::Outside(_) | ConnectionEnd::Networks(_) => &[],
         }
     }
 
-    /// The same end, with JSON output that lists every member of a group.
-    #[must_use]
-    pub fn with_members(self) -> ConnectionEnd {
+    /// The end for output; `members`: with all members of a group.
+    pub fn report(&self, members: bool) -> ConnectionEndReport {
         match self {
-            ConnectionEnd::Group(group) => ConnectionEnd::Group(WorkloadGroup {
-                list_members: true,
-                ..group
-            }),
-            other => other,
-        }
-    }
-}
-
-impl Serialize for ConnectionEnd {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            ConnectionEnd::Workload(workload) => workload.serialize(serializer),
-            ConnectionEnd::Group(group) => {
-                let mut map = serializer.serialize_map(None)?;
-                map.serialize_entry("group", &self.to_string())?;
-                map.serialize_entry("count", &group.members.len())?;
-                if group.list_members {
-                    map.serialize_entry("members", &*group.members)?;
-                }
-                map.end()
-            }
-            ConnectionEnd::Outside(cidr) => {
-                let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry("cidr", cidr)?;
-                map.end()
-            }
-            ConnectionEnd::Networks(networks) => {
-                let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry("networks", &networks.to_strings())?;
-                map.end()
-            }
+            ConnectionEnd::Workload(workload) => ConnectionEndReport::Workload(workload.clone()),
+            ConnectionEnd::Group(group) => ConnectionEndReport::Group {
+                group: self.to_string(),
+                count: group.len(),
+                members: members.then(|| Rc::clone(group)),
+            },
+            ConnectionEnd::Outside(prefix) => ConnectionEndReport::Outside {
+                cidr: prefix.to_string(),
+            },
+            ConnectionEnd::Networks(networks) => ConnectionEndReport::Networks {
+                networks: networks.to_strings(),
+            },
         }
     }
 }
@@ -134,8 +99,8 @@ impl fmt::Display for ConnectionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ConnectionEnd::Workload(workload) => workload.fmt(f),
-            ConnectionEnd::Group(group) => match group.members.first() {
-                Some(first) => write!(f, "{first} and {} more", group.members.len() - 1),
+            ConnectionEnd::Group(group) => match group.first() {
+                Some(first) => write!(f, "{first} and {} more", group.len() - 1),
                 None => Ok(()),
             },
             ConnectionEnd::Outside(cidr) => write!(f, "outside {cidr}"),

@@ -7,34 +7,33 @@ use crate::reachability::Reachability;
 use crate::reachability_matrix::{INSIDE, OUTSIDE};
 use crate::rules::to_u32;
 use crate::traffic::TrafficSet;
-use crate::workload::WorkloadRef;
+use palisade_api::{ConnectionReport, TrafficReport, WorkloadRef};
 use palisade_model::{Family, NumberRange, RangeSet, State};
-use serde::Serialize;
-use serde::ser::Serializer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// The traffic that one end may send to another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// The source, which opens the connection.
     pub src: ConnectionEnd,
     /// The destination.
     pub dst: ConnectionEnd,
     /// The family, where the traffic of the two families differs. `None` for networks, which imply it.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "family_name"
-    )]
     pub family: Option<Family>,
     /// The allowed traffic; never empty.
     pub connections: Rc<TrafficSet>,
 }
 
-fn family_name<S: Serializer>(family: &Option<Family>, serializer: S) -> Result<S::Ok, S::Error> {
-    match family {
-        Some(family) => serializer.collect_str(family),
-        None => serializer.serialize_none(),
+impl Connection {
+    /// The connection for output; `members`: with all members of groups.
+    pub fn report(&self, members: bool) -> ConnectionReport {
+        ConnectionReport {
+            src: self.src.report(members),
+            dst: self.dst.report(members),
+            family: self.family.map(Into::into),
+            connections: TrafficReport::from(&*self.connections),
+        }
     }
 }
 

@@ -8,14 +8,13 @@ use crate::equivalence::{EquivalenceClasses, LayerTraffic};
 use crate::pair_evaluator::{TrafficSetId, TrafficSetInterner};
 use crate::reachability::{Reachability, ReportUnit};
 use crate::traffic::TrafficSet;
-use crate::workload::WorkloadRef;
+use palisade_api::{DiffReport, WorkloadRef};
 use palisade_model::{Family, State};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The difference between the connections of two states.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionDiff {
     /// Connections that only the new state allows, ordered like [`crate::connections`].
     pub opened: Vec<Connection>,
@@ -31,6 +30,18 @@ impl ConnectionDiff {
     /// Whether there is no difference.
     pub fn is_empty(&self) -> bool {
         *self == ConnectionDiff::default()
+    }
+
+    /// The difference for output; `members`: with all members of groups.
+    pub fn report(&self, members: bool) -> DiffReport {
+        let reports = |list: &[Connection]| list.iter().map(|row| row.report(members)).collect();
+        DiffReport {
+            api_version: palisade_api::api_version(),
+            opened: reports(&self.opened),
+            closed: reports(&self.closed),
+            appeared: self.appeared.clone(),
+            vanished: self.vanished.clone(),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::pair_evaluator::{TrafficSetId, TrafficSetInterner};
 use crate::reachability::{Reachability, ReportUnit};
 use crate::reachability_matrix::{INSIDE, OUTSIDE, ReachabilityMatrix};
 use crate::rules::to_u32;
-use crate::workload::WorkloadRef;
+use palisade_api::WorkloadRef;
 use palisade_model::{Family, NumberRange, RangeSet};
 use std::collections::BTreeMap;
 

@@ -23,16 +23,12 @@ mod rules;
 mod traffic;
 mod workload;
 
-pub use connection_end::{ConnectionEnd, IpBlocks, WorkloadGroup};
+pub use connection_end::{ConnectionEnd, IpBlocks};
 pub use connections::{
     Connection, ConnectionFilter, ConnectionFilterError, connections, grouped_connections,
 };
 pub use diff::{ConnectionDiff, diff, grouped_diff};
-pub use explain::{ExplainError, Explanation, FlowQuery, explain};
+pub use explain::{ExplainError, explain};
 pub use ip_blocks::IpBlock;
 pub use pair_set::PairSet;
-pub use traffic::{ProtocolEntry, ProtocolName, TrafficSet};
-pub use workload::WorkloadRef;
-
-/// The API version of the JSON output of this crate.
-pub const API_VERSION: &str = "palisade.io/v1";
+pub use traffic::TrafficSet;

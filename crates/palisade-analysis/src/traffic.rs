@@ -4,8 +4,8 @@
 //! protocol 58 exists in IPv4 packets too.
 
 use crate::pair_set::PairSet;
-use palisade_model::{L4, NumberRange, Protocol, RangeSet};
-use serde::ser::{Serialize, Serializer};
+use palisade_api::{AllTraffic, NumberRangeList, ProtocolName, ProtocolTraffic, TrafficReport};
+use palisade_model::{L4, Protocol, RangeSet};
 use std::fmt;
 
 const PORT_MAX: u16 = u16::MAX;
@@ -131,30 +131,30 @@ impl TrafficSet {
     ///
     /// [`ProtocolName::Other`] means every protocol that is not listed. Where it appears, the five
     /// named protocols are always listed, even with no traffic.
-    pub fn entries(&self) -> Vec<ProtocolEntry> {
+    pub fn entries(&self) -> Vec<ProtocolTraffic> {
         let every_other = self.others == all_others();
         let mut entries = Vec::new();
         for (protocol, plane) in Protocol::WITH_PORTS.into_iter().zip(&self.port_pairs) {
-            let entry = |sources: RangeSet<u16>, ports: RangeSet<u16>| ProtocolEntry {
-                ports: Some(ports),
-                source_ports: omit_if_full(sources, PORT_MAX),
-                ..ProtocolEntry::from_name(ProtocolName::of(protocol))
+            let entry = |sources: RangeSet<u16>, ports: RangeSet<u16>| ProtocolTraffic {
+                ports: Some(pairs(&ports)),
+                source_ports: omit_if_full(&sources, PORT_MAX),
+                ..no_traffic(protocol)
             };
             push_entries(plane, every_other, entry, &mut entries);
         }
         for (protocol, plane) in ICMP.into_iter().zip(&self.icmp) {
-            let entry = |types: RangeSet<u16>, codes: RangeSet<u16>| ProtocolEntry {
-                types: Some(types),
-                codes: omit_if_full(codes, ICMP_MAX),
-                ..ProtocolEntry::from_name(ProtocolName::of(protocol))
+            let entry = |types: RangeSet<u16>, codes: RangeSet<u16>| ProtocolTraffic {
+                types: Some(pairs(&types)),
+                codes: omit_if_full(&codes, ICMP_MAX),
+                ..no_traffic(protocol)
             };
             push_entries(plane, every_other, entry, &mut entries);
         }
         if every_other {
-            entries.push(ProtocolEntry::from_name(ProtocolName::Other));
+            entries.push(no_traffic(ProtocolName::Other));
         } else {
             let numbers = (0..=u8::MAX).map(Protocol).filter(|p| self.has_other(*p));
-            entries.extend(numbers.map(|p| ProtocolEntry::from_name(ProtocolName::of(p))));
+            entries.extend(numbers.map(no_traffic));
         }
         entries
     }
@@ -163,8 +163,8 @@ impl TrafficSet {
 fn push_entries(
     plane: &PairSet,
     list_empty: bool,
-    entry: impl Fn(RangeSet<u16>, RangeSet<u16>) -> ProtocolEntry,
-    entries: &mut Vec<ProtocolEntry>,
+    entry: impl Fn(RangeSet<u16>, RangeSet<u16>) -> ProtocolTraffic,
+    entries: &mut Vec<ProtocolTraffic>,
 ) {
     if plane.is_empty() && list_empty {
         let mut nothing = entry(RangeSet::default(), RangeSet::default());
@@ -175,104 +175,31 @@ fn push_entries(
     entries.extend(groups.map(|(xs, ys)| entry(xs, ys)));
 }
 
-fn omit_if_full(spans: RangeSet<u16>, max: u16) -> Option<RangeSet<u16>> {
-    let full = NumberRange {
-        first: 0,
-        last: max,
-    };
-    (spans.ranges() != [full]).then_some(spans)
+fn pairs(ranges: &RangeSet<u16>) -> NumberRangeList {
+    let ranges = ranges.ranges().iter();
+    ranges.map(|range| [range.first, range.last]).collect()
 }
 
-/// The name of a protocol in a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProtocolName {
-    /// A named protocol: TCP, UDP, SCTP, ICMP, ICMPv6.
-    Named(&'static str),
-    /// Another protocol, by number.
-    Number(u8),
-    /// Every protocol that is not listed.
-    Other,
+fn omit_if_full(ranges: &RangeSet<u16>, max: u16) -> Option<NumberRangeList> {
+    Some(pairs(ranges)).filter(|pairs| pairs[..] != [[0, max]])
 }
 
-impl ProtocolName {
-    /// The name of a protocol.
-    pub fn of(protocol: Protocol) -> Self {
-        match protocol {
-            Protocol::TCP => ProtocolName::Named("TCP"),
-            Protocol::UDP => ProtocolName::Named("UDP"),
-            Protocol::SCTP => ProtocolName::Named("SCTP"),
-            Protocol::ICMP => ProtocolName::Named("ICMP"),
-            Protocol::ICMPV6 => ProtocolName::Named("ICMPv6"),
-            Protocol(number) => ProtocolName::Number(number),
-        }
+/// No traffic of a protocol, as an entry of a list.
+fn no_traffic(protocol: impl Into<ProtocolName>) -> ProtocolTraffic {
+    ProtocolTraffic {
+        protocol: protocol.into(),
+        ports: None,
+        source_ports: None,
+        types: None,
+        codes: None,
     }
 }
 
-impl Serialize for ProtocolName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            ProtocolName::Named(name) => serializer.serialize_str(name),
-            ProtocolName::Number(number) => serializer.serialize_u8(*number),
-            ProtocolName::Other => serializer.serialize_str("other"),
-        }
-    }
-}
-
-/// One protocol of a set with its traffic in the set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProtocolEntry {
-    /// The protocol.
-    pub protocol: ProtocolName,
-    /// Destination ports; always present for TCP, UDP and SCTP.
-    pub ports: Option<RangeSet<u16>>,
-    /// Source ports, if restricted.
-    pub source_ports: Option<RangeSet<u16>>,
-    /// ICMP types; always present for ICMP and ICMPv6.
-    pub types: Option<RangeSet<u16>>,
-    /// ICMP codes, if restricted.
-    pub codes: Option<RangeSet<u16>>,
-}
-
-impl ProtocolEntry {
-    fn from_name(protocol: ProtocolName) -> Self {
-        ProtocolEntry {
-            protocol,
-            ports: None,
-            source_ports: None,
-            types: None,
-            codes: None,
-        }
-    }
-}
-
-impl Serialize for ProtocolEntry {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeMap;
-        let fields = [
-            ("ports", &self.ports),
-            ("source_ports", &self.source_ports),
-            ("types", &self.types),
-            ("codes", &self.codes),
-        ];
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("protocol", &self.protocol)?;
-        for (name, spans) in fields {
-            if let Some(spans) = spans {
-                let pairs: Vec<[u16; 2]> =
-                    spans.ranges().iter().map(|s| [s.first, s.last]).collect();
-                map.serialize_entry(name, &pairs)?;
-            }
-        }
-        map.end()
-    }
-}
-
-impl Serialize for TrafficSet {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.is_all() {
-            serializer.serialize_str("all")
-        } else {
-            self.entries().serialize(serializer)
+impl From<&TrafficSet> for TrafficReport {
+    fn from(set: &TrafficSet) -> Self {
+        match set.is_all() {
+            true => TrafficReport::All(AllTraffic::All),
+            false => TrafficReport::Protocols(set.entries()),
         }
     }
 }
@@ -288,43 +215,44 @@ impl fmt::Display for TrafficSet {
         let entries = self.entries();
         for (i, entry) in entries.iter().enumerate() {
             f.write_str(if i > 0 { "; " } else { "" })?;
-            entry.fmt(f)?;
+            write_entry(entry, f)?;
         }
         Ok(())
     }
 }
 
-impl fmt::Display for ProtocolEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.protocol {
-            ProtocolName::Named(name) => f.write_str(name)?,
-            ProtocolName::Number(number) => write!(f, "protocol {number}")?,
-            ProtocolName::Other => f.write_str("every other protocol")?,
-        }
-        match self.ports.as_ref().or(self.types.as_ref()) {
-            Some(spans) if spans.is_empty() => f.write_str(" none")?,
-            Some(spans) => {
-                let (max, word) = match self.types {
-                    Some(_) => (ICMP_MAX, " type"),
-                    None => (PORT_MAX, ""),
-                };
-                if omit_if_full(spans.clone(), max).is_some() {
-                    write!(f, "{word} {}", format_ranges(spans))?;
-                }
+fn write_entry(entry: &ProtocolTraffic, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match entry.protocol {
+        ProtocolName::Number(number) => write!(f, "protocol {number}")?,
+        ProtocolName::Other => f.write_str("every other protocol")?,
+        named => write!(f, "{named}")?,
+    }
+    match entry.ports.as_ref().or(entry.types.as_ref()) {
+        Some(spans) if spans.is_empty() => f.write_str(" none")?,
+        Some(spans) => {
+            let (max, word) = match entry.types {
+                Some(_) => (ICMP_MAX, " type"),
+                None => (PORT_MAX, ""),
+            };
+            if spans[..] != [[0, max]] {
+                write!(f, "{word} {}", format_ranges(spans))?;
             }
-            None => {}
         }
-        if let Some(codes) = &self.codes {
-            write!(f, " code {}", format_ranges(codes))?;
-        }
-        if let Some(sources) = &self.source_ports {
-            write!(f, " from port {}", format_ranges(sources))?;
-        }
-        Ok(())
+        None => {}
     }
+    if let Some(codes) = &entry.codes {
+        write!(f, " code {}", format_ranges(codes))?;
+    }
+    if let Some(sources) = &entry.source_ports {
+        write!(f, " from port {}", format_ranges(sources))?;
+    }
+    Ok(())
 }
 
-fn format_ranges(spans: &RangeSet<u16>) -> String {
-    let texts: Vec<String> = spans.ranges().iter().map(ToString::to_string).collect();
-    texts.join(",")
+fn format_ranges(spans: &NumberRangeList) -> String {
+    let one = |span: &[u16; 2]| match *span {
+        [first, last] if first == last => first.to_string(),
+        [first, last] => format!("{first}-{last}"),
+    };
+    spans.iter().map(one).collect::<Vec<_>>().join(",")
 }

@@ -1,74 +1,8 @@
 //! The workloads of a state, their names, and the grouping of pods into workloads.
 
-use palisade_model::{Endpoint, Owner, State, Str};
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use palisade_api::WorkloadRef;
+use palisade_model::{Endpoint, State};
 use std::collections::BTreeMap;
-use std::fmt;
-use std::net::IpAddr;
-
-/// A workload in reports: a pod, or the owner of pods that policy treats alike.
-///
-/// Ordered by namespace, name, kind, address.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WorkloadRef {
-    /// Its namespace, where it has one.
-    pub namespace: Option<Str>,
-    /// Its name.
-    pub name: Str,
-    /// Its kind.
-    pub kind: Str,
-    /// The address, where policy treats the addresses of a pod in one family differently.
-    pub address: Option<IpAddr>,
-}
-
-impl WorkloadRef {
-    /// The workload of a single endpoint.
-    pub fn from_endpoint(endpoint: &Endpoint) -> Self {
-        WorkloadRef {
-            namespace: endpoint.id.namespace.clone(),
-            name: endpoint.id.name.clone(),
-            kind: endpoint.id.kind.clone(),
-            address: None,
-        }
-    }
-
-    fn from_owner(namespace: Option<Str>, owner: &Owner) -> Self {
-        WorkloadRef {
-            namespace,
-            name: owner.name.clone(),
-            kind: owner.kind.clone(),
-            address: None,
-        }
-    }
-}
-
-impl Serialize for WorkloadRef {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        if let Some(namespace) = &self.namespace {
-            map.serialize_entry("namespace", namespace)?;
-        }
-        map.serialize_entry("name", &self.name)?;
-        map.serialize_entry("kind", &self.kind)?;
-        if let Some(address) = &self.address {
-            map.serialize_entry("address", address)?;
-        }
-        map.end()
-    }
-}
-
-impl fmt::Display for WorkloadRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(namespace) = &self.namespace {
-            write!(f, "{namespace}/")?;
-        }
-        write!(f, "{} ({}", self.name, self.kind)?;
-        match self.address {
-            Some(address) => write!(f, " at {address})"),
-            None => f.write_str(")"),
-        }
-    }
-}
 
 /// The endpoints to list, grouped by workload.
 pub(crate) fn group_endpoints(state: &State) -> BTreeMap<WorkloadRef, Vec<&Endpoint>> {

@@ -1,5 +1,7 @@
 //! The element budget: the kernel elements that policies use, and policies over the limit.
 
+use crate::object::named_enum;
+use palisade_model::Direction;
 use serde::{Deserialize, Serialize};
 
 /// Number of kernel elements (map entries) that policies use, and the limits.
@@ -15,17 +17,16 @@ pub struct ElementBudgetReport {
     pub policy_set: usize,
 }
 
-/// What is enforced instead of a policy that is over budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum BudgetFallback {
-    /// The policy's last valid version.
-    LastValid,
-    /// The policy without its rules: the pods it selects are isolated. There is no valid version.
-    Isolating,
-    /// Deny-all instead of several policies: all traffic of the endpoints that all of them select is denied.
-    Closed,
+named_enum! {
+    /// What is enforced instead of a policy that is over budget.
+    BudgetFallback {
+        /// The policy's last valid version.
+        LastValid = "last-valid",
+        /// The policy without its rules: the pods it selects are isolated. There is no valid version.
+        Isolating = "isolating",
+        /// Deny-all instead of several policies: all traffic of the endpoints that all of them select is denied.
+        Closed = "closed",
+    }
 }
 
 /// A policy, or several policies that share endpoints, over the element budget.
@@ -35,9 +36,13 @@ pub enum BudgetFallback {
 pub struct BudgetExcess {
     /// The policies, as `Kind namespace/name`.
     pub policies: Vec<String>,
-    /// The direction, for a policy set: `ingress` or `egress`.
+    /// The direction, for a policy set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub direction: Option<String>,
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "Option<crate::schema::DirectionSchema>")
+    )]
+    pub direction: Option<Direction>,
     /// File and line of the policy, if it is a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
@@ -60,8 +65,9 @@ pub struct BudgetExcess {
 pub struct RuleCostReport {
     /// Its policy, as `Kind namespace/name`.
     pub policy: String,
-    /// `ingress` or `egress`.
-    pub direction: String,
+    /// The direction.
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::DirectionSchema"))]
+    pub direction: Direction,
     /// Its index in the object's list, from 0.
     pub index: u32,
     /// File and line.

@@ -1,5 +1,6 @@
 //! The resolved configuration.
 
+use crate::object::named_enum;
 use serde::{Deserialize, Serialize};
 
 /// Every parameter with its value and the origin of the value.
@@ -30,6 +31,20 @@ pub struct ConfigFileReport {
     pub error: Option<String>,
 }
 
+named_enum! {
+    /// The origin of a parameter's value.
+    ParameterOrigin {
+        /// A command-line flag.
+        Flag = "flag",
+        /// An environment variable.
+        Environment = "environment",
+        /// The configuration file.
+        File = "file",
+        /// The default.
+        Default = "default",
+    }
+}
+
 /// One parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -39,8 +54,8 @@ pub struct ParameterReport {
     pub name: String,
     /// Active value.
     pub value: String,
-    /// Origin of the value: `flag`, `environment`, `file` or `default`.
-    pub source: String,
+    /// Origin of the value.
+    pub source: ParameterOrigin,
     /// Default value.
     pub default: String,
     /// Description.

@@ -1,19 +1,20 @@
 //! Endpoints attached to this host.
 
+use crate::ObjectRef;
+use crate::object::named_enum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Life cycle state of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum EndpointState {
-    /// Attached; all traffic is denied until its first policy is in the kernel.
-    Closed,
-    /// Its policy is in the kernel.
-    Ready,
-    /// Its interface or its network namespace no longer exists: see `reason`.
-    Lost,
+named_enum! {
+    /// Life cycle state of an endpoint.
+    EndpointState {
+        /// Attached; all traffic is denied until its first policy is in the kernel.
+        Closed = "closed",
+        /// Its policy is in the kernel.
+        Ready = "ready",
+        /// Its interface or its network namespace no longer exists: see `reason`.
+        Lost = "lost",
+    }
 }
 
 /// All endpoints of this host.
@@ -82,11 +83,7 @@ pub struct EndpointDetail {
 pub struct AppliedPolicyReport {
     /// Its tier.
     pub tier: String,
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace; absent for cluster-wide kinds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
+    /// The policy.
+    #[serde(flatten)]
+    pub policy: ObjectRef,
 }

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// Machine-readable class of an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
 pub enum ErrorCode {
     /// The request is malformed.
     BadRequest,

@@ -1,5 +1,6 @@
 //! Address management: pools, assigned addresses, and consistency findings.
 
+use crate::object::named_enum;
 use serde::{Deserialize, Serialize};
 
 /// Pools and assigned addresses.
@@ -73,14 +74,37 @@ pub struct IpamCheckReport {
     pub findings: Vec<IpamFinding>,
 }
 
+named_enum! {
+    /// The kind of an object that is inconsistent.
+    IpamFindingKind {
+        /// An address.
+        Address = "address",
+        /// A CNI DEL that is queued.
+        Deletion = "deletion",
+        /// The record of a workload on disk.
+        Disk = "disk",
+        /// The dispatch of an interface or address in the tables.
+        Dispatch = "dispatch",
+        /// An interface.
+        Interface = "interface",
+        /// The masquerading of an address.
+        Masquerade = "masquerade",
+        /// A permanent neighbour entry.
+        Neighbour = "neighbour",
+        /// The record of a workload.
+        Record = "record",
+        /// A route.
+        Route = "route",
+    }
+}
+
 /// One inconsistency.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct IpamFinding {
-    /// Kind of the object: `record`, `address`, `interface`, `route`, `neighbour`, `dispatch`, `masquerade`,
-    /// `disk` or `deletion`.
-    pub kind: String,
+    /// Kind of the object.
+    pub kind: IpamFindingKind,
     /// The object.
     pub object: String,
     /// What is wrong.

@@ -1,11 +1,15 @@
-//! The wire types of the agent's socket: HTTP over a unix socket, JSON bodies, paths under `/v1`.
+//! Every type of JSON output: of the agent's socket (HTTP over a unix socket, paths under `/v1`), and of the
+//! commands with `-o json`.
 //!
-//! The command line prints the same values with `-o json`. Every response carries `apiVersion`. The types are
-//! only extended: an existing field keeps its name and meaning. This crate does no I/O.
+//! Every output carries `apiVersion`. The types are only extended: an existing field keeps its name and
+//! meaning. Keys are camelCase; values of enumerations are spelled as in Kubernetes' API. This crate does no I/O.
 
 mod budget;
+mod cleanup;
 mod cni;
 mod config;
+mod connections;
+mod dry_run;
 mod endpoint;
 mod error;
 mod explain;
@@ -13,34 +17,53 @@ mod health;
 mod identity;
 mod ipam;
 mod monitor;
+mod object;
 mod policy;
+#[cfg(feature = "schema")]
+mod schema;
 mod status;
+mod validation;
 mod workload;
 
 pub use budget::{BudgetExcess, BudgetFallback, ElementBudgetReport, RuleCostReport};
+pub use cleanup::{CleanupItem, CleanupKind, CleanupReport};
 pub use cni::deletion_queue as cni_queue;
 pub use cni::{
     CniAddRequest, CniAddResponse, CniAddress, CniAttachment, CniCheckRequest, CniGcRequest,
     CniPrevResult, CniResponse, CniRoute,
 };
-pub use config::{ConfigFileReport, ConfigReport, ParameterReport};
+pub use config::{ConfigFileReport, ConfigReport, ParameterOrigin, ParameterReport};
+pub use connections::{
+    AllTraffic, ConnectionEndReport, ConnectionList, ConnectionReport, DiffReport, NumberRangeList,
+    ProtocolTraffic, TrafficReport, WorkloadRef,
+};
+pub use dry_run::{DryRunPlan, DryRunReport};
 pub use endpoint::{
     AppliedPolicyReport, EndpointDetail, EndpointList, EndpointState, EndpointSummary,
 };
 pub use error::{ApiError, ErrorCode};
-pub use explain::ExplainQuery;
+pub use explain::{
+    DecisionReport, DirectionReport, ExplainQuery, Explanation, FlowEndReport, FlowReport,
+    NearestMiss, RuleRef, StepReport, VerdictWord,
+};
 pub use health::ProbeResult;
 pub use identity::{IdentityList, IdentityReport};
-pub use ipam::{AddressReport, IpamCheckReport, IpamFinding, IpamReport, PoolReport};
+pub use ipam::{
+    AddressReport, IpamCheckReport, IpamFinding, IpamFindingKind, IpamReport, PoolReport,
+};
 pub use monitor::{
-    LostEvents, MonitorEndpoint, MonitorLine, MonitorPolicy, MonitorQuery, MonitorRule,
-    MonitorVerdict, PacketEvent,
+    LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, MonitorRule, MonitorVerdict,
+    PacketEvent, PacketReason,
 };
-pub use policy::{PacketCount, PolicyDetail, PolicyList, PolicySummary, RuleCounterReport};
+pub use object::{IpFamily, ObjectRef, ProtocolName};
+pub use policy::{
+    CountedAction, PacketCount, PolicyDetail, PolicyList, PolicySummary, RuleCounterReport,
+};
 pub use status::{
-    AddressConflictReport, BootstrapStage, DataplaneStatus, FlushReport, Health, ProblemReport,
-    RepairReport, RetainedObjectReport, SourceStatus, Status,
+    AddressConflictReport, BootstrapStage, DataplaneStatus, DropCounterReport, FlushReport, Health,
+    ProblemReport, ProblemSeverity, RepairReport, RetainedObjectReport, SourceStatus, Status,
 };
+pub use validation::{CompletionScript, ValidationReport};
 pub use workload::{
     WorkloadAddRequest, WorkloadAddResponse, WorkloadRemoveRequest, WorkloadRemoveResponse,
 };

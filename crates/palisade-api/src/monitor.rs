@@ -1,12 +1,15 @@
 //! The stream of `GET /v1/monitor`: one line per packet that was denied, dropped, or logged by a Log rule,
 //! and lines with the number of packets that are not shown.
 
+use crate::object::named_enum;
+use crate::{ObjectRef, ProtocolName};
+use palisade_model::{Action, Direction};
 use serde::{Deserialize, Serialize};
 
 /// One line of the stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(tag = "type", rename_all = "kebab-case")]
+#[serde(tag = "type")]
 pub enum MonitorLine {
     /// A packet.
     Packet(Box<PacketEvent>),
@@ -14,15 +17,56 @@ pub enum MonitorLine {
     Lost(Box<LostEvents>),
 }
 
-/// Verdict of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum MonitorVerdict {
-    /// It was dropped.
-    Denied,
-    /// It was allowed in the reported direction.
-    Allowed,
+named_enum! {
+    /// Verdict of a packet.
+    MonitorVerdict {
+        /// It was dropped.
+        Denied = "denied",
+        /// It was allowed in the reported direction.
+        Allowed = "allowed",
+    }
+}
+
+named_enum! {
+    /// Why a packet is reported.
+    PacketReason {
+        /// A rule decided.
+        Rule = "rule",
+        /// No rule of an isolating policy allows it.
+        DefaultDeny = "default-deny",
+        /// A profile decided.
+        Profile = "profile",
+        /// It is encapsulated, and the configuration denies that.
+        Encapsulated = "encapsulated",
+        /// Dropped before policy evaluation: its source is not an address of the endpoint.
+        Spoofed = "spoofed",
+        /// Dropped before policy evaluation: its interface belongs to no known endpoint.
+        UnknownInterface = "unknown-interface",
+        /// Dropped before policy evaluation: it belongs to no connection and opens none.
+        Invalid = "invalid",
+        /// Dropped before policy evaluation: its destination is no address of the interface's endpoint.
+        NoPoint = "no-point",
+        /// The rules changed before the packet was attributed.
+        Unknown = "unknown",
+        /// Of packets that are counted only: policy denied them.
+        Denied = "denied",
+        /// Of packets that are counted only: a Log rule matched them.
+        Logged = "logged",
+    }
+}
+
+named_enum! {
+    /// Where packets were dropped from the report.
+    LossCause {
+        /// In the agent: more than it processes.
+        Agent = "agent",
+        /// The reader is too slow.
+        Client = "client",
+        /// In the kernel: more than it reports.
+        Kernel = "kernel",
+        /// More of one rule than `monitor-rate`.
+        Rate = "rate",
+    }
 }
 
 /// One packet.
@@ -36,13 +80,15 @@ pub struct PacketEvent {
     pub time: String,
     /// Verdict in the reported direction.
     pub verdict: MonitorVerdict,
-    /// What decided: `rule`, `default-deny`, `profile`, `encapsulated`; or why it was dropped before policy
-    /// evaluation: `spoofed`, `unknown-interface`, `invalid`, `no-point`; or `unknown` if the rules changed
-    /// before the packet was attributed.
-    pub reason: String,
-    /// `ingress` or `egress`, relative to `endpoint`.
+    /// What decided, or why it was dropped before policy evaluation.
+    pub reason: PacketReason,
+    /// The direction, relative to `endpoint`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub direction: Option<String>,
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "Option<crate::schema::DirectionSchema>")
+    )]
+    pub direction: Option<Direction>,
     /// The workload whose policy was evaluated, as `namespace/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
@@ -50,8 +96,8 @@ pub struct PacketEvent {
     pub source: MonitorEndpoint,
     /// Destination of the packet.
     pub destination: MonitorEndpoint,
-    /// Protocol, by name if it has one.
-    pub protocol: String,
+    /// Protocol.
+    pub protocol: ProtocolName,
     /// The ICMP type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icmp_type: Option<u8>,
@@ -66,7 +112,7 @@ pub struct PacketEvent {
     pub rule: Option<MonitorRule>,
     /// For a default deny: the policies that isolate the endpoint in this direction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub policies: Vec<MonitorPolicy>,
+    pub policies: Vec<ObjectRef>,
     /// The Log rules that matched before the decision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logged: Vec<MonitorRule>,
@@ -101,23 +147,6 @@ pub struct MonitorEndpoint {
     pub name: Option<String>,
 }
 
-/// A policy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct MonitorPolicy {
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace; absent for cluster-wide kinds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-    /// File and line; absent if the policy no longer exists.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<String>,
-}
-
 /// A rule of a policy or profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -125,15 +154,19 @@ pub struct MonitorPolicy {
 pub struct MonitorRule {
     /// Its policy; `line` is that of the rule.
     #[serde(flatten)]
-    pub policy: MonitorPolicy,
+    pub policy: ObjectRef,
     /// Present index in the rule list of its direction.
     pub index: u32,
     /// Name of the rule, in policy types that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule_name: Option<String>,
-    /// `allow`, `deny`, `pass` or `log`; absent if the rule no longer exists.
+    /// The action; absent if the rule no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub action: Option<String>,
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "Option<crate::schema::ActionSchema>")
+    )]
+    pub action: Option<Action>,
 }
 
 /// Packets that are not shown one by one.
@@ -145,20 +178,19 @@ pub struct LostEvents {
     pub api_version: String,
     /// Time of detection, RFC 3339 with microseconds.
     pub time: String,
-    /// Where they were dropped from the report: `kernel` (more than it reports), `agent` (more than it
-    /// processes), `rate` (more of one rule than `monitor-rate`), or `client` (the reader is too slow).
-    pub cause: String,
+    /// Where they were dropped from the report.
+    pub cause: LossCause,
     /// Number of packets.
     pub count: u64,
-    /// Their common `reason`, or `denied` or `logged` if no more is known.
+    /// Their common reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub reason: Option<PacketReason>,
     /// Their common rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<MonitorRule>,
     /// The policies of their common default deny.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub policies: Vec<MonitorPolicy>,
+    pub policies: Vec<ObjectRef>,
 }
 
 /// The query parameters of `GET /v1/monitor`: the command's flags.
@@ -195,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_line_has_this_shape() {
-        let policy = MonitorPolicy {
+        let policy = ObjectRef {
             kind: "NetworkPolicy".to_owned(),
             namespace: Some("shop".to_owned()),
             name: "db".to_owned(),
@@ -205,7 +237,7 @@ mod tests {
             policy,
             index: 0,
             rule_name: None,
-            action: Some("log".to_owned()),
+            action: Some(Action::Log),
         };
         let end = |address: &str, name: Option<&str>| MonitorEndpoint {
             address: address.to_owned(),
@@ -217,12 +249,12 @@ mod tests {
             api_version: crate::api_version(),
             time: "2026-11-21T07:32:05.000001Z".to_owned(),
             verdict: MonitorVerdict::Denied,
-            reason: "default-deny".to_owned(),
-            direction: Some("ingress".to_owned()),
+            reason: PacketReason::DefaultDeny,
+            direction: Some(Direction::Ingress),
             endpoint: Some("shop/db".to_owned()),
             source: end("10.0.0.9", None),
             destination: end("10.0.0.1", Some("db")),
-            protocol: "TCP".to_owned(),
+            protocol: ProtocolName::Tcp,
             icmp_type: None,
             icmp_code: None,
             reply: false,
@@ -235,13 +267,13 @@ mod tests {
             stale: false,
         }));
         let text = concat!(
-            r#"{"type":"packet","apiVersion":"palisade.io/v1","time":"2026-11-21T07:32:05.000001Z","#,
-            r#""verdict":"denied","reason":"default-deny","direction":"ingress","endpoint":"shop/db","#,
+            r#"{"type":"Packet","apiVersion":"palisade.io/v1","time":"2026-11-21T07:32:05.000001Z","#,
+            r#""verdict":"Denied","reason":"DefaultDeny","direction":"Ingress","endpoint":"shop/db","#,
             r#""source":{"address":"10.0.0.9","port":80},"#,
             r#""destination":{"address":"10.0.0.1","port":80,"namespace":"shop","name":"db"},"#,
             r#""protocol":"TCP","reply":false,"#,
             r#""logged":[{"kind":"NetworkPolicy","namespace":"shop","name":"db","line":"db.yaml:9","#,
-            r#""index":0,"action":"log"}],"length":60,"interface":"pal1","revision":3}"#,
+            r#""index":0,"action":"Log"}],"length":60,"interface":"pal1","revision":3}"#,
         );
         assert_eq!(serde_json::to_string(&packet).unwrap(), text);
         assert_eq!(serde_json::from_str::<MonitorLine>(text).unwrap(), packet);
@@ -249,16 +281,16 @@ mod tests {
         let lost = MonitorLine::Lost(Box::new(LostEvents {
             api_version: crate::api_version(),
             time: "2026-11-21T07:32:05.000001Z".to_owned(),
-            cause: "rate".to_owned(),
+            cause: LossCause::Rate,
             count: 9,
-            reason: Some("rule".to_owned()),
+            reason: Some(PacketReason::Rule),
             rule: Some(rule),
             policies: Vec::new(),
         }));
         let text = concat!(
-            r#"{"type":"lost","apiVersion":"palisade.io/v1","time":"2026-11-21T07:32:05.000001Z","#,
-            r#""cause":"rate","count":9,"reason":"rule","rule":{"kind":"NetworkPolicy","#,
-            r#""namespace":"shop","name":"db","line":"db.yaml:9","index":0,"action":"log"}}"#,
+            r#"{"type":"Lost","apiVersion":"palisade.io/v1","time":"2026-11-21T07:32:05.000001Z","#,
+            r#""cause":"Rate","count":9,"reason":"Rule","rule":{"kind":"NetworkPolicy","#,
+            r#""namespace":"shop","name":"db","line":"db.yaml:9","index":0,"action":"Log"}}"#,
         );
         assert_eq!(serde_json::to_string(&lost).unwrap(), text);
     }

@@ -1,6 +1,8 @@
 //! Policies in force, and their counters.
 
-use crate::BudgetExcess;
+use crate::object::named_enum;
+use crate::{BudgetExcess, ObjectRef};
+use palisade_model::{Action, Direction};
 use serde::{Deserialize, Serialize};
 
 /// Every policy known to the agent.
@@ -21,22 +23,15 @@ pub struct PolicyList {
 pub struct PolicySummary {
     /// Its tier.
     pub tier: String,
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace; absent for cluster-wide kinds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
+    /// The policy, with the line of its definition.
+    #[serde(flatten)]
+    pub policy: ObjectRef,
     /// Its selector.
     pub subject: String,
     /// Number of endpoints of this host that it selects.
     pub endpoints: usize,
     /// Number of rules in both directions.
     pub rules: usize,
-    /// File and line of its definition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<String>,
     /// The excess, if this policy or a policy set it belongs to is over the element budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_budget: Option<BudgetExcess>,
@@ -69,19 +64,48 @@ pub struct PolicyDetail {
     pub rule_counters: Vec<RuleCounterReport>,
 }
 
+named_enum! {
+    /// What a counter of a policy counts.
+    CountedAction {
+        /// A rule with this action.
+        Allow = "allow",
+        /// A rule with this action.
+        Deny = "deny",
+        /// A rule with this action.
+        Pass = "pass",
+        /// A rule with this action.
+        Log = "log",
+        /// The policy's default deny.
+        DefaultDeny = "default-deny",
+        /// All rules that the policy no longer has.
+        Retired = "retired",
+    }
+}
+
+impl From<Action> for CountedAction {
+    fn from(action: Action) -> Self {
+        match action {
+            Action::Allow => CountedAction::Allow,
+            Action::Deny => CountedAction::Deny,
+            Action::Pass => CountedAction::Pass,
+            Action::Log => CountedAction::Log,
+        }
+    }
+}
+
 /// Counters of one rule of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RuleCounterReport {
-    /// `ingress` or `egress`.
-    pub direction: String,
+    /// The direction.
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::DirectionSchema"))]
+    pub direction: Direction,
     /// Index in the object's list; absent if it is not a single rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
-    /// `allow`, `deny`, `pass`, `log`, `default-deny`, or `retired`: the sum of rules that the policy no
-    /// longer has.
-    pub action: String,
+    /// What is counted.
+    pub action: CountedAction,
     /// File and line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,

@@ -1,12 +1,12 @@
 //! The state of the agent.
 
-use crate::{BudgetExcess, ElementBudgetReport};
+use crate::object::named_enum;
+use crate::{BudgetExcess, ElementBudgetReport, PacketCount, PacketReason};
 use serde::{Deserialize, Serialize};
 
 /// Health of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
 pub enum Health {
     /// Not yet in sync; the kernel keeps its previous policy.
     Starting,
@@ -86,6 +86,16 @@ pub struct SourceStatus {
     pub problems: Vec<ProblemReport>,
 }
 
+named_enum! {
+    /// How serious a problem of the input is.
+    ProblemSeverity {
+        /// The object, or a part of it, is invalid.
+        Error = "error",
+        /// It is valid, but likely not intended.
+        Warning = "warning",
+    }
+}
+
 /// A problem of the input.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -97,8 +107,8 @@ pub struct ProblemReport {
     pub line: u32,
     /// The column, from 1.
     pub column: u32,
-    /// `error` or `warning`.
-    pub severity: String,
+    /// Its severity.
+    pub severity: ProblemSeverity,
     /// The object, if it could be determined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
@@ -165,11 +175,23 @@ pub struct DataplaneStatus {
     pub repairs: Vec<RepairReport>,
     /// Number of repairs since the start.
     pub repaired: u64,
-    /// Packets dropped without a rule: reason, packets, bytes.
-    pub drops: Vec<(String, u64, u64)>,
+    /// Packets dropped before policy evaluation.
+    pub drops: Vec<DropCounterReport>,
     /// The last error, if it persists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// Packets dropped for one reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct DropCounterReport {
+    /// The reason.
+    pub reason: PacketReason,
+    /// Packets and bytes.
+    #[serde(flatten)]
+    pub count: PacketCount,
 }
 
 /// One stage of the start.

@@ -42,7 +42,7 @@ impl ReportReason {
         ReportReason::NoPoint,
     ];
 
-    /// Its name in the API, in metrics and in the counter journal.
+    /// Its name in text output, in metrics and in the counter journal.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

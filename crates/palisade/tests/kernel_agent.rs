@@ -194,7 +194,7 @@ fn enforcement_outlives_the_agent_and_a_restart_writes_nothing() {
             "{how}: {}",
             shop.agent.log()
         );
-        assert_eq!(status["health"], "ready");
+        assert_eq!(status["health"], "Ready");
         holds(&shop);
     }
     shop.agent.kill();
@@ -259,7 +259,7 @@ fn a_broken_file_takes_nothing_out_of_force() {
         "  ingress:\n  - ports: [{port: 80, endPort: 79}]\n",
     );
     shop.agent.write("api.yaml", &broken);
-    let status = shop.agent.wait("degraded", |s| s["health"] == "degraded");
+    let status = shop.agent.wait("degraded", |s| s["health"] == "Degraded");
     assert_eq!(status["source"]["problems"][0]["line"], 7, "{status:#}");
     assert!(shop.tcp(0, 1, 8080) && !shop.tcp(2, 1, 8080));
     shop.agent.kill();
@@ -280,7 +280,7 @@ fn a_broken_file_takes_nothing_out_of_force() {
     shop.agent
         .apply("api.yaml", &policy("api", "api", "  ingress: []\n"));
     assert!(!shop.tcp(0, 1, 8080));
-    shop.agent.wait("ready", |s| s["health"] == "ready");
+    shop.agent.wait("ready", |s| s["health"] == "Ready");
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn counts_outlive_edits_and_restarts() {
         let detail = shop.agent.json(&["policy", "get", "shop/api"]);
         let mut sums = [0, 0];
         for row in detail["ruleCounters"].as_array().unwrap() {
-            let sum = &mut sums[usize::from(row["action"] == "default-deny")];
+            let sum = &mut sums[usize::from(row["action"] == "DefaultDeny")];
             *sum += row["count"]["packets"].as_u64().unwrap();
         }
         sums

@@ -100,7 +100,7 @@ fn past_the_budget_the_last_valid_version_is_enforced() {
     let status = world.shop.agent.wait("refused", refused);
     as_before(&world);
     assert!(world.port_elements() < 50, "{}", world.port_elements());
-    assert_eq!(status["health"], "degraded");
+    assert_eq!(status["health"], "Degraded");
     let told = &over(&status)[0];
     assert_eq!(told["policies"][0], "NetworkPolicy shop/api");
     assert_eq!(told["enforced"], "last-valid");
@@ -152,7 +152,7 @@ fn past_the_budget_the_last_valid_version_is_enforced() {
     assert!(world.port_elements() >= 3000);
     world.allow(2048);
     world.shop.agent.wait("may take less", |s| {
-        over(s).iter().any(|over| over["enforced"] == "closed")
+        over(s).iter().any(|over| over["enforced"] == "Closed")
     });
     assert!(!world.shop.tcp(DB, API, LISTED) && world.port_elements() < 50);
 
@@ -163,7 +163,7 @@ fn past_the_budget_the_last_valid_version_is_enforced() {
     world
         .shop
         .agent
-        .wait("mended", |s| over(s).is_empty() && s["health"] == "ready");
+        .wait("mended", |s| over(s).is_empty() && s["health"] == "Ready");
     as_before(&world);
 }
 
@@ -184,13 +184,13 @@ fn what_never_fitted_isolates_and_what_is_too_large_together_is_closed() {
 
     // Two lists, each below the limit.
     agent.apply("list.yaml", &policy("list", "api", &list(1200)));
-    assert!(world.shop.tcp(DB, API, LISTED) && agent.status()["health"] == "ready");
+    assert!(world.shop.tcp(DB, API, LISTED) && agent.status()["health"] == "Ready");
     let more = list_from(LISTED + 20_000, 1100);
     agent.apply("more.yaml", &policy("more", "api", &more));
     let status = agent.status();
     assert_eq!(over(&status).len(), 1, "{status:#}");
     let told = &over(&status)[0];
-    assert_eq!(told["enforced"], "closed");
+    assert_eq!(told["enforced"], "Closed");
     assert_eq!(told["policies"].as_array().unwrap().len(), 2);
     assert_eq!(told["rules"][0]["policy"], "NetworkPolicy shop/list");
     let reason = status["reasons"][0].as_str().unwrap();
@@ -201,7 +201,7 @@ fn what_never_fitted_isolates_and_what_is_too_large_together_is_closed() {
     assert!(!world.shop.tcp(DB, API, LISTED) && !world.shop.tcp(WEB, API, LISTED + 20_000));
     assert!(world.port_elements() < 50);
     agent.delete("more.yaml");
-    assert!(world.shop.tcp(DB, API, LISTED) && agent.status()["health"] == "ready");
+    assert!(world.shop.tcp(DB, API, LISTED) && agent.status()["health"] == "Ready");
 }
 
 /// This many ports for everyone in each of ten rules, and ten peers with their own port, of which only the
@@ -307,7 +307,7 @@ fn a_list_that_every_peer_has_is_written_once() {
     let status = world
         .shop
         .agent
-        .wait("after a restart", |s| s["health"] == "ready");
+        .wait("after a restart", |s| s["health"] == "Ready");
     assert_eq!(status["dataplane"]["start"]["writes"], 0, "{status:#}");
     assert_eq!(
         counted(&world.shop),

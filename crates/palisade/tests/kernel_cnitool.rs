@@ -199,7 +199,7 @@ fn the_main_plugin_by_cnitool() {
     world.agent.start(&world.lab);
     assert_eq!(
         world.endpoints(),
-        ["web ready"],
+        ["web Ready"],
         "the deletion was carried out"
     );
     for _ in 0..2 {
@@ -274,7 +274,7 @@ fn a_chain_of_upstream_plugins_with_ours() {
         .unwrap()
         .to_owned();
     assert!(interface.starts_with("veth"), "{:#}", api.result);
-    assert_eq!(world.endpoints(), ["api ready", "web ready"]);
+    assert_eq!(world.endpoints(), ["api Ready", "web Ready"]);
     let filter = ip(&world.lab, api.node, &["-br", "link", "show", "eth0"]);
     assert!(filter.contains("eth0"));
 
@@ -317,7 +317,7 @@ fn a_chain_of_upstream_plugins_with_ours() {
     }
     world.agent.kill();
     world.agent.start(&world.lab);
-    assert_eq!(world.endpoints(), ["api ready", "web ready"]);
+    assert_eq!(world.endpoints(), ["api Ready", "web Ready"]);
     assert!(
         world.tcp(&web, &api, 8080) && !world.tcp(&web, &api, 22),
         "after a restart"
@@ -348,7 +348,7 @@ fn a_chain_of_upstream_plugins_with_ours() {
     let given = |name: &&String| !name.starts_with("last_reserved");
     assert_eq!(reserved.iter().filter(given).count(), 0, "{reserved:?}");
     let leaks = world.agent.json(&["status"]);
-    assert_eq!(leaks["health"], "ready", "{leaks:#}");
+    assert_eq!(leaks["health"], "Ready", "{leaks:#}");
 }
 
 #[test]

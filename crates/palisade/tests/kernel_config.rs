@@ -87,7 +87,7 @@ fn the_file_of_a_running_agent_is_edited_broken_and_mended() {
     let rate = world.parameter("monitor-rate");
     assert_eq!(
         (&rate["value"], &rate["source"]),
-        (&"5".into(), &"file".into())
+        (&"5".into(), &"File".into())
     );
     assert!(
         rate["saidBy"]
@@ -120,7 +120,7 @@ fn the_file_of_a_running_agent_is_edited_broken_and_mended() {
 
     // Written in place this time, and invalid: none of it takes effect.
     std::fs::write(&world.file, "monitor-rate: 7\napi-rat: 3\n").unwrap();
-    let status = world.agent.wait("refused", |s| s["health"] == "degraded");
+    let status = world.agent.wait("refused", |s| s["health"] == "Degraded");
     assert!(as_text(world.agent.log()), "its form changed too");
     let reason = status["reasons"][0].as_str().unwrap();
     assert!(
@@ -136,15 +136,15 @@ fn the_file_of_a_running_agent_is_edited_broken_and_mended() {
     );
 
     std::fs::write(&world.file, "monitor-rate: 7\n").unwrap();
-    world.agent.wait("mended", |s| s["health"] == "ready");
+    world.agent.wait("mended", |s| s["health"] == "Ready");
     assert_eq!(world.parameter("monitor-rate")["value"], "7");
     assert_eq!(world.parameter("mtu")["pending"], "1500");
 
     // Removed: the path was given explicitly, so a missing file is an error.
     std::fs::remove_file(&world.file).unwrap();
-    world.agent.wait("gone", |s| s["health"] == "degraded");
+    world.agent.wait("gone", |s| s["health"] == "Degraded");
     world.rename_into_place("monitor-rate: 8\n");
-    world.agent.wait("back", |s| s["health"] == "ready");
+    world.agent.wait("back", |s| s["health"] == "Ready");
     assert_eq!(world.parameter("monitor-rate")["value"], "8");
 
     world.agent.signal(Signal::SIGHUP);

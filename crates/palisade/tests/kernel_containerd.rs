@@ -170,7 +170,7 @@ fn containers_of_pods_under_policy() {
         world.agent.apply(&format!("{name}.yaml"), &pod(name, name));
     }
     let [web, api, db] = ["web", "api", "db"].map(|name| world.run(name).unwrap());
-    assert_eq!(world.endpoints(), ["api ready", "db ready", "web ready"]);
+    assert_eq!(world.endpoints(), ["api Ready", "db Ready", "web Ready"]);
     assert!(
         world.connects(&web, &api, 9090) && world.connects(&db, &api, 8080),
         "open"
@@ -194,7 +194,7 @@ fn containers_of_pods_under_policy() {
     let late = world.run("late").unwrap();
     assert_eq!(
         world.endpoints(),
-        ["api ready", "db ready", "late closed", "web ready"]
+        ["api Ready", "db Ready", "late Closed", "web Ready"]
     );
     assert!(!world.connects(&web, &late, 8080) && !world.connects(&late, &web, 8080));
     world.agent.apply("late.yaml", &pod("late", "web"));
@@ -210,7 +210,7 @@ fn containers_of_pods_under_policy() {
         "{refused:?}"
     );
     world.agent.start(&world.lab);
-    assert_eq!(world.endpoints(), ["api ready", "late ready", "web ready"]);
+    assert_eq!(world.endpoints(), ["api Ready", "late Ready", "web Ready"]);
     assert!(world.connects(&web, &api, 8080) && !world.connects(&web, &api, 9090));
     world.agent.apply("early.yaml", &pod("early", "early"));
     let early = world.run("early").unwrap();
@@ -231,7 +231,7 @@ fn containers_of_pods_under_policy() {
     assert_eq!(world.endpoints(), [""; 0]);
     let links = ip(&world.lab, world.lab.host(), &["-br", "link"]);
     assert!(!links.contains("pal"), "{links}");
-    assert_eq!(world.agent.status()["health"], "ready");
+    assert_eq!(world.agent.status()["health"], "Ready");
     // An agent removes its configuration at its end, if configured.
     world.agent.terminate();
     await_network(&world.containerd, false);

@@ -115,7 +115,7 @@ fn every_packet_is_counted_once_through_edits_kills_and_repairs() {
                 let counts = shown(agent);
                 let now = [
                     ("web", counts[&at.to_string()]),
-                    ("denied", counts["default-deny"]),
+                    ("denied", counts["DefaultDeny"]),
                 ];
                 for (what, now) in now {
                     let before = last.insert(what, now).unwrap_or_default();
@@ -153,7 +153,7 @@ fn every_packet_is_counted_once_through_edits_kills_and_repairs() {
             }
         });
         shop.agent.wait("ready", |s| {
-            s["health"] == "ready" && s["revision"] == s["realised"]
+            s["health"] == "Ready" && s["revision"] == s["realised"]
         });
         let counts = shown(&shop.agent);
         let sent = [&allowed, &denied].map(|n| n.load(Ordering::Relaxed));
@@ -163,7 +163,7 @@ fn every_packet_is_counted_once_through_edits_kills_and_repairs() {
             sent[0],
             "round {round}: {counts:?}"
         );
-        assert_eq!(counts["default-deny"], sent[1], "round {round}: {counts:?}");
+        assert_eq!(counts["DefaultDeny"], sent[1], "round {round}: {counts:?}");
         let all: u64 = counts.values().sum();
         assert_eq!(
             all,

@@ -151,7 +151,7 @@ fn patterns() -> Vec<(&'static str, Pattern)> {
         ("broken and mended", |shop, root| {
             for broken in ["kind: [", "apiVersion: v1\nkind: Nonsense\n  x", "\0\u{1}"] {
                 fs::write(root.join("api.yaml"), broken).unwrap();
-                shop.agent.wait("degraded", |s| s["health"] == "degraded");
+                shop.agent.wait("degraded", |s| s["health"] == "Degraded");
             }
             fs::write(root.join("api.yaml"), rules(5)).unwrap();
         }),
@@ -256,7 +256,7 @@ fn no_edit_lets_through_what_is_denied_or_cuts_what_is_allowed() {
             done(&shop, &root);
             std::thread::sleep(2 * LONG);
             shop.agent.wait(what, |s| {
-                s["health"] == "ready" && s["revision"] == s["realised"] && s["policies"] == 2
+                s["health"] == "Ready" && s["revision"] == s["realised"] && s["policies"] == 2
             });
             assert_eq!(denied.arrived(), 0, "{what}: denied packets arrived");
             assert!(denied.sent.load(Ordering::Relaxed) > sent + 50, "{what}");

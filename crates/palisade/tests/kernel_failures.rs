@@ -102,7 +102,7 @@ fn refused_requests_say_why_and_leave_nothing() {
     let inside = ip(&shop.lab, node, &["-o", "link"]);
     assert!(!inside.contains("eth0"), "{inside}");
     assert!(add(&shop, node, &["shop/extra"]).status.success());
-    assert_eq!(shop.agent.status()["health"], "ready");
+    assert_eq!(shop.agent.status()["health"], "Ready");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn an_address_that_a_pod_claims_as_well_is_told() {
         ADDRESSES[1][0]
     );
     shop.agent.apply("pod.yaml", &pod);
-    let status = shop.agent.wait("told", |s| s["health"] == "degraded");
+    let status = shop.agent.wait("told", |s| s["health"] == "Degraded");
     let conflict = &status["conflicts"][0];
     assert_eq!(conflict["address"], ADDRESSES[1][0], "{status:#}");
     let told = conflict.to_string();
@@ -126,7 +126,7 @@ fn an_address_that_a_pod_claims_as_well_is_told() {
         "{told}"
     );
     shop.agent.delete("pod.yaml");
-    shop.agent.wait("ready", |s| s["health"] == "ready");
+    shop.agent.wait("ready", |s| s["health"] == "Ready");
 }
 
 #[test]
@@ -138,13 +138,13 @@ fn an_interface_or_namespace_that_goes_away_is_told_and_can_be_removed() {
     shop.agent
         .apply("api.yaml", &policy("api", "api", FROM_WEB_8080));
     let lost = |shop: &Shop, name: &str| {
-        let status = shop.agent.wait("lost", |s| s["health"] == "degraded");
+        let status = shop.agent.wait("lost", |s| s["health"] == "Degraded");
         let reasons = status["reasons"].to_string();
         assert!(
             reasons.contains(name) && reasons.contains("remove it"),
             "{reasons}"
         );
-        assert_eq!(endpoint(shop, name).unwrap()["state"], "lost");
+        assert_eq!(endpoint(shop, name).unwrap()["state"], "Lost");
     };
     let interface = endpoint(&shop, "api").unwrap()["interface"].clone();
     let interface = interface.as_str().unwrap();
@@ -155,7 +155,7 @@ fn an_interface_or_namespace_that_goes_away_is_told_and_can_be_removed() {
     shop.agent.start(&shop.lab);
     lost(&shop, "api");
     shop.agent.json(&["workload", "remove", "shop/api"]);
-    shop.agent.wait("ready", |s| s["health"] == "ready");
+    shop.agent.wait("ready", |s| s["health"] == "Ready");
     let label = format!("app={}", NAMES[1]);
     let (lab, node) = (&shop.lab, shop.pods[1]);
     shop.agent
@@ -176,7 +176,7 @@ fn an_interface_or_namespace_that_goes_away_is_told_and_can_be_removed() {
     assert!(deleted.success());
     lost(&shop, "short");
     shop.agent.json(&["workload", "remove", "shop/short"]);
-    shop.agent.wait("ready", |s| s["health"] == "ready");
+    shop.agent.wait("ready", |s| s["health"] == "Ready");
     assert_eq!(held(&shop.lab), before);
 }
 
@@ -199,10 +199,10 @@ fn killed_while_attaching_it_leaves_all_or_nothing() {
         shop.agent.kill();
         let answered = client.wait().unwrap().success();
         shop.agent.start(&shop.lab);
-        shop.agent.wait("ready", |s| s["health"] == "ready");
+        shop.agent.wait("ready", |s| s["health"] == "Ready");
         match endpoint(&shop, "extra") {
             Some(extra) => {
-                assert_eq!(extra["state"], "ready", "round {round}");
+                assert_eq!(extra["state"], "Ready", "round {round}");
                 let to = address(extra["addresses"][0].as_str().unwrap());
                 let whole = ProbeFlow::tcp(node, address(ADDRESSES[0][0]), 80, shop.pods[0])
                     .with_source(to);
@@ -240,7 +240,7 @@ fn an_agent_that_cannot_start_says_why_and_one_told_to_stop_stops() {
     );
     assert_eq!(
         shop.agent.status()["health"],
-        "ready",
+        "Ready",
         "the first is not disturbed"
     );
 

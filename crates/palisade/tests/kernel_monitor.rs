@@ -13,6 +13,7 @@ mod agent;
 use agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
 use palisade_testkit::lab::{OUTSIDE_ADDRESSES, ProbeFlow};
 use palisade_testkit::need_root;
+use palisade_testkit::spelling::misspelled_keys;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
@@ -144,11 +145,12 @@ fn a_denied_packet_is_told_with_its_ends_and_what_isolates() {
         (v6, "ICMPv6", None, "api"),
     ] {
         let line = find(&lines, to, protocol, port);
-        assert_eq!(line["type"], "packet", "{line:#}");
+        assert_eq!(line["type"], "Packet", "{line:#}");
+        assert_eq!(misspelled_keys(line), [""; 0], "{line:#}");
         assert_eq!(line["apiVersion"], "palisade.io/v1", "{line:#}");
-        assert_eq!(line["verdict"], "denied", "{line:#}");
-        assert_eq!(line["reason"], "default-deny", "{line:#}");
-        assert_eq!(line["direction"], "ingress", "{line:#}");
+        assert_eq!(line["verdict"], "Denied", "{line:#}");
+        assert_eq!(line["reason"], "DefaultDeny", "{line:#}");
+        assert_eq!(line["direction"], "Ingress", "{line:#}");
         assert_eq!(line["endpoint"], "shop/db", "{line:#}");
         assert_eq!(line["source"]["namespace"], "shop", "{line:#}");
         assert_eq!(line["source"]["name"], from, "{line:#}");
@@ -172,9 +174,9 @@ fn a_denied_packet_is_told_with_its_ends_and_what_isolates() {
         OUTSIDE_ADDRESSES[0].to_string()
     );
     let spoofed = find(&lines, ADDRESSES[1][0], "TCP", Some(7));
-    assert_eq!(spoofed["reason"], "spoofed", "{spoofed:#}");
+    assert_eq!(spoofed["reason"], "Spoofed", "{spoofed:#}");
     assert_eq!(spoofed["endpoint"], "shop/web", "{spoofed:#}");
-    assert_eq!(spoofed["direction"], "egress", "{spoofed:#}");
+    assert_eq!(spoofed["direction"], "Egress", "{spoofed:#}");
     let allowed =
         |line: &&Value| line["source"]["name"] == "web" && line["destination"]["port"] == 8080;
     assert!(
@@ -222,7 +224,7 @@ fn a_denied_packet_is_told_with_its_ends_and_what_isolates() {
 fn denied(shop: &Shop) -> u64 {
     let detail = shop.agent.json(&["policy", "get", "shop/db"]);
     let rules = detail["ruleCounters"].as_array().unwrap();
-    let of = |rule: &&Value| rule["action"] == "default-deny";
+    let of = |rule: &&Value| rule["action"] == "DefaultDeny";
     rules.iter().find(of).unwrap()["count"]["packets"]
         .as_u64()
         .unwrap()
@@ -283,7 +285,7 @@ fn a_flood_is_told_or_counted_and_two_readers_get_the_same() {
         })
         .unwrap();
     let status = Instant::now();
-    assert_eq!(shop.agent.status()["health"], "ready");
+    assert_eq!(shop.agent.status()["health"], "Ready");
     let answered = status.elapsed();
     let sent = denied(&shop) - before;
     assert!(sent > 10_000, "{sent}");
@@ -297,11 +299,11 @@ fn a_flood_is_told_or_counted_and_two_readers_get_the_same() {
         for (reader, (told, lost)) in readers.iter().zip(&mut heard) {
             for line in reader.lines.try_iter() {
                 match line["type"].as_str() {
-                    Some("packet") => {
+                    Some("Packet") => {
                         assert_eq!(line["destination"]["name"], "db", "{line:#}");
                         *told += 1;
                     }
-                    Some("lost") => *lost += line["count"].as_u64().unwrap(),
+                    Some("Lost") => *lost += line["count"].as_u64().unwrap(),
                     _ => panic!("{line:#}"),
                 }
             }

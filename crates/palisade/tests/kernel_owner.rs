@@ -161,7 +161,7 @@ fn a_killed_agents_table_stays_and_is_the_next_ones() {
         shop.agent.start(&shop.lab);
         let status = shop
             .agent
-            .wait("ready", |s| s["health"] == "ready" && s["realised"] != 0);
+            .wait("ready", |s| s["health"] == "Ready" && s["realised"] != 0);
         assert_eq!(
             status["dataplane"]["start"]["writes"], 0,
             "{round}: {status:#}"
@@ -210,7 +210,7 @@ fn a_table_without_an_owner_is_taken_over_under_traffic_and_back() {
         shop.agent.set("PALISADE_OWN_TABLE", owned);
         shop.agent.start(&shop.lab);
         shop.agent.wait("ready", |s| {
-            s["health"] == "ready" && s["revision"] == s["realised"]
+            s["health"] == "Ready" && s["revision"] == s["realised"]
         });
         assert!(counted(&shop) >= before, "own-table {owned}");
         let is_refused = !others(&shop, change).status.success();

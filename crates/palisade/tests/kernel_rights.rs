@@ -447,7 +447,7 @@ fn what_is_no_namespace_holds_nobody_up() {
     ip(&world.lab, host, &["link", "set", &interface, "down"]);
     world.agent.wait("noticed", |status| {
         let list = world.agent.json(&["endpoint", "list"]);
-        status["health"] != "ready" || list["endpoints"][0]["state"] != "ready"
+        status["health"] != "Ready" || list["endpoints"][0]["state"] != "Ready"
     });
     assert_eq!(ip(&world.lab, victim, &["addr"]), before);
     let args = ["workload", "remove", "shop/web"];

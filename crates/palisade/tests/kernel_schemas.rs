@@ -82,7 +82,7 @@ fn counted(agent: &Agent) -> [u64; 2] {
         rows.map(|rule| rule["count"]["packets"].as_u64().unwrap())
             .sum()
     };
-    [of("allow"), of("default-deny")]
+    [of("Allow"), of("DefaultDeny")]
 }
 
 /// Copies a recording with the names of this run.
@@ -155,7 +155,7 @@ fn every_earlier_schema_is_taken_over_and_a_newer_one_is_refused() {
 
         let endpoint = |i: usize| {
             let addresses = ADDRESSES[i].map(str::to_owned).to_vec();
-            (NAMES[i].to_owned(), "ready".to_owned(), addresses)
+            (NAMES[i].to_owned(), "Ready".to_owned(), addresses)
         };
         assert_eq!(endpoints(&agent), [endpoint(1), endpoint(0)], "{what}");
         assert_eq!(counted(&agent), [3, 3], "{what}");

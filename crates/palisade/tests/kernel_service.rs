@@ -15,6 +15,7 @@ use agent::{Agent, ip, nft};
 use nix::sys::signal::Signal;
 use palisade_testkit::lab::Lab;
 use palisade_testkit::need_root;
+use palisade_testkit::spelling::misspelled_keys;
 use serde_json::Value;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -79,7 +80,7 @@ fn the_units_capabilities_are_enough() {
     assert!(detached.status.success());
     assert_eq!(
         shop.agent.status()["health"],
-        "ready",
+        "Ready",
         "{}",
         shop.agent.log()
     );
@@ -144,7 +145,7 @@ fn a_service_manager_hears_how_it_is() {
     let ready = heard(&listener, "READY=1");
     assert!(ready.contains("STATUS=enforcing: revision "), "{ready}");
     // Ready means that the agent responds.
-    assert_eq!(agent.status()["health"], "ready");
+    assert_eq!(agent.status()["health"], "Ready");
     heard(&listener, "WATCHDOG=1");
     agent.signal(Signal::SIGHUP);
     assert!(heard(&listener, "RELOADING=1").contains("MONOTONIC_USEC="));
@@ -207,7 +208,9 @@ fn dry_mode_shows_everything_and_touches_nothing() {
         let output = agent.beside(lab, "agent", &["--dry-run", "-o", "json"]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}");
-        serde_json::from_slice(&output.stdout).unwrap()
+        let value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(misspelled_keys(&value), [""; 0], "{value:#}");
+        value
     };
     let shown = dry(&agent, &lab);
     assert_eq!(host(&lab, &agent), before);
@@ -251,6 +254,7 @@ fn cleanup_takes_everything_away_and_nothing_else() {
             .beside(&shop.lab, "cleanup", &[args, &["-o", "json"]].concat());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let answer = serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default();
+        assert_eq!(misspelled_keys(&answer), [""; 0], "{answer:#}");
         (output.status.code().unwrap(), answer, said)
     };
     let (code, _, said) = cleanup(&shop, &["--yes"]);
@@ -272,7 +276,7 @@ fn cleanup_takes_everything_away_and_nothing_else() {
         items.filter(|item| item["kind"] == kind).count()
     };
     assert_eq!(
-        (kinds(&shown, "interface"), kinds(&shown, "table")),
+        (kinds(&shown, "Interface"), kinds(&shown, "Table")),
         (3, 1),
         "{shown:#}"
     );

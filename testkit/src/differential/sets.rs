@@ -5,7 +5,8 @@
 //! with some policies less.
 
 use super::StageFailure;
-use palisade_analysis::{Connection, ConnectionEnd, WorkloadRef, connections, diff};
+use palisade_analysis::{Connection, ConnectionEnd, connections, diff};
+use palisade_api::WorkloadRef;
 use palisade_generators::Dice;
 use palisade_model::{Encapsulations, Flow, FlowOrigin, L4, State};
 use palisade_oracle::{OracleOptions, PreparedState, Question};
@@ -131,7 +132,7 @@ fn party_contains(party: &ConnectionEnd, names: &[WorkloadRef], address: IpAddr)
     match party {
         ConnectionEnd::Workload(workload) => names.contains(workload),
         ConnectionEnd::Outside(prefix) => names.is_empty() && prefix.contains(address),
-        ConnectionEnd::Group(group) => group.members.iter().any(|member| names.contains(member)),
+        ConnectionEnd::Group(group) => group.iter().any(|member| names.contains(member)),
         ConnectionEnd::Networks(networks) => names.is_empty() && networks.contains(address),
     }
 }

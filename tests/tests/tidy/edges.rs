@@ -18,14 +18,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-text", &[]),
     ("palisade-manifest", &[]),
     ("palisade-dialects", &["model", "manifest"]),
-    ("palisade-analysis", &["model", "oracle"]),
+    ("palisade-analysis", &["model", "oracle", "api"]),
     (
         "palisade-source",
         &["model", "manifest", "dialects", "engine", "sys", "text"],
     ),
     ("palisade-sys", &[]),
     ("palisade-dataplane", &["model", "tables", "nft", "sys"]),
-    ("palisade-api", &[]),
+    ("palisade-api", &["model"]),
     ("palisade-cni", &["api", "text"]),
     (
         "palisade-agent",

@@ -179,7 +179,7 @@ impl Config {
         Some(ParameterReport {
             name: parameter.name.to_owned(),
             value: parameter.displayed(value),
-            source: origin.name().to_owned(),
+            source: origin.kind(),
             default: parameter.default.to_owned(),
             help: parameter.help.to_owned(),
             section: parameter.section.title().to_owned(),

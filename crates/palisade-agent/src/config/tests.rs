@@ -2,6 +2,7 @@
 //! rejected.
 
 use super::*;
+use palisade_api::ParameterOrigin;
 
 fn resolve(
     flags: &[(&str, &str)],
@@ -105,11 +106,11 @@ fn each_parameter_is_read_from_flag_environment_and_file_and_reaches_its_field()
             (found.source, found.said_by)
         };
         for (config, source, by) in [
-            (&flag, "flag", &*parameter.flag()),
-            (&environment, "environment", &*variable),
-            (&file, "file", "palisade.yaml:1:1"),
+            (&flag, ParameterOrigin::Flag, &*parameter.flag()),
+            (&environment, ParameterOrigin::Environment, &*variable),
+            (&file, ParameterOrigin::File, "palisade.yaml:1:1"),
         ] {
-            let expected = (source.to_owned(), by.to_owned());
+            let expected = (source, by.to_owned());
             assert_eq!(reported(config), expected, "{name}");
         }
         for text in [parameter.help, parameter.placeholder] {
@@ -161,7 +162,12 @@ fn a_flag_wins_over_the_environment_over_the_file() {
     };
     assert_eq!(
         ["settle", "mtu", "table", "socket"].map(source),
-        ["flag", "environment", "file", "default"]
+        [
+            ParameterOrigin::Flag,
+            ParameterOrigin::Environment,
+            ParameterOrigin::File,
+            ParameterOrigin::Default
+        ]
     );
 }
 
@@ -234,7 +240,9 @@ fn words_of_the_file_are_taken_as_written() {
 fn defaults_are_valid() {
     let config = resolve(&[], &[], None).unwrap();
     assert_eq!(config.pools.len(), 2);
-    let plain = |p: &palisade_api::ParameterReport| p.source == "default" && p.value == p.default;
+    let plain = |p: &palisade_api::ParameterReport| {
+        p.source == ParameterOrigin::Default && p.value == p.default
+    };
     assert!(config.report().parameters.iter().all(plain));
 }
 

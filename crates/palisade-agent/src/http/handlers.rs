@@ -170,7 +170,7 @@ pub(super) async fn explain(State(core): State<CoreHandle>, uri: Uri) -> Respons
                 ApiError::new(error_chain(&error)),
             )
         };
-        core.explain(query).map_err(refused)
+        core.explain(&query).map_err(refused)
     })
     .await
 }

@@ -50,12 +50,10 @@ impl Core {
     }
 
     fn collect_endpoints_and_policies(&self, out: &mut Exposition) {
-        let mut states = BTreeMap::from([("closed", 0_u64), ("ready", 0), ("lost", 0)]);
-        for (_, workload) in self.registry.iter() {
-            *states.entry(state_name(workload.state)).or_default() += 1;
-        }
-        for (state, count) in states {
-            out.add_sample(&ENDPOINTS, &[state], count as f64);
+        for state in EndpointState::ALL {
+            let workloads = self.registry.iter();
+            let count = workloads.filter(|(_, workload)| workload.state == *state);
+            out.add_sample(&ENDPOINTS, &[state.name()], count.count() as f64);
         }
         let mut policies = BTreeMap::from([
             (("kubernetes", "active"), 0_u64),
@@ -98,13 +96,13 @@ impl Core {
             out.add_sample(&POLICY_ELEMENTS_MAX, &[of], most as f64);
         }
         let over = self.budget_excesses();
-        for (name, enforced) in [
-            ("last-valid", BudgetFallback::LastValid),
-            ("isolating", BudgetFallback::Isolating),
-            ("closed", BudgetFallback::Closed),
-        ] {
-            let count = over.iter().filter(|over| over.enforced == enforced).count();
-            out.add_sample(&POLICIES_OVER_BUDGET, &[name], count as f64);
+        for enforced in BudgetFallback::ALL {
+            let count = over.iter().filter(|over| over.enforced == *enforced);
+            out.add_sample(
+                &POLICIES_OVER_BUDGET,
+                &[enforced.name()],
+                count.count() as f64,
+            );
         }
     }
 
@@ -148,14 +146,6 @@ impl Exposition {
 fn add_count(to: &mut CounterValue, count: &CounterValue) {
     to.packets += count.packets;
     to.bytes += count.bytes;
-}
-
-fn state_name(state: EndpointState) -> &'static str {
-    match state {
-        EndpointState::Closed => "closed",
-        EndpointState::Ready => "ready",
-        EndpointState::Lost => "lost",
-    }
 }
 
 /// The policy dialect, by API group.

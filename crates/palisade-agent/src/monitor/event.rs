@@ -5,7 +5,9 @@
 use super::attribution::PacketAttribution;
 use crate::clock::rfc3339_micros;
 use crate::core::Core;
-use palisade_api::{MonitorEndpoint, MonitorPolicy, MonitorRule, MonitorVerdict, PacketEvent};
+use palisade_api::{
+    MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, PacketEvent, PacketReason,
+};
 use palisade_dataplane::PacketReport;
 use palisade_model::{Action, Direction, L4, PolicyId, Rule, RuleOrigin};
 use palisade_tables::ReportReason;
@@ -15,9 +17,21 @@ use std::time::Duration;
 
 /// The cause of a packet event, as reported.
 pub(super) struct PacketCause {
-    pub(super) reason: &'static str,
+    pub(super) reason: PacketReason,
     pub(super) rule: Option<MonitorRule>,
-    pub(super) policies: Vec<MonitorPolicy>,
+    pub(super) policies: Vec<ObjectRef>,
+}
+
+/// The reason of packets that no rule is known for.
+pub(super) fn packet_reason(reason: ReportReason) -> PacketReason {
+    match reason {
+        ReportReason::Denied => PacketReason::Denied,
+        ReportReason::Logged(_) => PacketReason::Logged,
+        ReportReason::Spoofed => PacketReason::Spoofed,
+        ReportReason::UnknownInterface => PacketReason::UnknownInterface,
+        ReportReason::Invalid => PacketReason::Invalid,
+        ReportReason::NoPoint => PacketReason::NoPoint,
+    }
 }
 
 impl Core {
@@ -50,7 +64,7 @@ impl Core {
         let cause = self.packet_cause(report.reason, hits.last().map(|credit| &**credit));
         let logged = hits.iter().filter_map(|credit| {
             let rule = self.monitor_rule(credit)?;
-            (rule.action.as_deref() == Some(&*Action::Log.to_string())).then_some(rule)
+            (rule.action == Some(Action::Log)).then_some(rule)
         });
         let (ports, icmp) = match packet.l4 {
             L4::Ports {
@@ -67,8 +81,8 @@ impl Core {
                 ReportReason::Logged(_) => MonitorVerdict::Allowed,
                 _ => MonitorVerdict::Denied,
             },
-            reason: cause.reason.to_owned(),
-            direction: direction.map(|direction| direction.to_string()),
+            reason: cause.reason,
+            direction,
             endpoint: interface.and_then(|name| {
                 let mut all = self.registry.iter();
                 let (id, _) = all.find(|(_, w)| w.record.interface == *name)?;
@@ -77,7 +91,7 @@ impl Core {
             }),
             source: self.monitor_endpoint(packet.source, ports.map(|(port, _)| port), at),
             destination: self.monitor_endpoint(packet.destination, ports.map(|(_, port)| port), at),
-            protocol: packet.protocol.to_string(),
+            protocol: packet.protocol.into(),
             icmp_type: icmp.map(|(kind, _)| kind),
             icmp_code: icmp.map(|(_, code)| code),
             reply: report.reply,
@@ -119,38 +133,35 @@ impl Core {
             policies: Vec::new(),
         };
         match (why, credit) {
-            (ReportReason::Denied | ReportReason::Logged(_), None) => without_rule("unknown"),
+            (ReportReason::Denied | ReportReason::Logged(_), None) => {
+                without_rule(PacketReason::Unknown)
+            }
             (ReportReason::Denied | ReportReason::Logged(_), Some(credit)) => match credit {
                 Credit::Rule { .. } => PacketCause {
                     rule: self.monitor_rule(credit),
-                    ..without_rule("rule")
+                    ..without_rule(PacketReason::Rule)
                 },
                 Credit::ProfileRule { .. } => PacketCause {
                     rule: self.monitor_rule(credit),
-                    ..without_rule("profile")
+                    ..without_rule(PacketReason::Profile)
                 },
                 Credit::TierDefault { policies, .. } => PacketCause {
                     policies: policies.iter().map(|id| self.monitor_policy(id)).collect(),
-                    ..without_rule("default-deny")
+                    ..without_rule(PacketReason::DefaultDeny)
                 },
                 Credit::MissingProfile { .. } | Credit::NoProfileMatch { .. } => {
-                    without_rule("profile")
+                    without_rule(PacketReason::Profile)
                 }
-                Credit::Encapsulated => without_rule("encapsulated"),
+                Credit::Encapsulated => without_rule(PacketReason::Encapsulated),
             },
-            (other, _) => without_rule(other.name()),
+            (other, _) => without_rule(packet_reason(other)),
         }
     }
 
-    fn monitor_policy(&self, id: &PolicyId) -> MonitorPolicy {
+    fn monitor_policy(&self, id: &PolicyId) -> ObjectRef {
         let current = self.engine.policy(id);
         let line = current.as_ref().and_then(|policy| policy.line.as_ref());
-        MonitorPolicy {
-            kind: id.object.kind.to_string(),
-            namespace: id.object.namespace.as_deref().map(str::to_owned),
-            name: id.object.name.to_string(),
-            line: line.map(ToString::to_string),
-        }
+        ObjectRef::new(&id.object, line)
     }
 
     /// The rule of a credit, with its present location.
@@ -175,7 +186,7 @@ impl Core {
                 direction,
                 origin,
             } => {
-                let policy = MonitorPolicy {
+                let policy = ObjectRef {
                     kind: "Profile".to_owned(),
                     namespace: None,
                     name: profile.to_string(),
@@ -193,13 +204,13 @@ impl Core {
         let now = rules.iter().find(|rule| rule.origin.is_same_rule(origin));
         let line = now.and_then(|rule| rule.origin.line.as_ref());
         Some(MonitorRule {
-            policy: MonitorPolicy {
+            policy: ObjectRef {
                 line: line.map(ToString::to_string),
                 ..policy
             },
             index: now.map_or(origin.index, |rule| rule.origin.index),
             rule_name: origin.name.as_deref().map(str::to_owned),
-            action: now.map(|rule| rule.action.to_string()),
+            action: now.map(|rule| rule.action),
         })
     }
 }

@@ -4,7 +4,9 @@
 //! subscriber receives the lines that match its query in order.
 
 use axum::body::Bytes;
-use palisade_api::{LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, PacketEvent};
+use palisade_api::{
+    LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, PacketEvent,
+};
 use std::collections::VecDeque;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -87,7 +89,7 @@ impl MonitorSubscriber {
             let missed = LostEvents {
                 api_version: palisade_api::api_version(),
                 time: time.to_owned(),
-                cause: "client".to_owned(),
+                cause: LossCause::Client,
                 count: self.dropped,
                 reason: None,
                 rule: None,
@@ -162,7 +164,7 @@ pub fn matches_query(query: &MonitorQuery, event: &PacketEvent) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_api::MonitorVerdict;
+    use palisade_api::{MonitorVerdict, PacketReason, ProtocolName};
 
     fn end(address: &str, name: Option<(&str, &str)>) -> MonitorEndpoint {
         MonitorEndpoint {
@@ -178,12 +180,12 @@ mod tests {
             api_version: palisade_api::api_version(),
             time: "t".to_owned(),
             verdict: MonitorVerdict::Denied,
-            reason: "rule".to_owned(),
+            reason: PacketReason::Rule,
             direction: None,
             endpoint: Some("shop/db".to_owned()),
             source: end("10.0.0.9", None),
             destination: end("10.0.0.1", Some(("shop", "db"))),
-            protocol: "UDP".to_owned(),
+            protocol: ProtocolName::Udp,
             icmp_type: None,
             icmp_code: None,
             reply: false,
@@ -305,7 +307,7 @@ mod tests {
         let [MonitorLine::Lost(lost), MonitorLine::Packet(packet)] = &late[..] else {
             panic!("{late:?}");
         };
-        assert_eq!((&*lost.cause, lost.count), ("client", 500));
+        assert_eq!((lost.cause, lost.count), (LossCause::Client, 500));
         assert_eq!(packet.length, all);
         drop((slow, fast));
         hub.publish_packet(event(0));

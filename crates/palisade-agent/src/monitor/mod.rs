@@ -19,7 +19,7 @@ use address_history::AddressHistory;
 use attribution::PacketAttribution;
 use history::TableHistory;
 use hub::MonitorHub;
-use palisade_api::{LostEvents, MonitorQuery};
+use palisade_api::{LossCause, LostEvents, MonitorQuery};
 use palisade_dataplane::{PacketReport, PacketReportBatch};
 use palisade_model::{Direction, Object, ObjectKey, Update};
 use palisade_tables::{Credit, Delta, ReportReason, Tables, UndoRecord};
@@ -43,7 +43,7 @@ pub(crate) struct Monitor {
     rate: RateLimit,
     hub: MonitorHub,
     /// Unreported packets by the place of the loss; published together periodically.
-    losses: BTreeMap<(&'static str, ReportReason), u64>,
+    losses: BTreeMap<(LossCause, ReportReason), u64>,
     /// Packets over the rate limit, published with the losses.
     over_rate: BTreeMap<MonitorKey, u64>,
     /// The origin of the monitor's time, and the time of the last loss report.
@@ -150,8 +150,8 @@ impl Core {
                 *self.monitor.losses.entry((cause, reason)).or_default() += count;
             }
         };
-        add_losses("kernel", batch.reports.lost);
-        add_losses("agent", batch.dropped);
+        add_losses(LossCause::Kernel, batch.reports.lost);
+        add_losses(LossCause::Agent, batch.dropped);
         for report in batch.reports.packets {
             self.report_packet(&report);
         }
@@ -201,9 +201,9 @@ impl Core {
             self.monitor.hub.publish_loss(LostEvents {
                 api_version: palisade_api::api_version(),
                 time: time.clone(),
-                cause: cause.to_owned(),
+                cause,
                 count,
-                reason: Some(reason.name().to_owned()),
+                reason: Some(event::packet_reason(reason)),
                 rule: None,
                 policies: Vec::new(),
             });
@@ -213,9 +213,9 @@ impl Core {
             self.monitor.hub.publish_loss(LostEvents {
                 api_version: palisade_api::api_version(),
                 time: time.clone(),
-                cause: "rate".to_owned(),
+                cause: LossCause::Rate,
                 count,
-                reason: Some(decided.reason.to_owned()),
+                reason: Some(decided.reason),
                 rule: decided.rule,
                 policies: decided.policies,
             });

@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use palisade_agent::http::{OperationOutput, operations};
 use palisade_api::API_VERSION;
 use palisade_model::Update;
+use palisade_testkit::spelling::misspelled_keys;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -115,6 +116,7 @@ async fn every_operation_answers_what_the_document_says() {
             OperationOutput::Text(_) => assert!(answer.is_string(), "{method} {path}"),
             OperationOutput::Json(_) => {
                 assert_eq!(answer["apiVersion"], API_VERSION, "{method} {path}");
+                assert_eq!(misspelled_keys(&answer), [""; 0], "{method} {path}");
                 assert_eq!(
                     check(&document, schema, &answer),
                     [""; 0],
@@ -139,24 +141,24 @@ async fn refusals_have_one_shape() {
     let document = document();
     let schema = &document["components"]["schemas"]["ApiError"];
     for (method, path, body, status, code) in [
-        ("GET", "/v1/nothing", "", 404, "not-found"),
-        ("GET", "/v1/endpoints/shop/none", "", 404, "not-found"),
-        ("PUT", "/v1/status", "", 405, "method-not-allowed"),
-        ("GET", "/v1/explain?fromm=x", "", 400, "bad-request"),
+        ("GET", "/v1/nothing", "", 404, "NotFound"),
+        ("GET", "/v1/endpoints/shop/none", "", 404, "NotFound"),
+        ("PUT", "/v1/status", "", 405, "MethodNotAllowed"),
+        ("GET", "/v1/explain?fromm=x", "", 400, "BadRequest"),
         (
             "GET",
             "/v1/explain?from=x&to=y&port=99999",
             "",
             422,
-            "invalid",
+            "Invalid",
         ),
-        ("POST", "/v1/workloads", "{", 400, "bad-request"),
+        ("POST", "/v1/workloads", "{", 400, "BadRequest"),
         (
             "POST",
             "/v1/workloads",
             r#"{"namespace":"A","name":"x","netns":"x"}"#,
             422,
-            "invalid",
+            "Invalid",
         ),
     ] {
         let (got, answer) = site.ask(root(), method, path, body).await;

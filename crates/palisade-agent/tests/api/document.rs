@@ -4,8 +4,8 @@
 use palisade_agent::http::{
     OPENAPI, Operation, OperationClass, OperationInput, OperationOutput, operations,
 };
-use palisade_analysis::Explanation;
 use palisade_api as api;
+use palisade_testkit::spelling::{is_camel_case, is_enum_value};
 use schemars::generate::{Contract, SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -39,7 +39,7 @@ fn schema(types: &mut SchemaGenerator, name: &str) -> Value {
         api::ConfigReport as "ConfigReport",
         api::EndpointDetail as "EndpointDetail",
         api::EndpointList as "EndpointList",
-        Explanation as "Explanation",
+        api::Explanation as "Explanation",
         api::ExplainQuery as "ExplainQuery",
         api::IdentityList as "IdentityList",
         api::MonitorLine as "MonitorLine",
@@ -177,4 +177,57 @@ fn the_document_is_the_code() {
         OPENAPI == text,
         "docs/openapi.json differs: run this with PALISADE_BLESS=1 and read the difference"
     );
+}
+
+/// Every key of every object, and every value of an enumeration, that the document names.
+fn spelled(of: &Value, keys: &mut Vec<String>, values: &mut Vec<String>) {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    if let Value::Object(fields) = of {
+        let properties = fields.get("properties").and_then(Value::as_object);
+        keys.extend(properties.into_iter().flat_map(Map::keys).cloned());
+        if fields.get("in") == Some(&json!("query")) {
+            keys.extend(text(&fields["name"]));
+        }
+        values.extend(fields.get("const").and_then(text));
+        let listed = fields.get("enum").and_then(Value::as_array);
+        values.extend(listed.into_iter().flatten().filter_map(text));
+        fields.values().for_each(|of| spelled(of, keys, values));
+    }
+    if let Value::Array(items) = of {
+        items.iter().for_each(|of| spelled(of, keys, values));
+    }
+}
+
+#[test]
+fn keys_are_camel_case_and_values_are_spelled_as_in_kubernetes() {
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    spelled(&document(), &mut keys, &mut values);
+    assert!(keys.len() > 100 && values.len() > 50, "{keys:?} {values:?}");
+    keys.retain(|key| !is_camel_case(key));
+    values.retain(|value| !is_enum_value(value));
+    assert_eq!((keys, values), (vec![], vec![]));
+}
+
+/// The schemas of the model's enumerations name the values that are written.
+#[test]
+fn schemas_of_the_model_are_the_model() {
+    use palisade_model::{Action, Direction, Encapsulation, TierDefault};
+    let document = document();
+    let values = |name: &str| {
+        let mut values = Vec::new();
+        spelled(
+            &document["components"]["schemas"][name],
+            &mut Vec::new(),
+            &mut values,
+        );
+        json!(values)
+    };
+    assert_eq!(values("Direction"), json!(Direction::BOTH));
+    let actions = [Action::Allow, Action::Deny, Action::Pass, Action::Log];
+    assert_eq!(values("Action"), json!(actions));
+    assert_eq!(
+        values("TierDefault"),
+        json!([TierDefault::Deny, TierDefault::Pass])
+    );
+    assert_eq!(values("Encapsulation"), json!(Encapsulation::ALL));
 }

@@ -195,7 +195,7 @@ async fn a_full_queue_is_told_and_holds_no_probe_up() {
     while refused < MAX_WAITING {
         let (status, answer) = asking.join_next().await.unwrap().unwrap();
         assert_eq!(status.as_u16(), 503, "{answer}");
-        assert_eq!(answer["code"], "unavailable");
+        assert_eq!(answer["code"], "Unavailable");
         refused += 1;
     }
     assert_eq!(site.core.queue_length(), MAX_WAITING);

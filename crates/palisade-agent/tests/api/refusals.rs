@@ -36,7 +36,7 @@ async fn only_root_and_the_group_change_anything() {
         let (status, answer) = site.ask(reader(), method, "/v1/workloads", body).await;
         assert_eq!(
             (status.as_u16(), &answer["code"]),
-            (403, &Value::from("forbidden"))
+            (403, &Value::from("Forbidden"))
         );
         assert_eq!(answer["hint"], "sudo, or become a member of group palisade");
     }
@@ -109,7 +109,7 @@ async fn who_asks_too_often_waits_alone() {
     for _ in 0..10 {
         let (status, answer) = site.ask(reader(), "GET", "/v1/config", "").await;
         if status.as_u16() == 429 {
-            assert_eq!(answer["code"], "rate-limited");
+            assert_eq!(answer["code"], "RateLimited");
             refused += 1;
         }
     }
@@ -130,7 +130,7 @@ async fn a_large_body_is_refused() {
     let (status, answer) = site.ask(root(), "POST", "/v1/workloads", &body).await;
     assert_eq!(
         (status.as_u16(), &answer["code"]),
-        (413, &Value::from("too-large"))
+        (413, &Value::from("TooLarge"))
     );
 }
 
@@ -201,7 +201,7 @@ async fn who_dawdles_is_cut() {
         "POST /v1/workloads HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 9\r\n\r\n";
     let text = answer(&served.socket, request).await;
     assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
-    assert!(text.contains(r#""code":"timeout""#), "{text}");
+    assert!(text.contains(r#""code":"Timeout""#), "{text}");
 }
 
 #[tokio::test]
@@ -224,7 +224,7 @@ async fn connections_are_bounded_and_end_with_the_server() {
     let request = "GET /v1/config HTTP/1.1\r\nhost: x\r\n\r\n";
     let text = answer(&served.socket, request).await;
     assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
-    assert!(text.contains(r#""code":"unavailable""#), "{text}");
+    assert!(text.contains(r#""code":"Unavailable""#), "{text}");
     held.pop();
     let request = "GET /v1/config HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     let mut text = answer(&served.socket, request).await;

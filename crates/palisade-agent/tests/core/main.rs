@@ -15,7 +15,8 @@ use palisade_agent::host::HostChanges;
 use palisade_agent::network_driver::{HostInterfaceState, NetworkDriverError};
 use palisade_agent::workload_store::WorkloadRecord;
 use palisade_api::{
-    CniAddRequest, CniAttachment, EndpointState, Health, WorkloadAddRequest, WorkloadRemoveRequest,
+    CniAddRequest, CniAttachment, EndpointState, Health, PacketReason, WorkloadAddRequest,
+    WorkloadRemoveRequest,
 };
 use palisade_dataplane::{
     AddressTranslation, CountAccount, CounterValue, Dataplane, MasqueradePolicy,
@@ -460,8 +461,10 @@ fn counts_are_kept_over_a_restart_and_never_in_the_way() {
         synced(&mut core);
         assert_eq!(core.status().health, Health::Ready);
         let drops = core.status().dataplane.drops;
-        let spoofed = drops.iter().find(|(reason, ..)| reason == "spoofed");
-        spoofed.map(|(_, packets, _)| *packets)
+        let spoofed = drops
+            .iter()
+            .find(|drops| drops.reason == PacketReason::Spoofed);
+        spoofed.map(|drops| drops.count.packets)
     };
     assert_eq!(start(3), Some(3));
     assert_eq!(start(0), Some(3), "its counter is gone with the table");

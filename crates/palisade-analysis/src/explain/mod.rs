@@ -1,46 +1,23 @@
 //! Explains why a flow is allowed or denied, for people and for programs.
 //!
-//! [`explain`] resolves the two ends of a [`FlowQuery`] to flows, asks the oracle about each, and
+//! [`explain`] resolves the two ends of a [`ExplainQuery`] to flows, asks the oracle about each, and
 //! returns an [`Explanation`]. It contains names and texts only, so it can be sent as JSON and printed
 //! by the receiver. This module never computes a verdict itself.
 
 mod nearest;
 mod query_traffic;
 mod reasons;
-mod report;
 mod report_builder;
 mod resolve;
 mod similar_names;
-mod text;
 
 pub use query_traffic::TrafficError;
-pub use report::{
-    DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, NearestMiss,
-    ObjectRef, RuleRef, StepReport, VerdictWord,
-};
 pub use resolve::FlowEndError;
 
-use crate::API_VERSION;
+use palisade_api::{ExplainQuery, Explanation, FlowReport, VerdictWord};
 use palisade_model::State;
 use palisade_oracle::{DecisionReason, OracleOptions, PreparedState};
 use resolve::QueryFlows;
-
-/// A query: two ends and the traffic between them, as a user writes them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FlowQuery {
-    /// The source: `namespace/pod` or an address.
-    pub from: String,
-    /// The destination: `namespace/pod`, an address, or `service:namespace/name`.
-    pub to: String,
-    /// The destination port: `80/TCP`, `80` (TCP), or a named port of the destination, `http/TCP`.
-    pub port: Option<String>,
-    /// The protocol where `port` is absent: a name or a number.
-    pub protocol: Option<String>,
-    /// The ICMP message: `TYPE` or `TYPE/CODE`; an echo request where absent.
-    pub icmp_type: Option<String>,
-    /// The source port; 49152, the first of the dynamic ports, where absent.
-    pub source_port: Option<u16>,
-}
 
 /// Why a query cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +37,7 @@ pub enum ExplainError {
 /// flows are allowed.
 pub fn explain(
     state: &State,
-    query: &FlowQuery,
+    query: &ExplainQuery,
     options: &OracleOptions,
 ) -> Result<Explanation, ExplainError> {
     let prepared = PreparedState::new(state);
@@ -85,7 +62,7 @@ pub fn explain(
         .position(|case| case.verdict == VerdictWord::Deny);
     let case = cases.remove(first.unwrap_or(0));
     Ok(Explanation {
-        api_version: API_VERSION.to_owned(),
+        api_version: palisade_api::api_version(),
         case,
         others: cases,
         notes: flows.notes,

@@ -1,6 +1,6 @@
 //! The traffic of a query: protocol, ports, ICMP type and code.
 
-use super::FlowQuery;
+use palisade_api::ExplainQuery;
 use palisade_model::{Endpoint, Family, L4, Protocol};
 
 /// The default source port of a query: the first dynamic port.
@@ -68,7 +68,7 @@ pub(super) struct QueryTraffic {
 }
 
 impl QueryTraffic {
-    pub(super) fn from_query(query: &FlowQuery) -> Result<Self, TrafficError> {
+    pub(super) fn from_query(query: &ExplainQuery) -> Result<Self, TrafficError> {
         let (port, protocol) = match (&query.port, &query.protocol) {
             (None, None) => return Err(TrafficError::Unspecified),
             (None, Some(protocol)) => (None, parse_protocol(protocol)?),

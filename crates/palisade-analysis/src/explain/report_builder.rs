@@ -2,15 +2,12 @@
 
 use super::nearest::{find_nearest_rule, last_stage};
 use super::reasons::ReasonContext;
-use super::report::{
+use super::resolve::QueryFlow;
+use palisade_api::{
     DecisionReport, DirectionReport, FlowEndReport, FlowReport, NearestMiss, ObjectRef, RuleRef,
     StepReport, VerdictWord,
 };
-use super::resolve::QueryFlow;
-use crate::traffic::ProtocolName;
-use palisade_model::{
-    Action, Direction, L4, ObjectId, PolicyId, Protocol, RuleOrigin, TierDefault,
-};
+use palisade_model::{Action, Direction, L4, PolicyId, RuleOrigin, TierDefault};
 use palisade_oracle::{
     Answer, DecisionReason, DirectionJudgement, FlowEnd, FlowVerdict, HolderName,
     PolicyApplicability, PreparedState, RuleOutcome, RuleOwner, TierOutcome, TraceStep,
@@ -49,8 +46,8 @@ pub(super) fn flow_report(
         verdict: verdict_word(answer.verdict),
         from: flow_end_report(prepared, &question.source, None),
         to: flow_end_report(prepared, &question.destination, flow.service.clone()),
-        family: question.family.to_string(),
-        protocol: protocol(question.protocol),
+        family: question.family.into(),
+        protocol: question.protocol.into(),
         port,
         source_port,
         icmp_type,
@@ -67,19 +64,14 @@ fn verdict_word(verdict: FlowVerdict) -> VerdictWord {
     }
 }
 
-fn protocol(protocol: Protocol) -> String {
-    match ProtocolName::of(protocol) {
-        ProtocolName::Named(name) => name.to_owned(),
-        _ => protocol.0.to_string(),
-    }
-}
-
 fn flow_end_report(
     prepared: &PreparedState<'_>,
     end: &FlowEnd,
     service: Option<String>,
 ) -> FlowEndReport {
-    let endpoint = prepared.endpoint_at(end).map(|e| object_ref(&e.id));
+    let endpoint = prepared
+        .endpoint_at(end)
+        .map(|e| ObjectRef::new(&e.id, None));
     let address = match end {
         FlowEnd::Address(address) => Some(*address),
         FlowEnd::Endpoint(_) => None,
@@ -88,15 +80,6 @@ fn flow_end_report(
         endpoint,
         address,
         service,
-    }
-}
-
-fn object_ref(id: &ObjectId) -> ObjectRef {
-    ObjectRef {
-        kind: id.kind.to_string(),
-        namespace: id.namespace.as_ref().map(ToString::to_string),
-        name: id.name.to_string(),
-        line: None,
     }
 }
 
@@ -128,7 +111,10 @@ impl ReportBuilder<'_> {
             _ => None,
         });
         DirectionReport {
-            subject: judgement.subject.as_ref().map(object_ref),
+            subject: judgement
+                .subject
+                .as_ref()
+                .map(|subject| ObjectRef::new(subject, None)),
             verdict: verdict_word(judgement.verdict),
             decided_by: self.decision_report(&judgement.decided_by),
             steps: judgement
@@ -144,10 +130,7 @@ impl ReportBuilder<'_> {
     fn policy(&self, id: &PolicyId) -> ObjectRef {
         let policy = self.context.state.policies.get(id);
         let line = policy.and_then(|policy| policy.line.as_ref());
-        ObjectRef {
-            line: line.map(ToString::to_string),
-            ..object_ref(&id.object)
-        }
+        ObjectRef::new(&id.object, line)
     }
 
     fn rule(&self, source: &RuleOwner, origin: &RuleOrigin, action: Action) -> RuleRef {
@@ -158,11 +141,11 @@ impl ReportBuilder<'_> {
         RuleRef {
             policy,
             profile,
-            direction: self.direction.to_string(),
+            direction: self.direction,
             index: origin.index,
             name: origin.name.as_ref().map(ToString::to_string),
             line: origin.line.as_ref().map(ToString::to_string),
-            action: action.to_string(),
+            action,
         }
     }
 
@@ -186,7 +169,7 @@ impl ReportBuilder<'_> {
             DecisionReason::HostOrigin => DecisionReport::HostOrigin,
             DecisionReason::Hairpin => DecisionReport::Itself,
             DecisionReason::Encapsulated { encapsulation } => DecisionReport::Encapsulated {
-                encapsulation: encapsulation.name().to_owned(),
+                encapsulation: *encapsulation,
                 parameter: encapsulation.parameter(),
             },
             DecisionReason::NotAnEndpoint => DecisionReport::NotAnEndpoint,
@@ -202,10 +185,7 @@ impl ReportBuilder<'_> {
                 counts,
             } => StepReport::Tier {
                 tier: tier.to_string(),
-                default: match default {
-                    TierDefault::Deny => "deny".to_owned(),
-                    TierDefault::Pass => "pass".to_owned(),
-                },
+                default: *default,
                 missing: *missing,
                 counts: *counts,
             },
@@ -233,21 +213,22 @@ impl ReportBuilder<'_> {
             },
             TraceStep::TierEnd { tier, outcome: end } => {
                 let (outcome, reason) = match end {
-                    TierOutcome::Denied { .. } => {
-                        ("deny", "no rule matched; the tier's default deny applies")
-                    }
+                    TierOutcome::Denied { .. } => (
+                        TierDefault::Deny,
+                        "no rule matched; the tier's default deny applies",
+                    ),
                     TierOutcome::DefaultPass => (
-                        "pass",
+                        TierDefault::Pass,
                         "no rule matched; the tier's default is Pass, so evaluation continues with the next tier",
                     ),
                     TierOutcome::NotIsolated => (
-                        "pass",
+                        TierDefault::Pass,
                         "no rule matched; no policy in this tier applies default deny to the endpoint",
                     ),
                 };
                 StepReport::TierEnd {
                     tier: tier.to_string(),
-                    outcome: outcome.to_owned(),
+                    outcome,
                     reason: reason.to_owned(),
                 }
             }

@@ -1,9 +1,9 @@
 //! Resolves the ends of a query: names to endpoints, endpoints to addresses, services to backend pods.
 
-use super::FlowQuery;
 use super::query_traffic::{QueryPort, QueryTraffic};
 use super::similar_names::similar_names;
 use super::{ExplainError, TrafficError};
+use palisade_api::ExplainQuery;
 use palisade_model::{
     Endpoint, Family, FlowOrigin, PortSpec, Protocol, Service, ServicePort, State, Str,
 };
@@ -119,7 +119,7 @@ struct QueryTarget {
 impl QueryFlows {
     pub(super) fn resolve(
         prepared: &PreparedState<'_>,
-        query: &FlowQuery,
+        query: &ExplainQuery,
     ) -> Result<Self, ExplainError> {
         let traffic = QueryTraffic::from_query(query)?;
         if query.from.starts_with(SERVICE) {

@@ -13,6 +13,11 @@ pub(crate) fn lists(state: &State, expected: &[&str]) {
     assert_eq!(shown, expected);
 }
 
+/// The connections as they are printed as JSON.
+fn reports(listed: &[palisade_analysis::Connection]) -> Vec<palisade_api::ConnectionReport> {
+    listed.iter().map(|row| row.report(false)).collect()
+}
+
 pub(crate) fn shown(c: &palisade_analysis::Connection) -> String {
     let family = c.family.map_or(String::new(), |f| format!(" {f}"));
     format!("{} > {}{family}: {}", c.src, c.dst, c.connections)
@@ -115,13 +120,13 @@ fn json_shapes() {
     for endpoint in rules.endpoints.values_mut() {
         endpoint.addresses.clear();
     }
-    let listed = serde_json::to_value(connections(&rules)).unwrap_or(Value::Null);
+    let listed = serde_json::to_value(reports(&connections(&rules))).unwrap_or(Value::Null);
     let listed = listed.as_array().cloned().unwrap_or_default();
     let pod = |name: &str| json!({"namespace": "n", "name": name, "kind": "Pod"});
     let common = |tail: Value| {
         let mut entries = vec![
             json!({"protocol": "TCP", "ports": [[80, 81]]}),
-            json!({"protocol": "UDP", "ports": [[53, 53]], "source_ports": [[1024, 65535]]}),
+            json!({"protocol": "UDP", "ports": [[53, 53]], "sourcePorts": [[1024, 65535]]}),
         ];
         entries.extend(tail.as_array().cloned().unwrap_or_default());
         entries.push(json!({"protocol": "ICMP", "types": [[8, 8]], "codes": [[0, 0]]}));
@@ -138,11 +143,11 @@ fn json_shapes() {
             ]))}),
         ]
     );
-    let out = json!({"src": pod("a"), "dst": {"cidr": "0.0.0.0/0"}, "connections": "all"});
+    let out = json!({"src": pod("a"), "dst": {"cidr": "0.0.0.0/0"}, "connections": "All"});
     assert!(listed.contains(&out));
 }
 
-/// `other` is every protocol that is not listed, so the named ones are listed even if empty.
+/// `Other` is every protocol that is not listed, so the named ones are listed even if empty.
 #[test]
 fn other_protocols() {
     let set = |rules: Vec<Rule>| {
@@ -150,7 +155,7 @@ fn other_protocols() {
         let b = Object::Endpoint(pod("n/b", "", "app=b"));
         let state = state(vec![b, Object::Policy(p), Object::Policy(closed_egress())]);
         let first = connections(&state).into_iter().next();
-        serde_json::to_value(first.map(|c| c.connections)).unwrap_or(Value::Null)
+        serde_json::to_value(first.map(|c| c.report(false).connections)).unwrap_or(Value::Null)
     };
     let all = |name: &str| json!({"protocol": name, "ports": [[0, 65535]]});
     let no_tcp = on(Deny, TrafficMatch::protocol(Protocol::TCP));
@@ -162,7 +167,7 @@ fn other_protocols() {
             all("SCTP"),
             {"protocol": "ICMP", "types": [[0, 255]]},
             {"protocol": "ICMPv6", "types": [[0, 255]]},
-            {"protocol": "other"},
+            {"protocol": "Other"},
         ])
     );
     let but_gre = set(vec![

@@ -79,7 +79,7 @@ fn workloads_come_and_go() {
     new.apply(Update::Upsert(Object::Endpoint(c)));
     let diff = diff(&old, &new);
     assert_eq!((diff.opened.len(), diff.closed.len()), (0, 0));
-    let names = |list: &[palisade_analysis::WorkloadRef]| {
+    let names = |list: &[palisade_api::WorkloadRef]| {
         list.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(names(&diff.appeared), ["m/c (Pod)"]);

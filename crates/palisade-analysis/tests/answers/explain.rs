@@ -1,18 +1,19 @@
 //! Tests of `explain`: answers as text and as JSON, and errors.
 
 use crate::build::*;
-use palisade_analysis::{Explanation, FlowQuery, explain};
+use palisade_analysis::explain;
+use palisade_api::{ExplainQuery, Explanation, IpFamily};
 use palisade_model::Action::Allow;
 use palisade_model::*;
 use palisade_oracle::OracleOptions;
 use serde_json::{Value, json};
 
-fn query(from: &str, to: &str, port: &str) -> FlowQuery {
-    FlowQuery {
+fn query(from: &str, to: &str, port: &str) -> ExplainQuery {
+    ExplainQuery {
         from: from.to_owned(),
         to: to.to_owned(),
         port: Some(port.to_owned()),
-        ..FlowQuery::default()
+        ..ExplainQuery::default()
     }
 }
 
@@ -82,7 +83,7 @@ fn shop() -> State {
 
 #[allow(clippy::panic, reason = "the test cannot continue")]
 #[track_caller]
-fn asked(query: &FlowQuery) -> Explanation {
+fn asked(query: &ExplainQuery) -> Explanation {
     match explain(&shop(), query, &OracleOptions::default()) {
         Ok(explanation) => explanation,
         Err(error) => panic!("{query:?}: {error}"),
@@ -133,21 +134,21 @@ fn json_is_whole_and_can_be_read_back() {
     let read: Option<Explanation> = serde_json::from_value(value.clone()).ok();
     assert_eq!(read.as_ref(), Some(&explanation));
     assert_eq!(value["apiVersion"], "palisade.io/v1");
-    assert_eq!(value["verdict"], "allow");
+    assert_eq!(value["verdict"], "Allow");
     assert_eq!(
         (&value["port"], &value["family"]),
         (&json!(5432), &json!("IPv4"))
     );
     let db = json!({"kind": "NetworkPolicy", "namespace": "shop", "name": "db", "line": "shop/policies.yaml:1"});
     let rule = json!({
-        "type": "rule", "policy": db, "direction": "ingress", "index": 1,
-        "line": "shop/policies.yaml:12", "action": "allow",
+        "type": "Rule", "policy": db, "direction": "Ingress", "index": 1,
+        "line": "shop/policies.yaml:12", "action": "Allow",
     });
-    assert_eq!(value["ingress"]["decided_by"], rule);
-    assert_eq!(value["ingress"]["verdict"], "allow");
+    assert_eq!(value["ingress"]["decidedBy"], rule);
+    assert_eq!(value["ingress"]["verdict"], "Allow");
     assert_eq!(
-        value["egress"]["decided_by"],
-        json!({"type": "allow-all-profile"})
+        value["egress"]["decidedBy"],
+        json!({"type": "AllowAllProfile"})
     );
     let steps = value["ingress"]["steps"]
         .as_array()
@@ -157,17 +158,17 @@ fn json_is_whole_and_can_be_read_back() {
         .iter()
         .filter_map(|step| step["step"].as_str())
         .collect();
-    assert_eq!(kinds, ["tier", "policy", "rule", "rule"]);
+    assert_eq!(kinds, ["Tier", "Policy", "Rule", "Rule"]);
     assert_eq!(
         steps[2]["reasons"],
         json!(["the source 10.0.0.2 is not in 198.51.100.0/24"])
     );
     let denied =
         serde_json::to_value(asked(&query("shop/api", "shop/db", "80"))).unwrap_or(Value::Null);
-    let default = json!({"type": "tier-default", "tier": "default", "isolating": [db]});
-    assert_eq!(denied["ingress"]["decided_by"], default);
+    let default = json!({"type": "TierDefault", "tier": "default", "isolating": [db]});
+    assert_eq!(denied["ingress"]["decidedBy"], default);
     assert_eq!(
-        denied["ingress"]["nearest_miss"]["unless"],
+        denied["ingress"]["nearestMiss"]["unless"],
         json!(["it matches only destination port sql, not 80"])
     );
 }
@@ -175,7 +176,7 @@ fn json_is_whole_and_can_be_read_back() {
 #[test]
 fn a_service_stands_for_each_pod_behind_it() {
     let explanation = asked(&query("shop/api", "service:shop/web", "80/TCP"));
-    let place = |case: &palisade_analysis::explain::FlowReport| {
+    let place = |case: &palisade_api::FlowReport| {
         let name = case.to.endpoint.as_ref().map(|e| e.name.clone());
         (
             name,
@@ -210,8 +211,8 @@ fn families_addresses_and_protocols() {
     (ping.port, ping.protocol) = (None, Some("icmpv6".to_owned()));
     let explanation = asked(&ping);
     assert_eq!(
-        (explanation.case.family.as_str(), explanation.case.icmp_type),
-        ("IPv6", Some([128, 0]))
+        (explanation.case.family, explanation.case.icmp_type),
+        (IpFamily::V6, Some([128, 0]))
     );
     ping.icmp_type = Some("3/4".to_owned());
     assert_eq!(asked(&ping).case.icmp_type, Some([3, 4]));
@@ -227,11 +228,11 @@ fn families_addresses_and_protocols() {
 
 #[test]
 fn what_cannot_be_answered_says_why() {
-    let protocol = |name: &str| FlowQuery {
+    let protocol = |name: &str| ExplainQuery {
         from: "shop/api".to_owned(),
         to: "shop/db".to_owned(),
         protocol: Some(name.to_owned()),
-        ..FlowQuery::default()
+        ..ExplainQuery::default()
     };
     let cases = [
         (
@@ -292,21 +293,21 @@ fn what_cannot_be_answered_says_why() {
             "protocol \"none\" is neither TCP, UDP, SCTP, ICMP, ICMPv6 nor a number from 0 to 255",
         ),
         (
-            FlowQuery {
+            ExplainQuery {
                 icmp_type: Some("x".to_owned()),
                 ..protocol("ICMP")
             },
             "ICMP type \"x\": write it as TYPE or TYPE/CODE, each from 0 to 255",
         ),
         (
-            FlowQuery {
+            ExplainQuery {
                 icmp_type: Some("8".to_owned()),
                 ..protocol("47")
             },
             "an ICMP type was given, but 47 is not ICMP",
         ),
         (
-            FlowQuery::default(),
+            ExplainQuery::default(),
             "no traffic given: specify a port (80/TCP) or a protocol (ICMP)",
         ),
     ];
@@ -351,11 +352,11 @@ fn reasons_in_words() {
         "n=1",
         vec![rule],
     ))));
-    let reasons = |query: &FlowQuery| {
+    let reasons = |query: &ExplainQuery| {
         let explanation = explain(&state, query, &OracleOptions::default()).ok();
         let steps = explanation.map_or_else(Vec::new, |e| e.case.ingress.steps);
         steps.into_iter().find_map(|step| match step {
-            palisade_analysis::explain::StepReport::Rule { reasons, .. } => Some(reasons),
+            palisade_api::StepReport::Rule { reasons, .. } => Some(reasons),
             _ => None,
         })
     };
@@ -369,7 +370,7 @@ fn reasons_in_words() {
             "ports[1]: it matches only ICMP type 8",
         ])
     );
-    let ping = FlowQuery {
+    let ping = ExplainQuery {
         port: None,
         protocol: Some("ICMP".to_owned()),
         icmp_type: Some("0".to_owned()),

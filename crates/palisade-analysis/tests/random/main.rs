@@ -9,11 +9,11 @@
 mod generate;
 
 use generate::Dice;
-use palisade_analysis::explain::{DecisionReport, VerdictWord};
 use palisade_analysis::{
-    Connection, ConnectionEnd, ConnectionFilter, FlowQuery, ProtocolName, WorkloadRef, connections,
-    diff, explain, grouped_connections, grouped_diff,
+    Connection, ConnectionEnd, ConnectionFilter, connections, diff, explain, grouped_connections,
+    grouped_diff,
 };
+use palisade_api::{DecisionReport, ExplainQuery, ProtocolName, VerdictWord, WorkloadRef};
 use palisade_generators::case_seeds;
 use palisade_model::{Encapsulations, Endpoint, Family, FlowOrigin, L4, Protocol, State};
 use palisade_oracle::{FlowEnd, OracleOptions, PreparedState, Question};
@@ -77,7 +77,7 @@ fn covers(party: &ConnectionEnd, side: &Side) -> bool {
         ConnectionEnd::Outside(prefix) => {
             side.names.is_empty() && side.address.is_some_and(|a| prefix.contains(a))
         }
-        ConnectionEnd::Group(group) => group.members.iter().any(|w| side.names.contains(w)),
+        ConnectionEnd::Group(group) => group.iter().any(|w| side.names.contains(w)),
         ConnectionEnd::Networks(networks) => {
             side.names.is_empty() && side.address.is_some_and(|a| networks.contains(a))
         }
@@ -156,7 +156,7 @@ fn count(connection: &Connection, features: &mut BTreeMap<&str, usize>) {
         match entry.protocol {
             ProtocolName::Number(_) => seen("a protocol by number"),
             ProtocolName::Other => seen("every other protocol"),
-            ProtocolName::Named(_) => {}
+            _ => {}
         }
         match (entry.source_ports, entry.codes, entry.types.is_some()) {
             (Some(_), _, _) => seen("source ports"),
@@ -466,11 +466,11 @@ fn explanations_agree_with_the_oracle() {
     assert!(rules > 100 && defaults > 100 && misses > 100);
 }
 
-fn query(from: String, to: String, q: &Question) -> FlowQuery {
-    let mut query = FlowQuery {
+fn query(from: String, to: String, q: &Question) -> ExplainQuery {
+    let mut query = ExplainQuery {
         from,
         to,
-        ..FlowQuery::default()
+        ..ExplainQuery::default()
     };
     match q.l4 {
         L4::Ports {

@@ -4,20 +4,11 @@ use super::agent;
 use crate::cli::{CleanupArgs, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
-use palisade_agent::cleanup::{CleanupError, CleanupItem, CleanupKind, find};
+use palisade_agent::cleanup::{CleanupError, find};
 use palisade_agent::core::error_chain;
+use palisade_api::{CleanupItem, CleanupKind, CleanupReport};
 use palisade_text::printable;
-use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
-
-/// Output of `cleanup -o json`.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct CleanupReport {
-    api_version: &'static str,
-    dry_run: bool,
-    items: Vec<CleanupItem>,
-}
 
 /// Removes everything; exit code 1 if an object could not be removed.
 pub(crate) fn run(args: CleanupArgs, format: OutputFormat) -> CommandResult {
@@ -34,7 +25,7 @@ pub(crate) fn run(args: CleanupArgs, format: OutputFormat) -> CommandResult {
     };
     let failed = items.iter().any(|item| item.error.is_some());
     let report = CleanupReport {
-        api_version: palisade_api::API_VERSION,
+        api_version: palisade_api::api_version(),
         dry_run,
         items,
     };

@@ -4,16 +4,7 @@ use crate::cli::{Cli, OutputFormat, Shell};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use clap::CommandFactory;
-use serde::Serialize;
-
-/// Output of `completion -o json`.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Completion {
-    api_version: String,
-    shell: &'static str,
-    script: String,
-}
+use palisade_api::CompletionScript;
 
 /// Prints the completion script of a shell.
 pub(crate) fn run(shell: Shell, format: OutputFormat) -> CommandResult {
@@ -24,9 +15,9 @@ pub(crate) fn run(shell: Shell, format: OutputFormat) -> CommandResult {
     };
     let mut script = Vec::new();
     clap_complete::generate(generator, &mut Cli::command(), "palisade", &mut script);
-    let completion = Completion {
+    let completion = CompletionScript {
         api_version: palisade_api::api_version(),
-        shell: name,
+        shell: name.to_owned(),
         script: String::from_utf8(script).map_err(|error| {
             CommandError::problem(format!(
                 "generating the completion script of {name}: {error}"

@@ -5,17 +5,9 @@ use crate::cli::{ConnectionsArgs, OutputFormat, ScopeArgs};
 use crate::exit::{CommandError, CommandResult};
 use crate::output::{TextTable, or_dash, print_output};
 use palisade_analysis::{Connection, ConnectionEnd, ConnectionFilter};
+use palisade_api::ConnectionList;
 use palisade_model::State;
-use serde::Serialize;
 use std::collections::BTreeSet;
-
-/// Output of `connections -o json`.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ConnectionsReport {
-    api_version: &'static str,
-    connections: Vec<Connection>,
-}
 
 /// Maximum number of pods for which JSON has each pair and each prefix separately.
 const MAX_UNGROUPED_PODS: usize = 64;
@@ -28,22 +20,20 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
         false => {
             let found =
                 palisade_analysis::grouped_connections(&state, &connection_scope(&args.scope));
-            let found = found.map_err(|error| CommandError::usage(error.to_string()))?;
-            with_members(found, &args.scope)
+            found.map_err(|error| CommandError::usage(error.to_string()))?
         }
     };
-    let report = ConnectionsReport {
-        api_version: palisade_api::API_VERSION,
-        connections,
+    let reports = connections.iter().map(|row| row.report(args.scope.members));
+    let report = ConnectionList {
+        api_version: palisade_api::api_version(),
+        connections: reports.collect(),
     };
-    print_output(format, &report, |answered| {
-        match answered.connections.is_empty() {
-            true if state.endpoints.values().all(|e| e.host) => "no workloads".to_owned(),
-            true => "no connection is allowed".to_owned(),
-            false => {
-                let table = connections_table(&answered.connections);
-                table + &group_members_text(&[&answered.connections], &args.scope)
-            }
+    print_output(format, &report, |_| match connections.is_empty() {
+        true if state.endpoints.values().all(|e| e.host) => "no workloads".to_owned(),
+        true => "no connection is allowed".to_owned(),
+        false => {
+            let table = connections_table(&connections);
+            table + &group_members_text(&[&connections], &args.scope)
         }
     })?;
     Ok(exit)
@@ -63,19 +53,6 @@ pub(crate) fn connection_scope(args: &ScopeArgs) -> ConnectionFilter {
         to: args.to.clone(),
         namespace: args.namespace.clone(),
     }
-}
-
-/// Adds the members of groups, if they are requested.
-pub(crate) fn with_members(list: Vec<Connection>, args: &ScopeArgs) -> Vec<Connection> {
-    if !args.members {
-        return list;
-    }
-    let expand = |connection: Connection| Connection {
-        src: connection.src.with_members(),
-        dst: connection.dst.with_members(),
-        ..connection
-    };
-    list.into_iter().map(expand).collect()
 }
 
 /// The groups of these lists with their members, if they are requested.

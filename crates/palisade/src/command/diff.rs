@@ -1,24 +1,12 @@
 //! `palisade diff`: the connections that a change of manifests allows or denies.
 
-use super::connections::{
-    connection_scope, connections_table, group_members_text, is_ungrouped, with_members,
-};
+use super::connections::{connection_scope, connections_table, group_members_text, is_ungrouped};
 use super::manifests;
 use crate::cli::{DiffArgs, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use palisade_analysis::ConnectionDiff;
 use palisade_text::printable;
-use serde::Serialize;
-
-/// Output of `diff -o json`.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct DiffReport {
-    api_version: &'static str,
-    #[serde(flatten)]
-    diff: ConnectionDiff,
-}
 
 /// Shows the difference; exit code 1 if there is one, or if the manifests have errors.
 pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
@@ -39,23 +27,13 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
         false => {
             let scope = connection_scope(&args.scope);
             let found = palisade_analysis::grouped_diff(&old.state, &new.state, &scope);
-            let mut found = found.map_err(|error| CommandError::usage(error.to_string()))?;
-            for list in [&mut found.opened, &mut found.closed] {
-                *list = with_members(std::mem::take(list), &args.scope);
-            }
-            found
+            found.map_err(|error| CommandError::usage(error.to_string()))?
         }
     };
-    let same = diff.is_empty();
-    let report = DiffReport {
-        api_version: palisade_api::API_VERSION,
-        diff,
-    };
-    print_output(format, &report, |answered| {
-        let diff = &answered.diff;
-        diff_text(diff) + &group_members_text(&[&diff.opened, &diff.closed], &args.scope)
+    print_output(format, &diff.report(args.scope.members), |_| {
+        diff_text(&diff) + &group_members_text(&[&diff.opened, &diff.closed], &args.scope)
     })?;
-    Ok(match same && !problems {
+    Ok(match diff.is_empty() && !problems {
         true => ExitStatus::Success,
         false => ExitStatus::ProblemsFound,
     })

@@ -5,10 +5,7 @@ use crate::cli::{EndpointCommand, OutputFormat};
 use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, print_output};
-use palisade_api::{
-    AppliedPolicyReport, EndpointDetail, EndpointList, EndpointState, EndpointSummary,
-    IdentityList, path,
-};
+use palisade_api::{EndpointDetail, EndpointList, EndpointSummary, IdentityList, path};
 use palisade_text::printable;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -77,14 +74,10 @@ pub(crate) fn list_identities(client: &ApiClient, format: OutputFormat) -> Comma
 }
 
 fn state_text(endpoint: &EndpointSummary) -> String {
-    let state = match endpoint.state {
-        EndpointState::Closed => "closed",
-        EndpointState::Ready => "ready",
-        EndpointState::Lost => "lost",
-    };
+    let state = endpoint.state;
     match &endpoint.reason {
         Some(reason) => format!("{state} ({reason})"),
-        None => state.to_owned(),
+        None => state.to_string(),
     }
 }
 
@@ -133,17 +126,9 @@ fn detail_text(detail: &EndpointDetail) -> String {
         for (index, policy) in policies.iter().enumerate() {
             line(
                 if index == 0 { name } else { "" },
-                applied_policy_text(policy),
+                format!("{}: {}", policy.tier, policy.policy),
             );
         }
     }
     out
-}
-
-fn applied_policy_text(policy: &AppliedPolicyReport) -> String {
-    let name = match &policy.namespace {
-        Some(namespace) => format!("{namespace}/{}", policy.name),
-        None => policy.name.clone(),
-    };
-    format!("{}: {} {name}", policy.tier, policy.kind)
 }

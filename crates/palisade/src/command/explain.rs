@@ -5,10 +5,7 @@ use crate::cli::{ExplainArgs, OutputFormat};
 use crate::client::ApiClient;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
-use palisade_agent::explain::analysis_query;
-use palisade_analysis::Explanation;
-use palisade_analysis::explain::VerdictWord;
-use palisade_api::{ExplainQuery, path};
+use palisade_api::{ExplainQuery, Explanation, VerdictWord, path};
 use palisade_oracle::OracleOptions;
 use std::fmt::Write;
 
@@ -27,12 +24,9 @@ pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) 
         (client.get(&path_and_query)?, ExitStatus::Success)
     } else {
         let read = manifests::load_state(&args.files)?;
-        let explanation = palisade_analysis::explain(
-            &read.state,
-            &analysis_query(query),
-            &OracleOptions::default(),
-        )
-        .map_err(|error| CommandError::usage(palisade_agent::core::error_chain(&error)))?;
+        let explanation =
+            palisade_analysis::explain(&read.state, &query, &OracleOptions::default())
+                .map_err(|error| CommandError::usage(palisade_agent::core::error_chain(&error)))?;
         (explanation, read.exit)
     };
     let explanation = match args.all {

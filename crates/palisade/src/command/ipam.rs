@@ -72,7 +72,7 @@ fn check_text(check: &IpamCheckReport) -> String {
     }
     let mut table = TextTable::new(&["KIND", "OBJECT", "REASON"]);
     for finding in &check.findings {
-        table.row([&*finding.kind, &*finding.object, &*finding.reason]);
+        table.row([finding.kind.name(), &*finding.object, &*finding.reason]);
     }
     format!("{workloads}\n{table}")
 }

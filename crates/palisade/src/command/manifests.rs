@@ -4,6 +4,7 @@ use crate::command::progress::ProgressMeter;
 use crate::command::status::problem_text;
 use crate::command::validate::problem_reports;
 use crate::exit::{CommandError, ExitStatus};
+use palisade_api::ProblemSeverity;
 use palisade_model::State;
 use palisade_source::{LoadedInput, load_with_progress};
 use palisade_text::printable;
@@ -25,7 +26,7 @@ pub(crate) fn load_state(files: &[PathBuf]) -> Result<LoadedManifests, CommandEr
     let loaded = load_showing_progress(files);
     for problem in problem_reports(&loaded)
         .iter()
-        .filter(|p| p.severity == "error")
+        .filter(|p| p.severity == ProblemSeverity::Error)
     {
         eprintln!("{}", problem_text(problem));
     }

@@ -8,8 +8,8 @@ use crate::cli::{MonitorArgs, OutputFormat, VerdictFilter};
 use crate::client::ApiClient;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use palisade_api::{
-    LostEvents, MonitorEndpoint, MonitorLine, MonitorPolicy, MonitorRule, MonitorVerdict,
-    PacketEvent, path,
+    LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorRule, ObjectRef, PacketEvent,
+    PacketReason, path,
 };
 use palisade_text::{printable, printable_json};
 use std::io::{self, Write};
@@ -19,8 +19,8 @@ use std::ops::ControlFlow;
 pub(crate) fn run(args: MonitorArgs, client: &ApiClient, format: OutputFormat) -> CommandResult {
     let stop = args.no_follow;
     let verdict = args.verdict.map(|verdict| match verdict {
-        VerdictFilter::Denied => "denied".to_owned(),
-        VerdictFilter::Allowed => "allowed".to_owned(),
+        VerdictFilter::Denied => "Denied".to_owned(),
+        VerdictFilter::Allowed => "Allowed".to_owned(),
     });
     let query: Vec<String> = [
         ("endpoint", args.endpoint),
@@ -73,11 +73,7 @@ fn print_line(format: OutputFormat, line: &[u8]) -> Result<ControlFlow<()>, Comm
 }
 
 fn packet_text(packet: &PacketEvent) -> String {
-    let verdict = match packet.verdict {
-        MonitorVerdict::Denied => "denied",
-        MonitorVerdict::Allowed => "allowed",
-    };
-    let mut out = format!("{} {verdict:<7}", packet.time);
+    let mut out = format!("{} {:<7}", packet.time, packet.verdict);
     if let Some(direction) = &packet.direction {
         out.push_str(&format!(" {direction}"));
     }
@@ -97,7 +93,7 @@ fn packet_text(packet: &PacketEvent) -> String {
     if let Some(interface) = &packet.interface {
         out.push_str(&format!(" {interface}"));
     }
-    let reason = reason_text(&packet.reason, packet.rule.as_ref(), &packet.policies);
+    let reason = reason_text(packet.reason, packet.rule.as_ref(), &packet.policies);
     out.push_str(&format!(": {reason}"));
     for logged in packet.logged.iter() {
         out.push_str(&format!("; logged by {}", rule_text(logged)));
@@ -109,15 +105,14 @@ fn packet_text(packet: &PacketEvent) -> String {
 }
 
 fn lost_text(lost: &LostEvents) -> String {
-    let cause = match &*lost.cause {
-        "kernel" => "not reported by the kernel",
-        "agent" => "dropped by the agent's queue",
-        "rate" => "over the rate limit of a rule",
-        "client" => "lost because this client read too slowly",
-        other => other,
+    let cause = match lost.cause {
+        LossCause::Kernel => "not reported by the kernel",
+        LossCause::Agent => "dropped by the agent's queue",
+        LossCause::Rate => "over the rate limit of a rule",
+        LossCause::Client => "lost because this client read too slowly",
     };
     let mut out = format!("{} {} more packets {cause}", lost.time, lost.count);
-    if let Some(reason) = &lost.reason {
+    if let Some(reason) = lost.reason {
         let why = reason_text(reason, lost.rule.as_ref(), &lost.policies);
         out.push_str(&format!(": {why}"));
     }
@@ -136,57 +131,44 @@ fn endpoint_text(end: &MonitorEndpoint) -> String {
     out
 }
 
-fn reason_text(reason: &str, decided: Option<&MonitorRule>, policies: &[MonitorPolicy]) -> String {
-    match (reason, decided) {
-        (_, Some(decided)) => rule_text(decided),
-        ("default-deny", None) => {
-            let names: Vec<String> = policies.iter().map(policy_text).collect();
-            format!("no rule allows it, isolated by {}", names.join(", "))
-        }
-        ("profile", None) => "no profile allows it".to_owned(),
-        ("encapsulated", None) => "tunnelled packet (encapsulation is not allowed)".to_owned(),
-        ("spoofed", None) => "spoofed source address".to_owned(),
-        ("unknown-interface", None) => "interface not attached by the agent".to_owned(),
-        ("invalid", None) => "invalid conntrack state".to_owned(),
-        ("no-point", None) => {
-            "destination is not an address of this interface's workload".to_owned()
-        }
-        ("unknown", None) => {
-            "rule unknown: policy changed before the packet was attributed".to_owned()
-        }
-        (other, None) => other.to_owned(),
+fn reason_text(
+    reason: PacketReason,
+    decided: Option<&MonitorRule>,
+    policies: &[ObjectRef],
+) -> String {
+    if let Some(decided) = decided {
+        return rule_text(decided);
     }
-}
-
-fn policy_name(of: &MonitorPolicy) -> String {
-    match &of.namespace {
-        Some(namespace) => format!("{} {namespace}/{}", of.kind, of.name),
-        None => format!("{} {}", of.kind, of.name),
-    }
-}
-
-fn with_location(name: String, of: &MonitorPolicy) -> String {
-    match &of.line {
-        Some(line) => format!("{name} ({line})"),
-        None => name,
-    }
-}
-
-fn policy_text(of: &MonitorPolicy) -> String {
-    with_location(policy_name(of), of)
+    let text = match reason {
+        PacketReason::DefaultDeny => {
+            let names: Vec<String> = policies.iter().map(ToString::to_string).collect();
+            return format!("no rule allows it, isolated by {}", names.join(", "));
+        }
+        PacketReason::Profile => "no profile allows it",
+        PacketReason::Encapsulated => "tunnelled packet (encapsulation is not allowed)",
+        PacketReason::Spoofed => "spoofed source address",
+        PacketReason::UnknownInterface => "interface not attached by the agent",
+        PacketReason::Invalid => "invalid conntrack state",
+        PacketReason::NoPoint => "destination is not an address of this interface's workload",
+        PacketReason::Unknown => "rule unknown: policy changed before the packet was attributed",
+        PacketReason::Rule | PacketReason::Denied | PacketReason::Logged => reason.name(),
+    };
+    text.to_owned()
 }
 
 fn rule_text(of: &MonitorRule) -> String {
-    let index = match &of.rule_name {
-        Some(name) => format!("{} rule {} {name}", policy_name(&of.policy), of.index),
-        None => format!("{} rule {}", policy_name(&of.policy), of.index),
-    };
-    with_location(index, &of.policy)
+    let name = of.rule_name.iter().map(|name| format!(" {name}"));
+    let name: String = name.collect();
+    let line = of.policy.line.iter().map(|line| format!(" ({line})"));
+    let line: String = line.collect();
+    format!("{} rule {}{name}{line}", of.policy.without_line(), of.index)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use palisade_api::{MonitorVerdict, ProtocolName};
+    use palisade_model::{Action, Direction};
 
     #[test]
     fn lines_read_well() {
@@ -196,7 +178,7 @@ mod tests {
             namespace: name.map(|_| "shop".to_owned()),
             name: name.map(str::to_owned),
         };
-        let policy = MonitorPolicy {
+        let policy = ObjectRef {
             kind: "NetworkPolicy".to_owned(),
             namespace: Some("shop".to_owned()),
             name: "db".to_owned(),
@@ -206,18 +188,18 @@ mod tests {
             policy: policy.clone(),
             index: 1,
             rule_name: None,
-            action: Some("log".to_owned()),
+            action: Some(Action::Log),
         };
         let mut packet = PacketEvent {
             api_version: palisade_api::api_version(),
             time: "T".to_owned(),
             verdict: MonitorVerdict::Denied,
-            reason: "default-deny".to_owned(),
-            direction: Some("ingress".to_owned()),
+            reason: PacketReason::DefaultDeny,
+            direction: Some(Direction::Ingress),
             endpoint: Some("shop/db".to_owned()),
             source: end("10.0.0.9", Some(40_000), None),
             destination: end("10.0.0.1", Some(5432), Some("db")),
-            protocol: "TCP".to_owned(),
+            protocol: ProtocolName::Tcp,
             icmp_type: None,
             icmp_code: None,
             reply: false,
@@ -235,11 +217,11 @@ mod tests {
              no rule allows it, isolated by NetworkPolicy shop/db (db.yaml:4)"
         );
         packet.verdict = MonitorVerdict::Allowed;
-        packet.reason = "rule".to_owned();
+        packet.reason = PacketReason::Rule;
         packet.policies.clear();
         packet.rule = Some(log.clone());
         packet.logged = vec![log.clone()];
-        packet.protocol = "ICMP".to_owned();
+        packet.protocol = ProtocolName::Icmp;
         (packet.source.port, packet.destination.port) = (None, None);
         (packet.icmp_type, packet.icmp_code) = (Some(0), Some(0));
         (packet.reply, packet.stale) = (true, true);
@@ -252,9 +234,9 @@ mod tests {
         let lost = LostEvents {
             api_version: palisade_api::api_version(),
             time: "T".to_owned(),
-            cause: "rate".to_owned(),
+            cause: LossCause::Rate,
             count: 9,
-            reason: Some("rule".to_owned()),
+            reason: Some(PacketReason::Rule),
             rule: Some(log),
             policies: Vec::new(),
         };

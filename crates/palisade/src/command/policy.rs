@@ -5,7 +5,7 @@ use crate::cli::{OutputFormat, PolicyCommand};
 use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, print_output};
-use palisade_api::{BudgetExcess, BudgetFallback, PolicyDetail, PolicyList, PolicySummary, path};
+use palisade_api::{BudgetExcess, BudgetFallback, PolicyDetail, PolicyList, path};
 use palisade_text::printable;
 use std::fmt::Write;
 
@@ -31,11 +31,11 @@ pub(crate) fn run(
                 for p in &list.policies {
                     table.row([
                         p.tier.clone(),
-                        policy_summary_name(p),
+                        p.policy.without_line().to_string(),
                         p.endpoints.to_string(),
                         p.rules.to_string(),
                         p.subject.clone(),
-                        or_dash(p.line.clone().unwrap_or_default()),
+                        or_dash(p.policy.line.clone().unwrap_or_default()),
                         p.over_budget
                             .as_ref()
                             .map_or("-".to_owned(), budget_excess_cell),
@@ -52,13 +52,6 @@ pub(crate) fn run(
         }
     }
     Ok(ExitStatus::Success)
-}
-
-fn policy_summary_name(policy: &PolicySummary) -> String {
-    match &policy.namespace {
-        Some(namespace) => format!("{} {namespace}/{}", policy.kind, policy.name),
-        None => format!("{} {}", policy.kind, policy.name),
-    }
 }
 
 fn budget_excess_cell(over: &BudgetExcess) -> String {
@@ -85,9 +78,9 @@ fn detail_text(detail: &PolicyDetail) -> String {
     let mut line = |name: &str, value: String| {
         let _ = writeln!(out, "{name:<10} {}", printable(&value));
     };
-    line("Policy", policy_summary_name(p));
+    line("Policy", p.policy.without_line().to_string());
     line("Tier", p.tier.clone());
-    line("From", or_dash(p.line.clone().unwrap_or_default()));
+    line("From", or_dash(p.policy.line.clone().unwrap_or_default()));
     line("Subject", p.subject.clone());
     line("Selects", or_dash(detail.selects.join(", ")));
     if let Some(over) = &p.over_budget {
@@ -106,9 +99,9 @@ fn detail_text(detail: &PolicyDetail) -> String {
     let mut table = TextTable::new(&["DIRECTION", "RULE", "ACTION", "PACKETS", "BYTES", "FROM"]);
     for rule in &detail.rule_counters {
         table.row([
-            rule.direction.clone(),
+            rule.direction.to_string(),
             rule.index.map_or("-".to_owned(), |index| index.to_string()),
-            rule.action.clone(),
+            rule.action.to_string(),
             rule.count.packets.to_string(),
             rule.count.bytes.to_string(),
             or_dash(rule.line.clone().unwrap_or_default()),

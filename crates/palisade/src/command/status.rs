@@ -4,7 +4,7 @@ use crate::cli::OutputFormat;
 use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, pluralize, print_output};
-use palisade_api::{ConfigReport, Health, Status, path};
+use palisade_api::{ConfigReport, Health, ParameterOrigin, Status, path};
 use palisade_text::printable;
 use std::fmt::Write;
 
@@ -54,20 +54,15 @@ fn config_text(report: &ConfigReport) -> String {
         "PENDING",
     ]);
     for p in &report.parameters {
-        let from = if p.said_by.is_empty() {
-            &p.source
-        } else {
-            &p.said_by
+        let from = match (p.source, p.said_by.as_str()) {
+            (ParameterOrigin::Default, _) | (_, "") => p.source.name(),
+            (_, said_by) => said_by,
         };
         let changes = if p.changeable { "live" } else { "restart" };
         table.row([
             p.name.clone(),
             or_dash(&p.value),
-            if p.source == "default" {
-                "default".to_owned()
-            } else {
-                from.clone()
-            },
+            from.to_owned(),
             or_dash(&p.default),
             changes.to_owned(),
             or_dash(p.pending.as_deref().unwrap_or_default()),
@@ -200,10 +195,14 @@ pub(super) fn status_text(status: &Status) -> String {
             ),
         );
     }
-    for (reason, packets, bytes) in &dataplane.drops {
+    for drops in &dataplane.drops {
+        let (reason, count) = (drops.reason, drops.count);
         line(
             "",
-            format!("dropped, {reason}: {packets} packets, {bytes} bytes"),
+            format!(
+                "dropped, {reason}: {} packets, {} bytes",
+                count.packets, count.bytes
+            ),
         );
     }
     if let Some(error) = &dataplane.error {

@@ -5,24 +5,9 @@ use crate::command::manifests;
 use crate::command::status::problem_text;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};
-use palisade_api::ProblemReport;
+use palisade_api::{ProblemReport, ProblemSeverity, ValidationReport};
 use palisade_source::LoadedInput;
 use palisade_text::printable;
-use serde::Serialize;
-use std::collections::BTreeMap;
-
-/// Output of `validate -o json`.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ValidationReport {
-    api_version: &'static str,
-    valid: bool,
-    files: usize,
-    objects: usize,
-    problems: Vec<ProblemReport>,
-    /// Objects that are not related to policy, by kind.
-    ignored: BTreeMap<String, usize>,
-}
 
 /// Checks manifests; exit code 1 if there is an error.
 pub(crate) fn run(files: &ManifestArgs, format: OutputFormat) -> CommandResult {
@@ -30,7 +15,7 @@ pub(crate) fn run(files: &ManifestArgs, format: OutputFormat) -> CommandResult {
     let loaded = manifests::load_showing_progress(&files.files);
     let valid = !loaded.has_errors();
     let validation = ValidationReport {
-        api_version: palisade_api::API_VERSION,
+        api_version: palisade_api::api_version(),
         valid,
         files: loaded.files,
         objects: loaded.objects,
@@ -60,14 +45,17 @@ fn validation_text(validation: &ValidationReport) -> String {
         .iter()
         .map(|p| problem_text(p) + "\n")
         .collect();
-    let total = |severity: &str| {
+    let total = |severity: ProblemSeverity| {
         let of = validation
             .problems
             .iter()
             .filter(|p| p.severity == severity);
         of.map(ProblemReport::count).sum()
     };
-    let (errors, warnings) = (total("error"), total("warning"));
+    let (errors, warnings) = (
+        total(ProblemSeverity::Error),
+        total(ProblemSeverity::Warning),
+    );
     out.push_str(&format!(
         "{}, {}, {}, {}",
         pluralize(validation.files, "file"),

@@ -9,6 +9,7 @@
 pub(crate) mod shop;
 
 use palisade_testkit::lab::{Lab, NodeId};
+use palisade_testkit::spelling::misspelled_keys;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::Write;
@@ -124,7 +125,7 @@ impl Agent {
     pub(crate) fn start(&mut self, lab: &Lab) {
         self.spawn(lab);
         let began = Instant::now();
-        while !self.run(&["status"]).status.success() && self.status()["health"] != "degraded" {
+        while !self.run(&["status"]).status.success() && self.status()["health"] != "Degraded" {
             self.assert_alive();
             assert!(
                 began.elapsed() < PATIENCE,
@@ -243,8 +244,10 @@ impl Agent {
     pub(crate) fn json(&self, args: &[&str]) -> Value {
         let output = self.run(&[args, &["-o", "json"]].concat());
         let said = String::from_utf8_lossy(&output.stderr);
-        serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{args:?}: {error}: {said}\n{}", self.log()))
+        let value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{args:?}: {error}: {said}\n{}", self.log()));
+        assert_eq!(misspelled_keys(&value), [""; 0], "{args:?}: {value:#}");
+        value
     }
 
     /// `palisade status`; null while the agent does not respond.

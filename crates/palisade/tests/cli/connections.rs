@@ -92,22 +92,22 @@ fn without_policy_everything_is_all() {
     let first = json!({
         "src": {"namespace": "other", "name": "guest", "kind": "Pod"},
         "dst": {"namespace": "shop", "name": "web", "kind": "Pod"},
-        "connections": "all",
+        "connections": "All",
     });
     assert!(told["connections"].as_array().unwrap().contains(&first));
     assert_eq!(
         lines(&told["connections"]),
         [
-            "other/guest.Pod > outside/4: \"all\"",
-            "other/guest.Pod > outside/6: \"all\"",
-            "other/guest.Pod > shop/web.Pod: \"all\"",
-            "outside/4 > other/guest.Pod: \"all\"",
-            "outside/4 > shop/web.Pod: \"all\"",
-            "outside/6 > other/guest.Pod: \"all\"",
-            "outside/6 > shop/web.Pod: \"all\"",
-            "shop/web.Pod > other/guest.Pod: \"all\"",
-            "shop/web.Pod > outside/4: \"all\"",
-            "shop/web.Pod > outside/6: \"all\"",
+            "other/guest.Pod > outside/4: \"All\"",
+            "other/guest.Pod > outside/6: \"All\"",
+            "other/guest.Pod > shop/web.Pod: \"All\"",
+            "outside/4 > other/guest.Pod: \"All\"",
+            "outside/4 > shop/web.Pod: \"All\"",
+            "outside/6 > other/guest.Pod: \"All\"",
+            "outside/6 > shop/web.Pod: \"All\"",
+            "shop/web.Pod > other/guest.Pod: \"All\"",
+            "shop/web.Pod > outside/4: \"All\"",
+            "shop/web.Pod > outside/6: \"All\"",
         ]
     );
     // The outside is every address that no workload has: all except those of the two pods.
@@ -170,7 +170,7 @@ fn networks_with_exceptions_in_both_families() {
         .into_iter()
         .filter(|line| line.contains("guest.Pod > shop/web"))
         .collect();
-    assert_eq!(between, ["other/guest.Pod > shop/web.Pod: IPv4 \"all\""]);
+    assert_eq!(between, ["other/guest.Pod > shop/web.Pod: IPv4 \"All\""]);
     let text = world.run("connections", "").out;
     let rows: Vec<Vec<&str>> = text
         .lines()
@@ -215,7 +215,7 @@ fn a_network_never_matches_a_workload_whose_address_is_unknown() {
         let listed = listed(&world);
         let between = listed.iter().filter(|l| l.contains("guest.Pod > shop/web"));
         assert_eq!(between.count(), expected, "{listed:?}");
-        assert!(listed.contains(&"outside/4 > shop/web.Pod: \"all\"".to_owned()));
+        assert!(listed.contains(&"outside/4 > shop/web.Pod: \"All\"".to_owned()));
     }
 }
 

@@ -41,7 +41,7 @@ fn a_dump_is_read_item_by_item_and_answered_in_groups() {
     let all = world.run("explain", &format!("{asked} --all"));
     assert_eq!(policies(&all.out), 90 + 88, "{}", all.out);
     let told = world.json("explain", asked);
-    assert_eq!(told["ingress"]["not_applying"], 88);
+    assert_eq!(told["ingress"]["notApplying"], 88);
     let told = world.json("connections", "--to team-3/app-3-0000005cce --members");
     let rows = told["connections"].as_array().unwrap();
     assert!(!rows.is_empty());

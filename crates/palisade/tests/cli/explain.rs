@@ -38,12 +38,12 @@ fn the_shape_of_a_denial() {
         "explain",
         "--from other/guest --to shop/web --port 8080/TCP",
     );
-    assert_eq!(told["verdict"], "deny");
-    assert_eq!(told["egress"]["verdict"], "allow");
+    assert_eq!(told["verdict"], "Deny");
+    assert_eq!(told["egress"]["verdict"], "Allow");
     let ingress = &told["ingress"];
-    assert_eq!(ingress["verdict"], "deny");
-    assert_eq!(ingress["decided_by"]["type"], "tier-default");
-    let isolating = &ingress["decided_by"]["isolating"][0];
+    assert_eq!(ingress["verdict"], "Deny");
+    assert_eq!(ingress["decidedBy"]["type"], "TierDefault");
+    let isolating = &ingress["decidedBy"]["isolating"][0];
     assert_eq!(
         (
             &isolating["kind"],
@@ -53,7 +53,7 @@ fn the_shape_of_a_denial() {
         (&json!("NetworkPolicy"), &json!("shop"), &json!("p"))
     );
     assert_eq!(isolating["line"], "p.yaml:1");
-    assert_eq!(ingress["nearest_miss"]["rule"]["index"], 0);
+    assert_eq!(ingress["nearestMiss"]["rule"]["index"], 0);
     for side in ["egress", "ingress"] {
         let steps = told[side]["steps"].as_array().unwrap();
         assert!(!steps.is_empty());
@@ -77,54 +77,54 @@ fn the_shape_of_a_denial() {
 #[test]
 fn the_shape_of_what_is_allowed() {
     let told = world().json("explain", "--from 192.0.2.5 --to shop/web --port 53/UDP");
-    assert_eq!(told["verdict"], "allow");
-    let decided = &told["ingress"]["decided_by"];
-    assert_eq!(decided["type"], "rule");
+    assert_eq!(told["verdict"], "Allow");
+    let decided = &told["ingress"]["decidedBy"];
+    assert_eq!(decided["type"], "Rule");
     assert!(decided.to_string().contains("p.yaml:4"), "{decided}");
 }
 
 #[test]
 fn ends_ports_and_protocols() {
     let cases = [
-        ("--from 192.0.2.5 --to shop/web --port 85", "allow"),
-        ("--from 192.0.2.5 --to shop/web --port 91", "deny"),
-        ("--from 192.0.2.5 --to shop/web --port 85/udp", "deny"),
-        ("--from 192.0.2.5 --to 10.1.0.1 --port 53/UDP", "allow"),
-        ("--from 192.0.2.129 --to 10.1.0.1 --port 53/UDP", "deny"),
-        ("--from 192.0.2.5 --to shop/web --port http", "deny"),
+        ("--from 192.0.2.5 --to shop/web --port 85", "Allow"),
+        ("--from 192.0.2.5 --to shop/web --port 91", "Deny"),
+        ("--from 192.0.2.5 --to shop/web --port 85/udp", "Deny"),
+        ("--from 192.0.2.5 --to 10.1.0.1 --port 53/UDP", "Allow"),
+        ("--from 192.0.2.129 --to 10.1.0.1 --port 53/UDP", "Deny"),
+        ("--from 192.0.2.5 --to shop/web --port http", "Deny"),
         (
             "--from 192.0.2.5 --to shop/web --port 80 --source-port 1",
-            "allow",
+            "Allow",
         ),
-        ("--from shop/web --to service:shop/front --port 80", "allow"),
+        ("--from shop/web --to service:shop/front --port 80", "Allow"),
         (
             "--from other/guest --to service:shop/front --port 80",
-            "deny",
+            "Deny",
         ),
         (
             "--from other/guest --to service:shop/front --port web",
-            "deny",
+            "Deny",
         ),
         // A rule without ports matches every protocol.
-        ("--from 198.51.100.1 --to shop/web --protocol ICMP", "allow"),
+        ("--from 198.51.100.1 --to shop/web --protocol ICMP", "Allow"),
         (
             "--from 198.51.100.1 --to shop/web --protocol ICMP --icmp-type 3/4",
-            "allow",
+            "Allow",
         ),
-        ("--from 198.51.100.1 --to shop/web --protocol 47", "allow"),
-        ("--from 198.51.100.1 --to shop/web --port 1/132", "allow"),
+        ("--from 198.51.100.1 --to shop/web --protocol 47", "Allow"),
+        ("--from 198.51.100.1 --to shop/web --port 1/132", "Allow"),
         (
             "--from 192.0.2.5 --to shop/web --protocol icmp --icmp-type 8",
-            "deny",
+            "Deny",
         ),
         (
             "--from other/guest --to fd00:1::1 --protocol ICMPv6",
-            "deny",
+            "Deny",
         ),
-        ("--from shop/web --to other/guest --protocol 89", "allow"),
+        ("--from shop/web --to other/guest --protocol 89", "Allow"),
         // A pod template without known addresses; the default namespace is default.
-        ("--from batch --to other/guest --port 1", "allow"),
-        ("--from default/batch --to shop/web --port 8080", "deny"),
+        ("--from batch --to other/guest --port 1", "Allow"),
+        ("--from default/batch --to shop/web --port 8080", "Deny"),
     ];
     let world = world();
     for (line, verdict) in cases {
@@ -132,7 +132,7 @@ fn ends_ports_and_protocols() {
         assert_eq!((ran.code, &*ran.err), (0, ""), "{line}");
         assert_eq!(ran.json()["verdict"], verdict, "{line}");
         let ran = world.run("explain", &format!("{line} --exit-code"));
-        assert_eq!(ran.code, i32::from(verdict == "deny"), "{line}");
+        assert_eq!(ran.code, i32::from(verdict == "Deny"), "{line}");
         let word = verdict.to_uppercase();
         assert!(ran.out.starts_with(&word), "{line}: {}", ran.out);
     }
@@ -147,7 +147,7 @@ fn what_was_asked_is_in_the_answer() {
     );
     let field = |name: &str| told.get(name).cloned().unwrap_or(Value::Null);
     assert_eq!(
-        (field("protocol"), field("icmp_type"), field("family")),
+        (field("protocol"), field("icmpType"), field("family")),
         (json!("ICMP"), json!([3, 4]), json!("IPv4"))
     );
     let told = world.json(
@@ -155,7 +155,7 @@ fn what_was_asked_is_in_the_answer() {
         "--from shop/web --to service:shop/front --port 80 --source-port 7",
     );
     assert_eq!(
-        (&told["port"], &told["source_port"]),
+        (&told["port"], &told["sourcePort"]),
         (&json!(8080), &json!(7))
     );
 }

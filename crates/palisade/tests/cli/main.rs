@@ -16,6 +16,7 @@ mod hostile;
 mod usage;
 mod validate;
 
+use palisade_testkit::spelling::misspelled_keys;
 use serde_json::Value;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -85,6 +86,7 @@ impl Ran {
     fn json(&self) -> Value {
         let value: Value = serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{self:?}"));
         assert_eq!(value["apiVersion"], "palisade.io/v1");
+        assert_eq!(misspelled_keys(&value), [""; 0], "{value:#}");
         value
     }
 }

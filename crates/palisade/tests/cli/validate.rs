@@ -198,7 +198,7 @@ fn json_carries_the_same() {
         (
             &json!("p.yaml"),
             &json!(4),
-            &json!("error"),
+            &json!("Error"),
             &json!("NetworkPolicy shop/p")
         )
     );

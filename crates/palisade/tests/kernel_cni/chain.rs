@@ -191,7 +191,7 @@ fn an_interface_that_goes_without_a_deletion_leaves_its_name_to_others() {
     });
     ip(&world.lab, host, &["link", "del", "theirs0"]);
     until(&world, "released", |names| !names.contains("theirs0"));
-    assert_eq!(world.endpoint("api").unwrap()["state"], "lost");
+    assert_eq!(world.endpoint("api").unwrap()["state"], "Lost");
     let other = Strangers::on(&mut world, "theirs0");
     assert!(other.reached(&world, from), "not managed by Palisade");
     // The runtime calls DEL eventually, and the stranger's interface stays open.

@@ -174,7 +174,7 @@ fn a_container_is_attached_checked_and_detached() {
     assert_eq!(code, 3, "{said}");
     world.runtime.ok("DEL", Some(&web_container));
     assert_eq!(world.held(), [""; 0]);
-    assert_eq!(world.agent.status()["health"], "ready");
+    assert_eq!(world.agent.status()["health"], "Ready");
 }
 
 #[test]
@@ -216,17 +216,17 @@ fn a_container_whose_pod_is_not_known_is_closed_until_it_is() {
     let (late, container) = world.sandbox("late");
     let late_addresses = world.runtime.add(&container);
     let endpoint = world.endpoint("late").unwrap();
-    assert_eq!(endpoint["state"], "closed", "{endpoint:#}");
+    assert_eq!(endpoint["state"], "Closed", "{endpoint:#}");
     assert_eq!(endpoint["labels"], json!({"reserved:init": ""}));
     let (from, to) = ((web, &*web_addresses), (late, &*late_addresses));
     assert!(!world.tcp(from, to, 80) && !world.tcp(to, from, 80));
     world.agent.apply("late.yaml", &pod("late", "late"));
     let endpoint = world.endpoint("late").unwrap();
-    assert_eq!(endpoint["state"], "ready", "{endpoint:#}");
+    assert_eq!(endpoint["state"], "Ready", "{endpoint:#}");
     assert_eq!(endpoint["labels"], json!({"app": "late"}));
     assert!(world.tcp(from, to, 80) && world.tcp(to, from, 80));
     world.agent.delete("late.yaml");
-    assert_eq!(world.endpoint("late").unwrap()["state"], "closed");
+    assert_eq!(world.endpoint("late").unwrap()["state"], "Closed");
     assert!(!world.tcp(from, to, 80) && !world.tcp(to, from, 80));
 }
 
@@ -248,7 +248,7 @@ fn a_new_container_of_a_pod_takes_the_place_of_the_old() {
         world.tcp(from, to, 80),
         "DEL of the old sandbox keeps the new one"
     );
-    assert_eq!(world.endpoint("api").unwrap()["state"], "ready");
+    assert_eq!(world.endpoint("api").unwrap()["state"], "Ready");
 }
 
 /// Source address of a datagram from a node as seen by the outside; and whether the reply arrives.
@@ -347,11 +347,11 @@ fn what_leaks_is_found() {
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("c-web", "c-other")).unwrap();
     let wanted = [
-        format!("address {}", addresses[0]),
-        "disk Pod shop/web".to_owned(),
-        "disk Pod shop/web".to_owned(),
-        "interface palstray".to_owned(),
-        "route 10.245.0.99 by palstray".to_owned(),
+        format!("Address {}", addresses[0]),
+        "Disk Pod shop/web".to_owned(),
+        "Disk Pod shop/web".to_owned(),
+        "Interface palstray".to_owned(),
+        "Route 10.245.0.99 by palstray".to_owned(),
     ];
     assert_eq!(world.findings(), wanted);
     let output = world.agent.run(&["ipam", "check"]);

@@ -71,7 +71,7 @@ fn harm(shop: &Shop, what: &str, harm: impl FnOnce()) -> f64 {
     let millis = last["millis"].as_f64().unwrap();
     println!("{millis:8.1} ms  {what}: {}", last["what"]);
     assert!(last["writes"].as_u64() > Some(0), "{what}: {last}");
-    assert_eq!(status["health"], "ready", "{what}: {status:#}");
+    assert_eq!(status["health"], "Ready", "{what}: {status:#}");
     millis
 }
 
@@ -451,7 +451,7 @@ fn the_host_side_of_workloads_is_put_back() {
     );
     shop.agent.start(&shop.lab);
     shop.agent
-        .wait("ready", |status| status["health"] == "ready");
+        .wait("ready", |status| status["health"] == "Ready");
     let began = Instant::now();
     while !enforced(&shop) {
         assert!(began.elapsed() < PATIENCE, "{}", shop.agent.log());
@@ -485,7 +485,7 @@ fn the_host_side_of_workloads_is_put_back() {
     assert!(!shop.tcp(0, 1, 8080));
     ip(lab, host, &["link", "delete", api]);
     shop.agent
-        .wait("its name again", |status| status["health"] == "ready");
+        .wait("its name again", |status| status["health"] == "Ready");
     let began = Instant::now();
     while !enforced(&shop) {
         assert!(began.elapsed() < PATIENCE, "{}", shop.agent.log());
@@ -497,7 +497,7 @@ fn the_host_side_of_workloads_is_put_back() {
     ip(lab, host, &["link", "set", web, "netns", elsewhere]);
     let status = shop
         .agent
-        .wait("moved", |status| status["health"] == "degraded");
+        .wait("moved", |status| status["health"] == "Degraded");
     assert!(
         status["reasons"].to_string().contains("shop/web"),
         "{status:#}"
@@ -508,7 +508,7 @@ fn the_host_side_of_workloads_is_put_back() {
         &["link", "set", web, "netns", lab.namespace_name(host)],
     );
     shop.agent
-        .wait("back", |status| status["health"] == "ready");
+        .wait("back", |status| status["health"] == "Ready");
     let began = Instant::now();
     while !enforced(&shop) {
         assert!(began.elapsed() < PATIENCE, "{}", shop.agent.log());

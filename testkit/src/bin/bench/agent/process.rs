@@ -95,7 +95,7 @@ impl AgentProcess {
         self.child = Some(child.map_err(|error| format!("starting the agent: {error}"))?);
         let socket = self.socket();
         // The socket opens after a while even if the source is not read yet.
-        while !socket.exists() || self.status()?["health"] != "ready" {
+        while !socket.exists() || self.status()?["health"] != "Ready" {
             if began.elapsed() > PATIENCE {
                 return Err(format!("the agent does not start: {}", self.log()));
             }

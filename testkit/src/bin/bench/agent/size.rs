@@ -99,7 +99,7 @@ fn measure(scale: f64, samples: &mut Samples<'_>) -> Result<(), String> {
         )?;
     }
     let status = agent.status()?;
-    if status["health"] != "ready" || status["revision"] != status["realised"] {
+    if status["health"] != "Ready" || status["revision"] != status["realised"] {
         return Err(format!("the agent is not ready: {status}"));
     }
     eprintln!(

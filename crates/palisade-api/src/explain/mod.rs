@@ -1,14 +1,42 @@
-//! The explanation as a serializable value. It is complete: reading it does not require the state.
+//! `GET /v1/explain` and `palisade explain`: the request, and the explanation. An explanation is complete:
+//! reading it does not require the state.
 
+mod text;
+
+use crate::{IpFamily, ObjectRef, ProtocolName};
+use palisade_model::{Action, Direction, Encapsulation, TierDefault};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+
+/// The query parameters of `GET /v1/explain`: the command's flags.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExplainQuery {
+    /// The source: `namespace/pod` or an address.
+    pub from: String,
+    /// The destination: `namespace/pod`, an address, or `service:namespace/name`.
+    pub to: String,
+    /// The destination port: `80/TCP`, `80` (TCP), or a named port of the destination, `http/TCP`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// The protocol where `port` is absent: a name or a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// The ICMP message: `TYPE` or `TYPE/CODE`; an echo request where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub icmp_type: Option<String>,
+    /// The source port; 49152, the first of the dynamic ports, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_port: Option<u16>,
+}
 
 /// The verdict of a query and the reasons for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// The version of this format.
-    #[serde(rename = "apiVersion")]
     pub api_version: String,
     /// The result; if there are several, the first that denies.
     #[serde(flatten)]
@@ -50,7 +78,6 @@ fn is_zero(number: &usize) -> bool {
 /// A verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum VerdictWord {
     Allow,
@@ -60,17 +87,18 @@ pub enum VerdictWord {
 /// One flow and its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 pub struct FlowReport {
-    /// The verdict: `allow` if both directions allow.
+    /// The verdict: `Allow` if both directions allow.
     pub verdict: VerdictWord,
     /// The source.
     pub from: FlowEndReport,
     /// The destination.
     pub to: FlowEndReport,
-    /// `IPv4` or `IPv6`.
-    pub family: String,
-    /// The protocol's name or number.
-    pub protocol: String,
+    /// The IP version.
+    pub family: IpFamily,
+    /// The protocol.
+    pub protocol: ProtocolName,
     /// The destination port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
@@ -89,6 +117,7 @@ pub struct FlowReport {
 /// One end of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 pub struct FlowEndReport {
     /// The endpoint at this end, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,25 +130,10 @@ pub struct FlowEndReport {
     pub service: Option<String>,
 }
 
-/// Identifies an object, and where it was written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ObjectRef {
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace, where it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-    /// File and line, where known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<String>,
-}
-
 /// Identifies a rule, and where it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 pub struct RuleRef {
     /// The policy of the rule, unless it is a rule of a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,8 +141,9 @@ pub struct RuleRef {
     /// The profile of the rule, unless it is a rule of a policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// `ingress` or `egress`.
-    pub direction: String,
+    /// The direction.
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::DirectionSchema"))]
+    pub direction: Direction,
     /// Its index in the object's list for the direction, from 0.
     pub index: u32,
     /// Its own name, in dialects that have one.
@@ -137,13 +152,15 @@ pub struct RuleRef {
     /// File and line, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
-    /// `allow`, `deny`, `pass` or `log`.
-    pub action: String,
+    /// The action.
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::ActionSchema"))]
+    pub action: Action,
 }
 
 /// The decision of one end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 pub struct DirectionReport {
     /// The endpoint whose policies apply; absent where the end is not an endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,7 +182,7 @@ pub struct DirectionReport {
 /// The reason for the verdict of one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(tag = "type", rename_all = "kebab-case")]
+#[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum DecisionReport {
     /// A rule.
     Rule(RuleRef),
@@ -191,8 +208,12 @@ pub enum DecisionReport {
     Itself,
     /// Rules allow it, but the configuration denies this encapsulation to endpoints.
     Encapsulated {
-        /// The encapsulation: `vxlan`, `geneve`, `ipip` or `gre`.
-        encapsulation: String,
+        /// The encapsulation.
+        #[cfg_attr(
+            feature = "schema",
+            schemars(with = "crate::schema::EncapsulationSchema")
+        )]
+        encapsulation: Encapsulation,
         /// The configuration parameter of the agent that denies it.
         parameter: String,
     },
@@ -203,14 +224,18 @@ pub enum DecisionReport {
 /// One step of the evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(tag = "step", rename_all = "kebab-case")]
+#[serde(tag = "step", rename_all_fields = "camelCase")]
 pub enum StepReport {
     /// A tier is evaluated.
     Tier {
         /// Its name.
         tier: String,
-        /// Its default for traffic that no rule matches: `deny` or `pass`.
-        default: String,
+        /// Its default for traffic that no rule matches.
+        #[cfg_attr(
+            feature = "schema",
+            schemars(with = "crate::schema::TierDefaultSchema")
+        )]
+        default: TierDefault,
         /// Whether the tier does not exist; it is then evaluated last.
         missing: bool,
         /// Whether it applies: one of its policies applies to the endpoint in this direction.
@@ -241,8 +266,12 @@ pub enum StepReport {
     TierEnd {
         /// Its name.
         tier: String,
-        /// `deny`, or `pass` (continue with the next tier).
-        outcome: String,
+        /// `Deny`, or `Pass` (continue with the next tier).
+        #[cfg_attr(
+            feature = "schema",
+            schemars(with = "crate::schema::TierDefaultSchema")
+        )]
+        outcome: TierDefault,
         /// The reason for the outcome.
         reason: String,
     },
@@ -258,6 +287,7 @@ pub enum StepReport {
 /// The allow rule that came nearest to matching.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 pub struct NearestMiss {
     /// The rule.
     pub rule: RuleRef,

@@ -1,9 +1,11 @@
 //! An explanation as text: the verdict, the deciding reason, then the evaluation trace.
 
-use super::report::{
-    DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, ObjectRef, RuleRef,
-    StepReport, VerdictWord,
+use super::{
+    DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, RuleRef, StepReport,
+    VerdictWord,
 };
+use crate::{ObjectRef, ProtocolName};
+use palisade_model::TierDefault;
 use std::fmt::{self, Display, Formatter};
 
 impl Display for VerdictWord {
@@ -12,20 +14,6 @@ impl Display for VerdictWord {
             VerdictWord::Allow => "ALLOW",
             VerdictWord::Deny => "DENY",
         })
-    }
-}
-
-impl Display for ObjectRef {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ", self.kind)?;
-        if let Some(namespace) = &self.namespace {
-            write!(f, "{namespace}/")?;
-        }
-        f.write_str(&self.name)?;
-        match &self.line {
-            Some(line) => write!(f, " ({line})"),
-            None => Ok(()),
-        }
     }
 }
 
@@ -106,9 +94,9 @@ impl Display for FlowReport {
 
 impl FlowReport {
     fn traffic(&self) -> String {
-        let protocol = match self.protocol.parse::<u8>() {
-            Ok(number) => format!("protocol {number}"),
-            Err(_) => self.protocol.clone(),
+        let protocol = match self.protocol {
+            ProtocolName::Number(number) => format!("protocol {number}"),
+            named => named.to_string(),
         };
         let detail = match (self.port, self.source_port, self.icmp_type) {
             (Some(port), Some(source), _) => format!(" to port {port} from port {source}"),
@@ -246,7 +234,13 @@ fn write_step(step: &StepReport, f: &mut Formatter<'_>) -> fmt::Result {
             tier,
             outcome,
             reason,
-        } => writeln!(f, "      end of tier {tier}: {outcome} ({reason})"),
+        } => {
+            let outcome = match outcome {
+                TierDefault::Deny => "deny",
+                TierDefault::Pass => "pass",
+            };
+            writeln!(f, "      end of tier {tier}: {outcome} ({reason})")
+        }
         StepReport::Profile { profile, exists } => {
             let missing = if *exists { "" } else { " does not exist" };
             writeln!(f, "    profile {profile}{missing}")

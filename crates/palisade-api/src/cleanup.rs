@@ -1,0 +1,65 @@
+//! `palisade cleanup -o json`.
+
+use serde::Serialize;
+
+/// What Palisade created on this host, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CleanupReport {
+    /// [`crate::API_VERSION`].
+    pub api_version: String,
+    /// Whether the items are only listed.
+    pub dry_run: bool,
+    /// The items, in the order of removal.
+    pub items: Vec<CleanupItem>,
+}
+
+/// The kind of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum CleanupKind {
+    /// The CNI configuration that makes runtimes use Palisade.
+    CniConfiguration,
+    /// A veth pair, with its routes and neighbours.
+    Interface,
+    /// A veth pair of another plugin that had policy: it is set down.
+    ChainedInterface,
+    /// The nftables table, with everything in it.
+    Table,
+    /// A sysctl that the agent changed; it is restored.
+    Setting,
+    /// The API's socket.
+    Socket,
+    /// A file or directory of the state directory, or the directory itself.
+    State,
+}
+
+/// One item to remove.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CleanupItem {
+    /// Its kind.
+    pub kind: CleanupKind,
+    /// Its name.
+    pub name: String,
+    /// The workload or object it belongs to, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
+    /// Whether it was removed.
+    pub removed: bool,
+    /// Why it was not removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl CleanupItem {
+    /// An item that is not removed yet.
+    pub fn new(kind: CleanupKind, name: impl Into<String>, about: Option<String>) -> Self {
+        CleanupItem {
+            kind,
+            name: name.into(),
+            about,
+            removed: false,
+            error: None,
+        }
+    }
+}

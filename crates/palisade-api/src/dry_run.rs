@@ -1,0 +1,28 @@
+//! `palisade agent --dry-run -o json`.
+
+use crate::{EndpointList, Status};
+use serde::Serialize;
+
+/// The result of a dry run.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DryRunReport {
+    /// [`crate::API_VERSION`].
+    pub api_version: String,
+    /// The status after the plan has been executed.
+    pub status: Status,
+    /// The endpoints.
+    pub endpoints: EndpointList,
+    /// The planned writes to nftables.
+    pub plan: DryRunPlan,
+}
+
+/// A plan that is not executed.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DryRunPlan {
+    /// The number of kernel objects and elements that would be written or deleted.
+    pub writes: usize,
+    /// The steps, each one a transaction in the syntax of `nft`.
+    pub text: String,
+}
