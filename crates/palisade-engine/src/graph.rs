@@ -19,6 +19,7 @@ use crate::pool::HashMap;
 use crate::program_pool::{CreditPool, ProgramPool};
 use crate::selectors::ActiveSelectors;
 use crate::sets::{PolicyOrProfile, PolicySetInputs, PolicySets};
+use crate::tracked_addresses::AddressEvent;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{
@@ -242,7 +243,7 @@ impl Graph {
         }
         for address in claimed_addresses(&old) {
             if !claimed_addresses(&new).any(|other| other == address) {
-                identities.set_claim(address, slot, false);
+                identities.queue(address, AddressEvent::Claim(slot, false));
             }
         }
         let weighs = match (&old, &new) {
@@ -251,9 +252,9 @@ impl Graph {
         };
         for address in claimed_addresses(&new) {
             if !claimed_addresses(&old).any(|other| other == address) {
-                identities.set_claim(address, slot, true);
+                identities.queue(address, AddressEvent::Claim(slot, true));
             } else if weighs {
-                identities.mark_dirty(address);
+                identities.queue(address, AddressEvent::HolderChange);
             }
         }
         for (view, there) in [(&old, false), (&new, true)] {
@@ -308,7 +309,8 @@ impl Graph {
         }
         for (node, there) in [(&old, false), (&new, true)] {
             for address in node.iter().flat_map(|node| &node.addresses) {
-                self.identities.set_node(*address, slot, there);
+                self.identities
+                    .queue(*address, AddressEvent::Node(slot, there));
             }
         }
         self.pending.holders.push(slot);
@@ -346,7 +348,7 @@ impl Graph {
         let mut pending = core::mem::take(&mut self.pending);
         pending.holders.sort_unstable();
         pending.holders.dedup();
-        let holding = !pending.holders.is_empty() || self.identities.has_dirty_addresses();
+        let holding = !pending.holders.is_empty() || self.identities.has_queued_addresses();
         let mut locals = self.recompute_active_rules(&pending);
         self.recompute_selectors(&pending);
         if holding {
@@ -408,7 +410,8 @@ impl Graph {
                 let others = self
                     .active_rules
                     .activate_policy(policies, number, selectors);
-                if others || edit.order {
+                // Endpoints that a newly active policy selects are among those that changed.
+                if known && (others || edit.order) {
                     locals.extend(self.active_policies.endpoints_selected_by(number).cloned());
                 }
             } else if known && !active {
@@ -470,13 +473,13 @@ impl Graph {
             match view.kind() {
                 HolderKind::Endpoint => {
                     for address in effective_addresses(view.attributes().addresses) {
-                        self.identities.mark_dirty(address);
+                        self.identities.queue(address, AddressEvent::HolderChange);
                     }
                 }
                 HolderKind::Node => {
                     let node = self.state.nodes.get(view.name());
                     for address in node.into_iter().flat_map(|n| &n.addresses) {
-                        self.identities.mark_dirty(*address);
+                        self.identities.queue(*address, AddressEvent::HolderChange);
                     }
                 }
                 HolderKind::NetworkSet => drop(sets.insert(slot)),
@@ -498,7 +501,7 @@ impl Graph {
                     .into_iter()
                     .flat_map(|v| effective_addresses(v.attributes().addresses))
                 {
-                    self.identities.mark_dirty(address);
+                    self.identities.queue(address, AddressEvent::HolderChange);
                 }
             }
         }

@@ -12,7 +12,7 @@ use crate::holder_store::{HolderSlot, NONE};
 use crate::holders::{HolderKind, HolderView};
 use crate::label_index::LabelIndex;
 use crate::pool::HashMap;
-use crate::tracked_addresses::{AddressOwnership, TrackedAddresses};
+use crate::tracked_addresses::{AddressEvent, AddressOwnership, ChangedAddress, TrackedAddresses};
 use crate::tracked_networks::{TrackedNetwork, TrackedNetworks};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -70,7 +70,6 @@ pub(crate) struct Identities {
     numbers: HashMap<Arc<IdentityKey>, u32>,
     index: IdentityIndex,
     next: u32,
-    dirty_addresses: Vec<IpAddr>,
     /// Tracked networks to recompute together with everything inside them.
     dirty_networks: BTreeSet<Prefix>,
 }
@@ -84,7 +83,6 @@ impl Default for Identities {
             numbers: HashMap::default(),
             index: IdentityIndex::default(),
             next: IdentityId::UNKNOWN.0 + 1,
-            dirty_addresses: Vec::new(),
             dirty_networks: BTreeSet::new(),
         }
     }
@@ -123,16 +121,20 @@ impl<'a> IdentityInputs<'a> {
     }
 }
 
-/// The change of one tracked address or network.
+/// The change of the identity of a tracked address or network.
+#[derive(Clone, Copy)]
 struct IdentityMove {
-    prefix: Prefix,
-    is_address: bool,
     /// The identity before.
     old_identity: u32,
     /// The number of its new key; `None` if it is removed.
     key: Option<u32>,
-    /// The new owner of the address.
+}
+
+/// A changed address with its new owner.
+struct AddressMove {
+    changed: ChangedAddress,
     owner: Option<HolderSlot>,
+    identity: IdentityMove,
 }
 
 /// The distinct keys of one recomputation, by number.
@@ -207,22 +209,12 @@ impl Identities {
         self.addresses.nodes(address)
     }
 
-    pub(crate) fn set_claim(&mut self, address: IpAddr, slot: HolderSlot, claims: bool) {
-        self.addresses.set_claim(address, slot, claims);
-        self.dirty_addresses.push(address);
-    }
-
-    pub(crate) fn set_node(&mut self, address: IpAddr, slot: HolderSlot, has: bool) {
-        if EngineFault::NodeIgnored.is_injected() {
+    /// Queues a change of an address for the next recomputation.
+    pub(crate) fn queue(&mut self, address: IpAddr, event: AddressEvent) {
+        if matches!(event, AddressEvent::Node(..)) && EngineFault::NodeIgnored.is_injected() {
             return;
         }
-        self.addresses.set_node(address, slot, has);
-        self.dirty_addresses.push(address);
-    }
-
-    /// Marks an address whose holders changed in some way.
-    pub(crate) fn mark_dirty(&mut self, address: IpAddr) {
-        self.dirty_addresses.push(address);
+        self.addresses.queue(address, event);
     }
 
     /// Adds, updates or removes a network of a matched network set.
@@ -248,9 +240,9 @@ impl Identities {
         self.dirty_networks.insert(net);
     }
 
-    /// Whether addresses were marked since the last recomputation.
-    pub(crate) fn has_dirty_addresses(&self) -> bool {
-        !self.dirty_addresses.is_empty()
+    /// Whether addresses were queued since the last recomputation.
+    pub(crate) fn has_queued_addresses(&self) -> bool {
+        self.addresses.has_queued()
     }
 
     /// The families and lengths of the networks that may have entries in the address table.
@@ -260,128 +252,140 @@ impl Identities {
 
     /// Recomputes what was marked. Also returns whether an address has a new owner.
     pub(crate) fn recompute(&mut self, inputs: IdentityInputs<'_>) -> (IdentityChanges, bool) {
-        let (hosts, regions) = self.take_dirty();
+        let mut regions = BTreeSet::new();
+        for net in core::mem::take(&mut self.dirty_networks) {
+            regions.extend(self.networks.within(net));
+            regions.insert(net);
+            self.addresses.queue_within(net);
+        }
+        let changed = self.addresses.take_changed();
         let mut keys = KeyList::default();
-        let mut moves: Vec<IdentityMove> = Vec::with_capacity(hosts.len() + regions.len());
-        for prefix in regions {
-            let region = self.networks.get(prefix);
-            let held = prefix.is_host() && self.addresses.is_held(prefix.address());
-            // A tracked network of one address that is held needs no identity: the address has one.
-            let key = region
-                .is_some_and(TrackedNetwork::is_used)
-                .then(|| match held {
-                    true => IdentityKey::default(),
-                    false => self.compute_key(inputs, prefix, &[], None),
-                });
-            moves.push(IdentityMove {
-                prefix,
-                is_address: false,
-                old_identity: region.map_or(0, |r| r.identity),
-                key: key.map(|key| keys.add(key)),
-                owner: None,
-            });
-        }
         let mut address_moved = false;
-        for address in hosts {
-            let Some(moved) = self.plan_address(inputs, address, &mut keys, &mut address_moved)
-            else {
-                continue;
-            };
-            moves.push(moved);
+        let mut hosts: Vec<AddressMove> = Vec::with_capacity(changed.len());
+        for changed in changed {
+            let prefix = Prefix::host(changed.address);
+            if self.networks.get(prefix).is_some() {
+                regions.insert(prefix);
+            }
+            hosts.push(self.plan_address(inputs, changed, &mut keys, &mut address_moved));
         }
-        let numbers = self.assign_numbers(&moves, &keys);
-        let mut changes = IdentityChanges {
+        let plan = |prefix| (prefix, self.plan_network(inputs, prefix, &hosts, &mut keys));
+        let networks: Vec<(Prefix, IdentityMove)> = regions.into_iter().map(plan).collect();
+        let moves = networks.iter().map(|(_, moved)| *moved);
+        let moves = moves.chain(hosts.iter().map(|host| host.identity));
+        let numbers = self.assign_numbers(moves, &keys);
+        let assigned = |moved: &IdentityMove| moved.key.map(|key| numbers.assigned[key as usize]);
+        for (prefix, moved) in &networks {
+            match assigned(moved) {
+                Some(number) => self.networks.entry(*prefix).identity = number,
+                None => self.networks.remove(*prefix),
+            }
+        }
+        let mut entries = Vec::with_capacity(hosts.len() + networks.len());
+        for host in &hosts {
+            let prefix = Prefix::host(host.changed.address);
+            entries.push((prefix, self.table_entry(prefix, assigned(&host.identity))));
+        }
+        let stored = hosts.iter();
+        let stored = stored.map(|host| (&host.changed, host.owner, assigned(&host.identity)));
+        self.addresses.store(stored);
+        for (prefix, _) in &networks {
+            // The entry of an address that is held is its own.
+            if !(prefix.is_host() && self.addresses.is_tracked(prefix.address())) {
+                entries.push((*prefix, self.table_entry(*prefix, None)));
+            }
+        }
+        entries.sort();
+        entries.dedup_by_key(|(prefix, _)| *prefix);
+        let changes = IdentityChanges {
+            entries,
             added: numbers.added,
             rekeyed: numbers.rekeyed,
             removed: numbers.removed,
-            entries: Vec::with_capacity(moves.len()),
         };
-        for moved in &moves {
-            let number = moved.key.map(|key| numbers.assigned[key as usize]);
-            let address = moved.prefix.address();
-            match (moved.is_address, number) {
-                (false, Some(number)) => self.networks.entry(moved.prefix).identity = number,
-                (false, None) => self.networks.remove(moved.prefix),
-                (true, Some(number)) => self.addresses.assign(address, moved.owner, number),
-                (true, None) => self.addresses.remove(address),
-            }
-        }
-        for moved in &moves {
-            let entry = self.table_entry(moved.prefix);
-            changes.entries.push((moved.prefix, entry));
-        }
-        changes.entries.sort_unstable();
-        changes.entries.dedup();
         (changes, address_moved)
     }
 
-    /// The change of a tracked address; `None` if the address is not tracked.
+    /// The change of a tracked network.
+    fn plan_network(
+        &self,
+        inputs: IdentityInputs<'_>,
+        prefix: Prefix,
+        hosts: &[AddressMove],
+        keys: &mut KeyList,
+    ) -> IdentityMove {
+        let region = self.networks.get(prefix);
+        let key = region.is_some_and(TrackedNetwork::is_used).then(|| {
+            let address = prefix.address();
+            let held = prefix.is_host()
+                && match hosts.binary_search_by_key(&address, |host| host.changed.address) {
+                    Ok(at) => hosts[at].identity.key.is_some(),
+                    Err(_) => self.addresses.is_tracked(address),
+                };
+            // A tracked network of one address that is held needs no identity: the address has one.
+            match held {
+                true => IdentityKey::default(),
+                false => self.compute_key(inputs, prefix, &[], None),
+            }
+        });
+        IdentityMove {
+            old_identity: region.map_or(0, |r| r.identity),
+            key: key.map(|key| keys.add(key)),
+        }
+    }
+
+    /// The change of a tracked address.
     fn plan_address(
         &self,
         inputs: IdentityInputs<'_>,
-        address: IpAddr,
+        changed: ChangedAddress,
         keys: &mut KeyList,
         address_moved: &mut bool,
-    ) -> Option<IdentityMove> {
-        let claim = self.addresses.ownership(address)?;
-        let prefix = Prefix::host(address);
-        let (owner, was_owner, nodes) = match claim {
-            AddressOwnership::Single(slot, held) => (Some(slot), held.then_some(slot), &[][..]),
-            AddressOwnership::Multiple(crowd) => {
-                (inputs.owner(&crowd.claimants), crowd.owner, &*crowd.nodes)
+    ) -> AddressMove {
+        let prefix = Prefix::host(changed.address);
+        let (owner, key) = match self.addresses.ownership(&changed) {
+            AddressOwnership::Unheld => (None, None),
+            AddressOwnership::Single(slot) if !has_named_ports(inputs, slot) => {
+                let mut around = self.networks.covering(changed.address, prefix.length());
+                let signature = inputs.label_index.store.signature(slot);
+                let aspect = (signature, around.next().map(|(prefix, _)| prefix));
+                let key = match keys.by_signature.get(&aspect) {
+                    Some(key) => *key,
+                    None => {
+                        let key = keys.add(self.compute_key(inputs, prefix, &[], Some(slot)));
+                        keys.by_signature.insert(aspect, key);
+                        key
+                    }
+                };
+                (Some(slot), Some(key))
+            }
+            AddressOwnership::Single(slot) => {
+                let key = self.compute_key(inputs, prefix, &[], Some(slot));
+                (Some(slot), Some(keys.add(key)))
+            }
+            AddressOwnership::Multiple(claims) => {
+                let owner = inputs.owner(&claims.claimants);
+                let key = self.compute_key(inputs, prefix, &claims.nodes, owner);
+                (owner, Some(keys.add(key)))
             }
         };
         // A local endpoint's new address may have live flows of its previous holder, whether that
         // holder is known here or not.
-        if owner.is_some() && was_owner != owner {
+        if owner.is_some() && changed.previous_owner != owner {
             let local = || {
                 let endpoint = owner.and_then(|slot| inputs.endpoint(slot));
                 endpoint.is_some_and(|endpoint| endpoint.attributes().is_attached())
             };
-            *address_moved |= was_owner.is_some() || local();
+            *address_moved |= changed.previous_owner.is_some() || local();
         }
-        let key = if !self.addresses.is_held(address) {
-            None
-        } else if let AddressOwnership::Single(slot, _) = claim
-            && !has_named_ports(inputs, slot)
-        {
-            let around = self.networks.covering(address, prefix.length()).next();
-            let signature = inputs.label_index.store.signature(slot);
-            let aspect = (signature, around.map(|(prefix, _)| prefix));
-            Some(match keys.by_signature.get(&aspect) {
-                Some(key) => *key,
-                None => {
-                    let key = keys.add(self.compute_key(inputs, prefix, nodes, owner));
-                    keys.by_signature.insert(aspect, key);
-                    key
-                }
-            })
-        } else {
-            Some(keys.add(self.compute_key(inputs, prefix, nodes, owner)))
-        };
-        Some(IdentityMove {
-            prefix,
-            is_address: true,
-            old_identity: self.addresses.identity(address).unwrap_or(0),
-            key,
+        AddressMove {
             owner,
-        })
-    }
-
-    /// The addresses and networks to recompute.
-    fn take_dirty(&mut self) -> (Vec<IpAddr>, BTreeSet<Prefix>) {
-        let mut hosts = core::mem::take(&mut self.dirty_addresses);
-        let mut regions = BTreeSet::new();
-        for net in core::mem::take(&mut self.dirty_networks) {
-            regions.extend(self.networks.within(net));
-            self.addresses.within(net, &mut hosts);
-            regions.insert(net);
+            identity: IdentityMove {
+                old_identity: changed.previous_identity,
+                key,
+            },
+            changed,
         }
-        hosts.sort_unstable();
-        hosts.dedup();
-        let single = hosts.iter().map(|address| Prefix::host(*address));
-        regions.extend(single.filter(|prefix| self.networks.get(*prefix).is_some()));
-        (hosts, regions)
     }
 
     fn compute_key(
@@ -418,14 +422,10 @@ impl Identities {
     }
 
     /// The identity of the entry to write for a prefix; `None` where the covering network has the
-    /// same.
-    fn table_entry(&self, prefix: Prefix) -> Option<IdentityId> {
+    /// same. `held` is the identity of an address that is held.
+    fn table_entry(&self, prefix: Prefix, held: Option<u32>) -> Option<IdentityId> {
         let region = || self.networks.get(prefix).map(|r| r.identity);
-        let host = match prefix.is_host() {
-            true => self.addresses.identity(prefix.address()),
-            false => None,
-        };
-        let own = host.or_else(region)?;
+        let own = held.or_else(region)?;
         let mut around = (prefix.length().checked_sub(1))
             .into_iter()
             .flat_map(|longest| self.networks.covering(prefix.address(), longest));
@@ -437,14 +437,18 @@ impl Identities {
 
     /// Assigns identity numbers to the new keys of addresses and networks. An identity without
     /// members left passes its number on to the new key that takes most of its members.
-    fn assign_numbers(&mut self, moves: &[IdentityMove], list: &KeyList) -> NumberAssignment {
+    fn assign_numbers(
+        &mut self,
+        moves: impl Iterator<Item = IdentityMove> + Clone,
+        list: &KeyList,
+    ) -> NumberAssignment {
         let keys = &list.keys;
         // Only the default key has neither selectors nor a network nor ports.
         let nobody = list.numbers.get(&IdentityKey::default()).copied();
         let named = |key: Option<u32>| key.filter(|key| Some(*key) != nobody);
         let mut lost_members: HashMap<u32, usize> = HashMap::default();
         let mut gained_members = alloc::vec![0_usize; keys.len()];
-        for moved in moves {
+        for moved in moves.clone() {
             *lost_members.entry(moved.old_identity).or_default() += 1;
             if let Some(key) = named(moved.key) {
                 gained_members[key as usize] += 1;

@@ -156,7 +156,7 @@ impl LabelIndex {
     }
 
     /// Updates signatures after changes of holders and active selectors. Returns the slots of the
-    /// holders whose matched selectors may have changed.
+    /// holders that had a signature before and whose matched selectors may have changed.
     pub(crate) fn recompute(
         &mut self,
         selectors: &ActiveSelectors,
@@ -378,8 +378,8 @@ impl LabelIndex {
         }
     }
 
-    /// Assigns a holder its signature, or none if it is removed. Returns whether its matched
-    /// selectors may have changed.
+    /// Assigns a holder its signature, or none if it is removed. Returns whether it had one and its
+    /// matched selectors changed.
     fn assign_signature(
         &mut self,
         selectors: &ActiveSelectors,
@@ -388,7 +388,7 @@ impl LabelIndex {
     ) -> bool {
         if !self.collect_pairs(selectors, slot, scratch) {
             self.leave_signature(slot);
-            return true;
+            return false;
         }
         let key = hash(scratch.pairs.as_slice());
         let same = |number: &u32| {
@@ -408,7 +408,7 @@ impl LabelIndex {
         }
         let matches_differ = match (self.get(was), self.get(number)) {
             (Some(old), Some(new)) => old.matched != new.matched,
-            _ => true,
+            _ => false,
         };
         self.leave_signature(slot);
         if let Some(Some(signature)) = self.signatures.get_mut(number as usize) {

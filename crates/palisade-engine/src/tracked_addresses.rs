@@ -1,7 +1,9 @@
 //! Tracked addresses: those that endpoints or nodes hold, with their claimants and identities.
 //!
-//! Nearly every address has one claimant and no node: it takes two numbers. All others are in a
-//! separate map. Nothing here interprets identities.
+//! Changes of claims are queued and applied by the next recomputation, in the order of addresses,
+//! so that each address is looked up and stored once. Nearly every address has one claimant and no
+//! node: it takes two numbers. All others are in a separate map. Nothing here interprets
+//! identities.
 
 use crate::holder_store::{HolderSlot, NONE};
 use alloc::collections::BTreeMap;
@@ -9,11 +11,8 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use palisade_model::Prefix;
 
-/// Set while a claimant is not yet the owner, as of the last recomputation.
-const UNCONFIRMED: u32 = 1 << 31;
-
-/// Marks an address whose claims are in the separate map.
-const MULTIPLE: u32 = UNCONFIRMED - 1;
+/// Marks an address whose claims are in the separate map. No slot equals it.
+const MULTIPLE: u32 = NONE - 1;
 
 /// An address that something holds: its only claimant or a mark, and its identity.
 #[derive(Clone, Copy, Debug)]
@@ -28,15 +27,39 @@ pub(crate) struct AddressClaims {
     pub(crate) claimants: Vec<HolderSlot>,
     pub(crate) nodes: Vec<HolderSlot>,
     /// The claimant that owns it, as of the last recomputation.
-    pub(crate) owner: Option<HolderSlot>,
+    owner: Option<HolderSlot>,
+}
+
+/// What may change the identity of an address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AddressEvent {
+    /// An endpoint claims the address, or no longer does.
+    Claim(HolderSlot, bool),
+    /// A node has the address, or no longer does.
+    Node(HolderSlot, bool),
+    /// A holder of the address changed in some way.
+    HolderChange,
 }
 
 /// The claims on an address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AddressOwnership<'a> {
-    /// One endpoint, and whether it was the owner as of the last recomputation.
-    Single(HolderSlot, bool),
+    /// Nothing holds it any more.
+    Unheld,
+    /// One endpoint.
+    Single(HolderSlot),
     Multiple(&'a AddressClaims),
+}
+
+/// An address with queued events, which are applied to its claims.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChangedAddress {
+    pub(crate) address: IpAddr,
+    /// As in [`TrackedAddress`]; [`NONE`] where nothing holds it.
+    holder: u32,
+    /// The owner and the identity, as of the last recomputation.
+    pub(crate) previous_owner: Option<HolderSlot>,
+    pub(crate) previous_identity: u32,
 }
 
 /// All tracked addresses.
@@ -45,6 +68,7 @@ pub(crate) struct TrackedAddresses {
     v4: BTreeMap<Ipv4Addr, TrackedAddress>,
     v6: BTreeMap<Ipv6Addr, TrackedAddress>,
     multiple: BTreeMap<IpAddr, AddressClaims>,
+    queue: Vec<(IpAddr, AddressEvent)>,
 }
 
 impl TrackedAddresses {
@@ -55,156 +79,174 @@ impl TrackedAddresses {
         }
     }
 
-    fn get_mut(&mut self, address: IpAddr) -> Option<&mut TrackedAddress> {
-        match address {
-            IpAddr::V4(address) => self.v4.get_mut(&address),
-            IpAddr::V6(address) => self.v6.get_mut(&address),
-        }
-    }
-
-    fn insert(&mut self, address: IpAddr, host: TrackedAddress) {
-        match address {
-            IpAddr::V4(address) => drop(self.v4.insert(address, host)),
-            IpAddr::V6(address) => drop(self.v6.insert(address, host)),
-        }
-    }
-
-    /// The claims on an address; `None` if it is not tracked.
-    pub(crate) fn ownership(&self, address: IpAddr) -> Option<AddressOwnership<'_>> {
-        let host = self.get(address)?;
-        if host.holder == MULTIPLE {
-            return self.multiple.get(&address).map(AddressOwnership::Multiple);
-        }
-        Some(AddressOwnership::Single(
-            host.holder & !UNCONFIRMED,
-            host.holder & UNCONFIRMED == 0,
-        ))
-    }
-
-    /// The identity of a tracked address.
-    pub(crate) fn identity(&self, address: IpAddr) -> Option<u32> {
-        self.get(address).map(|host| host.identity)
-    }
-
     /// The claimant that owns an address, as of the last recomputation.
     pub(crate) fn owner(&self, address: IpAddr) -> Option<HolderSlot> {
-        match self.ownership(address)? {
-            AddressOwnership::Single(slot, held) => held.then_some(slot),
-            AddressOwnership::Multiple(crowd) => crowd.owner,
+        match self.get(address)?.holder {
+            MULTIPLE => self.multiple.get(&address)?.owner,
+            slot => Some(slot),
         }
     }
 
     /// The nodes that have an address.
     pub(crate) fn nodes(&self, address: IpAddr) -> &[HolderSlot] {
-        match self.ownership(address) {
-            Some(AddressOwnership::Multiple(crowd)) => &crowd.nodes,
-            _ => &[],
-        }
+        let claims = self.multiple.get(&address);
+        claims.map_or(&[], |claims| &claims.nodes)
     }
 
-    /// Whether something holds an address.
-    pub(crate) fn is_held(&self, address: IpAddr) -> bool {
-        match self.ownership(address) {
-            Some(AddressOwnership::Single(..)) => true,
-            Some(AddressOwnership::Multiple(crowd)) => {
-                !crowd.claimants.is_empty() || !crowd.nodes.is_empty()
-            }
-            None => false,
-        }
+    /// Whether an address was held at the last recomputation.
+    pub(crate) fn is_tracked(&self, address: IpAddr) -> bool {
+        self.get(address).is_some()
     }
 
     /// The addresses that several endpoints claim.
     pub(crate) fn contested(&self) -> impl Iterator<Item = (IpAddr, &[HolderSlot])> {
         let many = self.multiple.iter().filter(|(_, c)| c.claimants.len() > 1);
-        many.map(|(address, crowd)| (*address, &*crowd.claimants))
+        many.map(|(address, claims)| (*address, &*claims.claimants))
     }
 
-    /// Adds the tracked addresses inside a network to `out`.
-    pub(crate) fn within(&self, net: Prefix, out: &mut Vec<IpAddr>) {
+    /// Queues an event for the next recomputation.
+    pub(crate) fn queue(&mut self, address: IpAddr, event: AddressEvent) {
+        self.queue.push((address, event));
+    }
+
+    /// Queues the tracked addresses inside a network.
+    pub(crate) fn queue_within(&mut self, net: Prefix) {
+        let event = AddressEvent::HolderChange;
         match (net.address(), net.last()) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
-                out.extend(self.v4.range(first..=last).map(|(a, _)| IpAddr::V4(*a)));
+                let inside = self.v4.range(first..=last);
+                self.queue
+                    .extend(inside.map(|(a, _)| (IpAddr::V4(*a), event)));
             }
             (IpAddr::V6(first), IpAddr::V6(last)) => {
-                out.extend(self.v6.range(first..=last).map(|(a, _)| IpAddr::V6(*a)));
+                let inside = self.v6.range(first..=last);
+                self.queue
+                    .extend(inside.map(|(a, _)| (IpAddr::V6(*a), event)));
             }
             _ => {}
         }
     }
 
-    /// Adds or removes the claim of an endpoint on an address.
-    pub(crate) fn set_claim(&mut self, address: IpAddr, slot: HolderSlot, claims: bool) {
-        match self.get(address).map(|host| host.holder) {
-            None if claims => {
-                let holder = slot | UNCONFIRMED;
-                self.insert(
-                    address,
-                    TrackedAddress {
-                        holder,
-                        identity: 0,
-                    },
-                );
-            }
-            Some(holder) if claims && holder != MULTIPLE && holder & !UNCONFIRMED == slot => {}
-            _ => set_member(&mut self.claims_mut(address).claimants, slot, claims),
-        }
+    /// Whether events are queued.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
     }
 
-    /// Adds or removes a node of an address.
-    pub(crate) fn set_node(&mut self, address: IpAddr, slot: HolderSlot, has: bool) {
-        set_member(&mut self.claims_mut(address).nodes, slot, has);
-    }
-
-    fn claims_mut(&mut self, address: IpAddr) -> &mut AddressClaims {
-        let holder = match self.get_mut(address) {
-            Some(host) => core::mem::replace(&mut host.holder, MULTIPLE),
-            None => {
-                let host = TrackedAddress {
-                    holder: MULTIPLE,
-                    identity: 0,
+    /// Applies the queued events. Returns the addresses that they concern, in order, without those
+    /// that nothing held before and nothing holds now.
+    pub(crate) fn take_changed(&mut self) -> Vec<ChangedAddress> {
+        let mut queue = core::mem::take(&mut self.queue);
+        // Stable: the events of an address stay in order.
+        queue.sort_by_key(|(address, _)| *address);
+        let mut changed = Vec::with_capacity(queue.len());
+        for events in queue.chunk_by(|(a, _), (b, _)| a == b) {
+            let address = events[0].0;
+            let tracked = self.get(address).copied();
+            let previous_owner = self.owner(address);
+            let mut holder = tracked.map_or(NONE, |tracked| tracked.holder);
+            for (_, event) in events {
+                holder = match *event {
+                    AddressEvent::HolderChange => continue,
+                    AddressEvent::Claim(slot, true) if holder == NONE || holder == slot => slot,
+                    AddressEvent::Claim(slot, false) if holder == slot => NONE,
+                    event => self.apply_to_claims(address, holder, previous_owner, event),
                 };
-                self.insert(address, host);
-                MULTIPLE
             }
-        };
-        let crowd = self.multiple.entry(address).or_default();
+            if holder == NONE && tracked.is_none() {
+                continue;
+            }
+            changed.push(ChangedAddress {
+                address,
+                holder,
+                previous_owner,
+                previous_identity: tracked.map_or(0, |tracked| tracked.identity),
+            });
+        }
+        changed
+    }
+
+    /// Applies an event to an address in the separate map, where it is put if it is not there.
+    /// Returns its holder or mark, taken out of the map if it needs no longer be there.
+    fn apply_to_claims(
+        &mut self,
+        address: IpAddr,
+        holder: u32,
+        owner: Option<HolderSlot>,
+        event: AddressEvent,
+    ) -> u32 {
+        let claims = self.multiple.entry(address).or_default();
         if holder != MULTIPLE {
-            let slot = holder & !UNCONFIRMED;
-            crowd.claimants.push(slot);
-            crowd.owner = (holder & UNCONFIRMED == 0).then_some(slot);
+            claims.claimants.extend((holder != NONE).then_some(holder));
+            claims.owner = owner;
         }
-        crowd
-    }
-
-    /// Records the owner and the identity of an address.
-    pub(crate) fn assign(&mut self, address: IpAddr, owner: Option<HolderSlot>, identity: u32) {
-        let is_multiple = self.get(address).is_some_and(|h| h.holder == MULTIPLE);
-        let is_single =
-            |crowd: &AddressClaims| crowd.nodes.is_empty() && crowd.claimants.len() == 1;
-        let holder = match owner {
-            Some(slot) if !is_multiple => slot,
-            Some(slot) if self.multiple.get(&address).is_some_and(is_single) => {
-                self.multiple.remove(&address);
-                slot
+        match event {
+            AddressEvent::Claim(slot, claims_it) => {
+                set_member(&mut claims.claimants, slot, claims_it);
             }
-            _ => {
-                if let Some(crowd) = self.multiple.get_mut(&address) {
-                    crowd.owner = owner;
-                }
-                MULTIPLE
-            }
+            AddressEvent::Node(slot, has_it) => set_member(&mut claims.nodes, slot, has_it),
+            AddressEvent::HolderChange => {}
+        }
+        let holder = match (&*claims.claimants, &*claims.nodes) {
+            ([], []) => NONE,
+            ([only], []) => *only,
+            _ => return MULTIPLE,
         };
-        if let Some(host) = self.get_mut(address) {
-            *host = TrackedAddress { holder, identity };
+        self.multiple.remove(&address);
+        holder
+    }
+
+    /// The claims on a changed address.
+    pub(crate) fn ownership(&self, changed: &ChangedAddress) -> AddressOwnership<'_> {
+        match changed.holder {
+            NONE => AddressOwnership::Unheld,
+            MULTIPLE => match self.multiple.get(&changed.address) {
+                Some(claims) => AddressOwnership::Multiple(claims),
+                None => AddressOwnership::Unheld,
+            },
+            slot => AddressOwnership::Single(slot),
         }
     }
 
-    /// Removes an address that nothing holds.
-    pub(crate) fn remove(&mut self, address: IpAddr) {
-        self.multiple.remove(&address);
-        match address {
-            IpAddr::V4(address) => drop(self.v4.remove(&address)),
-            IpAddr::V6(address) => drop(self.v6.remove(&address)),
+    /// Stores the owner and identity of changed addresses, in order; without an identity the
+    /// address is removed.
+    pub(crate) fn store<'a>(
+        &mut self,
+        changed: impl Iterator<Item = (&'a ChangedAddress, Option<HolderSlot>, Option<u32>)> + Clone,
+    ) {
+        let tracked = |changed: &ChangedAddress, identity: Option<u32>| {
+            Some(TrackedAddress {
+                holder: changed.holder,
+                identity: identity?,
+            })
+        };
+        for (changed, owner, _) in changed.clone().filter(|(c, ..)| c.holder == MULTIPLE) {
+            if let Some(claims) = self.multiple.get_mut(&changed.address) {
+                claims.owner = owner;
+            }
+        }
+        if self.v4.is_empty() && self.v6.is_empty() {
+            // Built in one go, the maps are dense; by inserts in order they would be half empty.
+            self.v4 = (changed.clone())
+                .filter_map(|(changed, _, identity)| match changed.address {
+                    IpAddr::V4(address) => Some((address, tracked(changed, identity)?)),
+                    IpAddr::V6(_) => None,
+                })
+                .collect();
+            self.v6 = changed
+                .filter_map(|(changed, _, identity)| match changed.address {
+                    IpAddr::V6(address) => Some((address, tracked(changed, identity)?)),
+                    IpAddr::V4(_) => None,
+                })
+                .collect();
+            return;
+        }
+        for (changed, _, identity) in changed {
+            match (changed.address, tracked(changed, identity)) {
+                (IpAddr::V4(address), Some(tracked)) => drop(self.v4.insert(address, tracked)),
+                (IpAddr::V6(address), Some(tracked)) => drop(self.v6.insert(address, tracked)),
+                (IpAddr::V4(address), None) => drop(self.v4.remove(&address)),
+                (IpAddr::V6(address), None) => drop(self.v6.remove(&address)),
+            }
         }
     }
 }
@@ -215,6 +257,3 @@ fn set_member(slots: &mut Vec<HolderSlot>, slot: HolderSlot, present: bool) {
         slots.push(slot);
     }
 }
-
-/// No slot equals a mark.
-const _: () = assert!(NONE > MULTIPLE);
