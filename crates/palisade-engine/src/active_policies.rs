@@ -19,7 +19,8 @@ use palisade_model::{
 /// The policies and profiles of a local endpoint.
 #[derive(Debug, Default)]
 struct LocalEndpoint {
-    policies: BTreeSet<PolicyNumber>,
+    /// In order of their numbers.
+    policies: Vec<PolicyNumber>,
     profiles: Vec<Str>,
 }
 
@@ -73,8 +74,8 @@ pub(crate) fn is_local(endpoint: &Endpoint) -> bool {
 
 impl ActivePolicies {
     /// The policies that select a local endpoint; `None` if there is no such endpoint.
-    pub(crate) fn policies_of(&self, endpoint: &EndpointId) -> Option<&BTreeSet<PolicyNumber>> {
-        self.locals.get(endpoint).map(|local| &local.policies)
+    pub(crate) fn policies_of(&self, endpoint: &EndpointId) -> Option<&[PolicyNumber]> {
+        self.locals.get(endpoint).map(|local| &*local.policies)
     }
 
     /// The local endpoints, by name.
@@ -88,7 +89,7 @@ impl ActivePolicies {
         policy: PolicyNumber,
     ) -> impl Iterator<Item = &EndpointId> {
         let of = self.locals.iter();
-        of.filter(move |(_, local)| local.policies.contains(&policy))
+        of.filter(move |(_, local)| local.policies.binary_search(&policy).is_ok())
             .map(|(id, _)| id)
     }
 
@@ -199,7 +200,10 @@ impl ActivePolicies {
         changes.policies.insert(number);
         if was {
             for (id, local) in &mut self.locals {
-                if !now.contains(id) && local.policies.remove(&number) {
+                if !now.contains(id)
+                    && let Ok(at) = local.policies.binary_search(&number)
+                {
+                    local.policies.remove(at);
                     changes.locals.insert(id.clone());
                     adjust_count(&mut self.selected, &number, false);
                 }
@@ -207,9 +211,12 @@ impl ActivePolicies {
         }
         for id in now {
             if let Some(local) = self.locals.get_mut(id)
-                && local.policies.insert(number)
+                && let Err(at) = local.policies.binary_search(&number)
             {
-                changes.locals.insert(id.clone());
+                local.policies.insert(at, number);
+                if !changes.locals.contains(id) {
+                    changes.locals.insert(id.clone());
+                }
                 adjust_count(&mut self.selected, &number, true);
             }
         }
@@ -232,12 +239,22 @@ impl ActivePolicies {
         self.index_endpoint(id, now.is_some());
         let old = was.unwrap_or_default();
         let new = now.map_or_else(LocalEndpoint::default, |e| LocalEndpoint {
-            policies: self.selecting_policies(store, policies, &e.id),
+            policies: self
+                .selecting_policies(store, policies, &e.id)
+                .into_iter()
+                .collect(),
             profiles: e.profiles.clone(),
         });
-        for policy in old.policies.symmetric_difference(&new.policies) {
-            adjust_count(&mut self.selected, policy, new.policies.contains(policy));
-            changes.policies.insert(*policy);
+        for (these, others, more) in [
+            (&new.policies, &old.policies, true),
+            (&old.policies, &new.policies, false),
+        ] {
+            for policy in these {
+                if others.binary_search(policy).is_err() {
+                    adjust_count(&mut self.selected, policy, more);
+                    changes.policies.insert(*policy);
+                }
+            }
         }
         for (profiles, more) in [(&new.profiles, true), (&old.profiles, false)] {
             let distinct: BTreeSet<&Str> = profiles.iter().collect();

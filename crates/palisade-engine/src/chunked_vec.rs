@@ -36,7 +36,13 @@ impl<T> ChunkedVec<T> {
             .last()
             .is_none_or(|piece| piece.len() == 1 << SHIFT)
         {
-            self.chunks.push(Vec::with_capacity(1 << SHIFT));
+            // The first chunk grows, so that few values take little.
+            let capacity = if self.chunks.is_empty() {
+                0
+            } else {
+                1 << SHIFT
+            };
+            self.chunks.push(Vec::with_capacity(capacity));
         }
         let before = (self.chunks.len() - 1) << SHIFT;
         let Some(piece) = self.chunks.last_mut() else {
@@ -44,6 +50,12 @@ impl<T> ChunkedVec<T> {
         };
         piece.push(value);
         u32::try_from(before + piece.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// The number of values.
+    pub(crate) fn len(&self) -> usize {
+        let last = self.chunks.last();
+        last.map_or(0, |last| ((self.chunks.len() - 1) << SHIFT) + last.len())
     }
 
     /// Every value with its number.

@@ -22,6 +22,7 @@ use crate::sets::{PolicyOrProfile, PolicySetInputs, PolicySets};
 use crate::tracked_addresses::AddressEvent;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use palisade_model::{
     Encapsulations, Endpoint, EndpointId, Labels, NetworkSet, Node, Object, ObjectId, ObjectKey,
     Policy, PolicyId, Prefix, State, Str, Update,
@@ -192,18 +193,37 @@ impl Graph {
         let Some((slot, before)) = put else {
             return;
         };
-        self.mark_endpoint_change(slot, before.as_ref(), true);
-        let was_local = before.as_ref().is_some_and(|before| {
-            let was = self.label_index.store.view_replaced(before);
-            is_local_view(&was)
-        });
         if let Some(before) = before {
+            self.mark_endpoint_change(slot, Some(&before), true);
+            let was = self.label_index.store.view_replaced(&before);
+            if is_local_view(&was) {
+                self.state.endpoints.remove(&endpoint.id);
+            }
             self.label_index.store.release_replaced(before);
+        } else {
+            self.mark_new_endpoint(slot, &endpoint);
         }
         if is_local(&endpoint) {
             self.state.endpoints.insert(endpoint.id.clone(), endpoint);
-        } else if was_local {
-            self.state.endpoints.remove(&endpoint.id);
+        }
+    }
+
+    /// Records what a new endpoint affects.
+    fn mark_new_endpoint(&mut self, slot: HolderSlot, endpoint: &Endpoint) {
+        self.pending.holders.push(slot);
+        if is_local(endpoint) {
+            self.pending.locals.insert(endpoint.id.clone());
+        }
+        if endpoint.template {
+            return;
+        }
+        for address in effective_addresses(endpoint.addresses.iter().copied()) {
+            self.identities
+                .queue(address, AddressEvent::Claim(slot, true));
+        }
+        for port in &endpoint.ports {
+            let of = self.slots_by_named_port.entry(port.name.clone());
+            of.or_default().insert(slot);
         }
     }
 
@@ -258,9 +278,7 @@ impl Graph {
             }
         }
         for (view, there) in [(&old, false), (&new, true)] {
-            let living = view
-                .as_ref()
-                .filter(|view| !view.attributes().is_template());
+            let living = view.as_ref().filter(|view| !view.is_template());
             let common = living.and_then(|view| view.shared());
             for port in common.into_iter().flat_map(|common| &common.ports) {
                 let of = by_port.entry(port.name.clone()).or_default();
@@ -383,7 +401,7 @@ impl Graph {
         let mut differences = self.write(&identities, &points, &sets);
         self.sweep(&mut differences);
         self.policies.release_deleted();
-        self.label_index.store.free_removed(&pending.holders);
+        self.label_index.store.free_removed();
         FlushResult {
             differences,
             address_moved: address_moved || pending.address_moved,
@@ -523,7 +541,7 @@ impl Graph {
 }
 
 /// The addresses of an endpoint that the engine uses; one fault ignores all but the first.
-fn effective_addresses(addresses: HolderAddresses<'_>) -> impl Iterator<Item = core::net::IpAddr> {
+fn effective_addresses<I: Iterator<Item = IpAddr>>(addresses: I) -> impl Iterator<Item = IpAddr> {
     let known = match EngineFault::SecondAddressIgnored.is_injected() {
         true => 1,
         false => usize::MAX,
@@ -532,16 +550,13 @@ fn effective_addresses(addresses: HolderAddresses<'_>) -> impl Iterator<Item = c
 }
 
 /// The addresses that an endpoint claims; none for a template.
-fn claimed_addresses<'a>(
-    view: &Option<HolderView<'a>>,
-) -> impl Iterator<Item = core::net::IpAddr> + use<'a> {
+fn claimed_addresses<'a>(view: &Option<HolderView<'a>>) -> impl Iterator<Item = IpAddr> + use<'a> {
     effective_addresses(match view {
-        Some(view) if !view.attributes().is_template() => view.attributes().addresses,
+        Some(view) if !view.is_template() => view.attributes().addresses,
         _ => HolderAddresses::NONE,
     })
 }
 
 fn is_local_view(view: &HolderView<'_>) -> bool {
-    let own = view.attributes();
-    view.kind() == HolderKind::Endpoint && own.is_attached() && !own.is_template()
+    view.kind() == HolderKind::Endpoint && view.is_attached() && !view.is_template()
 }

@@ -30,6 +30,7 @@ struct HolderRecord {
     encoded: Box<[u8]>,
     namespace: u32,
     keys: u32,
+    /// With [`REMOVED`] while it waits to be freed.
     shared: u32,
     signature: u32,
     /// The neighbours in the list of its signature.
@@ -37,6 +38,9 @@ struct HolderRecord {
     /// The neighbours in the list of its namespace.
     neighbours: ListLinks,
 }
+
+/// Marks a removed holder.
+const REMOVED: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug)]
 struct ListLinks {
@@ -63,6 +67,8 @@ pub(crate) struct ReplacedHolder {
 pub(crate) struct HolderStore {
     records: ChunkedVec<HolderRecord>,
     free: Vec<HolderSlot>,
+    /// Slots of holders removed since the last call of [`HolderStore::free_removed`].
+    removed: Vec<HolderSlot>,
     /// By namespace and name, stored with their hash: growing the table does not read the holders.
     index: HashTable<(u32, HolderSlot)>,
     pub(crate) names: InternPool<Str>,
@@ -103,6 +109,11 @@ impl HolderStore {
         ]
     }
 
+    /// The shared attributes of the holder in a slot, removed or not.
+    pub(crate) fn shared_in(&self, slot: HolderSlot) -> Option<&SharedAttributes> {
+        self.shared(self.records.get(slot)?.shared & !REMOVED)
+    }
+
     /// Shared attributes by number.
     pub(crate) fn shared(&self, number: u32) -> Option<&SharedAttributes> {
         self.shared_attributes.get(number)
@@ -136,7 +147,7 @@ impl HolderStore {
                     && HolderAttributes::read(&record.encoded).name == name.as_bytes()
                     && self
                         .shared_attributes
-                        .get(record.shared)
+                        .get(record.shared & !REMOVED)
                         .is_some_and(|common| {
                             common.holder_kind == kind
                                 && id.is_none_or(|id| {
@@ -155,8 +166,7 @@ impl HolderStore {
     /// The holder in a slot, unless it is removed.
     pub(crate) fn view(&self, slot: HolderSlot) -> Option<HolderView<'_>> {
         let record = self.records.get(slot)?;
-        let here = record.encoded.first().is_some_and(|f| f & flag::GONE == 0);
-        here.then_some(HolderView {
+        (record.shared & REMOVED == 0).then_some(HolderView {
             store: self,
             encoded: &record.encoded,
             namespace: record.namespace,
@@ -179,7 +189,7 @@ impl HolderStore {
     /// The name of a holder, removed or not.
     pub(crate) fn id(&self, slot: HolderSlot) -> Option<HolderId> {
         let record = self.records.get(slot)?;
-        let common = self.shared_attributes.get(record.shared)?;
+        let common = self.shared_attributes.get(record.shared & !REMOVED)?;
         let name: Str = text(HolderAttributes::read(&record.encoded).name).into();
         let id = |name| ObjectId {
             namespace: self.names.get(record.namespace).cloned(),
@@ -232,7 +242,7 @@ impl HolderStore {
                     name: self.names.get(name)?.clone(),
                 })
             }),
-            template: own.is_template(),
+            template: common.template,
         })
     }
 
@@ -308,7 +318,7 @@ impl HolderStore {
         let before = ReplacedHolder {
             encoded: core::mem::replace(&mut record.encoded, new),
             keys: core::mem::replace(&mut record.keys, keys),
-            shared: core::mem::replace(&mut record.shared, common),
+            shared: core::mem::replace(&mut record.shared, common) & !REMOVED,
             namespace: record.namespace,
         };
         if alive.is_some() {
@@ -366,17 +376,23 @@ impl HolderStore {
             return;
         };
         self.counts[what as usize] -= 1;
-        let record = self.records.get_mut(slot);
-        if let Some(flags) = record.and_then(|record| record.encoded.first_mut()) {
-            *flags |= flag::GONE;
+        if let Some(record) = self.records.get_mut(slot) {
+            record.shared |= REMOVED;
+            self.removed.push(slot);
         }
     }
 
+    /// The slots of holders removed since the last call of [`HolderStore::free_removed`]; some may
+    /// have come back.
+    pub(crate) fn removed(&self) -> &[HolderSlot] {
+        &self.removed
+    }
+
     /// Frees the slots of removed holders.
-    pub(crate) fn free_removed(&mut self, slots: &[HolderSlot]) {
-        for slot in slots {
-            if self.view(*slot).is_none() {
-                self.free_slot(*slot);
+    pub(crate) fn free_removed(&mut self) {
+        for slot in core::mem::take(&mut self.removed) {
+            if self.view(slot).is_none() {
+                self.free_slot(slot);
             }
         }
         if self.index.is_empty() {
@@ -408,9 +424,10 @@ impl HolderStore {
             return;
         };
         let before = ReplacedHolder {
+            // The slot stays marked as removed while it is free.
             encoded: core::mem::take(&mut record.encoded),
             keys: record.keys,
-            shared: record.shared,
+            shared: record.shared & !REMOVED,
             namespace: record.namespace,
         };
         let ListLinks { previous, next } = core::mem::replace(&mut record.neighbours, UNLINKED);
@@ -568,9 +585,6 @@ impl HolderStore {
             flags |= flag::OWNER;
             write_number(out, u64::from(self.acquire_name(&owner.kind)));
             write_number(out, u64::from(self.acquire_name(&owner.name)));
-        }
-        if endpoint.template {
-            flags |= flag::TEMPLATE;
         }
         flags
     }

@@ -27,6 +27,9 @@ pub(crate) struct SharedAttributes {
     pub(crate) group: Str,
     pub(crate) kind: Str,
     pub(crate) host: bool,
+    /// Whether it is attached to this host.
+    pub(crate) attached: bool,
+    pub(crate) template: bool,
     pub(crate) account: Option<Str>,
     pub(crate) profiles: Vec<Str>,
     pub(crate) ports: Vec<NamedPort>,
@@ -65,7 +68,6 @@ impl Eq for LabelKeySet {}
 /// The attributes that a holder does not share, decoded from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HolderAttributes<'a> {
-    flags: u8,
     pub(crate) name: &'a [u8],
     pub(crate) addresses: HolderAddresses<'a>,
     pub(crate) node: u32,
@@ -77,15 +79,12 @@ pub(crate) struct HolderAttributes<'a> {
 }
 
 pub(crate) mod flag {
-    //! Bits of the first byte of a holder's encoded attributes.
+    //! Bits of the first byte of a holder's encoded attributes: which of them it has.
 
-    /// The holder is removed.
-    pub(crate) const GONE: u8 = 1;
-    pub(crate) const TEMPLATE: u8 = 2;
-    pub(crate) const INTERFACE: u8 = 4;
-    pub(crate) const CREATED: u8 = 8;
-    pub(crate) const OWNER: u8 = 16;
-    pub(crate) const NODE: u8 = 32;
+    pub(crate) const INTERFACE: u8 = 1;
+    pub(crate) const CREATED: u8 = 2;
+    pub(crate) const OWNER: u8 = 4;
+    pub(crate) const NODE: u8 = 8;
 }
 
 impl<'a> HolderAttributes<'a> {
@@ -96,7 +95,6 @@ impl<'a> HolderAttributes<'a> {
         let addresses = reader.addresses();
         let has = |bit: u8| flags & bit != 0;
         HolderAttributes {
-            flags,
             name,
             addresses,
             node: if has(flag::NODE) {
@@ -113,15 +111,6 @@ impl<'a> HolderAttributes<'a> {
             owner: has(flag::OWNER).then(|| (reader.reference(), reader.reference())),
             values: reader,
         }
-    }
-
-    /// Whether it is attached to this host.
-    pub(crate) fn is_attached(&self) -> bool {
-        self.flags & flag::INTERFACE != 0
-    }
-
-    pub(crate) fn is_template(&self) -> bool {
-        self.flags & flag::TEMPLATE != 0
     }
 }
 
@@ -149,6 +138,15 @@ impl<'a> HolderView<'a> {
             .map_or(HolderKind::Endpoint, |common| common.holder_kind)
     }
 
+    /// Whether it is attached to this host.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.shared().is_some_and(|shared| shared.attached)
+    }
+
+    pub(crate) fn is_template(&self) -> bool {
+        self.shared().is_some_and(|shared| shared.template)
+    }
+
     /// The numbers of its label keys, in order.
     pub(crate) fn keys(&self) -> &'a [u32] {
         let keys = self.store.key_sets.get(self.keys);
@@ -174,20 +172,19 @@ impl<'a> HolderView<'a> {
         let (a, b) = (self.attributes(), other.attributes());
         self.keys == other.keys
             && a.values.0 == b.values.0
-            && a.is_template() == b.is_template()
             && match (self.shared(), other.shared()) {
-                (Some(a), Some(b)) => a.host == b.host && a.account == b.account,
+                (Some(a), Some(b)) => {
+                    (a.host, a.template, &a.account) == (b.host, b.template, &b.account)
+                }
                 _ => false,
             }
     }
 
     /// Whether both have the same precedence as claimants of an address, and the same named ports.
     pub(crate) fn has_same_claim(&self, other: &HolderView<'_>) -> bool {
-        let (a, b) = (self.attributes(), other.attributes());
-        a.created == b.created
-            && a.is_attached() == b.is_attached()
+        self.attributes().created == other.attributes().created
             && match (self.shared(), other.shared()) {
-                (Some(a), Some(b)) => a.ports == b.ports,
+                (Some(a), Some(b)) => a.attached == b.attached && a.ports == b.ports,
                 _ => false,
             }
     }
@@ -250,6 +247,8 @@ impl<'a> HolderObject<'a> {
             && match self {
                 HolderObject::Endpoint(e) => {
                     common.host == e.host
+                        && common.attached == e.interface.is_some()
+                        && common.template == e.template
                         && common.account == e.service_account
                         && common.profiles == e.profiles
                         && common.ports == e.ports
@@ -269,6 +268,8 @@ impl<'a> HolderObject<'a> {
             group: id.map_or_else(|| "".into(), |id| id.group.clone()),
             kind: id.map_or_else(|| "".into(), |id| id.kind.clone()),
             host: endpoint.is_some_and(|e| e.host),
+            attached: endpoint.is_some_and(|e| e.interface.is_some()),
+            template: endpoint.is_some_and(|e| e.template),
             account: endpoint.and_then(|e| e.service_account.clone()),
             profiles: endpoint.map_or_else(Vec::new, |e| e.profiles.clone()),
             ports: endpoint.map_or_else(Vec::new, |e| e.ports.clone()),

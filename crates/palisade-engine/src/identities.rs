@@ -9,7 +9,7 @@
 use crate::active_rules::ActiveRules;
 use crate::faults::EngineFault;
 use crate::holder_store::{HolderSlot, NONE};
-use crate::holders::{HolderKind, HolderView};
+use crate::holders::{HolderKind, HolderView, SharedAttributes};
 use crate::label_index::LabelIndex;
 use crate::pool::HashMap;
 use crate::tracked_addresses::{AddressEvent, AddressOwnership, ChangedAddress, TrackedAddresses};
@@ -102,20 +102,25 @@ impl<'a> IdentityInputs<'a> {
         (view.kind() == HolderKind::Endpoint).then_some(view)
     }
 
+    fn shared(&self, slot: HolderSlot) -> Option<&'a SharedAttributes> {
+        self.label_index.store.shared_in(slot)
+    }
+
     /// Of several claimants the owner is the local one, then the newest, then the greatest name.
     fn owner(&self, claimants: &[HolderSlot]) -> Option<HolderSlot> {
         if let [only] = claimants {
             return Some(*only);
         }
         let strength = |slot: &HolderSlot| {
-            let own = self.endpoint(*slot)?.attributes();
+            let endpoint = self.endpoint(*slot)?;
+            let own = endpoint.attributes();
             let created = if EngineFault::OldestClaimWins.is_injected() {
                 u64::MAX - own.created
             } else {
                 own.created
             };
             let id: Option<EndpointId> = self.label_index.store.endpoint_id(*slot);
-            Some((own.is_attached(), created, id))
+            Some((endpoint.is_attached(), created, id))
         };
         claimants.iter().copied().max_by_key(strength)
     }
@@ -372,10 +377,8 @@ impl Identities {
         // A local endpoint's new address may have live flows of its previous holder, whether that
         // holder is known here or not.
         if owner.is_some() && changed.previous_owner != owner {
-            let local = || {
-                let endpoint = owner.and_then(|slot| inputs.endpoint(slot));
-                endpoint.is_some_and(|endpoint| endpoint.attributes().is_attached())
-            };
+            let local =
+                || owner.is_some_and(|slot| inputs.shared(slot).is_some_and(|s| s.attached));
             *address_moved |= changed.previous_owner.is_some() || local();
         }
         AddressMove {
@@ -565,12 +568,12 @@ impl IdentityIndex {
 
 /// Whether a holder has named ports that may be part of its key.
 fn has_named_ports(inputs: IdentityInputs<'_>, owner: HolderSlot) -> bool {
-    let endpoint = inputs.endpoint(owner).and_then(|view| view.shared());
+    let endpoint = inputs.shared(owner);
     endpoint.is_some_and(|endpoint| !endpoint.ports.is_empty())
 }
 
 fn named_ports(inputs: IdentityInputs<'_>, owner: HolderSlot) -> Vec<(Str, Protocol, u16)> {
-    let Some(endpoint) = inputs.endpoint(owner).and_then(|view| view.shared()) else {
+    let Some(endpoint) = inputs.shared(owner) else {
         return Vec::new();
     };
     if endpoint.ports.is_empty() {

@@ -97,26 +97,32 @@ impl HolderStore {
         Some((self.names.find(namespace)?, account))
     }
 
-    /// A label of a namespace. A namespace without an object has only the label with its name.
-    pub(crate) fn namespace_label(&self, namespace: u32, key: &str) -> Option<&str> {
-        let name = self.names.get(namespace)?;
+    /// A label of a namespace, by its key and the number of the key if that is interned. A namespace
+    /// without an object has only the label with its name.
+    pub(crate) fn namespace_label(
+        &self,
+        namespace: u32,
+        key: &str,
+        number: Option<u32>,
+    ) -> Option<&str> {
         match self.inherited_labels.all.get(&(namespace, NONE)) {
-            Some(said) => self.label_value(said, key),
-            None => (key == Namespace::NAME_LABEL).then_some(&**name),
+            Some(labels) => self.label_value(labels, number?),
+            None if key == Namespace::NAME_LABEL => Some(self.names.get(namespace)?),
+            None => None,
         }
     }
 
     /// A label of a service account, if it has an object.
     pub(crate) fn account_label(&self, namespace: u32, account: &str, key: &str) -> Option<&str> {
         let account = self.names.find(account)?;
-        self.label_value(self.inherited_labels.all.get(&(namespace, account))?, key)
+        let labels = self.inherited_labels.all.get(&(namespace, account))?;
+        self.label_value(labels, self.names.find(key)?)
     }
 
-    fn label_value<'a>(&'a self, said: &'a EncodedLabels, key: &str) -> Option<&'a str> {
-        let key = self.names.find(key)?;
-        let keys = &self.key_sets.get(said.keys)?.keys;
+    fn label_value<'a>(&'a self, labels: &'a EncodedLabels, key: u32) -> Option<&'a str> {
+        let keys = &self.key_sets.get(labels.keys)?.keys;
         let at = keys.iter().position(|other| *other == key)?;
-        let mut values = ByteReader(&said.values);
+        let mut values = ByteReader(&labels.values);
         values.skip_texts(at);
         Some(values.text())
     }
@@ -170,13 +176,19 @@ mod tests {
             "said again"
         );
         assert!(columns.set_inherited_labels(&space, Some(&account), Some(&labels)));
-        let number = columns.names.find::<str>("space").unwrap();
-        assert_eq!(columns.namespace_label(number, "b"), Some("2"));
+        let number_of = |columns: &HolderStore| columns.names.find::<str>("space").unwrap();
+        let number = number_of(&columns);
+        let label = |columns: &HolderStore, key| {
+            let number = columns.names.find(key);
+            let value = columns.namespace_label(number_of(columns), key, number);
+            value.map(Str::from)
+        };
+        assert_eq!(label(&columns, "b"), Some("2".into()));
         assert_eq!(columns.account_label(number, "account", "a"), Some("1"));
         assert_eq!(columns.account_label(number, "account", "c"), None);
         let none = Labels::new();
         assert!(columns.set_inherited_labels(&space, None, Some(&none)));
-        assert_eq!(columns.namespace_label(number, Namespace::NAME_LABEL), None);
+        assert_eq!(label(&columns, Namespace::NAME_LABEL), None);
         let (namespaces, accounts) = columns.namespaces_and_accounts();
         let expected = Namespace {
             name: space.clone(),
@@ -196,8 +208,8 @@ mod tests {
             "gone already"
         );
         assert_eq!(
-            columns.namespace_label(number, Namespace::NAME_LABEL),
-            Some("space"),
+            label(&columns, Namespace::NAME_LABEL),
+            Some("space".into()),
             "every namespace has a label with its name"
         );
         assert!(columns.set_inherited_labels(&space, Some(&account), None));

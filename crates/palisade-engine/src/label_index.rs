@@ -7,15 +7,17 @@
 
 use crate::holder_store::{HolderSlot, HolderStore, NONE};
 use crate::holders::{HolderKind, HolderView};
-use crate::pool::{InternPool, hash};
+use crate::pool::{HashMap, InternPool, hash};
 use crate::selector_index::{RequiredTest, required_tests};
 use crate::selectors::{
-    ActiveSelectors, KeyNumber, KeyUsage, TestedKeyChange, find_key, key_number, key_parts,
+    ActiveSelectors, KeyNumber, KeyUsage, TestedKeyChange, TestedKeys, find_key, key_number,
+    key_parts,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 use hashbrown::HashTable;
 use palisade_model::{
     EndpointId, LabelKey, LabelLookup, LabelScope, ObjectId, Selector, Str, reserved,
@@ -48,7 +50,9 @@ impl<'a> HolderLabels<'a> {
         let (columns, namespace) = (self.view.store, self.view.namespace);
         match scope {
             LabelScope::Own => self.view.value(key),
-            LabelScope::Namespace => columns.namespace_label(namespace, key),
+            LabelScope::Namespace => {
+                columns.namespace_label(namespace, key, columns.names.find(key))
+            }
             LabelScope::ServiceAccount => {
                 let account = self.view.shared()?.account.as_ref()?;
                 columns.account_label(namespace, account, key)
@@ -151,7 +155,7 @@ impl LabelIndex {
     /// Whether a selector matches the holder in a slot.
     pub(crate) fn matches(&self, slot: HolderSlot, selector: &Selector) -> bool {
         let view = self.store.view(slot);
-        let view = view.filter(|view| !view.attributes().is_template());
+        let view = view.filter(|view| !view.is_template());
         view.is_some_and(|view| selector.matches(&HolderLabels { view }))
     }
 
@@ -168,10 +172,8 @@ impl LabelIndex {
         self.generation += 1;
         let mut moved = Vec::new();
         let mut dirty = changed.to_vec();
-        let here = changed
-            .iter()
-            .filter(|slot| self.store.view(**slot).is_some());
-        if here.count() < self.store.len() {
+        // Where all holders changed there are no others to find.
+        if changed.len() < self.store.len() + self.store.removed().len() {
             self.holders_with_changed_keys(keys, &mut dirty);
             dirty.sort_unstable();
             dirty.dedup();
@@ -181,6 +183,9 @@ impl LabelIndex {
             if self.assign_signature(selectors, slot, &mut scratch) {
                 moved.push(slot);
             }
+        }
+        for name in scratch.acquired {
+            self.store.names.release(name);
         }
         self.update_matches(selectors, added, removed, &mut moved);
         moved.sort_unstable();
@@ -294,15 +299,15 @@ impl LabelIndex {
         let mut facts: Vec<(LabelScope, &str, &Option<BTreeSet<u32>>)> = Vec::new();
         let mut own = false;
         for (key, values) in &wanted_values {
-            let (scope, name) = key_parts(*key);
-            let Some(name) = names.get(name) else {
+            let (scope, number) = key_parts(*key);
+            let Some(name) = names.get(number) else {
                 continue;
             };
             match (scope, values) {
                 (LabelScope::Own, _) => own = true,
                 (LabelScope::Namespace, _) => {
                     for namespace in self.store.namespaces() {
-                        let value = self.store.namespace_label(namespace, name);
+                        let value = self.store.namespace_label(namespace, name, Some(number));
                         if value.is_some_and(|value| has(values, value)) {
                             out.extend(self.store.in_namespace(namespace));
                         }
@@ -399,9 +404,6 @@ impl LabelIndex {
             Some(number) => *number,
             None => self.add_signature(selectors, &scratch.pairs),
         };
-        for name in scratch.acquired.drain(..) {
-            self.store.names.release(name);
-        }
         let was = self.store.signature(slot);
         if was == number {
             return false;
@@ -427,13 +429,12 @@ impl LabelIndex {
         scratch: &mut Scratch,
     ) -> bool {
         scratch.pairs.clear();
-        let store = &mut self.store;
-        let Some(view) = store.view(slot) else {
+        let Some(view) = self.store.view(slot).filter(|view| !view.is_template()) else {
             return false;
         };
         let keys = selectors.keys();
-        let set = view.keys;
-        if let Some(set) = store.key_sets.get_mut(set)
+        let (origin, set) = ((view.namespace, view.shared), view.keys);
+        if let Some(set) = self.store.key_sets.get_mut(set)
             && set.epoch != keys.epoch
         {
             set.epoch = keys.epoch;
@@ -443,23 +444,42 @@ impl LabelIndex {
             });
             set.tested = tested.collect();
         }
-        let store = &self.store;
-        let Some(view) = store.view(slot) else {
-            return false;
-        };
-        let own = view.attributes();
-        if own.is_template() {
-            return false;
+        self.collect_own(keys, slot, scratch);
+        self.intern_new_values(scratch);
+        if let Some(inherited) = scratch.inherited.get(&origin) {
+            let inherited = scratch.inherited_pairs.get(inherited.clone());
+            scratch.pairs.extend(inherited.into_iter().flatten());
+        } else {
+            let own = scratch.pairs.len();
+            self.collect_inherited(keys, slot, scratch);
+            self.intern_new_values(scratch);
+            if scratch.inherited.len() == MAX_INHERITED {
+                scratch.inherited.clear();
+                scratch.inherited_pairs.clear();
+            }
+            let first = scratch.inherited_pairs.len();
+            scratch.inherited_pairs.extend(&scratch.pairs[own..]);
+            let inherited = first..scratch.inherited_pairs.len();
+            scratch.inherited.insert(origin, inherited);
         }
-        let tested = store.key_sets.get(set).map_or(&[][..], |set| &set.tested);
-        let mut values = own.values;
+        scratch.pairs.sort_unstable();
+        true
+    }
+
+    /// Collects the labels that only this holder has: its own and its name.
+    fn collect_own(&self, keys: &TestedKeys, slot: HolderSlot, scratch: &mut Scratch) {
+        let Some(view) = self.store.view(slot) else {
+            return;
+        };
+        let tested = self.store.key_sets.get(view.keys);
+        let mut values = view.attributes().values;
         let mut at = 0;
-        for (place, key) in tested {
+        for (place, key) in tested.map_or(&[][..], |set| &set.tested) {
             values.skip_texts((place - at) as usize);
             at = place + 1;
             if let Some(used) = keys.get(*key) {
                 match used.depends_on_value() {
-                    true => scratch.add_label(store, *key, used, values.text()),
+                    true => scratch.add_label(&self.store, *key, used, values.text()),
                     false => {
                         values.skip_texts(1);
                         scratch.pairs.push((*key, UNNAMED_VALUE));
@@ -467,27 +487,56 @@ impl LabelIndex {
                 }
             }
         }
+        let name = self.name_key().and_then(|key| Some((key, keys.get(key)?)));
+        if let Some((key, used)) = name {
+            scratch.add_label(&self.store, key, used, view.name());
+        }
+    }
+
+    /// Collects the labels that a holder has in common with all of its namespace and shared
+    /// attributes.
+    fn collect_inherited(&self, keys: &TestedKeys, slot: HolderSlot, scratch: &mut Scratch) {
+        let Some(view) = self.store.view(slot) else {
+            return;
+        };
         let seen = HolderLabels { view };
+        let namespace = seen.view.namespace;
         for scope in [
             LabelScope::Namespace,
             LabelScope::ServiceAccount,
             LabelScope::Reserved,
         ] {
-            for name in keys.names_in_scope(scope) {
-                let key = key_number(scope, name);
-                let value = store.names.get(name).and_then(|n| seen.value(scope, n));
+            for number in keys.names_in_scope(scope) {
+                let key = key_number(scope, number);
+                let Some(name) = self.store.names.get(number) else {
+                    continue;
+                };
+                let value = match scope {
+                    LabelScope::Namespace => {
+                        self.store.namespace_label(namespace, name, Some(number))
+                    }
+                    LabelScope::Reserved if **name == *reserved::NAME => continue,
+                    _ => seen.value(scope, name),
+                };
                 if let (Some(used), Some(value)) = (keys.get(key), value) {
-                    scratch.add_label(store, key, used, value);
+                    scratch.add_label(&self.store, key, used, value);
                 }
             }
         }
+    }
+
+    /// The key of a holder's name, if its name is interned.
+    fn name_key(&self) -> Option<KeyNumber> {
+        let name = self.store.names.find(reserved::NAME)?;
+        Some(key_number(LabelScope::Reserved, name))
+    }
+
+    fn intern_new_values(&mut self, scratch: &mut Scratch) {
         for (key, value) in scratch.new_values.drain(..) {
             let value = self.store.acquire_name(&value);
             scratch.acquired.push(value);
             scratch.pairs.push((key, value));
         }
-        scratch.pairs.sort_unstable();
-        true
     }
 
     fn add_signature(&mut self, selectors: &ActiveSelectors, pairs: &[LabelPair]) -> u32 {
@@ -569,13 +618,20 @@ impl LabelIndex {
     }
 }
 
-/// Buffers for evaluating one holder, reused for the next.
+/// The most entries of [`Scratch::inherited`]: it helps where namespaces have many holders.
+const MAX_INHERITED: usize = 1024;
+
+/// Buffers for evaluating one holder, reused for the next, and what holders of one recomputation
+/// have in common.
 #[derive(Default)]
 struct Scratch {
     pairs: Vec<LabelPair>,
     /// Values that selectors distinguish and that are not interned yet.
     new_values: Vec<(KeyNumber, Str)>,
     acquired: Vec<u32>,
+    /// Where `inherited_pairs` has those of a namespace and shared attributes.
+    inherited: HashMap<(u32, u32), Range<usize>>,
+    inherited_pairs: Vec<LabelPair>,
 }
 
 impl Scratch {

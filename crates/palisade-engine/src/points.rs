@@ -119,12 +119,19 @@ impl JudgementPoints {
     ) -> PointChanges {
         let mut changes = PointChanges::default();
         let mut touched = self.contested.clone();
-        let mut orders = PolicyOrderCache::new();
+        let mut cache = PointCache::default();
         for id in endpoints {
             self.remove_endpoint(id, &mut touched, &mut changes);
             let endpoint = inputs.identity_inputs.state.endpoints.get(id);
             if let Some(endpoint) = endpoint.filter(|e| is_local(e)) {
-                self.add_endpoint(inputs, endpoint, &mut orders, &mut touched, &mut changes);
+                self.add_endpoint(
+                    inputs,
+                    endpoint,
+                    sets,
+                    &mut cache,
+                    &mut touched,
+                    &mut changes,
+                );
             }
         }
         for point in touched {
@@ -179,7 +186,8 @@ impl JudgementPoints {
         &mut self,
         inputs: PointInputs<'_>,
         endpoint: &Endpoint,
-        orders: &mut PolicyOrderCache,
+        sets: &PolicySets,
+        cache: &mut PointCache,
         touched: &mut BTreeSet<Point>,
         changes: &mut PointChanges,
     ) {
@@ -190,6 +198,7 @@ impl JudgementPoints {
         changes.interfaces.insert(interface.clone(), true);
         let selecting = inputs.active_policies.policies_of(&endpoint.id);
         let selecting: Vec<PolicyNumber> = selecting.into_iter().flatten().copied().collect();
+        let PointCache { orders, keys } = cache;
         let policies = orders.entry(selecting).or_insert_with_key(|selecting| {
             let numbers = selecting.iter().copied();
             sort_policies(inputs.identity_inputs.state, inputs.policies, numbers)
@@ -209,7 +218,10 @@ impl JudgementPoints {
                     address: *address,
                     direction,
                 };
-                let key = Arc::new(judging.set_key(inputs, *address));
+                let key = judging.set_key(inputs, *address);
+                let known = sets.shared_key(&key).or_else(|| keys.get(&key));
+                let key = known.cloned().unwrap_or_else(|| Arc::new(key));
+                keys.insert(key.clone());
                 let claims = self.claims.entry(point.clone()).or_default();
                 claims.insert(endpoint.id.clone(), key);
                 if claims.len() > 1 {
@@ -237,8 +249,13 @@ impl JudgementPoints {
     }
 }
 
-/// Policies in evaluation order, by the set of policies.
-type PolicyOrderCache = BTreeMap<Vec<PolicyNumber>, Vec<PolicyNumber>>;
+/// What endpoints of one recomputation have in common.
+#[derive(Default)]
+struct PointCache {
+    /// Policies in evaluation order, by the set of policies.
+    orders: BTreeMap<Vec<PolicyNumber>, Vec<PolicyNumber>>,
+    keys: BTreeSet<Arc<PolicySetKey>>,
+}
 
 /// The rules that apply to one endpoint in one direction.
 struct ApplicableRules<'a> {

@@ -4,8 +4,9 @@
 //! kept once. Policies are given back exactly as they came. A deleted policy keeps its number until
 //! the flush has processed the deletion. What a policy selects is not known here.
 
-use crate::pool::{HashMap, InternPool};
-use crate::relative::{self, PLACEHOLDER, RelativeLabels};
+use crate::chunked_vec::ChunkedVec;
+use crate::pool::{HashMap, InternPool, hash};
+use crate::relative::{self, PLACEHOLDER, PolicyOrigin, RelativeLabels};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -17,6 +18,9 @@ use palisade_model::{
 
 /// The number of a policy name.
 pub(crate) type PolicyNumber = u32;
+
+/// The number of [`Policies::likely_bodies`].
+const LIKELY_BODIES: usize = 256;
 
 /// Marks the absence of a pool number.
 const NONE: u32 = u32::MAX;
@@ -106,7 +110,7 @@ type PolicyKind = (Str, Str, u8);
 /// All policies.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
-    records: Vec<Option<PolicyRecord>>,
+    records: ChunkedVec<Option<PolicyRecord>>,
     free: Vec<u32>,
     numbers: HashMap<(u32, u32, u32), u32>,
     /// The number of policies that are not deleted.
@@ -119,6 +123,9 @@ pub(crate) struct Policies {
     /// then.
     retired_bodies: Vec<u32>,
     deleted: Vec<u32>,
+    /// Bodies that the next policy of the same name is likely to have, by a part of a hash of the
+    /// name.
+    likely_bodies: Vec<u32>,
     placeholder: Option<Str>,
 }
 
@@ -142,7 +149,7 @@ impl Policies {
     pub(crate) fn upsert(&mut self, policy: Policy) -> Option<(PolicyNumber, PolicyEdit)> {
         let number = self.intern_name(&policy.id);
         let line = policy.line.clone();
-        let shape = self.intern_body(policy);
+        let shape = self.intern_body(number, policy);
         let (file, line) = match line {
             Some(SourceLine { file, line }) => {
                 let name = self.names.acquire_with::<str>(&file, || file.clone());
@@ -150,7 +157,7 @@ impl Policies {
             }
             None => (NONE, 0),
         };
-        let record = self.records[number as usize].as_mut()?;
+        let record = self.records.get_mut(number)?.as_mut()?;
         let was = core::mem::replace(&mut record.file, file);
         record.line = line;
         if was != NONE {
@@ -179,7 +186,7 @@ impl Policies {
     /// [`Policies::release_deleted`].
     pub(crate) fn remove(&mut self, id: &PolicyId) -> Option<(PolicyNumber, PolicyEdit)> {
         let number = self.find(id)?;
-        let record = self.records[number as usize].as_mut()?;
+        let record = self.records.get_mut(number)?.as_mut()?;
         let shape = core::mem::replace(&mut record.body, NONE);
         self.retired_bodies.push(shape);
         self.deleted.push(number);
@@ -193,7 +200,7 @@ impl Policies {
             self.release_body(shape);
         }
         for number in core::mem::take(&mut self.deleted) {
-            let place = self.records.get_mut(number as usize);
+            let place = self.records.get_mut(number);
             let gone = place.and_then(|place| place.take_if(|record| record.body == NONE));
             let Some(record) = gone else { continue };
             self.numbers.remove(&record.name);
@@ -247,20 +254,68 @@ impl Policies {
         });
         let number = match self.free.pop() {
             Some(number) => {
-                self.records[number as usize] = record;
+                if let Some(place) = self.records.get_mut(number) {
+                    *place = record;
+                }
                 number
             }
-            None => {
-                self.records.push(record);
-                u32::try_from(self.records.len() - 1).unwrap_or(NONE)
-            }
+            None => self.records.push(record),
         };
         self.numbers.insert(key, number);
         number
     }
 
-    /// Interns the body of a policy; counts one use more.
-    fn intern_body(&mut self, policy: Policy) -> u32 {
+    /// Interns the body of a policy; counts one use more. A tool that writes policies for every
+    /// namespace gives those of one content the same name: the last body of that name is compared
+    /// first, which takes less than to build and hash a body.
+    fn intern_body(&mut self, number: PolicyNumber, policy: Policy) -> u32 {
+        let name = self
+            .record(number)
+            .map(|record| (record.name.1, record.name.2));
+        let [hint, ..] = hash(&name).to_le_bytes();
+        let hint = usize::from(hint);
+        self.likely_bodies.resize(LIKELY_BODIES, NONE);
+        let likely = self.likely_bodies[hint];
+        if self.has_body(&policy, likely) {
+            self.bodies.retain(likely);
+            return likely;
+        }
+        let body = self.build_body(policy);
+        self.likely_bodies[hint] = body;
+        body
+    }
+
+    /// Whether a policy has this body, which is relative to namespace and line.
+    fn has_body(&self, policy: &Policy, body: u32) -> bool {
+        let Policy {
+            id,
+            tier,
+            precedence,
+            subject,
+            ingress,
+            egress,
+            line,
+        } = policy;
+        let line = line.as_ref();
+        let Some(namespace) = &id.object.namespace else {
+            return false;
+        };
+        let origin = PolicyOrigin { namespace, line };
+        let equal = |body: &PolicyBody| {
+            let known = self.subjects.get(body.subject);
+            body.namespace_relative
+                && **namespace != *PLACEHOLDER
+                && body.line_relative == line.is_some()
+                && body.tier == *tier
+                && body.precedence == *precedence
+                && origin.has_equal_rules(ingress.as_ref(), body.ingress.as_ref())
+                && origin.has_equal_rules(egress.as_ref(), body.egress.as_ref())
+                && known.is_some_and(|known| origin.is_equal_selector(subject, known))
+        };
+        self.bodies.get(body).is_some_and(equal)
+    }
+
+    fn build_body(&mut self, policy: Policy) -> u32 {
         let Policy {
             id,
             tier,
@@ -326,7 +381,7 @@ impl Policies {
     }
 
     fn record(&self, number: PolicyNumber) -> Option<&PolicyRecord> {
-        self.records.get(number as usize)?.as_ref()
+        self.records.get(number)?.as_ref()
     }
 
     /// The number of a policy that exists.
@@ -471,7 +526,7 @@ impl Policies {
 
     /// The numbers of all policies.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = PolicyNumber> + '_ {
-        let all = 0..u32::try_from(self.records.len()).unwrap_or(NONE);
+        let all = self.records.iter().map(|(number, _)| number);
         all.filter(|number| self.body(*number).is_some())
     }
 

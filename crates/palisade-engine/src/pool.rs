@@ -3,6 +3,7 @@
 //! A number belongs to its value while the use count is above 0; afterwards it may be reused.
 //! Hashes are only used to find values: no output of the engine depends on their order.
 
+use crate::chunked_vec::ChunkedVec;
 use alloc::vec::Vec;
 use core::borrow::Borrow;
 use core::hash::{BuildHasher, Hash};
@@ -26,7 +27,7 @@ struct PoolSlot<T> {
 /// Interned values with use counts.
 #[derive(Debug)]
 pub(crate) struct InternPool<T> {
-    slots: Vec<PoolSlot<T>>,
+    slots: ChunkedVec<PoolSlot<T>>,
     free: Vec<u32>,
     index: HashTable<u32>,
 }
@@ -34,7 +35,7 @@ pub(crate) struct InternPool<T> {
 impl<T> Default for InternPool<T> {
     fn default() -> Self {
         InternPool {
-            slots: Vec::new(),
+            slots: ChunkedVec::default(),
             free: Vec::new(),
             index: HashTable::new(),
         }
@@ -95,46 +96,48 @@ impl<T: Hash + Eq> InternPool<T> {
         };
         let number = match self.free.pop() {
             Some(number) => {
-                self.slots[number as usize] = place;
+                if let Some(free) = self.slots.get_mut(number) {
+                    *free = place;
+                }
                 number
             }
-            None => {
-                self.slots.push(place);
-                u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-            }
+            None => self.slots.push(place),
         };
         let places = &self.slots;
-        let again = |number: &u32| places[*number as usize].value.as_ref().map_or(0, hash);
+        let again = |number: &u32| {
+            let place = places.get(*number);
+            place.and_then(|p| p.value.as_ref()).map_or(0, hash)
+        };
         self.index.insert_unique(key, number, again);
         number
     }
 
     /// The value with this number.
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
-        self.slots.get(number as usize)?.value.as_ref()
+        self.slots.get(number)?.value.as_ref()
     }
 
     /// Every value with its number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        let places = (0..).zip(&self.slots);
+        let places = self.slots.iter();
         places.filter_map(|(number, place)| Some((number, place.value.as_ref()?)))
     }
 
     /// The value with this number, to change what takes no part in equality and hash.
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        self.slots.get_mut(number as usize)?.value.as_mut()
+        self.slots.get_mut(number)?.value.as_mut()
     }
 
     /// Counts one use more.
     pub(crate) fn retain(&mut self, number: u32) {
-        if let Some(place) = self.slots.get_mut(number as usize) {
+        if let Some(place) = self.slots.get_mut(number) {
             place.uses += 1;
         }
     }
 
     /// Counts one use less. Removes and returns the value if it was the last.
     pub(crate) fn release(&mut self, number: u32) -> Option<T> {
-        let place = self.slots.get_mut(number as usize)?;
+        let place = self.slots.get_mut(number)?;
         place.uses = place.uses.saturating_sub(1);
         if place.uses > 0 {
             return None;

@@ -5,8 +5,8 @@
 //! it is written.
 
 use palisade_model::{
-    DirectionRules, LabelKey, LabelLookup, LabelScope, LabelValues, Namespace, Selector,
-    SourceLine, Str, reserved,
+    DirectionRules, LabelKey, LabelLookup, LabelScope, LabelValues, Namespace, Peer, Rule,
+    RuleOrigin, Selector, SourceLine, Str, reserved,
 };
 
 /// Stands for the policy's own namespace or file.
@@ -90,6 +90,109 @@ pub(crate) fn lines(rules: &DirectionRules) -> impl Iterator<Item = &SourceLine>
 pub(crate) fn lines_mut(rules: &mut DirectionRules) -> impl Iterator<Item = &mut SourceLine> {
     let rules = rules.rules.iter_mut();
     rules.filter_map(|rule| rule.origin.line.as_mut())
+}
+
+/// What a policy is relative to.
+pub(crate) struct PolicyOrigin<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) line: Option<&'a SourceLine>,
+}
+
+impl PolicyOrigin<'_> {
+    /// Whether rules would equal the stored ones if they were made relative. May say no where that
+    /// is not certain.
+    pub(crate) fn has_equal_rules(
+        &self,
+        given: Option<&DirectionRules>,
+        stored: Option<&DirectionRules>,
+    ) -> bool {
+        match (given, stored) {
+            (Some(given), Some(stored)) => {
+                let rules = || given.rules.iter().zip(&stored.rules);
+                given.default_deny == stored.default_deny
+                    && given.rules.len() == stored.rules.len()
+                    && rules().all(|(given, stored)| self.is_equal_rule(given, stored))
+            }
+            (given, stored) => given.is_none() && stored.is_none(),
+        }
+    }
+
+    fn is_equal_rule(&self, given: &Rule, stored: &Rule) -> bool {
+        let Rule {
+            origin,
+            action,
+            peers,
+            own,
+            traffic,
+        } = given;
+        let RuleOrigin {
+            index,
+            name,
+            fingerprint,
+            line,
+        } = origin;
+        let same_line = match (self.line, line, &stored.origin.line) {
+            (Some(own), Some(given), Some(stored)) => {
+                given.file == own.file && given.line.wrapping_sub(own.line) == stored.line
+            }
+            (_, given, stored) => given == stored,
+        };
+        let mut tests = peers
+            .iter()
+            .chain(own)
+            .zip(stored.peers.iter().chain(&stored.own));
+        same_line
+            && *action == stored.action
+            && *index == stored.origin.index
+            && *fingerprint == stored.origin.fingerprint
+            && *name == stored.origin.name
+            && peers.len() == stored.peers.len()
+            && own.is_some() == stored.own.is_some()
+            && *traffic == stored.traffic
+            && tests.all(|(given, stored)| self.is_equal_peer(given, stored))
+    }
+
+    fn is_equal_peer(&self, given: &Peer, stored: &Peer) -> bool {
+        let Peer {
+            selector,
+            not_selector,
+            nets,
+            not_nets,
+        } = given;
+        let same = |given: &Option<Selector>, stored: &Option<Selector>| match (given, stored) {
+            (Some(given), Some(stored)) => self.is_equal_selector(given, stored),
+            (given, stored) => given.is_none() && stored.is_none(),
+        };
+        *nets == stored.nets
+            && *not_nets == stored.not_nets
+            && same(selector, &stored.selector)
+            && same(not_selector, &stored.not_selector)
+    }
+
+    /// The same for a selector.
+    pub(crate) fn is_equal_selector(&self, given: &Selector, stored: &Selector) -> bool {
+        match (given, stored) {
+            (Selector::In(key, values), Selector::In(other, known))
+                if is_namespace_name_key(key) =>
+            {
+                let own = values.len() == 1 && values.contains(self.namespace);
+                key == other
+                    && !values.contains(PLACEHOLDER)
+                    && match own {
+                        true => known.len() == 1 && known.contains(PLACEHOLDER),
+                        false => !values.contains(self.namespace) && values == known,
+                    }
+            }
+            (Selector::Not(given), Selector::Not(stored)) => self.is_equal_selector(given, stored),
+            (Selector::And(given), Selector::And(stored))
+            | (Selector::Or(given), Selector::Or(stored)) => {
+                let mut parts = given.iter().zip(stored);
+                given.len() == stored.len()
+                    && parts.all(|(given, stored)| self.is_equal_selector(given, stored))
+            }
+            (given, stored) => can_be_relative(given, self.namespace) && given == stored,
+        }
+    }
 }
 
 /// Labels as a selector relative to a namespace sees them.

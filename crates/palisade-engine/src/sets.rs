@@ -168,6 +168,11 @@ impl PolicySets {
         number
     }
 
+    /// The key of a known set that equals this one.
+    pub(crate) fn shared_key(&self, key: &PolicySetKey) -> Option<&Arc<PolicySetKey>> {
+        self.numbers.get_key_value(key).map(|(key, _)| key)
+    }
+
     /// Counts one point less.
     pub(crate) fn release(&mut self, number: PolicySetId) {
         if let Some(set) = self.sets.get_mut(&number) {
