@@ -4,11 +4,8 @@
 //! number of local endpoints it applies to. A policy whose subject names a namespace is evaluated
 //! only for endpoints of that namespace; policies with the same subject are evaluated once.
 
-use crate::holder_store::HolderStore;
-use crate::label_index::HolderLabels;
-use crate::policies::{Policies, PolicyEdit, PolicyNumber};
-use crate::pool::HashMap;
-use crate::relative::PLACEHOLDER;
+use crate::holder_labels::HolderLabels;
+use crate::store::{HashMap, HolderStore, Policies, PolicyEdit, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{
@@ -347,11 +344,7 @@ impl ActivePolicies {
             self.scopes.insert(number, SubjectScope::Anywhere(subject));
             return Some(SubjectScope::Anywhere(subject));
         };
-        let own = policies.base_namespace(number);
-        let absolute_name = |name: &Str| match own {
-            Some(own) if **name == *PLACEHOLDER => own.clone(),
-            _ => name.clone(),
-        };
+        let absolute_name = |name: &Str| policies.absolute_namespace(number, name).clone();
         if let Some((home, name)) = policies.namespace(number)
             && names.len() == 1
             && names.iter().all(|only| absolute_name(only) == *name)

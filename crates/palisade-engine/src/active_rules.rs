@@ -4,9 +4,8 @@
 //! bodies share their rules. References to peers are counted, so that only selectors, networks and
 //! named ports of active rules distinguish identities.
 
-use crate::policies::{Policies, PolicyNumber};
-use crate::pool::HashMap;
 use crate::selectors::ActiveSelectors;
+use crate::store::{HashMap, Policies, PolicyNumber};
 use crate::traffic::{for_each_named_port, merge_port_lists};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

@@ -5,7 +5,7 @@
 //! the host budget is allocated by the names of the sets' policies, never in order of arrival.
 //! Nothing here compiles programs; the limits here bound the compiler.
 
-use crate::pool::HashMap;
+use crate::store::HashMap;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{Direction, PolicyId, SourceLine};

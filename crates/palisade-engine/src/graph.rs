@@ -7,18 +7,17 @@
 use crate::active_policies::{ActivePolicies, is_builtin, is_local};
 use crate::active_rules::ActiveRules;
 use crate::budget::{BudgetUsage, ElementBudget};
-use crate::encoding::HolderAddresses;
 use crate::faults::EngineFault;
-use crate::holder_store::{HolderSlot, ReplacedHolder};
-use crate::holders::{HolderKind, HolderObject, HolderView};
 use crate::identities::{Identities, IdentityInputs};
-use crate::label_index::{HolderId, LabelIndex};
+use crate::label_index::LabelIndex;
 use crate::points::{JudgementPoints, PointInputs};
-use crate::policies::{Policies, PolicyEdit, PolicyNumber};
-use crate::pool::HashMap;
 use crate::program_pool::{CreditPool, ProgramPool};
 use crate::selectors::ActiveSelectors;
 use crate::sets::{PolicyOrProfile, PolicySetInputs, PolicySets};
+use crate::store::{
+    HashMap, HolderId, HolderKind, HolderObject, HolderSlot, HolderView, Policies, PolicyEdit,
+    PolicyNumber, ReplacedHolder,
+};
 use crate::tracked_addresses::AddressEvent;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -293,7 +292,7 @@ impl Graph {
         }
         let relabelled = match (&old, &new) {
             (Some(old), Some(new)) => {
-                let holds = new.attributes().addresses.next().is_some();
+                let holds = new.addresses().next().is_some();
                 touched.address_moved |= !old.has_same_interface(new) && holds;
                 !old.has_same_labels(new)
             }
@@ -490,7 +489,7 @@ impl Graph {
             };
             match view.kind() {
                 HolderKind::Endpoint => {
-                    for address in effective_addresses(view.attributes().addresses) {
+                    for address in effective_addresses(view.addresses()) {
                         self.identities.queue(address, AddressEvent::HolderChange);
                     }
                 }
@@ -517,7 +516,7 @@ impl Graph {
                 let view = self.label_index.store.view(*slot);
                 for address in view
                     .into_iter()
-                    .flat_map(|v| effective_addresses(v.attributes().addresses))
+                    .flat_map(|v| effective_addresses(v.addresses()))
                 {
                     self.identities.queue(address, AddressEvent::HolderChange);
                 }
@@ -551,10 +550,8 @@ fn effective_addresses<I: Iterator<Item = IpAddr>>(addresses: I) -> impl Iterato
 
 /// The addresses that an endpoint claims; none for a template.
 fn claimed_addresses<'a>(view: &Option<HolderView<'a>>) -> impl Iterator<Item = IpAddr> + use<'a> {
-    effective_addresses(match view {
-        Some(view) if !view.is_template() => view.attributes().addresses,
-        _ => HolderAddresses::NONE,
-    })
+    let claiming = view.filter(|view| !view.is_template()).into_iter();
+    claiming.flat_map(|view| effective_addresses(view.addresses()))
 }
 
 fn is_local_view(view: &HolderView<'_>) -> bool {

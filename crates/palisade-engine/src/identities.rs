@@ -8,10 +8,8 @@
 
 use crate::active_rules::ActiveRules;
 use crate::faults::EngineFault;
-use crate::holder_store::{HolderSlot, NONE};
-use crate::holders::{HolderKind, HolderView, SharedAttributes};
 use crate::label_index::LabelIndex;
-use crate::pool::HashMap;
+use crate::store::{HashMap, HolderKind, HolderSlot, HolderView, NONE, SharedAttributes};
 use crate::tracked_addresses::{AddressEvent, AddressOwnership, ChangedAddress, TrackedAddresses};
 use crate::tracked_networks::{TrackedNetwork, TrackedNetworks};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -113,11 +111,9 @@ impl<'a> IdentityInputs<'a> {
         }
         let strength = |slot: &HolderSlot| {
             let endpoint = self.endpoint(*slot)?;
-            let own = endpoint.attributes();
-            let created = if EngineFault::OldestClaimWins.is_injected() {
-                u64::MAX - own.created
-            } else {
-                own.created
+            let created = match EngineFault::OldestClaimWins.is_injected() {
+                true => u64::MAX - endpoint.created(),
+                false => endpoint.created(),
             };
             let id: Option<EndpointId> = self.label_index.store.endpoint_id(*slot);
             Some((endpoint.is_attached(), created, id))

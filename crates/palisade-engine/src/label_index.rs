@@ -5,88 +5,23 @@
 //! every selector. Keys and values that no selector tests cost nothing. All those that selectors of
 //! one flush newly test take one pass over the holders that may have them.
 
-use crate::holder_store::{HolderSlot, HolderStore, NONE};
-use crate::holders::{HolderKind, HolderView};
-use crate::pool::{HashMap, InternPool, hash};
+use crate::holder_labels::HolderLabels;
 use crate::selector_index::{RequiredTest, required_tests};
 use crate::selectors::{
     ActiveSelectors, KeyNumber, KeyUsage, TestedKeyChange, TestedKeys, find_key, key_number,
     key_parts,
 };
+use crate::store::{HashMap, HolderSlot, HolderStore, InternPool, NONE, hash};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use hashbrown::HashTable;
-use palisade_model::{
-    EndpointId, LabelKey, LabelLookup, LabelScope, ObjectId, Selector, Str, reserved,
-};
+use palisade_model::{LabelKey, LabelLookup, LabelScope, Selector, Str, reserved};
 
 /// The numbers of selectors, sorted.
 pub(crate) type MatchedSelectors = Arc<[u32]>;
-
-/// The name of a holder.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum HolderId {
-    Endpoint(EndpointId),
-    NetworkSet(ObjectId),
-    Node(Str),
-}
-
-/// A holder's labels, for a selector to test.
-pub(crate) struct HolderLabels<'a> {
-    view: HolderView<'a>,
-}
-
-impl<'a> HolderLabels<'a> {
-    /// The labels of an endpoint.
-    pub(crate) fn endpoint(store: &'a HolderStore, id: &EndpointId) -> Option<Self> {
-        let view = store.view(store.find_endpoint(id)?)?;
-        Some(HolderLabels { view })
-    }
-
-    fn value(&self, scope: LabelScope, key: &str) -> Option<&'a str> {
-        let (columns, namespace) = (self.view.store, self.view.namespace);
-        match scope {
-            LabelScope::Own => self.view.value(key),
-            LabelScope::Namespace => {
-                columns.namespace_label(namespace, key, columns.names.find(key))
-            }
-            LabelScope::ServiceAccount => {
-                let account = self.view.shared()?.account.as_ref()?;
-                columns.account_label(namespace, account, key)
-            }
-            LabelScope::Reserved => self.reserved_label(key),
-        }
-    }
-
-    fn reserved_label(&self, key: &str) -> Option<&'a str> {
-        match key {
-            reserved::KIND => Some(match self.view.kind() {
-                HolderKind::NetworkSet => reserved::KIND_NETWORK_SET,
-                HolderKind::Node => reserved::KIND_NODE,
-                HolderKind::Endpoint if self.view.shared().is_some_and(|c| c.host) => {
-                    reserved::KIND_HOST
-                }
-                HolderKind::Endpoint => reserved::KIND_WORKLOAD,
-            }),
-            reserved::NAMESPACE => {
-                let name = self.view.store.names.get(self.view.namespace)?;
-                Some(name)
-            }
-            reserved::NAME => Some(self.view.name()),
-            reserved::SERVICE_ACCOUNT => self.view.shared()?.account.as_deref(),
-            _ => None,
-        }
-    }
-}
-
-impl LabelLookup for HolderLabels<'_> {
-    fn label(&self, key: &LabelKey) -> Option<&str> {
-        self.value(key.scope, &key.name)
-    }
-}
 
 /// A key, and its value as active selectors see it.
 type LabelPair = (KeyNumber, u32);
@@ -348,9 +283,9 @@ impl LabelIndex {
         let names = &self.store.names;
         let mut wanted: Vec<Wanted<'_>> = Vec::new();
         let mut any = false;
-        for (number, set) in self.store.key_sets.iter() {
+        for (number, keys) in self.store.key_lists() {
             wanted.resize_with(number as usize + 1, Vec::new);
-            for (at, key) in set.keys.iter().enumerate() {
+            for (at, key) in keys.iter().enumerate() {
                 if let Some(values) = wanted_values.get(&key_number(LabelScope::Own, *key)) {
                     wanted[number as usize].push((at, values));
                     any = true;
@@ -370,11 +305,9 @@ impl LabelIndex {
             let has = |(at, values): &(usize, &Option<BTreeSet<u32>>)| match values {
                 None => true,
                 Some(values) => self.store.view(slot).is_some_and(|view| {
-                    let mut texts = view.attributes().values;
-                    texts.skip_texts(*at);
-                    names
-                        .find(texts.text())
-                        .is_some_and(|n| values.contains(&n))
+                    let mut value = view.values_at(core::iter::once(*at));
+                    let number = value.next().and_then(|value| names.find(value));
+                    number.is_some_and(|number| values.contains(&number))
                 }),
             };
             if wanted.iter().any(has) {
@@ -395,14 +328,14 @@ impl LabelIndex {
             self.leave_signature(slot);
             return false;
         }
-        let key = hash(scratch.pairs.as_slice());
+        let key = hash(scratch.labels.pairs.as_slice());
         let same = |number: &u32| {
             let signature = self.get(*number);
-            signature.is_some_and(|signature| *signature.pairs == *scratch.pairs)
+            signature.is_some_and(|signature| *signature.pairs == *scratch.labels.pairs)
         };
         let number = match self.index.find(key, same) {
             Some(number) => *number,
-            None => self.add_signature(selectors, &scratch.pairs),
+            None => self.add_signature(selectors, &scratch.labels.pairs),
         };
         let was = self.store.signature(slot);
         if was == number {
@@ -428,41 +361,40 @@ impl LabelIndex {
         slot: HolderSlot,
         scratch: &mut Scratch,
     ) -> bool {
-        scratch.pairs.clear();
+        scratch.labels.pairs.clear();
         let Some(view) = self.store.view(slot).filter(|view| !view.is_template()) else {
             return false;
         };
         let keys = selectors.keys();
-        let (origin, set) = ((view.namespace, view.shared), view.keys);
-        if let Some(set) = self.store.key_sets.get_mut(set)
-            && set.epoch != keys.epoch
-        {
-            set.epoch = keys.epoch;
-            let tested = (0..).zip(&set.keys).filter_map(|(at, name)| {
-                let key = key_number(LabelScope::Own, *name);
-                keys.get(key).map(|_| (at, key))
-            });
-            set.tested = tested.collect();
+        let origin = (view.namespace, view.shared);
+        if !scratch.tested.contains_key(&view.keys) {
+            let key = |name: &u32| key_number(LabelScope::Own, *name);
+            let all = view.keys().iter().map(key).enumerate();
+            let tested = all.filter(|(_, key)| keys.get(*key).is_some());
+            if scratch.tested.len() == MAX_COMMON {
+                scratch.tested.clear();
+            }
+            scratch.tested.insert(view.keys, tested.collect());
         }
         self.collect_own(keys, slot, scratch);
         self.intern_new_values(scratch);
         if let Some(inherited) = scratch.inherited.get(&origin) {
             let inherited = scratch.inherited_pairs.get(inherited.clone());
-            scratch.pairs.extend(inherited.into_iter().flatten());
+            scratch.labels.pairs.extend(inherited.into_iter().flatten());
         } else {
-            let own = scratch.pairs.len();
+            let own = scratch.labels.pairs.len();
             self.collect_inherited(keys, slot, scratch);
             self.intern_new_values(scratch);
-            if scratch.inherited.len() == MAX_INHERITED {
+            if scratch.inherited.len() == MAX_COMMON {
                 scratch.inherited.clear();
                 scratch.inherited_pairs.clear();
             }
             let first = scratch.inherited_pairs.len();
-            scratch.inherited_pairs.extend(&scratch.pairs[own..]);
+            scratch.inherited_pairs.extend(&scratch.labels.pairs[own..]);
             let inherited = first..scratch.inherited_pairs.len();
             scratch.inherited.insert(origin, inherited);
         }
-        scratch.pairs.sort_unstable();
+        scratch.labels.pairs.sort_unstable();
         true
     }
 
@@ -471,25 +403,23 @@ impl LabelIndex {
         let Some(view) = self.store.view(slot) else {
             return;
         };
-        let tested = self.store.key_sets.get(view.keys);
-        let mut values = view.attributes().values;
-        let mut at = 0;
-        for (place, key) in tested.map_or(&[][..], |set| &set.tested) {
-            values.skip_texts((place - at) as usize);
-            at = place + 1;
+        let tested = scratch
+            .tested
+            .get(&view.keys)
+            .map_or(&[][..], Vec::as_slice);
+        let labels = &mut scratch.labels;
+        let values = view.values_at(tested.iter().map(|(place, _)| *place));
+        for ((_, key), value) in tested.iter().zip(values) {
             if let Some(used) = keys.get(*key) {
                 match used.depends_on_value() {
-                    true => scratch.add_label(&self.store, *key, used, values.text()),
-                    false => {
-                        values.skip_texts(1);
-                        scratch.pairs.push((*key, UNNAMED_VALUE));
-                    }
+                    true => labels.add(&self.store, *key, used, value),
+                    false => labels.pairs.push((*key, UNNAMED_VALUE)),
                 }
             }
         }
         let name = self.name_key().and_then(|key| Some((key, keys.get(key)?)));
         if let Some((key, used)) = name {
-            scratch.add_label(&self.store, key, used, view.name());
+            scratch.labels.add(&self.store, key, used, view.name());
         }
     }
 
@@ -519,7 +449,7 @@ impl LabelIndex {
                     _ => seen.value(scope, name),
                 };
                 if let (Some(used), Some(value)) = (keys.get(key), value) {
-                    scratch.add_label(&self.store, key, used, value);
+                    scratch.labels.add(&self.store, key, used, value);
                 }
             }
         }
@@ -532,10 +462,10 @@ impl LabelIndex {
     }
 
     fn intern_new_values(&mut self, scratch: &mut Scratch) {
-        for (key, value) in scratch.new_values.drain(..) {
+        for (key, value) in scratch.labels.new_values.drain(..) {
             let value = self.store.acquire_name(&value);
             scratch.acquired.push(value);
-            scratch.pairs.push((key, value));
+            scratch.labels.pairs.push((key, value));
         }
     }
 
@@ -618,24 +548,33 @@ impl LabelIndex {
     }
 }
 
-/// The most entries of [`Scratch::inherited`]: it helps where namespaces have many holders.
-const MAX_INHERITED: usize = 1024;
+/// The most entries of the maps in [`Scratch`]: they help where many holders have them in common.
+const MAX_COMMON: usize = 1024;
 
 /// Buffers for evaluating one holder, reused for the next, and what holders of one recomputation
 /// have in common.
 #[derive(Default)]
 struct Scratch {
-    pairs: Vec<LabelPair>,
-    /// Values that selectors distinguish and that are not interned yet.
-    new_values: Vec<(KeyNumber, Str)>,
+    labels: CollectedLabels,
+    /// Values interned for this recomputation.
     acquired: Vec<u32>,
+    /// The places of the keys that selectors test, by the number of a list of keys.
+    tested: HashMap<u32, Vec<(usize, KeyNumber)>>,
     /// Where `inherited_pairs` has those of a namespace and shared attributes.
     inherited: HashMap<(u32, u32), Range<usize>>,
     inherited_pairs: Vec<LabelPair>,
 }
 
-impl Scratch {
-    fn add_label(&mut self, store: &HolderStore, key: KeyNumber, usage: &KeyUsage, value: &str) {
+/// What active selectors see of a holder.
+#[derive(Default)]
+struct CollectedLabels {
+    pairs: Vec<LabelPair>,
+    /// Values that selectors distinguish and that are not interned yet.
+    new_values: Vec<(KeyNumber, Str)>,
+}
+
+impl CollectedLabels {
+    fn add(&mut self, store: &HolderStore, key: KeyNumber, usage: &KeyUsage, value: &str) {
         let known = store.names.find(value);
         match known.filter(|value| usage.names_value(*value)) {
             Some(value) => self.pairs.push((key, value)),

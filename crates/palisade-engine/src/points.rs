@@ -6,11 +6,9 @@
 use crate::active_policies::{ActivePolicies, is_local};
 use crate::active_rules::{ActiveRules, OwnEndReferences, ResolvedRules};
 use crate::faults::EngineFault;
-use crate::holder_store::HolderSlot;
 use crate::identities::{Identities, IdentityInputs};
-use crate::label_index::HolderId;
-use crate::policies::{Policies, PolicyNumber};
 use crate::sets::{PolicySetKey, PolicySets};
+use crate::store::{HolderId, HolderSlot, Policies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;

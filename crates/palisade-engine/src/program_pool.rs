@@ -1,7 +1,6 @@
 //! Interned programs (classes) and credits, with use counts.
 
-use crate::policies::PolicyNumber;
-use crate::pool::{HashMap, hash};
+use crate::store::{HashMap, PolicyNumber, hash};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hashbrown::HashTable;

@@ -4,8 +4,8 @@
 //! labels are evaluated only against selectors indexed under them. Of several required tests the
 //! one with the fewest selectors is used.
 
-use crate::pool::InternPool;
 use crate::selectors::{KeyNumber, find_key};
+use crate::store::InternPool;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{LabelKey, Selector, Str};

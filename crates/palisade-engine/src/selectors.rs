@@ -3,8 +3,8 @@
 //! A selector is active while it selects peers in a rule of an active policy or of a local
 //! endpoint's profile. Nothing here evaluates selectors.
 
-use crate::pool::{HashMap, InternPool};
 use crate::selector_index::ActiveSelectorIndex;
+use crate::store::{HashMap, InternPool};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -65,23 +65,11 @@ impl KeyUsage {
 }
 
 /// The keys that active selectors test.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TestedKeys {
     uses: HashMap<KeyNumber, KeyUsage>,
     /// The names of tested keys, by scope.
     scopes: [BTreeSet<u32>; 4],
-    /// Incremented when the set of tested keys changes.
-    pub(crate) epoch: u64,
-}
-
-impl Default for TestedKeys {
-    fn default() -> Self {
-        TestedKeys {
-            uses: HashMap::default(),
-            scopes: Default::default(),
-            epoch: 1,
-        }
-    }
 }
 
 impl TestedKeys {
@@ -99,7 +87,6 @@ impl TestedKeys {
         self.uses.entry(key).or_insert_with(|| {
             let (scope, name) = key_parts(key);
             self.scopes[scope_index(scope) as usize].insert(name);
-            self.epoch += 1;
             KeyUsage::default()
         })
     }
@@ -108,7 +95,6 @@ impl TestedKeys {
         let (scope, name) = key_parts(key);
         self.uses.remove(&key);
         self.scopes[scope_index(scope) as usize].remove(&name);
-        self.epoch += 1;
     }
 }
 

@@ -11,8 +11,8 @@ use crate::active_rules::{ActiveRules, ResolvedDirectionRules, ResolvedRule, Res
 use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
 use crate::peer_rule_index::{PeerRuleIndex, PrefixLengths};
-use crate::policies::{Policies, PolicyNumber};
 use crate::program_pool::CreditPool;
+use crate::store::{Policies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -3,11 +3,10 @@
 //! Everything is computed from the objects and the tables on request; nothing is stored.
 
 use crate::Engine;
-use crate::holders::HolderKind;
+use crate::holder_labels::HolderLabels;
 use crate::identities::IdentityKey;
-use crate::label_index::HolderLabels;
 use crate::points::sort_policies;
-use crate::policies::PolicyNumber;
+use crate::store::{HolderKind, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;

@@ -5,7 +5,7 @@
 //! node: it takes two numbers. All others are in a separate map. Nothing here interprets
 //! identities.
 
-use crate::holder_store::{HolderSlot, NONE};
+use crate::store::{HolderSlot, NONE};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -3,7 +3,7 @@
 //! A lookup tries only the prefix lengths in use, so it takes few steps. Nothing here interprets
 //! identities.
 
-use crate::holder_store::HolderSlot;
+use crate::store::HolderSlot;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::IpAddr;
 use palisade_model::{Family, Prefix};

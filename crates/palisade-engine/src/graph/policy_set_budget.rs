@@ -8,8 +8,8 @@ use crate::budget::{
 use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
 use crate::matching::{ClassCache, ClassKey, CompileContext, MatchedStep};
-use crate::pool::{HashMap, hash};
 use crate::sets::PolicySetRules;
+use crate::store::{HashMap, hash};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Ordering;

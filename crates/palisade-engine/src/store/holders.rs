@@ -4,13 +4,18 @@
 //! A [`HolderView`] reads a holder from the store without copying it. Nothing here modifies the
 //! store.
 
-use crate::encoding::{ByteReader, HolderAddresses};
-use crate::holder_store::{HolderStore, NONE};
-use alloc::boxed::Box;
+use super::encoding::{ByteReader, HolderAddresses};
+use super::holder_store::{HolderStore, NONE};
 use alloc::vec::Vec;
-use core::borrow::Borrow;
-use core::hash::{Hash, Hasher};
-use palisade_model::{Endpoint, Labels, NamedPort, NetworkSet, Node, ObjectId, Str};
+use palisade_model::{Endpoint, EndpointId, Labels, NamedPort, NetworkSet, Node, ObjectId, Str};
+
+/// The name of a holder.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum HolderId {
+    Endpoint(EndpointId),
+    NetworkSet(ObjectId),
+    Node(Str),
+}
 
 /// The kind of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,36 +39,6 @@ pub(crate) struct SharedAttributes {
     pub(crate) profiles: Vec<Str>,
     pub(crate) ports: Vec<NamedPort>,
 }
-
-/// Label keys: the sorted numbers of their names.
-#[derive(Debug, Default)]
-pub(crate) struct LabelKeySet {
-    pub(crate) keys: Box<[u32]>,
-    /// The keys that selectors test: index in `keys` and key number. Valid at `epoch` of the tested
-    /// keys.
-    pub(crate) tested: Vec<(u32, u32)>,
-    pub(crate) epoch: u64,
-}
-
-impl Borrow<[u32]> for LabelKeySet {
-    fn borrow(&self) -> &[u32] {
-        &self.keys
-    }
-}
-
-impl Hash for LabelKeySet {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.keys.hash(state);
-    }
-}
-
-impl PartialEq for LabelKeySet {
-    fn eq(&self, other: &Self) -> bool {
-        self.keys == other.keys
-    }
-}
-
-impl Eq for LabelKeySet {}
 
 /// The attributes that a holder does not share, decoded from its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -118,14 +93,16 @@ impl<'a> HolderAttributes<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HolderView<'a> {
     pub(crate) store: &'a HolderStore,
-    pub(crate) encoded: &'a [u8],
+    pub(super) encoded: &'a [u8],
     pub(crate) namespace: u32,
+    /// The number of its list of label keys.
     pub(crate) keys: u32,
+    /// The number of its shared attributes.
     pub(crate) shared: u32,
 }
 
 impl<'a> HolderView<'a> {
-    pub(crate) fn attributes(&self) -> HolderAttributes<'a> {
+    pub(super) fn attributes(&self) -> HolderAttributes<'a> {
         HolderAttributes::read(self.encoded)
     }
 
@@ -149,17 +126,37 @@ impl<'a> HolderView<'a> {
 
     /// The numbers of its label keys, in order.
     pub(crate) fn keys(&self) -> &'a [u32] {
-        let keys = self.store.key_sets.get(self.keys);
-        keys.map_or(&[], |set| &set.keys)
+        self.store.key_list(self.keys)
+    }
+
+    /// The values of those of its own labels whose keys are at these places, in ascending order.
+    pub(crate) fn values_at(
+        &self,
+        places: impl Iterator<Item = usize>,
+    ) -> impl Iterator<Item = &'a str> {
+        let mut values = self.attributes().values;
+        let mut at = 0;
+        places.map(move |place| {
+            values.skip_texts(place - at);
+            at = place + 1;
+            values.text()
+        })
+    }
+
+    pub(crate) fn addresses(&self) -> HolderAddresses<'a> {
+        self.attributes().addresses
+    }
+
+    /// When it was created, as its object says.
+    pub(crate) fn created(&self) -> u64 {
+        self.attributes().created
     }
 
     /// The value of one of its own labels.
     pub(crate) fn value(&self, key: &str) -> Option<&'a str> {
         let key = self.store.names.find(key)?;
         let at = self.keys().iter().position(|k| *k == key)?;
-        let mut values = self.attributes().values;
-        values.skip_texts(at);
-        Some(values.text())
+        self.values_at(core::iter::once(at)).next()
     }
 
     /// The text of its name.

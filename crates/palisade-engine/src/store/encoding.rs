@@ -116,14 +116,6 @@ pub(crate) struct HolderAddresses<'a> {
     reader: ByteReader<'a>,
 }
 
-impl HolderAddresses<'_> {
-    /// No address.
-    pub(crate) const NONE: Self = HolderAddresses {
-        count: 0,
-        reader: ByteReader(&[]),
-    };
-}
-
 impl Iterator for HolderAddresses<'_> {
     type Item = IpAddr;
 

@@ -4,66 +4,20 @@
 //! kept once. Policies are given back exactly as they came. A deleted policy keeps its number until
 //! the flush has processed the deletion. What a policy selects is not known here.
 
-use crate::chunked_vec::ChunkedVec;
-use crate::pool::{HashMap, InternPool, hash};
-use crate::relative::{self, PLACEHOLDER, PolicyOrigin, RelativeLabels};
+use super::chunked_vec::ChunkedVec;
+use super::holder_store::NONE;
+use super::policy_bodies::{PolicyBodies, PolicyBody};
+use super::pool::{HashMap, InternPool, hash};
+use super::relative::{self, PLACEHOLDER, RelativeLabels};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
-use core::hash::{Hash, Hasher};
 use palisade_model::{
-    Direction, DirectionRules, LabelLookup, ObjectId, Order, Policy, PolicyId, Precedence,
-    Selector, SourceLine, Str,
+    DirectionRules, LabelLookup, ObjectId, Policy, PolicyId, Selector, SourceLine, Str,
 };
 
 /// The number of a policy name.
 pub(crate) type PolicyNumber = u32;
-
-/// The number of [`Policies::likely_bodies`].
-const LIKELY_BODIES: usize = 256;
-
-/// Marks the absence of a pool number.
-const NONE: u32 = u32::MAX;
-
-/// A policy without name, namespace and line.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct PolicyBody {
-    pub(crate) tier: Str,
-    pub(crate) precedence: Precedence,
-    subject: u32,
-    ingress: Option<DirectionRules>,
-    egress: Option<DirectionRules>,
-    /// Whether the policy's own namespace is replaced by the placeholder.
-    namespace_relative: bool,
-    /// Whether lines are relative to the policy's own line.
-    line_relative: bool,
-}
-
-impl Hash for PolicyBody {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.tier.hash(state);
-        self.precedence.rank.hash(state);
-        match self.precedence.order {
-            Order::At(number) => number.to_bits().hash(state),
-            Order::Last => 0.hash(state),
-        }
-        self.subject.hash(state);
-        self.ingress.hash(state);
-        self.egress.hash(state);
-        (self.namespace_relative, self.line_relative).hash(state);
-    }
-}
-
-impl PolicyBody {
-    /// The rules of one direction, relative to the policy; `None` if it does not govern the
-    /// direction.
-    pub(crate) fn rules(&self, direction: Direction) -> Option<&DirectionRules> {
-        match direction {
-            Direction::Ingress => self.ingress.as_ref(),
-            Direction::Egress => self.egress.as_ref(),
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct PolicyRecord {
@@ -117,16 +71,11 @@ pub(crate) struct Policies {
     live_count: usize,
     names: InternPool<Str>,
     kinds: InternPool<PolicyKind>,
-    subjects: InternPool<Selector>,
-    bodies: InternPool<PolicyBody>,
+    bodies: PolicyBodies,
     /// Bodies replaced since the last flush, kept until it is over; below, numbers that may be free
     /// then.
     retired_bodies: Vec<u32>,
     deleted: Vec<u32>,
-    /// Bodies that the next policy of the same name is likely to have, by a part of a hash of the
-    /// name.
-    likely_bodies: Vec<u32>,
-    placeholder: Option<Str>,
 }
 
 impl Policies {
@@ -140,7 +89,7 @@ impl Policies {
         [
             self.names.len(),
             self.kinds.len(),
-            self.subjects.len(),
+            self.bodies.subject_count(),
             self.bodies.len(),
         ]
     }
@@ -149,7 +98,10 @@ impl Policies {
     pub(crate) fn upsert(&mut self, policy: Policy) -> Option<(PolicyNumber, PolicyEdit)> {
         let number = self.intern_name(&policy.id);
         let line = policy.line.clone();
-        let shape = self.intern_body(number, policy);
+        let name = self
+            .record(number)
+            .map(|record| (record.name.1, record.name.2));
+        let shape = self.bodies.acquire(hash(&name), policy);
         let (file, line) = match line {
             Some(SourceLine { file, line }) => {
                 let name = self.names.acquire_with::<str>(&file, || file.clone());
@@ -197,7 +149,7 @@ impl Policies {
     /// Releases deleted policies and replaced bodies.
     pub(crate) fn release_deleted(&mut self) {
         for shape in core::mem::take(&mut self.retired_bodies) {
-            self.release_body(shape);
+            self.bodies.release(shape);
         }
         for number in core::mem::take(&mut self.deleted) {
             let place = self.records.get_mut(number);
@@ -215,12 +167,6 @@ impl Policies {
         }
         if self.free.len() == self.records.len() {
             *self = Policies::default();
-        }
-    }
-
-    fn release_body(&mut self, shape: u32) {
-        if let Some(gone) = self.bodies.release(shape) {
-            self.subjects.release(gone.subject);
         }
     }
 
@@ -263,121 +209,6 @@ impl Policies {
         };
         self.numbers.insert(key, number);
         number
-    }
-
-    /// Interns the body of a policy; counts one use more. A tool that writes policies for every
-    /// namespace gives those of one content the same name: the last body of that name is compared
-    /// first, which takes less than to build and hash a body.
-    fn intern_body(&mut self, number: PolicyNumber, policy: Policy) -> u32 {
-        let name = self
-            .record(number)
-            .map(|record| (record.name.1, record.name.2));
-        let [hint, ..] = hash(&name).to_le_bytes();
-        let hint = usize::from(hint);
-        self.likely_bodies.resize(LIKELY_BODIES, NONE);
-        let likely = self.likely_bodies[hint];
-        if self.has_body(&policy, likely) {
-            self.bodies.retain(likely);
-            return likely;
-        }
-        let body = self.build_body(policy);
-        self.likely_bodies[hint] = body;
-        body
-    }
-
-    /// Whether a policy has this body, which is relative to namespace and line.
-    fn has_body(&self, policy: &Policy, body: u32) -> bool {
-        let Policy {
-            id,
-            tier,
-            precedence,
-            subject,
-            ingress,
-            egress,
-            line,
-        } = policy;
-        let line = line.as_ref();
-        let Some(namespace) = &id.object.namespace else {
-            return false;
-        };
-        let origin = PolicyOrigin { namespace, line };
-        let equal = |body: &PolicyBody| {
-            let known = self.subjects.get(body.subject);
-            body.namespace_relative
-                && **namespace != *PLACEHOLDER
-                && body.line_relative == line.is_some()
-                && body.tier == *tier
-                && body.precedence == *precedence
-                && origin.has_equal_rules(ingress.as_ref(), body.ingress.as_ref())
-                && origin.has_equal_rules(egress.as_ref(), body.egress.as_ref())
-                && known.is_some_and(|known| origin.is_equal_selector(subject, known))
-        };
-        self.bodies.get(body).is_some_and(equal)
-    }
-
-    fn build_body(&mut self, policy: Policy) -> u32 {
-        let Policy {
-            id,
-            tier,
-            precedence,
-            mut subject,
-            mut ingress,
-            mut egress,
-            line,
-        } = policy;
-        let here = self
-            .placeholder
-            .get_or_insert_with(|| PLACEHOLDER.into())
-            .clone();
-        let namespace = id.object.namespace.filter(|own| **own != *PLACEHOLDER);
-        let both = || ingress.iter().chain(&egress);
-        let relative = namespace.as_ref().is_some_and(|own| {
-            let selectors = both().flat_map(relative::selectors);
-            relative::can_be_relative(&subject, own)
-                && selectors
-                    .into_iter()
-                    .all(|s| relative::can_be_relative(s, own))
-        });
-        let lined = line.as_ref().is_some_and(|own| {
-            let mut lines = both().flat_map(relative::lines);
-            lines.all(|line| line.file == own.file)
-        });
-        if let Some(own) = namespace.filter(|_| relative) {
-            relative::replace_namespace(&mut subject, &own, &here);
-            for selector in ingress
-                .iter_mut()
-                .chain(&mut egress)
-                .flat_map(relative::selectors_mut)
-            {
-                relative::replace_namespace(selector, &own, &here);
-            }
-        }
-        if let Some(own) = line.filter(|_| lined) {
-            for line in ingress
-                .iter_mut()
-                .chain(&mut egress)
-                .flat_map(relative::lines_mut)
-            {
-                line.line = line.line.wrapping_sub(own.line);
-                line.file = here.clone();
-            }
-        }
-        let subject = self.subjects.acquire(subject);
-        let before = self.bodies.len();
-        let shape = self.bodies.acquire(PolicyBody {
-            tier,
-            precedence,
-            subject,
-            ingress,
-            egress,
-            namespace_relative: relative,
-            line_relative: lined,
-        });
-        if self.bodies.len() == before {
-            // The body was interned before and counts its subject already.
-            self.subjects.release(subject);
-        }
-        shape
     }
 
     fn record(&self, number: PolicyNumber) -> Option<&PolicyRecord> {
@@ -463,8 +294,7 @@ impl Policies {
 
     /// The subject of a policy and its number, relative to [`Policies::base_namespace`].
     pub(crate) fn subject(&self, number: PolicyNumber) -> Option<(u32, &Selector)> {
-        let subject = self.body(number)?.subject;
-        Some((subject, self.subjects.get(subject)?))
+        self.bodies.subject(self.record(number)?.body)
     }
 
     /// Whether a policy selects an endpoint with these labels.
@@ -478,6 +308,15 @@ impl Policies {
                 namespace: own,
             }),
             None => subject.matches(labels),
+        }
+    }
+
+    /// A name of a namespace in a selector of a policy, with the policy's namespace in place of the
+    /// placeholder.
+    pub(crate) fn absolute_namespace<'a>(&'a self, number: PolicyNumber, name: &'a Str) -> &'a Str {
+        match self.base_namespace(number) {
+            Some(own) if **name == *PLACEHOLDER => own,
+            _ => name,
         }
     }
 
@@ -542,7 +381,8 @@ mod tests {
     use super::*;
     use alloc::vec;
     use palisade_model::{
-        Action, LabelKey, Namespace, Peer, Rule, RuleOrigin, TrafficMatch, reserved,
+        Action, LabelKey, Namespace, Order, Peer, Precedence, Rule, RuleOrigin, TrafficMatch,
+        reserved,
     };
 
     fn named(namespace: &str, key: LabelKey) -> Selector {

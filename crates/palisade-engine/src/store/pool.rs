@@ -3,7 +3,7 @@
 //! A number belongs to its value while the use count is above 0; afterwards it may be reused.
 //! Hashes are only used to find values: no output of the engine depends on their order.
 
-use crate::chunked_vec::ChunkedVec;
+use super::chunked_vec::ChunkedVec;
 use alloc::vec::Vec;
 use core::borrow::Borrow;
 use core::hash::{BuildHasher, Hash};
@@ -121,11 +121,6 @@ impl<T: Hash + Eq> InternPool<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let places = self.slots.iter();
         places.filter_map(|(number, place)| Some((number, place.value.as_ref()?)))
-    }
-
-    /// The value with this number, to change what takes no part in equality and hash.
-    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        self.slots.get_mut(number)?.value.as_mut()
     }
 
     /// Counts one use more.

@@ -4,9 +4,9 @@
 //! list of keys, values as bytes. Labels are given back exactly as they came. Nothing here
 //! interprets them.
 
-use crate::encoding::{ByteReader, write_text};
-use crate::holder_store::{HolderStore, NONE};
-use crate::pool::HashMap;
+use super::encoding::{ByteReader, write_text};
+use super::holder_store::{HolderStore, NONE};
+use super::pool::HashMap;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -120,7 +120,7 @@ impl HolderStore {
     }
 
     fn label_value<'a>(&'a self, labels: &'a EncodedLabels, key: u32) -> Option<&'a str> {
-        let keys = &self.key_sets.get(labels.keys)?.keys;
+        let keys = self.key_list(labels.keys);
         let at = keys.iter().position(|other| *other == key)?;
         let mut values = ByteReader(&labels.values);
         values.skip_texts(at);
@@ -141,7 +141,7 @@ impl HolderStore {
             let Some(namespace) = self.names.get(*namespace).cloned() else {
                 continue;
             };
-            let keys = self.key_sets.get(said.keys).map_or(&[][..], |k| &k.keys);
+            let keys = self.key_list(said.keys);
             let mut values = ByteReader(&said.values);
             let label = |key: &u32| Some((self.names.get(*key)?.clone(), values.text().into()));
             let labels = keys.iter().filter_map(label).collect();

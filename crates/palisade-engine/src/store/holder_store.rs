@@ -5,15 +5,14 @@
 //! it came. A removed holder keeps its slot until [`HolderStore::free_removed`]. Nothing here
 //! interprets labels.
 
-use crate::chunked_vec::ChunkedVec;
-use crate::encoding::{write_addresses, write_number, write_text};
-use crate::holders::{
-    HolderAttributes, HolderKind, HolderObject, HolderView, LabelKeySet, SharedAttributes, flag,
-    text,
+use super::chunked_vec::ChunkedVec;
+use super::encoding::{write_addresses, write_number, write_text};
+use super::holder_lists::{ListLinks, UNLINKED};
+use super::holders::{
+    HolderAttributes, HolderId, HolderKind, HolderObject, HolderView, SharedAttributes, flag, text,
 };
-use crate::inherited_labels::InheritedLabels;
-use crate::label_index::HolderId;
-use crate::pool::{HashMap, InternPool, hash};
+use super::inherited_labels::InheritedLabels;
+use super::pool::{HashMap, InternPool, hash};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
@@ -26,32 +25,21 @@ pub(crate) type HolderSlot = u32;
 pub(crate) const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
-struct HolderRecord {
+pub(super) struct HolderRecord {
     encoded: Box<[u8]>,
     namespace: u32,
     keys: u32,
     /// With [`REMOVED`] while it waits to be freed.
     shared: u32,
-    signature: u32,
+    pub(super) signature: u32,
     /// The neighbours in the list of its signature.
-    members: ListLinks,
+    pub(super) members: ListLinks,
     /// The neighbours in the list of its namespace.
-    neighbours: ListLinks,
+    pub(super) neighbours: ListLinks,
 }
 
 /// Marks a removed holder.
 const REMOVED: u32 = 1 << 31;
-
-#[derive(Clone, Copy, Debug)]
-struct ListLinks {
-    previous: HolderSlot,
-    next: HolderSlot,
-}
-
-const UNLINKED: ListLinks = ListLinks {
-    previous: NONE,
-    next: NONE,
-};
 
 /// A holder as before an update, to be released with [`HolderStore::release_replaced`].
 #[derive(Debug)]
@@ -65,19 +53,19 @@ pub(crate) struct ReplacedHolder {
 /// All holders.
 #[derive(Debug, Default)]
 pub(crate) struct HolderStore {
-    records: ChunkedVec<HolderRecord>,
+    pub(super) records: ChunkedVec<HolderRecord>,
     free: Vec<HolderSlot>,
     /// Slots of holders removed since the last call of [`HolderStore::free_removed`].
     removed: Vec<HolderSlot>,
     /// By namespace and name, stored with their hash: growing the table does not read the holders.
     index: HashTable<(u32, HolderSlot)>,
     pub(crate) names: InternPool<Str>,
-    pub(crate) key_sets: InternPool<LabelKeySet>,
+    pub(super) key_lists: InternPool<Box<[u32]>>,
     shared_attributes: InternPool<SharedAttributes>,
     /// The labels of namespaces and service accounts.
-    pub(crate) inherited_labels: InheritedLabels,
+    pub(super) inherited_labels: InheritedLabels,
     /// The first holder of each namespace.
-    namespaces: HashMap<u32, HolderSlot>,
+    pub(super) namespaces: HashMap<u32, HolderSlot>,
     /// The numbers of endpoints, network sets and nodes, without removed ones.
     counts: [usize; 3],
     /// The values of the last holder inserted, likely to be those of the next one.
@@ -103,7 +91,7 @@ impl HolderStore {
         [
             self.index.len(),
             self.names.len(),
-            self.key_sets.len(),
+            self.key_lists.len(),
             self.shared_attributes.len(),
             self.inherited_labels.len(),
         ]
@@ -117,6 +105,18 @@ impl HolderStore {
     /// Shared attributes by number.
     pub(crate) fn shared(&self, number: u32) -> Option<&SharedAttributes> {
         self.shared_attributes.get(number)
+    }
+
+    /// A list of label keys: the sorted numbers of their names.
+    pub(crate) fn key_list(&self, number: u32) -> &[u32] {
+        self.key_lists.get(number).map_or(&[], |keys| keys)
+    }
+
+    /// All lists of label keys with their numbers.
+    pub(crate) fn key_lists(&self) -> impl Iterator<Item = (u32, &[u32])> {
+        self.key_lists
+            .iter()
+            .map(|(number, keys)| (number, &**keys))
     }
 
     /// The slot of a holder that is not removed.
@@ -264,20 +264,6 @@ impl HolderStore {
         all.map(|(slot, record)| (slot, record.keys, record.signature))
     }
 
-    /// The namespaces that holders are in, in no particular order.
-    pub(crate) fn namespaces(&self) -> impl Iterator<Item = u32> {
-        self.namespaces.keys().copied()
-    }
-
-    /// The endpoints and network sets of a namespace, removed or not.
-    pub(crate) fn in_namespace(&self, namespace: u32) -> impl Iterator<Item = HolderSlot> {
-        let first = self.namespaces.get(&namespace).copied();
-        core::iter::successors(first, |slot| {
-            let next = self.records.get(*slot)?.neighbours.next;
-            (next != NONE).then_some(next)
-        })
-    }
-
     /// Inserts a holder, or replaces the one with its name. Returns the slot and the holder
     /// replaced, if that was not removed; `None` if nothing changed.
     pub(crate) fn upsert(
@@ -358,15 +344,7 @@ impl HolderStore {
         let key = name_hash(namespace, object.name().as_bytes());
         self.index
             .insert_unique(widen_hash(key), (key, slot), |(key, _)| widen_hash(*key));
-        if namespace != NONE {
-            let first = self.namespaces.insert(namespace, slot).unwrap_or(NONE);
-            if let Some(record) = self.records.get_mut(slot) {
-                record.neighbours.next = first;
-            }
-            if let Some(record) = self.records.get_mut(first) {
-                record.neighbours.previous = slot;
-            }
-        }
+        self.join_namespace(slot, namespace);
         slot
     }
 
@@ -430,17 +408,7 @@ impl HolderStore {
             shared: record.shared & !REMOVED,
             namespace: record.namespace,
         };
-        let ListLinks { previous, next } = core::mem::replace(&mut record.neighbours, UNLINKED);
-        if let Some(record) = self.records.get_mut(previous) {
-            record.neighbours.next = next;
-        } else if next != NONE {
-            self.namespaces.insert(before.namespace, next);
-        } else {
-            self.namespaces.remove(&before.namespace);
-        }
-        if let Some(record) = self.records.get_mut(next) {
-            record.neighbours.previous = previous;
-        }
+        self.leave_namespace(slot, before.namespace);
         let namespace = before.namespace;
         self.release_replaced(before);
         self.names.release(namespace);
@@ -454,51 +422,6 @@ impl HolderStore {
         self.shared_attributes.release(before.shared);
     }
 
-    /// The signature of the holder in a slot.
-    pub(crate) fn signature(&self, slot: HolderSlot) -> u32 {
-        self.records.get(slot).map_or(NONE, |r| r.signature)
-    }
-
-    /// Makes a holder the first member of a signature.
-    pub(crate) fn join_signature(&mut self, slot: HolderSlot, signature: u32, first: HolderSlot) {
-        if let Some(record) = self.records.get_mut(slot) {
-            record.signature = signature;
-            record.members = ListLinks {
-                previous: NONE,
-                next: first,
-            };
-        }
-        if let Some(record) = self.records.get_mut(first) {
-            record.members.previous = slot;
-        }
-    }
-
-    /// Removes a holder from the members of its signature. Returns the new first member if it was
-    /// the first.
-    pub(crate) fn leave_signature(&mut self, slot: HolderSlot) -> Option<HolderSlot> {
-        let record = self.records.get_mut(slot)?;
-        record.signature = NONE;
-        let ListLinks { previous, next } = core::mem::replace(&mut record.members, UNLINKED);
-        if let Some(record) = self.records.get_mut(next) {
-            record.members.previous = previous;
-        }
-        match self.records.get_mut(previous) {
-            Some(record) => {
-                record.members.next = next;
-                None
-            }
-            None => Some(next),
-        }
-    }
-
-    /// The members of a signature, starting at the first.
-    pub(crate) fn signature_members(&self, first: HolderSlot) -> impl Iterator<Item = HolderSlot> {
-        core::iter::successors((first != NONE).then_some(first), |slot| {
-            let next = self.records.get(*slot)?.members.next;
-            (next != NONE).then_some(next)
-        })
-    }
-
     /// The number of a name; counts one use more.
     pub(crate) fn acquire_name(&mut self, name: &Str) -> u32 {
         self.names.acquire_with::<str>(name, || name.clone())
@@ -506,22 +429,19 @@ impl HolderStore {
 
     /// The number of the key list of these labels; counts one use more.
     pub(crate) fn acquire_keys(&mut self, labels: &Labels) -> u32 {
-        let is_last = self.key_sets.get(self.last_keys).is_some_and(|last| {
+        let is_last = self.key_lists.get(self.last_keys).is_some_and(|last| {
             let name = |key: &u32| self.names.get(*key).map(|name| &**name);
-            last.keys.len() == labels.len()
-                && (last.keys.iter().map(name)).eq(labels.keys().map(|key| Some(&**key)))
+            last.len() == labels.len()
+                && (last.iter().map(name)).eq(labels.keys().map(|key| Some(&**key)))
         });
         if is_last {
-            self.key_sets.retain(self.last_keys);
+            self.key_lists.retain(self.last_keys);
             return self.last_keys;
         }
         let keys: Vec<u32> = labels.keys().map(|key| self.acquire_name(key)).collect();
-        let before = self.key_sets.len();
-        let number = self.key_sets.acquire_with(keys.as_slice(), || LabelKeySet {
-            keys: keys.as_slice().into(),
-            ..LabelKeySet::default()
-        });
-        if self.key_sets.len() == before {
+        let before = self.key_lists.len();
+        let number = (self.key_lists).acquire_with(keys.as_slice(), || keys.as_slice().into());
+        if self.key_lists.len() == before {
             for key in keys {
                 self.names.release(key);
             }
@@ -532,8 +452,8 @@ impl HolderStore {
 
     /// Counts one use of a key list less.
     pub(crate) fn release_keys(&mut self, number: u32) {
-        if let Some(gone) = self.key_sets.release(number) {
-            for key in gone.keys {
+        if let Some(gone) = self.key_lists.release(number) {
+            for key in gone {
                 self.names.release(key);
             }
         }
