@@ -15,6 +15,8 @@ use super::inherited_labels::InheritedLabels;
 use super::pool::{HashMap, InternPool, hash};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::hash::{BuildHasher, Hash, Hasher};
+use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use palisade_model::{Endpoint, EndpointId, Labels, ObjectId, Owner, Str};
 
@@ -37,6 +39,9 @@ pub(super) struct HolderRecord {
     /// The neighbours in the list of its namespace.
     pub(super) neighbours: ListLinks,
 }
+
+/// The number of [`HolderStore::likely_keys`].
+const LIKELY: usize = 256;
 
 /// Marks a removed holder.
 const REMOVED: u32 = 1 << 31;
@@ -68,8 +73,9 @@ pub(crate) struct HolderStore {
     pub(super) namespaces: HashMap<u32, HolderSlot>,
     /// The numbers of endpoints, network sets and nodes, without removed ones.
     counts: [usize; 3],
-    /// The values of the last holder inserted, likely to be those of the next one.
-    last_keys: u32,
+    /// Lists of keys that the next labels are likely to have, by a part of a hash of the keys.
+    likely_keys: Vec<u32>,
+    /// Those of the last holder inserted, likely to be those of the next one.
     last_shared: u32,
     scratch: Vec<u8>,
 }
@@ -427,16 +433,23 @@ impl HolderStore {
         self.names.acquire_with::<str>(name, || name.clone())
     }
 
-    /// The number of the key list of these labels; counts one use more.
+    /// The number of the key list of these labels; counts one use more. Many holders have the same
+    /// keys: the last list with this hash is compared first, which takes less than to look up every
+    /// key.
     pub(crate) fn acquire_keys(&mut self, labels: &Labels) -> u32 {
-        let is_last = self.key_lists.get(self.last_keys).is_some_and(|last| {
+        let mut hasher = FixedState::default().build_hasher();
+        labels.keys().for_each(|key| key.hash(&mut hasher));
+        let [hint, ..] = hasher.finish().to_le_bytes();
+        self.likely_keys.resize(LIKELY, NONE);
+        let likely = self.likely_keys[usize::from(hint)];
+        let is_likely = self.key_lists.get(likely).is_some_and(|keys| {
             let name = |key: &u32| self.names.get(*key).map(|name| &**name);
-            last.len() == labels.len()
-                && (last.iter().map(name)).eq(labels.keys().map(|key| Some(&**key)))
+            keys.len() == labels.len()
+                && (keys.iter().map(name)).eq(labels.keys().map(|key| Some(&**key)))
         });
-        if is_last {
-            self.key_lists.retain(self.last_keys);
-            return self.last_keys;
+        if is_likely {
+            self.key_lists.retain(likely);
+            return likely;
         }
         let keys: Vec<u32> = labels.keys().map(|key| self.acquire_name(key)).collect();
         let before = self.key_lists.len();
@@ -446,7 +459,7 @@ impl HolderStore {
                 self.names.release(key);
             }
         }
-        self.last_keys = number;
+        self.likely_keys[usize::from(hint)] = number;
         number
     }
 
