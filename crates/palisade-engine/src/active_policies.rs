@@ -35,6 +35,12 @@ enum SubjectScope {
 /// What distinguishes subjects: the number, and the namespace it is relative to.
 type SubjectKey = (u32, u32);
 
+/// The local endpoints that a subject selects, and policies with it that had selected none.
+struct SubjectSelection {
+    endpoints: BTreeSet<EndpointId>,
+    begun: Vec<PolicyNumber>,
+}
+
 /// The policies and profiles that apply to local endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct ActivePolicies {
@@ -125,7 +131,7 @@ impl ActivePolicies {
         endpoints: &BTreeSet<EndpointId>,
     ) -> ActivePolicyChanges {
         let mut changes = ActivePolicyChanges::default();
-        let mut endpoints_by_subject: BTreeMap<SubjectKey, BTreeSet<EndpointId>> = BTreeMap::new();
+        let mut subjects = BTreeMap::new();
         for (number, edit) in edits {
             if !edit.subject {
                 changes.policies.insert(*number);
@@ -139,17 +145,40 @@ impl ActivePolicies {
         for (number, edit) in edits {
             if edit.subject {
                 let reach = self.index(policies, *number);
-                self.update_policy(
-                    store,
-                    policies,
-                    *number,
-                    reach,
-                    &mut endpoints_by_subject,
-                    &mut changes,
-                );
+                self.update_policy(store, policies, *number, reach, &mut subjects, &mut changes);
             }
         }
+        for SubjectSelection { endpoints, begun } in subjects.values() {
+            self.add_selected(endpoints, begun, &mut changes);
+        }
         changes
+    }
+
+    /// Adds policies to the endpoints that they select.
+    fn add_selected(
+        &mut self,
+        endpoints: &BTreeSet<EndpointId>,
+        policies: &[PolicyNumber],
+        changes: &mut ActivePolicyChanges,
+    ) {
+        if policies.is_empty() {
+            return;
+        }
+        for id in endpoints {
+            let Some(local) = self.locals.get_mut(id) else {
+                continue;
+            };
+            let before = local.policies.len();
+            for number in policies {
+                if let Err(at) = local.policies.binary_search(number) {
+                    local.policies.insert(at, *number);
+                    adjust_count(&mut self.selected, number, true);
+                }
+            }
+            if local.policies.len() > before {
+                changes.locals.insert(id.clone());
+            }
+        }
     }
 
     fn update_policy(
@@ -158,13 +187,14 @@ impl ActivePolicies {
         policies: &Policies,
         number: PolicyNumber,
         reach: Option<SubjectScope>,
-        endpoints_by_subject: &mut BTreeMap<SubjectKey, BTreeSet<EndpointId>>,
+        subjects: &mut BTreeMap<SubjectKey, SubjectSelection>,
         changes: &mut ActivePolicyChanges,
     ) {
         let selects = |id: &EndpointId| {
             let labels = HolderLabels::endpoint(store, id);
             labels.is_some_and(|labels| policies.selects(number, &labels))
         };
+        let was = self.selected.contains_key(&number);
         let once;
         let now: &BTreeSet<EndpointId> = match reach {
             None => {
@@ -184,13 +214,21 @@ impl ActivePolicies {
                 &once
             }
             Some(SubjectScope::Anywhere(subject)) => {
-                endpoints_by_subject.entry(subject).or_insert_with(|| {
+                let selection = subjects.entry(subject).or_insert_with(|| {
                     let locals = self.locals.keys();
-                    locals.filter(|id| selects(id)).cloned().collect()
-                })
+                    SubjectSelection {
+                        endpoints: locals.filter(|id| selects(id)).cloned().collect(),
+                        begun: Vec::new(),
+                    }
+                });
+                if !was && !selection.endpoints.is_empty() {
+                    changes.policies.insert(number);
+                    selection.begun.push(number);
+                    return;
+                }
+                &selection.endpoints
             }
         };
-        let was = self.selected.contains_key(&number);
         if !was && now.is_empty() {
             return;
         }
@@ -206,17 +244,7 @@ impl ActivePolicies {
                 }
             }
         }
-        for id in now {
-            if let Some(local) = self.locals.get_mut(id)
-                && let Err(at) = local.policies.binary_search(&number)
-            {
-                local.policies.insert(at, number);
-                if !changes.locals.contains(id) {
-                    changes.locals.insert(id.clone());
-                }
-                adjust_count(&mut self.selected, &number, true);
-            }
-        }
+        self.add_selected(now, &[number], changes);
     }
 
     fn update_endpoint(

@@ -24,6 +24,7 @@ mod label_index;
 mod matching;
 mod peer_rule_index;
 mod points;
+mod policy_set_index;
 mod program_pool;
 mod selector_index;
 mod selectors;

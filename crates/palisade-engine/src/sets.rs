@@ -7,10 +7,11 @@
 //! it matches up to the first that decides all traffic.
 
 use crate::active_policies::is_builtin;
-use crate::active_rules::{ActiveRules, ResolvedDirectionRules, ResolvedRule, ResolvedRules};
+use crate::active_rules::{ActiveRules, ResolvedDirectionRules, ResolvedRules};
 use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
-use crate::peer_rule_index::{PeerRuleIndex, PrefixLengths};
+use crate::peer_rule_index::PeerRuleIndex;
+use crate::policy_set_index::{ChangedPeers, PolicySetIndex};
 use crate::program_pool::CreditPool;
 use crate::store::{Policies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -87,15 +88,6 @@ pub(crate) struct PolicySetRules {
     pub(super) index: PeerRuleIndex,
 }
 
-/// The sets that may distinguish identities, by the peers of their rules.
-#[derive(Debug, Default)]
-struct PolicySetIndex {
-    selectors: BTreeSet<(u32, PolicySetId)>,
-    nets: BTreeSet<(Prefix, PolicySetId)>,
-    lengths: PrefixLengths,
-    all_identities: BTreeSet<PolicySetId>,
-}
-
 /// All policy sets.
 #[derive(Debug, Default)]
 pub(crate) struct PolicySets {
@@ -110,13 +102,6 @@ pub(crate) struct PolicySets {
     /// Sets, and those of their policies whose rules changed.
     edited: BTreeSet<(PolicySetId, PolicyNumber)>,
     unused: BTreeSet<PolicySetId>,
-}
-
-/// Peers of the rules that changed in a set.
-#[derive(Debug, Default)]
-pub(crate) struct ChangedPeers {
-    pub(crate) selectors: BTreeSet<u32>,
-    pub(crate) nets: BTreeSet<Prefix>,
 }
 
 /// Changes of one recomputation.
@@ -209,20 +194,7 @@ impl PolicySets {
 
     /// The sets in which an identity may have a class other than the default.
     pub(crate) fn distinguishing_sets(&self, identity: &IdentityKey) -> BTreeSet<PolicySetId> {
-        let mut sets = self.index.all_identities.clone();
-        for selector in &identity.selectors {
-            let under = (*selector, PolicySetId(0))..=(*selector, PolicySetId(u32::MAX));
-            sets.extend(self.index.selectors.range(under).map(|(_, set)| *set));
-        }
-        for net in identity
-            .net
-            .iter()
-            .flat_map(|net| self.index.lengths.covering(*net))
-        {
-            let under = (net, PolicySetId(0))..=(net, PolicySetId(u32::MAX));
-            sets.extend(self.index.nets.range(under).map(|(_, set)| *set));
-        }
-        sets
+        self.index.distinguishing_sets(identity)
     }
 
     /// A set, if it is built.
@@ -282,71 +254,6 @@ impl PolicySets {
             changes.stale.insert(number);
         }
         changes
-    }
-}
-
-impl PolicySetIndex {
-    fn insert(&mut self, number: PolicySetId, index: &PeerRuleIndex) {
-        let selectors = index.selectors.keys().map(|selector| (*selector, number));
-        self.selectors.extend(selectors);
-        for net in index.nets.keys() {
-            self.update_net(number, *net, true);
-        }
-        if index.needs_all_identities() {
-            self.all_identities.insert(number);
-        }
-    }
-
-    fn remove(&mut self, number: PolicySetId, index: &PeerRuleIndex) {
-        for selector in index.selectors.keys() {
-            self.selectors.remove(&(*selector, number));
-        }
-        for net in index.nets.keys() {
-            self.update_net(number, *net, false);
-        }
-        self.all_identities.remove(&number);
-    }
-
-    fn update_net(&mut self, number: PolicySetId, net: Prefix, present: bool) {
-        let changed = match present {
-            true => self.nets.insert((net, number)),
-            false => self.nets.remove(&(net, number)),
-        };
-        if changed {
-            self.lengths.count(net, present);
-        }
-    }
-
-    /// Updates the index for those peers of a set that changed.
-    fn update(&mut self, number: PolicySetId, index: &PeerRuleIndex, changed_peers: &ChangedPeers) {
-        for selector in &changed_peers.selectors {
-            match index.selectors.contains_key(selector) {
-                true => self.selectors.insert((*selector, number)),
-                false => self.selectors.remove(&(*selector, number)),
-            };
-        }
-        for net in &changed_peers.nets {
-            self.update_net(number, *net, index.nets.contains_key(net));
-        }
-        match index.needs_all_identities() {
-            true => self.all_identities.insert(number),
-            false => self.all_identities.remove(&number),
-        };
-    }
-}
-
-impl ChangedPeers {
-    /// Adds the peers of a rule. Returns false if one has neither a selector nor networks, so that
-    /// any identity may match.
-    fn add_rule_peers(&mut self, body: &ResolvedRule) -> bool {
-        for peer in &body.peers {
-            match (&peer.selector, &peer.nets) {
-                (Some(selector), _) => drop(self.selectors.insert(*selector)),
-                (None, Some(nets)) => self.nets.extend(nets),
-                (None, None) => return false,
-            }
-        }
-        true
     }
 }
 

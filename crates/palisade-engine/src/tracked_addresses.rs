@@ -180,10 +180,8 @@ impl TrackedAddresses {
             claims.owner = owner;
         }
         match event {
-            AddressEvent::Claim(slot, claims_it) => {
-                set_member(&mut claims.claimants, slot, claims_it);
-            }
-            AddressEvent::Node(slot, has_it) => set_member(&mut claims.nodes, slot, has_it),
+            AddressEvent::Claim(slot, present) => set_member(&mut claims.claimants, slot, present),
+            AddressEvent::Node(slot, present) => set_member(&mut claims.nodes, slot, present),
             AddressEvent::HolderChange => {}
         }
         let holder = match (&*claims.claimants, &*claims.nodes) {

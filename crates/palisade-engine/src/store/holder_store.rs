@@ -15,8 +15,6 @@ use super::inherited_labels::InheritedLabels;
 use super::pool::{HashMap, InternPool, hash};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::hash::{BuildHasher, Hash, Hasher};
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use palisade_model::{Endpoint, EndpointId, Labels, ObjectId, Owner, Str};
 
@@ -73,7 +71,7 @@ pub(crate) struct HolderStore {
     pub(super) namespaces: HashMap<u32, HolderSlot>,
     /// The numbers of endpoints, network sets and nodes, without removed ones.
     counts: [usize; 3],
-    /// Lists of keys that the next labels are likely to have, by a part of a hash of the keys.
+    /// Lists of keys that the next labels are likely to have, by a part of a hash of their ends.
     likely_keys: Vec<u32>,
     /// Those of the last holder inserted, likely to be those of the next one.
     last_shared: u32,
@@ -434,12 +432,11 @@ impl HolderStore {
     }
 
     /// The number of the key list of these labels; counts one use more. Many holders have the same
-    /// keys: the last list with this hash is compared first, which takes less than to look up every
-    /// key.
+    /// keys: the last list of this length with these ends is compared first, which takes less than to
+    /// look up every key.
     pub(crate) fn acquire_keys(&mut self, labels: &Labels) -> u32 {
-        let mut hasher = FixedState::default().build_hasher();
-        labels.keys().for_each(|key| key.hash(&mut hasher));
-        let [hint, ..] = hasher.finish().to_le_bytes();
+        let ends = (labels.keys().next(), labels.keys().last());
+        let [hint, ..] = hash(&(labels.len(), ends)).to_le_bytes();
         self.likely_keys.resize(LIKELY, NONE);
         let likely = self.likely_keys[usize::from(hint)];
         let is_likely = self.key_lists.get(likely).is_some_and(|keys| {

@@ -30,6 +30,8 @@ enum AddressTransition {
 pub(super) struct InterimIdentities {
     /// In the order of the addresses that differ.
     transitions: Vec<AddressTransition>,
+    /// What the new tables have for each of these addresses.
+    new_entries: Vec<Option<IdentityId>>,
     /// Identities that exist during the transition only: from, to.
     temporary: HashMap<IdentityId, (IdentityId, IdentityId)>,
     /// New identities that first have the classes of another.
@@ -72,6 +74,24 @@ fn new_entry(context: &TransitionContext<'_>, prefix: Prefix) -> Option<Identity
     context.new.addresses.get(&prefix).copied()
 }
 
+/// The entries that the new tables have for the addresses that differ. Where these are many, both
+/// are walked in order; a lookup for each of the addresses of a first flush takes longer.
+fn new_entries(context: &TransitionContext<'_>) -> Vec<Option<IdentityId>> {
+    let changed = &context.differences.addresses;
+    let entries = &context.new.addresses;
+    if changed.len() < entries.len() / 8 {
+        let prefixes = changed.iter().map(|(prefix, _)| *prefix);
+        return prefixes.map(|prefix| new_entry(context, prefix)).collect();
+    }
+    let mut entries = entries.iter().peekable();
+    let entry_of = |(prefix, _): &(Prefix, _)| {
+        while entries.next_if(|(other, _)| *other < prefix).is_some() {}
+        let found = entries.next_if(|(other, _)| *other == prefix);
+        found.map(|(_, identity)| *identity)
+    };
+    changed.iter().map(entry_of).collect()
+}
+
 /// The keys that another key covers or is covered by.
 fn nested_prefixes(keys: &[(Prefix, Option<IdentityId>)]) -> HashSet<Prefix> {
     let mut nested = HashSet::default();
@@ -97,6 +117,7 @@ impl InterimIdentities {
         let differences = context.differences;
         let mut identities = InterimIdentities {
             transitions: Vec::new(),
+            new_entries: new_entries(context),
             temporary: HashMap::default(),
             copied_from: HashMap::default(),
             copied_to: HashMap::default(),
@@ -117,8 +138,8 @@ impl InterimIdentities {
         // The transition of each address, or the number of its pair where it has an interim identity.
         let mut address_transitions: Vec<Result<AddressTransition, usize>> =
             Vec::with_capacity(differences.addresses.len());
-        for (key, was) in &differences.addresses {
-            let will = new_entry(context, *key);
+        for (at, (key, was)) in differences.addresses.iter().enumerate() {
+            let will = identities.new_entries[at];
             let pair = (
                 effective_identity(context, *key, *was, |prefix| old_entry(context, prefix)),
                 effective_identity(context, *key, will, |prefix| new_entry(context, prefix)),
@@ -260,19 +281,17 @@ impl InterimIdentities {
         context: &TransitionContext<'_>,
         phased: &mut PhasedChanges,
     ) {
-        for ((key, was), transition) in context.differences.addresses.iter().zip(&self.transitions)
-        {
-            let was = *was;
-            let will = new_entry(context, *key);
-            let last = TableChange::Address(*key, will);
+        let new_entries = self.new_entries.iter().copied();
+        let transitions = self.transitions.iter().zip(new_entries);
+        let addresses = context.differences.addresses.iter().copied();
+        for ((key, was), (transition, will)) in addresses.zip(transitions) {
+            let last = TableChange::Address(key, will);
             match transition {
                 AddressTransition::AtTighten => phased.tighten.push(last),
                 AddressTransition::AtLoosen => phased.loosen.push(last),
                 AddressTransition::Interim(interim) => {
                     if was != Some(*interim) {
-                        phased
-                            .split
-                            .push(TableChange::Address(*key, Some(*interim)));
+                        phased.split.push(TableChange::Address(key, Some(*interim)));
                     }
                     if will != Some(*interim) {
                         phased.merge.push(last);

@@ -26,11 +26,11 @@ const REPETITIONS: usize = 1_000;
 /// Every case, in order.
 pub(crate) fn cases() -> Vec<BenchCase> {
     let mut cases = vec![
-        start("tags", Families::V4, Some([0.30, 45.0])),
+        start("tags", Families::V4, Some([0.33, 45.0])),
         start("tags", Families::Both, None),
-        start("tenants", Families::V4, Some([0.35, 60.0])),
+        start("tenants", Families::V4, Some([0.45, 50.0])),
         start("tenants", Families::Both, None),
-        start("tenants-differing", Families::V4, None),
+        start("tenants-differing", Families::V4, Some([0.90, 100.0])),
         start_of_manifests(),
     ];
     cases.extend([10, 100, 1_000, 10_000].map(endpoint_update));
@@ -43,7 +43,8 @@ pub(crate) fn cases() -> Vec<BenchCase> {
             "cidrs-with-denies",
             4_500.0,
         ),
-        (PolicySetScenario::Labels, "labels", 240.0),
+        (PolicySetScenario::Labels, "labels", 1_000.0),
+        (PolicySetScenario::KnownLabels, "known-labels", 1_000.0),
     ] {
         cases.push(policy_set(set, name, aim));
     }

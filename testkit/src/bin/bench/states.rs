@@ -25,7 +25,8 @@ pub(crate) struct BenchInput {
     parts: Vec<(usize, ObjectGenerator)>,
 }
 
-type ObjectGenerator = Box<dyn Fn(usize) -> BenchObject>;
+/// Makes the object of a number.
+pub(crate) type ObjectGenerator = Box<dyn Fn(usize) -> BenchObject>;
 
 impl BenchInput {
     /// An input of these parts: how many objects, and what each is.

@@ -1,6 +1,6 @@
 //! The smaller states in which single updates are timed.
 
-use crate::states::{BenchInput, Families, addresses, file, line};
+use crate::states::{BenchInput, Families, ObjectGenerator, addresses, file, line};
 use crate::written::{
     BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
 };
@@ -233,6 +233,9 @@ pub(crate) enum PolicySetScenario {
     CidrsWithDenies,
     /// 1,000 rules over labels, and pods of 2,997 identities.
     Labels,
+    /// The same where another endpoint's policy distinguishes these identities already, so that the
+    /// policy set alone is computed.
+    KnownLabels,
 }
 
 impl PolicySetScenario {
@@ -242,14 +245,26 @@ impl PolicySetScenario {
     /// Everything but the endpoint, which is [`local`].
     pub(crate) fn input(self) -> BenchInput {
         let pods = match self {
-            PolicySetScenario::Labels => Self::COUNT * Self::ZONES.len(),
+            PolicySetScenario::Labels | PolicySetScenario::KnownLabels => {
+                Self::COUNT * Self::ZONES.len()
+            }
             _ => 10,
         };
-        BenchInput::of(vec![
+        let mut parts: Vec<(usize, ObjectGenerator)> = vec![
             (1, Box::new(|_| namespace())),
             (1, Box::new(move |_| BenchObject::Policy(self.policy()))),
             (pods, Box::new(Self::pod)),
-        ])
+        ];
+        if self == PolicySetScenario::KnownLabels {
+            let other = BenchPolicy {
+                name: "of-another".into(),
+                subject: vec![LabelTest::Is("role".into(), "another".into())],
+                ..self.policy()
+            };
+            parts.push((1, Box::new(move |_| BenchObject::Policy(other.clone()))));
+            parts.push((1, Box::new(|_| Self::another())));
+        }
+        BenchInput::of(parts)
     }
 
     fn policy(self) -> BenchPolicy {
@@ -267,7 +282,7 @@ impl PolicySetScenario {
         let rules = match self {
             PolicySetScenario::Cidrs => allowed.collect(),
             PolicySetScenario::CidrsWithDenies => denied.chain(allowed).collect(),
-            PolicySetScenario::Labels => {
+            PolicySetScenario::Labels | PolicySetScenario::KnownLabels => {
                 let apps = (0..Self::COUNT - 2).map(|n| is("app", format!("app-{n}")));
                 let zones = Self::ZONES[..2].iter();
                 let zones = zones.map(|zone| is("zone", (*zone).to_owned()));
@@ -281,6 +296,16 @@ impl PolicySetScenario {
             }
         };
         policy(0, "many-rules", rules)
+    }
+
+    /// A local endpoint that [`PolicySetScenario::policy`] does not select.
+    fn another() -> BenchObject {
+        let labels = vec![("role".into(), "another".into())];
+        let pod = pod(9_000_001, labels, true);
+        BenchObject::Pod(BenchPod {
+            interface: Some("palbench1".to_owned()),
+            ..pod
+        })
     }
 
     fn pod(number: usize) -> BenchObject {
