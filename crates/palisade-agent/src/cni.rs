@@ -4,6 +4,7 @@
 //! has one Palisade interface: a new container of the same pod replaces the former one, and later
 //! requests for the former one have no effect. [`crate::workload_lifecycle`] does the attaching.
 
+use crate::attach::{AttachPlan, AttachRequest, AttachTarget};
 use crate::core::{Core, error_chain};
 use crate::network_driver::{GATEWAY_V4, GATEWAY_V6, HOST_MAC};
 use crate::workload_lifecycle::PreopenedNetns;
@@ -37,6 +38,19 @@ impl Core {
         request: &CniAddRequest,
         netns: PreopenedNetns,
     ) -> Result<CniAddResponse, WorkloadError> {
+        let record = self.attach_one(AttachRequest {
+            target: AttachTarget::Container(request.clone()),
+            netns,
+        })?;
+        self.cni_add_response(&record)
+    }
+
+    /// Checks an ADD, detaches what it replaces, and makes its record.
+    pub(crate) fn plan_container(
+        &mut self,
+        request: &CniAddRequest,
+        netns: PreopenedNetns,
+    ) -> Result<AttachPlan, WorkloadError> {
         if !self.in_sync {
             return Err(WorkloadError::NotInSync);
         }
@@ -47,8 +61,7 @@ impl Core {
         let id = record.id();
         if let Some(present) = self.registry.get(&id) {
             if matches_request(&present.record, &record) && present.state != EndpointState::Lost {
-                let present = present.record.clone();
-                return self.cni_add_response(&present);
+                return Ok(AttachPlan::Present(present.record.clone()));
             }
             let old = &present.record;
             // Only another container, or the same one with another namespace, replaces it; and a pod of
@@ -72,8 +85,12 @@ impl Core {
             tracing::info!(workload = %stale, by = request.container, "superseded");
             self.detach(&stale)?;
         }
-        let record = self.attach(record, &request.families, netns)?;
-        self.cni_add_response(&record)
+        let families = request.families.clone();
+        Ok(AttachPlan::New {
+            record,
+            families,
+            netns,
+        })
     }
 
     /// DEL: detaches a container. It is no error if the container is not attached, or if another
@@ -366,7 +383,7 @@ impl Core {
         Ok(mtu.unwrap_or(self.config.mtu))
     }
 
-    fn cni_add_response(
+    pub(crate) fn cni_add_response(
         &mut self,
         record: &WorkloadRecord,
     ) -> Result<CniAddResponse, WorkloadError> {

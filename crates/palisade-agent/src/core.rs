@@ -3,8 +3,9 @@
 //! Every input reaches it as a [`CoreEvent`] on one bounded queue ([`crate::core_queue`]), so there is
 //! no shared state: sources send batches, the API sends requests (closures), watchers send kernel
 //! notifications. Events are handled one after the other: a source's batch becomes one delta, which is
-//! executed before the next event is taken. The core never waits for a source or a client.
+//! executed before the next event is taken; attaches that wait together become one delta as well. The core never waits for a source or a client.
 
+use crate::attach::AttachRequest;
 use crate::attach_steps::StepHook;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -18,6 +19,7 @@ use crate::network_driver::NetworkDriver;
 use crate::registry::WorkloadRegistry;
 use crate::settings::SettingsFile;
 use crate::workload_store::{WorkloadRecord, WorkloadStore};
+use crate::workloads::WorkloadError;
 use palisade_api::{BootstrapStage, FlushReport, RepairReport};
 use palisade_dataplane::{CounterLedger, Counters, Dataplane};
 use palisade_engine::Engine;
@@ -25,7 +27,7 @@ use palisade_model::{EndpointId, HostTrafficAction, ObjectKey, Update};
 use palisade_source::{Diagnostic, SourceReport, UpdateBatch};
 use palisade_sys::fault;
 use palisade_tables::{Credit, Delta};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -40,6 +42,17 @@ const MAX_LOGGED_PROBLEMS: usize = 100;
 /// A request that runs on the core thread.
 pub type CoreRequest = Box<dyn FnOnce(&mut Core) + Send>;
 
+/// An attach in the queue, and what answers its caller.
+pub struct QueuedAttach {
+    /// The request.
+    pub request: AttachRequest,
+    /// Called with the result, when the policy of the workload is in the kernel.
+    pub answer: AttachAnswer,
+}
+
+/// Answers the caller of an attach.
+pub type AttachAnswer = Box<dyn FnOnce(&mut Core, Result<WorkloadRecord, WorkloadError>) + Send>;
+
 /// An event for the core.
 pub enum CoreEvent {
     /// Updates of the policy source.
@@ -48,6 +61,8 @@ pub enum CoreEvent {
     SourceEnded(String),
     /// A request of the API or of the agent itself.
     Request(CoreRequest),
+    /// Attaches that waited together; no two of them are about the same object.
+    Attach(Vec<QueuedAttach>),
     /// Another program changed what the driver wrote to the kernel.
     Tampered {
         /// What was changed, for messages.
@@ -123,8 +138,9 @@ pub struct Core {
     pub(crate) cni_conf_failure: Option<String>,
     /// Why the masquerade rules could not be written.
     pub(crate) masquerade_failure: Option<String>,
-    /// The workload that is being attached; its attach brings it up, not [`Core::open_pending`].
-    pub(crate) attach_in_progress: Option<EndpointId>,
+    /// The pending records of the workloads that are being attached; their attach brings them up, not
+    /// [`Core::open_pending`].
+    pub(crate) attaching: BTreeMap<EndpointId, WorkloadRecord>,
     pub(crate) open_waiters: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
     pub(crate) step_hook: Option<StepHook>,
     pub(crate) config_listeners: Vec<crate::reload::ConfigListener>,
@@ -177,7 +193,7 @@ impl Core {
             deletions_failed: false,
             cni_conf_failure: None,
             masquerade_failure: None,
-            attach_in_progress: None,
+            attaching: BTreeMap::new(),
             open_waiters: Vec::new(),
             step_hook: None,
             config_listeners: Vec::new(),
@@ -215,6 +231,15 @@ impl Core {
                 self.source_ended = Some(reason);
             }
             CoreEvent::Request(request) => request(self),
+            CoreEvent::Attach(queued) => {
+                let queued = queued
+                    .into_iter()
+                    .map(|attach| (attach.request, attach.answer));
+                let (requests, answers): (Vec<_>, Vec<_>) = queued.unzip();
+                for (answer, result) in answers.into_iter().zip(self.attach_all(requests)) {
+                    answer(self, result);
+                }
+            }
             CoreEvent::Tampered {
                 what,
                 detected_at: seen,

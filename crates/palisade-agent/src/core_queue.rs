@@ -3,22 +3,31 @@
 //! Promises: at most one notification of each kind is queued (kernel changes, configuration file);
 //! later ones are merged into it. A source blocks on its next batch until the last one is taken. At
 //! most [`MAX_WAITING`] client requests of each class are queued, and more are rejected; so the queue
-//! is bounded whatever the senders do. The health of the core is kept beside the queue, so probes never
+//! is bounded whatever the senders do. Attaches that wait together are taken as one event, at most
+//! [`MAX_ATTACH_BATCH`] and no two about the same object; they overtake reads only. The health of the core is kept beside the queue, so probes never
 //! wait.
 //!
 //! Never: reorders events except by merging, or drops anything but client requests.
 
-use crate::core::{Core, CoreEvent, CoreRequest};
+use crate::attach::AttachRequest;
+use crate::core::{AttachAnswer, Core, CoreEvent, CoreRequest, QueuedAttach};
 use crate::host::HostChanges;
 use crate::http::OperationClass;
 use crate::page_cache::PageCaches;
+use crate::workload_store::WorkloadRecord;
+use crate::workloads::WorkloadError;
+use palisade_sys::netns::NetNsOpener;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::OnceCell;
 
 /// The maximum number of queued client requests of each class.
 pub const MAX_WAITING: usize = 256;
+
+/// The maximum number of attaches in one event: they are answered together, and other events wait.
+pub const MAX_ATTACH_BATCH: usize = 64;
 
 /// Why a client request was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +52,7 @@ pub struct CoreHealth {
 enum QueuedEvent {
     Event(CoreEvent),
     Request(OperationClass, CoreRequest),
+    Attach(OperationClass, QueuedAttach),
     /// At most one of each of these is queued; their data is kept in [`QueueState`].
     HostChanged,
     Tampered,
@@ -95,6 +105,8 @@ pub struct CoreHandle {
     sender: Arc<QueueSender>,
     /// Cached responses.
     pub(crate) page_cache: Arc<PageCaches>,
+    /// What opens namespaces, once the core has been asked for it.
+    opener: Arc<OnceCell<Option<NetNsOpener>>>,
 }
 
 /// The receiving end of the queue, for the core.
@@ -108,6 +120,7 @@ impl CoreHandle {
         let handle = CoreHandle {
             sender: Arc::new(QueueSender(Arc::clone(&shared))),
             page_cache: Arc::default(),
+            opener: Arc::default(),
         };
         (handle, EventReceiver(shared))
     }
@@ -169,11 +182,32 @@ impl CoreHandle {
             }
             let _ = answer.send(request(core));
         });
-        self.enqueue(lane, request)?;
+        self.enqueue(lane, QueuedEvent::Request(lane, request))?;
         response.await.map_err(|_| CoreUnavailable::Stopped)
     }
 
-    fn enqueue(&self, lane: OperationClass, request: CoreRequest) -> Result<(), CoreUnavailable> {
+    /// Sends a client's request to attach; `respond` runs on the core's thread when the policy of the
+    /// workload is in the kernel, or the attach has failed.
+    ///
+    /// # Errors
+    /// If too many requests of its class are queued, or the core has stopped.
+    pub async fn attach_for_client<T: Send + 'static>(
+        &self,
+        lane: OperationClass,
+        request: AttachRequest,
+        respond: impl FnOnce(&mut Core, Result<WorkloadRecord, WorkloadError>) -> T + Send + 'static,
+    ) -> Result<T, CoreUnavailable> {
+        let (answer, response) = tokio::sync::oneshot::channel();
+        let answer: AttachAnswer = Box::new(move |core, result| {
+            // The receiver may have stopped waiting.
+            let _ = answer.send(respond(core, result));
+        });
+        let attach = QueuedAttach { request, answer };
+        self.enqueue(lane, QueuedEvent::Attach(lane, attach))?;
+        response.await.map_err(|_| CoreUnavailable::Stopped)
+    }
+
+    fn enqueue(&self, lane: OperationClass, event: QueuedEvent) -> Result<(), CoreUnavailable> {
         let mut state = self.lock();
         if state.health.stopped {
             return Err(CoreUnavailable::Stopped);
@@ -186,10 +220,25 @@ impl CoreHandle {
         if lane != OperationClass::Read {
             state.change_counter += 1;
         }
-        state.queue.push_back(QueuedEvent::Request(lane, request));
+        state.queue.push_back(event);
         drop(state);
         self.sender.0.not_empty.notify_one();
         Ok(())
+    }
+
+    /// Opens namespaces outside the core's thread; `None` on a host without namespaces. The core is asked
+    /// once.
+    ///
+    /// # Errors
+    /// As [`CoreHandle::ask_for_client`].
+    pub async fn opener(
+        &self,
+        lane: OperationClass,
+    ) -> Result<Option<NetNsOpener>, CoreUnavailable> {
+        let opener = self
+            .opener
+            .get_or_try_init(|| self.ask_for_client(lane, |core| core.opener()));
+        opener.await.cloned()
     }
 
     /// The health of the core, read without a request.
@@ -255,10 +304,12 @@ impl QueueState {
                 event
             }
             QueuedEvent::Request(lane, question) => {
-                if let Some(waiting) = self.requests.get_mut(&lane) {
-                    *waiting = waiting.saturating_sub(1);
-                }
+                self.release_slot(lane);
                 CoreEvent::Request(question)
+            }
+            QueuedEvent::Attach(lane, attach) => {
+                self.release_slot(lane);
+                CoreEvent::Attach(self.pop_attaches(attach))
             }
             QueuedEvent::HostChanged => {
                 let (changes, seen) = self.host_changes.take()?;
@@ -280,6 +331,42 @@ impl QueueState {
             }
         };
         Some(event)
+    }
+
+    fn release_slot(&mut self, lane: OperationClass) {
+        if let Some(waiting) = self.requests.get_mut(&lane) {
+            *waiting = waiting.saturating_sub(1);
+        }
+    }
+
+    /// Takes the attaches that can be in one batch with the first.
+    fn pop_attaches(&mut self, first: QueuedAttach) -> Vec<QueuedAttach> {
+        let mut keys = first.request.keys();
+        let mut batch = vec![first];
+        let mut later = VecDeque::new();
+        while batch.len() < MAX_ATTACH_BATCH {
+            match self.queue.pop_front() {
+                Some(QueuedEvent::Attach(lane, next)) => {
+                    let of_next = next.request.keys();
+                    if !of_next.is_disjoint(&keys) {
+                        self.queue.push_front(QueuedEvent::Attach(lane, next));
+                        break;
+                    }
+                    self.release_slot(lane);
+                    keys.extend(of_next);
+                    batch.push(next);
+                }
+                Some(read @ QueuedEvent::Request(OperationClass::Read, _)) => later.push_back(read),
+                Some(other) => {
+                    self.queue.push_front(other);
+                    break;
+                }
+                None => break,
+            }
+        }
+        later.append(&mut self.queue);
+        self.queue = later;
+        batch
     }
 }
 

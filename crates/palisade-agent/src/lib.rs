@@ -5,6 +5,7 @@
 //! closed. The agent itself makes no policy decisions.
 
 pub mod access;
+pub mod attach;
 pub mod attach_steps;
 mod budget;
 pub mod cleanup;

@@ -1,4 +1,5 @@
-//! Attach and detach of workloads, step by step (see [`crate::attach_steps`]).
+//! Restore, detach and rollback of workloads, step by step (see [`crate::attach_steps`]);
+//! [`crate::attach`] attaches them.
 //!
 //! A workload is saved as pending before its interface is created, saved as attached when it is open,
 //! and its record is removed after its interface is deleted; after a crash, [`Core::restore`] takes
@@ -11,7 +12,7 @@ use crate::core::{Core, error_chain};
 use crate::ipam::IpamError;
 use crate::network_driver::NetworkDriverError;
 use crate::registry::Workload;
-use crate::workload_store::{ClosedInterface, NetnsIdentity, WorkloadRecord};
+use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use crate::workloads::WorkloadError;
 use palisade_api::EndpointState;
 use palisade_dataplane::{DriverError, DriverErrorKind, MasqueradePolicy};
@@ -36,7 +37,7 @@ impl Core {
         self.step_hook = Some(hook);
     }
 
-    fn announce_step(&mut self, step: AttachStep) -> Result<(), WorkloadError> {
+    pub(crate) fn announce_step(&mut self, step: AttachStep) -> Result<(), WorkloadError> {
         match &mut self.step_hook {
             None => Ok(()),
             Some(hook) => hook(step).map_err(|reason| WorkloadError::Stopped { step, reason }),
@@ -170,101 +171,6 @@ impl Core {
         }
     }
 
-    /// Attaches the workload of a record, with addresses of these families if it has none; returns when
-    /// its policy is in the kernel.
-    ///
-    /// # Errors
-    /// See [`WorkloadError`]; the attach is then rolled back.
-    pub(crate) fn attach(
-        &mut self,
-        mut record: WorkloadRecord,
-        families: &[u8],
-        netns: PreopenedNetns,
-    ) -> Result<WorkloadRecord, WorkloadError> {
-        self.clear_leftovers(Some(&record.id()))?;
-        self.announce_step(AttachStep::ClaimAddresses)?;
-        self.claim_addresses(&mut record, families)?;
-        let id = record.id();
-        self.attach_in_progress = Some(id.clone());
-        let attached = self.attach_with_addresses(&mut record, netns);
-        self.network.pin_netns(None);
-        self.attach_in_progress = None;
-        if let Err(error) = attached {
-            tracing::warn!(workload = %id, error = %error_chain(&error), "attach failed; rolling back");
-            if !fault::is_injected("failed-attach-left") {
-                self.roll_back(record);
-            }
-            return Err(error);
-        }
-        Ok(record)
-    }
-
-    fn attach_with_addresses(
-        &mut self,
-        record: &mut WorkloadRecord,
-        netns: PreopenedNetns,
-    ) -> Result<(), WorkloadError> {
-        let (id, path) = (record.id(), record.netns.clone());
-        let attach_error = |source| WorkloadError::Attach {
-            id: id.to_string(),
-            netns: path.clone(),
-            source: Box::new(source),
-        };
-        let netns = self.open_netns(&path, netns).map_err(attach_error)?;
-        record.netns_identity = netns.as_ref().map(NetnsIdentity::of);
-        self.network.pin_netns(netns);
-        self.announce_step(AttachStep::SavePending)?;
-        let pending = WorkloadRecord {
-            pending: true,
-            ..record.clone()
-        };
-        let remembered = self.registry.records().chain(&self.leftovers);
-        let closed = self.registry.closed_interfaces();
-        self.records.write(remembered.chain([&pending]), closed)?;
-        self.announce_step(AttachStep::CreateInterfaces)?;
-        self.network
-            .create_interfaces(record)
-            .map_err(attach_error)?;
-        record.index = self
-            .network
-            .link_index(&record.interface)
-            .map_err(attach_error)?;
-        self.announce_step(AttachStep::ConfigureNetns)?;
-        self.network.configure_netns(record).map_err(attach_error)?;
-        self.announce_step(AttachStep::ApplyPolicy)?;
-        if fault::is_injected("opened-before-flush") {
-            self.network.bring_up(record).map_err(attach_error)?;
-        }
-        let pod = self.engine.endpoint(&id);
-        let workload = Workload {
-            record: record.clone(),
-            state: EndpointState::Closed,
-            reason: None,
-        };
-        let mut updates = vec![self.registry.insert(workload, pod)];
-        updates.extend(self.registry.forget_closed_interface(&record.interface));
-        self.apply(updates);
-        let refusal = self.kernel_failure.clone();
-        if let Some(reason) = refusal.filter(|_| !fault::is_injected("opened-though-refused")) {
-            let id = id.to_string();
-            return Err(WorkloadError::NotEnforced { id, reason });
-        }
-        self.announce_step(AttachStep::Masquerade)?;
-        self.apply_masquerade_for(&id)?;
-        self.announce_step(AttachStep::BringUp)?;
-        self.attach_in_progress = None;
-        if let Some(because) = self.registry.closed_reason(&id) {
-            if let Some(workload) = self.registry.get_mut(&id) {
-                workload.reason = Some(because.to_owned());
-            }
-        } else if let Err(error) = self.open_workload(record) {
-            return Err(attach_error(error));
-        }
-        self.announce_step(AttachStep::SaveAttached)?;
-        self.save_records()?;
-        self.announce_step(AttachStep::ReportAttached)
-    }
-
     /// The namespace of a path: the one opened before, else it is opened now.
     pub(crate) fn open_netns(
         &mut self,
@@ -280,8 +186,19 @@ impl Core {
 
     /// Saves all workloads and closed interfaces to disk.
     pub(crate) fn save_records(&mut self) -> Result<(), WorkloadError> {
-        let all = self.registry.records().chain(&self.leftovers);
-        Ok(self.records.write(all, self.registry.closed_interfaces())?)
+        let closed = self.registry.closed_interfaces();
+        Ok(self.records.write(self.known_records(), closed)?)
+    }
+
+    /// The records of all workloads; those that are being attached, or could not be rolled back, are
+    /// pending.
+    pub(crate) fn known_records(&self) -> impl Iterator<Item = &WorkloadRecord> {
+        let attached = self.registry.iter();
+        let attached = attached.filter(|(id, _)| !self.attaching.contains_key(*id));
+        let attached = attached.map(|(_, workload)| &workload.record);
+        attached
+            .chain(self.attaching.values())
+            .chain(&self.leftovers)
     }
 
     /// The update that keeps the interface of a detached workload closed, if another plugin created it
@@ -317,17 +234,22 @@ impl Core {
         }
     }
 
-    /// Rolls back a failed attach. What cannot be rolled back stays recorded.
-    fn roll_back(&mut self, record: WorkloadRecord) {
-        let id = record.id();
-        if let Err(error) = self.teardown(&record) {
+    /// Rolls back failed attaches. What cannot be rolled back stays recorded.
+    pub(crate) fn roll_back(&mut self, failed: &[WorkloadRecord]) {
+        for record in failed {
+            self.attaching.remove(&record.id());
+        }
+        let results = self.teardown(failed);
+        for (record, removed) in failed.iter().zip(results) {
+            let Err(error) = removed else { continue };
+            let id = record.id();
             tracing::error!(workload = %id, error = %error_chain(&error), "rolling back a failed attach failed; will retry");
             if let Some((_, update)) = self.registry.remove(&id) {
                 let mut updates = vec![update];
-                updates.extend(self.close_orphaned_interface(&record));
+                updates.extend(self.close_orphaned_interface(record));
                 self.apply(updates);
             }
-            self.add_leftover(record);
+            self.add_leftover(record.clone());
             if let Err(error) = self.save_records() {
                 tracing::error!(workload = %id, error = %error_chain(&error), "saving the workload records failed");
             }
@@ -360,7 +282,7 @@ impl Core {
         let Some(record) = self.registry.get(id).map(|w| w.record.clone()) else {
             return Ok(had_leftover);
         };
-        self.teardown(&record)?;
+        self.teardown_one(&record)?;
         self.announce_step(AttachStep::ReportDetached)?;
         Ok(true)
     }
@@ -377,7 +299,7 @@ impl Core {
         let found = !retried.is_empty();
         let mut failed = None;
         for record in retried {
-            if let Err(error) = self.teardown(&record) {
+            if let Err(error) = self.teardown_one(&record) {
                 self.add_leftover(record);
                 failed = Some(error);
             }
@@ -385,9 +307,56 @@ impl Core {
         failed.map_or(Ok(found), Err)
     }
 
+    fn teardown_one(&mut self, record: &WorkloadRecord) -> Result<(), WorkloadError> {
+        let results = self.teardown(std::slice::from_ref(record));
+        results.into_iter().collect()
+    }
+
     /// Removes interface, policy, record and addresses in this order, so that nothing is released
-    /// before its users are gone.
-    fn teardown(&mut self, record: &WorkloadRecord) -> Result<(), WorkloadError> {
+    /// before its users are gone; the policies of all records with one flush.
+    fn teardown(&mut self, records: &[WorkloadRecord]) -> Vec<Result<(), WorkloadError>> {
+        let mut results: Vec<Result<(), WorkloadError>> = Vec::new();
+        let mut updates = Vec::new();
+        for record in records {
+            results.push(self.teardown_interfaces(record, &mut updates));
+        }
+        if !updates.is_empty() {
+            self.apply(updates);
+        }
+        // The rules and the file are those of all workloads, so one write of each is enough.
+        let (mut is_masqueraded, mut is_saved) = (false, false);
+        let mut remove = |core: &mut Self, record: &WorkloadRecord| {
+            if !is_masqueraded {
+                core.apply_masquerade_for(&record.id())?;
+            }
+            is_masqueraded = true;
+            core.announce_step(AttachStep::RemoveRecord)?;
+            if !is_saved {
+                core.save_records()?;
+            }
+            is_saved = true;
+            core.announce_step(AttachStep::ReleaseAddresses)?;
+            core.release_addresses(record);
+            Ok(())
+        };
+        for (record, result) in records.iter().zip(&mut results) {
+            if result.is_ok() {
+                *result = remove(self, record);
+                if result.is_err() {
+                    self.add_leftover(record.clone());
+                }
+            }
+        }
+        results
+    }
+
+    /// Deletes the interfaces of a workload, and removes it from the registry; adds the updates of its
+    /// policy.
+    fn teardown_interfaces(
+        &mut self,
+        record: &WorkloadRecord,
+        updates: &mut Vec<Update>,
+    ) -> Result<(), WorkloadError> {
         let id = record.id();
         self.announce_step(AttachStep::DeleteInterfaces)?;
         self.delete_interfaces(record)?;
@@ -397,38 +366,24 @@ impl Core {
         if self.registry.get(&id).is_some_and(is_it)
             && let Some((_, update)) = self.registry.remove(&id)
         {
-            let mut updates = vec![update];
+            updates.push(update);
             updates.extend(self.close_orphaned_interface(record));
-            self.apply(updates);
         }
-        let removed = self.remove_record(record);
-        if removed.is_err() {
-            self.add_leftover(record.clone());
-        }
-        removed
-    }
-
-    fn remove_record(&mut self, record: &WorkloadRecord) -> Result<(), WorkloadError> {
-        self.apply_masquerade_for(&record.id())?;
-        self.announce_step(AttachStep::RemoveRecord)?;
-        self.save_records()?;
-        self.announce_step(AttachStep::ReleaseAddresses)?;
-        self.release_addresses(record);
         Ok(())
     }
 
     /// Releases the addresses of a removed workload.
     fn release_addresses(&mut self, record: &WorkloadRecord) {
         for address in &record.addresses {
-            let mut others = self.registry.records().chain(&self.leftovers);
-            if !others.any(|other| other.addresses.contains(address)) {
+            let uses_it = |other: &WorkloadRecord| other.addresses.contains(address);
+            if !self.known_records().any(uses_it) {
                 self.ipam.release(*address);
             }
         }
     }
 
     /// Applies the masquerade rules for one workload.
-    fn apply_masquerade_for(&mut self, id: &EndpointId) -> Result<(), WorkloadError> {
+    pub(crate) fn apply_masquerade_for(&mut self, id: &EndpointId) -> Result<(), WorkloadError> {
         match self.apply_masquerade() {
             Ok(_) => Ok(()),
             Err(error) => Err(WorkloadError::NotMasqueraded {
@@ -488,7 +443,7 @@ impl Core {
         }
         let is_pending = |(id, workload): &(&EndpointId, &Workload)| {
             workload.state == EndpointState::Closed
-                && self.attach_in_progress.as_ref() != Some(*id)
+                && !self.attaching.contains_key(*id)
                 && self.registry.closed_reason(id).is_none()
         };
         let pending = self.registry.iter().filter(is_pending);
@@ -501,7 +456,10 @@ impl Core {
     }
 
     /// Opens a workload and notifies the waiters.
-    fn open_workload(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+    pub(crate) fn open_workload(
+        &mut self,
+        record: &WorkloadRecord,
+    ) -> Result<(), NetworkDriverError> {
         let forwarding = self.enable_forwarding();
         let opened = forwarding.and_then(|()| self.network.bring_up(record));
         let id = record.id();
@@ -546,7 +504,7 @@ impl Core {
             });
             let candidate: Str =
                 format!("{prefix}{}", &format!("{hash:016x}")[16 - digits..]).into();
-            let known = self.registry.records().chain(&self.leftovers);
+            let known = self.known_records();
             let points = self.engine.tables().points.keys();
             let is_taken = known
                 .map(|record| &record.interface)
@@ -568,7 +526,7 @@ impl Core {
         }
     }
 
-    fn claim_addresses(
+    pub(crate) fn claim_addresses(
         &mut self,
         record: &mut WorkloadRecord,
         families: &[u8],
@@ -665,14 +623,15 @@ impl Core {
     }
 
     fn address_error(&self, id: String, source: IpamError) -> WorkloadError {
-        let holder_of = |address| {
-            let mut workloads = self.registry.iter();
-            workloads.find(|(_, workload)| workload.record.addresses.contains(&address))
-        };
+        let attached = self.registry.records().chain(self.attaching.values());
+        let mut holders = attached.filter(|record| match source {
+            IpamError::InUse(address) => record.addresses.contains(&address),
+            _ => false,
+        });
         if let IpamError::InUse(address) = source
-            && let Some((holder, _)) = holder_of(address)
+            && let Some(holder) = holders.next()
         {
-            let holder = holder.to_string();
+            let holder = holder.id().to_string();
             return WorkloadError::AddressTaken {
                 id,
                 address,

@@ -3,6 +3,7 @@
 //! [`crate::workload_lifecycle`] does the attaching, for containers as well.
 
 use crate::access::{AccessDenied, AccessRequest, Caller, GroupGrants, check_access};
+use crate::attach::{AttachPlan, AttachRequest, AttachTarget};
 use crate::attach_steps::AttachStep;
 use crate::core::Core;
 use crate::ipam::IpamError;
@@ -164,6 +165,20 @@ impl Core {
         caller: Caller,
         netns: PreopenedNetns,
     ) -> Result<WorkloadAddResponse, WorkloadError> {
+        let record = self.attach_one(AttachRequest {
+            target: AttachTarget::Workload(request.clone(), caller),
+            netns,
+        })?;
+        Ok(self.add_response(&record))
+    }
+
+    /// Checks a request to attach a named workload, and makes its record.
+    pub(crate) fn plan_workload(
+        &mut self,
+        request: &WorkloadAddRequest,
+        caller: Caller,
+        netns: PreopenedNetns,
+    ) -> Result<AttachPlan, WorkloadError> {
         if !self.in_sync {
             return Err(WorkloadError::NotInSync);
         }
@@ -188,7 +203,7 @@ impl Core {
                 && present.record.labels == record.labels;
             let owner = present.record.owner;
             if is_same && check_access(caller, &AccessRequest::Workload(owner), &grants).is_ok() {
-                return Ok(self.add_response(&present.record));
+                return Ok(AttachPlan::Present(present.record.clone()));
             }
             let netns = present.record.netns.clone();
             return Err(WorkloadError::Exists {
@@ -200,9 +215,12 @@ impl Core {
             Caller::Root => netns,
             _ => self.authorize(&record, caller, &grants, netns)?,
         };
-        let record = self.attach(record, &request.families, netns)?;
-        tracing::info!(workload = %id, by = %caller, netns = record.netns, "attached");
-        Ok(self.add_response(&record))
+        let families = request.families.clone();
+        Ok(AttachPlan::New {
+            record,
+            families,
+            netns,
+        })
     }
 
     /// The state of an attached workload that needs no further action of the caller.
@@ -222,8 +240,10 @@ impl Core {
         netns: PreopenedNetns,
     ) -> Result<PreopenedNetns, WorkloadError> {
         let id = record.id();
-        let all = self.registry.records().chain(&self.leftovers);
-        let attached = all.filter(|other| other.owner == caller.user()).count();
+        let attached = self
+            .known_records()
+            .filter(|other| other.owner == caller.user())
+            .count();
         check_access(caller, &AccessRequest::WorkloadCount(attached), grants)?;
         let pod = self.engine.endpoint(&id);
         if pod.is_some_and(|pod| pod_runs_elsewhere(&pod, record)) {
@@ -299,8 +319,7 @@ impl Core {
     ) -> Result<WorkloadRemoveResponse, WorkloadError> {
         let id = pod_id(&request.namespace, &request.name);
         let owner = {
-            let mut all = self.registry.records().chain(&self.leftovers);
-            let found = all.find(|record| record.id() == id);
+            let found = self.known_records().find(|record| record.id() == id);
             found.map(|record| record.owner)
         };
         if let Some(owner) = owner {
@@ -320,7 +339,7 @@ impl Core {
         })
     }
 
-    fn add_response(&self, record: &WorkloadRecord) -> WorkloadAddResponse {
+    pub(crate) fn add_response(&self, record: &WorkloadRecord) -> WorkloadAddResponse {
         WorkloadAddResponse {
             api_version: palisade_api::api_version(),
             namespace: record.namespace.to_string(),

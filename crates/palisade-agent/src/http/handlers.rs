@@ -3,6 +3,7 @@
 use super::admission::AdmissionControl;
 use super::{OperationClass, error_response, json_response};
 use crate::access::{AccessDenied, AccessRequest, Caller, GroupGrants, check_access};
+use crate::attach::{AttachRequest, AttachTarget};
 use crate::core::{Core, CoreHandle, error_chain};
 use crate::core_queue::{CoreHealth, CoreUnavailable};
 use crate::metrics::exposition;
@@ -221,10 +222,7 @@ pub(super) async fn config(State(core): State<CoreHandle>) -> Response {
 
 /// Opens a namespace on a separate thread, so that a slow file system blocks no other request.
 async fn open_netns(core: &CoreHandle, lane: OperationClass, path: &str) -> PreopenedNetns {
-    let opener = core
-        .ask_for_client(lane, |core| core.opener())
-        .await
-        .ok()??;
+    let opener = core.opener(lane).await.ok()??;
     let path = path.to_owned();
     tokio::task::spawn_blocking(move || opener.open(&path, NETNS_OPEN_TIMEOUT))
         .await
@@ -247,10 +245,15 @@ pub(super) async fn add_workload(
         return error_response(status, error);
     }
     let netns = open_netns(&core, OperationClass::Change, &request.netns).await;
-    respond_change(&core, OperationClass::Change, move |core| {
-        core.add_workload_for(&request, caller, netns)
-    })
-    .await
+    let request = AttachRequest {
+        target: AttachTarget::Workload(request, caller),
+        netns,
+    };
+    let added = core.attach_for_client(OperationClass::Change, request, |core, attached| {
+        let added = attached.map(|record| core.add_response(&record));
+        added.map_err(|error| workload_error_response(&error))
+    });
+    respond(added.await)
 }
 
 pub(super) async fn remove_workload(
@@ -273,37 +276,44 @@ pub(super) async fn cni_add(State(core): State<CoreHandle>, bytes: Bytes) -> Res
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    let add = |request: CniAddRequest, netns: PreopenedNetns| {
-        move |core: &mut Core| {
-            let added = core.cni_add_in_netns(&request, netns);
-            added.map_err(|e| workload_error_response(&e))
-        }
-    };
     let netns = open_netns(&core, OperationClass::Runtime, &request.netns).await;
-    let mut added = core
-        .ask_for_client(OperationClass::Runtime, add(request.clone(), netns))
-        .await;
+    let id = pod_id(&request.namespace, &request.name);
+    let (notifier, wait) = tokio::sync::oneshot::channel();
+    let added = attach_container(&core, request.clone(), netns, move |core, added| {
+        if added.closed.is_some() {
+            core.notify_when_open(id, notifier);
+        }
+    });
+    let mut added = added.await;
     // The Pod usually arrives within moments; an error would make the runtime retry, which takes longer.
     if let Ok(Ok(CniAddResponse {
         closed: Some(_), ..
     })) = added
     {
-        let id = pod_id(&request.namespace, &request.name);
-        let (notifier, wait) = tokio::sync::oneshot::channel();
-        let when_open = move |core: &mut Core| core.notify_when_open(id, notifier);
-        if let Err(why) = core
-            .ask_for_client(OperationClass::Runtime, when_open)
-            .await
-        {
-            return unavailable_response(why);
-        }
         // Opened or timed out: the response has the present state.
         let _ = tokio::time::timeout(POD_WAIT, wait).await;
-        added = core
-            .ask_for_client(OperationClass::Runtime, add(request, None))
-            .await;
+        added = attach_container(&core, request, None, |_, _| {}).await;
     }
     respond(added)
+}
+
+/// Attaches a container; `then` runs on the core's thread with the response.
+async fn attach_container(
+    core: &CoreHandle,
+    request: CniAddRequest,
+    netns: PreopenedNetns,
+    then: impl FnOnce(&mut Core, &CniAddResponse) + Send + 'static,
+) -> Result<Result<CniAddResponse, (StatusCode, ApiError)>, CoreUnavailable> {
+    let request = AttachRequest {
+        target: AttachTarget::Container(request),
+        netns,
+    };
+    core.attach_for_client(OperationClass::Runtime, request, |core, attached| {
+        let added = attached.and_then(|record| core.cni_add_response(&record));
+        let added = added.inspect(|added| then(core, added));
+        added.map_err(|error| workload_error_response(&error))
+    })
+    .await
 }
 
 pub(super) async fn cni_del(State(core): State<CoreHandle>, bytes: Bytes) -> Response {

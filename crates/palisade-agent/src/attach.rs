@@ -1,0 +1,331 @@
+//! Attaching workloads in batches: requests that wait together are attached with one flush.
+//!
+//! The first half of each attach (addresses, interfaces, configuration of the namespace) runs for all of
+//! them, then one flush writes the policy of all, then the second half (masquerading, bringing the
+//! interface up) runs for each. The records are written once for each half. Promises: a request that fails
+//! is rolled back alone; one that succeeds returns when its policy is in the kernel and its record is on
+//! disk. While it is in progress its record is on disk as pending, whatever else is saved meanwhile.
+//! [`crate::attach_steps`] defines the steps.
+
+use crate::access::Caller;
+use crate::attach_steps::AttachStep;
+use crate::core::{Core, error_chain};
+use crate::network_driver::NetworkDriverError;
+use crate::registry::Workload;
+use crate::workload_lifecycle::PreopenedNetns;
+use crate::workload_store::{NetnsIdentity, WorkloadRecord};
+use crate::workloads::WorkloadError;
+use palisade_api::{CniAddRequest, EndpointState, WorkloadAddRequest};
+use palisade_model::EndpointId;
+use palisade_sys::fault;
+use palisade_sys::netns::NetNs;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What to attach.
+pub enum AttachTarget {
+    /// A container, for a container runtime.
+    Container(CniAddRequest),
+    /// A named workload, for a caller.
+    Workload(WorkloadAddRequest, Caller),
+}
+
+/// A request to attach, with the namespace if it is open already.
+pub struct AttachRequest {
+    /// What to attach.
+    pub target: AttachTarget,
+    /// Its namespace.
+    pub netns: PreopenedNetns,
+}
+
+/// Something that only one request of a batch may name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum AttachKey {
+    Workload(String, String),
+    Container(String),
+    Netns(String),
+    OpenNetns(u64, u64),
+    Interface(String),
+}
+
+impl AttachRequest {
+    /// What this request is about. Two requests with a key in common are never in one batch, because the
+    /// second depends on the result of the first.
+    pub(crate) fn keys(&self) -> BTreeSet<AttachKey> {
+        let workload = |namespace: &str, name: &str, netns: &str| {
+            let netns = AttachKey::Netns(netns.to_owned());
+            let workload = AttachKey::Workload(namespace.to_owned(), name.to_owned());
+            BTreeSet::from([workload, netns])
+        };
+        let mut keys = match &self.target {
+            AttachTarget::Container(request) => {
+                let mut keys = workload(&request.namespace, &request.name, &request.netns);
+                keys.insert(AttachKey::Container(request.container.clone()));
+                let chained = request.chained.iter();
+                keys.extend(chained.map(|c| AttachKey::Interface(c.host_interface.clone())));
+                keys
+            }
+            AttachTarget::Workload(request, _) => {
+                workload(&request.namespace, &request.name, &request.netns)
+            }
+        };
+        if let Some(Ok(netns)) = &self.netns {
+            let NetnsIdentity { device, inode } = NetnsIdentity::of(netns);
+            keys.insert(AttachKey::OpenNetns(device, inode));
+        }
+        keys
+    }
+}
+
+/// What a request needs.
+pub(crate) enum AttachPlan {
+    /// Nothing: the workload is attached already.
+    Present(WorkloadRecord),
+    /// An attach, with addresses of these families if the record has none.
+    New {
+        record: WorkloadRecord,
+        families: Vec<u8>,
+        netns: PreopenedNetns,
+    },
+}
+
+/// One attach of a batch.
+struct AttachProgress {
+    id: EndpointId,
+    record: WorkloadRecord,
+    netns: Option<NetNs>,
+    /// The caller who named it.
+    caller: Option<Caller>,
+    /// It was attached before, so no step is left.
+    is_present: bool,
+    /// Why a step failed; the remaining steps are skipped.
+    error: Option<WorkloadError>,
+}
+
+/// A batch in the order of its requests; an error: the request was rejected, and nothing has to be rolled
+/// back.
+type AttachBatch = [Result<AttachProgress, WorkloadError>];
+
+impl AttachProgress {
+    fn attach_error(&self) -> impl Fn(NetworkDriverError) -> WorkloadError + use<> {
+        let (id, netns) = (self.id.to_string(), self.record.netns.clone());
+        move |source| WorkloadError::Attach {
+            id: id.clone(),
+            netns: netns.clone(),
+            source: Box::new(source),
+        }
+    }
+}
+
+/// Runs a step of every attach that is in progress.
+fn run_step(
+    batch: &mut AttachBatch,
+    mut step: impl FnMut(&mut AttachProgress) -> Result<(), WorkloadError>,
+) {
+    let in_progress = |attach: &&mut AttachProgress| !attach.is_present && attach.error.is_none();
+    for attach in batch.iter_mut().flatten().filter(in_progress) {
+        attach.error = step(attach).err();
+    }
+}
+
+impl Core {
+    /// Attaches the workloads of these requests; returns when their policy is in the kernel. The results
+    /// are in the order of the requests; failed attaches are rolled back.
+    pub fn attach_all(
+        &mut self,
+        requests: Vec<AttachRequest>,
+    ) -> Vec<Result<WorkloadRecord, WorkloadError>> {
+        let requests = requests.into_iter();
+        let mut batch: Vec<_> = requests.map(|request| self.begin_attach(request)).collect();
+        self.attach_interfaces(&mut batch);
+        self.attach_policies(&mut batch);
+        self.open_attached(&mut batch);
+        self.network.pin_netns(None);
+        let mut failed = Vec::new();
+        for attach in batch.iter().flatten() {
+            if let Some(error) = &attach.error {
+                tracing::warn!(workload = %attach.id, error = %error_chain(error), "attach failed; rolling back");
+                failed.push(attach.record.clone());
+            }
+        }
+        match fault::is_injected("failed-attach-left") {
+            true => self.attaching.clear(),
+            false => self.roll_back(&failed),
+        }
+        run_step(&mut batch, |attach| {
+            if let Some(caller) = attach.caller {
+                tracing::info!(workload = %attach.id, by = %caller, netns = attach.record.netns, "attached");
+            }
+            Ok(())
+        });
+        let result = |attach: AttachProgress| attach.error.map_or(Ok(attach.record), Err);
+        batch
+            .into_iter()
+            .map(|begun| begun.and_then(result))
+            .collect()
+    }
+
+    /// Attaches one workload.
+    pub(crate) fn attach_one(
+        &mut self,
+        request: AttachRequest,
+    ) -> Result<WorkloadRecord, WorkloadError> {
+        let results = self.attach_all(vec![request]).into_iter();
+        results.last().unwrap_or(Err(WorkloadError::NotInSync))
+    }
+
+    /// Checks a request, claims its addresses, and opens its namespace.
+    fn begin_attach(&mut self, request: AttachRequest) -> Result<AttachProgress, WorkloadError> {
+        let (caller, plan) = match request.target {
+            AttachTarget::Container(cni) => (None, self.plan_container(&cni, request.netns)?),
+            AttachTarget::Workload(named, caller) => {
+                let plan = self.plan_workload(&named, caller, request.netns)?;
+                (Some(caller), plan)
+            }
+        };
+        let (mut record, families, netns) = match plan {
+            AttachPlan::Present(record) => {
+                return Ok(AttachProgress {
+                    id: record.id(),
+                    record,
+                    netns: None,
+                    caller,
+                    is_present: true,
+                    error: None,
+                });
+            }
+            AttachPlan::New {
+                record,
+                families,
+                netns,
+            } => (record, families, netns),
+        };
+        let id = record.id();
+        self.clear_leftovers(Some(&id))?;
+        self.announce_step(AttachStep::ClaimAddresses)?;
+        self.claim_addresses(&mut record, &families)?;
+        let mut attach = AttachProgress {
+            id,
+            record,
+            netns: None,
+            caller,
+            is_present: false,
+            error: None,
+        };
+        match self.open_netns(&attach.record.netns, netns) {
+            Ok(netns) => {
+                attach.record.netns_identity = netns.as_ref().map(NetnsIdentity::of);
+                attach.netns = netns;
+            }
+            Err(error) => attach.error = Some(attach.attach_error()(error)),
+        }
+        let pending = WorkloadRecord {
+            pending: true,
+            ..attach.record.clone()
+        };
+        self.attaching.insert(attach.id.clone(), pending);
+        Ok(attach)
+    }
+
+    /// The first half, up to the configured namespace: nothing passes, as the host sides are down.
+    fn attach_interfaces(&mut self, batch: &mut AttachBatch) {
+        run_step(batch, |_| self.announce_step(AttachStep::SavePending));
+        // Each write saves the whole batch, so the first that succeeds is enough.
+        let mut is_saved = false;
+        run_step(batch, |_| {
+            if !is_saved {
+                self.save_records()?;
+            }
+            is_saved = true;
+            Ok(())
+        });
+        run_step(batch, |attach| {
+            let attach_error = attach.attach_error();
+            self.network.pin_netns(attach.netns.clone());
+            self.announce_step(AttachStep::CreateInterfaces)?;
+            let created = self.network.create_interfaces(&attach.record);
+            created.map_err(&attach_error)?;
+            let index = self.network.link_index(&attach.record.interface);
+            attach.record.index = index.map_err(&attach_error)?;
+            self.announce_step(AttachStep::ConfigureNetns)?;
+            let configured = self.network.configure_netns(&attach.record);
+            configured.map_err(&attach_error)
+        });
+    }
+
+    /// Writes the policy of all of them with one flush.
+    fn attach_policies(&mut self, batch: &mut AttachBatch) {
+        let mut updates = Vec::new();
+        run_step(batch, |attach| {
+            self.announce_step(AttachStep::ApplyPolicy)?;
+            if fault::is_injected("opened-before-flush") {
+                let opened = self.network.bring_up(&attach.record);
+                opened.map_err(attach.attach_error())?;
+            }
+            let pod = self.engine.endpoint(&attach.id);
+            let workload = Workload {
+                record: attach.record.clone(),
+                state: EndpointState::Closed,
+                reason: None,
+            };
+            updates.push(self.registry.insert(workload, pod));
+            let interface = &attach.record.interface;
+            updates.extend(self.registry.forget_closed_interface(interface));
+            Ok(())
+        });
+        if updates.is_empty() {
+            return;
+        }
+        self.apply(updates);
+        let refusal = self.kernel_failure.clone();
+        if let Some(reason) = refusal.filter(|_| !fault::is_injected("opened-though-refused")) {
+            run_step(batch, |attach| {
+                Err(WorkloadError::NotEnforced {
+                    id: attach.id.to_string(),
+                    reason: reason.clone(),
+                })
+            });
+        }
+    }
+
+    /// The second half: masquerades their traffic, brings the host sides up, saves them as attached.
+    fn open_attached(&mut self, batch: &mut AttachBatch) {
+        // The rules are those of all workloads, so the first write that succeeds is enough.
+        let mut is_masqueraded = false;
+        run_step(batch, |attach| {
+            self.announce_step(AttachStep::Masquerade)?;
+            if !is_masqueraded {
+                self.apply_masquerade_for(&attach.id)?;
+            }
+            is_masqueraded = true;
+            Ok(())
+        });
+        run_step(batch, |attach| {
+            self.network.pin_netns(attach.netns.clone());
+            self.announce_step(AttachStep::BringUp)?;
+            if let Some(because) = self.registry.closed_reason(&attach.id) {
+                if let Some(workload) = self.registry.get_mut(&attach.id) {
+                    workload.reason = Some(because.to_owned());
+                }
+                return Ok(());
+            }
+            let opened = self.open_workload(&attach.record);
+            opened.map_err(attach.attach_error())
+        });
+        run_step(batch, |_| self.announce_step(AttachStep::SaveAttached));
+        let mut pending = BTreeMap::new();
+        run_step(batch, |attach| {
+            pending.extend(self.attaching.remove_entry(&attach.id));
+            Ok(())
+        });
+        let mut is_saved = false;
+        run_step(batch, |attach| {
+            if !is_saved && let Err(error) = self.save_records() {
+                self.attaching.extend(pending.remove_entry(&attach.id));
+                return Err(error);
+            }
+            is_saved = true;
+            Ok(())
+        });
+        run_step(batch, |_| self.announce_step(AttachStep::ReportAttached));
+    }
+}
