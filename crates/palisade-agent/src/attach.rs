@@ -9,7 +9,8 @@
 
 use crate::access::Caller;
 use crate::attach_steps::AttachStep;
-use crate::core::{Core, error_chain};
+use crate::core::Core;
+use crate::error_chain::error_chain;
 use crate::network_driver::NetworkDriverError;
 use crate::registry::Workload;
 use crate::workload_lifecycle::PreopenedNetns;
@@ -261,7 +262,7 @@ impl Core {
                 let opened = self.network.bring_up(&attach.record);
                 opened.map_err(attach.attach_error())?;
             }
-            let pod = self.engine.endpoint(&attach.id);
+            let pod = self.enforcer.engine.endpoint(&attach.id);
             let workload = Workload {
                 record: attach.record.clone(),
                 state: EndpointState::Closed,
@@ -276,7 +277,7 @@ impl Core {
             return;
         }
         self.apply(updates);
-        let refusal = self.kernel_failure.clone();
+        let refusal = self.enforcer.kernel_failure.clone();
         if let Some(reason) = refusal.filter(|_| !fault::is_injected("opened-though-refused")) {
             run_step(batch, |attach| {
                 Err(WorkloadError::NotEnforced {

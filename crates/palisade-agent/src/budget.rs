@@ -13,7 +13,7 @@ use std::fmt::Display;
 impl Core {
     /// Applies the configured budget to the engine.
     pub(crate) fn apply_budget(&mut self) {
-        self.engine.set_budget(self.config.budget);
+        self.enforcer.engine.set_budget(self.config.budget);
         self.apply(Vec::new());
     }
 
@@ -50,7 +50,8 @@ impl Core {
 
     /// Policy sets that deny everything because their policies together exceed the budget.
     pub(crate) fn closed_policy_sets(&self) -> impl Iterator<Item = BudgetExcess> {
-        self.engine
+        self.enforcer
+            .engine
             .over_budget()
             .into_iter()
             .map(|over| BudgetExcess {

@@ -10,8 +10,8 @@
 //! sysctl is restored, for a host where other software relies on forwarding.
 
 use crate::config::Config;
-use crate::core::error_chain;
 use crate::driver::{DEFAULT_DRIVER, open_driver};
+use crate::error_chain::error_chain;
 use crate::settings::{self, SettingsError, SettingsFile};
 use crate::startup::LOCK_FILE;
 use crate::workload_store::{WorkloadStore, WorkloadStoreError};

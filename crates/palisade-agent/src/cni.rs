@@ -5,7 +5,8 @@
 //! requests for the former one have no effect. [`crate::workload_lifecycle`] does the attaching.
 
 use crate::attach::{AttachPlan, AttachRequest, AttachTarget};
-use crate::core::{Core, error_chain};
+use crate::core::Core;
+use crate::error_chain::error_chain;
 use crate::network_driver::{GATEWAY_V4, GATEWAY_V6, HOST_MAC};
 use crate::workload_lifecycle::PreopenedNetns;
 use crate::workload_store::{Container, NetnsIdentity, WorkloadRecord};
@@ -51,7 +52,7 @@ impl Core {
         request: &CniAddRequest,
         netns: PreopenedNetns,
     ) -> Result<AttachPlan, WorkloadError> {
-        if !self.in_sync {
+        if !self.enforcer.in_sync {
             return Err(WorkloadError::NotInSync);
         }
         let mut record = self.container_record(request)?;
@@ -152,7 +153,7 @@ impl Core {
             }
         }
         let is_waiting = self.registry.closed_reason(&id).is_some();
-        match (state, &self.kernel_failure) {
+        match (state, &self.enforcer.kernel_failure) {
             (EndpointState::Lost, _) => differences.push("its interface is gone".to_owned()),
             (EndpointState::Closed, _) if !is_waiting => {
                 differences.push("it is closed".to_owned())
@@ -416,7 +417,7 @@ impl Core {
                     gateway: gateway.to_string(),
                 })
                 .collect(),
-            revision: self.realised_revision,
+            revision: self.enforcer.realised_revision,
             closed: closed.map(|w| w.reason.clone().unwrap_or_else(|| "closed".to_owned())),
         })
     }

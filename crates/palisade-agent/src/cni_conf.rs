@@ -5,7 +5,8 @@
 //! file contains an owner key, and a file without this key is foreign.
 
 use crate::config::Config;
-use crate::core::{Core, error_chain};
+use crate::core::Core;
+use crate::error_chain::error_chain;
 use palisade_sys::atomic_file::{WriteError, write_atomically};
 use serde_json::{Value, json};
 use std::io;

@@ -5,7 +5,8 @@
 //! closed, so no DEL is queued after the agent has read the queue. A DEL that fails stays queued, is
 //! reported, and is retried.
 
-use crate::core::{Core, error_chain};
+use crate::core::Core;
+use crate::error_chain::error_chain;
 use palisade_api::{CniAttachment, cni_queue};
 use std::fs::{self, File};
 use std::io;

@@ -16,7 +16,7 @@ impl Core {
             allowed_encapsulation: self.config.allowed_encapsulation,
             ..palisade_oracle::OracleOptions::default()
         };
-        let mut state = self.engine.state();
+        let mut state = self.enforcer.engine.state();
         let explanation = palisade_analysis::explain(&state, query, &options)?;
         let case = &explanation.case;
         let closed: Vec<(Direction, PolicyId)> = [
@@ -26,12 +26,15 @@ impl Core {
         .into_iter()
         .filter_map(|(end, direction)| {
             let end = end.as_ref()?;
-            let locals = self.engine.local_endpoints();
+            let locals = self.enforcer.engine.local_endpoints();
             let mut ids = locals.map(|endpoint| &endpoint.id).filter(|id| {
                 (&*id.kind, id.namespace.as_deref(), &*id.name)
                     == (&*end.kind, end.namespace.as_deref(), &*end.name)
             });
-            let policies = self.engine.closed_policies(ids.next()?, direction)?;
+            let policies = self
+                .enforcer
+                .engine
+                .closed_policies(ids.next()?, direction)?;
             Some(policies.into_iter().map(move |policy| (direction, policy)))
         })
         .flatten()

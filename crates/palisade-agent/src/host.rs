@@ -7,22 +7,19 @@
 //! is followed when it is renamed, and forgotten when it is deleted. Never: changes an interface that
 //! does not belong to a workload.
 
-use crate::core::{Core, error_chain};
+use crate::core::Core;
+use crate::error_chain::error_chain;
 use crate::network_driver::{HOST_MAC, HostInterfaceState, NetworkDriverError};
 use crate::settings::is_uplink;
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
-use palisade_api::{EndpointState, RepairReport};
+use palisade_api::EndpointState;
 use palisade_sys::link::LinkEvent;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// The maximum number of repairs in the status.
-const MAX_REPAIRS: usize = 16;
 /// The maximum number of named links and addresses; beyond it, everything is inspected.
 const MAX_NAMED_CHANGES: usize = 1_000;
-/// The maximum number of differences that one repair names.
-const MAX_NAMED_IN_REPAIR: usize = 4;
 
 /// What may have changed on this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -151,7 +148,9 @@ impl Core {
         if self.forwarding_enabled && (changes.settings || !changes.uplinks.is_empty()) {
             match self.ensure_forwarding() {
                 Ok(switched) if switched.is_empty() || !changes.settings => {}
-                Ok(switched) => self.record_repair(&switched, switched.len(), detected_at),
+                Ok(switched) => self
+                    .enforcer
+                    .record_repair(&switched, switched.len(), detected_at),
                 Err(error) => {
                     tracing::warn!(error = %error_chain(&error), "enabling forwarding failed");
                 }
@@ -190,7 +189,8 @@ impl Core {
             repairs.extend(self.reconcile_workload(record, state));
         }
         if !repairs.is_empty() {
-            self.record_repair(&repairs, repairs.len(), detected_at);
+            self.enforcer
+                .record_repair(&repairs, repairs.len(), detected_at);
         }
         self.open_pending();
     }
@@ -331,31 +331,6 @@ impl Core {
                 workload.state = EndpointState::Closed;
                 None
             }
-        }
-    }
-
-    /// Records a repair of a change detected at `detected_at`.
-    pub(crate) fn record_repair(&mut self, what: &[String], writes: usize, detected_at: Instant) {
-        let millis = crate::clock::millis(self.clock.monotonic() - detected_at);
-        let mut text = what
-            .iter()
-            .take(MAX_NAMED_IN_REPAIR)
-            .cloned()
-            .collect::<Vec<_>>()
-            .join(", ");
-        if what.len() > MAX_NAMED_IN_REPAIR {
-            text += &format!(" and {} more", what.len() - MAX_NAMED_IN_REPAIR);
-        }
-        tracing::warn!(what = %text, writes, millis, "another program changed state of the agent: repaired");
-        self.repairs.push_back(RepairReport {
-            at: crate::clock::rfc3339(self.clock.wall()),
-            what: text,
-            writes,
-            millis,
-        });
-        self.repair_count += 1;
-        if self.repairs.len() > MAX_REPAIRS {
-            self.repairs.pop_front();
         }
     }
 }

@@ -95,7 +95,7 @@ impl Core {
         let mut found = IpamFindings::default();
         self.check_records(&mut found)?;
         self.check_links(&survey, &mut found);
-        let installed = self.dataplane.observe()?;
+        let installed = self.enforcer.dataplane.observe()?;
         self.check_tables(&installed, &mut found);
         self.check_masquerade(&mut found);
         let folder = crate::deletions::queue_dir(&self.config.state_dir);
@@ -263,7 +263,7 @@ impl Core {
         let interfaces = self.registry.records().map(|r| &r.interface);
         let interfaces: BTreeSet<&Str> = interfaces.chain(closed).collect();
         // If the kernel could not be updated, the status already says why.
-        if self.kernel_failure.is_none() && self.in_sync {
+        if self.enforcer.kernel_failure.is_none() && self.enforcer.in_sync {
             for (interface, address) in expected.difference(&installed.points) {
                 let object = format!("{address} on {interface}");
                 findings.add(
@@ -293,7 +293,7 @@ impl Core {
     }
 
     fn check_masquerade(&mut self, findings: &mut IpamFindings) {
-        let translation = self.dataplane.address_translation();
+        let translation = self.enforcer.dataplane.address_translation();
         let installed = translation.map(|translation| translation.masqueraded_addresses());
         let installed = installed.unwrap_or_default();
         let translated = self.registry.records().filter(|r| self.is_masqueraded(r));

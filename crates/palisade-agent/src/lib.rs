@@ -19,6 +19,8 @@ pub mod counts;
 pub mod deletions;
 pub mod driver;
 pub mod dry_run;
+mod enforcer;
+mod error_chain;
 pub mod explain;
 pub mod host;
 pub mod http;

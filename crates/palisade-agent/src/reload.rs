@@ -5,7 +5,8 @@
 //! [`crate::config::Config::reread`] interprets the file.
 
 use crate::config::{Config, ConfigChanges, ConfigFile};
-use crate::core::{Core, CoreEvent, CoreHandle, error_chain};
+use crate::core::{Core, CoreEvent, CoreHandle};
+use crate::error_chain::error_chain;
 use palisade_source::FileWatch;
 use std::path::Path;
 

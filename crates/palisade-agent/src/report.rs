@@ -52,7 +52,7 @@ const MAX_RETAINED_OBJECTS: usize = 1_000;
 impl Core {
     /// `GET /v1/status`.
     pub fn status(&mut self) -> Status {
-        let reasons = self.recent_counters().into_iter();
+        let reasons = self.enforcer.recent_counters().into_iter();
         let reasons = reasons.flat_map(|counters| &counters.by_drop_reason);
         let drops = reasons
             .filter_map(|(name, count)| {
@@ -70,8 +70,8 @@ impl Core {
             .collect();
         let conflicts = self.conflicts();
         let reasons = self.degraded_reasons(&conflicts);
-        let counts = self.engine.counts();
-        let health = match (self.in_sync, reasons.is_empty()) {
+        let counts = self.enforcer.engine.counts();
+        let health = match (self.enforcer.in_sync, reasons.is_empty()) {
             (_, false) => Health::Degraded,
             (false, true) => Health::Starting,
             (true, true) => Health::Ready,
@@ -84,15 +84,15 @@ impl Core {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             started: rfc3339(self.started),
-            revision: self.engine.revision(),
-            realised: self.realised_revision,
+            revision: self.enforcer.engine.revision(),
+            realised: self.enforcer.realised_revision,
             endpoints: self.registry.iter().count(),
             policies: counts.policies,
             identities: counts.identities,
             source: SourceStatus {
                 kind: self.source.0.clone(),
                 location: self.source.1.clone(),
-                in_sync: self.in_sync,
+                in_sync: self.enforcer.in_sync,
                 files: self.source_report.files,
                 objects: self.source_report.objects,
                 problems: self
@@ -103,14 +103,14 @@ impl Core {
                     .collect(),
             },
             dataplane: DataplaneStatus {
-                name: self.dataplane.name().to_owned(),
-                generation: self.generation,
-                start: self.initial_flush.clone(),
-                last: self.last_flush.clone(),
-                repairs: self.repairs.iter().cloned().collect(),
-                repaired: self.repair_count,
+                name: self.enforcer.dataplane.name().to_owned(),
+                generation: self.enforcer.generation,
+                start: self.enforcer.initial_flush.clone(),
+                last: self.enforcer.last_flush.clone(),
+                repairs: self.enforcer.repairs.iter().cloned().collect(),
+                repaired: self.enforcer.repair_count,
                 drops,
-                error: self.kernel_failure.clone(),
+                error: self.enforcer.kernel_failure.clone(),
             },
             bootstrap: self.startup_stages.clone(),
             kept: self
@@ -164,9 +164,9 @@ impl Core {
 
     /// Why the kernel does not hold the policy of the source; empty if it does.
     pub fn unready_reasons(&self) -> Vec<String> {
-        let unsynced = !self.in_sync;
+        let unsynced = !self.enforcer.in_sync;
         let unsynced = unsynced.then(|| NOT_IN_SYNC_REASON.to_owned());
-        let failed = self.kernel_failure.as_ref();
+        let failed = self.enforcer.kernel_failure.as_ref();
         let failed = failed.map(|why| format!("the kernel does not hold the policy: {why}"));
         unsynced.into_iter().chain(failed).collect()
     }
@@ -174,11 +174,11 @@ impl Core {
     /// The problems that need an administrator, one sentence each.
     fn degraded_reasons(&self, conflicts: &[AddressConflictReport]) -> Vec<String> {
         let mut reasons = Vec::new();
-        if let Some(failure) = &self.kernel_failure {
+        if let Some(failure) = &self.enforcer.kernel_failure {
             reasons.push(format!("the kernel does not hold the policy: {failure}"));
         }
         reasons.extend(self.cni_conf_failure.clone());
-        if let Some(failure) = &self.masquerade_failure {
+        if let Some(failure) = &self.enforcer.masquerade_failure {
             reasons.push(format!("masquerading could not be set up: {failure}"));
         }
         if let Some(ended) = &self.source_ended {
@@ -204,7 +204,7 @@ impl Core {
                 "{id}: {reason}; remove it, or restore its interface"
             ));
         }
-        let missing = self.engine.missing_references();
+        let missing = self.enforcer.engine.missing_references();
         for (tier, policies) in &missing.tiers {
             let by = join_names(policies);
             reasons.push(format!(
@@ -228,7 +228,7 @@ impl Core {
     }
 
     fn conflicts(&self) -> Vec<AddressConflictReport> {
-        let conflicts = self.engine.address_conflicts().into_iter();
+        let conflicts = self.enforcer.engine.address_conflicts().into_iter();
         conflicts
             .map(|conflict| AddressConflictReport {
                 address: conflict.address.to_string(),
@@ -255,7 +255,7 @@ impl Core {
     pub fn endpoint_detail(&self, namespace: &str, name: &str) -> Option<EndpointDetail> {
         let id = pod_id(namespace, name);
         let workload = self.registry.get(&id)?;
-        let endpoint = self.engine.endpoint(&id)?;
+        let endpoint = self.enforcer.engine.endpoint(&id)?;
         Some(EndpointDetail {
             api_version: palisade_api::api_version(),
             summary: self.endpoint_summary(&id, workload),
@@ -268,12 +268,12 @@ impl Core {
 
     fn endpoint_summary(&self, id: &EndpointId, workload: &Workload) -> EndpointSummary {
         let record = &workload.record;
-        let endpoint = self.engine.endpoint(id);
-        let policies = self.engine.policies_of(id);
+        let endpoint = self.enforcer.engine.endpoint(id);
+        let policies = self.enforcer.engine.policies_of(id);
         let isolated = |direction| {
             let policies = policies.iter().map(|applied| &applied.policy);
             policies
-                .filter_map(|policy| self.engine.policy(policy))
+                .filter_map(|policy| self.enforcer.engine.policy(policy))
                 .any(|policy| {
                     policy
                         .rules(direction)
@@ -295,7 +295,7 @@ impl Core {
             ingress_isolated: isolated(Direction::Ingress),
             egress_isolated: isolated(Direction::Egress),
             revision: if workload.state == EndpointState::Ready {
-                self.realised_revision
+                self.enforcer.realised_revision
             } else {
                 0
             },
@@ -305,6 +305,7 @@ impl Core {
     /// `GET /v1/identities`.
     pub fn identity_list(&self) -> IdentityList {
         let identities = self
+            .enforcer
             .engine
             .identities()
             .into_iter()
@@ -333,7 +334,7 @@ impl Core {
 
     /// `GET /v1/policies`.
     pub fn policy_list(&self) -> PolicyList {
-        let ordered = self.engine.ordered_policies().into_iter();
+        let ordered = self.enforcer.engine.ordered_policies().into_iter();
         let over = self.budget_excesses();
         let summary = |policy| self.policy_summary(&policy, &over);
         let policies = ordered.map(summary).collect();
@@ -346,8 +347,9 @@ impl Core {
     /// `GET /v1/policies/{namespace}/{name}`.
     pub fn policy_detail(&mut self, namespace: &str, name: &str) -> Option<PolicyDetail> {
         let counters = self
+            .enforcer
             .dataplane
-            .counters(&mut self.ledger)
+            .counters(&mut self.enforcer.ledger)
             .unwrap_or_else(|error| {
                 tracing::warn!(%error, "reading the kernel's counters failed");
                 Counters::default()
@@ -356,8 +358,17 @@ impl Core {
             let id = &policy.id.object;
             &*id.name == name && id.namespace.as_deref().unwrap_or("default") == namespace
         };
-        let policy = self.engine.ordered_policies().into_iter().find(named)?;
-        let selects = self.engine.selected_endpoints(&policy.id).into_iter();
+        let policy = self
+            .enforcer
+            .engine
+            .ordered_policies()
+            .into_iter()
+            .find(named)?;
+        let selects = self
+            .enforcer
+            .engine
+            .selected_endpoints(&policy.id)
+            .into_iter();
         Some(PolicyDetail {
             api_version: palisade_api::api_version(),
             summary: self.policy_summary(&policy, &self.budget_excesses()),
@@ -368,7 +379,7 @@ impl Core {
 
     /// The policies that apply to an endpoint in a direction, in order of evaluation.
     fn applied_policies(&self, id: &EndpointId, direction: Direction) -> Vec<AppliedPolicyReport> {
-        let policies = self.engine.policies_of(id).into_iter();
+        let policies = self.enforcer.engine.policies_of(id).into_iter();
         policies
             .filter(|applied| match direction {
                 Direction::Ingress => applied.ingress,
@@ -387,7 +398,7 @@ impl Core {
             tier: policy.tier.to_string(),
             policy: ObjectRef::new(&policy.id.object, policy.line.as_ref()),
             subject: policy.subject.to_string(),
-            endpoints: self.engine.selected_endpoints(&policy.id).len(),
+            endpoints: self.enforcer.engine.selected_endpoints(&policy.id).len(),
             rules: rules(Direction::Ingress) + rules(Direction::Egress),
             over_budget: self.budget_excess_of(over, &policy.id),
         }

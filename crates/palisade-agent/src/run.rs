@@ -9,8 +9,9 @@
 
 use crate::clock::{Clock, SystemClock, millis};
 use crate::config::Config;
-use crate::core::{Core, CoreEvent, CoreHandle, CoreParts, error_chain};
+use crate::core::{Core, CoreEvent, CoreHandle, CoreParts};
 use crate::driver::{DEFAULT_DRIVER, open_driver};
+use crate::error_chain::error_chain;
 use crate::host::HostChanges;
 use crate::http::sockets::{ApiSocketError, ApiSockets, request_limits};
 use crate::log::Log;

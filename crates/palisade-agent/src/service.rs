@@ -80,7 +80,7 @@ async fn reload_on_hangup(handle: &CoreHandle, manager: &ServiceManager, mut han
         let in_sync = |core: &mut Core| {
             core.reread_config();
             core.verify_unnoticed();
-            core.in_sync
+            core.enforcer.in_sync
         };
         // After a reload, readiness is notified only if it was before.
         if handle.ask(in_sync).await == Some(true) {

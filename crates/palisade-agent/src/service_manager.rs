@@ -88,15 +88,15 @@ impl ServiceManager {
 
 /// The agent's status in one line.
 fn status_line(core: &mut Core) -> String {
-    let counts = core.engine.counts();
+    let counts = core.enforcer.engine.counts();
     let health = match core.unready_reasons().first() {
         Some(reason) => reason.clone(),
         None => "enforcing".to_owned(),
     };
     format!(
         "{health}: revision {} of {}, {} endpoints, {} policies",
-        core.realised_revision,
-        core.engine.revision(),
+        core.enforcer.realised_revision,
+        core.enforcer.engine.revision(),
         core.registry.iter().count(),
         counts.policies
     )

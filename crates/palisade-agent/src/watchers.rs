@@ -5,7 +5,8 @@
 //! or the queue of batches.
 
 use crate::clock::{Clock, SystemClock};
-use crate::core::{CoreEvent, CoreHandle, error_chain};
+use crate::core::{CoreEvent, CoreHandle};
+use crate::error_chain::error_chain;
 use crate::host::HostChanges;
 use palisade_dataplane::{TamperEvent, TamperWatch};
 use palisade_source::Source;

@@ -8,14 +8,15 @@
 //! retried.
 
 use crate::attach_steps::{AttachStep, StepHook};
-use crate::core::{Core, error_chain};
+use crate::core::Core;
+use crate::error_chain::error_chain;
 use crate::ipam::IpamError;
 use crate::network_driver::NetworkDriverError;
 use crate::registry::Workload;
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use crate::workloads::WorkloadError;
 use palisade_api::EndpointState;
-use palisade_dataplane::{DriverError, DriverErrorKind, MasqueradePolicy};
+use palisade_dataplane::MasqueradePolicy;
 use palisade_model::{EndpointId, Family, Str, Update};
 use palisade_sys::fault;
 use palisade_sys::netns::{NetNs, NetNsError};
@@ -49,7 +50,7 @@ impl Core {
     /// # Errors
     /// If the workload store cannot be read or written, or the host's interfaces cannot be inspected.
     pub fn restore(&mut self) -> Result<(), WorkloadError> {
-        self.restore_counts();
+        self.enforcer.restore_counts(&self.config);
         let mut updates = Vec::new();
         let stored = self.records.read()?;
         // Forwarding stays enabled while there are no workloads: other software may rely on it by now.
@@ -138,7 +139,7 @@ impl Core {
     /// Interfaces of other plugins that the kernel's tables have policy for, if there are no records:
     /// they belonged to workloads whose policy is no longer known.
     fn unowned_judged_interfaces(&mut self) -> Vec<ClosedInterface> {
-        let installed = match self.dataplane.observe() {
+        let installed = match self.enforcer.dataplane.observe() {
             Ok(held) => held,
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "listing interfaces that have policy failed");
@@ -384,7 +385,8 @@ impl Core {
 
     /// Applies the masquerade rules for one workload.
     pub(crate) fn apply_masquerade_for(&mut self, id: &EndpointId) -> Result<(), WorkloadError> {
-        match self.apply_masquerade() {
+        self.enforcer.masquerade = self.masquerade_policy();
+        match self.enforcer.apply_masquerade() {
             Ok(_) => Ok(()),
             Err(error) => Err(WorkloadError::NotMasqueraded {
                 id: id.to_string(),
@@ -398,31 +400,18 @@ impl Core {
         !record.chained && record.masquerade.unwrap_or(self.config.masquerade)
     }
 
-    /// Writes the masquerade rules of all workloads to the kernel; returns the number of writes.
-    pub(crate) fn apply_masquerade(&mut self) -> Result<usize, DriverError> {
+    /// The masquerade rules of all workloads.
+    pub(crate) fn masquerade_policy(&self) -> MasqueradePolicy {
         let config = &self.config;
-        let masqueraded = self
-            .registry
-            .records()
-            .filter(|record| self.is_masqueraded(record))
-            .flat_map(|record| record.addresses.iter().copied());
+        let masqueraded = self.registry.records();
+        let masqueraded = masqueraded.filter(|record| self.is_masqueraded(record));
         let near = config.pools.iter().chain(&config.masquerade_except);
-        let wanted = MasqueradePolicy {
-            addresses: masqueraded.collect(),
+        MasqueradePolicy {
+            addresses: masqueraded
+                .flat_map(|record| record.addresses.iter().copied())
+                .collect(),
             exempt_prefixes: near.copied().collect(),
-        };
-        let written = match self.dataplane.address_translation() {
-            Some(translation) => translation.masquerade(&wanted),
-            None if wanted.addresses.is_empty() => Ok(0),
-            None => Err(DriverError::new(
-                DriverErrorKind::Unusable,
-                "masquerading",
-                "workload addresses",
-                "the driver has no address translation",
-            )),
-        };
-        self.masquerade_failure = written.as_ref().err().map(|error| error_chain(error));
-        written
+        }
     }
 
     fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), WorkloadError> {
@@ -437,8 +426,9 @@ impl Core {
 
     /// Opens the workloads that wait for their policy, once the kernel holds it.
     pub(crate) fn open_pending(&mut self) {
-        let refused = self.kernel_failure.is_some() && !fault::is_injected("opened-though-refused");
-        if refused || !self.in_sync {
+        let refused =
+            self.enforcer.kernel_failure.is_some() && !fault::is_injected("opened-though-refused");
+        if refused || !self.enforcer.in_sync {
             return;
         }
         let is_pending = |(id, workload): &(&EndpointId, &Workload)| {
@@ -505,7 +495,7 @@ impl Core {
             let candidate: Str =
                 format!("{prefix}{}", &format!("{hash:016x}")[16 - digits..]).into();
             let known = self.known_records();
-            let points = self.engine.tables().points.keys();
+            let points = self.enforcer.engine.tables().points.keys();
             let is_taken = known
                 .map(|record| &record.interface)
                 .any(|n| *n == candidate)

@@ -179,7 +179,7 @@ impl Core {
         caller: Caller,
         netns: PreopenedNetns,
     ) -> Result<AttachPlan, WorkloadError> {
-        if !self.in_sync {
+        if !self.enforcer.in_sync {
             return Err(WorkloadError::NotInSync);
         }
         let record = WorkloadRecord {
@@ -245,7 +245,7 @@ impl Core {
             .filter(|other| other.owner == caller.user())
             .count();
         check_access(caller, &AccessRequest::WorkloadCount(attached), grants)?;
-        let pod = self.engine.endpoint(&id);
+        let pod = self.enforcer.engine.endpoint(&id);
         if pod.is_some_and(|pod| pod_runs_elsewhere(&pod, record)) {
             check_access(caller, &AccessRequest::RunningPod, grants)?;
         }
@@ -346,7 +346,7 @@ impl Core {
             name: record.name.to_string(),
             host_interface: record.interface.to_string(),
             addresses: record.addresses.iter().map(IpAddr::to_string).collect(),
-            revision: self.realised_revision,
+            revision: self.enforcer.realised_revision,
             closed: self.registry.closed_reason(&record.id()).map(str::to_owned),
         }
     }

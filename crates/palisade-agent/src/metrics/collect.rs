@@ -24,12 +24,24 @@ impl Core {
         out.add_sample(&PROCESS_START, &[], self.started.as_secs_f64());
         process::collect(&mut out);
         self.collect_endpoints_and_policies(&mut out);
-        out.add_sample(&IDENTITIES, &[], self.engine.counts().identities as f64);
-        out.add_sample(&REVISION_ACCEPTED, &[], self.engine.revision() as f64);
-        out.add_sample(&REVISION_REALISED, &[], self.realised_revision as f64);
+        out.add_sample(
+            &IDENTITIES,
+            &[],
+            self.enforcer.engine.counts().identities as f64,
+        );
+        out.add_sample(
+            &REVISION_ACCEPTED,
+            &[],
+            self.enforcer.engine.revision() as f64,
+        );
+        out.add_sample(
+            &REVISION_REALISED,
+            &[],
+            self.enforcer.realised_revision as f64,
+        );
         self.collect_source(&mut out);
         self.collect_budget(&mut out);
-        let tally = &self.metrics;
+        let tally = &self.enforcer.metrics;
         out.add_sample(&SOURCE_BATCHES, &[], tally.batches as f64);
         out.add_histogram(&FLUSH_SECONDS, &[], &tally.flush);
         let none = Histogram::default();
@@ -42,9 +54,13 @@ impl Core {
         out.add_sample(&KERNEL_WRITES, &[], tally.writes as f64);
         out.add_sample(&KERNEL_FAILURES, &[], tally.failures as f64);
         out.add_sample(&KERNEL_RETRIES, &[], tally.retries as f64);
-        out.add_sample(&KERNEL_REPAIRS, &[], self.repair_count as f64);
-        out.add_sample(&KERNEL_ERROR, &[], flag(self.kernel_failure.is_some()));
-        out.add_sample(&GENERATION, &[], f64::from(self.generation));
+        out.add_sample(&KERNEL_REPAIRS, &[], self.enforcer.repair_count as f64);
+        out.add_sample(
+            &KERNEL_ERROR,
+            &[],
+            flag(self.enforcer.kernel_failure.is_some()),
+        );
+        out.add_sample(&GENERATION, &[], f64::from(self.enforcer.generation));
         self.collect_drops(&mut out);
         out
     }
@@ -59,8 +75,13 @@ impl Core {
             (("kubernetes", "active"), 0_u64),
             (("kubernetes", "idle"), 0),
         ]);
-        for policy in self.engine.ordered_policies() {
-            let state = match self.engine.selected_endpoints(&policy.id).is_empty() {
+        for policy in self.enforcer.engine.ordered_policies() {
+            let state = match self
+                .enforcer
+                .engine
+                .selected_endpoints(&policy.id)
+                .is_empty()
+            {
                 true => "idle",
                 false => "active",
             };
@@ -73,7 +94,7 @@ impl Core {
     }
 
     fn collect_source(&self, out: &mut Exposition) {
-        let in_sync = self.in_sync && self.source_ended.is_none();
+        let in_sync = self.enforcer.in_sync && self.source_ended.is_none();
         out.add_sample(&SOURCE_IN_SYNC, &[], f64::from(u8::from(in_sync)));
         out.add_sample(&SOURCE_FILES, &[], self.source_report.files as f64);
         out.add_sample(&SOURCE_OBJECTS, &[], self.source_report.objects as f64);
@@ -89,7 +110,7 @@ impl Core {
     }
 
     fn collect_budget(&self, out: &mut Exposition) {
-        let taken = self.engine.counts().elements;
+        let taken = self.enforcer.engine.counts().elements;
         out.add_sample(&POLICY_ELEMENTS, &[], taken as f64);
         let budget = self.config.budget;
         for (of, most) in [("policy-set", budget.set), ("host", budget.host)] {
@@ -108,7 +129,7 @@ impl Core {
 
     /// Packets that were dropped without a matching rule, by reason.
     fn collect_drops(&mut self, out: &mut Exposition) {
-        let Some(counters) = self.recent_counters() else {
+        let Some(counters) = self.enforcer.recent_counters() else {
             return;
         };
         let always = ["default-deny", "encapsulated"];

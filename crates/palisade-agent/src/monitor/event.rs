@@ -113,7 +113,7 @@ impl Core {
     ) -> MonitorEndpoint {
         let retired = &self.monitor.address_history;
         let holder = retired.holder_at(address, at).cloned();
-        let holder = holder.or_else(|| self.engine.address_owner(address));
+        let holder = holder.or_else(|| self.enforcer.engine.address_owner(address));
         let holder = holder.or_else(|| retired.last_holder(address).cloned());
         MonitorEndpoint {
             address: address.to_string(),
@@ -159,7 +159,7 @@ impl Core {
     }
 
     fn monitor_policy(&self, id: &PolicyId) -> ObjectRef {
-        let current = self.engine.policy(id);
+        let current = self.enforcer.engine.policy(id);
         let line = current.as_ref().and_then(|policy| policy.line.as_ref());
         ObjectRef::new(&id.object, line)
     }
@@ -173,7 +173,7 @@ impl Core {
                 direction,
                 origin,
             } => {
-                of_policy = self.engine.policy(policy);
+                of_policy = self.enforcer.engine.policy(policy);
                 let rules = of_policy.as_ref().and_then(|now| now.rules(*direction));
                 (
                     self.monitor_policy(policy),
@@ -192,7 +192,7 @@ impl Core {
                     name: profile.to_string(),
                     line: None,
                 };
-                let now = self.engine.profile(profile);
+                let now = self.enforcer.engine.profile(profile);
                 let rules = now.map(|now| match direction {
                     Direction::Ingress => now.ingress.as_slice(),
                     Direction::Egress => now.egress.as_slice(),

@@ -21,6 +21,7 @@ use history::TableHistory;
 use hub::MonitorHub;
 use palisade_api::{LossCause, LostEvents, MonitorQuery};
 use palisade_dataplane::{PacketReport, PacketReportBatch};
+use palisade_engine::Engine;
 use palisade_model::{Direction, Object, ObjectKey, Update};
 use palisade_tables::{Credit, Delta, ReportReason, Tables, UndoRecord};
 use std::collections::BTreeMap;
@@ -106,6 +107,31 @@ impl Monitor {
         self.current_flush = None;
         self.history.clear();
     }
+
+    /// Records the addresses that these updates of an engine release.
+    pub(crate) fn record_released_addresses(
+        &mut self,
+        engine: &Engine,
+        updates: &[Update],
+        now: Duration,
+    ) {
+        for update in updates {
+            let (id, kept) = match update {
+                Update::Upsert(Object::Endpoint(endpoint)) => {
+                    (&endpoint.id, endpoint.addresses.as_slice())
+                }
+                Update::Delete(ObjectKey::Endpoint(id)) => (id, [].as_slice()),
+                _ => continue,
+            };
+            let Some(old) = engine.endpoint(id) else {
+                continue;
+            };
+            for address in old.addresses.iter().filter(|a| !kept.contains(a)) {
+                self.address_history
+                    .record_release(*address, id.clone(), now);
+            }
+        }
+    }
 }
 
 impl Core {
@@ -115,31 +141,6 @@ impl Core {
         query: MonitorQuery,
     ) -> tokio::sync::mpsc::Receiver<axum::body::Bytes> {
         self.monitor.hub.subscribe(query)
-    }
-
-    /// Records the addresses that these updates release.
-    pub(crate) fn record_released_addresses(&mut self, updates: &[Update]) {
-        if !self.in_sync {
-            return;
-        }
-        let now = self.clock.wall();
-        for update in updates {
-            let (id, kept) = match update {
-                Update::Upsert(Object::Endpoint(endpoint)) => {
-                    (&endpoint.id, endpoint.addresses.as_slice())
-                }
-                Update::Delete(ObjectKey::Endpoint(id)) => (id, [].as_slice()),
-                _ => continue,
-            };
-            let Some(old) = self.engine.endpoint(id) else {
-                continue;
-            };
-            for address in old.addresses.iter().filter(|a| !kept.contains(a)) {
-                self.monitor
-                    .address_history
-                    .record_release(*address, id.clone(), now);
-            }
-        }
     }
 
     /// Reports packets from the dataplane.
@@ -171,11 +172,11 @@ impl Core {
     fn report_packet(&mut self, report: &PacketReport) {
         let at = report.time.unwrap_or_else(|| self.clock.wall());
         let judged = report.judged_packet();
-        let tables = self.engine.tables();
+        let tables = self.enforcer.engine.tables();
         let states = self
             .monitor
             .history
-            .states_at(tables, self.realised_revision, at);
+            .states_at(tables, self.enforcer.realised_revision, at);
         let mut states = states.into_iter();
         let attribution = states.find_map(|(tables, revision, past)| {
             let judgement = attribution::attribute(&tables, report.reason, &judged)?;

@@ -4,7 +4,8 @@
 //! queued up to a limit; beyond it they are dropped and counted.
 
 use super::MonitorBatch;
-use crate::core::{CoreEvent, CoreHandle, error_chain};
+use crate::core::{CoreEvent, CoreHandle};
+use crate::error_chain::error_chain;
 use palisade_dataplane::{PacketReport, PacketReportBatch, PacketWatch};
 use palisade_tables::ReportReason;
 use std::collections::{BTreeMap, VecDeque};

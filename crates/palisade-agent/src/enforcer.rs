@@ -1,0 +1,366 @@
+//! The enforcer: makes the kernel hold the policy of the objects it was given.
+//!
+//! It owns the engine, which computes the tables, and the driver, which writes them. Start, retry and
+//! repair are one path ([`Enforcer::resync`]). Promises: nothing is written before the source is in sync;
+//! what the kernel rejects is retried with growing delays, and the kernel counts as failed until then.
+//! Masquerade rules are written beside the policy; a failure of one leaves the other as it is.
+//!
+//! Never: knows a workload's interface or record, or reads a source.
+
+use crate::clock::{Clock, millis};
+use crate::config::Config;
+use crate::counts::CountsFile;
+use crate::error_chain::error_chain;
+use crate::metrics::CoreMetrics;
+use crate::monitor::Monitor;
+use palisade_api::{FlushReport, RepairReport};
+use palisade_dataplane::{
+    ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError, DriverErrorKind,
+    MasqueradePolicy,
+};
+use palisade_engine::Engine;
+use palisade_model::{HostTrafficAction, ObjectKey, Update};
+use palisade_sys::fault;
+use palisade_tables::{Credit, Delta};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The first and the maximum delay before a retry.
+const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// How long counters that were read are used again.
+const MAX_COUNTER_AGE: Duration = Duration::from_secs(1);
+/// The maximum number of repairs in the status.
+const MAX_REPAIRS: usize = 16;
+/// The maximum number of differences that one repair names.
+const MAX_NAMED_IN_REPAIR: usize = 4;
+
+/// When to retry; every retry doubles the delay, up to a maximum.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RetryTimer(Option<(Instant, Duration)>);
+
+impl RetryTimer {
+    /// When the retry is due.
+    pub(crate) fn due(self) -> Option<Instant> {
+        self.0.map(|(at, _)| at)
+    }
+
+    /// Schedules a retry with a doubled delay; returns the delay.
+    pub(crate) fn schedule(&mut self, now: Instant) -> Duration {
+        let doubled = |(_, wait): (Instant, Duration)| (wait * 2).min(RETRY_BACKOFF.1);
+        let wait = self.0.map_or(RETRY_BACKOFF.0, doubled);
+        self.0 = Some((now + wait, wait));
+        wait
+    }
+
+    /// Schedules a retry, unless one is scheduled already.
+    pub(crate) fn ensure(&mut self, now: Instant) {
+        if self.0.is_none() {
+            self.schedule(now);
+        }
+    }
+
+    /// Nothing has to be retried.
+    pub(crate) fn clear(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// The enforcer. See the module's description.
+pub(crate) struct Enforcer {
+    pub(crate) engine: Engine,
+    pub(crate) dataplane: Box<dyn Dataplane>,
+    /// The totals of what the dataplane counts.
+    pub(crate) ledger: CounterLedger,
+    pub(crate) metrics: CoreMetrics,
+    /// Whether the source has been read completely; nothing is written before.
+    pub(crate) in_sync: bool,
+    pub(crate) realised_revision: u64,
+    pub(crate) generation: u32,
+    pub(crate) initial_flush: Option<FlushReport>,
+    pub(crate) last_flush: Option<FlushReport>,
+    pub(crate) repairs: VecDeque<RepairReport>,
+    pub(crate) repair_count: u64,
+    /// Why the kernel does not hold the policy.
+    pub(crate) kernel_failure: Option<String>,
+    /// Why the masquerade rules could not be written.
+    pub(crate) masquerade_failure: Option<String>,
+    /// The masquerade rules of the present workloads.
+    pub(crate) masquerade: MasqueradePolicy,
+    clock: Arc<dyn Clock>,
+    /// The kernel's counters, and when they were read.
+    cached_counters: Option<(Instant, Counters)>,
+    retry: RetryTimer,
+}
+
+impl Enforcer {
+    /// An enforcer without objects.
+    pub(crate) fn new(
+        config: &Config,
+        dataplane: Box<dyn Dataplane>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Enforcer {
+            engine: Engine::new(palisade_engine::EngineOptions {
+                judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
+                allowed_encapsulation: config.allowed_encapsulation,
+                budget: config.budget,
+            }),
+            dataplane,
+            ledger: CounterLedger::default(),
+            metrics: CoreMetrics::default(),
+            in_sync: false,
+            realised_revision: 0,
+            generation: 0,
+            initial_flush: None,
+            last_flush: None,
+            repairs: VecDeque::new(),
+            repair_count: 0,
+            kernel_failure: None,
+            masquerade_failure: None,
+            masquerade: MasqueradePolicy::default(),
+            clock,
+            cached_counters: None,
+            retry: RetryTimer::default(),
+        }
+    }
+
+    /// When the kernel is to be retried, if it failed.
+    pub(crate) fn retry_due(&self) -> Option<Instant> {
+        self.retry.due()
+    }
+
+    /// Whether the kernel rejected policy or masquerade rules, and has to be retried.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.kernel_failure.is_some() || self.masquerade_failure.is_some()
+    }
+
+    /// Passes updates to the engine and writes the changes to the kernel.
+    pub(crate) fn apply(&mut self, updates: Vec<Update>, monitor: &mut Monitor) {
+        let started = self.clock.monotonic();
+        let is_policy = |update: &Update| matches!(update, Update::Delete(ObjectKey::Policy(_)));
+        let deletes_policy = updates.iter().any(is_policy);
+        if self.in_sync {
+            monitor.record_released_addresses(&self.engine, &updates, self.clock.wall());
+        }
+        let delta = self.engine.apply(updates);
+        if !self.in_sync {
+            return;
+        }
+        self.execute(&delta, started, monitor);
+        if deletes_policy {
+            self.prune_counts();
+        }
+    }
+
+    fn execute(&mut self, delta: &Delta, started: Instant, monitor: &mut Monitor) {
+        if self.kernel_failure.is_some() {
+            return self.resync(monitor);
+        }
+        if delta.is_empty() {
+            let nothing = ApplyOutcome {
+                generation: self.generation,
+                ..Default::default()
+            };
+            return self.record_flush(nothing, started);
+        }
+        let began = self.clock.wall();
+        let before = self.dataplane.written_tables();
+        monitor.begin_flush(began, self.realised_revision, delta, before);
+        let (tables, ledger) = (self.engine.tables(), &mut self.ledger);
+        match self.dataplane.execute(delta, tables, ledger) {
+            Ok(outcome) => {
+                monitor.end_flush(self.clock.wall());
+                self.record_flush(outcome, started);
+            }
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "writing to the kernel failed; will resync");
+                self.metrics.count_failure();
+                self.resync(monitor);
+            }
+        }
+    }
+
+    /// Makes the kernel hold the tables, whatever its present state is.
+    pub(crate) fn resync(&mut self, monitor: &mut Monitor) {
+        let started = self.clock.monotonic();
+        if self.kernel_failure.is_some() {
+            self.metrics.count_retry();
+        }
+        // The former state of the kernel is not known, so packets cannot be attributed to it.
+        monitor.clear_history();
+        let (tables, ledger) = (self.engine.tables(), &mut self.ledger);
+        match self.dataplane.resync(tables, ledger) {
+            Ok(outcome) => {
+                if self.kernel_failure.take().is_some() {
+                    tracing::info!("the kernel holds the policy again");
+                }
+                self.sync_masquerade();
+                if !self.has_failed() {
+                    self.retry.clear();
+                }
+                let first = self.initial_flush.is_none();
+                self.record_flush(outcome, started);
+                if first {
+                    self.initial_flush = self.last_flush.clone();
+                    let writes = self.last_flush.as_ref().map_or(0, |last| last.writes);
+                    tracing::info!(
+                        writes,
+                        revision = self.realised_revision,
+                        "in sync: {writes} kernel writes"
+                    );
+                }
+            }
+            Err(error) => {
+                let text = error_chain(&error);
+                let wait = self.retry.schedule(self.clock.monotonic());
+                tracing::error!(error = %text, retry_ms = wait.as_millis() as u64, "the kernel rejected the policy; will retry");
+                self.metrics.count_failure();
+                self.kernel_failure = Some(text);
+            }
+        }
+    }
+
+    fn record_flush(&mut self, outcome: ApplyOutcome, started: Instant) {
+        self.realised_revision = self.engine.revision();
+        self.generation = outcome.generation;
+        let took = self.clock.monotonic() - started;
+        self.metrics.observe_flush(&outcome, took);
+        let flush = FlushReport {
+            revision: self.realised_revision,
+            writes: outcome.writes,
+            millis: millis(took),
+        };
+        tracing::debug!(
+            revision = flush.revision,
+            writes = flush.writes,
+            millis = flush.millis,
+            steps = ?outcome.steps,
+            "flushed"
+        );
+        self.last_flush = Some(flush);
+        self.log_journal_error();
+    }
+
+    /// Restores the counters saved before a restart, and saves them from now on.
+    pub(crate) fn restore_counts(&mut self, config: &Config) {
+        if config.dry_run {
+            return;
+        }
+        let file = CountsFile::in_state_dir(&config.state_dir);
+        if let Err(error) = file.restore(self.dataplane.name(), &mut self.ledger) {
+            tracing::warn!(error = %error_chain(&error), "reading the counter journal failed; counters from before the restart are lost");
+        }
+    }
+
+    /// The kernel's counters, at most one second old, so that frequent readers do not cause more reads.
+    pub(crate) fn recent_counters(&mut self) -> Option<&Counters> {
+        let now = self.clock.monotonic();
+        let is_recent = |(at, _): &(Instant, Counters)| now - *at < MAX_COUNTER_AGE;
+        if !self.cached_counters.as_ref().is_some_and(is_recent) {
+            match self.dataplane.counters(&mut self.ledger) {
+                Ok(counters) => self.cached_counters = Some((now, counters)),
+                Err(error) => {
+                    tracing::warn!(%error, "reading the kernel's counters failed");
+                    self.cached_counters = None;
+                }
+            }
+        }
+        self.cached_counters.as_ref().map(|(_, counters)| counters)
+    }
+
+    /// Removes the counters of deleted policies, which would otherwise accumulate in memory and on disk.
+    fn prune_counts(&mut self) {
+        let engine = &self.engine;
+        self.ledger.retain(&|credit| match credit {
+            Credit::Rule { policy, .. } => engine.has_policy(policy),
+            Credit::TierDefault { policies: of, .. } => of.iter().any(|p| engine.has_policy(p)),
+            _ => true,
+        });
+    }
+
+    /// Logs an error of the counter journal.
+    fn log_journal_error(&mut self) {
+        if let Some(error) = self.ledger.take_error() {
+            tracing::warn!(error = %error_chain(&error), "saving counters failed; a restart would lose them");
+        }
+    }
+
+    /// Updates the masquerade table; returns the number of writes. A failure is retried.
+    fn sync_masquerade(&mut self) -> usize {
+        self.apply_masquerade().unwrap_or_else(|error| {
+            tracing::error!(error = %error_chain(&error), "updating masquerade rules failed; will retry");
+            self.retry.schedule(self.clock.monotonic());
+            0
+        })
+    }
+
+    /// Writes the masquerade rules to the kernel; returns the number of writes.
+    pub(crate) fn apply_masquerade(&mut self) -> Result<usize, DriverError> {
+        let written = match self.dataplane.address_translation() {
+            Some(translation) => translation.masquerade(&self.masquerade),
+            None if self.masquerade.addresses.is_empty() => Ok(0),
+            None => Err(DriverError::new(
+                DriverErrorKind::Unusable,
+                "masquerading",
+                "workload addresses",
+                "the driver has no address translation",
+            )),
+        };
+        self.masquerade_failure = written.as_ref().err().map(|error| error_chain(error));
+        written
+    }
+
+    /// Compares the kernel with the tables, and repairs it.
+    pub(crate) fn verify(&mut self, what: &str, detected_at: Instant, monitor: &mut Monitor) {
+        if !self.in_sync {
+            return;
+        }
+        let (tables, ledger) = (self.engine.tables(), &mut self.ledger);
+        match self.dataplane.verify(tables, ledger) {
+            Ok(outcome) => {
+                let translated = match fault::is_injected("masquerade-not-repaired") {
+                    true => 0,
+                    false => self.sync_masquerade(),
+                };
+                let writes = outcome.writes + translated;
+                if writes > 0 {
+                    self.metrics.observe_steps(&outcome);
+                    self.generation = outcome.generation;
+                    self.log_journal_error();
+                    self.record_repair(&[what.to_owned()], writes, detected_at);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "verifying the kernel's state failed; will resync");
+                self.metrics.count_failure();
+                self.resync(monitor);
+            }
+        }
+    }
+
+    /// Records a repair of a change detected at `detected_at`.
+    pub(crate) fn record_repair(&mut self, what: &[String], writes: usize, detected_at: Instant) {
+        let millis = millis(self.clock.monotonic() - detected_at);
+        let mut text = what
+            .iter()
+            .take(MAX_NAMED_IN_REPAIR)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(", ");
+        if what.len() > MAX_NAMED_IN_REPAIR {
+            text += &format!(" and {} more", what.len() - MAX_NAMED_IN_REPAIR);
+        }
+        tracing::warn!(what = %text, writes, millis, "another program changed state of the agent: repaired");
+        self.repairs.push_back(RepairReport {
+            at: crate::clock::rfc3339(self.clock.wall()),
+            what: text,
+            writes,
+            millis,
+        });
+        self.repair_count += 1;
+        if self.repairs.len() > MAX_REPAIRS {
+            self.repairs.pop_front();
+        }
+    }
+}
