@@ -1,4 +1,4 @@
-//! Errors as text.
+//! Errors as text, with their causes. Nothing is cut.
 
 /// An error with all its causes, without duplicates.
 pub fn error_chain(error: &dyn std::error::Error) -> String {

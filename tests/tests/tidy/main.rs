@@ -14,6 +14,7 @@ mod edges;
 mod files;
 mod modules;
 mod names;
+mod structure;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -130,6 +131,20 @@ fn a_type_name_means_one_thing() {
     let sources = sources();
     let files = sources.iter().map(|source| (&*source.path, &*source.text));
     none(&names::repeated_types(files));
+}
+
+#[test]
+fn modules_use_each_other_in_one_direction() {
+    let sources = sources();
+    let files = sources.iter().map(|source| (&*source.path, &*source.text));
+    none(&structure::new_circles(files));
+}
+
+#[test]
+fn the_impl_of_a_type_stands_in_few_files() {
+    let sources = sources();
+    let files = sources.iter().map(|source| (&*source.path, &*source.text));
+    none(&structure::new_spread_impls(files));
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn a_flag_wins_over_the_environment_over_the_file() {
     let report = config.report();
     let source = |name: &str| {
         let found = report.parameters.iter().find(|p| p.name == name).unwrap();
-        found.source.clone()
+        found.source
     };
     assert_eq!(
         ["settle", "mtu", "table", "socket"].map(source),

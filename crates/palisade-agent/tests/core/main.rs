@@ -5,19 +5,16 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod chained;
+mod queued_adds;
 #[path = "../support/mod.rs"]
 mod support;
 
-use palisade_agent::attach::{AttachRequest, AttachTarget};
 use palisade_agent::clock::Clock;
 use palisade_agent::config::{Config, ConfigFile};
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
-use palisade_agent::core_queue::CoreHandle;
 use palisade_agent::host::HostChanges;
-use palisade_agent::http::OperationClass;
 use palisade_agent::network_driver::{HostInterfaceState, NetworkDriverError};
 use palisade_agent::workload_store::WorkloadRecord;
-use palisade_agent::workloads::WorkloadError;
 use palisade_api::{
     CniAddRequest, CniAttachment, EndpointState, Health, PacketReason, WorkloadAddRequest,
     WorkloadRemoveRequest,
@@ -637,127 +634,4 @@ fn a_deletion_that_waits_is_carried_out_once() {
 #[allow(clippy::disallowed_methods, reason = "any time is valid")]
 fn now() -> Instant {
     Instant::now()
-}
-
-fn cni_request(name: &str) -> CniAddRequest {
-    CniAddRequest {
-        container: format!("c-{name}"),
-        network: "pods".to_owned(),
-        interface: "eth0".to_owned(),
-        netns: name.to_owned(),
-        namespace: "shop".to_owned(),
-        name: name.to_owned(),
-        ..CniAddRequest::default()
-    }
-}
-
-/// Sends these ADDs at once, stops the core after them, and runs it. What was seen at each answer: the
-/// interface, and whether its policy was in the kernel.
-fn run_queued_adds(
-    core: Core,
-    dataplane: &FakeDataplane,
-    names: &[String],
-) -> Vec<Result<bool, String>> {
-    let (handle, events) = CoreHandle::channel();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let mut adds = Vec::new();
-        for name in names {
-            let (handle, dataplane) = (handle.clone(), dataplane.clone());
-            let request = AttachRequest {
-                target: AttachTarget::Container(cni_request(name)),
-                netns: None,
-            };
-            adds.push(tokio::spawn(async move {
-                let respond = move |_: &mut Core, attached: Result<WorkloadRecord, _>| {
-                    let record = attached.map_err(|error: WorkloadError| error.to_string())?;
-                    let tables = dataplane.tables().unwrap();
-                    let mut points = tables.points.keys();
-                    Ok(points.any(|point| point.interface == record.interface))
-                };
-                let answer = handle.attach_for_client(OperationClass::Runtime, request, respond);
-                answer.await.unwrap()
-            }));
-        }
-        while handle.queue_length() < names.len() {
-            tokio::task::yield_now().await;
-        }
-        handle.send(CoreEvent::Stop);
-        core.run(&events);
-        let mut results = Vec::new();
-        for add in adds {
-            results.push(add.await.unwrap());
-        }
-        results
-    })
-}
-
-#[test]
-fn adds_that_wait_together_are_a_few_flushes_and_each_answer_follows_its_policy() {
-    let names: Vec<String> = (0..50).map(|n| format!("p{n}")).collect();
-    let known: Vec<&str> = names.iter().map(String::as_str).collect();
-    let dir = tempfile::tempdir().unwrap();
-    let (host, dataplane) = (Host::with(&known), FakeDataplane::new());
-    let mut core = core(dir.path(), &host, &dataplane);
-    synced(&mut core);
-    let before = dataplane.calls().len();
-    let results = run_queued_adds(core, &dataplane, &names);
-    assert!(
-        results.iter().all(|result| *result == Ok(true)),
-        "{results:?}"
-    );
-    let flushes = dataplane.calls().len() - before;
-    assert!(flushes <= 4, "{flushes} calls of the driver");
-    let calls = host.calls();
-    let first_open = calls
-        .iter()
-        .position(|call| call.starts_with("open"))
-        .unwrap();
-    assert_eq!(
-        first_open, 50,
-        "no interface is opened before the flush of all"
-    );
-    let text = std::fs::read_to_string(dir.path().join("workloads.json")).unwrap();
-    assert_eq!(text.matches("\"pending\": true").count(), 0);
-    assert_eq!(text.matches("\"shop\"").count(), 50);
-}
-
-#[test]
-fn of_adds_that_wait_together_one_fails_alone_and_those_of_one_pod_stay_in_order() {
-    let mut names: Vec<String> = (0..5).map(|n| format!("p{n}")).collect();
-    let known: Vec<&str> = names.iter().map(String::as_str).collect();
-    let dir = tempfile::tempdir().unwrap();
-    let (host, dataplane) = (Host::with(&known), FakeDataplane::new());
-    host.0.lock().unwrap().refused_workload = Some("p3".to_owned());
-    names.push("p1".to_owned());
-    let mut core = core(dir.path(), &host, &dataplane);
-    synced(&mut core);
-    let results = run_queued_adds(core, &dataplane, &names);
-    let attached: Vec<bool> = results.iter().map(Result::is_ok).collect();
-    assert_eq!(
-        attached,
-        [true, true, true, false, true, true],
-        "{results:?}"
-    );
-    let opened = |name: &str| {
-        let open = host.0.lock().unwrap();
-        let calls = open
-            .calls
-            .iter()
-            .filter(|call| **call == format!("open {name}"));
-        calls.count()
-    };
-    assert_eq!(
-        (opened("p1"), opened("p3"), opened("p4")),
-        (1, 0, 1),
-        "the second ADD of p1 finds it"
-    );
-    assert_eq!(host.0.lock().unwrap().joined.len(), 4);
-    let text = std::fs::read_to_string(dir.path().join("workloads.json")).unwrap();
-    assert_eq!(
-        (text.matches("\"shop\"").count(), text.contains("\"p3\"")),
-        (4, false)
-    );
 }
