@@ -10,7 +10,7 @@ use crate::attach_steps::StepHook;
 use crate::clock::Clock;
 use crate::config::Config;
 pub use crate::core_queue::{CoreHandle, EventReceiver};
-use crate::enforcer::{Enforcer, RetryTimer};
+use crate::enforcer::{Enforcer, RetryTimer, VerifyResult};
 pub use crate::error_chain::error_chain;
 use crate::host::HostChanges;
 use crate::ipam::Ipam;
@@ -292,8 +292,9 @@ impl Core {
     /// Retries what failed: the kernel's state, leftovers, queued CNI DELs. It is scheduled with
     /// increasing delays until nothing is left.
     pub fn retry_failed(&mut self) {
-        if self.enforcer.has_failed() {
-            self.resync();
+        match self.enforcer.has_failed() {
+            true => self.resync(),
+            false => self.enforcer.clear_retry(),
         }
         if !self.leftovers.is_empty()
             && let Err(error) = self.clear_leftovers(None)
@@ -328,7 +329,9 @@ impl Core {
     /// Compares the kernel with the tables, and repairs it.
     fn verify_kernel(&mut self, what: &str, detected_at: Instant) {
         self.enforcer.masquerade = self.masquerade_policy();
-        self.enforcer.verify(what, detected_at, &mut self.monitor);
-        self.open_pending();
+        let monitor = &mut self.monitor;
+        if self.enforcer.verify(what, detected_at, monitor) == VerifyResult::Resynced {
+            self.open_pending();
+        }
     }
 }

@@ -66,6 +66,15 @@ impl RetryTimer {
     }
 }
 
+/// What a verification did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VerifyResult {
+    /// The kernel was compared, and repaired if it differed.
+    Verified,
+    /// It could not be compared, so all of it was written again.
+    Resynced,
+}
+
 /// The enforcer. See the module's description.
 pub(crate) struct Enforcer {
     pub(crate) engine: Engine,
@@ -128,6 +137,11 @@ impl Enforcer {
     /// When the kernel is to be retried, if it failed.
     pub(crate) fn retry_due(&self) -> Option<Instant> {
         self.retry.due()
+    }
+
+    /// Nothing has failed any more.
+    pub(crate) fn clear_retry(&mut self) {
+        self.retry.clear();
     }
 
     /// Whether the kernel rejected policy or masquerade rules, and has to be retried.
@@ -312,9 +326,14 @@ impl Enforcer {
     }
 
     /// Compares the kernel with the tables, and repairs it.
-    pub(crate) fn verify(&mut self, what: &str, detected_at: Instant, monitor: &mut Monitor) {
+    pub(crate) fn verify(
+        &mut self,
+        what: &str,
+        detected_at: Instant,
+        monitor: &mut Monitor,
+    ) -> VerifyResult {
         if !self.in_sync {
-            return;
+            return VerifyResult::Verified;
         }
         let (tables, ledger) = (self.engine.tables(), &mut self.ledger);
         match self.dataplane.verify(tables, ledger) {
@@ -330,11 +349,13 @@ impl Enforcer {
                     self.log_journal_error();
                     self.record_repair(&[what.to_owned()], writes, detected_at);
                 }
+                VerifyResult::Verified
             }
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "verifying the kernel's state failed; will resync");
                 self.metrics.count_failure();
                 self.resync(monitor);
+                VerifyResult::Resynced
             }
         }
     }
