@@ -21,6 +21,7 @@ use palisade_model::EndpointId;
 use palisade_sys::fault;
 use palisade_sys::netns::NetNs;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// What to attach.
 pub enum AttachTarget {
@@ -36,6 +37,8 @@ pub struct AttachRequest {
     pub target: AttachTarget,
     /// Its namespace.
     pub netns: PreopenedNetns,
+    /// When the request arrived.
+    pub received_at: Instant,
 }
 
 /// Something that only one request of a batch may name.
@@ -176,6 +179,7 @@ impl Core {
 
     /// Checks a request, claims its addresses, and opens its namespace.
     fn begin_attach(&mut self, request: AttachRequest) -> Result<AttachProgress, WorkloadError> {
+        let received_at = request.received_at;
         let (caller, plan) = match request.target {
             AttachTarget::Container(cni) => (None, self.plan_container(&cni, request.netns)?),
             AttachTarget::Workload(named, caller) => {
@@ -224,6 +228,7 @@ impl Core {
             ..attach.record.clone()
         };
         self.attaching.insert(attach.id.clone(), pending);
+        self.unopened.insert(attach.id.clone(), received_at);
         Ok(attach)
     }
 

@@ -42,6 +42,7 @@ impl Core {
         let record = self.attach_one(AttachRequest {
             target: AttachTarget::Container(request.clone()),
             netns,
+            received_at: self.clock.monotonic(),
         })?;
         self.cni_add_response(&record)
     }

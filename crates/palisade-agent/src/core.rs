@@ -123,6 +123,8 @@ pub struct Core {
     /// The pending records of the workloads that are being attached; their attach brings them up, not
     /// [`Core::open_pending`].
     pub(crate) attaching: BTreeMap<EndpointId, WorkloadRecord>,
+    /// When the request of each workload arrived that has not been open since.
+    pub(crate) unopened: BTreeMap<EndpointId, Instant>,
     pub(crate) open_waiters: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
     pub(crate) step_hook: Option<StepHook>,
     pub(crate) config_listeners: Vec<crate::reload::ConfigListener>,
@@ -159,6 +161,7 @@ impl Core {
             deletions_failed: false,
             cni_conf_failure: None,
             attaching: BTreeMap::new(),
+            unopened: BTreeMap::new(),
             open_waiters: Vec::new(),
             step_hook: None,
             config_listeners: Vec::new(),

@@ -385,3 +385,27 @@ impl Enforcer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    #[test]
+    fn a_retry_waits_longer_each_time_and_starts_anew_once_cleared() {
+        let now = SystemClock.monotonic();
+        let mut timer = RetryTimer::default();
+        assert_eq!(timer.due(), None);
+        let waits = [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000];
+        for millis in waits {
+            let wait = Duration::from_millis(millis);
+            assert_eq!(timer.schedule(now), wait);
+            timer.ensure(now + wait);
+            assert_eq!(timer.due(), Some(now + wait));
+        }
+        timer.clear();
+        assert_eq!(timer.due(), None);
+        timer.ensure(now);
+        assert_eq!(timer.due(), Some(now + RETRY_BACKOFF.0));
+    }
+}

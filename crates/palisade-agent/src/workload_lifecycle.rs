@@ -238,7 +238,9 @@ impl Core {
     /// Rolls back failed attaches. What cannot be rolled back stays recorded.
     pub(crate) fn roll_back(&mut self, failed: &[WorkloadRecord]) {
         for record in failed {
-            self.attaching.remove(&record.id());
+            let id = record.id();
+            self.attaching.remove(&id);
+            self.unopened.remove(&id);
         }
         let results = self.teardown(failed);
         for (record, removed) in failed.iter().zip(results) {
@@ -367,6 +369,7 @@ impl Core {
         if self.registry.get(&id).is_some_and(is_it)
             && let Some((_, update)) = self.registry.remove(&id)
         {
+            self.unopened.remove(&id);
             updates.push(update);
             updates.extend(self.close_orphaned_interface(record));
         }
@@ -460,6 +463,13 @@ impl Core {
             }
         }
         if opened.is_ok() {
+            if let Some(received_at) = self.unopened.remove(&id) {
+                let took = self
+                    .clock
+                    .monotonic()
+                    .saturating_duration_since(received_at);
+                self.enforcer.metrics.observe_attach(took);
+            }
             let (notified, remaining) = std::mem::take(&mut self.open_waiters)
                 .into_iter()
                 .filter(|(_, waiting)| !waiting.is_closed())

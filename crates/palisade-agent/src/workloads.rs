@@ -168,6 +168,7 @@ impl Core {
         let record = self.attach_one(AttachRequest {
             target: AttachTarget::Workload(request.clone(), caller),
             netns,
+            received_at: self.clock.monotonic(),
         })?;
         Ok(self.add_response(&record))
     }

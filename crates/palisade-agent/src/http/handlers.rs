@@ -233,8 +233,10 @@ async fn open_netns(core: &CoreHandle, lane: OperationClass, path: &str) -> Preo
 pub(super) async fn add_workload(
     State(core): State<CoreHandle>,
     Extension(caller): Extension<Caller>,
+    Extension(guard): Extension<Arc<AdmissionControl>>,
     bytes: Bytes,
 ) -> Response {
+    let received_at = guard.now();
     let request: WorkloadAddRequest = match parse_body(&bytes) {
         Ok(request) => request,
         Err(refused) => return *refused,
@@ -249,6 +251,7 @@ pub(super) async fn add_workload(
     let request = AttachRequest {
         target: AttachTarget::Workload(request, caller),
         netns,
+        received_at,
     };
     let added = core.attach_for_client(OperationClass::Change, request, |core, attached| {
         let added = attached.map(|record| core.add_response(&record));
@@ -272,7 +275,12 @@ pub(super) async fn remove_workload(
     .await
 }
 
-pub(super) async fn cni_add(State(core): State<CoreHandle>, bytes: Bytes) -> Response {
+pub(super) async fn cni_add(
+    State(core): State<CoreHandle>,
+    Extension(guard): Extension<Arc<AdmissionControl>>,
+    bytes: Bytes,
+) -> Response {
+    let received_at = guard.now();
     let request: CniAddRequest = match parse_body(&bytes) {
         Ok(request) => request,
         Err(refused) => return *refused,
@@ -280,11 +288,16 @@ pub(super) async fn cni_add(State(core): State<CoreHandle>, bytes: Bytes) -> Res
     let netns = open_netns(&core, OperationClass::Runtime, &request.netns).await;
     let id = pod_id(&request.namespace, &request.name);
     let (notifier, wait) = tokio::sync::oneshot::channel();
-    let added = attach_container(&core, request.clone(), netns, move |core, added| {
-        if added.closed.is_some() {
-            core.notify_when_open(id, notifier);
-        }
-    });
+    let added = attach_container(
+        &core,
+        request.clone(),
+        (netns, received_at),
+        move |core, added| {
+            if added.closed.is_some() {
+                core.notify_when_open(id, notifier);
+            }
+        },
+    );
     let mut added = added.await;
     // The Pod usually arrives within moments; an error would make the runtime retry, which takes longer.
     if let Ok(Ok(CniAddResponse {
@@ -293,7 +306,7 @@ pub(super) async fn cni_add(State(core): State<CoreHandle>, bytes: Bytes) -> Res
     {
         // Opened or timed out: the response has the present state.
         let _ = tokio::time::timeout(POD_WAIT, wait).await;
-        added = attach_container(&core, request, None, |_, _| {}).await;
+        added = attach_container(&core, request, (None, received_at), |_, _| {}).await;
     }
     respond(added)
 }
@@ -302,12 +315,13 @@ pub(super) async fn cni_add(State(core): State<CoreHandle>, bytes: Bytes) -> Res
 async fn attach_container(
     core: &CoreHandle,
     request: CniAddRequest,
-    netns: PreopenedNetns,
+    (netns, received_at): (PreopenedNetns, Instant),
     then: impl FnOnce(&mut Core, &CniAddResponse) + Send + 'static,
 ) -> Result<Result<CniAddResponse, (StatusCode, ApiError)>, CoreUnavailable> {
     let request = AttachRequest {
         target: AttachTarget::Container(request),
         netns,
+        received_at,
     };
     core.attach_for_client(OperationClass::Runtime, request, |core, attached| {
         let added = attached.and_then(|record| core.cni_add_response(&record));

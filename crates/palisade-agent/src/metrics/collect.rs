@@ -44,6 +44,7 @@ impl Core {
         let tally = &self.enforcer.metrics;
         out.add_sample(&SOURCE_BATCHES, &[], tally.batches as f64);
         out.add_histogram(&FLUSH_SECONDS, &[], &tally.flush);
+        out.add_histogram(&ATTACH_SECONDS, &[], &tally.attach);
         let none = Histogram::default();
         for phase in PHASES {
             let took = tally.phases.get(phase).unwrap_or(&none);

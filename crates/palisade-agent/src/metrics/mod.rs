@@ -21,6 +21,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub struct CoreMetrics {
     flush: Histogram,
+    attach: Histogram,
     phases: BTreeMap<&'static str, Histogram>,
     grace_wait: Duration,
     transactions: u64,
@@ -49,6 +50,11 @@ impl CoreMetrics {
             self.transactions += 1;
         }
         self.writes += outcome.writes as u64;
+    }
+
+    /// Records the time from the arrival of an ADD to its open interface.
+    pub(crate) fn observe_attach(&mut self, took: Duration) {
+        self.attach.observe(took);
     }
 
     /// Counts a failed write to the kernel.

@@ -74,6 +74,7 @@ metrics! {
     POLICIES_OVER_BUDGET Gauge "palisade_policies_over_budget" ["enforced"] "Policies and policy sets that exceed the maximum: policies whose last valid version stays in force (last-valid) or that isolate (isolating), and policy sets that deny everything (closed).";
     SOURCE_BATCHES Counter "palisade_source_batches_total" [] "Batches of changes from the source.";
     FLUSH_SECONDS Histogram "palisade_flush_duration_seconds" [] "From a change to its last acknowledgement by the kernel.";
+    ATTACH_SECONDS Histogram "palisade_attach_duration_seconds" [] "From the arrival of an ADD to the open interface of its workload, with the wait in the queue and, if its Pod is not known yet, for the Pod.";
     PHASE_SECONDS Histogram "palisade_flush_phase_duration_seconds" ["phase"] "Duration of each step of a flush or repair, including the grace period.";
     PHASE_WAIT_SECONDS Counter "palisade_flush_wait_seconds_total" [] "Time spent waiting for grace periods (no packet between two lookups).";
     KERNEL_TRANSACTIONS Counter "palisade_kernel_transactions_total" [] "Committed kernel transactions.";

@@ -1,13 +1,16 @@
 //! ADDs that wait together in the core's queue are one batch: a few flushes, each answer after its policy.
 
-use crate::{Host, core, synced};
+use crate::{Host, Ticking, core, synced};
 use palisade_agent::attach::{AttachRequest, AttachTarget};
+use palisade_agent::clock::Clock;
 use palisade_agent::core::{Core, CoreEvent};
 use palisade_agent::core_queue::CoreHandle;
 use palisade_agent::http::OperationClass;
-use palisade_agent::workload_store::WorkloadRecord;
+use palisade_agent::workload_store::{WorkloadRecord, pod_id};
 use palisade_agent::workloads::WorkloadError;
 use palisade_api::CniAddRequest;
+use palisade_model::{Endpoint, Labels, Object, Profile, Update};
+use palisade_source::UpdateBatch;
 use palisade_testkit::FakeDataplane;
 
 fn cni_request(name: &str) -> CniAddRequest {
@@ -30,6 +33,7 @@ fn run_queued_adds(
     names: &[String],
 ) -> Vec<Result<bool, String>> {
     let (handle, events) = CoreHandle::channel();
+    let clock = Ticking::new();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
@@ -40,6 +44,7 @@ fn run_queued_adds(
             let request = AttachRequest {
                 target: AttachTarget::Container(cni_request(name)),
                 netns: None,
+                received_at: clock.monotonic(),
             };
             adds.push(tokio::spawn(async move {
                 let respond = move |_: &mut Core, attached: Result<WorkloadRecord, _>| {
@@ -131,4 +136,46 @@ fn of_adds_that_wait_together_one_fails_alone_and_those_of_one_pod_stay_in_order
         (text.matches("\"shop\"").count(), text.contains("\"p3\"")),
         (4, false)
     );
+}
+
+#[test]
+fn the_time_from_add_to_open_is_measured_when_the_pod_is_known_and_the_interface_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut core = core(dir.path(), &Host::with(&["web"]), &FakeDataplane::new());
+    synced(&mut core);
+    let measured = |core: &mut Core| {
+        let text = core.collect_metrics().text();
+        let counts = text.lines().find_map(|line| {
+            let count = line.strip_prefix("palisade_attach_duration_seconds_count ")?;
+            count.parse::<u64>().ok()
+        });
+        counts.unwrap()
+    };
+    let request = CniAddRequest {
+        pod: true,
+        ..cni_request("web")
+    };
+    assert!(core.cni_add(&request).unwrap().closed.is_some());
+    assert_eq!(measured(&mut core), 0);
+    let pod = Endpoint {
+        id: pod_id("shop", "web"),
+        host: false,
+        labels: Labels::new(),
+        service_account: None,
+        node: None,
+        interface: None,
+        addresses: Vec::new(),
+        ports: Vec::new(),
+        profiles: vec![Profile::ALLOW_ALL.into()],
+        created: 1,
+        owner: None,
+        template: false,
+    };
+    core.handle_event(CoreEvent::Source(UpdateBatch {
+        updates: vec![Update::Upsert(Object::Endpoint(pod))],
+        in_sync: true,
+        ..UpdateBatch::default()
+    }));
+    assert_eq!(core.cni_add(&request).unwrap().closed, None);
+    assert_eq!(measured(&mut core), 1);
 }
