@@ -103,7 +103,7 @@ fn past_the_budget_the_last_valid_version_is_enforced() {
     assert_eq!(status["health"], "Degraded");
     let told = &over(&status)[0];
     assert_eq!(told["policies"][0], "NetworkPolicy shop/api");
-    assert_eq!(told["enforced"], "last-valid");
+    assert_eq!(told["enforced"], "LastValid");
     assert_eq!(told["parameter"], "policy-set-max-elements");
     assert_eq!(
         (&told["elements"], &told["budget"]),
@@ -177,7 +177,7 @@ fn what_never_fitted_isolates_and_what_is_too_large_together_is_closed() {
     assert!(world.shop.tcp(WEB, DB, LISTED));
     agent.write("db.yaml", &policy("db", "db", &list(3000)));
     let status = agent.wait("refused", |s| over(s).len() == 1);
-    assert_eq!(over(&status)[0]["enforced"], "isolating");
+    assert_eq!(over(&status)[0]["enforced"], "Isolating");
     assert!(!world.shop.tcp(WEB, DB, LISTED));
     agent.delete("db.yaml");
     assert!(world.shop.tcp(WEB, DB, LISTED));
