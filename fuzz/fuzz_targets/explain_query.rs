@@ -4,9 +4,9 @@
 use libfuzzer_sys::fuzz_target;
 use palisade_analysis::explain;
 use palisade_api::ExplainQuery;
-use palisade_dialects::lower;
+use palisade_dialects::lower_object;
 use palisade_manifest::{Limits, extract_objects, parse};
-use palisade_model::{Prefix, Protocol};
+use palisade_model::{Object, Prefix, Protocol, State, Update};
 use palisade_oracle::OracleOptions;
 
 const WORLD: &str = "
@@ -19,9 +19,9 @@ const WORLD: &str = "
 
 fuzz_target!(|text: &str| {
     let limits = Limits::default();
-    let state =
-        lower(&extract_objects(parse("fuzz.yaml", WORLD.as_bytes(), &limits), &limits).objects)
-            .state();
+    let read = extract_objects(parse("fuzz.yaml", WORLD.as_bytes(), &limits), &limits);
+    let objects = read.objects.iter().flat_map(|raw| lower_object(raw).objects);
+    let state = State::from_updates(objects.filter_map(Object::into_effective).map(Update::Upsert));
     let mut words = text.split('\n').map(str::to_owned);
     let mut word = || words.next().unwrap_or_default();
     let query = ExplainQuery {

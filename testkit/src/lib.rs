@@ -6,6 +6,7 @@
 mod counted_driver;
 pub mod differential;
 pub mod dump;
+pub mod effective;
 mod fake_dataplane;
 #[cfg(feature = "faults")]
 pub mod faults;

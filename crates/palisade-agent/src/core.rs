@@ -23,7 +23,7 @@ use crate::workloads::WorkloadError;
 use palisade_api::BootstrapStage;
 use palisade_dataplane::Dataplane;
 use palisade_model::{EndpointId, Update};
-use palisade_source::{Diagnostic, SourceReport, UpdateBatch};
+use palisade_source::{Diagnostic, EffectiveReport, UpdateBatch};
 use palisade_sys::fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,8 +53,6 @@ pub type AttachAnswer = Box<dyn FnOnce(&mut Core, Result<WorkloadRecord, Workloa
 pub enum CoreEvent {
     /// Updates of the policy source.
     Source(UpdateBatch),
-    /// The policy source stopped, which is an error.
-    SourceEnded(String),
     /// A request of the API or of the agent itself.
     Request(CoreRequest),
     /// Attaches that waited together; no two of them are about the same object.
@@ -110,8 +108,7 @@ pub struct Core {
     pub(crate) ipam: Ipam,
     pub(crate) monitor: Monitor,
     pub(crate) source: (String, String),
-    pub(crate) source_ended: Option<String>,
-    pub(crate) source_report: SourceReport,
+    pub(crate) source_report: EffectiveReport,
     pub(crate) started: Duration,
     pub(crate) startup_stages: Vec<BootstrapStage>,
     /// Workloads whose attach failed and could not be rolled back; saved as pending.
@@ -153,8 +150,7 @@ impl Core {
             network: parts.network,
             clock,
             source: parts.source,
-            source_ended: None,
-            source_report: SourceReport::default(),
+            source_report: EffectiveReport::default(),
             started,
             startup_stages: Vec::new(),
             leftovers: Vec::new(),
@@ -196,10 +192,6 @@ impl Core {
     pub fn handle_event(&mut self, event: CoreEvent) {
         match event {
             CoreEvent::Source(batch) => self.handle_batch(batch),
-            CoreEvent::SourceEnded(reason) => {
-                tracing::error!(%reason, "the policy source stopped; current policy stays in force");
-                self.source_ended = Some(reason);
-            }
             CoreEvent::Request(request) => request(self),
             CoreEvent::Attach(queued) => {
                 let queued = queued
@@ -240,13 +232,9 @@ impl Core {
         }
         self.source_report = batch.report;
         let source_updates = batch.updates.into_iter();
-        let mut updates: Vec<Update> = source_updates
+        let updates: Vec<Update> = source_updates
             .map(|u| self.registry.overlay_update(u))
             .collect();
-        updates.extend(
-            self.registry
-                .set_completed_pods(&self.source_report.completed),
-        );
         let big = updates.len() >= LARGE_BATCH;
         let first_sync = batch.in_sync && !self.enforcer.in_sync;
         self.enforcer.in_sync |= batch.in_sync;

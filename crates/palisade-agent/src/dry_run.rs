@@ -14,7 +14,7 @@ use crate::network_driver::{
     AddressUse, HostInterfaceState, KernelNetworkDriver, NetnsFacts, NetnsInterface, NetworkDriver,
     NetworkDriverError,
 };
-use crate::run::{RunError, source_options};
+use crate::run::{RunError, source_names, source_options};
 use crate::settings::SettingsFile;
 use crate::workload_store::WorkloadRecord;
 use palisade_api::{DryRunPlan, DryRunReport};
@@ -23,7 +23,7 @@ use palisade_dataplane::{
     InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver,
 };
 use palisade_model::Prefix;
-use palisade_source::{Directory, Source};
+use palisade_source::{Directory, Source, SourceSet};
 use palisade_sys::netns::{NetNs, NetNsOpener};
 use palisade_tables::{Delta, Tables};
 use std::collections::BTreeSet;
@@ -36,7 +36,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// # Errors
 /// If the source, the records or the kernel cannot be read.
 pub fn run(config: Config) -> Result<DryRunReport, RunError> {
-    let mut source = Directory::open_read_only(source_options(&config))?;
+    let options = source_options(&config);
+    options.check_path()?;
+    let mut sources = SourceSet::open_read_only(source_names(), &config.state_dir, config.budget)?;
+    let mut source = Directory::open(options, sources.restored(0))?;
     let preview = Arc::new(Mutex::new(PlanPreview::default()));
     let dataplane = DryRunDataplane {
         driver: open_driver(DEFAULT_DRIVER, &config)?,
@@ -50,13 +53,15 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
         source: source.describe(),
     });
     core.restore()?;
-    source.run(&mut |batch| {
-        let in_sync = batch.in_sync;
-        core.handle_event(CoreEvent::Source(batch));
-        match in_sync {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        }
+    source.run(&mut |delta| {
+        sources.apply(0, delta, &mut |batch| {
+            let in_sync = batch.in_sync;
+            core.handle_event(CoreEvent::Source(batch));
+            match in_sync {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })
     })?;
     let preview = preview.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(DryRunReport {

@@ -138,17 +138,6 @@ impl WorkloadRegistry {
         self.endpoint_update(&id)
     }
 
-    /// Sets the completed Pods; returns the updates of the endpoints of this host.
-    pub fn set_completed_pods(&mut self, completed: &BTreeSet<EndpointId>) -> Vec<Update> {
-        if self.completed_pods == *completed {
-            return Vec::new();
-        }
-        let before = std::mem::replace(&mut self.completed_pods, completed.clone());
-        let changed = before.symmetric_difference(completed);
-        let here = changed.filter(|id| self.workloads.contains_key(id));
-        here.map(|id| self.endpoint_update(id)).collect()
-    }
-
     /// The endpoint of a workload and its Pod.
     pub fn endpoint_update(&self, id: &EndpointId) -> Update {
         let Some(workload) = self.workloads.get(id) else {
@@ -184,6 +173,10 @@ impl WorkloadRegistry {
             Update::Upsert(Object::Endpoint(endpoint)) => (endpoint.id.clone(), Some(endpoint)),
             Update::Delete(ObjectKey::Endpoint(id)) => (id.clone(), None),
             _ => return update,
+        };
+        match pod.is_some_and(|pod| pod.completed) {
+            true => self.completed_pods.insert(id.clone()),
+            false => self.completed_pods.remove(&id),
         };
         if !self.workloads.contains_key(&id) {
             return update;
@@ -235,6 +228,8 @@ fn closed_endpoint(interface: &Str) -> Endpoint {
         created: 0,
         owner: None,
         template: false,
+        completed: false,
+        host_network: false,
     }
 }
 
@@ -266,6 +261,8 @@ fn merge_endpoint(record: &WorkloadRecord, pod: Option<&Endpoint>) -> Endpoint {
         created: record.created,
         owner: pod.and_then(|pod| pod.owner.clone()),
         template: false,
+        completed: false,
+        host_network: false,
     }
 }
 

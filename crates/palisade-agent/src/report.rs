@@ -181,11 +181,13 @@ impl Core {
         if let Some(failure) = &self.enforcer.masquerade_failure {
             reasons.push(format!("masquerading could not be set up: {failure}"));
         }
-        if let Some(ended) = &self.source_ended {
-            reasons.push(format!(
-                "the policy source stopped: {ended}; changes are no longer read"
-            ));
-        }
+        let sources = self.source_report.sources.iter();
+        reasons.extend(sources.filter_map(|source| {
+            let reason = &source.stale.as_ref()?.reason;
+            Some(format!(
+                "the policy source stopped: {reason}; changes are no longer read"
+            ))
+        }));
         if let Some(trouble) = &self.config.file_status().error {
             reasons.push(format!("{trouble}; current policy stays in force"));
         }

@@ -23,14 +23,15 @@ use crate::supervisor::Supervisor;
 use crate::watchers::{follow_source, watch_host, watch_tampering};
 use crate::workloads::WorkloadError;
 use palisade_api::BootstrapStage;
-use palisade_source::{Directory, DirectoryOptions, Source};
+use palisade_model::Str;
+use palisade_source::{Directory, DirectoryOptions, Source, SourceError, SourceSet};
 use palisade_sys::link::KernelLinkEvents;
 use palisade_sys::lock::LockError;
 use palisade_sys::netns::NetNs;
 use std::convert::Infallible;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Why the agent did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +60,7 @@ pub enum RunError {
     Restore(#[from] WorkloadError),
     /// The source cannot be opened.
     #[error("opening the source")]
-    Source(#[from] palisade_source::SourceError),
+    Source(#[from] SourceError),
     /// A thread or the runtime could not be started.
     #[error("starting {0}")]
     Thread(&'static str, #[source] io::Error),
@@ -96,7 +97,14 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         tracing::warn!(error = %error_chain(&error), "opening the nflog group failed; `palisade monitor` shows no packets");
         None
     });
-    let source = stages.measure("source", || Directory::open(source_options(&config)))?;
+    let (sources, source) = stages.measure("source", || {
+        let options = source_options(&config);
+        // Before anything is created in the state directory.
+        options.check_path()?;
+        let sources = SourceSet::open(source_names(), &config.state_dir, config.budget)?;
+        let source = Directory::open(options, sources.restored(0))?;
+        Ok::<_, SourceError>((sources, source))
+    })?;
     let (handle, events) = CoreHandle::channel();
     let mut sockets = ApiSockets::new(&config);
     sockets.bind_health_address()?;
@@ -122,11 +130,13 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     stages.measure("workloads restored", || core.restore())?;
     core.startup_stages = stages.done;
     let (settle, tuned) = (source.settle_handle(), Arc::clone(&guard));
-    let budget = source.budget_handle();
+    let (budget, refresh) = (sources.budget_handle(), source.refresh_handle());
     core.add_config_listener(Box::new(move |config| {
         log.configure(&config.log_level, config.log_json);
         settle.set(config.settle);
-        budget.set(config.budget);
+        if budget.set(config.budget) {
+            refresh.refresh();
+        }
         tuned.set_limits(request_limits(config));
     }));
 
@@ -134,7 +144,9 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     let to_core = handle.clone();
     let started = |name| move |error| RunError::Thread(name, error);
     let source_thread = supervisor
-        .spawn_supervised("source", move || follow_source(source, &to_core))
+        .spawn_supervised("source", move || {
+            follow_source(source, 0, &Mutex::new(sources), &to_core)
+        })
         .map_err(started("source"))?;
     // Watchers are not joined at shutdown: they block on the kernel only.
     if let Some(tamper) = tamper {
@@ -201,9 +213,12 @@ pub(crate) fn source_options(config: &Config) -> DirectoryOptions {
     DirectoryOptions {
         path: config.directory.clone(),
         settle: config.settle,
-        state_dir: config.state_dir.clone(),
-        budget: config.budget,
     }
+}
+
+/// The names of the sources, in the order of precedence.
+pub(crate) fn source_names() -> [Str; 1] {
+    ["directory".into()]
 }
 
 fn spawn_thread(

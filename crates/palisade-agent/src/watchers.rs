@@ -9,29 +9,47 @@ use crate::core::{CoreEvent, CoreHandle};
 use crate::error_chain::error_chain;
 use crate::host::HostChanges;
 use palisade_dataplane::{TamperEvent, TamperWatch};
-use palisade_source::Source;
+use palisade_source::{Source, SourceDelta, SourceError, SourceNumber, SourceSet};
 use palisade_sys::link::{LinkError, LinkEvents};
 use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The maximum number of notifications of a burst, so that an endless burst is reported too.
 const MAX_BURST: usize = 4_096;
 
-/// Sends the updates of the source to the core, until either ends.
+/// Sends what a source changes of what is in force to the core, until either ends.
 ///
 /// # Errors
 /// Why the source ended.
 pub fn follow_source<S: Source>(
     mut source: S,
+    number: SourceNumber,
+    sources: &Mutex<SourceSet>,
     core: &CoreHandle,
-) -> Result<(), palisade_source::SourceError> {
-    let ended = source.run(&mut |batch| match core.send(CoreEvent::Source(batch)) {
-        true => ControlFlow::Continue(()),
-        false => ControlFlow::Break(()),
-    });
+) -> Result<(), SourceError> {
+    let mut apply = |delta| {
+        let mut sources = sources.lock().unwrap_or_else(PoisonError::into_inner);
+        sources.apply(
+            number,
+            delta,
+            &mut |batch| match core.send(CoreEvent::Source(batch)) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            },
+        )
+    };
+    let ended = source.run(&mut apply);
     if let Err(error) = &ended {
+        let reason = error_chain(error);
+        tracing::error!(%reason, "the policy source stopped; current policy stays in force");
         // Keeps the reason available to requests until the agent has stopped.
-        core.send(CoreEvent::SourceEnded(error_chain(error)));
+        let stale = SourceDelta {
+            stale: Some(reason),
+            ..SourceDelta::default()
+        };
+        // The source has ended in any case.
+        let _ = apply(stale);
     }
     ended
 }

@@ -60,6 +60,8 @@ fn start(state: &Path) -> Core {
         created: 1,
         owner: None,
         template: false,
+        completed: false,
+        host_network: false,
     };
     core.handle_event(CoreEvent::Source(UpdateBatch {
         updates: vec![Update::Upsert(Object::Endpoint(pod))],

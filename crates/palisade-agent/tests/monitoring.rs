@@ -83,6 +83,8 @@ fn peer(addresses: &[[u8; 4]]) -> Update {
         created: 1,
         owner: None,
         template: false,
+        completed: false,
+        host_network: false,
     }))
 }
 

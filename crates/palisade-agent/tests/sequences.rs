@@ -470,6 +470,8 @@ fn pod(name: &str) -> Update {
         created: 1,
         owner: None,
         template: false,
+        completed: false,
+        host_network: false,
     }))
 }
 

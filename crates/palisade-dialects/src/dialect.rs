@@ -5,7 +5,7 @@ use crate::quota::OmittedProblems;
 use crate::unknown;
 use crate::unsupported::UnsupportedDialects;
 use palisade_manifest::{Location, Problem, RawObject};
-use palisade_model::{Endpoint, Object, ObjectId, Policy};
+use palisade_model::{Object, ObjectId, Policy};
 
 /// One family of policy kinds.
 pub(crate) trait Dialect: Sync {
@@ -28,8 +28,8 @@ pub struct LoweredObject {
     pub id: ObjectId,
     /// The beginning of the object.
     pub location: Location,
-    /// The model objects. Empty if there are errors, for kinds that no dialect reads, and for objects that do
-    /// not concern policy (a pod on the host network).
+    /// The model objects, with the facts that decide whether they count
+    /// ([`Object::into_effective`]). Empty if there are errors, and for kinds that no dialect reads.
     pub objects: Vec<Object>,
     /// The errors: the first hundred, in the order of reading.
     pub errors: Vec<Problem>,
@@ -39,11 +39,6 @@ pub struct LoweredObject {
     pub omitted: Vec<OmittedProblems>,
     /// Its kind (`v1 ConfigMap`, `networking.k8s.io/v1 Ingress`), if the kind is ignored.
     pub ignored: Option<String>,
-    /// Whether it is a completed pod, whose endpoint has no addresses.
-    pub completed: bool,
-    /// The endpoint it would be without host networking. A pod on the host network has the node's addresses
-    /// and is neither peer nor subject of a policy.
-    pub on_host_network: Option<Endpoint>,
 }
 
 impl LoweredObject {
@@ -57,8 +52,6 @@ impl LoweredObject {
             warnings: Vec::new(),
             omitted: Vec::new(),
             ignored: None,
-            completed: false,
-            on_host_network: None,
         }
     }
 }

@@ -14,15 +14,15 @@
 //! Palisade does not know in which dialect a policy was written.
 
 mod cidr;
+mod definitions;
 mod dialect;
 pub mod faults;
 mod field_filters;
 mod hash;
 mod ignored_kinds;
 mod kubernetes;
-mod lint;
-mod lower;
 mod names;
+mod policy_fields;
 mod quota;
 mod report;
 mod suggest;
@@ -30,17 +30,11 @@ mod timestamp;
 mod unknown;
 mod unsupported;
 
+pub use definitions::{count_ignored, duplicate_definition, omitted_definitions};
 pub use dialect::{LoweredObject, isolate, lower_object};
 pub use field_filters::field_filter_of_kind;
 pub use hash::ContentHash;
-pub use lint::{
-    PolicyLinter, SubjectLocation, duplicate_addresses, host_network_warning,
-    host_network_warnings, lint,
-};
-pub use lower::{
-    EntryStatus, Lowering, LoweringEntry, count_ignored, duplicate_definition, lower,
-    omitted_definitions,
-};
+pub use policy_fields::{FieldLocation, NamespaceField, PolicyFields, PortNameField};
 pub use quota::{
     CollectorCheckpoint, MAX_PROBLEMS_PER_FILE, MAX_PROBLEMS_PER_INPUT, MAX_PROBLEMS_PER_OBJECT,
     OmittedCounts, OmittedProblems, ProblemCollector, ProblemQuota,

@@ -213,6 +213,18 @@ impl ProblemCollector {
         }
     }
 
+    /// Adds a problem, or, if `count` is not 0, a summary of so many.
+    pub fn add_summary(&mut self, is_error: bool, problem: Problem, count: usize) {
+        match count {
+            0 => self.add(is_error, problem),
+            count => self.add_omitted(OmittedProblems {
+                problem,
+                is_error,
+                count,
+            }),
+        }
+    }
+
     /// Adds a summary of several problems.
     pub fn add_omitted(&mut self, more: OmittedProblems) {
         if self.admit(more.is_error, &more.problem.location, more.count) {

@@ -10,7 +10,7 @@
 
 mod common;
 
-use palisade_dialects::lint;
+use common::lint;
 use palisade_model::{Endpoint, Object, Policy};
 
 /// The only policy of a text, and its warnings.
@@ -103,7 +103,7 @@ fn an_empty_namespace_is_as_good_as_none() {
 /// The pods of a text, and their warnings.
 fn pods(text: &str) -> (Vec<Endpoint>, Vec<String>) {
     let raw = common::raw("f", text);
-    let lowering = palisade_dialects::lower(&raw);
+    let lowering = common::lower(&raw);
     assert_eq!(lowering.errors, []);
     let pods = lowering.objects().filter_map(|object| match object {
         Object::Endpoint(pod) => Some(pod),

@@ -2,7 +2,8 @@
 
 mod common;
 
-use palisade_dialects::{EntryStatus, Lowering, isolate, lower, lower_object};
+use common::{EntryStatus, Lowering, lower};
+use palisade_dialects::{isolate, lower_object};
 use palisade_manifest::{Limits, extract_objects, parse as read_file};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;

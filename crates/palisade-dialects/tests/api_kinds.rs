@@ -2,7 +2,7 @@
 
 mod common;
 
-use palisade_dialects::EntryStatus;
+use common::EntryStatus;
 
 /// The outcome for an object: `read`, `ignored`, or the error.
 fn outcome(version: &str, kind: &str) -> String {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use palisade_dialects::{lint, lower};
+use common::{lint, lower};
 
 fn of(text: &str) -> Vec<String> {
     let raw = common::raw("f", text);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use palisade_dialects::EntryStatus;
+use common::EntryStatus;
 
 /// The errors of a policy with this spec in flow style. The first character of the spec is at line 4, column
 /// 8.

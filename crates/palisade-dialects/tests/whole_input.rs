@@ -2,7 +2,7 @@
 
 mod common;
 
-use palisade_dialects::EntryStatus;
+use common::EntryStatus;
 use palisade_model::{Object, ObjectKey};
 
 const INPUT: &str = r#"
@@ -84,8 +84,7 @@ fn each_object_has_its_place_status_and_content() {
         ]
     );
     let moved = common::lowering("g", &format!("# a line more\n{INPUT}"));
-    let hashes =
-        |l: &palisade_dialects::Lowering| -> Vec<_> { l.entries.iter().map(|e| e.hash).collect() };
+    let hashes = |l: &common::Lowering| -> Vec<_> { l.entries.iter().map(|e| e.hash).collect() };
     assert_eq!(hashes(&lowering), hashes(&moved));
     let mut different = hashes(&lowering);
     different.sort();

@@ -36,6 +36,8 @@ fn pod(name: &str, number: u8, interface: Option<&str>) -> Update {
         created: 0,
         owner: None,
         template: false,
+        completed: false,
+        host_network: false,
     }))
 }
 

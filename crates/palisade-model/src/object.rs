@@ -88,8 +88,7 @@ pub struct Endpoint {
     pub node: Option<Str>,
     /// The host-side interface of an endpoint on this host; `None` for an endpoint that is not local.
     pub interface: Option<Str>,
-    /// Its addresses, any number of each family. Empty where they are unknown, and for an endpoint
-    /// that has released them (a completed pod).
+    /// Its addresses, any number of each family. Empty where they are unknown.
     pub addresses: Vec<IpAddr>,
     /// Its named ports.
     pub ports: Vec<NamedPort>,
@@ -102,6 +101,13 @@ pub struct Endpoint {
     pub owner: Option<Owner>,
     /// Whether it represents the pods of a workload template (offline analysis only).
     pub template: bool,
+    /// Whether it has completed (a Pod in the phase Succeeded or Failed): it has released its addresses.
+    #[serde(default)]
+    pub completed: bool,
+    /// Whether it uses its node's network: its addresses are the node's, and it is neither subject nor peer
+    /// of a policy.
+    #[serde(default)]
+    pub host_network: bool,
 }
 
 impl Endpoint {
@@ -301,6 +307,20 @@ pub enum Update {
 }
 
 impl Object {
+    /// The object as policy sees it: a completed endpoint holds no address, and one on its node's network is
+    /// no endpoint.
+    pub fn into_effective(mut self) -> Option<Self> {
+        if let Object::Endpoint(endpoint) = &mut self {
+            if endpoint.host_network {
+                return None;
+            }
+            if endpoint.completed {
+                endpoint.addresses.clear();
+            }
+        }
+        Some(self)
+    }
+
     /// The object's key.
     pub fn key(&self) -> ObjectKey {
         match self {

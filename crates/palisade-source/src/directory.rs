@@ -5,16 +5,16 @@
 //! cause a full scan. A missing object goes out of force only after a full scan during which nothing changed.
 //! It promises that no truncated file, rename, checkout or broken edit takes a policy out of force.
 
+use crate::file_index::FileIndex;
 use crate::file_object::FileObject;
+use crate::handles::RefreshHandle;
 use crate::manifest_file::{FileId, ManifestFile, file_problem};
 use crate::partial_scan::PartialScan;
-use crate::policy_cost::ElementBudgetHandle;
-use crate::reconciler::Reconciler;
 use crate::scan::{Tree, WriteActivity};
-use crate::version_store::{VersionStore, VersionStoreError};
+use crate::source_set::unix_time;
 use crate::watch_set::WatchSet;
-use crate::{Diagnostic, ElementBudget, Source, SourceError, SourceReport, UpdateBatch};
-use palisade_manifest::Problem;
+use crate::{DeltaSink, Source, SourceError};
+use palisade_effective::{ObjectOrigin, SharedId, SourceDelta};
 use palisade_sys::watch::{DirChange, DirWatch, InotifyWatch, Stopper, WakeReason, WatchEvent};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// A tree that is never quiet is scanned after this many settle times; one in which every
 /// scan finds new folders is rescanned at once at most this many times.
@@ -42,22 +42,18 @@ pub struct DirectoryOptions {
     pub path: PathBuf,
     /// The settle time: how long the tree must be quiet before a change is read.
     pub settle: Duration,
-    /// The directory of the last valid versions.
-    pub state_dir: PathBuf,
-    /// The element budget of policies.
-    pub budget: ElementBudget,
 }
 
 /// A directory of manifests; see the module documentation.
 pub struct Directory<W = InotifyWatch> {
     options: DirectoryOptions,
     settle: SettleHandle,
-    budget: ElementBudgetHandle,
+    refresh: RefreshHandle,
     watch: W,
     watches: WatchSet,
     activity: WriteActivity,
     tree: Tree<FileObject>,
-    reconciler: Reconciler,
+    index: FileIndex,
     /// An event arrived that no scan has covered yet.
     pending: bool,
     /// An event arrived that only a full scan covers.
@@ -68,9 +64,18 @@ pub struct Directory<W = InotifyWatch> {
     watch_retry: Option<Duration>,
     /// The identity of the folder in which manifests were last found.
     root_id: Option<FileId>,
-    /// Why the version store could not be saved.
-    save_problem: Option<Problem>,
-    last_report: Option<SourceReport>,
+}
+
+/// Why waiting for a change ended.
+enum WaitOutcome {
+    /// The tree has been quiet for the settle time.
+    Settled,
+    /// The tree is never quiet.
+    NeverQuiet,
+    /// A report was requested.
+    Refresh,
+    /// A stop request.
+    Stopped,
 }
 
 /// The result of one scan.
@@ -117,34 +122,31 @@ fn source_error<E: std::error::Error + Send + Sync + 'static>(
     }
 }
 
-/// Fails if the tree does not exist.
-fn require_path(options: &DirectoryOptions) -> Result<(), SourceError> {
-    let doing = format!("opening the policy directory {}", options.path.display());
-    std::fs::metadata(&options.path)
-        .map(drop)
-        .map_err(source_error(doing))
+impl DirectoryOptions {
+    /// Fails if the tree does not exist.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn check_path(&self) -> Result<(), SourceError> {
+        let doing = format!("opening the policy directory {}", self.path.display());
+        let exists = std::fs::metadata(&self.path);
+        exists.map(drop).map_err(source_error(doing))
+    }
 }
 
 impl Directory {
-    /// Opens a source over a tree, starting from the stored last valid versions.
+    /// Opens a source over a tree; `restored` are the objects it had in force before, which stay until the
+    /// tree was read.
     ///
     /// # Errors
-    /// If the tree does not exist or cannot be watched, or the state directory cannot be read.
-    pub fn open(options: DirectoryOptions) -> Result<Self, SourceError> {
+    /// If the tree does not exist or cannot be watched.
+    pub fn open<'a>(
+        options: DirectoryOptions,
+        restored: impl IntoIterator<Item = (&'a SharedId, &'a ObjectOrigin)>,
+    ) -> Result<Self, SourceError> {
         let doing = format!("watching {}", options.path.display());
         let watch = InotifyWatch::new().map_err(source_error(doing))?;
-        Directory::with_watch(options, watch)
-    }
-
-    /// Like [`Directory::open`], but never writes a file.
-    ///
-    /// # Errors
-    /// As [`Directory::open`].
-    pub fn open_read_only(options: DirectoryOptions) -> Result<Self, SourceError> {
-        let doing = format!("watching {}", options.path.display());
-        let watch = InotifyWatch::new().map_err(source_error(doing))?;
-        let memory = VersionStore::open_read_only(&options.state_dir);
-        Directory::with_store(options, watch, memory)
+        Directory::with_watch(options, restored, watch)
     }
 
     /// A handle that stops [`Source::run`] from another thread.
@@ -157,33 +159,23 @@ impl<W: DirWatch> Directory<W> {
     /// Like [`Directory::open`], with `watch` as the source of events.
     ///
     /// # Errors
-    /// If the tree does not exist, or the state directory cannot be read.
-    pub fn with_watch(options: DirectoryOptions, watch: W) -> Result<Self, SourceError> {
-        // Before anything is created in the state directory.
-        require_path(&options)?;
-        let memory = VersionStore::open(&options.state_dir);
-        Directory::with_store(options, watch, memory)
-    }
-
-    fn with_store(
+    /// If the tree does not exist.
+    pub fn with_watch<'a>(
         options: DirectoryOptions,
+        restored: impl IntoIterator<Item = (&'a SharedId, &'a ObjectOrigin)>,
         watch: W,
-        store: Result<VersionStore, VersionStoreError>,
     ) -> Result<Self, SourceError> {
         let doing = || format!("opening the policy directory {}", options.path.display());
-        require_path(&options)?;
+        options.check_path()?;
         // Links are not resolved: the path itself may be a link that is replaced later.
         let path = std::path::absolute(&options.path).map_err(source_error(doing()))?;
         let options = DirectoryOptions { path, ..options };
-        let memory = store.map_err(source_error::<VersionStoreError>(
-            "opening the store of last valid versions".to_owned(),
-        ))?;
         let settle = SettleHandle(Arc::default());
         settle.set(options.settle);
         Ok(Directory {
             settle,
-            budget: ElementBudgetHandle::new(options.budget, watch.waker()),
-            reconciler: Reconciler::new(memory, options.budget),
+            refresh: RefreshHandle::new(watch.waker()),
+            index: FileIndex::new(restored),
             tree: Tree::new(vec![options.path.clone()], FileObject::from_raw_objects),
             options,
             watch,
@@ -194,8 +186,6 @@ impl<W: DirWatch> Directory<W> {
             only_partial_scan: false,
             watch_retry: None,
             root_id: None,
-            save_problem: None,
-            last_report: None,
         })
     }
 
@@ -204,9 +194,9 @@ impl<W: DirWatch> Directory<W> {
         self.settle.clone()
     }
 
-    /// A handle that changes the element budget while the source runs.
-    pub fn budget_handle(&self) -> ElementBudgetHandle {
-        self.budget.clone()
+    /// A handle that makes the source report while it runs.
+    pub fn refresh_handle(&self) -> RefreshHandle {
+        self.refresh.clone()
     }
 
     /// Waits for events; an empty list after a timeout, `None` after a stop request.
@@ -285,18 +275,16 @@ impl<W: DirWatch> Directory<W> {
         (written, relevant)
     }
 
-    /// Waits until the tree has changed and been quiet for the settle time (true), or is never quiet (false).
-    /// `None` after a stop request.
-    fn wait_until_settled(&mut self) -> Result<Option<bool>, SourceError> {
+    /// Waits until the tree has changed and been quiet for the settle time.
+    fn wait_until_settled(&mut self) -> Result<WaitOutcome, SourceError> {
         let mut quiet_since = monotonic();
         let mut since = quiet_since;
         let settle = self.settle.get();
         loop {
             let pending = self.pending;
             // Checked on every wake-up: it may coincide with events that require no scan.
-            if !pending && self.budget.get() != self.reconciler.budget() {
-                self.needs_full_scan = true;
-                return Ok(Some(true));
+            if !pending && self.refresh.take() {
+                return Ok(WaitOutcome::Refresh);
             }
             let left = match (pending, self.only_partial_scan) {
                 (true, _) => Some(settle),
@@ -307,16 +295,16 @@ impl<W: DirWatch> Directory<W> {
             let left = left.into_iter().chain(retry).min();
             let left = left.map(|left| left.saturating_sub(monotonic() - quiet_since));
             let Some(events) = self.wait_events(left)? else {
-                return Ok(None);
+                return Ok(WaitOutcome::Stopped);
             };
             if events.is_empty() {
                 if pending {
-                    return Ok(Some(true));
+                    return Ok(WaitOutcome::Settled);
                 }
                 if self.only_partial_scan || retry.is_some() {
                     self.needs_full_scan = true;
                     self.watch_retry = retry.map(|delay| (delay * 2).min(WATCH_RETRY_DELAYS.1));
-                    return Ok(Some(true));
+                    return Ok(WaitOutcome::Settled);
                 }
                 continue;
             }
@@ -328,16 +316,16 @@ impl<W: DirWatch> Directory<W> {
             if !pending {
                 since = now;
             } else if now - quiet_since >= settle {
-                return Ok(Some(true));
+                return Ok(WaitOutcome::Settled);
             } else if now - since > settle * MAX_SETTLE_PERIODS {
-                return Ok(Some(false));
+                return Ok(WaitOutcome::NeverQuiet);
             }
         }
     }
 
     /// Scans only the files that the events name. `None` if a full scan is needed.
     fn scan_changed_files(&mut self) -> Option<PartialScan<FileObject>> {
-        if self.needs_full_scan || self.reconciler.has_orphans() {
+        if self.needs_full_scan || self.index.has_orphans() {
             return None;
         }
         let mut partial = self.tree.scan_changed_files(&mut self.activity)?;
@@ -434,58 +422,10 @@ impl<W: DirWatch> Directory<W> {
         }
     }
 
-    /// Publishes the changes of the last scan.
-    fn publish(
-        &mut self,
-        scan: &TreeScan,
-        sink: &mut dyn FnMut(UpdateBatch) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        let now = unix_time().as_secs();
-        let only = scan.paths.as_ref();
-        let budget = self.budget.get();
-        let mut batch = self
-            .reconciler
-            .reconcile(&self.tree, only, scan.undisturbed, budget, now);
-        batch
-            .report
-            .problems
-            .extend(self.save_problem.clone().map(Diagnostic::error));
-        let has_changes =
-            !batch.updates.is_empty() || self.last_report.as_ref() != Some(&batch.report);
-        if has_changes {
-            self.last_report = Some(batch.report.clone());
-            sink(batch)?;
-        }
-        if palisade_sys::fault::is_injected("versions-not-saved") {
-            return ControlFlow::Continue(());
-        }
-        let unsaved = self.reconciler.store().save().err().map(|error| {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            let cause = cause.unwrap_or_default();
-            let reason = format!(
-                "cannot save the last valid versions ({error}: {cause}): after a restart, pods selected by \
-                 an invalid policy are isolated; retried at the next change"
-            );
-            file_problem(&self.options.state_dir, reason)
-        });
-        if unsaved == self.save_problem {
-            return ControlFlow::Continue(());
-        }
-        let mut report = self.last_report.clone().unwrap_or_default();
-        let old = self.save_problem.take().map(Diagnostic::error);
-        report
-            .problems
-            .retain(|diagnostic| Some(diagnostic) != old.as_ref());
-        report
-            .problems
-            .extend(unsaved.clone().map(Diagnostic::error));
-        self.save_problem = unsaved;
-        self.last_report = Some(report.clone());
-        sink(UpdateBatch {
-            updates: Vec::new(),
-            in_sync: true,
-            report,
-        })
+    /// Reports the changes of the last scan.
+    fn publish(&mut self, scan: &TreeScan, sink: DeltaSink<'_>) -> ControlFlow<()> {
+        let paths = scan.paths.as_ref();
+        sink(self.index.update(&self.tree, paths, scan.undisturbed))
     }
 }
 
@@ -497,10 +437,7 @@ impl<W: DirWatch + Send> Source for Directory<W> {
         )
     }
 
-    fn run(
-        &mut self,
-        sink: &mut dyn FnMut(UpdateBatch) -> ControlFlow<()>,
-    ) -> Result<(), SourceError> {
+    fn run(&mut self, sink: DeltaSink<'_>) -> Result<(), SourceError> {
         let Some(mut scan) = self.scan()? else {
             return Ok(());
         };
@@ -515,8 +452,20 @@ impl<W: DirWatch + Send> Source for Directory<W> {
             return Ok(());
         }
         loop {
-            let Some(quiet) = self.wait_until_settled()? else {
-                return Ok(());
+            let quiet = match self.wait_until_settled()? {
+                WaitOutcome::Settled => true,
+                WaitOutcome::NeverQuiet => false,
+                WaitOutcome::Refresh => {
+                    let nothing = SourceDelta {
+                        in_sync: true,
+                        ..SourceDelta::default()
+                    };
+                    if sink(nothing).is_break() {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                WaitOutcome::Stopped => return Ok(()),
             };
             let Some(mut scan) = self.scan()? else {
                 return Ok(());
@@ -557,15 +506,4 @@ fn defines_all(previous: &[FileObject], current: &[FileObject]) -> bool {
 )]
 pub(crate) fn monotonic() -> Instant {
     Instant::now()
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "status shows when a version was read; before the first event it gives the age of files, where \
-              a wrong clock costs at most one settle time"
-)]
-fn unix_time() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
 }

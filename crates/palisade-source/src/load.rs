@@ -2,13 +2,13 @@
 //!
 //! Files may have any size: they are read object by object, and only what policy evaluation needs is kept.
 
-use crate::Diagnostic;
 use crate::collector::{CollectedInput, InputCollector};
 use crate::manifest_file::{ConvertedObjects, file_problem, printable_path};
 use crate::roots::{RootOpenError, Roots};
 use crate::scan::{Tree, WriteActivity};
 use palisade_dialects::{ProblemQuota, field_filter_of_kind};
-use palisade_manifest::{Limits, ObjectSink, RawObject, read_stream};
+use palisade_effective::Diagnostic;
+use palisade_manifest::{Limits, RawObject, read_stream};
 use palisade_model::State;
 use palisade_sys::writers::{WriterPresence, detect_writers};
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ pub fn load_with_progress(
     paths.dedup();
     let mut files = 0;
     for path in paths {
-        collection.begin_document();
+        collection.begin_file(&path);
         // Files found in a folder are opened only if they are still regular files.
         let input = match streams.contains(&path) {
             true => open_stream(&path),
@@ -130,7 +130,7 @@ fn is_stream(path: &Path) -> bool {
 }
 
 /// The tree only lists files here.
-fn discard_objects(_: Vec<RawObject>, quota: ProblemQuota) -> ConvertedObjects<()> {
+fn discard_objects(_: &Path, _: Vec<RawObject>, quota: ProblemQuota) -> ConvertedObjects<()> {
     ConvertedObjects {
         objects: Vec::new(),
         quota,

@@ -76,7 +76,7 @@ pub(crate) struct ConvertedObjects<T> {
 }
 
 /// Converts the objects of a file; its problems are listed within a quota.
-pub(crate) type ObjectConverter<T> = fn(Vec<RawObject>, ProblemQuota) -> ConvertedObjects<T>;
+pub(crate) type ObjectConverter<T> = fn(&Path, Vec<RawObject>, ProblemQuota) -> ConvertedObjects<T>;
 
 impl<T> Clone for ManifestFile<T> {
     fn clone(&self) -> Self {
@@ -150,7 +150,7 @@ pub(crate) fn parse_file<T>(
     let mut quota = ProblemQuota::new(limit.errors, limit.warnings);
     let mut problems = parsed.problems;
     problems.retain(|_| quota.admit(true));
-    let converted = convert(parsed.objects, quota);
+    let converted = convert(path, parsed.objects, quota);
     let (errors, warnings) = converted.quota.remaining();
     ManifestFile {
         stamp: None,
@@ -193,6 +193,17 @@ pub(crate) fn unreadable_file<T>(
 /// A path as printed in messages.
 pub(crate) fn printable_path(path: &Path) -> String {
     printable(&path.display().to_string()).into_owned()
+}
+
+/// A path as text, different for different paths. Not for output.
+pub(crate) fn origin_path(path: &Path) -> Arc<str> {
+    match path.to_str() {
+        Some(text) => text.into(),
+        None => {
+            let bytes = path.as_os_str().as_encoded_bytes();
+            format!("{}#{}", path.display(), bytes.escape_ascii()).into()
+        }
+    }
 }
 
 /// A problem of a file or folder as a whole.

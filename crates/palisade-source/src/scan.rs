@@ -465,7 +465,7 @@ mod tests {
         }
         let look = |files, objects| {
             let make: ObjectConverter<RawObject> =
-                |objects, quota| ConvertedObjects { objects, quota };
+                |_, objects, quota| ConvertedObjects { objects, quota };
             let mut tree = Tree::new(vec![dir.path().to_path_buf()], make);
             tree.bounds = TreeLimits {
                 files,

@@ -3,6 +3,7 @@
 //! The objects of a file repeat their namespaces, nodes, label keys and values. The content of an object
 //! never changes.
 
+use palisade_dialects::LoweredObject;
 use palisade_model::{Endpoint, Object, ObjectId, Str};
 use std::collections::BTreeSet;
 use std::mem::take;
@@ -12,16 +13,21 @@ use std::mem::take;
 pub(crate) struct StringInterner(BTreeSet<Str>);
 
 impl StringInterner {
-    /// Replaces the strings of an object by equal ones seen before.
-    pub(crate) fn intern_object(&mut self, object: &mut Object) {
+    /// Replaces the strings of a lowered object by equal ones seen before.
+    pub(crate) fn intern_lowered(&mut self, lowered: &mut LoweredObject) {
+        self.intern_id(&mut lowered.id);
+        let objects = lowered.objects.iter_mut();
+        objects.for_each(|object| self.intern_object(object));
+    }
+
+    fn intern_object(&mut self, object: &mut Object) {
         // Only endpoints: there are many of them.
         if let Object::Endpoint(endpoint) = object {
             self.intern_endpoint(endpoint);
         }
     }
 
-    /// The same for an object's name.
-    pub(crate) fn intern_id(&mut self, id: &mut ObjectId) {
+    fn intern_id(&mut self, id: &mut ObjectId) {
         let ObjectId {
             namespace,
             name,

@@ -1,12 +1,17 @@
-//! The objects in force, in memory and on disk, where the next start reads them.
+//! The last valid versions on disk, where the next start reads them: of objects that can be invalid (policies,
+//! tiers, profiles, network sets), never of pods and the like, which are dropped from older files.
 //!
-//! On disk they are distributed over a fixed number of files by the hash of the name, so that one edit
+//! They are distributed over a fixed number of files by the hash of the name, so that one edit
 //! rewrites one small file. Each file carries a schema number and is replaced by temporary file, fsync and
 //! rename.
 
-use crate::file_object::SharedId;
+use crate::manifest_file::printable_path;
 use palisade_dialects::ContentHash;
-use palisade_model::{Object, ObjectId};
+use palisade_effective::{
+    EffectiveVersion, ObjectOrigin, RestoredObject, SharedId, ValidVersion, is_saved,
+};
+use palisade_manifest::Location;
+use palisade_model::{Object, ObjectId, Str};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,33 +23,19 @@ const SCHEMA: u32 = 1;
 /// The number of files.
 const SHARDS: usize = 64;
 
-/// An object in force.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct EffectiveObject {
-    /// `None` for the isolation policy of an object that was never valid.
-    pub(crate) version: Option<ValidVersion>,
-    /// The file it came from, or the file that may hold a later version.
-    pub(crate) file: Arc<Path>,
-    /// Its model objects.
-    pub(crate) objects: Arc<Vec<Object>>,
-}
-
-/// A valid version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ValidVersion {
-    /// Its hash.
-    pub(crate) hash: ContentHash,
-    /// When it was first read, in seconds since 1970.
-    pub(crate) since: u64,
-}
-
 /// An object in force, as stored on disk.
 #[derive(Serialize, Deserialize)]
 struct StoredObject {
     id: ObjectId,
     version: Option<StoredVersion>,
-    /// Two names that are not UTF-8 may be equal after a restart.
+    /// The file, or the name of the resource.
     file: String,
+    /// The resource version, if it was not read from a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resource_version: Option<Str>,
+    /// The name of its source; older files have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<Str>,
     objects: Arc<Vec<Object>>,
 }
 
@@ -55,30 +46,55 @@ struct StoredVersion {
 }
 
 impl StoredObject {
-    fn of(id: &ObjectId, object: &EffectiveObject) -> Self {
+    fn of(id: &ObjectId, saved: &SavedVersion) -> Self {
+        let (file, resource_version) = match &saved.version.origin {
+            ObjectOrigin::File { path, .. } => (path.to_string(), None),
+            ObjectOrigin::Resource { version, location } => {
+                (location.file.to_string(), Some(version.clone()))
+            }
+        };
         StoredObject {
             id: id.clone(),
-            version: object.version.map(|version| StoredVersion {
+            version: saved.version.version.map(|version| StoredVersion {
                 hash: version.hash.to_string(),
                 since: version.since,
             }),
-            file: object.file.to_string_lossy().into_owned(),
-            objects: Arc::clone(&object.objects),
+            file,
+            resource_version,
+            source: saved.source.clone(),
+            objects: Arc::clone(&saved.version.objects),
         }
     }
 
-    fn into_effective(self) -> (SharedId, EffectiveObject) {
+    fn into_saved(self) -> (SharedId, SavedVersion) {
         let version = self.version.map(|version| ValidVersion {
             // An unreadable hash matches no version: the object is read again.
             hash: ContentHash(u128::from_str_radix(&version.hash, 16).unwrap_or_default()),
             since: version.since,
         });
-        let object = EffectiveObject {
-            version,
-            file: PathBuf::from(self.file).into(),
-            objects: self.objects,
+        let location = Location {
+            file: printable_path(Path::new(&self.file)).into(),
+            line: 1,
+            column: 1,
         };
-        (Arc::new(self.id), object)
+        let origin = match self.resource_version {
+            Some(version) => ObjectOrigin::Resource { version, location },
+            None => ObjectOrigin::File {
+                path: self.file.into(),
+                location,
+            },
+        };
+        let saved = SavedVersion {
+            version: EffectiveVersion {
+                version,
+                source: 0,
+                origin,
+                objects: self.objects,
+            },
+            source: self.source,
+            is_read: true,
+        };
+        (Arc::new(self.id), saved)
     }
 }
 
@@ -114,11 +130,35 @@ pub enum VersionStoreError {
     },
 }
 
-/// The objects in force, by name.
+/// A version on disk.
+#[derive(Clone, Debug)]
+struct SavedVersion {
+    version: EffectiveVersion,
+    /// The name of its source.
+    source: Option<Str>,
+    /// Whether it was read from disk: this build may lower the object differently.
+    is_read: bool,
+}
+
+impl SavedVersion {
+    /// Whether the other needs no write: a moved line alone needs none.
+    fn is_same(&self, other: &SavedVersion) -> bool {
+        let origin = |saved: &SavedVersion| match &saved.version.origin {
+            ObjectOrigin::File { path, .. } => path.to_string(),
+            ObjectOrigin::Resource { version, location } => format!("{version} {}", location.file),
+        };
+        self.version.version == other.version.version
+            && self.source == other.source
+            && origin(self) == origin(other)
+            && (!self.is_read || self.version.objects == other.version.objects)
+    }
+}
+
+/// The saved versions, by name.
 #[derive(Debug)]
 pub(crate) struct VersionStore {
     folder: PathBuf,
-    shards: Vec<BTreeMap<SharedId, EffectiveObject>>,
+    shards: Vec<BTreeMap<SharedId, SavedVersion>>,
     /// The shards that differ from the files.
     changed: BTreeSet<usize>,
     /// Whether the files are never written.
@@ -184,11 +224,16 @@ impl VersionStore {
         }
         match serde_json::from_slice::<Shard>(&text) {
             Ok(read) => {
+                let all = read.objects.len();
                 self.shards[shard] = read
                     .objects
                     .into_iter()
-                    .map(StoredObject::into_effective)
+                    .filter(|object| is_saved(&object.objects))
+                    .map(StoredObject::into_saved)
                     .collect();
+                if self.shards[shard].len() < all {
+                    self.changed.insert(shard);
+                }
             }
             Err(error) => {
                 tracing::error!(path = %path.display(), %error, "ignored a corrupt file of last valid \
@@ -200,55 +245,41 @@ impl VersionStore {
         Ok(())
     }
 
-    /// All objects in force.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&SharedId, &EffectiveObject)> {
-        self.shards.iter().flatten()
+    /// The objects that were saved.
+    pub(crate) fn restored(&self) -> impl Iterator<Item = RestoredObject> {
+        let saved = self.shards.iter().flatten();
+        saved.map(|(id, saved)| RestoredObject {
+            id: id.clone(),
+            source: saved.source.clone(),
+            version: saved.version.clone(),
+        })
     }
 
-    /// The number of objects in force.
-    pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(BTreeMap::len).sum()
-    }
-
-    /// The version in force of this object.
-    pub(crate) fn get(&self, id: &ObjectId) -> Option<&EffectiveObject> {
-        self.shards[shard_of(id)].get(id)
-    }
-
-    /// Puts an object in force; returns the previous version.
-    pub(crate) fn insert(
+    /// Replaces or removes the version of an object; it is written by [`VersionStore::save`].
+    pub(crate) fn put(
         &mut self,
         id: &SharedId,
-        object: EffectiveObject,
-    ) -> Option<EffectiveObject> {
+        version: Option<EffectiveVersion>,
+        source: Option<&Str>,
+    ) {
         let shard = shard_of(id);
-        let (version, file) = (object.version, Arc::clone(&object.file));
+        let Some(version) = version else {
+            if self.shards[shard].remove(id).is_some() {
+                self.changed.insert(shard);
+            }
+            return;
+        };
+        let saved = SavedVersion {
+            version,
+            source: source.cloned(),
+            is_read: false,
+        };
         // Removed first, so that the key is the shared name and not the one read from disk.
         let previous = self.shards[shard].remove(id);
-        self.shards[shard].insert(SharedId::clone(id), object);
-        // Only content and file are stored: a moved line needs no write.
-        let same = previous
-            .as_ref()
-            .is_some_and(|before| before.version == version && before.file == file);
-        if !same {
+        if !previous.is_some_and(|previous| previous.is_same(&saved)) {
             self.changed.insert(shard);
         }
-        previous
-    }
-
-    /// Removes an object; returns its version.
-    pub(crate) fn remove(&mut self, id: &ObjectId) -> Option<EffectiveObject> {
-        let shard = shard_of(id);
-        let previous = self.shards[shard].remove(id);
-        if previous.is_some() {
-            self.changed.insert(shard);
-        }
-        previous
-    }
-
-    /// Marks an object for writing although its version is the same: this build lowers it differently.
-    pub(crate) fn mark_changed(&mut self, id: &ObjectId) {
-        self.changed.insert(shard_of(id));
+        self.shards[shard].insert(SharedId::clone(id), saved);
     }
 
     /// Writes the changed files. A file that could not be written is tried again at the next call.
@@ -265,7 +296,7 @@ impl VersionStore {
             };
             let objects = self.shards[shard]
                 .iter()
-                .map(|(id, object)| StoredObject::of(id, object))
+                .map(|(id, saved)| StoredObject::of(id, saved))
                 .collect();
             let text = serde_json::to_vec(&Shard {
                 schema: SCHEMA,

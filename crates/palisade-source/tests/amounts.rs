@@ -5,9 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
 #![allow(clippy::disallowed_methods, reason = "tests write files")]
 
-use palisade_source::{
-    Diagnostic, Directory, DirectoryOptions, LoadedInput, Source, SourceReport, load,
-};
+mod common;
+
+use palisade_source::{Diagnostic, DirectoryOptions, EffectiveReport, LoadedInput, load};
+use palisade_sys::watch::InotifyWatch;
 use std::fmt::Write;
 use std::fs;
 use std::ops::ControlFlow;
@@ -34,7 +35,7 @@ fn size(flaws: &[Diagnostic]) -> usize {
 }
 
 /// The diagnostics of the command line and of a source for these files.
-fn both(files: &[(String, String)]) -> (LoadedInput, SourceReport) {
+fn both(files: &[(String, String)]) -> (LoadedInput, EffectiveReport) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("tree");
     fs::create_dir(&root).unwrap();
@@ -44,21 +45,16 @@ fn both(files: &[(String, String)]) -> (LoadedInput, SourceReport) {
     (load(&[&root]), followed(&root, &dir.path().join("state")))
 }
 
-fn followed(root: &Path, state: &Path) -> SourceReport {
+fn followed(root: &Path, state: &Path) -> EffectiveReport {
     let options = DirectoryOptions {
         path: root.to_owned(),
         settle: Duration::from_millis(20),
-        state_dir: state.to_owned(),
-        budget: palisade_source::ElementBudget::default(),
     };
     let mut report = None;
-    let mut source = Directory::open(options).unwrap();
-    source
-        .run(&mut |batch| {
-            report = Some(batch.report);
-            ControlFlow::Break(())
-        })
-        .unwrap();
+    common::follow(options, state, InotifyWatch::new().unwrap(), &mut |batch| {
+        report = Some(batch.report);
+        ControlFlow::Break(())
+    });
     report.unwrap()
 }
 
@@ -173,12 +169,9 @@ fn what_there_was_no_room_for_is_told_when_there_is() {
     let options = DirectoryOptions {
         path: root.clone(),
         settle: Duration::from_millis(20),
-        state_dir: state,
-        budget: palisade_source::ElementBudget::default(),
     };
-    let mut source = Directory::with_watch(options, Overflows::default()).unwrap();
     let mut looks = 0;
-    let of_late = |report: &SourceReport| {
+    let of_late = |report: &EffectiveReport| {
         let of = |flaw: &&Diagnostic| flaw.problem.location.file.ends_with("late.yaml");
         report
             .problems
@@ -187,22 +180,20 @@ fn what_there_was_no_room_for_is_told_when_there_is() {
             .filter(|flaw| flaw.omitted == 0)
             .count()
     };
-    source
-        .run(&mut |batch| {
-            looks += 1;
-            assert_eq!(
-                Diagnostic::count_by_severity(&batch.report.problems).0,
-                if looks == 1 { 10_003 } else { 9_003 }
-            );
-            if looks == 1 {
-                assert_eq!(of_late(&batch.report), 0);
-                fs::remove_file(root.join("03.yaml")).unwrap();
-                return ControlFlow::Continue(());
-            }
-            assert_eq!(of_late(&batch.report), 3);
-            ControlFlow::Break(())
-        })
-        .unwrap();
+    common::follow(options, &state, Overflows::default(), &mut |batch| {
+        looks += 1;
+        assert_eq!(
+            Diagnostic::count_by_severity(&batch.report.problems).0,
+            if looks == 1 { 10_003 } else { 9_003 }
+        );
+        if looks == 1 {
+            assert_eq!(of_late(&batch.report), 0);
+            fs::remove_file(root.join("03.yaml")).unwrap();
+            return ControlFlow::Continue(());
+        }
+        assert_eq!(of_late(&batch.report), 3);
+        ControlFlow::Break(())
+    });
     assert_eq!(looks, 2);
 }
 

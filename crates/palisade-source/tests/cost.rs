@@ -5,7 +5,7 @@
 mod common;
 
 use palisade_model::{State, Update};
-use palisade_source::{Directory, DirectoryOptions, Source};
+use palisade_source::DirectoryOptions;
 use palisade_sys::watch::{
     DirChange, DirWatch, FakeDirWatch, WakeReason, WatchError, WatchEvent, WatchId,
 };
@@ -97,45 +97,41 @@ fn an_edit_costs_what_is_edited() {
     let options = DirectoryOptions {
         path: root.clone(),
         settle: Duration::from_millis(50),
-        state_dir: dir.path().join("state"),
-        budget: palisade_source::ElementBudget::default(),
     };
+    let state_dir = dir.path().join("state");
     let fake = FakeDirWatch::default();
     let start = Instant::now();
-    let mut source = Directory::with_watch(options, Edits { fake }).unwrap();
     let mut state = State::default();
     let mut times = Vec::new();
     let mut first = Duration::ZERO;
-    source
-        .run(&mut |batch| {
-            let end = Instant::now();
-            let updates = batch.updates.len();
-            batch
-                .updates
-                .into_iter()
-                .for_each(|update: Update| state.apply(update));
-            assert!(
-                batch.report.problems.is_empty(),
-                "{:?}",
-                batch.report.problems
-            );
-            match QUIET.take() {
-                None => {
-                    assert_eq!((updates, batch.report.objects), (3000, 3000));
-                    first = end - start;
-                }
-                Some(quiet) => {
-                    times.push(end - quiet);
-                    assert_eq!(updates, 4, "the policies of one file");
-                }
+    common::follow(options, &state_dir, Edits { fake }, &mut |batch| {
+        let end = Instant::now();
+        let updates = batch.updates.len();
+        batch
+            .updates
+            .into_iter()
+            .for_each(|update: Update| state.apply(update));
+        assert!(
+            batch.report.problems.is_empty(),
+            "{:?}",
+            batch.report.problems
+        );
+        match QUIET.take() {
+            None => {
+                assert_eq!((updates, batch.report.objects), (3000, 3000));
+                first = end - start;
             }
-            if times.len() == 20 {
-                return ControlFlow::Break(());
+            Some(quiet) => {
+                times.push(end - quiet);
+                assert_eq!(updates, 4, "the policies of one file");
             }
-            fs::write(root.join("7.yaml"), file(7, 81 + times.len())).unwrap();
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+        }
+        if times.len() == 20 {
+            return ControlFlow::Break(());
+        }
+        fs::write(root.join("7.yaml"), file(7, 81 + times.len())).unwrap();
+        ControlFlow::Continue(())
+    });
     times.sort();
     let median = times[times.len() / 2];
     println!(

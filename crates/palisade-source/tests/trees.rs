@@ -7,7 +7,6 @@ mod common;
 
 use common::{IDLE, SETTLE, Scene, manifest};
 use nix::unistd::{Uid, geteuid, setfsuid};
-use palisade_source::{Directory, Source};
 use palisade_sys::watch::{
     DirChange, DirWatch, FakeDirWatch, InotifyWatch, WakeReason, WatchError, WatchEvent, WatchId,
 };
@@ -218,14 +217,11 @@ fn a_folder_that_cannot_be_watched_is_tried_again_until_it_can() {
         refusals: 9,
         waits: Arc::clone(&waits),
     };
-    let mut source = Directory::with_watch(scene.options(), watch).unwrap();
     let mut told = Vec::new();
-    source
-        .run(&mut |batch| {
-            told.push(batch.report.problems);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    common::follow(scene.options(), &scene.state_dir, watch, &mut |batch| {
+        told.push(batch.report.problems);
+        ControlFlow::Continue(())
+    });
     let reasons: Vec<String> = (told.iter())
         .map(|flaws| flaws.iter().map(|f| f.problem.reason.clone()).collect())
         .collect();
@@ -510,21 +506,19 @@ fn lost_events_lead_to_another_look() {
         real,
         lose: Arc::clone(&lose),
     };
-    let mut source = Directory::with_watch(scene.options(), watch).unwrap();
+    let (options, state_dir) = (scene.options(), scene.state_dir.clone());
     let told = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&told);
     let thread = std::thread::spawn(move || {
         let mut state = palisade_model::State::default();
-        source
-            .run(&mut |batch| {
-                batch
-                    .updates
-                    .into_iter()
-                    .for_each(|update| state.apply(update));
-                seen.lock().unwrap().push(common::policies(&state));
-                ControlFlow::Continue(())
-            })
-            .unwrap();
+        common::follow(options, &state_dir, watch, &mut |batch| {
+            batch
+                .updates
+                .into_iter()
+                .for_each(|update| state.apply(update));
+            seen.lock().unwrap().push(common::policies(&state));
+            ControlFlow::Continue(())
+        });
     });
     let wait = || std::thread::park_timeout(IDLE * 2);
     wait();
@@ -566,24 +560,22 @@ fn a_tree_that_is_never_quiet_is_looked_at_but_loses_nothing() {
     // Ages the tree, so that the first scan finds it quiet.
     std::thread::park_timeout(SETTLE * 2);
     let fake = FakeDirWatch::default();
-    let mut source = Directory::with_watch(scene.options(), Restless { fake, left: 400 }).unwrap();
+    let watch = Restless { fake, left: 400 };
     let mut moments = Vec::new();
     let mut state = palisade_model::State::default();
     let root = scene.root.clone();
-    source
-        .run(&mut |batch| {
-            batch
-                .updates
-                .into_iter()
-                .for_each(|update| state.apply(update));
-            moments.push(common::policies(&state));
-            if moments.len() == 1 {
-                fs::remove_file(root.join("web.yaml")).unwrap();
-                write(&root.join("db.yaml"), "db:90");
-            }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    common::follow(scene.options(), &scene.state_dir, watch, &mut |batch| {
+        batch
+            .updates
+            .into_iter()
+            .for_each(|update| state.apply(update));
+        moments.push(common::policies(&state));
+        if moments.len() == 1 {
+            fs::remove_file(root.join("web.yaml")).unwrap();
+            write(&root.join("db.yaml"), "db:90");
+        }
+        ControlFlow::Continue(())
+    });
     let moments: Vec<String> = moments.iter().map(|moment| format!("{moment:?}")).collect();
     assert_eq!(
         moments,

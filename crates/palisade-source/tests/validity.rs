@@ -290,16 +290,12 @@ fn memory_on_disk() {
         &web,
         "{\"schema\": 2, \"objects\": {\"of\": \"another form\"}}",
     );
-    let error = palisade_source::Directory::open(scene.options())
-        .err()
-        .unwrap();
+    let error = scene.open_set().err().unwrap();
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.contains("schema 2 is newer than schema 1"), "{cause}");
     fs::remove_file(&web).unwrap();
     fs::create_dir(&web).unwrap();
-    let error = palisade_source::Directory::open(scene.options())
-        .err()
-        .unwrap();
+    let error = scene.open_set().err().unwrap();
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(cause, format!("reading {}", web.display()));
 }

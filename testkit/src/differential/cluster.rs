@@ -1,7 +1,7 @@
 //! Kubernetes worlds: from the written manifests to the oracle, against the naive reading.
 
 use super::{CaseOutcome, LISTED, StageFailure, StageFilter, sets, tables};
-use palisade_dialects::Lowering;
+use crate::effective::effective_state;
 use palisade_generators::manifest::{self, RenderedFile};
 use palisade_generators::naive;
 use palisade_generators::{Dice, kubernetes::ClusterWorld};
@@ -64,10 +64,10 @@ pub(crate) fn lower(files: &[RenderedFile]) -> Result<State, StageFailure> {
         }
         all.extend(read.objects);
     }
-    let lowering: Lowering = palisade_dialects::lower(&all);
-    match lowering.errors.first() {
+    let (state, diagnostics) = effective_state(&all);
+    match diagnostics.iter().find(|diagnostic| diagnostic.is_error) {
         Some(error) => Err(StageFailure::new("object refused", format!("{error:?}"))),
-        None => Ok(lowering.state()),
+        None => Ok(state),
     }
 }
 

@@ -20,8 +20,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-dialects", &["model", "manifest"]),
     ("palisade-analysis", &["model", "oracle", "api"]),
     (
+        "palisade-effective",
+        &["model", "manifest", "dialects", "engine"],
+    ),
+    (
         "palisade-source",
-        &["model", "manifest", "dialects", "engine", "sys", "text"],
+        &[
+            "model",
+            "manifest",
+            "dialects",
+            "engine",
+            "effective",
+            "sys",
+            "text",
+        ],
     ),
     ("palisade-sys", &[]),
     ("palisade-dataplane", &["model", "tables", "nft", "sys"]),
@@ -68,7 +80,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates for tests: they may use anything, and only tests may use them.
 const FOR_TESTS: [&str; 3] = ["palisade-testkit", "palisade-generators", "palisade-tests"];
 
-const PURE: [&str; 6] = ["model", "oracle", "tables", "engine", "nft", "text"];
+const PURE: [&str; 7] = [
+    "model",
+    "oracle",
+    "tables",
+    "engine",
+    "effective",
+    "nft",
+    "text",
+];
 
 /// Crates without IO, clocks or threads, which pure crates may use.
 const PURE_DEPENDENCIES: [&str; 9] = [

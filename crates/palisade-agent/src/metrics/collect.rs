@@ -95,7 +95,9 @@ impl Core {
     }
 
     fn collect_source(&self, out: &mut Exposition) {
-        let in_sync = self.enforcer.in_sync && self.source_ended.is_none();
+        let sources = &self.source_report.sources;
+        let is_followed = sources.iter().all(|source| source.stale.is_none());
+        let in_sync = self.enforcer.in_sync && is_followed;
         out.add_sample(&SOURCE_IN_SYNC, &[], f64::from(u8::from(in_sync)));
         out.add_sample(&SOURCE_FILES, &[], self.source_report.files as f64);
         out.add_sample(&SOURCE_OBJECTS, &[], self.source_report.objects as f64);

@@ -8,7 +8,7 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use palisade_agent::core::CoreEvent;
 use palisade_model::Update;
-use palisade_source::{SourceReport, UpdateBatch};
+use palisade_source::{EffectiveReport, UpdateBatch};
 use palisade_sys::credentials::SocketCredentials;
 use serde_json::{Value, json};
 
@@ -60,10 +60,10 @@ fn batch() -> UpdateBatch {
     UpdateBatch {
         updates: loaded.state.objects().map(Update::Upsert).collect(),
         in_sync: true,
-        report: SourceReport {
+        report: EffectiveReport {
             problems: loaded.diagnostics,
             ignored: loaded.ignored,
-            ..SourceReport::default()
+            ..EffectiveReport::default()
         },
     }
 }

@@ -35,6 +35,8 @@ fn pod(name: &str, addresses: &[&str]) -> Update {
         created: 1,
         owner: None,
         template: false,
+        completed: false,
+        host_network: false,
     }))
 }
 

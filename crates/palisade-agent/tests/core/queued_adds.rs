@@ -160,6 +160,8 @@ fn the_time_from_add_to_open_is_measured_when_the_pod_is_known_and_the_interface
     let pod = Endpoint {
         id: pod_id("shop", "web"),
         host: false,
+        completed: false,
+        host_network: false,
         labels: Labels::new(),
         service_account: None,
         node: None,

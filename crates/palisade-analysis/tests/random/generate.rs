@@ -272,6 +272,8 @@ impl Dice {
             created: self.0.random_range(0..3),
             owner: self.some(50, owner),
             template: false,
+            completed: false,
+            host_network: false,
         }
     }
 

@@ -1,26 +1,19 @@
-//! Objects of Kubernetes itself: NetworkPolicy, and the kinds that policies refer to.
-//!
-//! Policies are validated strictly: what the API server would reject is an error, and so is every unknown
-//! field. Other kinds are read leniently: a dump contains hundreds of fields, and only those that policy
-//! depends on are checked.
+//! Objects of Kubernetes itself: policy (NetworkPolicy), and the inventory that policies refer to.
 
-mod cluster;
-mod ip_block;
-mod isolation;
+mod inventory;
 mod metadata;
-mod network_policy;
-mod pod;
-mod rule;
-mod selector;
-mod service;
-mod workload;
+mod policy;
+mod port;
+
+use inventory::{cluster, pod, service, workload};
+use policy::{isolation, network_policy};
 
 use crate::dialect::{Dialect, LoweredObject, literal_id};
 use crate::names;
 use crate::report::ObjectReport;
 use crate::unknown::{self, GroupVersionKind};
 use palisade_manifest::{Field, Problem, RawObject};
-use palisade_model::{Endpoint, Object, ObjectId, Policy, Str};
+use palisade_model::{Object, ObjectId, Policy, Str};
 
 /// The namespace of a namespaced object without one.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
@@ -46,23 +39,6 @@ impl ManifestObject<'_> {
     }
 }
 
-/// The result of lowering an object.
-#[derive(Default)]
-struct LoweredParts {
-    objects: Vec<Object>,
-    completed: bool,
-    on_host_network: Option<Endpoint>,
-}
-
-impl From<Object> for LoweredParts {
-    fn from(object: Object) -> Self {
-        LoweredParts {
-            objects: vec![object],
-            ..LoweredParts::default()
-        }
-    }
-}
-
 /// The scope and the name format of a kind.
 #[derive(Clone, Copy)]
 enum Naming {
@@ -79,7 +55,7 @@ struct KindReader {
     version: &'static str,
     kind: &'static str,
     naming: Naming,
-    read: fn(&ManifestObject<'_>, &mut ObjectReport) -> Option<LoweredParts>,
+    read: fn(&ManifestObject<'_>, &mut ObjectReport) -> Option<Object>,
 }
 
 const fn kind_reader(
@@ -87,7 +63,7 @@ const fn kind_reader(
     version: &'static str,
     kind: &'static str,
     naming: Naming,
-    read: fn(&ManifestObject<'_>, &mut ObjectReport) -> Option<LoweredParts>,
+    read: fn(&ManifestObject<'_>, &mut ObjectReport) -> Option<Object>,
 ) -> KindReader {
     KindReader {
         group,
@@ -248,15 +224,12 @@ fn find_reader(object: &RawObject) -> Result<&'static KindReader, Option<&'stati
 fn lower_as(object: &RawObject, reader: &KindReader) -> LoweredObject {
     let mut report = ObjectReport::new(object_id(object, reader).to_string());
     let manifest_object = checked_object(object, reader, &mut report);
-    let parts = (reader.read)(&manifest_object, &mut report).filter(|_| report.errors.is_empty());
-    let parts = parts.unwrap_or_default();
+    let lowered = (reader.read)(&manifest_object, &mut report).filter(|_| report.errors.is_empty());
     LoweredObject {
-        objects: parts.objects,
+        objects: lowered.into_iter().collect(),
         omitted: report.omitted(),
         errors: report.errors,
         warnings: report.warnings,
-        completed: parts.completed,
-        on_host_network: parts.on_host_network,
         ..LoweredObject::empty(manifest_object.id, object)
     }
 }

@@ -2,7 +2,10 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-use palisade_dialects::{EntryStatus, Lowering, lower};
+mod lowering;
+
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub(crate) use lowering::{EntryStatus, Lowering, lint, lower};
 use palisade_manifest::{Limits, Problem, RawObject, extract_objects, parse};
 use palisade_model::{
     DirectionRules, Endpoint, Labels, Object, Peer, Policy, PortMatch, Rule, TrafficMatch,

@@ -247,6 +247,8 @@ impl HolderStore {
                 })
             }),
             template: common.template,
+            completed: false,
+            host_network: false,
         })
     }
 

@@ -31,6 +31,8 @@ fn pod(name: &str, address: &str, app: &str, interface: Option<&str>) -> Update 
         created: 0,
         owner: None,
         template: false,
+        completed: false,
+        host_network: false,
     }))
 }
 

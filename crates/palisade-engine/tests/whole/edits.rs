@@ -36,6 +36,8 @@ fn pod(namespace: &str, name: &str, address: &str, app: &str, local: bool) -> Up
         created: 0,
         owner: None,
         template: false,
+        completed: false,
+        host_network: false,
     }))
 }
 

@@ -37,6 +37,8 @@ fn endpoint(name: &str, number: u16, port: u16) -> Update {
         created: 0,
         owner: None,
         template: false,
+        completed: false,
+        host_network: false,
     }))
 }
 

@@ -49,6 +49,8 @@ pub(crate) fn pod(name: &str, address: &str, own: &str) -> Endpoint {
         created: 0,
         owner: None,
         template: false,
+        completed: false,
+        host_network: false,
     }
 }
 

@@ -18,9 +18,10 @@
 
 use palisade_model::{Object, PortRange, PortSpec, State};
 use palisade_source::{
-    Directory, DirectoryOptions, ElementBudget, ElementBudgetHandle, Source, SourceReport,
-    StopHandle, UpdateBatch,
+    Directory, DirectoryOptions, EffectiveReport, ElementBudget, ElementBudgetHandle,
+    RefreshHandle, Source, SourceSet, StopHandle, UpdateBatch,
 };
+use palisade_sys::watch::DirWatch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
@@ -74,15 +75,40 @@ pub(crate) fn policies(state: &State) -> Policies {
     shown.collect()
 }
 
+/// Changes the budget of a running source.
+#[derive(Clone)]
+pub(crate) struct Allow(ElementBudgetHandle, RefreshHandle);
+
+impl Allow {
+    pub(crate) fn set(&self, budget: ElementBudget) {
+        if self.0.set(budget) {
+            self.1.refresh();
+        }
+    }
+}
+
+/// Follows a tree from this state directory until the sink breaks.
+pub(crate) fn follow<W: DirWatch + Send>(
+    options: DirectoryOptions,
+    state_dir: &Path,
+    watch: W,
+    sink: &mut dyn FnMut(UpdateBatch) -> ControlFlow<()>,
+) {
+    let mut set =
+        SourceSet::open(["directory".into()], state_dir, ElementBudget::default()).unwrap();
+    let mut source = Directory::with_watch(options, set.restored(0), watch).unwrap();
+    source.run(&mut |delta| set.apply(0, delta, sink)).unwrap();
+}
+
 pub(crate) struct Scene {
     _dir: TempDir,
     pub(crate) top: PathBuf,
     pub(crate) root: PathBuf,
-    state_dir: PathBuf,
+    pub(crate) state_dir: PathBuf,
     /// The element budget.
     pub(crate) budget: ElementBudget,
     /// Changes the budget while the source runs.
-    pub(crate) allow: Option<ElementBudgetHandle>,
+    pub(crate) allow: Option<Allow>,
     running: Option<(StopHandle, JoinHandle<()>)>,
     batches: Option<Receiver<UpdateBatch>>,
     state: State,
@@ -132,22 +158,28 @@ impl Scene {
         DirectoryOptions {
             path: self.root.clone(),
             settle: SETTLE,
-            state_dir: self.state_dir.clone(),
-            budget: self.budget,
         }
+    }
+
+    /// Opens the stored versions.
+    pub(crate) fn open_set(&self) -> Result<SourceSet, palisade_source::SourceError> {
+        SourceSet::open(["directory".into()], &self.state_dir, self.budget)
     }
 
     /// Starts a source, as after a reboot: only the files on disk remain.
     pub(crate) fn start(&mut self) {
-        let mut source = Directory::open(self.options()).unwrap();
+        let mut set = self.open_set().unwrap();
+        let mut source = Directory::open(self.options(), set.restored(0)).unwrap();
         let stop = source.stop_handle();
-        self.allow = Some(source.budget_handle());
+        self.allow = Some(Allow(set.budget_handle(), source.refresh_handle()));
         let (send, batches) = channel();
         let thread = std::thread::spawn(move || {
             source
-                .run(&mut |batch| match send.send(batch) {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(_) => ControlFlow::Break(()),
+                .run(&mut |delta| {
+                    set.apply(0, delta, &mut |batch| match send.send(batch) {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(_) => ControlFlow::Break(()),
+                    })
                 })
                 .unwrap();
         });
@@ -346,7 +378,7 @@ impl Scene {
     }
 
     /// The last report of the source; `None` before the first.
-    pub(crate) fn report(&self) -> Option<&SourceReport> {
+    pub(crate) fn report(&self) -> Option<&EffectiveReport> {
         self.last.as_ref().map(|batch| &batch.report)
     }
 

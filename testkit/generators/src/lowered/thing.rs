@@ -133,6 +133,8 @@ fn endpoint(dice: &mut Dice, n: usize, numbers: &[u8]) -> Endpoint {
         created: dice.below(3) as u64,
         owner: None,
         template,
+        completed: false,
+        host_network: false,
     }
 }
 

@@ -140,6 +140,8 @@ impl BenchPod {
             created: 0,
             owner: None,
             template: false,
+            completed: false,
+            host_network: false,
         }
     }
 }

@@ -150,10 +150,10 @@ pub(crate) fn lower(files: &[(String, String)]) -> Result<State, String> {
         }
         objects.extend(read.objects);
     }
-    let lowering = palisade_dialects::lower(&objects);
-    match lowering.errors.iter().chain(&lowering.warnings).next() {
+    let (state, diagnostics) = palisade_testkit::effective::effective_state(&objects);
+    match diagnostics.first() {
         Some(problem) => Err(format!("{problem:?}")),
-        None => Ok(lowering.state()),
+        None => Ok(state),
     }
 }
 

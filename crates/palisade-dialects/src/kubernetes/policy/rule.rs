@@ -1,9 +1,11 @@
 //! The rules of a NetworkPolicy: peers and ports.
 
 use super::network_policy::{own_namespace_selector, workload_selector};
-use super::{ManifestObject, ip_block, selector};
+use super::{ip_block, selector};
 use crate::faults::DialectFault;
 use crate::hash::ContentHash;
+use crate::kubernetes::ManifestObject;
+use crate::kubernetes::port::{port_number, protocol};
 use crate::names;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, IntOrString, quote};
@@ -297,50 +299,4 @@ fn read_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatc
         }
     };
     Some(TrafficMatch::to_port(protocol?, PortMatch::one_of([spec])))
-}
-
-/// A port number.
-pub(super) fn port_number(field: &Field<'_>, value: i64, report: &mut ObjectReport) -> Option<u16> {
-    match u16::try_from(value) {
-        Ok(port) if port > 0 => Some(port),
-        _ => {
-            report.error(field, format!("{value} is not a port: 1 to 65535"));
-            None
-        }
-    }
-}
-
-/// The field `protocol` of a pod or Service, where an empty one counts as missing.
-pub(super) fn optional_protocol(of: &Field<'_>, report: &mut ObjectReport) -> Option<Protocol> {
-    let written = of.get("protocol").ok().flatten();
-    match written.is_some_and(|field| field.node.as_str() == Some("")) {
-        true => Some(Protocol::TCP),
-        false => protocol(of, Protocol::TCP, report),
-    }
-}
-
-/// The field `protocol`, or the default where it is missing.
-pub(super) fn protocol(
-    of: &Field<'_>,
-    default: Protocol,
-    report: &mut ObjectReport,
-) -> Option<Protocol> {
-    let Some(field) = report.child(of, "protocol") else {
-        return Some(default);
-    };
-    match report.ok(field.as_str())? {
-        "TCP" => Some(Protocol::TCP),
-        "UDP" => Some(Protocol::UDP),
-        "SCTP" => Some(Protocol::SCTP),
-        other => {
-            report.error(
-                &field,
-                format!(
-                    "{} is not a supported protocol: use TCP, UDP or SCTP",
-                    quote(other)
-                ),
-            );
-            None
-        }
-    }
 }

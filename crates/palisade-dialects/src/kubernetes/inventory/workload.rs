@@ -1,18 +1,23 @@
 //! Workload resources (Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job and
 //! CronJob), lowered to the pods of their templates, for analysis without a cluster.
 
-use super::{LoweredParts, ManifestObject, pod};
+use super::pod;
+use crate::kubernetes::ManifestObject;
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, FieldError};
+use palisade_model::Object;
 
 /// Lowers a workload: one endpoint represents all of its pods.
-pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
+pub(in crate::kubernetes) fn read(
+    object: &ManifestObject<'_>,
+    report: &mut ObjectReport,
+) -> Option<Object> {
     let template = template(object);
     let template = report.ok(template)?;
     report.ok(template.as_map())?;
     let mut endpoint = pod::endpoint(object, &template, report);
     endpoint.template = true;
-    Some(pod::lower_endpoint(endpoint, &template, report))
+    Some(Object::Endpoint(endpoint))
 }
 
 fn template<'a>(object: &ManifestObject<'a>) -> Result<Field<'a>, FieldError> {

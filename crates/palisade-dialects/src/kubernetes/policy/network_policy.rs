@@ -3,8 +3,9 @@
 //! Defaulting and validation follow the API server. What it accepts with a warning is accepted here with a
 //! warning.
 
-use super::{LoweredParts, ManifestObject, metadata, rule, selector};
+use super::{rule, selector};
 use crate::faults::DialectFault;
+use crate::kubernetes::{ManifestObject, metadata};
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
 use palisade_model::{
@@ -23,7 +24,10 @@ const IN_SPEC: &str = "it belongs inside `spec`";
 pub(super) const KNOWN_SPEC: &[&str] = &["podSelector", "policyTypes", "ingress", "egress"];
 
 /// Lowers a NetworkPolicy.
-pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
+pub(in crate::kubernetes) fn read(
+    object: &ManifestObject<'_>,
+    report: &mut ObjectReport,
+) -> Option<Object> {
     let root = &object.root;
     report.reject_unknown_fields(root, KNOWN, MISPLACED_FIELDS);
     metadata::check(root, report);
@@ -33,7 +37,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
             "there is no `spec`: this isolates every pod of the namespace from ingress",
         );
         let policy = build_policy(object, Selector::all(), (Some(Vec::new()), None));
-        return Some(Object::Policy(policy).into());
+        return Some(Object::Policy(policy));
     };
     report.ok(spec.as_map())?;
     report.reject_unknown_fields(&spec, KNOWN_SPEC, &[]);
@@ -64,7 +68,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
         isolates_ingress.then_some(ingress),
         isolates_egress.then_some(egress),
     );
-    Some(Object::Policy(build_policy(object, subject, rules)).into())
+    Some(Object::Policy(build_policy(object, subject, rules)))
 }
 
 /// The selector of the policy's pods, over their own labels; without a podSelector it matches all.

@@ -6,14 +6,16 @@
 //! together exceed the limit of the host, they are admitted in the order of their names and those that do not
 //! fit are rejected. The elements present in the kernel are never read here.
 
-use crate::file_object::{FileObject, SharedId};
+use crate::SharedId;
+use alloc::borrow::ToOwned;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::Write;
 use palisade_engine::{ElementBudget, ExceededLimit, RuleShare, policy_cost};
 use palisade_manifest::{Location, Problem};
 use palisade_model::{Direction, Object, ObjectId, Policy, SourceLine};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The number of rules listed for an oversized policy.
 const REPORTED_RULES: usize = 5;
@@ -53,7 +55,7 @@ pub struct ExpensiveRule {
 
 /// The cost of the policies of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ObjectCost {
+pub struct ObjectCost {
     pub(crate) elements: usize,
     rules: Vec<ExpensiveRule>,
 }
@@ -78,7 +80,7 @@ impl ObjectCost {
             let dear = expensive.filter_map(|share| expensive_rule(policy, *share));
             self.rules.extend(dear);
             self.rules
-                .sort_by_key(|rule| std::cmp::Reverse(rule.elements));
+                .sort_by_key(|rule| core::cmp::Reverse(rule.elements));
             self.rules.truncate(REPORTED_RULES);
         }
     }
@@ -159,38 +161,6 @@ impl OversizedPolicy {
     }
 }
 
-/// Warnings for policies that an agent with the default budget would reject, in the order of names. Each
-/// object comes with its location.
-pub(crate) fn budget_warnings<'a>(
-    policies: impl Iterator<Item = (&'a Policy, &'a Location)>,
-) -> Vec<Problem> {
-    let budget = ElementBudget::default();
-    let mut costs: BTreeMap<&ObjectId, (ObjectCost, &Location)> = BTreeMap::new();
-    for (policy, location) in policies {
-        let object = &policy.id.object;
-        let known = costs.entry(object);
-        known
-            .or_insert((ObjectCost::default(), location))
-            .0
-            .add(policy);
-    }
-    let mut remaining = budget.host;
-    let mut warnings = Vec::new();
-    for (id, (cost, location)) in costs {
-        let bound = if cost.elements > budget.set {
-            ExceededLimit::Set
-        } else if let Some(left) = remaining.checked_sub(cost.elements) {
-            remaining = left;
-            continue;
-        } else {
-            ExceededLimit::Host
-        };
-        let over = cost.oversized_policy((id, location), bound, budget);
-        warnings.push(over.problem("an agent with the default budget rejects this policy"));
-    }
-    warnings
-}
-
 /// The policies without their rules: default deny for the pods they select.
 pub(crate) fn isolation_policies(objects: &[Object]) -> Vec<Object> {
     let isolated = objects.iter().filter_map(|object| {
@@ -205,45 +175,6 @@ pub(crate) fn isolation_policies(objects: &[Object]) -> Vec<Object> {
         Some(Object::Policy(policy))
     });
     isolated.collect()
-}
-
-/// Changes the element budget from another thread. The source applies it at its next wake-up.
-#[derive(Clone, Debug)]
-pub struct ElementBudgetHandle {
-    amounts: Arc<(AtomicU64, AtomicU64)>,
-    waker: Option<palisade_sys::watch::Waker>,
-}
-
-impl ElementBudgetHandle {
-    pub(crate) fn new(budget: ElementBudget, waker: Option<palisade_sys::watch::Waker>) -> Self {
-        let handle = ElementBudgetHandle {
-            amounts: Arc::default(),
-            waker: None,
-        };
-        handle.set(budget);
-        ElementBudgetHandle { waker, ..handle }
-    }
-
-    /// Sets the element budget.
-    pub fn set(&self, budget: ElementBudget) {
-        if self.get() == budget {
-            return;
-        }
-        self.amounts.0.store(budget.set as u64, Ordering::Relaxed);
-        self.amounts.1.store(budget.host as u64, Ordering::Release);
-        if let Some(waker) = &self.waker {
-            waker.wake();
-        }
-    }
-
-    pub(crate) fn get(&self) -> ElementBudget {
-        let host = self.amounts.1.load(Ordering::Acquire);
-        let amount = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        ElementBudget {
-            set: amount(self.amounts.0.load(Ordering::Relaxed)),
-            host: amount(host),
-        }
-    }
 }
 
 /// The cost of all valid policies, kept up to date.
@@ -282,8 +213,7 @@ impl PolicyCostTracker {
     }
 
     /// Updates one object from its first definition; one that is missing or invalid has no cost.
-    pub(crate) fn update(&mut self, id: &SharedId, file_object: Option<&FileObject>) {
-        let cost = file_object.and_then(|file_object| file_object.cost.as_ref());
+    pub(crate) fn update(&mut self, id: &SharedId, cost: Option<&ObjectCost>) {
         let elements = cost.map(|cost| cost.elements);
         let previous = match elements {
             Some(elements) if elements <= self.budget.set => {
@@ -325,10 +255,10 @@ impl PolicyCostTracker {
     /// The budget that an object exceeds, if any.
     pub(crate) fn exceeded_limit(
         &self,
-        id: &SharedId,
-        file_object: &FileObject,
+        id: &ObjectId,
+        cost: Option<&ObjectCost>,
     ) -> Option<ExceededLimit> {
-        let cost = file_object.cost.as_ref()?;
+        let cost = cost?;
         if cost.elements > self.budget.set {
             Some(ExceededLimit::Set)
         } else {

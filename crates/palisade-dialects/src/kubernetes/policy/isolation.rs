@@ -1,14 +1,15 @@
 //! The isolation policy of a NetworkPolicy that was never valid: default deny for its pods.
 
 use super::network_policy::{KNOWN, KNOWN_SPEC, build_policy, policy_types};
-use super::{ManifestObject, selector};
+use super::selector;
+use crate::kubernetes::ManifestObject;
 use crate::report::ObjectReport;
 use crate::suggest::nearest;
 use palisade_manifest::Field;
 use palisade_model::{LabelKey, Policy, Selector};
 
 /// The policy without rules; [`crate::isolate`] documents which fields of the invalid object are used.
-pub(super) fn isolation_policy(object: &ManifestObject<'_>) -> Option<Policy> {
+pub(in crate::kubernetes) fn isolation_policy(object: &ManifestObject<'_>) -> Option<Policy> {
     let mut report = ObjectReport::new(String::new());
     let Ok(Some(spec)) = object.root.get("spec") else {
         return None;

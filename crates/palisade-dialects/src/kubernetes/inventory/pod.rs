@@ -1,8 +1,8 @@
 //! Pods: labels, addresses and named ports.
 
-use super::{LoweredParts, ManifestObject, metadata, rule};
 use crate::cidr;
 use crate::faults::DialectFault;
+use crate::kubernetes::{ManifestObject, metadata, port};
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
@@ -10,8 +10,11 @@ use palisade_model::{Endpoint, NamedPort, Object, Profile, Protocol};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Lowers a Pod. A pod on the host network has the node's addresses and is not an endpoint.
-pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
+/// Lowers a Pod.
+pub(in crate::kubernetes) fn read(
+    object: &ManifestObject<'_>,
+    report: &mut ObjectReport,
+) -> Option<Object> {
     let root = &object.root;
     let mut endpoint = endpoint(object, root, report);
     let status = report.object(root, "status");
@@ -19,16 +22,12 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
         .as_ref()
         .and_then(|status| report.text(status, "phase"))
         .map(|(text, _)| text);
-    let completed = matches!(phase, Some("Succeeded" | "Failed"));
+    endpoint.completed = matches!(phase, Some("Succeeded" | "Failed"))
+        && !DialectFault::CompletedPodHoldsAddress.is_injected();
     if let Some(status) = &status {
-        let addresses = addresses(status, report);
-        if !completed || DialectFault::CompletedPodHoldsAddress.is_injected() {
-            endpoint.addresses = addresses;
-        }
+        endpoint.addresses = addresses(status, report);
     }
-    let mut parts = lower_endpoint(endpoint, root, report);
-    parts.completed = completed;
-    Some(parts)
+    Some(Object::Endpoint(endpoint))
 }
 
 /// The endpoint, without addresses, of a pod or of a template whose metadata and spec are under `pod`.
@@ -58,22 +57,10 @@ pub(super) fn endpoint(
         created: metadata::created(&object.root, report),
         owner: metadata::owner(&object.root, report),
         template: false,
+        completed: false,
+        host_network: uses_host_network(pod, report)
+            && !DialectFault::HostNetworkPodHoldsAddress.is_injected(),
     }
-}
-
-/// The endpoint as an object; kept separately if the pod is on the host network.
-pub(super) fn lower_endpoint(
-    endpoint: Endpoint,
-    pod: &Field<'_>,
-    report: &mut ObjectReport,
-) -> LoweredParts {
-    if uses_host_network(pod, report) && !DialectFault::HostNetworkPodHoldsAddress.is_injected() {
-        return LoweredParts {
-            on_host_network: Some(endpoint),
-            ..LoweredParts::default()
-        };
-    }
-    Object::Endpoint(endpoint).into()
 }
 
 fn uses_host_network(pod: &Field<'_>, report: &mut ObjectReport) -> bool {
@@ -150,8 +137,8 @@ fn named_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<NamedPort>
     report.errors(&at, names::port_name_errors(name));
     let number = report.ok(field.require("containerPort"))?;
     let value = report.ok(number.as_i64())?;
-    let port = rule::port_number(&number, value, report);
-    let protocol = rule::optional_protocol(field, report);
+    let port = port::port_number(&number, value, report);
+    let protocol = port::optional_protocol(field, report);
     Some(NamedPort {
         name: name.into(),
         protocol: protocol?,

@@ -1,6 +1,6 @@
 //! Services: the addresses and ports, and the pods that they forward to.
 
-use super::{LoweredParts, ManifestObject, metadata, rule};
+use crate::kubernetes::{ManifestObject, metadata, port};
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, IntOrString};
@@ -9,7 +9,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Lowers a Service.
-pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
+pub(in crate::kubernetes) fn read(
+    object: &ManifestObject<'_>,
+    report: &mut ObjectReport,
+) -> Option<Object> {
     let mut service = Service {
         namespace: object.namespace(),
         name: object.id.name.clone(),
@@ -24,7 +27,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
             service.ports.extend(port(&field, report));
         }
     }
-    Some(Object::Service(service).into())
+    Some(Object::Service(service))
 }
 
 /// The cluster IPs: clusterIPs, and clusterIP, which is the first of them. A headless service has `None`.
@@ -47,10 +50,10 @@ fn addresses(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<IpAddr> {
 fn port(field: &Field<'_>, report: &mut ObjectReport) -> Option<ServicePort> {
     report.ok(field.as_map())?;
     let name = report.text(field, "name").map(|(text, _)| text);
-    let protocol = rule::optional_protocol(field, report);
+    let protocol = port::optional_protocol(field, report);
     let at = report.ok(field.require("port"))?;
     let number = report.ok(at.as_i64())?;
-    let port = rule::port_number(&at, number, report)?;
+    let port = port::port_number(&at, number, report)?;
     let target = match report.child(field, "targetPort") {
         None => PortSpec::Range(PortRange::single(port)),
         Some(at) => match report.ok(at.as_int_or_string())? {
@@ -58,7 +61,7 @@ fn port(field: &Field<'_>, report: &mut ObjectReport) -> Option<ServicePort> {
                 PortSpec::Range(PortRange::single(port))
             }
             IntOrString::Int(number) => {
-                PortSpec::Range(PortRange::single(rule::port_number(&at, number, report)?))
+                PortSpec::Range(PortRange::single(port::port_number(&at, number, report)?))
             }
             IntOrString::String(name) => {
                 report.errors(&at, names::port_name_errors(name));

@@ -1,7 +1,7 @@
 //! Label selectors: matchLabels and matchExpressions.
 
-use super::metadata;
 use crate::faults::DialectFault;
+use crate::kubernetes::metadata;
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, quote};

@@ -1,15 +1,15 @@
 //! Lowers Namespaces, Nodes and ServiceAccounts.
 
-use super::{LoweredParts, ManifestObject, metadata};
+use crate::kubernetes::{ManifestObject, metadata};
 use crate::report::ObjectReport;
 use palisade_model::{Namespace, Node, Object, ServiceAccount};
 use std::collections::BTreeSet;
 
 /// Lowers a Namespace. The label with its name always has the right value, whatever the file says.
-pub(super) fn namespace(
+pub(in crate::kubernetes) fn namespace(
     object: &ManifestObject<'_>,
     report: &mut ObjectReport,
-) -> Option<LoweredParts> {
+) -> Option<Object> {
     let name = object.id.name.clone();
     let mut labels = metadata::metadata_labels(&object.root, report);
     let replaced = labels.insert(Namespace::NAME_LABEL.into(), name.clone());
@@ -22,11 +22,14 @@ pub(super) fn namespace(
             ),
         );
     }
-    Some(Object::Namespace(Namespace { name, labels }).into())
+    Some(Object::Namespace(Namespace { name, labels }))
 }
 
 /// Lowers a Node: its labels and addresses.
-pub(super) fn node(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
+pub(in crate::kubernetes) fn node(
+    object: &ManifestObject<'_>,
+    report: &mut ObjectReport,
+) -> Option<Object> {
     let labels = metadata::metadata_labels(&object.root, report);
     let (mut addresses, mut seen) = (Vec::new(), BTreeSet::new());
     if let Some(status) = report.object(&object.root, "status") {
@@ -47,18 +50,18 @@ pub(super) fn node(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
         labels,
         addresses,
     };
-    Some(Object::Node(node).into())
+    Some(Object::Node(node))
 }
 
 /// Lowers a ServiceAccount: its labels.
-pub(super) fn service_account(
+pub(in crate::kubernetes) fn service_account(
     object: &ManifestObject<'_>,
     report: &mut ObjectReport,
-) -> Option<LoweredParts> {
+) -> Option<Object> {
     let account = ServiceAccount {
         namespace: object.namespace(),
         name: object.id.name.clone(),
         labels: metadata::metadata_labels(&object.root, report),
     };
-    Some(Object::ServiceAccount(account).into())
+    Some(Object::ServiceAccount(account))
 }

@@ -1,0 +1,9 @@
+//! Policy: NetworkPolicy.
+//!
+//! It is validated strictly: what the API server would reject is an error, and so is every unknown field.
+
+mod ip_block;
+pub(super) mod isolation;
+pub(super) mod network_policy;
+mod rule;
+mod selector;

@@ -1,0 +1,162 @@
+//! One definition of an object: what a source read, lowered, and where it read it.
+//!
+//! Nothing here depends on other objects, so the cost of an edit is that of the objects edited.
+
+use crate::SharedId;
+use crate::policy_cost::ObjectCost;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::fmt;
+use palisade_dialects::{ContentHash, LoweredObject, PolicyFields, isolate};
+use palisade_manifest::{Location, RawObject};
+use palisade_model::{Object, Policy, Str};
+
+/// Where a definition was read. Definitions of one object and source have different origins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectOrigin {
+    /// A place in a file.
+    File {
+        /// Identifies the file in its source; not for output.
+        path: Arc<str>,
+        /// The place, for messages.
+        location: Location,
+    },
+    /// An object of a server that numbers the versions of its objects.
+    Resource {
+        /// The resource version, as the server writes it.
+        version: Str,
+        /// The place in the text of the object, for messages; its file is the name of the resource.
+        location: Location,
+    },
+}
+
+impl ObjectOrigin {
+    /// The place, for messages.
+    pub fn location(&self) -> &Location {
+        match self {
+            ObjectOrigin::File { location, .. } | ObjectOrigin::Resource { location, .. } => {
+                location
+            }
+        }
+    }
+
+    /// Whether both are the same file, or both are versions of an object of a server.
+    pub(crate) fn is_same_unit(&self, other: &ObjectOrigin) -> bool {
+        match (self, other) {
+            (ObjectOrigin::File { path: a, .. }, ObjectOrigin::File { path: b, .. }) => a == b,
+            (ObjectOrigin::Resource { .. }, ObjectOrigin::Resource { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Ord for ObjectOrigin {
+    /// Files in the order of paths, by their components; resources after files.
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (
+                ObjectOrigin::File { path: a, location },
+                ObjectOrigin::File {
+                    path: b,
+                    location: at,
+                },
+            ) => (a.split('/').cmp(b.split('/'))).then_with(|| location.cmp(at)),
+            (ObjectOrigin::File { .. }, ObjectOrigin::Resource { .. }) => Ordering::Less,
+            (ObjectOrigin::Resource { .. }, ObjectOrigin::File { .. }) => Ordering::Greater,
+            (
+                ObjectOrigin::Resource { version, location },
+                ObjectOrigin::Resource {
+                    version: other,
+                    location: at,
+                },
+            ) => version.cmp(other).then_with(|| location.cmp(at)),
+        }
+    }
+}
+
+impl PartialOrd for ObjectOrigin {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for ObjectOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ObjectOrigin::File { location, .. } => location.fmt(f),
+            ObjectOrigin::Resource { version, location } => {
+                write!(f, "{}, resource version {version}", location.file)
+            }
+        }
+    }
+}
+
+/// A definition of an object.
+#[derive(Debug)]
+pub struct Definition {
+    /// The name of the object.
+    pub id: SharedId,
+    /// Where it was read.
+    pub origin: ObjectOrigin,
+    /// The hash of its content.
+    pub hash: ContentHash,
+    /// Its model objects; empty if it was rejected. `None` once they were handed out.
+    pub(crate) objects: Option<Arc<Vec<Object>>>,
+    /// Whether it has errors.
+    pub(crate) is_rejected: bool,
+    /// The isolation policy that is in force if it was rejected and no version was ever valid.
+    pub(crate) isolation: Option<Box<Policy>>,
+    /// Its cost in kernel elements, if it is a policy.
+    pub(crate) cost: Option<Box<ObjectCost>>,
+    /// The fields whose effect depends on other objects, if it is a policy.
+    pub(crate) fields: Option<Box<PolicyFields>>,
+}
+
+impl Definition {
+    /// The definition in an object as written and lowered; `lowered` still holds its errors.
+    pub fn new(
+        id: SharedId,
+        raw: &RawObject,
+        lowered: &mut LoweredObject,
+        origin: ObjectOrigin,
+    ) -> Self {
+        let mut objects = core::mem::take(&mut lowered.objects);
+        objects.shrink_to_fit();
+        let is_rejected = !lowered.errors.is_empty();
+        let isolation = is_rejected.then(|| isolate(raw).map(Box::new)).flatten();
+        let policy = objects.iter().find_map(|object| match object {
+            Object::Policy(policy) => Some(policy),
+            _ => None,
+        });
+        Definition {
+            id,
+            origin,
+            hash: ContentHash::of(&raw.root),
+            cost: ObjectCost::of(&objects).map(Box::new),
+            fields: policy.map(|policy| Box::new(PolicyFields::of(policy, raw))),
+            objects: Some(Arc::new(objects)),
+            is_rejected,
+            isolation,
+        }
+    }
+
+    /// The model objects, unless they were handed out.
+    pub(crate) fn objects(&self) -> &[Object] {
+        self.objects.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    /// Its policies, if it is valid.
+    pub(crate) fn valid_policies(&self) -> impl Iterator<Item = &Policy> {
+        let objects = if self.is_rejected {
+            &[]
+        } else {
+            self.objects()
+        };
+        objects.iter().filter_map(|object| match object {
+            Object::Policy(policy) => Some(policy),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,588 @@
+//! The component: all definitions, and the version of each object that is in force.
+//!
+//! The content of an object that cannot be invalid for long (a pod, a namespace, a node) is not kept once it
+//! was handed out: its hash and its origin tell whether it changes.
+
+use crate::SharedId;
+use crate::definition::{Definition, ObjectOrigin};
+use crate::effective_object::{
+    EffectiveContent, EffectiveObject, ObjectEntry, effective_keys, inventory_type, is_saved,
+};
+use crate::lint::InputLint;
+use crate::policy_cost::{PolicyCostTracker, isolation_policies};
+use crate::source::{
+    DefinitionChange, SourceDelta, SourceNumber, SourceReport, SourceState, Staleness,
+};
+use crate::version_choice::{
+    ChoiceFaults, EffectiveVersion, PreviousVersion, ValidVersion, VersionChoice, choose_version,
+};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use palisade_engine::{ElementBudget, ExceededLimit};
+use palisade_model::{Object, ObjectId, ObjectKey, Str, Update};
+
+/// How the element budget is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetUse {
+    /// A policy over the budget is treated as invalid.
+    Enforced,
+    /// A policy over the budget causes a warning.
+    Advisory,
+}
+
+/// An object of which the last valid version was saved.
+#[derive(Clone, Debug)]
+pub struct RestoredObject {
+    /// Its name.
+    pub id: SharedId,
+    /// The name of its source; `None` for the first source.
+    pub source: Option<Str>,
+    /// The version, or the isolation policy.
+    pub version: EffectiveVersion,
+}
+
+/// Objects to save, with the version in force; `None` for an object that is not kept any more.
+pub type ObjectsToSave = Vec<(SharedId, Option<EffectiveVersion>)>;
+
+/// All definitions and effective objects.
+#[derive(Debug)]
+pub struct EffectiveObjects {
+    pub(crate) objects: BTreeMap<SharedId, ObjectEntry>,
+    pub(crate) sources: Vec<SourceState>,
+    /// Objects in force that a source cannot find, with whether this is reported.
+    missing: BTreeMap<(SharedId, SourceNumber), bool>,
+    /// Objects defined more than once.
+    pub(crate) duplicates: BTreeSet<SharedId>,
+    /// Objects in force that are not defined, or not validly.
+    pub(crate) retained: BTreeSet<SharedId>,
+    pub(crate) effective_count: usize,
+    pub(crate) costs: PolicyCostTracker,
+    pub(crate) budget_use: BudgetUse,
+    pub(crate) lint: InputLint,
+    unsaved: BTreeSet<SharedId>,
+    faults: ChoiceFaults,
+}
+
+impl EffectiveObjects {
+    /// No objects; sources in the order of precedence.
+    pub fn new(
+        sources: impl IntoIterator<Item = Str>,
+        budget: ElementBudget,
+        budget_use: BudgetUse,
+        faults: ChoiceFaults,
+    ) -> Self {
+        let state = |name| SourceState {
+            name,
+            in_sync: false,
+            stale: None,
+            report: SourceReport::default(),
+        };
+        EffectiveObjects {
+            objects: BTreeMap::new(),
+            sources: sources.into_iter().map(state).collect(),
+            missing: BTreeMap::new(),
+            duplicates: BTreeSet::new(),
+            retained: BTreeSet::new(),
+            effective_count: 0,
+            costs: PolicyCostTracker::new(budget),
+            budget_use,
+            lint: InputLint::default(),
+            unsaved: BTreeSet::new(),
+            faults,
+        }
+    }
+
+    /// Starts from saved versions; each stays until its source is in sync. The objects of a source that does
+    /// not exist any more are dropped.
+    pub fn restore(&mut self, objects: impl IntoIterator<Item = RestoredObject>) {
+        for RestoredObject {
+            id,
+            source,
+            version,
+        } in objects
+        {
+            let named = |name: &Str| self.sources.iter().position(|state| state.name == *name);
+            let number = source.as_ref().map_or(Some(0), named);
+            let number = number.and_then(|number| SourceNumber::try_from(number).ok());
+            let Some(source) = number else {
+                self.unsaved.insert(id);
+                continue;
+            };
+            let effective = EffectiveObject {
+                version: version.version,
+                source,
+                origin: version.origin,
+                content: EffectiveContent::Kept(version.objects),
+                is_announced: false,
+                is_restored: true,
+            };
+            let entry = ObjectEntry {
+                effective: Some(effective),
+                ..ObjectEntry::default()
+            };
+            self.missing.insert((id.clone(), source), false);
+            self.effective_count += usize::from(self.objects.insert(id, entry).is_none());
+        }
+    }
+
+    /// The objects of a source that were restored, and where each was read.
+    pub fn restored(
+        &self,
+        source: SourceNumber,
+    ) -> impl Iterator<Item = (&SharedId, &ObjectOrigin)> {
+        self.objects.iter().filter_map(move |(id, entry)| {
+            let effective = entry.effective.as_ref()?;
+            let is_of = effective.is_restored && effective.source == source;
+            is_of.then_some((id, &effective.origin))
+        })
+    }
+
+    /// The sources, in the order of precedence.
+    pub fn sources(&self) -> &[SourceState] {
+        &self.sources
+    }
+
+    /// Whether every source is in sync.
+    pub fn in_sync(&self) -> bool {
+        self.sources.iter().all(|source| source.in_sync)
+    }
+
+    /// The element budget.
+    pub fn budget(&self) -> ElementBudget {
+        self.costs.budget()
+    }
+
+    /// Takes in the changes of a source at `now` (seconds since 1970), and passes on the updates.
+    pub fn apply(
+        &mut self,
+        source: SourceNumber,
+        delta: SourceDelta,
+        now: u64,
+        updates: &mut dyn FnMut(Update),
+    ) {
+        let mut changed = BTreeSet::new();
+        for change in delta.changes {
+            changed.insert(self.apply_change(source, change));
+        }
+        let Some(state) = self.sources.get_mut(usize::from(source)) else {
+            return;
+        };
+        let first_sync = delta.in_sync && !state.in_sync;
+        state.in_sync |= delta.in_sync;
+        let before = state.stale.take();
+        state.stale = delta.stale.map(|reason| match before {
+            Some(stale) if stale.reason == reason => stale,
+            _ => Staleness { since: now, reason },
+        });
+        if let Some(report) = delta.report {
+            state.report = report;
+        }
+        if first_sync {
+            self.drop_unmentioned(source, &mut changed);
+        }
+        self.decide_all(changed, now, updates);
+    }
+
+    /// Changes the element budget.
+    pub fn set_budget(&mut self, budget: ElementBudget, now: u64, updates: &mut dyn FnMut(Update)) {
+        if self.costs.set_budget(budget) {
+            // Rare: every policy is checked against the new budget.
+            let has_cost = |entry: &ObjectEntry| entry.first().is_some_and(|d| d.cost.is_some());
+            let policies = self.objects.iter().filter(|(_, entry)| has_cost(entry));
+            let policies = policies.map(|(id, _)| id.clone()).collect();
+            self.decide_all(policies, now, updates);
+        }
+    }
+
+    /// The objects to save since the last call: those that can be invalid, never pods.
+    pub fn take_unsaved(&mut self) -> ObjectsToSave {
+        let unsaved = core::mem::take(&mut self.unsaved).into_iter();
+        let version = |id: &ObjectId| {
+            let effective = self.objects.get(id)?.effective.as_ref()?;
+            let EffectiveContent::Kept(objects) = &effective.content else {
+                return None;
+            };
+            is_saved(objects).then(|| EffectiveVersion {
+                version: effective.version,
+                source: effective.source,
+                origin: effective.origin.clone(),
+                objects: Arc::clone(objects),
+            })
+        };
+        unsaved
+            .map(|id| {
+                let saved = version(&id);
+                (id, saved)
+            })
+            .collect()
+    }
+
+    /// Takes in one change; returns the object.
+    fn apply_change(&mut self, source: SourceNumber, change: DefinitionChange) -> SharedId {
+        match change {
+            DefinitionChange::Upsert(definition) => {
+                let id = definition.id.clone();
+                self.missing.remove(&(id.clone(), source));
+                let definitions = &mut self.objects.entry(id.clone()).or_default().definitions;
+                match find_definition(definitions, source, &definition.origin) {
+                    Ok(at) => definitions[at] = (source, Box::new(definition)),
+                    Err(at) => {
+                        if definitions.is_empty() {
+                            definitions.reserve_exact(1);
+                        }
+                        definitions.insert(at, (source, Box::new(definition)));
+                    }
+                }
+                id
+            }
+            DefinitionChange::Delete { id, origin } => {
+                if let Some(entry) = self.objects.get_mut(&id) {
+                    let definitions = &mut entry.definitions;
+                    if let Ok(at) = find_definition(definitions, source, &origin) {
+                        definitions.remove(at);
+                    }
+                    let first = definitions.partition_point(|(of, _)| *of < source);
+                    if definitions.get(first).is_none_or(|(of, _)| *of != source) {
+                        self.missing.insert((id.clone(), source), false);
+                    }
+                }
+                id
+            }
+            DefinitionChange::Missing { id, is_reported } => {
+                self.missing.insert((id.clone(), source), is_reported);
+                id
+            }
+            DefinitionChange::Gone(id) => {
+                self.missing.remove(&(id.clone(), source));
+                if let Some(entry) = self.objects.get_mut(&id) {
+                    entry.definitions.retain(|(of, _)| *of != source);
+                }
+                id
+            }
+        }
+    }
+
+    /// What was restored and was not mentioned by its source, which is in sync, is gone.
+    fn drop_unmentioned(&mut self, source: SourceNumber, changed: &mut BTreeSet<SharedId>) {
+        for (id, entry) in &self.objects {
+            let is_of = |e: &EffectiveObject| e.source == source && !e.is_announced;
+            if entry.effective.as_ref().is_some_and(is_of) && !changed.contains(id) {
+                self.missing.remove(&(id.clone(), source));
+                changed.insert(id.clone());
+            }
+        }
+    }
+
+    fn decide_all(
+        &mut self,
+        mut changed: BTreeSet<SharedId>,
+        now: u64,
+        updates: &mut dyn FnMut(Update),
+    ) {
+        for id in &changed {
+            let Some(entry) = self.objects.get_mut(id) else {
+                continue;
+            };
+            let first = entry.first().filter(|definition| !definition.is_rejected);
+            let cost = first.and_then(|definition| definition.cost.as_deref());
+            let is_policy = cost.is_some();
+            if is_policy || entry.is_policy {
+                self.costs.update(id, cost);
+                self.lint.update_policy(id, first);
+                entry.is_policy = is_policy;
+            }
+        }
+        if self.budget_use == BudgetUse::Enforced {
+            changed.extend(self.costs.allocate());
+        }
+        for id in changed {
+            self.decide(id, now, updates);
+        }
+    }
+
+    /// The budget that a definition exceeds, if the budget is enforced.
+    pub(crate) fn exceeded_limit(&self, definition: &Definition) -> Option<ExceededLimit> {
+        match self.budget_use {
+            BudgetUse::Enforced => {
+                let cost = definition.cost.as_deref();
+                self.costs.exceeded_limit(&definition.id, cost)
+            }
+            BudgetUse::Advisory => None,
+        }
+    }
+
+    /// Decides which version of an object is in force.
+    fn decide(&mut self, id: SharedId, now: u64, updates: &mut dyn FnMut(Update)) {
+        let Some(entry) = self.objects.get_mut(&id) else {
+            return self.forget_missing(&id);
+        };
+        let mut entry = core::mem::take(entry);
+        let was_effective = entry.effective.is_some();
+        let missing = self.missing_in(&id);
+        let (choice, retained) = self.choose(&entry, &missing);
+        self.put_in_force(&id, &mut entry, choice, now, updates);
+        let is_effective = entry.effective.is_some();
+        let set_membership = |set: &mut BTreeSet<SharedId>, is: bool| match is {
+            true => set.insert(id.clone()),
+            false => set.remove(&id),
+        };
+        set_membership(&mut self.duplicates, entry.definitions.len() > 1);
+        set_membership(&mut self.retained, retained && is_effective);
+        if !is_effective {
+            self.forget_missing(&id);
+        }
+        self.effective_count =
+            self.effective_count + usize::from(is_effective) - usize::from(was_effective);
+        if entry.is_empty() {
+            self.objects.remove(&id);
+        } else if let Some(place) = self.objects.get_mut(&id) {
+            *place = entry;
+        }
+    }
+
+    /// The sources that cannot find an object, and whether this is reported.
+    fn missing_in(&self, id: &SharedId) -> Vec<(SourceNumber, bool)> {
+        if self.missing.is_empty() {
+            return Vec::new();
+        }
+        let range = (id.clone(), 0)..=(id.clone(), SourceNumber::MAX);
+        let missing = self.missing.range(range);
+        missing
+            .map(|((_, source), is_reported)| (*source, *is_reported))
+            .collect()
+    }
+
+    fn forget_missing(&mut self, id: &SharedId) {
+        for (source, _) in self.missing_in(id) {
+            self.missing.remove(&(id.clone(), source));
+        }
+    }
+
+    fn choose(
+        &self,
+        entry: &ObjectEntry,
+        missing: &[(SourceNumber, bool)],
+    ) -> (VersionChoice, bool) {
+        let Some((first_source, _)) = entry.definitions.first() else {
+            return match missing.is_empty() || entry.effective.is_none() {
+                true => (VersionChoice::Nothing, false),
+                false => {
+                    let is_reported = missing.iter().any(|(_, is_reported)| *is_reported);
+                    (VersionChoice::Unchanged, is_reported)
+                }
+            };
+        };
+        let is_elsewhere = |source: &SourceNumber| source != first_source;
+        let is_shared = entry
+            .definitions
+            .iter()
+            .any(|(source, _)| is_elsewhere(source));
+        let is_missing = missing.iter().any(|(source, _)| is_elsewhere(source));
+        // Until all sources are in sync, precedence decides between them: no order of arrival.
+        let may_hold =
+            |effective: &&EffectiveObject| !is_shared || effective.is_restored || self.in_sync();
+        let previous = entry.effective.as_ref().filter(may_hold);
+        let previous = previous.and_then(|effective| {
+            Some(PreviousVersion {
+                hash: effective.version?.hash,
+                source: effective.source,
+                origin: &effective.origin,
+            })
+        });
+        let definitions: Vec<(SourceNumber, &Definition)> = entry
+            .definitions
+            .iter()
+            .map(|(source, definition)| (*source, &**definition))
+            .collect();
+        choose_version(
+            previous,
+            &definitions,
+            definitions.len() > 1 || is_missing,
+            |definition| self.exceeded_limit(definition).is_some(),
+            self.faults,
+        )
+    }
+
+    fn put_in_force(
+        &mut self,
+        id: &SharedId,
+        entry: &mut ObjectEntry,
+        choice: VersionChoice,
+        now: u64,
+        updates: &mut dyn FnMut(Update),
+    ) {
+        let ObjectEntry {
+            definitions,
+            effective,
+            ..
+        } = entry;
+        match choice {
+            VersionChoice::Nothing => {
+                if let Some(before) = effective.take() {
+                    self.unsaved.insert(id.clone());
+                    self.lint.update_object(id, None);
+                    self.announce(id, Some(&before), Arc::default(), updates);
+                }
+            }
+            VersionChoice::Unchanged | VersionChoice::LastValid => {
+                let Some(is) = effective else { return };
+                if let (VersionChoice::LastValid, Some((source, first))) =
+                    (choice, definitions.first())
+                {
+                    is.source = *source;
+                    is.origin = first.origin.clone();
+                    self.unsaved.insert(id.clone());
+                }
+                if let (false, EffectiveContent::Kept(objects)) = (is.is_announced, &is.content) {
+                    self.announce(id, None, Arc::clone(objects), updates);
+                }
+                is.is_announced = true;
+            }
+            VersionChoice::Isolation => {
+                let Some((source, first)) = definitions.first() else {
+                    return;
+                };
+                let objects = match &first.isolation {
+                    Some(isolation) => alloc::vec![Object::Policy((**isolation).clone())],
+                    None => isolation_policies(first.objects()),
+                };
+                let origin = (*source, first.origin.clone());
+                self.replace(id, effective, None, origin, Arc::new(objects), updates);
+            }
+            VersionChoice::Definition(index) => {
+                let is_only = definitions.len() == 1;
+                let may_forget = is_only && (self.sources.len() == 1 || self.in_sync());
+                if let Some((source, definition)) = definitions.get_mut(index) {
+                    let definition = (*source, &mut **definition);
+                    self.put_definition(id, effective, definition, may_forget, now, updates);
+                }
+            }
+        }
+    }
+
+    /// Puts a definition in force. If no other can take its place, its content is forgotten where only the
+    /// hash is needed.
+    fn put_definition(
+        &mut self,
+        id: &SharedId,
+        effective: &mut Option<EffectiveObject>,
+        (source, definition): (SourceNumber, &mut Definition),
+        may_forget: bool,
+        now: u64,
+        updates: &mut dyn FnMut(Update),
+    ) {
+        let may_forget = may_forget && inventory_type(id, definition.objects()).is_some();
+        let before = effective.as_mut().and_then(|e| Some((e.version?, e)));
+        let same = before.filter(|(version, _)| version.hash == definition.hash);
+        let since = same.as_ref().map_or(now, |(version, _)| version.since);
+        if let Some((_, same)) = same
+            && matches!(same.content, EffectiveContent::HandedOut(_))
+        {
+            same.source = source;
+            same.origin = definition.origin.clone();
+            self.lint.move_object(id, definition.origin.location());
+            if may_forget {
+                definition.objects = None;
+            }
+            return;
+        }
+        let objects = match may_forget {
+            true => definition.objects.take(),
+            false => definition.objects.clone(),
+        };
+        if let Some(objects) = objects {
+            let hash = definition.hash;
+            let version = Some(ValidVersion { hash, since });
+            let origin = (source, definition.origin.clone());
+            self.replace(id, effective, version, origin, objects, updates);
+        }
+    }
+
+    /// Puts a version in force, and passes on the difference.
+    fn replace(
+        &mut self,
+        id: &SharedId,
+        effective: &mut Option<EffectiveObject>,
+        version: Option<ValidVersion>,
+        (source, origin): (SourceNumber, ObjectOrigin),
+        objects: Arc<Vec<Object>>,
+        updates: &mut dyn FnMut(Update),
+    ) {
+        let was_saved = effective
+            .as_ref()
+            .is_some_and(|before| match &before.content {
+                EffectiveContent::Kept(objects) => is_saved(objects),
+                EffectiveContent::HandedOut(_) => false,
+            });
+        if was_saved || is_saved(&objects) {
+            self.unsaved.insert(id.clone());
+        }
+        self.lint
+            .update_object(id, Some((&objects, origin.location())));
+        let content = match inventory_type(id, &objects) {
+            Some(of) => EffectiveContent::HandedOut(of),
+            None => EffectiveContent::Kept(Arc::clone(&objects)),
+        };
+        let before = effective.replace(EffectiveObject {
+            version,
+            source,
+            origin,
+            content,
+            is_announced: true,
+            is_restored: false,
+        });
+        self.announce(id, before.as_ref(), objects, updates);
+    }
+
+    /// Passes on the difference between two versions of an object.
+    fn announce(
+        &mut self,
+        id: &ObjectId,
+        before: Option<&EffectiveObject>,
+        objects: Arc<Vec<Object>>,
+        updates: &mut dyn FnMut(Update),
+    ) {
+        let before = before.filter(|before| before.is_announced);
+        let was: &[Object] = match before.map(|before| &before.content) {
+            Some(EffectiveContent::Kept(was)) if Arc::ptr_eq(was, &objects) => return,
+            Some(EffectiveContent::Kept(was)) => was,
+            _ => &[],
+        };
+        let previous = before.map(|before| before.content.keys(id));
+        for key in previous.into_iter().flatten() {
+            if !effective_keys(&objects).any(|other| other == key) {
+                match &key {
+                    ObjectKey::Namespace(name) => self.lint.remove_namespace(name),
+                    ObjectKey::ServiceAccount { namespace, name } => self
+                        .lint
+                        .remove_service_account(&(namespace.clone(), name.clone())),
+                    _ => {}
+                }
+                updates(Update::Delete(key));
+            }
+        }
+        let mut pass_on = |object: Object| {
+            if let Some(object) = object.into_effective() {
+                updates(Update::Upsert(object));
+            }
+        };
+        match Arc::try_unwrap(objects) {
+            Ok(objects) => objects.into_iter().for_each(pass_on),
+            Err(shared) => {
+                let new = shared.iter().filter(|object| !was.contains(object));
+                new.cloned().for_each(&mut pass_on);
+            }
+        }
+    }
+}
+
+/// The position of a definition among those of its object, or where it belongs.
+fn find_definition(
+    definitions: &[(SourceNumber, Box<Definition>)],
+    source: SourceNumber,
+    origin: &ObjectOrigin,
+) -> Result<usize, usize> {
+    definitions.binary_search_by(|(of, other)| (*of, &other.origin).cmp(&(source, origin)))
+}

@@ -1,0 +1,154 @@
+//! The report on what is in force: problems, retained objects, policies over budget.
+
+use crate::diagnostic::{Diagnostic, DiagnosticCollector};
+use crate::effective_object::{EffectiveObject, ObjectEntry};
+use crate::objects::{BudgetUse, EffectiveObjects};
+use crate::policy_cost::OversizedPolicy;
+use crate::source::SourceState;
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use palisade_dialects::{
+    MAX_PROBLEMS_PER_OBJECT, OmittedCounts, count_ignored, duplicate_definition,
+    omitted_definitions,
+};
+use palisade_model::ObjectId;
+
+/// The state of all input.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EffectiveReport {
+    /// The number of files (or other units) read.
+    pub files: usize,
+    /// The number of objects in force.
+    pub objects: usize,
+    /// Errors and warnings, by location.
+    pub problems: Vec<Diagnostic>,
+    /// Objects of which an earlier version, or an isolation policy, is in force.
+    pub retained: Vec<RetainedObject>,
+    /// Policies over their element budget: their last valid version stays in force.
+    pub over_budget: Vec<OversizedPolicy>,
+    /// The number of ignored objects of other kinds, by `apiVersion kind`.
+    pub ignored: BTreeMap<String, usize>,
+    /// The sources, in the order of precedence.
+    pub sources: Vec<SourceState>,
+}
+
+/// An object whose version in force is not a valid present definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetainedObject {
+    /// The object, as `Kind namespace/name`.
+    pub object: String,
+    /// When the version in force was read, in seconds since 1970; `None` if no version was ever valid and an
+    /// isolation policy is in force.
+    pub since: Option<u64>,
+    /// The hash of the version in force, in hexadecimal.
+    pub hash: Option<String>,
+}
+
+impl RetainedObject {
+    fn new(id: &ObjectId, object: &EffectiveObject) -> Self {
+        let version = object.version.as_ref();
+        RetainedObject {
+            object: id.to_string(),
+            since: version.map(|version| version.since),
+            hash: version.map(|version| version.hash.to_string()),
+        }
+    }
+}
+
+impl EffectiveObjects {
+    /// The report. Its cost is that of the problems and of what changed, not of all objects.
+    pub fn report(&mut self) -> EffectiveReport {
+        self.lint.finish_batch();
+        let mut problems = DiagnosticCollector::default();
+        let mut ignored = BTreeMap::new();
+        for source in &self.sources {
+            problems.add_all(&source.report.problems);
+            for (kind, count) in &source.report.ignored {
+                count_ignored(&mut ignored, kind.clone(), *count);
+            }
+        }
+        let over_budget = self.over_budget();
+        let of_objects = self.object_diagnostics(&over_budget).into_iter();
+        of_objects.for_each(|diagnostic| problems.add(diagnostic));
+        let retained = self.retained.iter().filter_map(|id| {
+            let effective = self.objects.get(id)?.effective.as_ref()?;
+            Some(RetainedObject::new(id, effective))
+        });
+        let mut retained: Vec<RetainedObject> = retained.collect();
+        retained.sort_by(|a, b| a.object.cmp(&b.object));
+        EffectiveReport {
+            files: self.sources.iter().map(|source| source.report.files).sum(),
+            objects: self.effective_count,
+            problems: problems.finish(),
+            retained,
+            over_budget,
+            ignored,
+            sources: self.sources.clone(),
+        }
+    }
+
+    /// The errors and warnings that concern several objects, or the budget, by location.
+    pub fn diagnostics(&mut self) -> Vec<Diagnostic> {
+        self.lint.finish_batch();
+        if self.budget_use == BudgetUse::Advisory {
+            self.costs.allocate();
+        }
+        self.object_diagnostics(&self.over_budget())
+    }
+
+    /// The number of objects of which a valid version is in force.
+    pub fn valid_count(&self) -> usize {
+        let effective = self
+            .objects
+            .values()
+            .filter_map(|entry| entry.effective.as_ref());
+        effective.filter(|object| object.version.is_some()).count()
+    }
+
+    fn object_diagnostics(&self, over_budget: &[OversizedPolicy]) -> Vec<Diagnostic> {
+        let mut all: Vec<Diagnostic> = Vec::new();
+        for id in &self.duplicates {
+            self.add_duplicates(id, &mut all);
+        }
+        all.extend(self.lint.warnings().into_iter().map(Diagnostic::warning));
+        all.extend(over_budget.iter().map(|over| match self.budget_use {
+            BudgetUse::Enforced => Diagnostic::error(over.problem(
+                "the last valid version stays in force; if there is none, the selected pods are isolated",
+            )),
+            BudgetUse::Advisory => Diagnostic::warning(
+                over.problem("an agent with the default budget rejects this policy"),
+            ),
+        }));
+        Diagnostic::sort(&mut all);
+        all
+    }
+
+    /// The policies over a budget, in the order of their names.
+    fn over_budget(&self) -> Vec<OversizedPolicy> {
+        let over = self.costs.over_limit().filter_map(|id| {
+            let definition = self.objects.get(id).and_then(ObjectEntry::first)?;
+            let cost = definition.cost.as_deref()?;
+            let bound = self.costs.exceeded_limit(id, Some(cost))?;
+            let place = (&**id, definition.origin.location());
+            Some(cost.oversized_policy(place, bound, self.costs.budget()))
+        });
+        over.collect()
+    }
+
+    fn add_duplicates(&self, id: &ObjectId, all: &mut Vec<Diagnostic>) {
+        let definitions = self.objects.get(id).map(|entry| &entry.definitions[..]);
+        let Some(((_, first), others)) = definitions.and_then(<[_]>::split_first) else {
+            return;
+        };
+        let (reported, untold) = others.split_at(others.len().min(MAX_PROBLEMS_PER_OBJECT));
+        for (_, other) in reported {
+            let problem = duplicate_definition(id, other.origin.location(), &first.origin);
+            all.push(Diagnostic::error(problem));
+        }
+        let mut omitted = OmittedCounts::default();
+        omitted.add(true, untold.len());
+        let more = omitted_definitions(id, first.origin.location(), omitted);
+        all.extend(more.into_iter().map(Diagnostic::from_omitted));
+    }
+}
