@@ -247,8 +247,8 @@ impl HolderStore {
                 })
             }),
             template: common.template,
-            completed: false,
-            host_network: false,
+            completed: common.completed,
+            host_network: common.host_network,
         })
     }
 

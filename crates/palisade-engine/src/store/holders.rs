@@ -35,6 +35,8 @@ pub(crate) struct SharedAttributes {
     /// Whether it is attached to this host.
     pub(crate) attached: bool,
     pub(crate) template: bool,
+    pub(crate) completed: bool,
+    pub(crate) host_network: bool,
     pub(crate) account: Option<Str>,
     pub(crate) profiles: Vec<Str>,
     pub(crate) ports: Vec<NamedPort>,
@@ -246,6 +248,8 @@ impl<'a> HolderObject<'a> {
                     common.host == e.host
                         && common.attached == e.interface.is_some()
                         && common.template == e.template
+                        && common.completed == e.completed
+                        && common.host_network == e.host_network
                         && common.account == e.service_account
                         && common.profiles == e.profiles
                         && common.ports == e.ports
@@ -267,6 +271,8 @@ impl<'a> HolderObject<'a> {
             host: endpoint.is_some_and(|e| e.host),
             attached: endpoint.is_some_and(|e| e.interface.is_some()),
             template: endpoint.is_some_and(|e| e.template),
+            completed: endpoint.is_some_and(|e| e.completed),
+            host_network: endpoint.is_some_and(|e| e.host_network),
             account: endpoint.and_then(|e| e.service_account.clone()),
             profiles: endpoint.map_or_else(Vec::new, |e| e.profiles.clone()),
             ports: endpoint.map_or_else(Vec::new, |e| e.ports.clone()),
