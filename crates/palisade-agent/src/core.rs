@@ -3,7 +3,8 @@
 //! Every input reaches it as a [`CoreEvent`] on one bounded queue ([`crate::core_queue`]), so there is
 //! no shared state: sources send batches, the API sends requests (closures), watchers send kernel
 //! notifications. Events are handled one after the other: a source's batch becomes one delta, which is
-//! executed before the next event is taken; attaches that wait together become one delta as well. The core never waits for a source or a client.
+//! executed before the next event is taken; attaches that wait together become one delta as well. The
+//! core never waits for a source or a client.
 
 use crate::attach::AttachRequest;
 use crate::attach_steps::StepHook;
@@ -11,13 +12,14 @@ use crate::clock::Clock;
 use crate::config::Config;
 pub use crate::core_queue::{CoreHandle, EventReceiver};
 use crate::enforcer::{Enforcer, RetryTimer, VerifyResult};
-pub use crate::error_chain::error_chain;
+use crate::error_chain::error_chain;
 use crate::host::HostChanges;
 use crate::ipam::Ipam;
 use crate::monitor::Monitor;
 use crate::network_driver::NetworkDriver;
 use crate::registry::WorkloadRegistry;
 use crate::settings::SettingsFile;
+use crate::workload_lifecycle::masquerade_policy;
 use crate::workload_store::{WorkloadRecord, WorkloadStore};
 use crate::workloads::WorkloadError;
 use palisade_api::BootstrapStage;
@@ -268,15 +270,15 @@ impl Core {
 
     /// Passes updates to the enforcer, and opens the workloads that waited for their policy.
     pub(crate) fn apply(&mut self, updates: Vec<Update>) {
-        self.enforcer.masquerade = self.masquerade_policy();
-        self.enforcer.apply(updates, &mut self.monitor);
+        let masquerade = || masquerade_policy(&self.config, &self.registry);
+        self.enforcer.apply(updates, &masquerade, &mut self.monitor);
         self.open_pending();
     }
 
     /// Makes the kernel hold the tables, whatever its present state is.
     fn resync(&mut self) {
-        self.enforcer.masquerade = self.masquerade_policy();
-        self.enforcer.resync(&mut self.monitor);
+        let masquerade = || masquerade_policy(&self.config, &self.registry);
+        self.enforcer.resync(&masquerade, &mut self.monitor);
         self.open_pending();
     }
 
@@ -319,9 +321,12 @@ impl Core {
 
     /// Compares the kernel with the tables, and repairs it.
     fn verify_kernel(&mut self, what: &str, detected_at: Instant) {
-        self.enforcer.masquerade = self.masquerade_policy();
+        let masquerade = || masquerade_policy(&self.config, &self.registry);
         let monitor = &mut self.monitor;
-        if self.enforcer.verify(what, detected_at, monitor) == VerifyResult::Resynced {
+        let result = self
+            .enforcer
+            .verify(what, detected_at, &masquerade, monitor);
+        if result == VerifyResult::Resynced {
             self.open_pending();
         }
     }

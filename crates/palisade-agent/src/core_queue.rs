@@ -4,7 +4,8 @@
 //! later ones are merged into it. A source blocks on its next batch until the last one is taken. At
 //! most [`MAX_WAITING`] client requests of each class are queued, and more are rejected; so the queue
 //! is bounded whatever the senders do. Attaches that wait together are taken as one event, at most
-//! [`MAX_ATTACH_BATCH`] and no two about the same object; they overtake reads only. The health of the core is kept beside the queue, so probes never
+//! [`MAX_ATTACH_BATCH`] and no two about the same object; they overtake reads only. The health of the core is
+//! kept beside the queue, so probes never
 //! wait.
 //!
 //! Never: reorders events except by merging, or drops anything but client requests.

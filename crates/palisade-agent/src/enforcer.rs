@@ -75,6 +75,9 @@ pub(crate) enum VerifyResult {
     Resynced,
 }
 
+/// Computes the masquerade rules of the present workloads; called only where they are written.
+pub(crate) type MasqueradeSource<'a> = dyn Fn() -> MasqueradePolicy + 'a;
+
 /// The enforcer. See the module's description.
 pub(crate) struct Enforcer {
     pub(crate) engine: Engine,
@@ -94,8 +97,6 @@ pub(crate) struct Enforcer {
     pub(crate) kernel_failure: Option<String>,
     /// Why the masquerade rules could not be written.
     pub(crate) masquerade_failure: Option<String>,
-    /// The masquerade rules of the present workloads.
-    pub(crate) masquerade: MasqueradePolicy,
     clock: Arc<dyn Clock>,
     /// The kernel's counters, and when they were read.
     cached_counters: Option<(Instant, Counters)>,
@@ -127,7 +128,6 @@ impl Enforcer {
             repair_count: 0,
             kernel_failure: None,
             masquerade_failure: None,
-            masquerade: MasqueradePolicy::default(),
             clock,
             cached_counters: None,
             retry: RetryTimer::default(),
@@ -150,7 +150,12 @@ impl Enforcer {
     }
 
     /// Passes updates to the engine and writes the changes to the kernel.
-    pub(crate) fn apply(&mut self, updates: Vec<Update>, monitor: &mut Monitor) {
+    pub(crate) fn apply(
+        &mut self,
+        updates: Vec<Update>,
+        masquerade: &MasqueradeSource<'_>,
+        monitor: &mut Monitor,
+    ) {
         let started = self.clock.monotonic();
         let is_policy = |update: &Update| matches!(update, Update::Delete(ObjectKey::Policy(_)));
         let deletes_policy = updates.iter().any(is_policy);
@@ -161,15 +166,21 @@ impl Enforcer {
         if !self.in_sync {
             return;
         }
-        self.execute(&delta, started, monitor);
+        self.execute(&delta, started, masquerade, monitor);
         if deletes_policy {
             self.prune_counts();
         }
     }
 
-    fn execute(&mut self, delta: &Delta, started: Instant, monitor: &mut Monitor) {
+    fn execute(
+        &mut self,
+        delta: &Delta,
+        started: Instant,
+        masquerade: &MasqueradeSource<'_>,
+        monitor: &mut Monitor,
+    ) {
         if self.kernel_failure.is_some() {
-            return self.resync(monitor);
+            return self.resync(masquerade, monitor);
         }
         if delta.is_empty() {
             let nothing = ApplyOutcome {
@@ -190,13 +201,13 @@ impl Enforcer {
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "writing to the kernel failed; will resync");
                 self.metrics.count_failure();
-                self.resync(monitor);
+                self.resync(masquerade, monitor);
             }
         }
     }
 
     /// Makes the kernel hold the tables, whatever its present state is.
-    pub(crate) fn resync(&mut self, monitor: &mut Monitor) {
+    pub(crate) fn resync(&mut self, masquerade: &MasqueradeSource<'_>, monitor: &mut Monitor) {
         let started = self.clock.monotonic();
         if self.kernel_failure.is_some() {
             self.metrics.count_retry();
@@ -209,7 +220,7 @@ impl Enforcer {
                 if self.kernel_failure.take().is_some() {
                     tracing::info!("the kernel holds the policy again");
                 }
-                self.sync_masquerade();
+                self.sync_masquerade(&masquerade());
                 if !self.has_failed() {
                     self.retry.clear();
                 }
@@ -301,8 +312,8 @@ impl Enforcer {
     }
 
     /// Updates the masquerade table; returns the number of writes. A failure is retried.
-    fn sync_masquerade(&mut self) -> usize {
-        self.apply_masquerade().unwrap_or_else(|error| {
+    fn sync_masquerade(&mut self, wanted: &MasqueradePolicy) -> usize {
+        self.apply_masquerade(wanted).unwrap_or_else(|error| {
             tracing::error!(error = %error_chain(&error), "updating masquerade rules failed; will retry");
             self.retry.schedule(self.clock.monotonic());
             0
@@ -310,10 +321,13 @@ impl Enforcer {
     }
 
     /// Writes the masquerade rules to the kernel; returns the number of writes.
-    pub(crate) fn apply_masquerade(&mut self) -> Result<usize, DriverError> {
+    pub(crate) fn apply_masquerade(
+        &mut self,
+        wanted: &MasqueradePolicy,
+    ) -> Result<usize, DriverError> {
         let written = match self.dataplane.address_translation() {
-            Some(translation) => translation.masquerade(&self.masquerade),
-            None if self.masquerade.addresses.is_empty() => Ok(0),
+            Some(translation) => translation.masquerade(wanted),
+            None if wanted.addresses.is_empty() => Ok(0),
             None => Err(DriverError::new(
                 DriverErrorKind::Unusable,
                 "masquerading",
@@ -330,6 +344,7 @@ impl Enforcer {
         &mut self,
         what: &str,
         detected_at: Instant,
+        masquerade: &MasqueradeSource<'_>,
         monitor: &mut Monitor,
     ) -> VerifyResult {
         if !self.in_sync {
@@ -340,7 +355,7 @@ impl Enforcer {
             Ok(outcome) => {
                 let translated = match fault::is_injected("masquerade-not-repaired") {
                     true => 0,
-                    false => self.sync_masquerade(),
+                    false => self.sync_masquerade(&masquerade()),
                 };
                 let writes = outcome.writes + translated;
                 if writes > 0 {
@@ -354,7 +369,7 @@ impl Enforcer {
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "verifying the kernel's state failed; will resync");
                 self.metrics.count_failure();
-                self.resync(monitor);
+                self.resync(masquerade, monitor);
                 VerifyResult::Resynced
             }
         }

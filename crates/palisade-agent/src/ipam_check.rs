@@ -6,6 +6,7 @@
 use crate::clock::rfc3339;
 use crate::core::Core;
 use crate::network_driver::NetworkDriverError;
+use crate::workload_lifecycle::is_masqueraded;
 use crate::workload_store::{WorkloadRecord, WorkloadStoreError};
 use palisade_api::{
     AddressReport, EndpointState, IpamCheckReport, IpamFinding, IpamFindingKind, IpamReport,
@@ -82,7 +83,7 @@ impl Core {
             container: container.map(|c| c.id.clone()),
             network: container.map(|c| c.network.clone()),
             since: rfc3339(Duration::from_secs(record.created)),
-            masquerade: self.is_masqueraded(record),
+            masquerade: is_masqueraded(&self.config, record),
         }
     }
 
@@ -296,7 +297,10 @@ impl Core {
         let translation = self.enforcer.dataplane.address_translation();
         let installed = translation.map(|translation| translation.masqueraded_addresses());
         let installed = installed.unwrap_or_default();
-        let translated = self.registry.records().filter(|r| self.is_masqueraded(r));
+        let translated = self
+            .registry
+            .records()
+            .filter(|r| is_masqueraded(&self.config, r));
         let translated = translated.flat_map(|r| r.addresses.iter().copied());
         let translated: BTreeSet<IpAddr> = translated.collect();
         for address in translated.difference(&installed) {

@@ -20,7 +20,7 @@ pub mod deletions;
 pub mod driver;
 pub mod dry_run;
 mod enforcer;
-mod error_chain;
+pub mod error_chain;
 pub mod explain;
 pub mod host;
 pub mod http;

@@ -8,11 +8,12 @@
 //! retried.
 
 use crate::attach_steps::{AttachStep, StepHook};
+use crate::config::Config;
 use crate::core::Core;
 use crate::error_chain::error_chain;
 use crate::ipam::IpamError;
 use crate::network_driver::NetworkDriverError;
-use crate::registry::Workload;
+use crate::registry::{Workload, WorkloadRegistry};
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use crate::workloads::WorkloadError;
 use palisade_api::EndpointState;
@@ -388,32 +389,13 @@ impl Core {
 
     /// Applies the masquerade rules for one workload.
     pub(crate) fn apply_masquerade_for(&mut self, id: &EndpointId) -> Result<(), WorkloadError> {
-        self.enforcer.masquerade = self.masquerade_policy();
-        match self.enforcer.apply_masquerade() {
+        let wanted = masquerade_policy(&self.config, &self.registry);
+        match self.enforcer.apply_masquerade(&wanted) {
             Ok(_) => Ok(()),
             Err(error) => Err(WorkloadError::NotMasqueraded {
                 id: id.to_string(),
                 source: Box::new(error),
             }),
-        }
-    }
-
-    /// Whether the traffic of a workload to external networks is masqueraded.
-    pub(crate) fn is_masqueraded(&self, record: &WorkloadRecord) -> bool {
-        !record.chained && record.masquerade.unwrap_or(self.config.masquerade)
-    }
-
-    /// The masquerade rules of all workloads.
-    pub(crate) fn masquerade_policy(&self) -> MasqueradePolicy {
-        let config = &self.config;
-        let masqueraded = self.registry.records();
-        let masqueraded = masqueraded.filter(|record| self.is_masqueraded(record));
-        let near = config.pools.iter().chain(&config.masquerade_except);
-        MasqueradePolicy {
-            addresses: masqueraded
-                .flat_map(|record| record.addresses.iter().copied())
-                .collect(),
-            exempt_prefixes: near.copied().collect(),
         }
     }
 
@@ -639,5 +621,23 @@ impl Core {
             };
         }
         WorkloadError::Address { id, source }
+    }
+}
+
+/// Whether the traffic of a workload to external networks is masqueraded.
+pub(crate) fn is_masqueraded(config: &Config, record: &WorkloadRecord) -> bool {
+    !record.chained && record.masquerade.unwrap_or(config.masquerade)
+}
+
+/// The masquerade rules of all workloads.
+pub(crate) fn masquerade_policy(config: &Config, registry: &WorkloadRegistry) -> MasqueradePolicy {
+    let records = registry.records();
+    let masqueraded = records.filter(|record| is_masqueraded(config, record));
+    let exempt = config.pools.iter().chain(&config.masquerade_except);
+    MasqueradePolicy {
+        addresses: masqueraded
+            .flat_map(|record| record.addresses.iter().copied())
+            .collect(),
+        exempt_prefixes: exempt.copied().collect(),
     }
 }

@@ -154,7 +154,8 @@ impl EffectiveObjects {
         self.costs.budget()
     }
 
-    /// Takes in the changes of a source at `now` (seconds since 1970), and passes on the updates.
+    /// Takes in the changes of a source at `now` (seconds since 1970), and passes on the updates. A source that
+    /// does not exist changes nothing.
     pub fn apply(
         &mut self,
         source: SourceNumber,
@@ -162,10 +163,6 @@ impl EffectiveObjects {
         now: u64,
         updates: &mut dyn FnMut(Update),
     ) {
-        let mut changed = BTreeSet::new();
-        for change in delta.changes {
-            changed.insert(self.apply_change(source, change));
-        }
         let Some(state) = self.sources.get_mut(usize::from(source)) else {
             return;
         };
@@ -178,6 +175,10 @@ impl EffectiveObjects {
         });
         if let Some(report) = delta.report {
             state.report = report;
+        }
+        let mut changed = BTreeSet::new();
+        for change in delta.changes {
+            changed.insert(self.apply_change(source, change));
         }
         if first_sync {
             self.drop_unmentioned(source, &mut changed);

@@ -1,6 +1,7 @@
 //! The net edits of one atomic step: repeated writes of an element become one, and an element that ends
 //! unchanged is not written.
 
+use crate::content::{ClassContent, to_credited_counters};
 use crate::{Chain, CreditedCounter, Element, ElementKey, Op};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -33,6 +34,25 @@ impl EditBatch {
         let entry = self.edits.entry((set, key));
         let entry = entry.or_insert((before, None));
         entry.1 = after;
+    }
+
+    /// Adds the content of a new class or base.
+    pub(crate) fn add_content(&mut self, content: ClassContent) {
+        for ((set, key), element) in content.elements {
+            self.edit(set, key, None, Some(element));
+        }
+        self.new_chains.extend(content.chains);
+    }
+
+    /// Deletes the content of a class or base; its counters retire.
+    pub(crate) fn delete_content(&mut self, content: ClassContent) {
+        for ((set, key), element) in content.elements {
+            self.edit(set, key, Some(element), None);
+        }
+        let chains = content.chains.into_iter().rev();
+        self.deleted_chains.extend(chains.map(|(name, _)| name));
+        let retiring = to_credited_counters(content.counters);
+        self.retiring_counters.extend(retiring);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

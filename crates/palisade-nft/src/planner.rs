@@ -8,7 +8,7 @@
 mod shared_bases;
 
 use crate::bases::PendingClasses;
-use crate::content::{ClassContent, ClassForm, class_content, fingerprint, to_credited_counters};
+use crate::content::{ClassContent, ClassForm, class_content, fingerprint};
 use crate::edit_batch::{EditBatch, push_chain};
 use crate::identity_ranges::{IdentityRange, IdentityRanges, address_from_number};
 use crate::names::{
@@ -484,10 +484,7 @@ impl Planner {
         if !codes.is_empty() {
             self.numbers.source_port_codes.insert(class, codes);
         }
-        for ((set, key), element) in content.elements {
-            batch.edit(set, key, None, Some(element));
-        }
-        batch.new_chains.extend(content.chains);
+        batch.add_content(content);
     }
 
     fn remove_class(&mut self, class: ClassId, batch: &mut EditBatch) {
@@ -495,14 +492,7 @@ impl Planner {
             return;
         };
         let content = self.class_content(class, &program);
-        for ((set, key), element) in content.elements {
-            batch.edit(set, key, Some(element), None);
-        }
-        let chains = content.chains.into_iter().rev();
-        batch.deleted_chains.extend(chains.map(|(name, _)| name));
-        batch
-            .retiring_counters
-            .extend(to_credited_counters(content.counters));
+        batch.delete_content(content);
         self.unbind_base(class, &program, batch);
         self.numbers.source_port_codes.remove(&class);
         self.numbers.classes.release(class);

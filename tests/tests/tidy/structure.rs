@@ -9,12 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// No type has `impl` blocks in more files of the product.
 const MOST_IMPL_FILES: usize = 3;
 
-/// Crates with circles that are still to be broken up.
-const WITH_CIRCLES: [&str; 4] = [
-    "palisade-agent",
-    "palisade-dialects",
-    "palisade-engine",
-    "palisade-source",
+/// Circles that are still to be broken up, exactly as they are reported: one more module is red.
+const OPEN_CIRCLES: [&str; 5] = [
+    "palisade-agent: access, attach, budget, core, core_queue, deletions, enforcer, host, http, \
+     ipam_check, metrics, monitor, network_driver, page_cache, reload, report, workload_lifecycle, \
+     workloads use each other",
+    "palisade-agent: run, service, startup use each other",
+    "palisade-dialects: dialect, kubernetes, unknown, unsupported use each other",
+    "palisade-engine: selector_index, selectors use each other",
+    "palisade-source: manifest_file, templates use each other",
 ];
 
 /// Types whose `impl` is still to be divided.
@@ -165,16 +168,18 @@ fn implemented_type(rest: &str) -> Option<String> {
     Some(name[..end.unwrap_or(name.len())].to_owned())
 }
 
-/// Circles outside [`WITH_CIRCLES`], and entries of it that are no longer needed.
+/// Circles that are not in [`OPEN_CIRCLES`], and entries of it that are no longer found.
 pub(crate) fn new_circles<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let found = circles(files);
-    let is_of = |circle: &str, krate: &str| circle.starts_with(&format!("{krate}: "));
-    let open = |circle: &&String| !WITH_CIRCLES.iter().any(|krate| is_of(circle, krate));
-    let done = WITH_CIRCLES
+    let new = found
         .iter()
-        .filter(|krate| !found.iter().any(|circle| is_of(circle, krate)));
-    let done = done.map(|krate| format!("{krate} has no circle any more: strike it off the list"));
-    found.iter().filter(open).cloned().chain(done).collect()
+        .filter(|circle| !OPEN_CIRCLES.contains(&circle.as_str()))
+        .cloned();
+    let done = OPEN_CIRCLES
+        .iter()
+        .filter(|circle| !found.iter().any(|other| other == *circle))
+        .map(|circle| format!("no longer so, strike it off the list: {circle}"));
+    new.chain(done).collect()
 }
 
 /// Spread types outside [`SPREAD_TYPES`], and entries of it that are no longer needed.

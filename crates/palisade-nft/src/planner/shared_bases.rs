@@ -31,7 +31,7 @@ impl Planner {
     /// Writes the known bases as if they were new.
     pub(crate) fn write_known_bases(&mut self, batch: &mut EditBatch) {
         for content in self.base_contents().collect::<Vec<_>>() {
-            write_content(content, batch);
+            batch.add_content(content);
         }
     }
 
@@ -110,7 +110,7 @@ impl Planner {
             residues.push(code);
             code
         });
-        write_content(content, batch);
+        batch.add_content(content);
         let bases = &mut self.numbers.bases;
         bases.assign(number, Arc::new(program), residues);
         number
@@ -164,14 +164,7 @@ impl Planner {
         if last {
             self.numbers.bases.remove(number);
         }
-        for ((set, key), element) in content.elements {
-            batch.edit(set, key, Some(element), None);
-        }
-        let chains = content.chains.into_iter().rev();
-        batch.deleted_chains.extend(chains.map(|(name, _)| name));
-        batch
-            .retiring_counters
-            .extend(to_credited_counters(content.counters));
+        batch.delete_content(content);
     }
 
     /// Every counter that is credited to rules, after everything planned so far.
@@ -197,11 +190,4 @@ impl Planner {
         };
         to_credited_counters(self.class_content(class, program).counters).collect()
     }
-}
-
-fn write_content(content: ClassContent, batch: &mut EditBatch) {
-    for ((set, key), element) in content.elements {
-        batch.edit(set, key, None, Some(element));
-    }
-    batch.new_chains.extend(content.chains);
 }
