@@ -5,7 +5,6 @@
 //! user. Every other user who can open the socket may read. The agent's own user counts as root,
 //! because it can modify the agent.
 
-use crate::http::OperationClass;
 use crate::network_driver::{AddressUse, NetnsFacts};
 use std::fmt;
 use std::net::IpAddr;
@@ -40,6 +39,21 @@ impl fmt::Display for Caller {
             Caller::Other(None) => f.write_str("an unknown user"),
         }
     }
+}
+
+/// The class of an operation, which determines who may call it and which rate limit applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OperationClass {
+    /// Health and readiness: anyone who can open the socket, independently of the load by others. It
+    /// waits for no other request and does not involve the core.
+    Probe,
+    /// Reads: anyone who can open the socket.
+    Read,
+    /// Changes: root, the agent's own user, the members of the API's group.
+    Change,
+    /// CNI operations: root and the agent's own user. They have a rate limit of their own, because a
+    /// starting node makes many calls at once, and other clients must not delay pods.
+    Runtime,
 }
 
 /// Whether a caller may call operations of this class at all.

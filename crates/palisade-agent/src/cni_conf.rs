@@ -5,7 +5,6 @@
 //! file contains an owner key, and a file without this key is foreign.
 
 use crate::config::Config;
-use crate::core::Core;
 use crate::error_chain::error_chain;
 use palisade_sys::atomic_file::{WriteError, write_atomically};
 use serde_json::{Value, json};
@@ -54,7 +53,7 @@ impl CniConf {
     /// The file of a configuration; `None` if none is configured.
     pub fn from_config(config: &Config) -> Option<Self> {
         let path = config.cni_conf_dir.as_ref()?.join(&config.cni_conf_name);
-        let queue = crate::deletions::queue_dir(&config.state_dir);
+        let queue = crate::workloads::deletions::queue_dir(&config.state_dir);
         let content = json!({
             "cniVersion": VERSION,
             "cniVersions": ["0.3.1", "0.4.0", VERSION, "1.1.0"],
@@ -133,35 +132,32 @@ impl CniConf {
     }
 }
 
-impl Core {
-    /// Writes the CNI configuration; a failure is shown in the status.
-    pub(crate) fn install_cni_conf(&mut self) {
-        let Some(conf) = CniConf::from_config(&self.config) else {
-            return;
-        };
-        let path = conf.path().display();
-        let plugin = self.config.cni_bin_dir.join("palisade-cni");
-        if !plugin.is_file() {
-            // Not degraded: runtimes may have other plugin directories.
-            tracing::warn!(plugin = %plugin.display(), "the CNI plugin is not in cni-bin-dir; runtimes may not find it");
-        }
-        match conf.write() {
-            Ok(true) => tracing::info!(file = %path, "CNI configuration written"),
-            Ok(false) => {}
-            Err(error) => {
-                tracing::error!(error = %error_chain(&error), "writing the CNI configuration failed");
-                self.cni_conf_failure = Some(error_chain(&error));
-            }
+/// Writes the CNI configuration; returns why that failed.
+pub(crate) fn install(config: &Config) -> Option<String> {
+    let conf = CniConf::from_config(config)?;
+    let path = conf.path().display();
+    let plugin = config.cni_bin_dir.join("palisade-cni");
+    if !plugin.is_file() {
+        // Not degraded: runtimes may have other plugin directories.
+        tracing::warn!(plugin = %plugin.display(), "the CNI plugin is not in cni-bin-dir; runtimes may not find it");
+    }
+    match conf.write() {
+        Ok(true) => tracing::info!(file = %path, "CNI configuration written"),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::error!(error = %error_chain(&error), "writing the CNI configuration failed");
+            return Some(error_chain(&error));
         }
     }
+    None
+}
 
-    /// Removes the CNI configuration, unless it is to be kept.
-    pub(crate) fn uninstall_cni_conf(&mut self) {
-        if let Some(conf) = CniConf::from_config(&self.config)
-            && let Err(error) = conf.remove_unless_kept()
-        {
-            tracing::warn!(error = %error_chain(&error), "removing the CNI configuration failed");
-        }
+/// Removes the CNI configuration, unless it is to be kept.
+pub(crate) fn uninstall(config: &Config) {
+    if let Some(conf) = CniConf::from_config(config)
+        && let Err(error) = conf.remove_unless_kept()
+    {
+        tracing::warn!(error = %error_chain(&error), "removing the CNI configuration failed");
     }
 }
 

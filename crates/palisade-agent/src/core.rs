@@ -1,35 +1,32 @@
-//! The agent's core: one thread that owns the engine, the dataplane and the workloads.
+//! The agent's core: one thread that owns the enforcer, the workloads and the monitor.
 //!
-//! Every input reaches it as a [`CoreEvent`] on one bounded queue ([`crate::core_queue`]), so there is
-//! no shared state: sources send batches, the API sends requests (closures), watchers send kernel
-//! notifications. Events are handled one after the other: a source's batch becomes one delta, which is
-//! executed before the next event is taken; attaches that wait together become one delta as well. The
-//! core never waits for a source or a client.
+//! Every input reaches it as a [`CoreEvent`] on one bounded queue ([`crate::core_queue`], whose loop calls
+//! [`Core::handle_event`]), so there is no shared state: sources send batches, the API sends requests
+//! (closures), watchers send kernel notifications. Events are handled one after the other: a source's
+//! batch becomes one delta, which is executed before the next event is taken; attaches that wait together
+//! become one delta as well, and so do detaches. The core never waits for a source or a client.
 
-use crate::attach::AttachRequest;
-use crate::attach_steps::StepHook;
 use crate::clock::Clock;
+use crate::cni_conf;
 use crate::config::Config;
-pub use crate::core_queue::{CoreHandle, EventReceiver};
-use crate::enforcer::{Enforcer, RetryTimer, VerifyResult};
-use crate::error_chain::error_chain;
-use crate::host::HostChanges;
-use crate::ipam::Ipam;
-use crate::monitor::Monitor;
+use crate::enforcer::Enforcer;
+use crate::monitor::{Monitor, MonitorBatch, PacketContext};
 use crate::network_driver::NetworkDriver;
-use crate::registry::WorkloadRegistry;
-use crate::settings::SettingsFile;
-use crate::workload_lifecycle::masquerade_policy;
-use crate::workload_store::{WorkloadRecord, WorkloadStore};
-use crate::workloads::WorkloadError;
-use palisade_api::BootstrapStage;
+use crate::reload::{ConfigListener, reread_config};
+use crate::views::CoreSnapshot;
+use crate::workload_store::WorkloadRecord;
+use crate::workloads::attach::AttachRequest;
+use crate::workloads::deletions::run_queued_deletions;
+use crate::workloads::host::{HostChanges, repair_host};
+use crate::workloads::{WorkloadError, Workloads, cni};
+use palisade_api::{BootstrapStage, CniAttachment, CniResponse, MonitorQuery};
 use palisade_dataplane::Dataplane;
-use palisade_model::{EndpointId, Update};
+use palisade_model::Update;
 use palisade_source::{Diagnostic, EffectiveReport, UpdateBatch};
 use palisade_sys::fault;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// After a batch of at least this many updates, freed memory is returned to the kernel.
@@ -40,16 +37,22 @@ const MAX_LOGGED_PROBLEMS: usize = 100;
 /// A request that runs on the core thread.
 pub type CoreRequest = Box<dyn FnOnce(&mut Core) + Send>;
 
-/// An attach in the queue, and what answers its caller.
-pub struct QueuedAttach {
+/// A request in the queue that is handled in a batch with others, and what answers its caller.
+pub struct QueuedOperation<R, T> {
     /// The request.
-    pub request: AttachRequest,
-    /// Called with the result, when the policy of the workload is in the kernel.
-    pub answer: AttachAnswer,
+    pub request: R,
+    /// Called with the result.
+    pub answer: OperationAnswer<T>,
 }
 
-/// Answers the caller of an attach.
-pub type AttachAnswer = Box<dyn FnOnce(&mut Core, Result<WorkloadRecord, WorkloadError>) + Send>;
+/// Answers the caller of an operation.
+pub type OperationAnswer<T> = Box<dyn FnOnce(&mut Core, Result<T, WorkloadError>) + Send>;
+
+/// An attach; it is answered when the policy of the workload is in the kernel.
+pub type QueuedAttach = QueuedOperation<AttachRequest, WorkloadRecord>;
+
+/// A CNI DEL; it is answered when the workload, its policy and its record are gone.
+pub type QueuedDetach = QueuedOperation<CniAttachment, CniResponse>;
 
 /// An event for the core.
 pub enum CoreEvent {
@@ -59,6 +62,8 @@ pub enum CoreEvent {
     Request(CoreRequest),
     /// Attaches that waited together; no two of them are about the same object.
     Attach(Vec<QueuedAttach>),
+    /// CNI DELs that waited together; no two of them are about the same container.
+    Detach(Vec<QueuedDetach>),
     /// Another program changed what the driver wrote to the kernel.
     Tampered {
         /// What was changed, for messages.
@@ -97,97 +102,54 @@ pub struct CoreParts {
 
 /// The core. See the module's description.
 pub struct Core {
-    pub(crate) config: Config,
-    pub(crate) enforcer: Enforcer,
-    pub(crate) network: Box<dyn NetworkDriver>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) records: WorkloadStore,
-    /// The file of changed sysctls.
-    pub(crate) settings: SettingsFile,
-    /// Whether this host has to forward: true from its first workload on.
-    pub(crate) forwarding_enabled: bool,
-    pub(crate) registry: WorkloadRegistry,
-    pub(crate) ipam: Ipam,
-    pub(crate) monitor: Monitor,
-    pub(crate) source: (String, String),
-    pub(crate) source_report: EffectiveReport,
-    pub(crate) started: Duration,
-    pub(crate) startup_stages: Vec<BootstrapStage>,
-    /// Workloads whose attach failed and could not be rolled back; saved as pending.
-    pub(crate) leftovers: Vec<WorkloadRecord>,
-    /// Whether a queued CNI DEL failed.
-    pub(crate) deletions_failed: bool,
+    config: Arc<Config>,
+    enforcer: Enforcer,
+    workloads: Workloads,
+    monitor: Monitor,
+    clock: Arc<dyn Clock>,
+    source: (String, String),
+    source_report: EffectiveReport,
+    started: Duration,
+    startup_stages: Vec<BootstrapStage>,
     /// Why the CNI configuration could not be written.
-    pub(crate) cni_conf_failure: Option<String>,
-    /// The pending records of the workloads that are being attached; their attach brings them up, not
-    /// [`Core::open_pending`].
-    pub(crate) attaching: BTreeMap<EndpointId, WorkloadRecord>,
-    /// When the request of each workload arrived that has not been open since.
-    pub(crate) unopened: BTreeMap<EndpointId, Instant>,
-    pub(crate) open_waiters: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
-    pub(crate) step_hook: Option<StepHook>,
-    pub(crate) config_listeners: Vec<crate::reload::ConfigListener>,
+    cni_conf_failure: Option<String>,
+    config_listeners: Vec<ConfigListener>,
     sync_waiters: Vec<tokio::sync::oneshot::Sender<()>>,
-    /// When leftovers and queued CNI DELs are retried.
-    retry: RetryTimer,
 }
 
 impl Core {
     /// A core of these parts, without state.
     pub fn new(parts: CoreParts) -> Self {
         let clock: Arc<dyn Clock> = Arc::from(parts.clock);
-        let started = clock.wall();
+        let config = Arc::new(parts.config);
         Core {
-            enforcer: Enforcer::new(&parts.config, parts.dataplane, Arc::clone(&clock)),
-            records: match parts.config.dry_run {
-                true => WorkloadStore::read_only(&parts.config.state_dir),
-                false => WorkloadStore::in_state_dir(&parts.config.state_dir),
-            },
-            settings: SettingsFile::in_state_dir(&parts.config.state_dir),
-            forwarding_enabled: false,
-            registry: WorkloadRegistry::default(),
-            ipam: Ipam::new(&parts.config.pools, &parts.config.reserved),
-            monitor: Monitor::new(parts.config.monitor_rate, clock.monotonic()),
-            config: parts.config,
-            network: parts.network,
+            enforcer: Enforcer::new(&config, parts.dataplane, Arc::clone(&clock)),
+            workloads: Workloads::new(Arc::clone(&config), parts.network, Arc::clone(&clock)),
+            monitor: Monitor::new(config.monitor_rate, Arc::clone(&clock)),
+            config,
+            started: clock.wall(),
             clock,
             source: parts.source,
             source_report: EffectiveReport::default(),
-            started,
             startup_stages: Vec::new(),
-            leftovers: Vec::new(),
-            deletions_failed: false,
             cni_conf_failure: None,
-            attaching: BTreeMap::new(),
-            unopened: BTreeMap::new(),
-            open_waiters: Vec::new(),
-            step_hook: None,
             config_listeners: Vec::new(),
             sync_waiters: Vec::new(),
-            retry: RetryTimer::default(),
         }
     }
 
-    /// Runs until a stop event arrives or all senders are gone.
-    pub fn run(mut self, events: &EventReceiver) {
-        loop {
-            events.mark_idle(self.unready_reasons());
-            let now = self.clock.monotonic();
-            let due = [self.retry.due(), self.enforcer.retry_due()]
-                .into_iter()
-                .flatten();
-            let timeout = due.min().map(|at| at.saturating_duration_since(now));
-            let event = events.next(timeout);
-            events.mark_busy(self.clock.monotonic());
-            match event {
-                Ok(CoreEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(event) => self.handle_event(event),
-                Err(RecvTimeoutError::Timeout) => {
-                    events.mark_changed();
-                    self.retry_failed();
-                }
-            }
-        }
+    /// Restores the workloads and counters from disk, before any address is allocated.
+    ///
+    /// # Errors
+    /// If the workload store cannot be read or written, or the host's interfaces cannot be inspected.
+    pub fn restore(&mut self) -> Result<(), WorkloadError> {
+        self.enforcer.restore_counts(&self.config);
+        self.workloads.restore(&mut self.enforcer)
+    }
+
+    /// Adds stages of the start that the status shows.
+    pub fn add_startup_stages(&mut self, stages: Vec<BootstrapStage>) {
+        self.startup_stages.extend(stages);
     }
 
     /// Handles one event.
@@ -195,29 +157,40 @@ impl Core {
         match event {
             CoreEvent::Source(batch) => self.handle_batch(batch),
             CoreEvent::Request(request) => request(self),
-            CoreEvent::Attach(queued) => {
-                let queued = queued
-                    .into_iter()
-                    .map(|attach| (attach.request, attach.answer));
-                let (requests, answers): (Vec<_>, Vec<_>) = queued.unzip();
-                for (answer, result) in answers.into_iter().zip(self.attach_all(requests)) {
-                    answer(self, result);
-                }
+            CoreEvent::Attach(queued) => self.handle_operations(queued, Workloads::attach_all),
+            CoreEvent::Detach(queued) => self.handle_operations(queued, cni::del_all),
+            CoreEvent::Tampered { what, detected_at } => {
+                self.workloads
+                    .verify(&mut self.enforcer, &what, detected_at);
             }
-            CoreEvent::Tampered {
-                what,
-                detected_at: seen,
-            } => self.verify_kernel(&what, seen),
             CoreEvent::ConfigChanged => self.reread_config(),
             CoreEvent::HostChanged {
                 changes,
-                detected_at: seen,
-            } => self.repair_host(&changes, seen),
-            CoreEvent::Packets(mut delivery) => {
-                let packets = delivery.take_batch();
-                self.report_packets(packets);
-            }
+                detected_at,
+            } => repair_host(
+                &mut self.workloads,
+                &mut self.enforcer,
+                &changes,
+                detected_at,
+            ),
+            CoreEvent::Packets(mut delivery) => self.report_packets(delivery.take_batch()),
             CoreEvent::Stop => {}
+        }
+    }
+
+    /// Runs a batch of operations and answers each.
+    fn handle_operations<R, T>(
+        &mut self,
+        queued: Vec<QueuedOperation<R, T>>,
+        run: impl FnOnce(&mut Workloads, &mut Enforcer, Vec<R>) -> Vec<Result<T, WorkloadError>>,
+    ) {
+        let queued = queued.into_iter();
+        let (requests, answers): (Vec<R>, Vec<_>) = queued
+            .map(|operation| (operation.request, operation.answer))
+            .unzip();
+        let results = run(&mut self.workloads, &mut self.enforcer, requests);
+        for (answer, result) in answers.into_iter().zip(results) {
+            answer(self, result);
         }
     }
 
@@ -233,17 +206,18 @@ impl Core {
             tracing::warn!(more, "more problems of the source; see `palisade status`");
         }
         self.source_report = batch.report;
+        let registry = &mut self.workloads.registry;
         let source_updates = batch.updates.into_iter();
         let updates: Vec<Update> = source_updates
-            .map(|u| self.registry.overlay_update(u))
+            .map(|update| registry.overlay_update(update))
             .collect();
-        let big = updates.len() >= LARGE_BATCH;
+        let is_large = updates.len() >= LARGE_BATCH;
         let first_sync = batch.in_sync && !self.enforcer.in_sync;
         self.enforcer.in_sync |= batch.in_sync;
-        self.apply(updates);
+        self.workloads.apply(&mut self.enforcer, updates);
         if first_sync {
             let started = self.clock.monotonic();
-            self.resync();
+            self.workloads.resync(&mut self.enforcer);
             let millis = crate::clock::millis(self.clock.monotonic() - started);
             self.startup_stages.push(BootstrapStage {
                 name: "kernel synchronised".to_owned(),
@@ -254,7 +228,7 @@ impl Core {
                 let _ = waiter.send(());
             }
         }
-        if big {
+        if is_large {
             palisade_sys::heap::trim();
         }
     }
@@ -268,66 +242,124 @@ impl Core {
         }
     }
 
-    /// Passes updates to the enforcer, and opens the workloads that waited for their policy.
-    pub(crate) fn apply(&mut self, updates: Vec<Update>) {
-        let masquerade = || masquerade_policy(&self.config, &self.registry);
-        self.enforcer.apply(updates, &masquerade, &mut self.monitor);
-        self.open_pending();
+    /// When [`Core::retry_failed`] is due; `None`: nothing has failed.
+    pub fn retry_due(&self) -> Option<Instant> {
+        let due = [self.workloads.retry_due(), self.enforcer.retry_due()];
+        due.into_iter().flatten().min()
     }
 
-    /// Makes the kernel hold the tables, whatever its present state is.
-    fn resync(&mut self) {
-        let masquerade = || masquerade_policy(&self.config, &self.registry);
-        self.enforcer.resync(&masquerade, &mut self.monitor);
-        self.open_pending();
-    }
-
-    /// Retries what failed: the kernel's state, leftovers, queued CNI DELs. It is scheduled with
-    /// increasing delays until nothing is left.
+    /// Retries what failed and is due: the kernel's state, leftovers, queued CNI DELs.
     pub fn retry_failed(&mut self) {
-        match self.enforcer.has_failed() {
-            true => self.resync(),
-            false => self.enforcer.clear_retry(),
+        let now = self.clock.monotonic();
+        let is_due = |due: Option<Instant>| due.is_some_and(|at| at <= now);
+        if is_due(self.enforcer.retry_due()) {
+            match self.enforcer.has_failed() {
+                true => self.workloads.resync(&mut self.enforcer),
+                false => self.enforcer.clear_retry(),
+            }
         }
-        if !self.leftovers.is_empty()
-            && let Err(error) = self.clear_leftovers(None)
-        {
-            tracing::warn!(error = %error_chain(&error), "removing workloads whose rollback failed; will retry");
-        }
-        if self.deletions_failed
-            && let Err(error) = self.run_queued_deletions()
-        {
-            tracing::warn!(%error, "running queued CNI DELs failed");
-        }
-        if !self.leftovers.is_empty() || self.deletions_failed {
-            self.retry.schedule(self.clock.monotonic());
-        } else {
-            self.retry.clear();
+        if is_due(self.workloads.retry_due()) {
+            self.workloads.retry_failed(&mut self.enforcer);
         }
     }
 
-    /// Schedules a retry of leftovers and queued CNI DELs, unless one is scheduled already.
-    pub(crate) fn ensure_retry(&mut self) {
-        self.retry.ensure(self.clock.monotonic());
+    /// Executes every CNI DEL that was queued while no agent ran; returns their number.
+    ///
+    /// # Errors
+    /// If the queue cannot be locked or read. The content of a file is never an error.
+    pub fn run_queued_deletions(&mut self) -> io::Result<usize> {
+        run_queued_deletions(&mut self.workloads, &mut self.enforcer)
     }
 
     /// Verifies the kernel if the driver does not notice changes by others; called where an operator asks
     /// for a reload.
     pub fn verify_unnoticed(&mut self) {
         if !self.enforcer.dataplane.notices_changes() {
-            self.verify_kernel("verified at a reload", self.clock.monotonic());
+            let now = self.clock.monotonic();
+            self.workloads
+                .verify(&mut self.enforcer, "verified at a reload", now);
         }
     }
 
-    /// Compares the kernel with the tables, and repairs it.
-    fn verify_kernel(&mut self, what: &str, detected_at: Instant) {
-        let masquerade = || masquerade_policy(&self.config, &self.registry);
-        let monitor = &mut self.monitor;
-        let result = self
-            .enforcer
-            .verify(what, detected_at, &masquerade, monitor);
-        if result == VerifyResult::Resynced {
-            self.open_pending();
+    /// Adds a listener for configuration changes.
+    pub fn add_config_listener(&mut self, listener: ConfigListener) {
+        self.config_listeners.push(listener);
+    }
+
+    /// Rereads the configuration file and applies its live parameters.
+    pub fn reread_config(&mut self) {
+        let Some((config, changed)) = reread_config(&self.config) else {
+            return;
+        };
+        let is_budget_new = config.budget != self.config.budget;
+        self.config = Arc::new(config);
+        self.workloads.config = Arc::clone(&self.config);
+        self.monitor.set_rate(self.config.monitor_rate);
+        if is_budget_new {
+            self.enforcer.engine.set_budget(self.config.budget);
+            self.workloads.apply(&mut self.enforcer, Vec::new());
+        }
+        if !changed.is_empty() {
+            for listener in &self.config_listeners {
+                listener(&self.config);
+            }
+        }
+    }
+
+    /// Writes the CNI configuration; a failure is shown in the status.
+    pub fn install_cni_conf(&mut self) {
+        self.cni_conf_failure = cni_conf::install(&self.config);
+    }
+
+    /// Reports packets from the dataplane.
+    pub fn report_packets(&mut self, batch: MonitorBatch) {
+        let context = PacketContext {
+            enforcer: &self.enforcer,
+            registry: &self.workloads.registry,
+        };
+        self.monitor.report_packets(batch, &context);
+    }
+
+    /// Adds a subscriber of the packet stream.
+    pub fn subscribe(
+        &mut self,
+        query: MonitorQuery,
+    ) -> tokio::sync::mpsc::Receiver<axum::body::Bytes> {
+        self.monitor.subscribe(query)
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Why the kernel does not hold the policy of the source; empty if it does.
+    pub fn unready_reasons(&self) -> Vec<String> {
+        self.enforcer.unready_reasons()
+    }
+
+    /// The parts that operations on workloads need.
+    pub fn parts(&mut self) -> (&mut Workloads, &mut Enforcer) {
+        (&mut self.workloads, &mut self.enforcer)
+    }
+
+    /// The present state, for [`crate::views`].
+    pub fn snapshot(&self) -> CoreSnapshot<'_> {
+        CoreSnapshot {
+            now: self.clock.wall(),
+            started: self.started,
+            config: &self.config,
+            enforcer: &self.enforcer,
+            workloads: &self.workloads,
+            source: (&self.source.0, &self.source.1),
+            source_report: &self.source_report,
+            startup_stages: &self.startup_stages,
+            cni_conf_failure: self.cni_conf_failure.as_deref(),
         }
     }
 }

@@ -1,24 +1,31 @@
-//! The queue of the core: ordered, bounded, with merged notifications.
+//! The queue of the core: ordered, bounded, with merged notifications; and the loop that empties it.
 //!
 //! Promises: at most one notification of each kind is queued (kernel changes, configuration file);
 //! later ones are merged into it. A source blocks on its next batch until the last one is taken. At
 //! most [`MAX_WAITING`] client requests of each class are queued, and more are rejected; so the queue
-//! is bounded whatever the senders do. Attaches that wait together are taken as one event, at most
-//! [`MAX_ATTACH_BATCH`] and no two about the same object; they overtake reads only. The health of the core is
-//! kept beside the queue, so probes never
-//! wait.
+//! is bounded whatever the senders do. Attaches that wait together are taken as one event, and so are CNI
+//! DELs: at most [`MAX_OPERATION_BATCH`], and no two about the same object; they overtake reads only. The
+//! health of the core is kept beside the queue, so probes never wait.
 //!
 //! Never: reorders events except by merging, or drops anything but client requests.
 
-use crate::attach::AttachRequest;
-use crate::core::{AttachAnswer, Core, CoreEvent, CoreRequest, QueuedAttach};
-use crate::host::HostChanges;
-use crate::http::OperationClass;
+use crate::access::OperationClass;
+use crate::core::{
+    Core, CoreEvent, CoreRequest, OperationAnswer, QueuedAttach, QueuedDetach, QueuedOperation,
+};
+use crate::enforcer::NOT_IN_SYNC_REASON;
+use crate::metrics::exposition::Exposition;
 use crate::page_cache::PageCaches;
+use crate::views::metrics::collect_metrics;
+use crate::views::status::status;
 use crate::workload_store::WorkloadRecord;
 use crate::workloads::WorkloadError;
+use crate::workloads::attach::{AttachRequest, OperationKey, container_key};
+use crate::workloads::host::HostChanges;
+use palisade_api::{CniAttachment, CniResponse, Status};
+use palisade_dataplane::Counters;
 use palisade_sys::netns::NetNsOpener;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,8 +34,9 @@ use tokio::sync::OnceCell;
 /// The maximum number of queued client requests of each class.
 pub const MAX_WAITING: usize = 256;
 
-/// The maximum number of attaches in one event: they are answered together, and other events wait.
-pub const MAX_ATTACH_BATCH: usize = 64;
+/// The maximum number of attaches or detaches in one event: they are answered together, and other events
+/// wait.
+pub const MAX_OPERATION_BATCH: usize = 64;
 
 /// Why a client request was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,15 +62,20 @@ enum QueuedEvent {
     Event(CoreEvent),
     Request(OperationClass, CoreRequest),
     Attach(OperationClass, QueuedAttach),
+    Detach(OperationClass, QueuedDetach),
     /// At most one of each of these is queued; their data is kept in [`QueueState`].
     HostChanged,
     Tampered,
     ConfigChanged,
 }
 
+type EventQueue = VecDeque<QueuedEvent>;
+/// Takes the next event if it is an operation of one kind.
+type PopOperation<R, T> = fn(&mut EventQueue) -> Option<(OperationClass, QueuedOperation<R, T>)>;
+
 #[derive(Default)]
 struct QueueState {
-    queue: VecDeque<QueuedEvent>,
+    queue: EventQueue,
     host_changes: Option<(HostChanges, Instant)>,
     tampered: Option<(String, Instant)>,
     config_changed: bool,
@@ -105,7 +118,7 @@ impl Drop for QueueSender {
 pub struct CoreHandle {
     sender: Arc<QueueSender>,
     /// Cached responses.
-    pub(crate) page_cache: Arc<PageCaches>,
+    page_cache: Arc<PageCaches>,
     /// What opens namespaces, once the core has been asked for it.
     opener: Arc<OnceCell<Option<NetNsOpener>>>,
 }
@@ -117,7 +130,7 @@ impl CoreHandle {
     /// Creates a queue; returns both ends.
     pub fn channel() -> (CoreHandle, EventReceiver) {
         let shared = Arc::new(SharedQueue::default());
-        shared.lock().health.unready = vec![crate::report::NOT_IN_SYNC_REASON.to_owned()];
+        shared.lock().health.unready = vec![NOT_IN_SYNC_REASON.to_owned()];
         let handle = CoreHandle {
             sender: Arc::new(QueueSender(Arc::clone(&shared))),
             page_cache: Arc::default(),
@@ -198,13 +211,38 @@ impl CoreHandle {
         request: AttachRequest,
         respond: impl FnOnce(&mut Core, Result<WorkloadRecord, WorkloadError>) -> T + Send + 'static,
     ) -> Result<T, CoreUnavailable> {
+        let queued = |attach| QueuedEvent::Attach(lane, attach);
+        self.run_for_client(lane, request, queued, respond).await
+    }
+
+    /// Sends a container runtime's request to detach; `respond` runs on the core's thread when the workload
+    /// is gone, or the detach has failed.
+    ///
+    /// # Errors
+    /// If too many requests of its class are queued, or the core has stopped.
+    pub async fn detach_for_client<T: Send + 'static>(
+        &self,
+        attachment: CniAttachment,
+        respond: impl FnOnce(&mut Core, Result<CniResponse, WorkloadError>) -> T + Send + 'static,
+    ) -> Result<T, CoreUnavailable> {
+        let lane = OperationClass::Runtime;
+        let queued = |detach| QueuedEvent::Detach(lane, detach);
+        self.run_for_client(lane, attachment, queued, respond).await
+    }
+
+    async fn run_for_client<R, T, A: Send + 'static>(
+        &self,
+        lane: OperationClass,
+        request: R,
+        queued: impl FnOnce(QueuedOperation<R, T>) -> QueuedEvent,
+        respond: impl FnOnce(&mut Core, Result<T, WorkloadError>) -> A + Send + 'static,
+    ) -> Result<A, CoreUnavailable> {
         let (answer, response) = tokio::sync::oneshot::channel();
-        let answer: AttachAnswer = Box::new(move |core, result| {
+        let answer: OperationAnswer<T> = Box::new(move |core, result| {
             // The receiver may have stopped waiting.
             let _ = answer.send(respond(core, result));
         });
-        let attach = QueuedAttach { request, answer };
-        self.enqueue(lane, QueuedEvent::Attach(lane, attach))?;
+        self.enqueue(lane, queued(QueuedOperation { request, answer }))?;
         response.await.map_err(|_| CoreUnavailable::Stopped)
     }
 
@@ -238,8 +276,42 @@ impl CoreHandle {
     ) -> Result<Option<NetNsOpener>, CoreUnavailable> {
         let opener = self
             .opener
-            .get_or_try_init(|| self.ask_for_client(lane, |core| core.opener()));
+            .get_or_try_init(|| self.ask_for_client(lane, |core| core.parts().0.opener()));
         opener.await.cloned()
+    }
+
+    /// `GET /v1/status`, at most one second old.
+    ///
+    /// # Errors
+    /// As [`CoreHandle::ask_for_client`].
+    pub async fn status(&self) -> Result<Arc<Status>, CoreUnavailable> {
+        let build = self.ask_for_page(|core, counters| status(&core.snapshot(), counters));
+        let changes = || self.change_counter();
+        self.page_cache.status.get(changes, build).await
+    }
+
+    /// `GET /metrics`, without the API's own metrics, at most one second old.
+    ///
+    /// # Errors
+    /// As [`CoreHandle::ask_for_client`].
+    pub async fn metrics(&self) -> Result<Arc<Exposition>, CoreUnavailable> {
+        let build = self.ask_for_page(|core, counters| collect_metrics(&core.snapshot(), counters));
+        let changes = || self.change_counter();
+        self.page_cache.metrics.get(changes, build).await
+    }
+
+    /// Builds a page, and measures how long that takes.
+    async fn ask_for_page<T: Send + 'static>(
+        &self,
+        build: fn(&Core, Option<&Counters>) -> T,
+    ) -> Result<(T, Duration), CoreUnavailable> {
+        let timed = move |core: &mut Core| {
+            let began = core.clock().monotonic();
+            let counters = core.parts().1.recent_counters();
+            let page = build(core, counters.as_deref());
+            (page, core.clock().monotonic() - began)
+        };
+        self.ask_for_client(OperationClass::Read, timed).await
     }
 
     /// The health of the core, read without a request.
@@ -267,22 +339,19 @@ impl QueueState {
         let entry = match event {
             CoreEvent::HostChanged {
                 changes,
-                detected_at: seen,
+                detected_at,
             } => match &mut self.host_changes {
                 Some((pending, _)) => return pending.merge(changes),
                 slot => {
-                    *slot = Some((changes, seen));
+                    *slot = Some((changes, detected_at));
                     QueuedEvent::HostChanged
                 }
             },
-            CoreEvent::Tampered {
-                what,
-                detected_at: seen,
-            } => match &mut self.tampered {
+            CoreEvent::Tampered { what, detected_at } => match &mut self.tampered {
                 // Every verification compares all tables, so one is enough.
                 Some(_) => return,
                 slot => {
-                    *slot = Some((what, seen));
+                    *slot = Some((what, detected_at));
                     QueuedEvent::Tampered
                 }
             },
@@ -310,21 +379,22 @@ impl QueueState {
             }
             QueuedEvent::Attach(lane, attach) => {
                 self.release_slot(lane);
-                CoreEvent::Attach(self.pop_attaches(attach))
+                CoreEvent::Attach(self.pop_batch(attach, AttachRequest::keys, pop_attach))
+            }
+            QueuedEvent::Detach(lane, detach) => {
+                self.release_slot(lane);
+                CoreEvent::Detach(self.pop_batch(detach, detach_keys, pop_detach))
             }
             QueuedEvent::HostChanged => {
-                let (changes, seen) = self.host_changes.take()?;
+                let (changes, detected_at) = self.host_changes.take()?;
                 CoreEvent::HostChanged {
                     changes,
-                    detected_at: seen,
+                    detected_at,
                 }
             }
             QueuedEvent::Tampered => {
-                let (what, seen) = self.tampered.take()?;
-                CoreEvent::Tampered {
-                    what,
-                    detected_at: seen,
-                }
+                let (what, detected_at) = self.tampered.take()?;
+                CoreEvent::Tampered { what, detected_at }
             }
             QueuedEvent::ConfigChanged => {
                 self.config_changed = false;
@@ -340,34 +410,94 @@ impl QueueState {
         }
     }
 
-    /// Takes the attaches that can be in one batch with the first.
-    fn pop_attaches(&mut self, first: QueuedAttach) -> Vec<QueuedAttach> {
-        let mut keys = first.request.keys();
+    /// Takes the operations that can be in one batch with the first; `pop` takes the next event if it is of
+    /// its kind.
+    fn pop_batch<R, T>(
+        &mut self,
+        first: QueuedOperation<R, T>,
+        keys: fn(&R) -> BTreeSet<OperationKey>,
+        pop: PopOperation<R, T>,
+    ) -> Vec<QueuedOperation<R, T>> {
+        let mut batch_keys = keys(&first.request);
         let mut batch = vec![first];
-        let mut later = VecDeque::new();
-        while batch.len() < MAX_ATTACH_BATCH {
-            match self.queue.pop_front() {
-                Some(QueuedEvent::Attach(lane, next)) => {
-                    let of_next = next.request.keys();
-                    if !of_next.is_disjoint(&keys) {
-                        self.queue.push_front(QueuedEvent::Attach(lane, next));
-                        break;
-                    }
-                    self.release_slot(lane);
-                    keys.extend(of_next);
-                    batch.push(next);
+        let mut reads = VecDeque::new();
+        while batch.len() < MAX_OPERATION_BATCH {
+            // An operation about an object of the batch waits for it, and so does everything behind it.
+            let next_keys = match self.queue.front() {
+                Some(QueuedEvent::Attach(_, attach)) => attach.request.keys(),
+                Some(QueuedEvent::Detach(_, detach)) => detach_keys(&detach.request),
+                _ => BTreeSet::new(),
+            };
+            if !next_keys.is_disjoint(&batch_keys) {
+                break;
+            }
+            if let Some((lane, operation)) = pop(&mut self.queue) {
+                self.release_slot(lane);
+                batch_keys.extend(next_keys);
+                batch.push(operation);
+                continue;
+            }
+            match self.queue.front() {
+                Some(QueuedEvent::Request(OperationClass::Read, _)) => {
+                    reads.extend(self.queue.pop_front());
                 }
-                Some(read @ QueuedEvent::Request(OperationClass::Read, _)) => later.push_back(read),
-                Some(other) => {
-                    self.queue.push_front(other);
-                    break;
-                }
-                None => break,
+                _ => break,
             }
         }
-        later.append(&mut self.queue);
-        self.queue = later;
+        reads.append(&mut self.queue);
+        self.queue = reads;
         batch
+    }
+}
+
+/// Takes the next event if it is an attach.
+fn pop_attach(queue: &mut EventQueue) -> Option<(OperationClass, QueuedAttach)> {
+    match queue.pop_front()? {
+        QueuedEvent::Attach(lane, attach) => Some((lane, attach)),
+        other => {
+            queue.push_front(other);
+            None
+        }
+    }
+}
+
+/// Takes the next event if it is a CNI DEL.
+fn pop_detach(queue: &mut EventQueue) -> Option<(OperationClass, QueuedDetach)> {
+    match queue.pop_front()? {
+        QueuedEvent::Detach(lane, detach) => Some((lane, detach)),
+        other => {
+            queue.push_front(other);
+            None
+        }
+    }
+}
+
+/// What a CNI DEL is about: see [`AttachRequest::keys`].
+fn detach_keys(attachment: &CniAttachment) -> BTreeSet<OperationKey> {
+    [container_key(attachment)].into()
+}
+
+/// Handles events until a stop event arrives or all senders are gone.
+pub fn run_core(mut core: Core, events: &EventReceiver) {
+    loop {
+        events.mark_idle(core.unready_reasons());
+        let now = core.clock().monotonic();
+        let due = core.retry_due();
+        let timeout = due.map(|at| at.saturating_duration_since(now));
+        // What is due is not put off by events that keep arriving.
+        let event = match timeout {
+            Some(Duration::ZERO) => Err(RecvTimeoutError::Timeout),
+            _ => events.next(timeout),
+        };
+        events.mark_busy(core.clock().monotonic());
+        match event {
+            Ok(CoreEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(event) => core.handle_event(event),
+            Err(RecvTimeoutError::Timeout) => {
+                events.mark_changed();
+                core.retry_failed();
+            }
+        }
     }
 }
 
@@ -403,19 +533,19 @@ impl EventReceiver {
     }
 
     /// The core begins to handle an event.
-    pub(crate) fn mark_busy(&self, now: Instant) {
+    fn mark_busy(&self, now: Instant) {
         self.0.lock().health.busy_since = Some(now);
     }
 
     /// The core has handled an event; sets its health.
-    pub(crate) fn mark_idle(&self, unready: Vec<String>) {
+    fn mark_idle(&self, unready: Vec<String>) {
         let pulse = &mut self.0.lock().health;
         pulse.busy_since = None;
         pulse.unready = unready;
     }
 
     /// The core's responses have changed without an event.
-    pub(crate) fn mark_changed(&self) {
+    fn mark_changed(&self) {
         self.0.lock().change_counter += 1;
     }
 }

@@ -9,13 +9,15 @@ use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::driver::{DEFAULT_DRIVER, open_driver};
-use crate::ipam_check::HostInventory;
 use crate::network_driver::{
-    AddressUse, HostInterfaceState, KernelNetworkDriver, NetnsFacts, NetnsInterface, NetworkDriver,
-    NetworkDriverError,
+    AddressUse, HostInterfaceState, HostInventory, KernelNetworkDriver, NetnsFacts, NetnsInterface,
+    NetworkDriver, NetworkDriverError,
 };
-use crate::run::{RunError, source_names, source_options};
+use crate::run::{source_names, source_options};
+use crate::run_error::RunError;
 use crate::settings::SettingsFile;
+use crate::views::endpoints::endpoint_list;
+use crate::views::status::status;
 use crate::workload_store::WorkloadRecord;
 use palisade_api::{DryRunPlan, DryRunReport};
 use palisade_dataplane::{
@@ -66,8 +68,8 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
     let preview = preview.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(DryRunReport {
         api_version: palisade_api::api_version(),
-        status: core.status(),
-        endpoints: core.endpoint_list(),
+        status: status(&core.snapshot(), None),
+        endpoints: endpoint_list(&core.snapshot()),
         plan: DryRunPlan {
             writes: preview.writes,
             text: preview.text.clone(),

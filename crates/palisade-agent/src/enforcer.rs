@@ -11,8 +11,9 @@ use crate::clock::{Clock, millis};
 use crate::config::Config;
 use crate::counts::CountsFile;
 use crate::error_chain::error_chain;
+use crate::flush_history::FlushHistory;
 use crate::metrics::CoreMetrics;
-use crate::monitor::Monitor;
+use crate::retry_timer::RetryTimer;
 use palisade_api::{FlushReport, RepairReport};
 use palisade_dataplane::{
     ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError, DriverErrorKind,
@@ -26,45 +27,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The first and the maximum delay before a retry.
-const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// The reason why an agent that has just started is not ready.
+pub(crate) const NOT_IN_SYNC_REASON: &str = "the policy source has not been read completely yet";
 /// How long counters that were read are used again.
 const MAX_COUNTER_AGE: Duration = Duration::from_secs(1);
 /// The maximum number of repairs in the status.
 const MAX_REPAIRS: usize = 16;
 /// The maximum number of differences that one repair names.
 const MAX_NAMED_IN_REPAIR: usize = 4;
-
-/// When to retry; every retry doubles the delay, up to a maximum.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RetryTimer(Option<(Instant, Duration)>);
-
-impl RetryTimer {
-    /// When the retry is due.
-    pub(crate) fn due(self) -> Option<Instant> {
-        self.0.map(|(at, _)| at)
-    }
-
-    /// Schedules a retry with a doubled delay; returns the delay.
-    pub(crate) fn schedule(&mut self, now: Instant) -> Duration {
-        let doubled = |(_, wait): (Instant, Duration)| (wait * 2).min(RETRY_BACKOFF.1);
-        let wait = self.0.map_or(RETRY_BACKOFF.0, doubled);
-        self.0 = Some((now + wait, wait));
-        wait
-    }
-
-    /// Schedules a retry, unless one is scheduled already.
-    pub(crate) fn ensure(&mut self, now: Instant) {
-        if self.0.is_none() {
-            self.schedule(now);
-        }
-    }
-
-    /// Nothing has to be retried.
-    pub(crate) fn clear(&mut self) {
-        self.0 = None;
-    }
-}
 
 /// What a verification did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +49,14 @@ pub(crate) enum VerifyResult {
 pub(crate) type MasqueradeSource<'a> = dyn Fn() -> MasqueradePolicy + 'a;
 
 /// The enforcer. See the module's description.
-pub(crate) struct Enforcer {
+pub struct Enforcer {
     pub(crate) engine: Engine,
     pub(crate) dataplane: Box<dyn Dataplane>,
     /// The totals of what the dataplane counts.
     pub(crate) ledger: CounterLedger,
     pub(crate) metrics: CoreMetrics,
+    /// What recent flushes replaced.
+    pub(crate) history: FlushHistory,
     /// Whether the source has been read completely; nothing is written before.
     pub(crate) in_sync: bool,
     pub(crate) realised_revision: u64,
@@ -99,7 +71,7 @@ pub(crate) struct Enforcer {
     pub(crate) masquerade_failure: Option<String>,
     clock: Arc<dyn Clock>,
     /// The kernel's counters, and when they were read.
-    cached_counters: Option<(Instant, Counters)>,
+    cached_counters: Option<(Instant, Arc<Counters>)>,
     retry: RetryTimer,
 }
 
@@ -119,6 +91,7 @@ impl Enforcer {
             dataplane,
             ledger: CounterLedger::default(),
             metrics: CoreMetrics::default(),
+            history: FlushHistory::default(),
             in_sync: false,
             realised_revision: 0,
             generation: 0,
@@ -150,37 +123,28 @@ impl Enforcer {
     }
 
     /// Passes updates to the engine and writes the changes to the kernel.
-    pub(crate) fn apply(
-        &mut self,
-        updates: Vec<Update>,
-        masquerade: &MasqueradeSource<'_>,
-        monitor: &mut Monitor,
-    ) {
+    pub(crate) fn apply(&mut self, updates: Vec<Update>, masquerade: &MasqueradeSource<'_>) {
         let started = self.clock.monotonic();
         let is_policy = |update: &Update| matches!(update, Update::Delete(ObjectKey::Policy(_)));
         let deletes_policy = updates.iter().any(is_policy);
         if self.in_sync {
-            monitor.record_released_addresses(&self.engine, &updates, self.clock.wall());
+            let now = self.clock.wall();
+            self.history
+                .record_released_addresses(&self.engine, &updates, now);
         }
         let delta = self.engine.apply(updates);
         if !self.in_sync {
             return;
         }
-        self.execute(&delta, started, masquerade, monitor);
+        self.execute(&delta, started, masquerade);
         if deletes_policy {
             self.prune_counts();
         }
     }
 
-    fn execute(
-        &mut self,
-        delta: &Delta,
-        started: Instant,
-        masquerade: &MasqueradeSource<'_>,
-        monitor: &mut Monitor,
-    ) {
+    fn execute(&mut self, delta: &Delta, started: Instant, masquerade: &MasqueradeSource<'_>) {
         if self.kernel_failure.is_some() {
-            return self.resync(masquerade, monitor);
+            return self.resync(masquerade);
         }
         if delta.is_empty() {
             let nothing = ApplyOutcome {
@@ -191,29 +155,30 @@ impl Enforcer {
         }
         let began = self.clock.wall();
         let before = self.dataplane.written_tables();
-        monitor.begin_flush(began, self.realised_revision, delta, before);
+        let revision = self.realised_revision;
+        self.history.begin_flush(began, revision, delta, before);
         let (tables, ledger) = (self.engine.tables(), &mut self.ledger);
         match self.dataplane.execute(delta, tables, ledger) {
             Ok(outcome) => {
-                monitor.end_flush(self.clock.wall());
+                self.history.end_flush(self.clock.wall());
                 self.record_flush(outcome, started);
             }
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "writing to the kernel failed; will resync");
                 self.metrics.count_failure();
-                self.resync(masquerade, monitor);
+                self.resync(masquerade);
             }
         }
     }
 
     /// Makes the kernel hold the tables, whatever its present state is.
-    pub(crate) fn resync(&mut self, masquerade: &MasqueradeSource<'_>, monitor: &mut Monitor) {
+    pub(crate) fn resync(&mut self, masquerade: &MasqueradeSource<'_>) {
         let started = self.clock.monotonic();
         if self.kernel_failure.is_some() {
             self.metrics.count_retry();
         }
         // The former state of the kernel is not known, so packets cannot be attributed to it.
-        monitor.clear_history();
+        self.history.clear();
         let (tables, ledger) = (self.engine.tables(), &mut self.ledger);
         match self.dataplane.resync(tables, ledger) {
             Ok(outcome) => {
@@ -278,20 +243,33 @@ impl Enforcer {
         }
     }
 
-    /// The kernel's counters, at most one second old, so that frequent readers do not cause more reads.
-    pub(crate) fn recent_counters(&mut self) -> Option<&Counters> {
+    /// Why the kernel does not hold the policy of the source; empty if it does.
+    pub(crate) fn unready_reasons(&self) -> Vec<String> {
+        let unsynced = (!self.in_sync).then(|| NOT_IN_SYNC_REASON.to_owned());
+        let failed = self.kernel_failure.as_ref();
+        let failed = failed.map(|why| format!("the kernel does not hold the policy: {why}"));
+        unsynced.into_iter().chain(failed).collect()
+    }
+
+    /// The kernel's counters; `None` if they cannot be read.
+    pub(crate) fn counters(&mut self) -> Option<Arc<Counters>> {
+        let counters = self.dataplane.counters(&mut self.ledger);
+        let counters = counters.map(Arc::new).inspect_err(
+            |error| tracing::warn!(error = %error_chain(error), "reading the kernel's counters failed"),
+        );
+        let counters = counters.ok();
         let now = self.clock.monotonic();
-        let is_recent = |(at, _): &(Instant, Counters)| now - *at < MAX_COUNTER_AGE;
-        if !self.cached_counters.as_ref().is_some_and(is_recent) {
-            match self.dataplane.counters(&mut self.ledger) {
-                Ok(counters) => self.cached_counters = Some((now, counters)),
-                Err(error) => {
-                    tracing::warn!(%error, "reading the kernel's counters failed");
-                    self.cached_counters = None;
-                }
-            }
+        self.cached_counters = counters.clone().map(|counters| (now, counters));
+        counters
+    }
+
+    /// The kernel's counters, at most one second old, so that frequent readers do not cause more reads.
+    pub fn recent_counters(&mut self) -> Option<Arc<Counters>> {
+        let now = self.clock.monotonic();
+        match &self.cached_counters {
+            Some((at, counters)) if now - *at < MAX_COUNTER_AGE => Some(Arc::clone(counters)),
+            _ => self.counters(),
         }
-        self.cached_counters.as_ref().map(|(_, counters)| counters)
     }
 
     /// Removes the counters of deleted policies, which would otherwise accumulate in memory and on disk.
@@ -345,7 +323,6 @@ impl Enforcer {
         what: &str,
         detected_at: Instant,
         masquerade: &MasqueradeSource<'_>,
-        monitor: &mut Monitor,
     ) -> VerifyResult {
         if !self.in_sync {
             return VerifyResult::Verified;
@@ -369,7 +346,7 @@ impl Enforcer {
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "verifying the kernel's state failed; will resync");
                 self.metrics.count_failure();
-                self.resync(masquerade, monitor);
+                self.resync(masquerade);
                 VerifyResult::Resynced
             }
         }
@@ -398,29 +375,5 @@ impl Enforcer {
         if self.repairs.len() > MAX_REPAIRS {
             self.repairs.pop_front();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::SystemClock;
-
-    #[test]
-    fn a_retry_waits_longer_each_time_and_starts_anew_once_cleared() {
-        let now = SystemClock.monotonic();
-        let mut timer = RetryTimer::default();
-        assert_eq!(timer.due(), None);
-        let waits = [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000];
-        for millis in waits {
-            let wait = Duration::from_millis(millis);
-            assert_eq!(timer.schedule(now), wait);
-            timer.ensure(now + wait);
-            assert_eq!(timer.due(), Some(now + wait));
-        }
-        timer.clear();
-        assert_eq!(timer.due(), None);
-        timer.ensure(now);
-        assert_eq!(timer.due(), Some(now + RETRY_BACKOFF.0));
     }
 }

@@ -15,7 +15,6 @@ mod veth_pair;
 
 pub use netns_facts::{AddressUse, NetnsFacts};
 
-use crate::ipam_check::HostInventory;
 use crate::settings::{self, SettingsError, SettingsFile};
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_sys::link::{
@@ -24,6 +23,7 @@ use palisade_sys::link::{
 };
 use palisade_sys::netns::{NetNs, NetNsError, NetNsOpener};
 use palisade_sys::sysctl::KernelSysctl;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use veth_pair::InnerVeth;
@@ -226,6 +226,19 @@ pub struct NetnsInterface {
     pub addresses: Vec<IpAddr>,
     /// The destinations of its routes by a gateway.
     pub routes: Vec<IpNet>,
+}
+
+/// Objects of this host that could belong to workloads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostInventory {
+    /// The links with the prefix of generated names.
+    pub links: BTreeSet<String>,
+    /// Host routes (to one address), with their link.
+    pub routes: BTreeSet<(IpAddr, String)>,
+    /// Permanent neighbour entries, with their link.
+    pub neighbours: BTreeSet<(IpAddr, String)>,
+    /// This host's own addresses.
+    pub host_addresses: BTreeSet<IpAddr>,
 }
 
 /// The state of a host-side interface.

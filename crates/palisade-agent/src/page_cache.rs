@@ -5,9 +5,6 @@
 //! after a change was queued for the core sees that change. Packet counters may be one second old. At
 //! most one request per page is sent to the core at a time.
 
-use crate::core::Core;
-use crate::core_queue::{CoreHandle, CoreUnavailable};
-use crate::http::OperationClass;
 use crate::metrics::exposition::Exposition;
 use palisade_api::Status;
 use std::sync::Arc;
@@ -25,11 +22,12 @@ const REBUILD_FACTOR: u32 = 20;
 /// The cached pages.
 #[derive(Default)]
 pub(crate) struct PageCaches {
-    status: PageCache<Status>,
-    metrics: PageCache<Exposition>,
+    pub(crate) status: PageCache<Status>,
+    pub(crate) metrics: PageCache<Exposition>,
 }
 
-struct PageCache<T>(Mutex<Option<CachedPage<T>>>);
+/// One page.
+pub(crate) struct PageCache<T>(Mutex<Option<CachedPage<T>>>);
 
 impl<T> Default for PageCache<T> {
     fn default() -> Self {
@@ -45,15 +43,16 @@ struct CachedPage<T> {
 }
 
 impl<T: Send + Sync + 'static> PageCache<T> {
-    async fn get(
+    /// The page, from the cache or built now; `build` gives it with the time that building it took.
+    pub(crate) async fn get<E>(
         &self,
-        core: &CoreHandle,
-        build: fn(&mut Core) -> T,
-    ) -> Result<Arc<T>, CoreUnavailable> {
+        change_counter: impl Fn() -> u64,
+        build: impl Future<Output = Result<(T, Duration), E>>,
+    ) -> Result<Arc<T>, E> {
         // Concurrent callers share the page that the first of them builds.
         let mut cached = self.0.lock().await;
         if let Some(current) = &*cached {
-            if current.change_counter == core.change_counter()
+            if current.change_counter == change_counter()
                 && current.built_at.elapsed() < MAX_PAGE_AGE
             {
                 return Ok(Arc::clone(&current.page));
@@ -61,13 +60,8 @@ impl<T: Send + Sync + 'static> PageCache<T> {
             tokio::time::sleep_until(current.built_at + current.min_age).await;
         }
         // Changes after this point may be missing from the page.
-        let changes = core.change_counter();
-        let timed = move |core: &mut Core| {
-            let began = core.clock.monotonic();
-            let page = build(core);
-            (page, core.clock.monotonic() - began)
-        };
-        let (page, took) = core.ask_for_client(OperationClass::Read, timed).await?;
+        let changes = change_counter();
+        let (page, took) = build.await?;
         let page = Arc::new(page);
         *cached = Some(CachedPage {
             page: Arc::clone(&page),
@@ -76,26 +70,5 @@ impl<T: Send + Sync + 'static> PageCache<T> {
             min_age: (took * REBUILD_FACTOR).clamp(MIN_PAGE_INTERVAL, MAX_PAGE_AGE),
         });
         Ok(page)
-    }
-}
-
-impl CoreHandle {
-    /// `GET /v1/status`.
-    ///
-    /// # Errors
-    /// If the core does not respond.
-    pub async fn status(&self) -> Result<Arc<Status>, CoreUnavailable> {
-        self.page_cache.status.get(self, Core::status).await
-    }
-
-    /// `GET /metrics`, without the API's own metrics.
-    ///
-    /// # Errors
-    /// If the core does not respond.
-    pub async fn metrics(&self) -> Result<Arc<Exposition>, CoreUnavailable> {
-        self.page_cache
-            .metrics
-            .get(self, Core::collect_metrics)
-            .await
     }
 }

@@ -9,76 +9,28 @@
 
 use crate::clock::{Clock, SystemClock, millis};
 use crate::config::Config;
-use crate::core::{Core, CoreEvent, CoreHandle, CoreParts};
+use crate::core::{Core, CoreEvent, CoreParts};
+use crate::core_queue::{CoreHandle, run_core};
 use crate::driver::{DEFAULT_DRIVER, open_driver};
 use crate::error_chain::error_chain;
-use crate::host::HostChanges;
-use crate::http::sockets::{ApiSocketError, ApiSockets, request_limits};
+use crate::http::sockets::{ApiSockets, request_limits};
 use crate::log::Log;
+use crate::monitor::packet_queue::forward_packets;
 use crate::network_driver::{KernelNetworkDriver, NetworkDriverError};
+use crate::run_error::RunError;
 use crate::service::serve;
 use crate::service_manager::ServiceManager;
 use crate::startup::StartupGuard;
 use crate::supervisor::Supervisor;
-use crate::watchers::{follow_source, watch_host, watch_tampering};
-use crate::workloads::WorkloadError;
+use crate::watchers::{follow_source, watch_config_file, watch_host, watch_tampering};
+use crate::workloads::host::HostChanges;
 use palisade_api::BootstrapStage;
 use palisade_model::Str;
 use palisade_source::{Directory, DirectoryOptions, Source, SourceError, SourceSet};
 use palisade_sys::link::KernelLinkEvents;
-use palisade_sys::lock::LockError;
 use palisade_sys::netns::NetNs;
 use std::convert::Infallible;
-use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-
-/// Why the agent did not start, or stopped.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// A file or directory of the agent cannot be used.
-    #[error("{doing} {path}")]
-    File {
-        /// The operation that failed.
-        doing: &'static str,
-        /// The path.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// Another agent is running.
-    #[error("starting: {0}")]
-    Lock(#[from] LockError),
-    /// The host's namespace cannot be opened.
-    #[error("opening this host's network namespace")]
-    Host(#[from] NetworkDriverError),
-    /// The dataplane cannot be used.
-    #[error("opening the dataplane")]
-    Dataplane(#[from] palisade_dataplane::DriverError),
-    /// The workloads cannot be restored.
-    #[error("restoring workloads")]
-    Restore(#[from] WorkloadError),
-    /// The source cannot be opened.
-    #[error("opening the source")]
-    Source(#[from] SourceError),
-    /// A thread or the runtime could not be started.
-    #[error("starting {0}")]
-    Thread(&'static str, #[source] io::Error),
-    /// A listener of the API cannot be opened.
-    #[error("opening the API")]
-    ApiSocket(#[from] ApiSocketError),
-    /// The socket no longer accepts connections.
-    #[error("serving the API")]
-    Serving(#[source] io::Error),
-    /// A thread of the agent ended unexpectedly: the first that did.
-    #[error("{name} ended: {reason}")]
-    ThreadEnded {
-        /// Its name.
-        name: &'static str,
-        /// Why.
-        reason: String,
-    },
-}
 
 /// Runs the agent until SIGTERM or SIGINT.
 ///
@@ -128,7 +80,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         source: source.describe(),
     });
     stages.measure("workloads restored", || core.restore())?;
-    core.startup_stages = stages.done;
+    core.add_startup_stages(stages.done);
     let (settle, tuned) = (source.settle_handle(), Arc::clone(&guard));
     let (budget, refresh) = (sources.budget_handle(), source.refresh_handle());
     core.add_config_listener(Box::new(move |config| {
@@ -157,7 +109,8 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     }
     if let Some(packets) = packets {
         let to_core = handle.clone();
-        let follow = move || crate::monitor::packet_queue::forward_packets(packets, &to_core);
+        let send = move |packets| to_core.send(CoreEvent::Packets(packets));
+        let follow = move || forward_packets(packets, send);
         // Not supervised: without it packets are not reported, but enforcement is not affected.
         spawn_thread("packet-watch", follow)?;
     }
@@ -174,13 +127,11 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     if let Some(path) = config_file {
         let to_core = handle.clone();
         // Not supervised: without it the file is reread on SIGHUP only.
-        spawn_thread("config-watch", move || {
-            crate::reload::watch_config_file(&path, &to_core)
-        })?;
+        spawn_thread("config-watch", move || watch_config_file(&path, &to_core))?;
     }
     let core_thread = supervisor
         .spawn_supervised("core", move || {
-            core.run(&events);
+            run_core(core, &events);
             Ok::<(), Infallible>(())
         })
         .map_err(started("core"))?;

@@ -5,11 +5,13 @@
 //! times out); the service manager is notified of readiness only after the first sync. At shutdown the
 //! socket is removed first, then requests in progress finish; [`crate::run`] joins the threads.
 
-use crate::core::{Core, CoreHandle};
+use crate::cni_conf;
+use crate::core::Core;
+use crate::core_queue::CoreHandle;
 use crate::http::admission::AdmissionControl;
 use crate::http::server::{self, ApiListener, ConnectionLimits};
 use crate::http::sockets::ApiSockets;
-use crate::run::RunError;
+use crate::run_error::RunError;
 use crate::service_manager::ServiceManager;
 use crate::supervisor::ThreadExit;
 use std::sync::Arc;
@@ -62,7 +64,7 @@ pub async fn serve(
         Ok(()) => manager.notify_stopping("stopping; the kernel keeps enforcing"),
         Err(error) => manager.notify_stopping(&format!("{error}; the kernel keeps enforcing")),
     }
-    handle.ask(Core::uninstall_cni_conf).await;
+    handle.ask(|core| cni_conf::uninstall(core.config())).await;
     // New clients must not find it while requests in progress finish.
     sockets.remove_socket();
     let _ = stop_serving.send(true);
@@ -80,7 +82,7 @@ async fn reload_on_hangup(handle: &CoreHandle, manager: &ServiceManager, mut han
         let in_sync = |core: &mut Core| {
             core.reread_config();
             core.verify_unnoticed();
-            core.enforcer.in_sync
+            core.snapshot().enforcer.in_sync
         };
         // After a reload, readiness is notified only if it was before.
         if handle.ask(in_sync).await == Some(true) {

@@ -4,7 +4,9 @@
 //! stuck, the notification is missed, whatever the other threads do, and the service manager restarts
 //! the agent. Without a service manager nothing is sent.
 
-use crate::core::{Core, CoreHandle};
+use crate::core::Core;
+use crate::core_queue::CoreHandle;
+use crate::views::CoreSnapshot;
 use palisade_sys::notify::{Notifier, monotonic_micros};
 use std::time::Duration;
 
@@ -88,16 +90,20 @@ impl ServiceManager {
 
 /// The agent's status in one line.
 fn status_line(core: &mut Core) -> String {
-    let counts = core.enforcer.engine.counts();
-    let health = match core.unready_reasons().first() {
+    let CoreSnapshot {
+        enforcer,
+        workloads,
+        ..
+    } = core.snapshot();
+    let health = match enforcer.unready_reasons().first() {
         Some(reason) => reason.clone(),
         None => "enforcing".to_owned(),
     };
     format!(
         "{health}: revision {} of {}, {} endpoints, {} policies",
-        core.enforcer.realised_revision,
-        core.enforcer.engine.revision(),
-        core.registry.iter().count(),
-        counts.policies
+        enforcer.realised_revision,
+        enforcer.engine.revision(),
+        workloads.registry.iter().count(),
+        enforcer.engine.counts().policies
     )
 }

@@ -5,7 +5,7 @@
 //! or a file that another program created.
 
 use crate::config::Config;
-use crate::run::RunError;
+use crate::run_error::RunError;
 use palisade_sys::lock::InstanceLock;
 use std::io;
 use std::os::unix::fs::FileTypeExt;

@@ -5,13 +5,15 @@
 //! or the queue of batches.
 
 use crate::clock::{Clock, SystemClock};
-use crate::core::{CoreEvent, CoreHandle};
+use crate::core::CoreEvent;
+use crate::core_queue::CoreHandle;
 use crate::error_chain::error_chain;
-use crate::host::HostChanges;
+use crate::workloads::host::HostChanges;
 use palisade_dataplane::{TamperEvent, TamperWatch};
-use palisade_source::{Source, SourceDelta, SourceError, SourceNumber, SourceSet};
+use palisade_source::{FileWatch, Source, SourceDelta, SourceError, SourceNumber, SourceSet};
 use palisade_sys::link::{LinkError, LinkEvents};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -108,5 +110,22 @@ pub fn watch_host(mut events: impl LinkEvents, core: &CoreHandle) -> Result<(), 
         }) {
             return Ok(());
         }
+    }
+}
+
+/// Requests a reread of the configuration whenever its file changes. Ends with the core, or with the
+/// process.
+pub fn watch_config_file(path: &Path, core: &CoreHandle) {
+    let result = FileWatch::open(path).and_then(|mut watch| {
+        while watch.wait_for_change()? {
+            if !core.send(CoreEvent::ConfigChanged) {
+                break;
+            }
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        let error = error_chain(&error);
+        tracing::warn!(%error, "cannot watch the configuration file; send SIGHUP after changing it");
     }
 }

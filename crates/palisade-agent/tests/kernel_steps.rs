@@ -11,18 +11,22 @@
     reason = "a test: it runs other programs, and fails by panic"
 )]
 
-use palisade_agent::attach_steps::AttachStep;
+#[path = "support/requests.rs"]
+mod requests;
+
 use palisade_agent::clock::SystemClock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::driver::{DEFAULT_DRIVER, open_driver};
 use palisade_agent::network_driver::KernelNetworkDriver;
 use palisade_agent::workload_store::pod_id;
+use palisade_agent::workloads::steps::AttachStep;
 use palisade_api::{CniAddRequest, CniAddResponse, CniAttachment};
 use palisade_model::{Endpoint, Labels, Object, Profile, Update};
 use palisade_source::UpdateBatch;
 use palisade_testkit::lab::{Lab, NodeId};
 use palisade_testkit::need_root;
+use requests::CoreRequests;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::Command;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "support/requests.rs"]
+mod requests;
 mod support;
 
 use palisade_agent::clock::Clock;
@@ -23,6 +25,7 @@ use palisade_source::UpdateBatch;
 use palisade_tables::Packet;
 use palisade_tables::ReportReason;
 use palisade_testkit::FakeDataplane;
+use requests::CoreRequests;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -6,21 +6,24 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "support/requests.rs"]
+mod requests;
 mod support;
 
-use palisade_agent::attach_steps::AttachStep;
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
-use palisade_agent::ipam_check::HostInventory;
+use palisade_agent::network_driver::HostInventory;
 use palisade_agent::network_driver::{HostInterfaceState, NetnsInterface, NetworkDriverError};
 use palisade_agent::workload_store::{WorkloadRecord, pod_id};
+use palisade_agent::workloads::steps::AttachStep;
 use palisade_api::{CniAddRequest, CniAttachment, CniGcRequest};
 use palisade_generators::case_seeds;
 use palisade_model::{Endpoint, Labels, Object, Profile, Update};
 use palisade_source::UpdateBatch;
 use palisade_sys::link::MacAddr;
 use palisade_testkit::FakeDataplane;
+use requests::CoreRequests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -197,6 +200,13 @@ impl TestHost for Host {
 /// A clock shared by all cores that advances by a microsecond whenever it is read.
 #[derive(Clone)]
 struct Ticking(Arc<AtomicU64>, Instant);
+
+impl Ticking {
+    fn advance(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap();
+        self.0.fetch_add(micros, Ordering::Relaxed);
+    }
+}
 
 impl Clock for Ticking {
     fn wall(&self) -> Duration {
@@ -419,8 +429,10 @@ impl World {
         while !self.containers.is_empty() {
             self.del(0);
         }
-        // Failures are retried automatically. A dataplane that has to fail does so once for each retry.
+        // Failures are retried automatically, at the latest after ten seconds. A dataplane that has to fail
+        // does so once for each retry.
         for _ in 0..=OPERATIONS {
+            self.clock.advance(Duration::from_secs(10));
             self.core().retry_failed();
         }
         let check = self.core().ipam_check().unwrap();

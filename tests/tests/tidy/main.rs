@@ -144,7 +144,7 @@ fn modules_use_each_other_in_one_direction() {
 fn the_impl_of_a_type_stands_in_few_files() {
     let sources = sources();
     let files = sources.iter().map(|source| (&*source.path, &*source.text));
-    none(&structure::new_spread_impls(files));
+    none(&structure::spread_impls(files));
 }
 
 #[test]

@@ -10,18 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 const MOST_IMPL_FILES: usize = 3;
 
 /// Circles that are still to be broken up, exactly as they are reported: one more module is red.
-const OPEN_CIRCLES: [&str; 5] = [
-    "palisade-agent: access, attach, budget, core, core_queue, deletions, enforcer, host, http, \
-     ipam_check, metrics, monitor, network_driver, page_cache, reload, report, workload_lifecycle, \
-     workloads use each other",
-    "palisade-agent: run, service, startup use each other",
+const OPEN_CIRCLES: [&str; 3] = [
     "palisade-dialects: dialect, kubernetes, unknown, unsupported use each other",
     "palisade-engine: selector_index, selectors use each other",
     "palisade-source: manifest_file, templates use each other",
 ];
-
-/// Types whose `impl` is still to be divided.
-const SPREAD_TYPES: [&str; 1] = ["Core"];
 
 /// The crate and the top-level module of a file of the product; `None` for a crate's root.
 fn module(path: &str) -> Option<(&str, &str)> {
@@ -180,20 +173,6 @@ pub(crate) fn new_circles<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)
         .filter(|circle| !found.iter().any(|other| other == *circle))
         .map(|circle| format!("no longer so, strike it off the list: {circle}"));
     new.chain(done).collect()
-}
-
-/// Spread types outside [`SPREAD_TYPES`], and entries of it that are no longer needed.
-pub(crate) fn new_spread_impls<'a>(
-    files: impl IntoIterator<Item = (&'a str, &'a str)>,
-) -> Vec<String> {
-    let found = spread_impls(files);
-    let is_of = |complaint: &str, name: &str| complaint.starts_with(&format!("impl {name} "));
-    let open = |complaint: &&String| !SPREAD_TYPES.iter().any(|name| is_of(complaint, name));
-    let done = SPREAD_TYPES
-        .iter()
-        .filter(|name| !found.iter().any(|complaint| is_of(complaint, name)));
-    let done = done.map(|name| format!("{name} is no longer spread: strike it off the list"));
-    found.iter().filter(open).cloned().chain(done).collect()
 }
 
 #[test]

@@ -7,8 +7,8 @@
 //! handlers check further permissions with [`crate::access`]; they receive the caller.
 
 use super::server::{SpareConnection, UNKNOWN_UID, too_many_connections};
-use super::{Operation, OperationClass, error_response};
-use crate::access::{Caller, may_call};
+use super::{Operation, error_response};
+use crate::access::{Caller, OperationClass, may_call};
 use crate::clock::Clock;
 use crate::rate_limit::{RateLimit, RateLimiter};
 use axum::body::Body;

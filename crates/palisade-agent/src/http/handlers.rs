@@ -1,16 +1,19 @@
 //! The handlers of the operations: each sends a request to the core and renders the response.
 
-use super::admission::AdmissionControl;
-use super::{OperationClass, error_response, json_response};
-use crate::access::{AccessDenied, AccessRequest, Caller, GroupGrants, check_access};
-use crate::attach::{AttachRequest, AttachTarget};
-use crate::core::{Core, CoreHandle};
-use crate::core_queue::{CoreHealth, CoreUnavailable};
+use super::admission::{AdmissionControl, RequestCounts};
+use super::{error_response, json_response};
+use crate::access::{
+    AccessDenied, AccessRequest, Caller, GroupGrants, OperationClass, check_access,
+};
+use crate::core::Core;
+use crate::core_queue::{CoreHandle, CoreHealth, CoreUnavailable};
 use crate::error_chain::error_chain;
-use crate::metrics::exposition;
-use crate::workload_lifecycle::{NETNS_OPEN_TIMEOUT, PreopenedNetns};
+use crate::metrics::exposition::{self, Exposition};
+use crate::metrics::table::API_REQUESTS;
+use crate::views;
 use crate::workload_store::pod_id;
-use crate::workloads::WorkloadError;
+use crate::workloads::attach::{AttachRequest, AttachTarget};
+use crate::workloads::{NETNS_OPEN_TIMEOUT, PreopenedNetns, WorkloadError, cni, named};
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
@@ -19,7 +22,8 @@ use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use palisade_api::{
     ApiError, CniAddRequest, CniAddResponse, CniAttachment, CniCheckRequest, CniGcRequest,
-    ExplainQuery, MonitorQuery, ProbeResult, WorkloadAddRequest, WorkloadRemoveRequest,
+    CniResponse, ExplainQuery, MonitorQuery, ProbeResult, WorkloadAddRequest,
+    WorkloadRemoveRequest,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -115,7 +119,10 @@ pub(super) async fn status(State(core): State<CoreHandle>) -> Response {
 }
 
 pub(super) async fn endpoints(State(core): State<CoreHandle>) -> Response {
-    respond_read(&core, |core| Ok(core.endpoint_list())).await
+    respond_read(&core, |core| {
+        Ok(views::endpoints::endpoint_list(&core.snapshot()))
+    })
+    .await
 }
 
 pub(super) async fn endpoint(
@@ -123,7 +130,7 @@ pub(super) async fn endpoint(
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
     respond_read(&core, move |core| {
-        core.endpoint_detail(&namespace, &name).ok_or_else(|| {
+        views::endpoints::endpoint_detail(&core.snapshot(), &namespace, &name).ok_or_else(|| {
             let error = ApiError::new(format!(
                 "there is no endpoint {namespace}/{name} on this host"
             ));
@@ -137,11 +144,17 @@ pub(super) async fn endpoint(
 }
 
 pub(super) async fn identities(State(core): State<CoreHandle>) -> Response {
-    respond_read(&core, |core| Ok(core.identity_list())).await
+    respond_read(&core, |core| {
+        Ok(views::endpoints::identity_list(&core.snapshot()))
+    })
+    .await
 }
 
 pub(super) async fn policies(State(core): State<CoreHandle>) -> Response {
-    respond_read(&core, |core| Ok(core.policy_list())).await
+    respond_read(&core, |core| {
+        Ok(views::policies::policy_list(&core.snapshot()))
+    })
+    .await
 }
 
 pub(super) async fn policy(
@@ -149,13 +162,17 @@ pub(super) async fn policy(
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
     respond_read(&core, move |core| {
-        core.policy_detail(&namespace, &name).ok_or_else(|| {
-            let error = ApiError::new(format!("there is no policy {namespace}/{name} in force"));
-            (
-                StatusCode::NOT_FOUND,
-                error.with_hint("palisade policy list"),
-            )
-        })
+        let counters = core.parts().1.counters().unwrap_or_default();
+        views::policies::policy_detail(&core.snapshot(), &namespace, &name, &counters).ok_or_else(
+            || {
+                let error =
+                    ApiError::new(format!("there is no policy {namespace}/{name} in force"));
+                (
+                    StatusCode::NOT_FOUND,
+                    error.with_hint("palisade policy list"),
+                )
+            },
+        )
     })
     .await
 }
@@ -172,7 +189,7 @@ pub(super) async fn explain(State(core): State<CoreHandle>, uri: Uri) -> Respons
                 ApiError::new(error_chain(&error)),
             )
         };
-        core.explain(&query).map_err(refused)
+        views::explain::explain(&core.snapshot(), &query).map_err(refused)
     })
     .await
 }
@@ -204,12 +221,13 @@ impl futures_core::Stream for LineStream {
 }
 
 pub(super) async fn ipam(State(core): State<CoreHandle>) -> Response {
-    respond_read(&core, |core| Ok(core.ipam_report())).await
+    respond_read(&core, |core| Ok(views::ipam::ipam_report(&core.snapshot()))).await
 }
 
 pub(super) async fn ipam_check(State(core): State<CoreHandle>) -> Response {
     respond_read(&core, |core| {
-        core.ipam_check().map_err(|error| {
+        let (workloads, enforcer) = core.parts();
+        views::ipam::ipam_check(workloads, enforcer).map_err(|error| {
             let error = ApiError::new(format!("checking IPAM: {}", error_chain(&error)));
             (StatusCode::INTERNAL_SERVER_ERROR, error)
         })
@@ -218,7 +236,7 @@ pub(super) async fn ipam_check(State(core): State<CoreHandle>) -> Response {
 }
 
 pub(super) async fn config(State(core): State<CoreHandle>) -> Response {
-    respond_read(&core, |core| Ok(core.config.report())).await
+    respond_read(&core, |core| Ok(core.config().report())).await
 }
 
 /// Opens a namespace on a separate thread, so that a slow file system blocks no other request.
@@ -254,7 +272,10 @@ pub(super) async fn add_workload(
         received_at,
     };
     let added = core.attach_for_client(OperationClass::Change, request, |core, attached| {
-        let added = attached.map(|record| core.add_response(&record));
+        let added = attached.map(|record| {
+            let (workloads, enforcer) = core.parts();
+            named::add_response(workloads, enforcer, &record)
+        });
         added.map_err(|error| workload_error_response(&error))
     });
     respond(added.await)
@@ -270,7 +291,8 @@ pub(super) async fn remove_workload(
         Err(refused) => return *refused,
     };
     respond_change(&core, OperationClass::Change, move |core| {
-        core.remove_workload_for(&request, caller)
+        let (workloads, enforcer) = core.parts();
+        named::remove_workload(workloads, enforcer, &request, caller)
     })
     .await
 }
@@ -294,7 +316,7 @@ pub(super) async fn cni_add(
         (netns, received_at),
         move |core, added| {
             if added.closed.is_some() {
-                core.notify_when_open(id, notifier);
+                core.parts().0.notify_when_open(id, notifier);
             }
         },
     );
@@ -324,7 +346,10 @@ async fn attach_container(
         received_at,
     };
     core.attach_for_client(OperationClass::Runtime, request, |core, attached| {
-        let added = attached.and_then(|record| core.cni_add_response(&record));
+        let added = attached.and_then(|record| {
+            let (workloads, enforcer) = core.parts();
+            cni::add_response(workloads, enforcer, &record)
+        });
         let added = added.inspect(|added| then(core, added));
         added.map_err(|error| workload_error_response(&error))
     })
@@ -336,10 +361,10 @@ pub(super) async fn cni_del(State(core): State<CoreHandle>, bytes: Bytes) -> Res
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    respond_change(&core, OperationClass::Runtime, move |core| {
-        core.cni_del(&request)
-    })
-    .await
+    let respond_to = |_: &mut Core, removed: Result<CniResponse, WorkloadError>| {
+        removed.map_err(|error| workload_error_response(&error))
+    };
+    respond(core.detach_for_client(request, respond_to).await)
 }
 
 pub(super) async fn cni_check(State(core): State<CoreHandle>, bytes: Bytes) -> Response {
@@ -348,7 +373,8 @@ pub(super) async fn cni_check(State(core): State<CoreHandle>, bytes: Bytes) -> R
         Err(refused) => return *refused,
     };
     respond_change(&core, OperationClass::Runtime, move |core| {
-        core.cni_check(&request)
+        let (workloads, enforcer) = core.parts();
+        cni::check(workloads, enforcer, &request)
     })
     .await
 }
@@ -359,7 +385,8 @@ pub(super) async fn cni_gc(State(core): State<CoreHandle>, bytes: Bytes) -> Resp
         Err(refused) => return *refused,
     };
     respond_change(&core, OperationClass::Runtime, move |core| {
-        core.cni_gc(&request)
+        let (workloads, enforcer) = core.parts();
+        cni::gc(workloads, enforcer, &request)
     })
     .await
 }
@@ -371,7 +398,7 @@ pub(super) async fn metrics(
     match core.metrics().await {
         Ok(figures) => {
             let mut figures = (*figures).clone();
-            figures.add_requests(&guard.request_counts());
+            add_request_counts(&mut figures, &guard.request_counts());
             ([(CONTENT_TYPE, exposition::CONTENT_TYPE)], figures.text()).into_response()
         }
         Err(why) => unavailable_response(why),
@@ -406,6 +433,14 @@ fn stuck_reasons(pulse: &CoreHealth, now: Instant) -> Vec<String> {
             busy.as_secs()
         )],
         (false, false) => Vec::new(),
+    }
+}
+
+/// Adds the request counts of the API to the metrics.
+fn add_request_counts(metrics: &mut Exposition, requests: &RequestCounts) {
+    for ((method, route, code), count) in requests {
+        let code = code.to_string();
+        metrics.add_sample(&API_REQUESTS, &[method, route, &code], *count as f64);
     }
 }
 

@@ -10,7 +10,8 @@ mod handlers;
 pub mod server;
 pub mod sockets;
 
-use crate::core::CoreHandle;
+use crate::access::OperationClass;
+use crate::core_queue::CoreHandle;
 use admission::{AdmissionControl, OperationGate};
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
@@ -26,21 +27,6 @@ use std::sync::Arc;
 
 /// The OpenAPI document of this API, as it is checked in.
 pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
-
-/// The class of an operation, which determines who may call it and which rate limit applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OperationClass {
-    /// Health and readiness: anyone who can open the socket, independently of the load by others. It
-    /// waits for no other request and does not involve the core.
-    Probe,
-    /// Reads: anyone who can open the socket.
-    Read,
-    /// Changes: root, the agent's own user, the members of the API's group.
-    Change,
-    /// CNI operations: root and the agent's own user. They have a rate limit of their own, because a
-    /// starting node makes many calls at once, and other clients must not delay pods.
-    Runtime,
-}
 
 /// The input of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,13 +4,13 @@
 //! `docs/metrics.md`. The core counts events in [`CoreMetrics`]; gauges are read for each scrape. No
 //! metric names a workload or a policy, because readers of metrics may not be permitted to read those.
 
-mod collect;
 pub mod exposition;
 mod histogram;
 mod process;
 pub mod table;
 
 pub use histogram::Histogram;
+pub(crate) use process::collect as collect_process;
 
 use palisade_dataplane::ApplyOutcome;
 use palisade_tables::Phase;
@@ -20,15 +20,15 @@ use std::time::Duration;
 /// Counters and histograms of the core.
 #[derive(Clone, Debug, Default)]
 pub struct CoreMetrics {
-    flush: Histogram,
-    attach: Histogram,
-    phases: BTreeMap<&'static str, Histogram>,
-    grace_wait: Duration,
-    transactions: u64,
-    writes: u64,
-    failures: u64,
-    retries: u64,
-    batches: u64,
+    pub(crate) flush: Histogram,
+    pub(crate) attach: Histogram,
+    pub(crate) phases: BTreeMap<&'static str, Histogram>,
+    pub(crate) grace_wait: Duration,
+    pub(crate) transactions: u64,
+    pub(crate) writes: u64,
+    pub(crate) failures: u64,
+    pub(crate) retries: u64,
+    pub(crate) batches: u64,
 }
 
 impl CoreMetrics {

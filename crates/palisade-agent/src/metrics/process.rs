@@ -7,7 +7,7 @@ use super::table::{PROCESS_CPU, PROCESS_FDS, PROCESS_RSS, PROCESS_THREADS};
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Adds the metrics that can be read; the others are omitted.
-pub(super) fn collect(out: &mut Exposition) {
+pub(crate) fn collect(out: &mut Exposition) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| -> Option<f64> {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

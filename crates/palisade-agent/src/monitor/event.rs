@@ -4,14 +4,14 @@
 
 use super::attribution::PacketAttribution;
 use crate::clock::rfc3339_micros;
-use crate::core::Core;
+use crate::enforcer::Enforcer;
+use crate::registry::WorkloadRegistry;
 use palisade_api::{
     MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, PacketEvent, PacketReason,
 };
 use palisade_dataplane::PacketReport;
 use palisade_model::{Action, Direction, L4, PolicyId, Rule, RuleOrigin};
-use palisade_tables::ReportReason;
-use palisade_tables::{Credit, Packet};
+use palisade_tables::{Credit, Packet, PastTables, ReportReason};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -34,7 +34,25 @@ pub(super) fn packet_reason(reason: ReportReason) -> PacketReason {
     }
 }
 
-impl Core {
+/// What packets are judged by and named from.
+pub(crate) struct PacketContext<'a> {
+    pub(crate) enforcer: &'a Enforcer,
+    pub(crate) registry: &'a WorkloadRegistry,
+}
+
+impl PacketContext<'_> {
+    /// The states of the tables that may have evaluated a packet at a time, with their revision and
+    /// whether they are past.
+    pub(super) fn states_at(&self, at: Duration) -> Vec<(PastTables<'_>, u64, bool)> {
+        let Enforcer {
+            engine,
+            history,
+            realised_revision,
+            ..
+        } = self.enforcer;
+        history.states_at(engine.tables(), *realised_revision, at)
+    }
+
     /// The event of a packet. `attribution`: the evaluation, its revision, and whether that revision is past.
     pub(super) fn packet_event(
         &self,
@@ -111,10 +129,10 @@ impl Core {
         port: Option<u16>,
         at: Duration,
     ) -> MonitorEndpoint {
-        let retired = &self.monitor.address_history;
-        let holder = retired.holder_at(address, at).cloned();
-        let holder = holder.or_else(|| self.enforcer.engine.address_owner(address));
-        let holder = holder.or_else(|| retired.last_holder(address).cloned());
+        let Enforcer {
+            engine, history, ..
+        } = self.enforcer;
+        let holder = history.address_holder(engine, address, at);
         MonitorEndpoint {
             address: address.to_string(),
             port,

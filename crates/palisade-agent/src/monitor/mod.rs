@@ -5,25 +5,20 @@
 //! published are counted, with their rule where it is known; a flood takes a bounded share of the
 //! core's time, and no subscriber can block the core.
 
-mod address_history;
 pub mod attribution;
 mod event;
-mod history;
 pub mod hub;
 pub mod packet_queue;
 
-use crate::clock::rfc3339_micros;
-use crate::core::Core;
+use crate::clock::{Clock, rfc3339_micros};
 use crate::rate_limit::{RateLimit, RateLimiter};
-use address_history::AddressHistory;
 use attribution::PacketAttribution;
-use history::TableHistory;
+pub(crate) use event::PacketContext;
 use hub::MonitorHub;
 use palisade_api::{LossCause, LostEvents, MonitorQuery};
 use palisade_dataplane::{PacketReport, PacketReportBatch};
-use palisade_engine::Engine;
-use palisade_model::{Direction, Object, ObjectKey, Update};
-use palisade_tables::{Credit, Delta, ReportReason, Tables, UndoRecord};
+use palisade_model::Direction;
+use palisade_tables::{Credit, ReportReason};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,10 +31,7 @@ type MonitorKey = (ReportReason, Option<Direction>, Option<Arc<Credit>>);
 
 /// The monitor's state in the core.
 pub(crate) struct Monitor {
-    history: TableHistory,
-    /// The begin of the flush that is being executed, the revision before it, and what it replaces.
-    current_flush: Option<(Duration, u64, Option<UndoRecord>)>,
-    address_history: AddressHistory,
+    clock: Arc<dyn Clock>,
     limiter: RateLimiter<MonitorKey>,
     rate: RateLimit,
     hub: MonitorHub,
@@ -62,17 +54,16 @@ pub struct MonitorBatch {
 }
 
 impl Monitor {
-    pub(crate) fn new(rate: u32, now: Instant) -> Self {
+    /// A monitor without subscribers, with this rate limit of each rule.
+    pub(crate) fn new(rate: u32, clock: Arc<dyn Clock>) -> Self {
         Monitor {
-            history: TableHistory::default(),
-            current_flush: None,
-            address_history: AddressHistory::default(),
+            started_at: clock.monotonic(),
+            clock,
             limiter: RateLimiter::default(),
             rate: packet_rate(rate),
             hub: MonitorHub::default(),
             losses: BTreeMap::new(),
             over_rate: BTreeMap::new(),
-            started_at: now,
             losses_reported_at: Duration::ZERO,
         }
     }
@@ -82,102 +73,44 @@ impl Monitor {
         self.rate = packet_rate(rate);
     }
 
-    /// Records what a flush that begins now replaces: a delta, and the tables written until now, if they are
-    /// known.
-    pub(crate) fn begin_flush(
-        &mut self,
-        now: Duration,
-        revision: u64,
-        delta: &Delta,
-        before: Option<&Tables>,
-    ) {
-        let undo = before.map(|before| UndoRecord::new(delta, before));
-        self.current_flush = Some((now, revision, undo));
-    }
-
-    /// The flush that began last is in the kernel.
-    pub(crate) fn end_flush(&mut self, now: Duration) {
-        if let Some((began, revision, undo)) = self.current_flush.take() {
-            self.history.record_flush((began, now), revision, undo);
-        }
-    }
-
-    /// Forgets past tables after a resync from an unknown state.
-    pub(crate) fn clear_history(&mut self) {
-        self.current_flush = None;
-        self.history.clear();
-    }
-
-    /// Records the addresses that these updates of an engine release.
-    pub(crate) fn record_released_addresses(
-        &mut self,
-        engine: &Engine,
-        updates: &[Update],
-        now: Duration,
-    ) {
-        for update in updates {
-            let (id, kept) = match update {
-                Update::Upsert(Object::Endpoint(endpoint)) => {
-                    (&endpoint.id, endpoint.addresses.as_slice())
-                }
-                Update::Delete(ObjectKey::Endpoint(id)) => (id, [].as_slice()),
-                _ => continue,
-            };
-            let Some(old) = engine.endpoint(id) else {
-                continue;
-            };
-            for address in old.addresses.iter().filter(|a| !kept.contains(a)) {
-                self.address_history
-                    .record_release(*address, id.clone(), now);
-            }
-        }
-    }
-}
-
-impl Core {
     /// Adds a subscriber of the stream.
-    pub fn subscribe(
+    pub(crate) fn subscribe(
         &mut self,
         query: MonitorQuery,
     ) -> tokio::sync::mpsc::Receiver<axum::body::Bytes> {
-        self.monitor.hub.subscribe(query)
+        self.hub.subscribe(query)
     }
 
     /// Reports packets from the dataplane.
-    pub fn report_packets(&mut self, batch: MonitorBatch) {
+    pub(crate) fn report_packets(&mut self, batch: MonitorBatch, context: &PacketContext<'_>) {
         let is_idle = batch.reports.packets.is_empty();
         let mut add_losses = |cause, lost: BTreeMap<ReportReason, u64>| {
             for (reason, count) in lost {
-                *self.monitor.losses.entry((cause, reason)).or_default() += count;
+                *self.losses.entry((cause, reason)).or_default() += count;
             }
         };
         add_losses(LossCause::Kernel, batch.reports.lost);
         add_losses(LossCause::Agent, batch.dropped);
         for report in batch.reports.packets {
-            self.report_packet(&report);
+            self.report_packet(&report, context);
         }
         let now = self.monitor_time();
-        if is_idle || now.saturating_sub(self.monitor.losses_reported_at) >= LOSS_REPORT_INTERVAL {
-            self.monitor.losses_reported_at = now;
-            self.report_losses();
+        if is_idle || now.saturating_sub(self.losses_reported_at) >= LOSS_REPORT_INTERVAL {
+            self.losses_reported_at = now;
+            self.report_losses(context);
         }
     }
 
     /// Time since the start, for rate limits.
     fn monitor_time(&self) -> Duration {
         let now = self.clock.monotonic();
-        now.saturating_duration_since(self.monitor.started_at)
+        now.saturating_duration_since(self.started_at)
     }
 
-    fn report_packet(&mut self, report: &PacketReport) {
+    fn report_packet(&mut self, report: &PacketReport, context: &PacketContext<'_>) {
         let at = report.time.unwrap_or_else(|| self.clock.wall());
         let judged = report.judged_packet();
-        let tables = self.enforcer.engine.tables();
-        let states = self
-            .monitor
-            .history
-            .states_at(tables, self.enforcer.realised_revision, at);
-        let mut states = states.into_iter();
+        let mut states = context.states_at(at).into_iter();
         let attribution = states.find_map(|(tables, revision, past)| {
             let judgement = attribution::attribute(&tables, report.reason, &judged)?;
             Some((judgement, revision, past))
@@ -186,20 +119,20 @@ impl Core {
             report.reason,
             attribution.as_ref().map(|(judgement, ..)| judgement),
         );
-        let (now, rate) = (self.clock.monotonic(), self.monitor.rate);
-        let admitted = self.monitor.limiter.try_acquire(key.clone(), rate, now);
+        let (now, rate) = (self.clock.monotonic(), self.rate);
+        let admitted = self.limiter.try_acquire(key.clone(), rate, now);
         if admitted.is_err() {
-            *self.monitor.over_rate.entry(key).or_default() += 1;
+            *self.over_rate.entry(key).or_default() += 1;
             return;
         }
-        let event = self.packet_event(report, &judged, attribution, at);
-        self.monitor.hub.publish_packet(event);
+        let event = context.packet_event(report, &judged, attribution, at);
+        self.hub.publish_packet(event);
     }
 
-    fn report_losses(&mut self) {
+    fn report_losses(&mut self, context: &PacketContext<'_>) {
         let time = rfc3339_micros(self.clock.wall());
-        for ((cause, reason), count) in std::mem::take(&mut self.monitor.losses) {
-            self.monitor.hub.publish_loss(LostEvents {
+        for ((cause, reason), count) in std::mem::take(&mut self.losses) {
+            self.hub.publish_loss(LostEvents {
                 api_version: palisade_api::api_version(),
                 time: time.clone(),
                 cause,
@@ -209,9 +142,9 @@ impl Core {
                 policies: Vec::new(),
             });
         }
-        for ((reason, _, credit), count) in std::mem::take(&mut self.monitor.over_rate) {
-            let decided = self.packet_cause(reason, credit.as_deref());
-            self.monitor.hub.publish_loss(LostEvents {
+        for ((reason, _, credit), count) in std::mem::take(&mut self.over_rate) {
+            let decided = context.packet_cause(reason, credit.as_deref());
+            self.hub.publish_loss(LostEvents {
                 api_version: palisade_api::api_version(),
                 time: time.clone(),
                 cause: LossCause::Rate,

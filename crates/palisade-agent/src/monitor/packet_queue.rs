@@ -4,7 +4,6 @@
 //! queued up to a limit; beyond it they are dropped and counted.
 
 use super::MonitorBatch;
-use crate::core::{CoreEvent, CoreHandle};
 use crate::error_chain::error_chain;
 use palisade_dataplane::{PacketReport, PacketReportBatch, PacketWatch};
 use palisade_tables::ReportReason;
@@ -88,8 +87,9 @@ impl PacketQueue {
     }
 }
 
-/// Forwards the dataplane's packets to the core. It blocks only on packets, and ends with the process.
-pub fn forward_packets(mut watch: PacketWatch, core: &CoreHandle) {
+/// Forwards the dataplane's packets to the core, until `send` returns false. It blocks only on packets,
+/// and ends with the process.
+pub fn forward_packets(mut watch: PacketWatch, send: impl Fn(PacketDelivery) -> bool) {
     let in_flight = Arc::new(AtomicBool::new(false));
     let mut queue = PacketQueue::default();
     loop {
@@ -112,7 +112,7 @@ pub fn forward_packets(mut watch: PacketWatch, core: &CoreHandle) {
             batch: queue.next_batch(),
             in_flight: in_flight.clone(),
         };
-        if !core.send(CoreEvent::Packets(delivery)) {
+        if !send(delivery) {
             return;
         }
     }

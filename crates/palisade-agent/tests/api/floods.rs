@@ -3,12 +3,13 @@
 
 use crate::site::{Site, reader, root};
 use palisade_agent::clock::{Clock, SystemClock};
-use palisade_agent::core::{CoreEvent, CoreHandle};
+use palisade_agent::core::CoreEvent;
+use palisade_agent::core_queue::CoreHandle;
 use palisade_agent::core_queue::MAX_WAITING;
-use palisade_agent::host::HostChanges;
 use palisade_agent::http::server::{ApiListener, ConnectionLimits, serve};
 use palisade_agent::rate_limit::RateLimit;
 use palisade_agent::watchers::{watch_host, watch_tampering};
+use palisade_agent::workloads::host::HostChanges;
 use palisade_dataplane::{DriverError, DriverErrorKind, TamperEvent, TamperWatch};
 use palisade_source::UpdateBatch;
 use palisade_sys::link::{Link, LinkError, LinkEvent, LinkEvents};

@@ -10,7 +10,8 @@ use hyper::{Request, StatusCode};
 use hyper_util::service::TowerToHyperService;
 use palisade_agent::clock::{Clock, SystemClock};
 use palisade_agent::config::Config;
-use palisade_agent::core::{Core, CoreEvent, CoreHandle, CoreParts};
+use palisade_agent::core::{Core, CoreEvent, CoreParts};
+use palisade_agent::core_queue::{CoreHandle, run_core};
 use palisade_agent::http::admission::{AdmissionControl, ApiPrincipals, RequestLimits};
 use palisade_agent::http::router;
 use palisade_agent::network_driver::{AddressUse, NetnsFacts, NetnsInterface, NetworkDriverError};
@@ -139,7 +140,7 @@ impl Site {
             source: ("directory".to_owned(), "/x".to_owned()),
         });
         let (handle, events) = CoreHandle::channel();
-        std::thread::spawn(move || core.run(&events));
+        std::thread::spawn(move || run_core(core, &events));
         let permit = ApiPrincipals {
             own_uid: 5,
             group_id: Some(GROUP),

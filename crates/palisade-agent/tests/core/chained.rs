@@ -2,8 +2,9 @@
 //! without one, and ignored once they are deleted.
 
 use super::{Host, core, remove, synced};
+use crate::requests::CoreRequests;
 use palisade_agent::core::{Core, CoreEvent};
-use palisade_agent::host::HostChanges;
+use palisade_agent::workloads::host::HostChanges;
 use palisade_api::{CniAddRequest, CniAttachment, CniGcRequest, CniPrevResult, EndpointState};
 use palisade_sys::link::{Link, LinkEvent};
 use palisade_testkit::FakeDataplane;

@@ -6,15 +6,17 @@
 
 mod chained;
 mod queued_adds;
+#[path = "../support/requests.rs"]
+mod requests;
 #[path = "../support/mod.rs"]
 mod support;
 
 use palisade_agent::clock::Clock;
 use palisade_agent::config::{Config, ConfigFile};
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
-use palisade_agent::host::HostChanges;
 use palisade_agent::network_driver::{HostInterfaceState, NetworkDriverError};
 use palisade_agent::workload_store::WorkloadRecord;
+use palisade_agent::workloads::host::HostChanges;
 use palisade_api::{
     CniAddRequest, CniAttachment, EndpointState, Health, PacketReason, WorkloadAddRequest,
     WorkloadRemoveRequest,
@@ -25,6 +27,7 @@ use palisade_dataplane::{
 use palisade_source::UpdateBatch;
 use palisade_tables::ReportReason;
 use palisade_testkit::FakeDataplane;
+use requests::CoreRequests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -200,9 +203,22 @@ impl Clock for Ticking {
 }
 
 fn core(state_dir: &Path, host: &Host, dataplane: &FakeDataplane) -> Core {
-    let flags = BTreeMap::from([("state-dir".to_owned(), state_dir.display().to_string())]);
+    core_with(config(state_dir, &[]), host, dataplane)
+}
+
+/// The configuration of a test, with further parameters.
+fn config(state_dir: &Path, parameters: &[(&str, &str)]) -> Config {
+    let state_dir = [("state-dir", state_dir.to_str().unwrap())];
+    let flags = state_dir.iter().chain(parameters);
+    let flags: BTreeMap<_, _> = flags
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    Config::resolve(&flags, |_| None, None).unwrap()
+}
+
+fn core_with(config: Config, host: &Host, dataplane: &FakeDataplane) -> Core {
     Core::new(CoreParts {
-        config: Config::resolve(&flags, |_| None, None).unwrap(),
+        config,
         dataplane: Box::new(dataplane.clone()),
         network: Box::new(OnHost(host.clone())),
         clock: Box::new(Ticking::new()),
@@ -214,7 +230,14 @@ fn core(state_dir: &Path, host: &Host, dataplane: &FakeDataplane) -> Core {
 #[allow(clippy::disallowed_methods, reason = "tests write as editors do")]
 fn a_configuration_that_is_read_again_counts_or_is_refused_and_listeners_are_told() {
     let dir = tempfile::tempdir().unwrap();
-    let mut core = core(dir.path(), &Host::default(), &FakeDataplane::new());
+    let path = dir.path().join("palisade.yaml");
+    let mut with_file = config(dir.path(), &[]);
+    with_file.file = Some(ConfigFile {
+        path: path.clone(),
+        optional: true,
+        exists: false,
+    });
+    let mut core = core_with(with_file, &Host::default(), &FakeDataplane::new());
     synced(&mut core);
     let told = Arc::new(Mutex::new(Vec::new()));
     let to = Arc::clone(&told);
@@ -224,12 +247,6 @@ fn a_configuration_that_is_read_again_counts_or_is_refused_and_listeners_are_tol
     core.reread_config();
     assert_eq!(*told.lock().unwrap(), [], "there is no file");
 
-    let path = dir.path().join("palisade.yaml");
-    core.set_config_file(ConfigFile {
-        path: path.clone(),
-        optional: true,
-        exists: false,
-    });
     let ms = Duration::from_millis;
     for (text, expected, health) in [
         ("settle: 7\n", vec![(ms(7), 100)], Health::Ready),
@@ -569,17 +586,8 @@ fn who_waits_for_the_sync_is_told_when_the_kernel_is_in_line() {
 fn what_others_change_in_the_table_that_translates_is_put_back() {
     let dir = tempfile::tempdir().unwrap();
     let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
-    let flags = BTreeMap::from([
-        ("state-dir".to_owned(), dir.path().display().to_string()),
-        ("masquerade".to_owned(), "outside".to_owned()),
-    ]);
-    let mut core = Core::new(CoreParts {
-        config: Config::resolve(&flags, |_| None, None).unwrap(),
-        dataplane: Box::new(kernel.clone()),
-        network: Box::new(OnHost(host.clone())),
-        clock: Box::new(Ticking::new()),
-        source: ("directory".to_owned(), "/x".to_owned()),
-    });
+    let outside = config(dir.path(), &[("masquerade", "outside")]);
+    let mut core = core_with(outside, &host, &kernel);
     core.restore().unwrap();
     synced(&mut core);
     core.add_workload(&add("web")).unwrap();
@@ -619,7 +627,7 @@ fn a_deletion_that_waits_is_carried_out_once() {
         ..CniAddRequest::default()
     })
     .unwrap();
-    let folder = palisade_agent::deletions::queue_dir(dir.path());
+    let folder = palisade_agent::workloads::deletions::queue_dir(dir.path());
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join(palisade_api::cni_queue::file_name(&attachment));
     let text = serde_json::to_vec(&attachment).unwrap();

@@ -1,13 +1,14 @@
 //! ADDs that wait together in the core's queue are one batch: a few flushes, each answer after its policy.
 
+use crate::requests::CoreRequests;
 use crate::{Host, Ticking, core, synced};
-use palisade_agent::attach::{AttachRequest, AttachTarget};
+use palisade_agent::access::OperationClass;
 use palisade_agent::clock::Clock;
 use palisade_agent::core::{Core, CoreEvent};
-use palisade_agent::core_queue::CoreHandle;
-use palisade_agent::http::OperationClass;
+use palisade_agent::core_queue::{CoreHandle, run_core};
 use palisade_agent::workload_store::{WorkloadRecord, pod_id};
 use palisade_agent::workloads::WorkloadError;
+use palisade_agent::workloads::attach::{AttachRequest, AttachTarget};
 use palisade_api::CniAddRequest;
 use palisade_model::{Endpoint, Labels, Object, Profile, Update};
 use palisade_source::UpdateBatch;
@@ -61,7 +62,7 @@ fn run_queued_adds(
             tokio::task::yield_now().await;
         }
         handle.send(CoreEvent::Stop);
-        core.run(&events);
+        run_core(core, &events);
         let mut results = Vec::new();
         for add in adds {
             results.push(add.await.unwrap());

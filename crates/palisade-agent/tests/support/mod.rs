@@ -1,9 +1,9 @@
 //! The network driver of tests without a kernel: every operation succeeds, unless a test's own host says
 //! otherwise.
 
-use palisade_agent::ipam_check::HostInventory;
 use palisade_agent::network_driver::{
-    AddressUse, HostInterfaceState, NetnsFacts, NetnsInterface, NetworkDriver, NetworkDriverError,
+    AddressUse, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface, NetworkDriver,
+    NetworkDriverError,
 };
 use palisade_agent::settings::SettingsFile;
 use palisade_agent::workload_store::WorkloadRecord;

@@ -8,7 +8,7 @@ use palisade_agent::clock::SystemClock;
 use palisade_agent::config::{Config, ConfigFile};
 use palisade_agent::error_chain::error_chain;
 use palisade_agent::log::Log;
-use palisade_agent::run::RunError;
+use palisade_agent::run_error::RunError;
 use palisade_agent::service_manager::ServiceManager;
 use std::io;
 

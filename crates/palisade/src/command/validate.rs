@@ -35,7 +35,7 @@ pub(crate) fn problem_reports(loaded: &LoadedInput) -> Vec<ProblemReport> {
     loaded
         .diagnostics
         .iter()
-        .map(palisade_agent::report::problem_report)
+        .map(palisade_agent::views::status::problem_report)
         .collect()
 }
 

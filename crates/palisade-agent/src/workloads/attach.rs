@@ -5,18 +5,18 @@
 //! interface up) runs for each. The records are written once for each half. Promises: a request that fails
 //! is rolled back alone; one that succeeds returns when its policy is in the kernel and its record is on
 //! disk. While it is in progress its record is on disk as pending, whatever else is saved meanwhile.
-//! [`crate::attach_steps`] defines the steps.
+//! [`super::steps`] defines the steps.
 
+use super::addresses::claim_addresses;
+use super::steps::AttachStep;
+use super::{PreopenedNetns, WorkloadError, Workloads, cni, named};
 use crate::access::Caller;
-use crate::attach_steps::AttachStep;
-use crate::core::Core;
+use crate::enforcer::Enforcer;
 use crate::error_chain::error_chain;
 use crate::network_driver::NetworkDriverError;
 use crate::registry::Workload;
-use crate::workload_lifecycle::PreopenedNetns;
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
-use crate::workloads::WorkloadError;
-use palisade_api::{CniAddRequest, EndpointState, WorkloadAddRequest};
+use palisade_api::{CniAddRequest, CniAttachment, EndpointState, WorkloadAddRequest};
 use palisade_model::EndpointId;
 use palisade_sys::fault;
 use palisade_sys::netns::NetNs;
@@ -41,9 +41,9 @@ pub struct AttachRequest {
     pub received_at: Instant,
 }
 
-/// Something that only one request of a batch may name.
+/// Something that only one operation of a batch may name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum AttachKey {
+pub(crate) enum OperationKey {
     Workload(String, String),
     Container(String),
     Netns(String),
@@ -51,21 +51,26 @@ pub(crate) enum AttachKey {
     Interface(String),
 }
 
+/// The key of a container.
+pub(crate) fn container_key(attachment: &CniAttachment) -> OperationKey {
+    OperationKey::Container(attachment.container.clone())
+}
+
 impl AttachRequest {
     /// What this request is about. Two requests with a key in common are never in one batch, because the
     /// second depends on the result of the first.
-    pub(crate) fn keys(&self) -> BTreeSet<AttachKey> {
+    pub(crate) fn keys(&self) -> BTreeSet<OperationKey> {
         let workload = |namespace: &str, name: &str, netns: &str| {
-            let netns = AttachKey::Netns(netns.to_owned());
-            let workload = AttachKey::Workload(namespace.to_owned(), name.to_owned());
+            let netns = OperationKey::Netns(netns.to_owned());
+            let workload = OperationKey::Workload(namespace.to_owned(), name.to_owned());
             BTreeSet::from([workload, netns])
         };
         let mut keys = match &self.target {
             AttachTarget::Container(request) => {
                 let mut keys = workload(&request.namespace, &request.name, &request.netns);
-                keys.insert(AttachKey::Container(request.container.clone()));
+                keys.insert(OperationKey::Container(request.container.clone()));
                 let chained = request.chained.iter();
-                keys.extend(chained.map(|c| AttachKey::Interface(c.host_interface.clone())));
+                keys.extend(chained.map(|c| OperationKey::Interface(c.host_interface.clone())));
                 keys
             }
             AttachTarget::Workload(request, _) => {
@@ -74,7 +79,7 @@ impl AttachRequest {
         };
         if let Some(Ok(netns)) = &self.netns {
             let NetnsIdentity { device, inode } = NetnsIdentity::of(netns);
-            keys.insert(AttachKey::OpenNetns(device, inode));
+            keys.insert(OperationKey::OpenNetns(device, inode));
         }
         keys
     }
@@ -131,18 +136,21 @@ fn run_step(
     }
 }
 
-impl Core {
+impl Workloads {
     /// Attaches the workloads of these requests; returns when their policy is in the kernel. The results
     /// are in the order of the requests; failed attaches are rolled back.
-    pub fn attach_all(
+    pub(crate) fn attach_all(
         &mut self,
+        enforcer: &mut Enforcer,
         requests: Vec<AttachRequest>,
     ) -> Vec<Result<WorkloadRecord, WorkloadError>> {
         let requests = requests.into_iter();
-        let mut batch: Vec<_> = requests.map(|request| self.begin_attach(request)).collect();
+        let mut batch: Vec<_> = requests
+            .map(|request| self.begin_attach(enforcer, request))
+            .collect();
         self.attach_interfaces(&mut batch);
-        self.attach_policies(&mut batch);
-        self.open_attached(&mut batch);
+        self.attach_policies(enforcer, &mut batch);
+        self.open_attached(enforcer, &mut batch);
         self.network.pin_netns(None);
         let mut failed = Vec::new();
         for attach in batch.iter().flatten() {
@@ -153,7 +161,7 @@ impl Core {
         }
         match fault::is_injected("failed-attach-left") {
             true => self.attaching.clear(),
-            false => self.roll_back(&failed),
+            false => self.roll_back(enforcer, &failed),
         }
         run_step(&mut batch, |attach| {
             if let Some(caller) = attach.caller {
@@ -168,22 +176,20 @@ impl Core {
             .collect()
     }
 
-    /// Attaches one workload.
-    pub(crate) fn attach_one(
-        &mut self,
-        request: AttachRequest,
-    ) -> Result<WorkloadRecord, WorkloadError> {
-        let results = self.attach_all(vec![request]).into_iter();
-        results.last().unwrap_or(Err(WorkloadError::NotInSync))
-    }
-
     /// Checks a request, claims its addresses, and opens its namespace.
-    fn begin_attach(&mut self, request: AttachRequest) -> Result<AttachProgress, WorkloadError> {
+    fn begin_attach(
+        &mut self,
+        enforcer: &mut Enforcer,
+        request: AttachRequest,
+    ) -> Result<AttachProgress, WorkloadError> {
         let received_at = request.received_at;
         let (caller, plan) = match request.target {
-            AttachTarget::Container(cni) => (None, self.plan_container(&cni, request.netns)?),
-            AttachTarget::Workload(named, caller) => {
-                let plan = self.plan_workload(&named, caller, request.netns)?;
+            AttachTarget::Container(container) => (
+                None,
+                cni::plan_container(self, enforcer, &container, request.netns)?,
+            ),
+            AttachTarget::Workload(workload, caller) => {
+                let plan = named::plan_workload(self, enforcer, &workload, caller, request.netns)?;
                 (Some(caller), plan)
             }
         };
@@ -205,9 +211,9 @@ impl Core {
             } => (record, families, netns),
         };
         let id = record.id();
-        self.clear_leftovers(Some(&id))?;
+        self.clear_leftovers(enforcer, Some(&id))?;
         self.announce_step(AttachStep::ClaimAddresses)?;
-        self.claim_addresses(&mut record, &families)?;
+        claim_addresses(self, enforcer, &mut record, &families)?;
         let mut attach = AttachProgress {
             id,
             record,
@@ -259,7 +265,7 @@ impl Core {
     }
 
     /// Writes the policy of all of them with one flush.
-    fn attach_policies(&mut self, batch: &mut AttachBatch) {
+    fn attach_policies(&mut self, enforcer: &mut Enforcer, batch: &mut AttachBatch) {
         let mut updates = Vec::new();
         run_step(batch, |attach| {
             self.announce_step(AttachStep::ApplyPolicy)?;
@@ -267,7 +273,7 @@ impl Core {
                 let opened = self.network.bring_up(&attach.record);
                 opened.map_err(attach.attach_error())?;
             }
-            let pod = self.enforcer.engine.endpoint(&attach.id);
+            let pod = enforcer.engine.endpoint(&attach.id);
             let workload = Workload {
                 record: attach.record.clone(),
                 state: EndpointState::Closed,
@@ -281,8 +287,8 @@ impl Core {
         if updates.is_empty() {
             return;
         }
-        self.apply(updates);
-        let refusal = self.enforcer.kernel_failure.clone();
+        self.apply(enforcer, updates);
+        let refusal = enforcer.kernel_failure.clone();
         if let Some(reason) = refusal.filter(|_| !fault::is_injected("opened-though-refused")) {
             run_step(batch, |attach| {
                 Err(WorkloadError::NotEnforced {
@@ -294,13 +300,13 @@ impl Core {
     }
 
     /// The second half: masquerades their traffic, brings the host sides up, saves them as attached.
-    fn open_attached(&mut self, batch: &mut AttachBatch) {
+    fn open_attached(&mut self, enforcer: &mut Enforcer, batch: &mut AttachBatch) {
         // The rules are those of all workloads, so the first write that succeeds is enough.
         let mut is_masqueraded = false;
         run_step(batch, |attach| {
             self.announce_step(AttachStep::Masquerade)?;
             if !is_masqueraded {
-                self.apply_masquerade_for(&attach.id)?;
+                self.apply_masquerade_for(enforcer, &attach.id)?;
             }
             is_masqueraded = true;
             Ok(())
@@ -314,7 +320,7 @@ impl Core {
                 }
                 return Ok(());
             }
-            let opened = self.open_workload(&attach.record);
+            let opened = self.open_workload(enforcer, &attach.record);
             opened.map_err(attach.attach_error())
         });
         run_step(batch, |_| self.announce_step(AttachStep::SaveAttached));

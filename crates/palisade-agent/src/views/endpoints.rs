@@ -1,0 +1,144 @@
+//! `GET /v1/endpoints` and `/v1/identities`.
+
+use super::CoreSnapshot;
+use crate::registry::Workload;
+use crate::workload_store::pod_id;
+use palisade_api::{
+    AppliedPolicyReport, EndpointDetail, EndpointList, EndpointState, EndpointSummary,
+    IdentityList, IdentityReport, ObjectRef,
+};
+use palisade_model::{Direction, EndpointId, NamedPort, Prefix};
+
+/// `GET /v1/endpoints`.
+pub fn endpoint_list(core: &CoreSnapshot<'_>) -> EndpointList {
+    let endpoints = core
+        .workloads
+        .registry
+        .iter()
+        .map(|(id, w)| endpoint_summary(core, id, w))
+        .collect();
+    EndpointList {
+        api_version: palisade_api::api_version(),
+        endpoints,
+    }
+}
+
+/// `GET /v1/endpoints/{namespace}/{name}`.
+pub fn endpoint_detail(
+    core: &CoreSnapshot<'_>,
+    namespace: &str,
+    name: &str,
+) -> Option<EndpointDetail> {
+    let id = pod_id(namespace, name);
+    let workload = core.workloads.registry.get(&id)?;
+    let endpoint = core.enforcer.engine.endpoint(&id)?;
+    Some(EndpointDetail {
+        api_version: palisade_api::api_version(),
+        summary: endpoint_summary(core, &id, workload),
+        netns: workload.record.netns.clone(),
+        ports: endpoint.ports.iter().map(port_text).collect(),
+        ingress: applied_policies(core, &id, Direction::Ingress),
+        egress: applied_policies(core, &id, Direction::Egress),
+    })
+}
+
+fn endpoint_summary(
+    core: &CoreSnapshot<'_>,
+    id: &EndpointId,
+    workload: &Workload,
+) -> EndpointSummary {
+    let record = &workload.record;
+    let endpoint = core.enforcer.engine.endpoint(id);
+    let policies = core.enforcer.engine.policies_of(id);
+    let isolated = |direction| {
+        let policies = policies.iter().map(|applied| &applied.policy);
+        policies
+            .filter_map(|policy| core.enforcer.engine.policy(policy))
+            .any(|policy| {
+                policy
+                    .rules(direction)
+                    .is_some_and(|rules| rules.default_deny)
+            })
+    };
+    EndpointSummary {
+        namespace: record.namespace.to_string(),
+        name: record.name.to_string(),
+        state: workload.state,
+        reason: workload.reason.clone(),
+        interface: record.interface.to_string(),
+        addresses: record.addresses.iter().map(ToString::to_string).collect(),
+        labels: endpoint
+            .iter()
+            .flat_map(|endpoint| &endpoint.labels)
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect(),
+        ingress_isolated: isolated(Direction::Ingress),
+        egress_isolated: isolated(Direction::Egress),
+        revision: if workload.state == EndpointState::Ready {
+            core.enforcer.realised_revision
+        } else {
+            0
+        },
+    }
+}
+
+/// `GET /v1/identities`.
+pub fn identity_list(core: &CoreSnapshot<'_>) -> IdentityList {
+    let identities = core
+        .enforcer
+        .engine
+        .identities()
+        .into_iter()
+        .map(|view| IdentityReport {
+            id: view.id.0,
+            prefixes: view
+                .members
+                .iter()
+                .map(|prefix| prefix_text(*prefix))
+                .collect(),
+            matches: {
+                let selectors = view.selectors.iter().map(ToString::to_string);
+                let net = view.net.map(|net| format!("in {net}"));
+                let ports = view
+                    .ports
+                    .iter()
+                    .map(|(name, protocol, port)| format!("port {name}={port}/{protocol}"));
+                selectors.chain(net).chain(ports).collect()
+            },
+        });
+    IdentityList {
+        api_version: palisade_api::api_version(),
+        identities: identities.collect(),
+    }
+}
+
+/// The policies that apply to an endpoint in a direction, in order of evaluation.
+fn applied_policies(
+    core: &CoreSnapshot<'_>,
+    id: &EndpointId,
+    direction: Direction,
+) -> Vec<AppliedPolicyReport> {
+    let policies = core.enforcer.engine.policies_of(id).into_iter();
+    policies
+        .filter(|applied| match direction {
+            Direction::Ingress => applied.ingress,
+            Direction::Egress => applied.egress,
+        })
+        .map(|applied| AppliedPolicyReport {
+            tier: applied.tier.to_string(),
+            policy: ObjectRef::new(&applied.policy.object, None),
+        })
+        .collect()
+}
+
+fn port_text(port: &NamedPort) -> String {
+    format!("{}={}/{}", port.name, port.port, port.protocol)
+}
+
+fn prefix_text(prefix: Prefix) -> String {
+    if prefix.is_host() {
+        prefix.address().to_string()
+    } else {
+        prefix.to_string()
+    }
+}

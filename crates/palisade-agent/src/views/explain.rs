@@ -1,0 +1,62 @@
+//! Explaining one flow as the running agent sees it.
+
+use super::CoreSnapshot;
+use palisade_analysis::ExplainError;
+use palisade_api::{ExplainQuery, Explanation};
+use palisade_model::{Direction, PolicyId};
+
+/// Whether a flow is allowed on this host, and why.
+///
+/// # Errors
+/// If the query is invalid, or names an unknown object.
+pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanation, ExplainError> {
+    let options = palisade_oracle::OracleOptions {
+        host_to_endpoint: core.config.host_to_endpoint,
+        allowed_encapsulation: core.config.allowed_encapsulation,
+        ..palisade_oracle::OracleOptions::default()
+    };
+    let mut state = core.enforcer.engine.state();
+    let explanation = palisade_analysis::explain(&state, query, &options)?;
+    let case = &explanation.case;
+    let closed: Vec<(Direction, PolicyId)> = [
+        (&case.from.endpoint, Direction::Egress),
+        (&case.to.endpoint, Direction::Ingress),
+    ]
+    .into_iter()
+    .filter_map(|(end, direction)| {
+        let end = end.as_ref()?;
+        let locals = core.enforcer.engine.local_endpoints();
+        let mut ids = locals.map(|endpoint| &endpoint.id).filter(|id| {
+            (&*id.kind, id.namespace.as_deref(), &*id.name)
+                == (&*end.kind, end.namespace.as_deref(), &*end.name)
+        });
+        let policies = core
+            .enforcer
+            .engine
+            .closed_policies(ids.next()?, direction)?;
+        Some(policies.into_iter().map(move |policy| (direction, policy)))
+    })
+    .flatten()
+    .collect();
+    if closed.is_empty() {
+        return Ok(explanation);
+    }
+    // As in the engine: the policies of a closed set have no rules.
+    for (direction, policy) in &closed {
+        let policy = state.policies.get_mut(policy);
+        let side = policy.and_then(|policy| match direction {
+            Direction::Ingress => policy.ingress.as_mut(),
+            Direction::Egress => policy.egress.as_mut(),
+        });
+        if let Some(side) = side {
+            side.rules.clear();
+            side.default_deny = true;
+        }
+    }
+    let mut explanation = palisade_analysis::explain(&state, query, &options)?;
+    explanation.notes.push(
+        "the policies of this endpoint exceed the element budget (palisade status): they deny everything"
+            .to_owned(),
+    );
+    Ok(explanation)
+}

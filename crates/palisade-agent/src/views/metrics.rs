@@ -1,0 +1,176 @@
+//! `GET /metrics`: the metrics of the core's state.
+
+use super::CoreSnapshot;
+use super::budget::budget_excesses;
+use super::status::degraded_count;
+use crate::metrics::exposition::Exposition;
+use crate::metrics::table::*;
+use crate::metrics::{Histogram, collect_process};
+use palisade_api::{BudgetFallback, EndpointState};
+use palisade_dataplane::{CounterValue, Counters};
+use palisade_tables::Credit;
+use std::collections::BTreeMap;
+
+/// Phases that are exported even before they run.
+const PHASES: [&str; 6] = ["split", "tighten", "revoke", "loosen", "merge", "delete"];
+
+/// `GET /metrics`, without the API's own metrics.
+pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Exposition {
+    let mut out = Exposition::default();
+    let flag = |is: bool| f64::from(u8::from(is));
+    out.add_sample(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);
+    out.add_sample(
+        &READY,
+        &[],
+        flag(core.enforcer.unready_reasons().is_empty()),
+    );
+    out.add_sample(&DEGRADED_REASONS, &[], degraded_count(core) as f64);
+    out.add_sample(&PROCESS_START, &[], core.started.as_secs_f64());
+    collect_process(&mut out);
+    collect_endpoints_and_policies(core, &mut out);
+    out.add_sample(
+        &IDENTITIES,
+        &[],
+        core.enforcer.engine.counts().identities as f64,
+    );
+    out.add_sample(
+        &REVISION_ACCEPTED,
+        &[],
+        core.enforcer.engine.revision() as f64,
+    );
+    out.add_sample(
+        &REVISION_REALISED,
+        &[],
+        core.enforcer.realised_revision as f64,
+    );
+    collect_source(core, &mut out);
+    collect_budget(core, &mut out);
+    let tally = &core.enforcer.metrics;
+    out.add_sample(&SOURCE_BATCHES, &[], tally.batches as f64);
+    out.add_histogram(&FLUSH_SECONDS, &[], &tally.flush);
+    out.add_histogram(&ATTACH_SECONDS, &[], &tally.attach);
+    let none = Histogram::default();
+    for phase in PHASES {
+        let took = tally.phases.get(phase).unwrap_or(&none);
+        out.add_histogram(&PHASE_SECONDS, &[phase], took);
+    }
+    out.add_sample(&PHASE_WAIT_SECONDS, &[], tally.grace_wait.as_secs_f64());
+    out.add_sample(&KERNEL_TRANSACTIONS, &[], tally.transactions as f64);
+    out.add_sample(&KERNEL_WRITES, &[], tally.writes as f64);
+    out.add_sample(&KERNEL_FAILURES, &[], tally.failures as f64);
+    out.add_sample(&KERNEL_RETRIES, &[], tally.retries as f64);
+    out.add_sample(&KERNEL_REPAIRS, &[], core.enforcer.repair_count as f64);
+    out.add_sample(
+        &KERNEL_ERROR,
+        &[],
+        flag(core.enforcer.kernel_failure.is_some()),
+    );
+    out.add_sample(&GENERATION, &[], f64::from(core.enforcer.generation));
+    if let Some(counters) = counters {
+        collect_drops(counters, &mut out);
+    }
+    out
+}
+
+fn collect_endpoints_and_policies(core: &CoreSnapshot<'_>, out: &mut Exposition) {
+    for state in EndpointState::ALL {
+        let workloads = core.workloads.registry.iter();
+        let count = workloads.filter(|(_, workload)| workload.state == *state);
+        out.add_sample(&ENDPOINTS, &[state.name()], count.count() as f64);
+    }
+    let mut policies = BTreeMap::from([
+        (("kubernetes", "active"), 0_u64),
+        (("kubernetes", "idle"), 0),
+    ]);
+    for policy in core.enforcer.engine.ordered_policies() {
+        let state = match core
+            .enforcer
+            .engine
+            .selected_endpoints(&policy.id)
+            .is_empty()
+        {
+            true => "idle",
+            false => "active",
+        };
+        let dialect = dialect_name(&policy.id.object.group);
+        *policies.entry((dialect, state)).or_default() += 1;
+    }
+    for ((dialect, state), count) in policies {
+        out.add_sample(&POLICIES, &[dialect, state], count as f64);
+    }
+}
+
+fn collect_source(core: &CoreSnapshot<'_>, out: &mut Exposition) {
+    let sources = &core.source_report.sources;
+    let is_followed = sources.iter().all(|source| source.stale.is_none());
+    let in_sync = core.enforcer.in_sync && is_followed;
+    out.add_sample(&SOURCE_IN_SYNC, &[], f64::from(u8::from(in_sync)));
+    out.add_sample(&SOURCE_FILES, &[], core.source_report.files as f64);
+    out.add_sample(&SOURCE_OBJECTS, &[], core.source_report.objects as f64);
+    let (errors, warnings) =
+        palisade_source::Diagnostic::count_by_severity(&core.source_report.problems);
+    out.add_sample(&SOURCE_PROBLEMS, &["error"], errors as f64);
+    out.add_sample(&SOURCE_PROBLEMS, &["warning"], warnings as f64);
+    let valid = |kept: &&palisade_source::RetainedObject| kept.since.is_some();
+    let last_valid = core.source_report.retained.iter().filter(valid).count();
+    let isolating = core.source_report.retained.len() - last_valid;
+    out.add_sample(&SOURCE_KEPT, &["last-valid"], last_valid as f64);
+    out.add_sample(&SOURCE_KEPT, &["isolating"], isolating as f64);
+}
+
+fn collect_budget(core: &CoreSnapshot<'_>, out: &mut Exposition) {
+    let taken = core.enforcer.engine.counts().elements;
+    out.add_sample(&POLICY_ELEMENTS, &[], taken as f64);
+    let budget = core.config.budget;
+    for (of, most) in [("policy-set", budget.set), ("host", budget.host)] {
+        out.add_sample(&POLICY_ELEMENTS_MAX, &[of], most as f64);
+    }
+    let over = budget_excesses(core);
+    for enforced in BudgetFallback::ALL {
+        let count = over.iter().filter(|over| over.enforced == *enforced);
+        out.add_sample(
+            &POLICIES_OVER_BUDGET,
+            &[enforced.name()],
+            count.count() as f64,
+        );
+    }
+}
+
+/// Packets that were dropped without a matching rule, by reason.
+fn collect_drops(counters: &Counters, out: &mut Exposition) {
+    let always = ["default-deny", "encapsulated"];
+    let mut drops = BTreeMap::from(always.map(|reason| (reason, CounterValue::default())));
+    for (reason, count) in &counters.by_drop_reason {
+        add_count(drops.entry(reason).or_default(), count);
+    }
+    for (credit, count) in &counters.by_rule {
+        let reason = match &**credit {
+            Credit::TierDefault { .. } => "default-deny",
+            Credit::MissingProfile { .. } | Credit::NoProfileMatch { .. } => "profile",
+            Credit::Encapsulated => "encapsulated",
+            // Packets of a rule are shown with the rule: `palisade policy get`.
+            Credit::Rule { .. } | Credit::ProfileRule { .. } => continue,
+        };
+        add_count(drops.entry(reason).or_default(), count);
+    }
+    for (reason, count) in drops {
+        out.add_sample(&DROPPED_PACKETS, &[reason], count.packets as f64);
+        out.add_sample(&DROPPED_BYTES, &[reason], count.bytes as f64);
+    }
+}
+
+fn add_count(to: &mut CounterValue, count: &CounterValue) {
+    to.packets += count.packets;
+    to.bytes += count.bytes;
+}
+
+/// The policy dialect, by API group.
+fn dialect_name(group: &str) -> &'static str {
+    match group {
+        "networking.k8s.io" => "kubernetes",
+        "policy.networking.k8s.io" => "cluster-network-policy",
+        "crd.projectcalico.org" | "projectcalico.org" => "calico",
+        "cilium.io" => "cilium",
+        _ => "other",
+    }
+}

@@ -1,0 +1,36 @@
+//! The responses of the API: free functions from a read-only snapshot of the core to types of the API.
+//!
+//! Never: changes anything, or waits; what has to be read from the kernel is read before and passed in.
+
+mod budget;
+pub mod endpoints;
+pub mod explain;
+pub mod ipam;
+pub mod metrics;
+pub mod policies;
+pub mod status;
+
+use crate::config::Config;
+use crate::enforcer::Enforcer;
+use crate::workloads::Workloads;
+use palisade_api::BootstrapStage;
+use palisade_source::EffectiveReport;
+use std::time::Duration;
+
+/// The state of the core at one moment.
+#[derive(Clone, Copy)]
+pub struct CoreSnapshot<'a> {
+    /// The time, since the epoch.
+    pub(crate) now: Duration,
+    /// When the agent started, since the epoch.
+    pub(crate) started: Duration,
+    pub(crate) config: &'a Config,
+    pub(crate) enforcer: &'a Enforcer,
+    pub(crate) workloads: &'a Workloads,
+    /// The kind of the source, and its path.
+    pub(crate) source: (&'a str, &'a str),
+    pub(crate) source_report: &'a EffectiveReport,
+    pub(crate) startup_stages: &'a [BootstrapStage],
+    /// Why the CNI configuration could not be written.
+    pub(crate) cni_conf_failure: Option<&'a str>,
+}

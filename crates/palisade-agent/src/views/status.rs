@@ -1,0 +1,235 @@
+//! `GET /v1/status`: the state of the agent, and what needs an administrator.
+
+use super::CoreSnapshot;
+use super::budget::{budget_excesses, closed_policy_sets, closed_set_reason};
+use crate::clock::rfc3339;
+use palisade_api::{
+    AddressConflictReport, DataplaneStatus, DropCounterReport, ElementBudgetReport, EndpointState,
+    Health, PacketCount, PacketReason, ProblemReport, ProblemSeverity, RetainedObjectReport,
+    SourceStatus, Status,
+};
+use palisade_dataplane::Counters;
+use palisade_source::Diagnostic;
+use palisade_text::printable;
+use std::time::Duration;
+
+/// The maximum number of source errors in the reasons of `status`, one sentence each.
+const MAX_SOURCE_REASONS: usize = 100;
+/// The maximum number of retained objects in `status`; the others are counted.
+const MAX_RETAINED_OBJECTS: usize = 1_000;
+
+/// Converts a diagnostic of the source for the API.
+pub fn problem_report(flaw: &Diagnostic) -> ProblemReport {
+    let location = &flaw.problem.location;
+    ProblemReport {
+        file: printable(&location.file).into_owned(),
+        line: location.line,
+        column: location.column,
+        severity: match flaw.is_error {
+            true => ProblemSeverity::Error,
+            false => ProblemSeverity::Warning,
+        },
+        object: flaw
+            .problem
+            .object
+            .as_deref()
+            .map(|object| printable(object).into_owned()),
+        field: printable(&flaw.problem.field).into_owned(),
+        reason: printable(&flaw.problem.reason).into_owned(),
+        more: (flaw.omitted > 0).then_some(flaw.omitted),
+    }
+}
+
+/// `GET /v1/status`.
+pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
+    let reasons = counters.into_iter();
+    let reasons = reasons.flat_map(|counters| &counters.by_drop_reason);
+    let drops = reasons
+        .filter_map(|(name, count)| {
+            let reason = PacketReason::ALL
+                .iter()
+                .find(|reason| reason.name() == *name)?;
+            Some(DropCounterReport {
+                reason: *reason,
+                count: PacketCount {
+                    packets: count.packets,
+                    bytes: count.bytes,
+                },
+            })
+        })
+        .collect();
+    let conflicts = conflicts(core);
+    let reasons = degraded_reasons(core, &conflicts);
+    let counts = core.enforcer.engine.counts();
+    let health = match (core.enforcer.in_sync, reasons.is_empty()) {
+        (_, false) => Health::Degraded,
+        (false, true) => Health::Starting,
+        (true, true) => Health::Ready,
+    };
+    Status {
+        api_version: palisade_api::api_version(),
+        as_of: rfc3339(core.now),
+        health,
+        reasons,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        started: rfc3339(core.started),
+        revision: core.enforcer.engine.revision(),
+        realised: core.enforcer.realised_revision,
+        endpoints: core.workloads.registry.iter().count(),
+        policies: counts.policies,
+        identities: counts.identities,
+        source: SourceStatus {
+            kind: core.source.0.to_owned(),
+            location: core.source.1.to_owned(),
+            in_sync: core.enforcer.in_sync,
+            files: core.source_report.files,
+            objects: core.source_report.objects,
+            problems: core
+                .source_report
+                .problems
+                .iter()
+                .map(problem_report)
+                .collect(),
+        },
+        dataplane: DataplaneStatus {
+            name: core.enforcer.dataplane.name().to_owned(),
+            generation: core.enforcer.generation,
+            start: core.enforcer.initial_flush.clone(),
+            last: core.enforcer.last_flush.clone(),
+            repairs: core.enforcer.repairs.iter().cloned().collect(),
+            repaired: core.enforcer.repair_count,
+            drops,
+            error: core.enforcer.kernel_failure.clone(),
+        },
+        bootstrap: core.startup_stages.to_vec(),
+        kept: core
+            .source_report
+            .retained
+            .iter()
+            .take(MAX_RETAINED_OBJECTS)
+            .map(retained_object_report)
+            .collect(),
+        more_kept: (core
+            .source_report
+            .retained
+            .len()
+            .checked_sub(MAX_RETAINED_OBJECTS))
+        .filter(|more| *more > 0),
+        conflicts,
+        budget: ElementBudgetReport {
+            elements: counts.elements,
+            host: core.config.budget.host,
+            policy_set: core.config.budget.set,
+        },
+        over_budget: budget_excesses(core),
+    }
+}
+
+/// The number of problems that need an administrator.
+pub(super) fn degraded_count(core: &CoreSnapshot<'_>) -> usize {
+    let of_source = Diagnostic::count_by_severity(&core.source_report.problems).0;
+    let listed_reasons = source_reasons(core).len();
+    degraded_reasons(core, &conflicts(core)).len() - listed_reasons + of_source
+}
+
+/// The errors of the source, one sentence each; those above the maximum are counted in one sentence.
+fn source_reasons(core: &CoreSnapshot<'_>) -> Vec<String> {
+    let errors = core
+        .source_report
+        .problems
+        .iter()
+        .filter(|flaw| flaw.is_error);
+    let listed_errors = errors.take(MAX_SOURCE_REASONS);
+    let counted: usize = listed_errors.clone().map(Diagnostic::count).sum();
+    let mut reasons: Vec<String> = listed_errors.map(|flaw| flaw.problem.to_string()).collect();
+    let more = Diagnostic::count_by_severity(&core.source_report.problems).0 - counted;
+    if more > 0 {
+        reasons.push(format!(
+            "{more} more errors of the source; see its problems"
+        ));
+    }
+    reasons
+}
+
+/// The problems that need an administrator, one sentence each.
+fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if let Some(failure) = &core.enforcer.kernel_failure {
+        reasons.push(format!("the kernel does not hold the policy: {failure}"));
+    }
+    reasons.extend(core.cni_conf_failure.map(str::to_owned));
+    if let Some(failure) = &core.enforcer.masquerade_failure {
+        reasons.push(format!("masquerading could not be set up: {failure}"));
+    }
+    let sources = core.source_report.sources.iter();
+    reasons.extend(sources.filter_map(|source| {
+        let reason = &source.stale.as_ref()?.reason;
+        Some(format!(
+            "the policy source stopped: {reason}; changes are no longer read"
+        ))
+    }));
+    if let Some(trouble) = &core.config.file_status().error {
+        reasons.push(format!("{trouble}; current policy stays in force"));
+    }
+    reasons.extend(source_reasons(core));
+    reasons.extend(closed_policy_sets(core).map(|over| closed_set_reason(&over)));
+    for (id, workload) in core
+        .workloads
+        .registry
+        .iter()
+        .filter(|(_, w)| w.state == EndpointState::Lost)
+    {
+        let reason = workload.reason.as_deref().unwrap_or("lost");
+        reasons.push(format!(
+            "{id}: {reason}; remove it, or restore its interface"
+        ));
+    }
+    let missing = core.enforcer.engine.missing_references();
+    for (tier, policies) in &missing.tiers {
+        let by = join_names(policies);
+        reasons.push(format!(
+            "{by} refers to tier {tier}, which does not exist: it applies after all others"
+        ));
+    }
+    for (profile, endpoints) in &missing.profiles {
+        let by = join_names(endpoints);
+        reasons.push(format!(
+            "{by} refers to profile {profile}, which does not exist: it denies"
+        ));
+    }
+    for conflict in conflicts {
+        let others = conflict.others.join(", ");
+        reasons.push(format!(
+            "{} is claimed by {} and {others}",
+            conflict.address, conflict.owner
+        ));
+    }
+    reasons
+}
+
+fn conflicts(core: &CoreSnapshot<'_>) -> Vec<AddressConflictReport> {
+    let conflicts = core.enforcer.engine.address_conflicts().into_iter();
+    conflicts
+        .map(|conflict| AddressConflictReport {
+            address: conflict.address.to_string(),
+            owner: conflict.owner.to_string(),
+            others: conflict.others.iter().map(ToString::to_string).collect(),
+        })
+        .collect()
+}
+
+fn retained_object_report(kept: &palisade_source::RetainedObject) -> RetainedObjectReport {
+    RetainedObjectReport {
+        object: printable(&kept.object).into_owned(),
+        since: kept
+            .since
+            .map(|seconds| rfc3339(Duration::from_secs(seconds))),
+        hash: kept.hash.clone(),
+    }
+}
+
+fn join_names(things: &[impl ToString]) -> String {
+    let names: Vec<String> = things.iter().map(ToString::to_string).collect();
+    names.join(", ")
+}

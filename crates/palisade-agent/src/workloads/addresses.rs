@@ -1,0 +1,212 @@
+//! The addresses and interface names of workloads: claimed, allocated, released, masqueraded.
+
+use super::cni::detach_vanished;
+use super::{WorkloadError, Workloads};
+use crate::config::Config;
+use crate::enforcer::Enforcer;
+use crate::error_chain::error_chain;
+use crate::ipam::IpamError;
+use crate::registry::WorkloadRegistry;
+use crate::workload_store::WorkloadRecord;
+use palisade_dataplane::MasqueradePolicy;
+use palisade_model::{Family, Str};
+use std::net::IpAddr;
+
+/// How many addresses of a pool are tried to find one that the host does not use.
+const MAX_UNUSABLE_ADDRESSES: usize = 256;
+
+/// Claims the addresses of a record: those it names, else one of each of these families (none: of every
+/// family that has a pool).
+pub(super) fn claim_addresses(
+    workloads: &mut Workloads,
+    enforcer: &mut Enforcer,
+    record: &mut WorkloadRecord,
+    families: &[u8],
+) -> Result<(), WorkloadError> {
+    let id = record.id().to_string();
+    let requested = std::mem::take(&mut record.addresses);
+    let claimed = if requested.is_empty() {
+        let wanted: Vec<Family> = match families {
+            [] => workloads.ipam.families().collect(),
+            some => some
+                .iter()
+                .map(|n| if *n == 4 { Family::V4 } else { Family::V6 })
+                .collect(),
+        };
+        if wanted.is_empty() {
+            let reason = "this host has no address pool; specify addresses".to_owned();
+            return Err(WorkloadError::Invalid {
+                field: "addresses",
+                reason,
+            });
+        }
+        let is_root = record.owner.is_none();
+        wanted.into_iter().try_for_each(|family| {
+            let taken = allocate_address(workloads, enforcer, family, &id, is_root)?;
+            record.addresses.push(taken);
+            Ok(())
+        })
+    } else {
+        requested.into_iter().try_for_each(|address| {
+            let claimed = workloads.ipam.claim(address);
+            claimed.map_err(|source| address_error(workloads, id.clone(), source))?;
+            record.addresses.push(address);
+            Ok(())
+        })
+    };
+    claimed.inspect_err(|_| {
+        for address in record.addresses.drain(..) {
+            workloads.ipam.release(address);
+        }
+    })
+}
+
+/// Allocates an address that this host does not use; if none is left, also those of containers
+/// whose namespace is gone.
+fn allocate_address(
+    workloads: &mut Workloads,
+    enforcer: &mut Enforcer,
+    family: Family,
+    id: &str,
+    is_root: bool,
+) -> Result<IpAddr, WorkloadError> {
+    let mut unusable = Vec::new();
+    let allocated = loop {
+        let address = match allocate_from_pools(workloads, enforcer, family) {
+            Ok(address) => address,
+            Err(source) => break Err(address_error(workloads, id.to_owned(), source)),
+        };
+        let pool = workloads.ipam.pool_of(address);
+        match workloads.address_use(address, pool, !is_root) {
+            Ok(Some(used)) if unusable.len() < MAX_UNUSABLE_ADDRESSES => {
+                tracing::warn!(%address, reason = %used, "address is in use on this host; not allocated");
+                unusable.push(address);
+            }
+            Ok(Some(used)) => {
+                workloads.ipam.release(address);
+                let reason = format!("no usable address: {address}: {used}");
+                break Err(WorkloadError::Invalid {
+                    field: "addresses",
+                    reason,
+                });
+            }
+            Ok(None) => break Ok(address),
+            Err(error) => {
+                workloads.ipam.release(address);
+                break Err(error);
+            }
+        }
+    };
+    for address in unusable {
+        workloads.ipam.release(address);
+    }
+    allocated
+}
+
+fn allocate_from_pools(
+    workloads: &mut Workloads,
+    enforcer: &mut Enforcer,
+    family: Family,
+) -> Result<IpAddr, IpamError> {
+    match workloads.ipam.allocate(family) {
+        Err(IpamError::Exhausted { .. }) => {
+            if let Err(error) = detach_vanished(workloads, enforcer) {
+                tracing::warn!(error = %error_chain(&error), "detaching containers without a namespace failed");
+            }
+            workloads.ipam.allocate(family)
+        }
+        other => other,
+    }
+}
+
+fn address_error(workloads: &Workloads, id: String, source: IpamError) -> WorkloadError {
+    let attached = workloads
+        .registry
+        .records()
+        .chain(workloads.attaching.values());
+    let mut holders = attached.filter(|record| match source {
+        IpamError::InUse(address) => record.addresses.contains(&address),
+        _ => false,
+    });
+    if let IpamError::InUse(address) = source
+        && let Some(holder) = holders.next()
+    {
+        let holder = holder.id().to_string();
+        return WorkloadError::AddressTaken {
+            id,
+            address,
+            holder,
+        };
+    }
+    WorkloadError::Address { id, source }
+}
+
+/// Releases the addresses of a removed workload.
+pub(super) fn release_addresses(workloads: &mut Workloads, record: &WorkloadRecord) {
+    for address in &record.addresses {
+        let uses_it = |other: &WorkloadRecord| other.addresses.contains(address);
+        if !workloads.known_records().any(uses_it) {
+            workloads.ipam.release(*address);
+        }
+    }
+}
+
+/// Generates an interface name that no interface has, and that no former interface with a remaining
+/// dispatch entry had: derived from the workload and the time, and checked against all of them.
+pub(super) fn generate_interface_name(
+    workloads: &mut Workloads,
+    enforcer: &Enforcer,
+    namespace: &str,
+    name: &str,
+    netns: &str,
+) -> Result<Str, WorkloadError> {
+    let prefix = workloads.config.interface_prefix.clone();
+    let digits = (15 - prefix.len()).min(11);
+    let mut tries = 0_u32;
+    loop {
+        let nanos = workloads.clock.wall().as_nanos();
+        let text = format!("{namespace}/{name}@{netns} {nanos} {tries}");
+        tries += 1;
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let candidate: Str = format!("{prefix}{}", &format!("{hash:016x}")[16 - digits..]).into();
+        let known = workloads.known_records();
+        let points = enforcer.engine.tables().points.keys();
+        let is_taken = known
+            .map(|record| &record.interface)
+            .any(|n| *n == candidate)
+            || points
+                .map(|point| &point.interface)
+                .any(|n| *n == candidate)
+            || workloads
+                .network
+                .link_index(&candidate)
+                .map(|index| index.is_some())
+                .map_err(|source| WorkloadError::Inspect {
+                    id: format!("{namespace}/{name}"),
+                    source: Box::new(source),
+                })?;
+        if !is_taken {
+            return Ok(candidate);
+        }
+    }
+}
+
+/// Whether the traffic of a workload to external networks is masqueraded.
+pub(crate) fn is_masqueraded(config: &Config, record: &WorkloadRecord) -> bool {
+    !record.chained && record.masquerade.unwrap_or(config.masquerade)
+}
+
+/// The masquerade rules of all workloads.
+pub(crate) fn masquerade_policy(config: &Config, registry: &WorkloadRegistry) -> MasqueradePolicy {
+    let records = registry.records();
+    let masqueraded = records.filter(|record| is_masqueraded(config, record));
+    let exempt = config.pools.iter().chain(&config.masquerade_except);
+    MasqueradePolicy {
+        addresses: masqueraded
+            .flat_map(|record| record.addresses.iter().copied())
+            .collect(),
+        exempt_prefixes: exempt.copied().collect(),
+    }
+}

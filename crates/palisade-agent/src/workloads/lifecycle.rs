@@ -1,0 +1,352 @@
+//! Restore, detach and rollback of workloads, step by step (see [`super::steps`]); [`super::attach`]
+//! attaches them.
+//!
+//! A workload is saved as pending before its interface is created, saved as attached when it is open,
+//! and its record is removed after its interface is deleted; after a crash, [`Workloads::restore`] takes
+//! workloads over or removes them. A failed attach is rolled back; what cannot be rolled back stays
+//! recorded with its addresses, and is retried.
+
+use super::addresses::release_addresses;
+use super::steps::AttachStep;
+use super::{WorkloadError, Workloads};
+use crate::enforcer::Enforcer;
+use crate::error_chain::error_chain;
+use crate::registry::Workload;
+use crate::workload_store::{ClosedInterface, WorkloadRecord};
+use palisade_api::EndpointState;
+use palisade_model::{EndpointId, Update};
+use palisade_sys::fault;
+
+impl Workloads {
+    /// Restores the workloads from disk, before any address is allocated.
+    ///
+    /// # Errors
+    /// If the workload store cannot be read or written, or the host's interfaces cannot be inspected.
+    pub(crate) fn restore(&mut self, enforcer: &mut Enforcer) -> Result<(), WorkloadError> {
+        let mut updates = Vec::new();
+        let stored = self.records.read()?;
+        // Forwarding stays enabled while there are no workloads: other software may rely on it by now.
+        self.forwarding_enabled = match self.settings.read() {
+            Ok(changed) => !self.config.dry_run && !changed.is_empty(),
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "cannot read which sysctls were changed");
+                false
+            }
+        };
+        let mut changed = stored.is_older;
+        let judged = match stored.is_absent {
+            true => self.unowned_judged_interfaces(enforcer),
+            false => Vec::new(),
+        };
+        for closed in stored.closed.into_iter().chain(judged) {
+            let name = self.network.link_name(closed.index);
+            let now = name.map_err(|source| WorkloadError::Inspect {
+                id: format!("interface {}", closed.interface),
+                source: Box::new(source),
+            })?;
+            changed |= now.as_deref() != Some(&*closed.interface);
+            if let Some(now) = now {
+                let interface = now.as_str().into();
+                updates.push(self.registry.close_interface(ClosedInterface {
+                    interface,
+                    ..closed
+                }));
+            }
+        }
+        for record in stored.records {
+            if fault::is_injected("restart-forgets-workloads") {
+                continue;
+            }
+            let id = record.id();
+            for address in &record.addresses {
+                if let Err(error) = self.ipam.claim(*address) {
+                    tracing::warn!(workload = %id, %error, "claiming the address of a workload record failed");
+                }
+            }
+            let joined =
+                self.network
+                    .has_interface(&record)
+                    .map_err(|source| WorkloadError::Inspect {
+                        id: id.to_string(),
+                        source: Box::new(source),
+                    })?;
+            let is_gone = !joined && (record.chained || !self.network.netns_exists(&record));
+            let interrupted = record.pending && !fault::is_injected("interrupted-kept");
+            if interrupted || is_gone {
+                match record.pending {
+                    true => {
+                        tracing::info!(workload = %id, "removed a workload whose attach was interrupted")
+                    }
+                    false => {
+                        tracing::info!(workload = %id, netns = record.netns, "the workload no longer exists: record removed")
+                    }
+                }
+                changed = true;
+                self.remove_unregistered(record);
+                continue;
+            }
+            let (state, reason) = match joined {
+                true => (EndpointState::Closed, None),
+                false => (
+                    EndpointState::Lost,
+                    Some(format!("its interface {} is gone", record.interface)),
+                ),
+            };
+            updates.push(self.registry.insert(
+                Workload {
+                    record,
+                    state,
+                    reason,
+                },
+                None,
+            ));
+        }
+        if changed {
+            self.save_records()?;
+        }
+        self.apply(enforcer, updates);
+        Ok(())
+    }
+
+    /// Interfaces of other plugins that the kernel's tables have policy for, if there are no records:
+    /// they belonged to workloads whose policy is no longer known.
+    fn unowned_judged_interfaces(&mut self, enforcer: &mut Enforcer) -> Vec<ClosedInterface> {
+        let installed = match enforcer.dataplane.observe() {
+            Ok(held) => held,
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "listing interfaces that have policy failed");
+                return Vec::new();
+            }
+        };
+        let prefix = self.config.interface_prefix.clone();
+        let of_others = installed
+            .interfaces
+            .into_iter()
+            .filter(|name| !name.starts_with(&*prefix));
+        let mut found = Vec::new();
+        for interface in of_others {
+            if let Ok(Some(index)) = self.network.link_index(&interface) {
+                tracing::warn!(%interface, "interface has policy but no workload: closed until it is deleted");
+                found.push(ClosedInterface { interface, index });
+            }
+        }
+        found
+    }
+
+    /// Deletes what is left of a workload that is not in the engine.
+    fn remove_unregistered(&mut self, record: WorkloadRecord) {
+        match self.delete_interfaces(&record) {
+            Ok(()) => release_addresses(self, &record),
+            Err(error) => {
+                tracing::error!(error = %error_chain(&error), "removing an interrupted workload failed; will retry");
+                self.add_leftover(record);
+            }
+        }
+    }
+
+    /// The update that keeps the interface of a detached workload closed, if another plugin created it
+    /// and it still exists.
+    fn close_orphaned_interface(&mut self, record: &WorkloadRecord) -> Option<Update> {
+        if !record.chained {
+            return None;
+        }
+        let name_and_index = match record.index {
+            Some(index) => self
+                .network
+                .link_name(index)
+                .map(|name| name.zip(Some(index))),
+            None => self
+                .network
+                .link_index(&record.interface)
+                .map(|index| Some(record.interface.to_string()).zip(index)),
+        };
+        match name_and_index {
+            Ok(None) => None,
+            Ok(Some((name, index))) => Some(self.registry.close_interface(ClosedInterface {
+                interface: name.as_str().into(),
+                index,
+            })),
+            Err(error) => {
+                // If it was closed without need, the next link notification corrects that.
+                tracing::warn!(workload = %record.id(), error = %error_chain(&error), "looking up the workload's interface failed");
+                Some(self.registry.close_interface(ClosedInterface {
+                    interface: record.interface.clone(),
+                    index: record.index.unwrap_or(0),
+                }))
+            }
+        }
+    }
+
+    /// Rolls back failed attaches. What cannot be rolled back stays recorded.
+    pub(crate) fn roll_back(&mut self, enforcer: &mut Enforcer, failed: &[WorkloadRecord]) {
+        for record in failed {
+            let id = record.id();
+            self.attaching.remove(&id);
+            self.unopened.remove(&id);
+        }
+        let results = self.teardown(enforcer, failed);
+        for (record, removed) in failed.iter().zip(results) {
+            let Err(error) = removed else { continue };
+            let id = record.id();
+            tracing::error!(workload = %id, error = %error_chain(&error), "rolling back a failed attach failed; will retry");
+            if let Some((_, update)) = self.registry.remove(&id) {
+                let mut updates = vec![update];
+                updates.extend(self.close_orphaned_interface(record));
+                self.apply(enforcer, updates);
+            }
+            self.add_leftover(record.clone());
+            if let Err(error) = self.save_records() {
+                tracing::error!(workload = %id, error = %error_chain(&error), "saving the workload records failed");
+            }
+        }
+    }
+
+    /// Detaches workloads, with one flush; false for one that does not exist. Their policy is removed from
+    /// the kernel after their interfaces are deleted. A workload whose interface cannot be deleted stays
+    /// attached; if a later step fails, a repeated call continues. The results are in the order of the ids,
+    /// which must not repeat.
+    pub(crate) fn detach_all(
+        &mut self,
+        enforcer: &mut Enforcer,
+        ids: &[EndpointId],
+    ) -> Vec<Result<bool, WorkloadError>> {
+        let mut results = Vec::new();
+        let mut records = Vec::new();
+        for id in ids {
+            let cleared = self.clear_leftovers(enforcer, Some(id));
+            let attached = self.registry.get(id).filter(|_| cleared.is_ok());
+            records.push(attached.map(|workload| workload.record.clone()));
+            results.push(cleared);
+        }
+        let attached: Vec<WorkloadRecord> = records.iter().flatten().cloned().collect();
+        let mut removed = self.teardown(enforcer, &attached).into_iter();
+        for (result, _) in results
+            .iter_mut()
+            .zip(&records)
+            .filter(|(_, r)| r.is_some())
+        {
+            let removed = removed.next().unwrap_or(Ok(()));
+            let reported = removed.and_then(|()| self.announce_step(AttachStep::ReportDetached));
+            *result = reported.map(|()| true);
+        }
+        results
+    }
+
+    /// Detaches one workload; false if there is none.
+    ///
+    /// # Errors
+    /// As for [`Workloads::detach_all`].
+    pub(crate) fn detach(
+        &mut self,
+        enforcer: &mut Enforcer,
+        id: &EndpointId,
+    ) -> Result<bool, WorkloadError> {
+        let results = self.detach_all(enforcer, std::slice::from_ref(id));
+        results.into_iter().last().unwrap_or(Ok(false))
+    }
+
+    /// Retries the removal of leftovers: of one workload, or all. Returns whether there were any.
+    pub(crate) fn clear_leftovers(
+        &mut self,
+        enforcer: &mut Enforcer,
+        only: Option<&EndpointId>,
+    ) -> Result<bool, WorkloadError> {
+        let is_of = |record: &WorkloadRecord| only.is_none_or(|id| *id == record.id());
+        let all = std::mem::take(&mut self.leftovers);
+        let (retried, others): (Vec<WorkloadRecord>, _) = all.into_iter().partition(is_of);
+        self.leftovers = others;
+        let found = !retried.is_empty();
+        let mut failed = None;
+        for record in retried {
+            if let Err(error) = self.teardown_one(enforcer, &record) {
+                self.add_leftover(record);
+                failed = Some(error);
+            }
+        }
+        failed.map_or(Ok(found), Err)
+    }
+
+    fn teardown_one(
+        &mut self,
+        enforcer: &mut Enforcer,
+        record: &WorkloadRecord,
+    ) -> Result<(), WorkloadError> {
+        let results = self.teardown(enforcer, std::slice::from_ref(record));
+        results.into_iter().collect()
+    }
+
+    /// Removes interface, policy, record and addresses in this order, so that nothing is released
+    /// before its users are gone; the policies of all records with one flush.
+    fn teardown(
+        &mut self,
+        enforcer: &mut Enforcer,
+        records: &[WorkloadRecord],
+    ) -> Vec<Result<(), WorkloadError>> {
+        let mut results: Vec<Result<(), WorkloadError>> = Vec::new();
+        let mut updates = Vec::new();
+        for record in records {
+            results.push(self.teardown_interfaces(record, &mut updates));
+        }
+        if !updates.is_empty() {
+            self.apply(enforcer, updates);
+        }
+        // The rules and the file are those of all workloads, so one write of each is enough.
+        let (mut is_masqueraded, mut is_saved) = (false, false);
+        let mut remove = |core: &mut Self, record: &WorkloadRecord| {
+            if !is_masqueraded {
+                core.apply_masquerade_for(enforcer, &record.id())?;
+            }
+            is_masqueraded = true;
+            core.announce_step(AttachStep::RemoveRecord)?;
+            if !is_saved {
+                core.save_records()?;
+            }
+            is_saved = true;
+            core.announce_step(AttachStep::ReleaseAddresses)?;
+            release_addresses(core, record);
+            Ok(())
+        };
+        for (record, result) in records.iter().zip(&mut results) {
+            if result.is_ok() {
+                *result = remove(self, record);
+                if result.is_err() {
+                    self.add_leftover(record.clone());
+                }
+            }
+        }
+        results
+    }
+
+    /// Deletes the interfaces of a workload, and removes it from the registry; adds the updates of its
+    /// policy.
+    fn teardown_interfaces(
+        &mut self,
+        record: &WorkloadRecord,
+        updates: &mut Vec<Update>,
+    ) -> Result<(), WorkloadError> {
+        let id = record.id();
+        self.announce_step(AttachStep::DeleteInterfaces)?;
+        self.delete_interfaces(record)?;
+        self.announce_step(AttachStep::RemovePolicy)?;
+        // Another container may have replaced it.
+        let is_it = |w: &Workload| w.record.interface == record.interface;
+        if self.registry.get(&id).is_some_and(is_it)
+            && let Some((_, update)) = self.registry.remove(&id)
+        {
+            self.unopened.remove(&id);
+            updates.push(update);
+            updates.extend(self.close_orphaned_interface(record));
+        }
+        Ok(())
+    }
+
+    fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), WorkloadError> {
+        self.network
+            .delete_interfaces(record)
+            .map_err(|source| WorkloadError::Detach {
+                id: record.id().to_string(),
+                interface: record.interface.to_string(),
+                source: Box::new(source),
+            })
+    }
+}

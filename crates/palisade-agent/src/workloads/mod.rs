@@ -1,0 +1,344 @@
+//! The workloads of this host: registry, records on disk, addresses, interfaces.
+//!
+//! [`Workloads`] owns their state. [`attach`] and [`lifecycle`] are its operations: attach, restore,
+//! detach, rollback. [`named`] and [`cni`] check the requests of users and of container runtimes,
+//! [`host`] repairs what others change on the host side. Promises: the host side of a workload is brought
+//! up only when its policy is in the kernel; what cannot be rolled back stays recorded with its addresses,
+//! and is retried with increasing delays.
+//!
+//! Never: decides policy, or writes it; the [`Enforcer`] does, and every operation that changes policy
+//! takes it.
+
+mod addresses;
+pub mod attach;
+pub mod cni;
+pub mod deletions;
+mod error;
+pub mod host;
+mod lifecycle;
+pub mod named;
+pub mod steps;
+
+pub use error::WorkloadError;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::enforcer::{Enforcer, VerifyResult};
+use crate::error_chain::error_chain;
+use crate::ipam::Ipam;
+use crate::network_driver::{AddressUse, NetworkDriver, NetworkDriverError};
+use crate::registry::{Workload, WorkloadRegistry};
+use crate::retry_timer::RetryTimer;
+use crate::settings::SettingsFile;
+use crate::workload_store::{WorkloadRecord, WorkloadStore};
+pub(crate) use addresses::{is_masqueraded, masquerade_policy};
+use palisade_api::EndpointState;
+use palisade_model::{EndpointId, Prefix, Update};
+use palisade_sys::fault;
+use palisade_sys::netns::{NetNs, NetNsError, NetNsOpener};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use steps::{AttachStep, StepHook};
+
+/// The timeout for opening a namespace.
+pub const NETNS_OPEN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A namespace opened outside the core's thread, or why that failed; `None`: not opened yet.
+pub type PreopenedNetns = Option<Result<NetNs, NetNsError>>;
+
+/// The workloads of this host. See the module's description.
+pub struct Workloads {
+    pub(crate) config: Arc<Config>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) network: Box<dyn NetworkDriver>,
+    pub(crate) records: WorkloadStore,
+    pub(crate) registry: WorkloadRegistry,
+    pub(crate) ipam: Ipam,
+    /// Workloads whose attach failed and could not be rolled back; saved as pending.
+    pub(crate) leftovers: Vec<WorkloadRecord>,
+    /// The file of changed sysctls.
+    settings: SettingsFile,
+    /// Whether this host has to forward: true from its first workload on.
+    forwarding_enabled: bool,
+    /// Whether a queued CNI DEL failed.
+    deletions_failed: bool,
+    /// The pending records of the workloads that are being attached; their attach brings them up, not
+    /// [`Workloads::open_pending`].
+    attaching: BTreeMap<EndpointId, WorkloadRecord>,
+    /// When the request of each workload arrived that has not been open since.
+    unopened: BTreeMap<EndpointId, Instant>,
+    open_waiters: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
+    step_hook: Option<StepHook>,
+    /// When leftovers and queued CNI DELs are retried.
+    retry: RetryTimer,
+}
+
+impl Workloads {
+    /// No workloads, with this configuration and driver.
+    pub(crate) fn new(
+        config: Arc<Config>,
+        network: Box<dyn NetworkDriver>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Workloads {
+            records: match config.dry_run {
+                true => WorkloadStore::read_only(&config.state_dir),
+                false => WorkloadStore::in_state_dir(&config.state_dir),
+            },
+            settings: SettingsFile::in_state_dir(&config.state_dir),
+            ipam: Ipam::new(&config.pools, &config.reserved),
+            config,
+            clock,
+            network,
+            registry: WorkloadRegistry::default(),
+            leftovers: Vec::new(),
+            forwarding_enabled: false,
+            deletions_failed: false,
+            attaching: BTreeMap::new(),
+            unopened: BTreeMap::new(),
+            open_waiters: Vec::new(),
+            step_hook: None,
+            retry: RetryTimer::default(),
+        }
+    }
+
+    /// Passes updates to the enforcer, and opens the workloads that waited for their policy.
+    pub(crate) fn apply(&mut self, enforcer: &mut Enforcer, updates: Vec<Update>) {
+        let masquerade = || masquerade_policy(&self.config, &self.registry);
+        enforcer.apply(updates, &masquerade);
+        self.open_pending(enforcer);
+    }
+
+    /// Makes the kernel hold the tables, whatever its present state is, and opens the workloads that waited
+    /// for their policy.
+    pub(crate) fn resync(&mut self, enforcer: &mut Enforcer) {
+        let masquerade = || masquerade_policy(&self.config, &self.registry);
+        enforcer.resync(&masquerade);
+        self.open_pending(enforcer);
+    }
+
+    /// Compares the kernel with the tables, and repairs it.
+    pub(crate) fn verify(&mut self, enforcer: &mut Enforcer, what: &str, detected_at: Instant) {
+        let masquerade = || masquerade_policy(&self.config, &self.registry);
+        if enforcer.verify(what, detected_at, &masquerade) == VerifyResult::Resynced {
+            self.open_pending(enforcer);
+        }
+    }
+
+    /// When [`Workloads::retry_failed`] is due, if anything failed.
+    pub(crate) fn retry_due(&self) -> Option<Instant> {
+        self.retry.due()
+    }
+
+    /// Retries the removal of leftovers, and queued CNI DELs. It is scheduled with increasing delays until
+    /// nothing is left.
+    pub(crate) fn retry_failed(&mut self, enforcer: &mut Enforcer) {
+        if !self.leftovers.is_empty()
+            && let Err(error) = self.clear_leftovers(enforcer, None)
+        {
+            tracing::warn!(error = %error_chain(&error), "removing workloads whose rollback failed; will retry");
+        }
+        if self.deletions_failed
+            && let Err(error) = deletions::run_queued_deletions(self, enforcer)
+        {
+            tracing::warn!(%error, "running queued CNI DELs failed");
+        }
+        match self.leftovers.is_empty() && !self.deletions_failed {
+            true => self.retry.clear(),
+            false => drop(self.retry.schedule(self.clock.monotonic())),
+        }
+    }
+
+    /// Schedules a retry of leftovers and queued CNI DELs, unless one is scheduled already.
+    fn ensure_retry(&mut self) {
+        self.retry.ensure(self.clock.monotonic());
+    }
+
+    /// Sets a hook that is called before every step; for tests.
+    pub fn set_step_hook(&mut self, hook: StepHook) {
+        self.step_hook = Some(hook);
+    }
+
+    pub(crate) fn announce_step(&mut self, step: AttachStep) -> Result<(), WorkloadError> {
+        match &mut self.step_hook {
+            None => Ok(()),
+            Some(hook) => hook(step).map_err(|reason| WorkloadError::Stopped { step, reason }),
+        }
+    }
+
+    /// The namespace of a path: the one opened before, else it is opened now.
+    pub(crate) fn open_netns(
+        &mut self,
+        path: &str,
+        netns: PreopenedNetns,
+    ) -> Result<Option<NetNs>, NetworkDriverError> {
+        match (netns, self.network.opener()) {
+            (Some(opened), _) => Ok(Some(opened?)),
+            (None, Some(opener)) => Ok(Some(opener.open(path, NETNS_OPEN_TIMEOUT)?)),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Saves all workloads and closed interfaces to disk.
+    pub(crate) fn save_records(&mut self) -> Result<(), WorkloadError> {
+        let closed = self.registry.closed_interfaces();
+        Ok(self.records.write(self.known_records(), closed)?)
+    }
+
+    /// The records of all workloads; those that are being attached, or could not be rolled back, are
+    /// pending.
+    pub(crate) fn known_records(&self) -> impl Iterator<Item = &WorkloadRecord> {
+        let attached = self.registry.iter();
+        let attached = attached.filter(|(id, _)| !self.attaching.contains_key(*id));
+        let attached = attached.map(|(_, workload)| &workload.record);
+        attached
+            .chain(self.attaching.values())
+            .chain(&self.leftovers)
+    }
+
+    /// Keeps a workload that could not be removed, for a retry; its addresses stay allocated.
+    pub(crate) fn add_leftover(&mut self, record: WorkloadRecord) {
+        if !self
+            .leftovers
+            .iter()
+            .any(|left| left.interface == record.interface)
+        {
+            self.leftovers.push(WorkloadRecord {
+                pending: true,
+                ..record
+            });
+        }
+        self.ensure_retry();
+    }
+
+    /// Applies the masquerade rules for one workload.
+    pub(crate) fn apply_masquerade_for(
+        &mut self,
+        enforcer: &mut Enforcer,
+        id: &EndpointId,
+    ) -> Result<(), WorkloadError> {
+        let wanted = masquerade_policy(&self.config, &self.registry);
+        match enforcer.apply_masquerade(&wanted) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(WorkloadError::NotMasqueraded {
+                id: id.to_string(),
+                source: Box::new(error),
+            }),
+        }
+    }
+
+    /// Opens the workloads that wait for their policy, once the kernel holds it.
+    pub(crate) fn open_pending(&mut self, enforcer: &mut Enforcer) {
+        let refused =
+            enforcer.kernel_failure.is_some() && !fault::is_injected("opened-though-refused");
+        if refused || !enforcer.in_sync {
+            return;
+        }
+        let is_pending = |(id, workload): &(&EndpointId, &Workload)| {
+            workload.state == EndpointState::Closed
+                && !self.attaching.contains_key(*id)
+                && self.registry.closed_reason(id).is_none()
+        };
+        let pending = self.registry.iter().filter(is_pending);
+        let waiting: Vec<WorkloadRecord> = pending.map(|(_, w)| w.record.clone()).collect();
+        for record in waiting {
+            if let Err(error) = self.open_workload(enforcer, &record) {
+                tracing::warn!(workload = %record.id(), error = %error_chain(&error), "bringing the workload's interface up failed");
+            }
+        }
+    }
+
+    /// Opens a workload and notifies the waiters.
+    pub(crate) fn open_workload(
+        &mut self,
+        enforcer: &mut Enforcer,
+        record: &WorkloadRecord,
+    ) -> Result<(), NetworkDriverError> {
+        let forwarding = self.enable_forwarding();
+        let opened = forwarding.and_then(|()| self.network.bring_up(record));
+        let id = record.id();
+        if let Some(workload) = self.registry.get_mut(&id) {
+            workload.reason = opened.as_ref().err().map(|error| error_chain(error));
+            if opened.is_ok() {
+                workload.state = EndpointState::Ready;
+            }
+        }
+        if opened.is_ok() {
+            if let Some(received_at) = self.unopened.remove(&id) {
+                let took = self
+                    .clock
+                    .monotonic()
+                    .saturating_duration_since(received_at);
+                enforcer.metrics.observe_attach(took);
+            }
+            let (notified, remaining) = std::mem::take(&mut self.open_waiters)
+                .into_iter()
+                .filter(|(_, waiting)| !waiting.is_closed())
+                .partition(|(of, _)| *of == id);
+            self.open_waiters = remaining;
+            let notified: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)> = notified;
+            for (_, waiting) in notified {
+                // The receiver may have stopped waiting.
+                let _ = waiting.send(());
+            }
+        }
+        opened
+    }
+
+    /// Enables forwarding, before the first workload is brought up.
+    pub(crate) fn enable_forwarding(&mut self) -> Result<(), NetworkDriverError> {
+        if !self.forwarding_enabled {
+            self.ensure_forwarding()?;
+            self.forwarding_enabled = true;
+        }
+        Ok(())
+    }
+
+    /// Enables forwarding on this host, if the agent manages it; returns the changed sysctls.
+    fn ensure_forwarding(&mut self) -> Result<Vec<String>, NetworkDriverError> {
+        if !self.config.manage_forwarding {
+            return Ok(Vec::new());
+        }
+        let switched = self
+            .network
+            .ensure_forwarding(&self.config.interface_prefix, &self.settings)?;
+        for setting in &switched {
+            tracing::info!(setting, "sysctl changed to enable forwarding");
+        }
+        Ok(switched)
+    }
+
+    /// Notifies `waiter` when a workload opens.
+    pub(crate) fn notify_when_open(
+        &mut self,
+        id: EndpointId,
+        waiter: tokio::sync::oneshot::Sender<()>,
+    ) {
+        match self.registry.get(&id).map(|workload| workload.state) {
+            Some(EndpointState::Closed) => self.open_waiters.push((id, waiter)),
+            // The receiver may have stopped waiting.
+            _ => drop(waiter.send(())),
+        }
+    }
+
+    /// Opens namespaces outside the core's thread; `None` on a host without namespaces.
+    pub(crate) fn opener(&self) -> Option<NetNsOpener> {
+        self.network.opener()
+    }
+
+    /// The present use of an address on this host.
+    pub(crate) fn address_use(
+        &mut self,
+        address: IpAddr,
+        pool: Option<Prefix>,
+        whole: bool,
+    ) -> Result<Option<AddressUse>, WorkloadError> {
+        let used = self.network.address_use(address, pool, whole);
+        used.map_err(|source| WorkloadError::Inspect {
+            id: format!("address {address}"),
+            source: Box::new(source),
+        })
+    }
+}
