@@ -214,6 +214,9 @@ impl Core {
         let is_large = updates.len() >= LARGE_BATCH;
         let first_sync = batch.in_sync && !self.enforcer.in_sync;
         self.enforcer.in_sync |= batch.in_sync;
+        if let Some(detected_at) = batch.detected_at {
+            self.enforcer.record_change(detected_at);
+        }
         self.workloads.apply(&mut self.enforcer, updates);
         if first_sync {
             let started = self.clock.monotonic();

@@ -55,8 +55,8 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
         source: source.describe(),
     });
     core.restore()?;
-    source.run(&mut |delta| {
-        sources.apply(0, delta, &mut |batch| {
+    source.run(&mut |delta, detected_at| {
+        sources.apply(0, delta, detected_at, &mut |batch| {
             let in_sync = batch.in_sync;
             core.handle_event(CoreEvent::Source(batch));
             match in_sync {

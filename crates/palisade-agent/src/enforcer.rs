@@ -20,10 +20,10 @@ use palisade_dataplane::{
     MasqueradePolicy,
 };
 use palisade_engine::Engine;
-use palisade_model::{HostTrafficAction, ObjectKey, Update};
+use palisade_model::{HostTrafficAction, Object, ObjectKey, PolicyId, Update};
 use palisade_sys::fault;
 use palisade_tables::{Credit, Delta};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,10 +31,21 @@ use std::time::{Duration, Instant};
 pub(crate) const NOT_IN_SYNC_REASON: &str = "the policy source has not been read completely yet";
 /// How long counters that were read are used again.
 const MAX_COUNTER_AGE: Duration = Duration::from_secs(1);
+/// The maximum number of changes whose implementation delay is measured at once.
+const MAX_UNREALISED_CHANGES: usize = 1_024;
 /// The maximum number of repairs in the status.
 const MAX_REPAIRS: usize = 16;
 /// The maximum number of differences that one repair names.
 const MAX_NAMED_IN_REPAIR: usize = 4;
+
+/// Since when the kernel enforces a policy in its present version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RealisedPolicy {
+    /// The revision whose flush wrote it.
+    pub(crate) revision: u64,
+    /// When that flush was complete, since the epoch.
+    pub(crate) since: Duration,
+}
 
 /// What a verification did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +72,12 @@ pub struct Enforcer {
     pub(crate) in_sync: bool,
     pub(crate) realised_revision: u64,
     pub(crate) generation: u32,
+    /// The policies that the kernel enforces in their present version.
+    pub(crate) realised_policies: BTreeMap<PolicyId, RealisedPolicy>,
+    /// Policies whose present version is not in the kernel yet.
+    unrealised_policies: BTreeSet<PolicyId>,
+    /// When the changes of the source were detected that are not in the kernel yet.
+    unrealised_changes: Vec<Instant>,
     pub(crate) initial_flush: Option<FlushReport>,
     pub(crate) last_flush: Option<FlushReport>,
     pub(crate) repairs: VecDeque<RepairReport>,
@@ -95,6 +112,9 @@ impl Enforcer {
             in_sync: false,
             realised_revision: 0,
             generation: 0,
+            realised_policies: BTreeMap::new(),
+            unrealised_policies: BTreeSet::new(),
+            unrealised_changes: Vec::new(),
             initial_flush: None,
             last_flush: None,
             repairs: VecDeque::new(),
@@ -122,11 +142,32 @@ impl Enforcer {
         self.kernel_failure.is_some() || self.masquerade_failure.is_some()
     }
 
+    /// Takes note of a change of the source: how long it takes until the kernel has it is measured.
+    pub(crate) fn record_change(&mut self, detected_at: Instant) {
+        // Beyond this number, a kernel that rejects everything is the greater problem.
+        if self.unrealised_changes.len() < MAX_UNREALISED_CHANGES {
+            self.unrealised_changes.push(detected_at);
+        }
+    }
+
     /// Passes updates to the engine and writes the changes to the kernel.
     pub(crate) fn apply(&mut self, updates: Vec<Update>, masquerade: &MasqueradeSource<'_>) {
         let started = self.clock.monotonic();
-        let is_policy = |update: &Update| matches!(update, Update::Delete(ObjectKey::Policy(_)));
-        let deletes_policy = updates.iter().any(is_policy);
+        let mut deletes_policy = false;
+        for update in &updates {
+            match update {
+                Update::Upsert(Object::Policy(policy)) => {
+                    self.realised_policies.remove(&policy.id);
+                    self.unrealised_policies.insert(policy.id.clone());
+                }
+                Update::Delete(ObjectKey::Policy(id)) => {
+                    deletes_policy = true;
+                    self.unrealised_policies.remove(id);
+                    self.realised_policies.remove(id);
+                }
+                _ => {}
+            }
+        }
         if self.in_sync {
             let now = self.clock.wall();
             self.history
@@ -213,8 +254,20 @@ impl Enforcer {
 
     fn record_flush(&mut self, outcome: ApplyOutcome, started: Instant) {
         self.realised_revision = self.engine.revision();
+        let realised = RealisedPolicy {
+            revision: self.realised_revision,
+            since: self.clock.wall(),
+        };
+        let now = self.clock.monotonic();
+        for detected_at in self.unrealised_changes.drain(..) {
+            let delay = now.saturating_duration_since(detected_at);
+            self.metrics.observe_implementation_delay(delay);
+        }
+        let policies = std::mem::take(&mut self.unrealised_policies).into_iter();
+        self.realised_policies
+            .extend(policies.map(|id| (id, realised)));
         self.generation = outcome.generation;
-        let took = self.clock.monotonic() - started;
+        let took = now - started;
         self.metrics.observe_flush(&outcome, took);
         let flush = FlushReport {
             revision: self.realised_revision,

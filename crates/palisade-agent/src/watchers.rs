@@ -30,16 +30,14 @@ pub fn follow_source<S: Source>(
     sources: &Mutex<SourceSet>,
     core: &CoreHandle,
 ) -> Result<(), SourceError> {
-    let mut apply = |delta| {
+    let mut apply = |delta, detected_at| {
         let mut sources = sources.lock().unwrap_or_else(PoisonError::into_inner);
-        sources.apply(
-            number,
-            delta,
-            &mut |batch| match core.send(CoreEvent::Source(batch)) {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            },
-        )
+        sources.apply(number, delta, detected_at, &mut |batch| match core
+            .send(CoreEvent::Source(batch))
+        {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        })
     };
     let ended = source.run(&mut apply);
     if let Err(error) = &ended {
@@ -51,7 +49,7 @@ pub fn follow_source<S: Source>(
             ..SourceDelta::default()
         };
         // The source has ended in any case.
-        let _ = apply(stale);
+        let _ = apply(stale, None);
     }
     ended
 }

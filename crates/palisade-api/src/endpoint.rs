@@ -52,7 +52,7 @@ pub struct EndpointSummary {
     pub ingress_isolated: bool,
     /// Whether a policy isolates it for egress.
     pub egress_isolated: bool,
-    /// The policy revision that is in the kernel for this endpoint.
+    /// The policy revision that the kernel enforces for this endpoint; 0: it is not open.
     pub revision: u64,
 }
 

@@ -32,6 +32,12 @@ pub struct PolicySummary {
     pub endpoints: usize,
     /// Number of rules in both directions.
     pub rules: usize,
+    /// The revision that brought its present version into the kernel; 0: it is not in the kernel yet.
+    #[serde(default)]
+    pub revision: u64,
+    /// Since when the kernel enforces its present version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
     /// The excess, if this policy or a policy set it belongs to is over the element budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_budget: Option<BudgetExcess>,

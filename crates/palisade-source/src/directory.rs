@@ -56,6 +56,8 @@ pub struct Directory<W = InotifyWatch> {
     index: FileIndex,
     /// An event arrived that no scan has covered yet.
     pending: bool,
+    /// When the first event arrived that has not been published.
+    detected_at: Option<Instant>,
     /// An event arrived that only a full scan covers.
     needs_full_scan: bool,
     /// Only partial scans were made since the last full scan.
@@ -182,6 +184,7 @@ impl<W: DirWatch> Directory<W> {
             watches: WatchSet::default(),
             activity: WriteActivity::default(),
             pending: false,
+            detected_at: None,
             needs_full_scan: true,
             only_partial_scan: false,
             watch_retry: None,
@@ -272,6 +275,9 @@ impl<W: DirWatch> Directory<W> {
             }
         }
         self.pending |= relevant;
+        if relevant {
+            self.detected_at.get_or_insert_with(monotonic);
+        }
         (written, relevant)
     }
 
@@ -425,7 +431,8 @@ impl<W: DirWatch> Directory<W> {
     /// Reports the changes of the last scan.
     fn publish(&mut self, scan: &TreeScan, sink: DeltaSink<'_>) -> ControlFlow<()> {
         let paths = scan.paths.as_ref();
-        sink(self.index.update(&self.tree, paths, scan.undisturbed))
+        let delta = self.index.update(&self.tree, paths, scan.undisturbed);
+        sink(delta, self.detected_at.take())
     }
 }
 
@@ -460,7 +467,7 @@ impl<W: DirWatch + Send> Source for Directory<W> {
                         in_sync: true,
                         ..SourceDelta::default()
                     };
-                    if sink(nothing).is_break() {
+                    if sink(nothing, None).is_break() {
                         return Ok(());
                     }
                     continue;

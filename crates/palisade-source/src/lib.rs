@@ -40,6 +40,7 @@ pub use version_store::VersionStoreError;
 
 use palisade_model::Update;
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 /// A batch of updates that belong together, and the report after them.
 #[derive(Clone, Debug, Default)]
@@ -50,10 +51,13 @@ pub struct UpdateBatch {
     pub in_sync: bool,
     /// The state of the input after this batch, for status.
     pub report: EffectiveReport,
+    /// When the first of the changes was detected; `None` if they were there before the source was followed,
+    /// or if there are none.
+    pub detected_at: Option<Instant>,
 }
 
-/// Receives the changes of a source; breaks to end it.
-pub type DeltaSink<'a> = &'a mut dyn FnMut(SourceDelta) -> ControlFlow<()>;
+/// Receives the changes of a source, and when the first of them was detected; breaks to end it.
+pub type DeltaSink<'a> = &'a mut dyn FnMut(SourceDelta, Option<Instant>) -> ControlFlow<()>;
 
 /// A source of objects.
 pub trait Source: Send {

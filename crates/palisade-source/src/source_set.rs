@@ -16,7 +16,7 @@ use palisade_model::Str;
 use palisade_sys::fault;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Receives batches; breaks to end the sources.
 pub type BatchSink<'a> = &'a mut dyn FnMut(UpdateBatch) -> ControlFlow<()>;
@@ -99,11 +99,13 @@ impl SourceSet {
         self.budget.clone()
     }
 
-    /// Takes in the changes of a source, passes on what changed, and saves.
+    /// Takes in the changes of a source, the first of them detected at this time, passes on what changed, and
+    /// saves.
     pub fn apply(
         &mut self,
         source: SourceNumber,
         delta: SourceDelta,
+        detected_at: Option<Instant>,
         sink: BatchSink<'_>,
     ) -> ControlFlow<()> {
         let now = unix_time().as_secs();
@@ -118,6 +120,7 @@ impl SourceSet {
         if !updates.is_empty() || self.last_report.as_ref() != Some(&report) {
             self.last_report = Some(report.clone());
             sink(UpdateBatch {
+                detected_at: detected_at.filter(|_| !updates.is_empty()),
                 updates,
                 in_sync: self.effective.in_sync(),
                 report,
@@ -162,6 +165,7 @@ impl SourceSet {
             updates: Vec::new(),
             in_sync: self.effective.in_sync(),
             report,
+            detected_at: None,
         })
     }
 }

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::core_queue::{CoreHandle, CoreHealth, CoreUnavailable};
 use crate::error_chain::error_chain;
 use crate::metrics::exposition::{self, Exposition};
-use crate::metrics::table::API_REQUESTS;
+use crate::metrics::table::{API_REQUESTS, CORE_QUEUE};
 use crate::views;
 use crate::workload_store::pod_id;
 use crate::workloads::attach::{AttachRequest, AttachTarget};
@@ -398,6 +398,7 @@ pub(super) async fn metrics(
     match core.metrics().await {
         Ok(figures) => {
             let mut figures = (*figures).clone();
+            figures.add_sample(&CORE_QUEUE, &[], core.queue_length() as f64);
             add_request_counts(&mut figures, &guard.request_counts());
             ([(CONTENT_TYPE, exposition::CONTENT_TYPE)], figures.text()).into_response()
         }

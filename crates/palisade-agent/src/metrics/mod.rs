@@ -22,6 +22,7 @@ use std::time::Duration;
 pub struct CoreMetrics {
     pub(crate) flush: Histogram,
     pub(crate) attach: Histogram,
+    pub(crate) implementation_delay: Histogram,
     pub(crate) phases: BTreeMap<&'static str, Histogram>,
     pub(crate) grace_wait: Duration,
     pub(crate) transactions: u64,
@@ -55,6 +56,12 @@ impl CoreMetrics {
     /// Records the time from the arrival of an ADD to its open interface.
     pub(crate) fn observe_attach(&mut self, took: Duration) {
         self.attach.observe(took);
+    }
+
+    /// Records the time from the detection of a change by its source to its last acknowledgement by the
+    /// kernel.
+    pub(crate) fn observe_implementation_delay(&mut self, took: Duration) {
+        self.implementation_delay.observe(took);
     }
 
     /// Counts a failed write to the kernel.

@@ -72,9 +72,11 @@ metrics! {
     POLICY_ELEMENTS Gauge "palisade_policy_elements" [] "Kernel elements that policy uses: entries of classes and elements of programs.";
     POLICY_ELEMENTS_MAX Gauge "palisade_policy_elements_max" ["of"] "The maximum number of kernel elements: policy-set for one policy set, host for all of them.";
     POLICIES_OVER_BUDGET Gauge "palisade_policies_over_budget" ["enforced"] "Policies and policy sets that exceed the maximum: policies whose last valid version stays in force (last-valid) or that isolate (isolating), and policy sets that deny everything (closed).";
+    CORE_QUEUE Gauge "palisade_core_queue_length" [] "Events that wait for the core.";
     SOURCE_BATCHES Counter "palisade_source_batches_total" [] "Batches of changes from the source.";
     FLUSH_SECONDS Histogram "palisade_flush_duration_seconds" [] "From a change to its last acknowledgement by the kernel.";
     ATTACH_SECONDS Histogram "palisade_attach_duration_seconds" [] "From the arrival of an ADD to the open interface of its workload, with the wait in the queue and, if its Pod is not known yet, for the Pod.";
+    IMPLEMENTATION_SECONDS Histogram "palisade_policy_implementation_delay_seconds" [] "From the detection of a change by its source to its last acknowledgement by the kernel, with the settle time and, if the kernel rejected it at first, the retries.";
     PHASE_SECONDS Histogram "palisade_flush_phase_duration_seconds" ["phase"] "Duration of each step of a flush or repair, including the grace period.";
     PHASE_WAIT_SECONDS Counter "palisade_flush_wait_seconds_total" [] "Time spent waiting for grace periods (no packet between two lookups).";
     KERNEL_TRANSACTIONS Counter "palisade_kernel_transactions_total" [] "Committed kernel transactions.";

@@ -2,6 +2,7 @@
 
 use super::CoreSnapshot;
 use super::budget::{budget_excess_of, budget_excesses};
+use crate::clock::rfc3339;
 use palisade_api::{
     BudgetExcess, CountedAction, ObjectRef, PacketCount, PolicyDetail, PolicyList, PolicySummary,
     RuleCounterReport,
@@ -59,12 +60,15 @@ fn policy_summary(
     over: &[BudgetExcess],
 ) -> PolicySummary {
     let rules = |direction| policy.rules(direction).map_or(0, |rules| rules.rules.len());
+    let realised = core.enforcer.realised_policies.get(&policy.id);
     PolicySummary {
         tier: policy.tier.to_string(),
         policy: ObjectRef::new(&policy.id.object, policy.line.as_ref()),
         subject: policy.subject.to_string(),
         endpoints: core.enforcer.engine.selected_endpoints(&policy.id).len(),
         rules: rules(Direction::Ingress) + rules(Direction::Egress),
+        revision: realised.map_or(0, |realised| realised.revision),
+        since: realised.map(|realised| rfc3339(realised.since)),
         over_budget: budget_excess_of(over, &policy.id),
     }
 }

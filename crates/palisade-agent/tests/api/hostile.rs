@@ -58,6 +58,7 @@ fn batch() -> UpdateBatch {
     let loaded = palisade_source::load(&[dir.path().to_owned()]);
     assert!(loaded.has_errors());
     UpdateBatch {
+        detected_at: None,
         updates: loaded.state.objects().map(Update::Upsert).collect(),
         in_sync: true,
         report: EffectiveReport {

@@ -5,21 +5,22 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod chained;
+mod files;
 mod queued_adds;
 #[path = "../support/requests.rs"]
 mod requests;
+mod revisions;
 #[path = "../support/mod.rs"]
 mod support;
 
 use palisade_agent::clock::Clock;
-use palisade_agent::config::{Config, ConfigFile};
+use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::network_driver::{HostInterfaceState, NetworkDriverError};
 use palisade_agent::workload_store::WorkloadRecord;
 use palisade_agent::workloads::host::HostChanges;
 use palisade_api::{
-    CniAddRequest, CniAttachment, EndpointState, Health, PacketReason, WorkloadAddRequest,
-    WorkloadRemoveRequest,
+    EndpointState, Health, PacketReason, WorkloadAddRequest, WorkloadRemoveRequest,
 };
 use palisade_dataplane::{
     AddressTranslation, CountAccount, CounterValue, Dataplane, MasqueradePolicy,
@@ -49,6 +50,8 @@ struct HostState {
     refuse: Option<&'static str>,
     /// Every call about this workload but its removal fails.
     refused_workload: Option<String>,
+    /// The removal of this workload fails.
+    refused_removal: Option<String>,
     calls: Vec<String>,
 }
 
@@ -74,7 +77,11 @@ impl Host {
     fn call(&self, name: &'static str, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         let mut state = self.0.lock().unwrap();
         state.calls.push(format!("{name} {}", record.name));
-        let is_refused = state.refused_workload.as_deref() == Some(&*record.name) && name != "part";
+        let refused = match name {
+            "part" => &state.refused_removal,
+            _ => &state.refused_workload,
+        };
+        let is_refused = refused.as_deref() == Some(&*record.name);
         if state.refuse == Some(name) || is_refused {
             return Err(NetworkDriverError::InterfaceMissing(
                 record.interface.to_string(),
@@ -224,53 +231,6 @@ fn core_with(config: Config, host: &Host, dataplane: &FakeDataplane) -> Core {
         clock: Box::new(Ticking::new()),
         source: ("directory".to_owned(), "/x".to_owned()),
     })
-}
-
-#[test]
-#[allow(clippy::disallowed_methods, reason = "tests write as editors do")]
-fn a_configuration_that_is_read_again_counts_or_is_refused_and_listeners_are_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("palisade.yaml");
-    let mut with_file = config(dir.path(), &[]);
-    with_file.file = Some(ConfigFile {
-        path: path.clone(),
-        optional: true,
-        exists: false,
-    });
-    let mut core = core_with(with_file, &Host::default(), &FakeDataplane::new());
-    synced(&mut core);
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let to = Arc::clone(&told);
-    core.add_config_listener(Box::new(move |config| {
-        to.lock().unwrap().push((config.settle, config.api_rate));
-    }));
-    core.reread_config();
-    assert_eq!(*told.lock().unwrap(), [], "there is no file");
-
-    let ms = Duration::from_millis;
-    for (text, expected, health) in [
-        ("settle: 7\n", vec![(ms(7), 100)], Health::Ready),
-        ("settle: 7\n", vec![], Health::Ready),
-        ("mtu: 1400\nsettle: 7\n", vec![], Health::Ready),
-        ("settle: 8\napi-rate: x\n", vec![], Health::Degraded),
-        ("settle: 7\napi-rate: 9\n", vec![(ms(7), 9)], Health::Ready),
-    ] {
-        std::fs::write(&path, text).unwrap();
-        core.reread_config();
-        assert_eq!(
-            std::mem::take(&mut *told.lock().unwrap()),
-            expected,
-            "{text}"
-        );
-        assert_eq!(core.status().health, health, "{text}");
-    }
-    std::fs::remove_file(&path).unwrap();
-    core.reread_config();
-    assert_eq!(
-        *told.lock().unwrap(),
-        [(ms(100), 100)],
-        "nobody named it: as without one"
-    );
 }
 
 fn synced(core: &mut Core) {
@@ -603,40 +563,6 @@ fn what_others_change_in_the_table_that_translates_is_put_back() {
     });
     assert_eq!(translated(), before);
     assert_eq!(core.status().dataplane.repaired, 1);
-}
-
-#[test]
-fn a_deletion_that_waits_is_carried_out_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
-    let mut core = core(dir.path(), &host, &kernel);
-    core.restore().unwrap();
-    synced(&mut core);
-    let attachment = CniAttachment {
-        container: "c1".to_owned(),
-        network: "pods".to_owned(),
-        interface: "eth0".to_owned(),
-    };
-    core.cni_add(&CniAddRequest {
-        container: attachment.container.clone(),
-        network: attachment.network.clone(),
-        interface: attachment.interface.clone(),
-        netns: "web".to_owned(),
-        namespace: "shop".to_owned(),
-        name: "web".to_owned(),
-        ..CniAddRequest::default()
-    })
-    .unwrap();
-    let folder = palisade_agent::workloads::deletions::queue_dir(dir.path());
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join(palisade_api::cni_queue::file_name(&attachment));
-    let text = serde_json::to_vec(&attachment).unwrap();
-    palisade_sys::atomic_file::write_atomically(&file, &text).unwrap();
-    assert_eq!(core.endpoint_list().endpoints.len(), 1);
-    assert_eq!(core.run_queued_deletions().unwrap(), 1);
-    assert_eq!(core.endpoint_list().endpoints, []);
-    assert!(!file.exists());
-    assert_eq!(core.run_queued_deletions().unwrap(), 0);
 }
 
 #[allow(clippy::disallowed_methods, reason = "any time is valid")]

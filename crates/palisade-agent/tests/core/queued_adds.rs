@@ -9,7 +9,7 @@ use palisade_agent::core_queue::{CoreHandle, run_core};
 use palisade_agent::workload_store::{WorkloadRecord, pod_id};
 use palisade_agent::workloads::WorkloadError;
 use palisade_agent::workloads::attach::{AttachRequest, AttachTarget};
-use palisade_api::CniAddRequest;
+use palisade_api::{CniAddRequest, CniAttachment, CniResponse};
 use palisade_model::{Endpoint, Labels, Object, Profile, Update};
 use palisade_source::UpdateBatch;
 use palisade_testkit::FakeDataplane;
@@ -181,4 +181,65 @@ fn the_time_from_add_to_open_is_measured_when_the_pod_is_known_and_the_interface
     }));
     assert_eq!(core.cni_add(&request).unwrap().closed, None);
     assert_eq!(measured(&mut core), 1);
+}
+
+#[test]
+fn dels_that_wait_together_are_a_few_flushes_and_one_that_fails_fails_alone() {
+    let names: Vec<String> = (0..50).map(|n| format!("p{n}")).collect();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&known), FakeDataplane::new());
+    let mut core = core(dir.path(), &host, &dataplane);
+    synced(&mut core);
+    for name in &names {
+        core.cni_add(&cni_request(name)).unwrap();
+    }
+    host.0.lock().unwrap().refused_removal = Some("p3".to_owned());
+    let before = dataplane.calls().len();
+    let (handle, events) = CoreHandle::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let results = runtime.block_on(async {
+        let mut dels = Vec::new();
+        // A runtime that repeats a DEL, and one of a container that is not there.
+        for name in names.iter().map(String::as_str).chain(["p1", "other"]) {
+            let (handle, dataplane) = (handle.clone(), dataplane.clone());
+            let attachment = CniAttachment {
+                container: format!("c-{name}"),
+                network: "pods".to_owned(),
+                interface: "eth0".to_owned(),
+            };
+            dels.push(tokio::spawn(async move {
+                let respond = move |_: &mut Core, removed: Result<CniResponse, WorkloadError>| {
+                    let removed = removed.map_err(|error| error.to_string())?.removed.len();
+                    Ok::<_, String>((removed, dataplane.tables().unwrap().points.len()))
+                };
+                handle.detach_for_client(attachment, respond).await.unwrap()
+            }));
+        }
+        while handle.queue_length() < names.len() + 2 {
+            tokio::task::yield_now().await;
+        }
+        handle.send(CoreEvent::Stop);
+        run_core(core, &events);
+        let mut results = Vec::new();
+        for del in dels {
+            results.push(del.await.unwrap());
+        }
+        results
+    });
+    for (name, result) in names.iter().zip(&results) {
+        match name == "p3" {
+            true => assert!(result.is_err()),
+            // Only the one that stays has points: two addresses, both directions.
+            false => assert_eq!(*result, Ok((1, 4)), "{name}"),
+        }
+    }
+    let (repeated, unknown) = (&results[50], &results[51]);
+    assert_eq!((repeated, unknown), (&Ok((0, 4)), &Ok((0, 4))));
+    let flushes = dataplane.calls().len() - before;
+    assert!(flushes <= 4, "{flushes} calls of the driver");
+    let text = std::fs::read_to_string(dir.path().join("workloads.json")).unwrap();
+    assert_eq!(text.matches("\"shop\"").count(), 1);
 }

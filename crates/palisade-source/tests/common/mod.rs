@@ -97,7 +97,9 @@ pub(crate) fn follow<W: DirWatch + Send>(
     let mut set =
         SourceSet::open(["directory".into()], state_dir, ElementBudget::default()).unwrap();
     let mut source = Directory::with_watch(options, set.restored(0), watch).unwrap();
-    source.run(&mut |delta| set.apply(0, delta, sink)).unwrap();
+    source
+        .run(&mut |delta, at| set.apply(0, delta, at, sink))
+        .unwrap();
 }
 
 pub(crate) struct Scene {
@@ -175,8 +177,8 @@ impl Scene {
         let (send, batches) = channel();
         let thread = std::thread::spawn(move || {
             source
-                .run(&mut |delta| {
-                    set.apply(0, delta, &mut |batch| match send.send(batch) {
+                .run(&mut |delta, at| {
+                    set.apply(0, delta, at, &mut |batch| match send.send(batch) {
                         Ok(()) => ControlFlow::Continue(()),
                         Err(_) => ControlFlow::Break(()),
                     })

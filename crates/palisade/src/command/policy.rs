@@ -83,6 +83,9 @@ fn detail_text(detail: &PolicyDetail) -> String {
     line("From", or_dash(p.policy.line.clone().unwrap_or_default()));
     line("Subject", p.subject.clone());
     line("Selects", or_dash(detail.selects.join(", ")));
+    let since = p.since.as_ref();
+    let since = since.map(|since| format!("revision {}, since {since}", p.revision));
+    line("In kernel", since.unwrap_or_else(|| "not yet".to_owned()));
     if let Some(over) = &p.over_budget {
         line("Budget", budget_excess_text(over));
         for rule in &over.rules {

@@ -1,10 +1,12 @@
 //! What the whole agent takes: the real program, on a real folder, in a namespace of its own.
 
 mod adds;
+mod bursts;
 mod edits;
 mod manifests;
 mod prober;
 mod process;
+mod runtime;
 mod size;
 
 use crate::case::BenchCase;
@@ -17,6 +19,7 @@ pub(crate) fn cases() -> Vec<BenchCase> {
         edits::case(false),
         edits::case(true),
         adds::case(),
+        bursts::case(),
         size::case(),
     ]
 }
