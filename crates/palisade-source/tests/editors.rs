@@ -8,6 +8,7 @@ use common::{IDLE, SETTLE, Scene, manifest};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
+use std::time::Instant;
 
 #[test]
 fn vim_as_it_writes() {
@@ -281,4 +282,20 @@ fn a_tool_that_makes_the_file_and_thinks_before_it_writes() {
     scene.expect("an empty file appears whole", "web:80");
     scene.remove("foo.yaml");
     scene.expect("it does not hold up removals", "");
+}
+
+#[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "compared with the time of an event"
+)]
+fn a_change_has_the_time_of_its_detection_and_what_was_there_before_has_none() {
+    let mut scene = Scene::with(&[("foo.yaml", "web:80")]);
+    scene.expect("start", "web:80");
+    assert_eq!(scene.detected_at(), None);
+    let before = Instant::now();
+    scene.put("foo.yaml", "web:81");
+    scene.expect("written", "web:81");
+    let detected_at = scene.detected_at().unwrap();
+    assert!(before <= detected_at && detected_at + SETTLE <= Instant::now());
 }

@@ -379,6 +379,11 @@ impl Scene {
         }
     }
 
+    /// When the changes of the last batch were detected.
+    pub(crate) fn detected_at(&self) -> Option<Instant> {
+        self.last.as_ref()?.detected_at
+    }
+
     /// The last report of the source; `None` before the first.
     pub(crate) fn report(&self) -> Option<&EffectiveReport> {
         self.last.as_ref().map(|batch| &batch.report)

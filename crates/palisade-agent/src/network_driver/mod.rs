@@ -1,0 +1,261 @@
+//! Connects a network namespace to the host: a veth pair, addresses and routes on both sides.
+//!
+//! [`NetworkDriver::create_interfaces`] creates the pair with the host side down, so no traffic passes;
+//! [`NetworkDriver::configure_netns`] configures addresses and routes inside. Only after the endpoint's
+//! policy is in the kernel does [`NetworkDriver::bring_up`] bring the host side up and add the routes
+//! to it. [`NetworkDriver::delete_interfaces`] undoes all of it. For an interface of another plugin
+//! these methods only check whether policy can be applied to it.
+//!
+//! A namespace is opened once for all these steps ([`NetworkDriver::pin_netns`]); when it is reopened
+//! later, it must be the same namespace, whatever its path refers to then. This module does not know
+//! policy.
+
+mod kernel;
+mod netns_facts;
+mod veth_pair;
+
+pub use kernel::KernelNetworkDriver;
+pub use netns_facts::{AddressUse, NetnsFacts};
+
+use crate::settings::{SettingsError, SettingsFile};
+use crate::workload_store::WorkloadRecord;
+use palisade_sys::link::{IpNet, LinkError, MacAddr};
+use palisade_sys::netns::{NetNs, NetNsError, NetNsOpener};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The IPv4 gateway of workloads; no interface has this address.
+pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+/// The IPv6 gateway of workloads; no interface has this address.
+pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+/// The MAC address of every host-side interface; it has only one neighbour, so it need not be unique.
+pub const HOST_MAC: MacAddr = MacAddr([0xee, 0xee, 0xee, 0xee, 0xee, 0xee]);
+
+/// Why a namespace could not be attached or detached.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkDriverError {
+    /// The namespace cannot be opened.
+    #[error(transparent)]
+    Netns(#[from] NetNsError),
+    /// An operation on an interface, address or route failed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// A sysctl could not be changed.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The interface exists already.
+    #[error("the namespace {netns} already has an interface {interface}")]
+    InterfaceExists {
+        /// The namespace.
+        netns: String,
+        /// The interface.
+        interface: String,
+    },
+    /// The host-side interface does not exist.
+    #[error("the interface {0} does not exist")]
+    InterfaceMissing(String),
+    /// The interface with the host side's name belongs to something else.
+    #[error(
+        "the interface {0} is not the workload's: it is not a veth whose peer is the interface in that \
+         namespace"
+    )]
+    NotVethPeer(String),
+    /// The path now refers to a different namespace than at the attach.
+    #[error("the path {0} refers to a different network namespace than when it was attached")]
+    NetnsChanged(String),
+    /// This host does not forward the interface's packets.
+    #[error(
+        "the interface {interface} is a port of {master}, which forwards its packets without routing \
+         them through this host: chain palisade-cni after a plugin that routes, such as ptp"
+    )]
+    BridgePort {
+        /// The interface.
+        interface: String,
+        /// The bridge or other master of the interface.
+        master: String,
+    },
+    /// The namespace is the host's own.
+    #[error("the namespace {0} is the one this agent runs in")]
+    HostNetns(String),
+}
+
+/// The network operations of the host that the core uses.
+pub trait NetworkDriver: Send {
+    /// Opens namespaces outside the core's thread, for callers that must not block on a file system;
+    /// `None` on a host without namespaces.
+    fn opener(&self) -> Option<NetNsOpener>;
+
+    /// Uses this open namespace for the workloads of its path until the next call.
+    fn pin_netns(&mut self, netns: Option<NetNs>);
+
+    /// The ownership and use of a namespace.
+    ///
+    /// # Errors
+    /// If the namespace cannot be opened or inspected.
+    fn netns_facts(&mut self, record: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError>;
+
+    /// The present use of a pool address on this host; `None` if it is unused. With `include_gateways`
+    /// every route is read to find gateways.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn address_use(
+        &mut self,
+        address: IpAddr,
+        pool: Option<palisade_model::Prefix>,
+        include_gateways: bool,
+    ) -> Result<Option<AddressUse>, NetworkDriverError>;
+
+    /// The index of the host's link with this name; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn link_index(&mut self, name: &str) -> Result<Option<u32>, NetworkDriverError>;
+
+    /// The name of the host's link with this index; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn link_name(&mut self, index: u32) -> Result<Option<String>, NetworkDriverError>;
+
+    /// Creates the pair; the host side stays down. For a chained interface, checks whether policy can
+    /// be applied to its packets.
+    ///
+    /// # Errors
+    /// If an operation fails, or the chained interface is not suitable; then nothing is left.
+    fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
+
+    /// Configures addresses and routes inside the namespace; does nothing for a chained interface.
+    ///
+    /// # Errors
+    /// If any operation fails.
+    fn configure_netns(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
+
+    /// Brings the host side up and adds the routes to it. Idempotent.
+    ///
+    /// # Errors
+    /// If any operation fails.
+    fn bring_up(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
+
+    /// Deletes the pair; a chained interface stays. Idempotent.
+    ///
+    /// # Errors
+    /// If the kernel rejects it.
+    fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
+
+    /// Whether the host-side interface exists.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn has_interface(&mut self, record: &WorkloadRecord) -> Result<bool, NetworkDriverError>;
+
+    /// The state of the interface inside, as a CNI runtime needs it.
+    ///
+    /// # Errors
+    /// If it does not exist, or the kernel cannot be queried.
+    fn netns_interface(
+        &mut self,
+        record: &WorkloadRecord,
+    ) -> Result<NetnsInterface, NetworkDriverError>;
+
+    /// The state of each workload's host-side interface.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn host_interface_states(
+        &mut self,
+        records: &[WorkloadRecord],
+    ) -> Result<Vec<HostInterfaceState>, NetworkDriverError>;
+
+    /// Renames the host side from `current_name` to its own name. If that fails, sets it down, because
+    /// no policy applies to the other name.
+    ///
+    /// # Errors
+    /// If the rename fails.
+    fn restore_name(
+        &mut self,
+        record: &WorkloadRecord,
+        current_name: &str,
+    ) -> Result<(), NetworkDriverError>;
+
+    /// Enables forwarding if it is off, and makes the kernel accept router advertisements as before;
+    /// returns the changed sysctls. The former values are saved in `file`; names of the agent's
+    /// interfaces begin with `prefix`.
+    ///
+    /// # Errors
+    /// If a sysctl cannot be changed, or its value cannot be saved.
+    fn ensure_forwarding(
+        &mut self,
+        prefix: &str,
+        file: &SettingsFile,
+    ) -> Result<Vec<String>, NetworkDriverError>;
+
+    /// Objects of this host that could belong to workloads; names of the agent's interfaces begin with
+    /// `prefix`.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn inventory(&mut self, prefix: &str) -> Result<HostInventory, NetworkDriverError>;
+
+    /// The MTU of this host's default routes, the smallest if they differ; `None` if there are none.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError>;
+
+    /// Whether the network namespace still exists.
+    fn netns_exists(&self, record: &WorkloadRecord) -> bool;
+}
+
+/// The interface inside a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetnsInterface {
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Its MTU, in bytes.
+    pub mtu: u32,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The destinations of its routes by a gateway.
+    pub routes: Vec<IpNet>,
+}
+
+/// Objects of this host that could belong to workloads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostInventory {
+    /// The links with the prefix of generated names.
+    pub links: BTreeSet<String>,
+    /// Host routes (to one address), with their link.
+    pub routes: BTreeSet<(IpAddr, String)>,
+    /// Permanent neighbour entries, with their link.
+    pub neighbours: BTreeSet<(IpAddr, String)>,
+    /// This host's own addresses.
+    pub host_addresses: BTreeSet<IpAddr>,
+}
+
+/// The state of a host-side interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostInterfaceState {
+    /// As [`NetworkDriver::bring_up`] leaves it.
+    Intact,
+    /// It exists, with these differences.
+    Changed(Vec<String>),
+    /// It exists under this name.
+    Renamed(String),
+    /// It does not exist.
+    Missing,
+}
+
+impl HostInterfaceState {
+    /// The differences from the intended state, for messages.
+    pub fn differences(self, interface: &str) -> Vec<String> {
+        match self {
+            HostInterfaceState::Intact => Vec::new(),
+            HostInterfaceState::Changed(what) => what,
+            HostInterfaceState::Renamed(current_name) => {
+                vec![format!("{interface} was renamed to {current_name}")]
+            }
+            HostInterfaceState::Missing => vec![format!("{interface} does not exist")],
+        }
+    }
+}
