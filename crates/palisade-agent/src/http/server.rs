@@ -1,9 +1,9 @@
 //! The connections of the API: their number, timeouts and header sizes.
 //!
 //! A connection that sends its request head too slowly, stays idle, or does not read its response is
-//! closed. Each user has at most [`ConnectionLimits::per_user`] connections, and all users but root
-//! together at most [`ConnectionLimits::all_but_root`], so no user can block the runtime by holding
-//! connections. Connections above the limits become spare connections, which serve probes only; when
+//! closed. Root has at most [`ConnectionLimits::root`] connections, each other user at most
+//! [`ConnectionLimits::per_user`], and these together at most [`ConnectionLimits::all_but_root`], so no
+//! user can block the runtime by holding connections. Connections above the limits become spare connections, which serve probes only; when
 //! there are too many, the oldest one is closed, so they cannot be held either. This module does not
 //! interpret requests otherwise.
 
@@ -56,7 +56,9 @@ pub(crate) struct SpareConnection;
 /// The limits of simultaneous connections.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// For each user.
+    /// For root: a starting node adds all its pods at once, each on a connection of its own.
+    pub root: usize,
+    /// For each other user.
     pub per_user: usize,
     /// For all users but root together.
     pub all_but_root: usize,
@@ -65,6 +67,7 @@ pub struct ConnectionLimits {
 impl Default for ConnectionLimits {
     fn default() -> Self {
         ConnectionLimits {
+            root: 512,
             per_user: 128,
             all_but_root: 256,
         }
@@ -250,9 +253,12 @@ impl OpenConnections {
             .filter(|(uid, _)| **uid != 0)
             .map(|(_, n)| n)
             .sum();
-        if count >= connections.limits.per_user
-            || (uid != 0 && others >= connections.limits.all_but_root)
-        {
+        let limits = connections.limits;
+        let is_full = match uid {
+            0 => count >= limits.root,
+            _ => count >= limits.per_user || others >= limits.all_but_root,
+        };
+        if is_full {
             return None;
         }
         by_user.insert(uid, count + 1);
@@ -352,6 +358,7 @@ mod tests {
     #[test]
     fn room_is_kept_for_root() {
         let room = ConnectionLimits {
+            root: 4,
             per_user: 2,
             all_but_root: 3,
         };
@@ -363,8 +370,9 @@ mod tests {
         let _first = [enter(7).unwrap(), enter(7).unwrap(), enter(8).unwrap()];
         assert!(enter(7).is_none(), "two each");
         assert!(enter(9).is_none(), "three of all but root");
-        let root = enter(0).unwrap();
-        drop((root, enter(0).unwrap(), _first));
+        let root: Vec<_> = (0..4).map(|_| enter(0).unwrap()).collect();
+        assert!(enter(0).is_none(), "four of root");
+        drop((root, _first));
         assert!(held.by_user.lock().unwrap().is_empty());
     }
 

@@ -207,6 +207,7 @@ async fn who_dawdles_is_cut() {
 #[tokio::test]
 async fn connections_are_bounded_and_end_with_the_server() {
     let served = served(ConnectionLimits {
+        root: 2,
         per_user: 2,
         all_but_root: 2,
     });
