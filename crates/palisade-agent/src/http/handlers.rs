@@ -16,9 +16,10 @@ use crate::workloads::attach::{AttachRequest, AttachTarget};
 use crate::workloads::{NETNS_OPEN_TIMEOUT, PreopenedNetns, WorkloadError, cni, named};
 use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use palisade_api::{
     ApiError, CniAddRequest, CniAddResponse, CniAttachment, CniCheckRequest, CniGcRequest,
@@ -63,22 +64,31 @@ fn stopping_response() -> Response {
     )
 }
 
-/// Parses a JSON body.
-fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<Response>> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        let refusal = ApiError::new(format!("parsing the body: {error}"));
-        Box::new(error_response(StatusCode::BAD_REQUEST, refusal))
-    })
+/// A JSON body.
+pub(super) struct JsonBody<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let bytes = Bytes::from_request(request, state).await;
+        let bytes = bytes.map_err(IntoResponse::into_response)?;
+        let invalid = |error| ApiError::new(format!("parsing the body: {error}"));
+        let parsed = serde_json::from_slice(&bytes).map(JsonBody);
+        parsed.map_err(|error| error_response(StatusCode::BAD_REQUEST, invalid(error)))
+    }
 }
 
-/// Parses the query parameters.
-fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Box<Response>> {
-    match Query::try_from_uri(uri) {
-        Ok(Query(value)) => Ok(value),
-        Err(error) => {
-            let refusal = ApiError::new(format!("parsing the query: {}", error.body_text()));
-            Err(Box::new(error_response(StatusCode::BAD_REQUEST, refusal)))
-        }
+/// The query parameters.
+pub(super) struct QueryParameters<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParameters<T> {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
+        let parsed = Query::try_from_uri(&parts.uri).map(|Query(value)| QueryParameters(value));
+        let invalid = |text| ApiError::new(format!("parsing the query: {text}"));
+        parsed.map_err(|error| error_response(StatusCode::BAD_REQUEST, invalid(error.body_text())))
     }
 }
 
@@ -177,11 +187,10 @@ pub(super) async fn policy(
     .await
 }
 
-pub(super) async fn explain(State(core): State<CoreHandle>, uri: Uri) -> Response {
-    let query: ExplainQuery = match parse_query(&uri) {
-        Ok(query) => query,
-        Err(refused) => return *refused,
-    };
+pub(super) async fn explain(
+    State(core): State<CoreHandle>,
+    QueryParameters(query): QueryParameters<ExplainQuery>,
+) -> Response {
     respond_read(&core, move |core| {
         let refused = |error| {
             (
@@ -194,11 +203,10 @@ pub(super) async fn explain(State(core): State<CoreHandle>, uri: Uri) -> Respons
     .await
 }
 
-pub(super) async fn monitor(State(core): State<CoreHandle>, uri: Uri) -> Response {
-    let query: MonitorQuery = match parse_query(&uri) {
-        Ok(query) => query,
-        Err(refused) => return *refused,
-    };
+pub(super) async fn monitor(
+    State(core): State<CoreHandle>,
+    QueryParameters(query): QueryParameters<MonitorQuery>,
+) -> Response {
     let listen = move |core: &mut Core| core.subscribe(query);
     match core.ask_for_client(OperationClass::Read, listen).await {
         Ok(lines) => {
@@ -252,13 +260,9 @@ pub(super) async fn add_workload(
     State(core): State<CoreHandle>,
     Extension(caller): Extension<Caller>,
     Extension(guard): Extension<Arc<AdmissionControl>>,
-    bytes: Bytes,
+    JsonBody(request): JsonBody<WorkloadAddRequest>,
 ) -> Response {
     let received_at = guard.now();
-    let request: WorkloadAddRequest = match parse_body(&bytes) {
-        Ok(request) => request,
-        Err(refused) => return *refused,
-    };
     // Checked before the path is opened.
     let path = AccessRequest::NetnsPath(&request.netns);
     if let Err(refusal) = check_access(caller, &path, &GroupGrants::default()) {
@@ -284,12 +288,8 @@ pub(super) async fn add_workload(
 pub(super) async fn remove_workload(
     State(core): State<CoreHandle>,
     Extension(caller): Extension<Caller>,
-    bytes: Bytes,
+    JsonBody(request): JsonBody<WorkloadRemoveRequest>,
 ) -> Response {
-    let request: WorkloadRemoveRequest = match parse_body(&bytes) {
-        Ok(request) => request,
-        Err(refused) => return *refused,
-    };
     respond_change(&core, OperationClass::Change, move |core| {
         let (workloads, enforcer) = core.parts();
         named::remove_workload(workloads, enforcer, &request, caller)
@@ -300,13 +300,9 @@ pub(super) async fn remove_workload(
 pub(super) async fn cni_add(
     State(core): State<CoreHandle>,
     Extension(guard): Extension<Arc<AdmissionControl>>,
-    bytes: Bytes,
+    JsonBody(request): JsonBody<CniAddRequest>,
 ) -> Response {
     let received_at = guard.now();
-    let request: CniAddRequest = match parse_body(&bytes) {
-        Ok(request) => request,
-        Err(refused) => return *refused,
-    };
     let netns = open_netns(&core, OperationClass::Runtime, &request.netns).await;
     let id = pod_id(&request.namespace, &request.name);
     let (notifier, wait) = tokio::sync::oneshot::channel();
@@ -356,22 +352,20 @@ async fn attach_container(
     .await
 }
 
-pub(super) async fn cni_del(State(core): State<CoreHandle>, bytes: Bytes) -> Response {
-    let request: CniAttachment = match parse_body(&bytes) {
-        Ok(request) => request,
-        Err(refused) => return *refused,
-    };
+pub(super) async fn cni_del(
+    State(core): State<CoreHandle>,
+    JsonBody(request): JsonBody<CniAttachment>,
+) -> Response {
     let respond_to = |_: &mut Core, removed: Result<CniResponse, WorkloadError>| {
         removed.map_err(|error| workload_error_response(&error))
     };
     respond(core.detach_for_client(request, respond_to).await)
 }
 
-pub(super) async fn cni_check(State(core): State<CoreHandle>, bytes: Bytes) -> Response {
-    let request: CniCheckRequest = match parse_body(&bytes) {
-        Ok(request) => request,
-        Err(refused) => return *refused,
-    };
+pub(super) async fn cni_check(
+    State(core): State<CoreHandle>,
+    JsonBody(request): JsonBody<CniCheckRequest>,
+) -> Response {
     respond_change(&core, OperationClass::Runtime, move |core| {
         let (workloads, enforcer) = core.parts();
         cni::check(workloads, enforcer, &request)
@@ -379,11 +373,10 @@ pub(super) async fn cni_check(State(core): State<CoreHandle>, bytes: Bytes) -> R
     .await
 }
 
-pub(super) async fn cni_gc(State(core): State<CoreHandle>, bytes: Bytes) -> Response {
-    let request: CniGcRequest = match parse_body(&bytes) {
-        Ok(request) => request,
-        Err(refused) => return *refused,
-    };
+pub(super) async fn cni_gc(
+    State(core): State<CoreHandle>,
+    JsonBody(request): JsonBody<CniGcRequest>,
+) -> Response {
     respond_change(&core, OperationClass::Runtime, move |core| {
         let (workloads, enforcer) = core.parts();
         cni::gc(workloads, enforcer, &request)

@@ -12,6 +12,7 @@ pub mod sockets;
 
 use crate::access::OperationClass;
 use crate::core_queue::CoreHandle;
+use crate::metrics::exposition;
 use admission::{AdmissionControl, OperationGate};
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
@@ -73,269 +74,84 @@ pub struct Operation {
     pub output: OperationOutput,
 }
 
-fn read_operation(
-    path: &'static str,
-    id: &'static str,
-    summary: &'static str,
-    output: OperationOutput,
-) -> Operation {
-    Operation {
-        method: "GET",
-        path,
-        id,
-        summary,
-        class: OperationClass::Read,
-        input: OperationInput::Nothing,
-        output,
-    }
-}
-
-fn probe_operation(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
-    Operation {
-        class: OperationClass::Probe,
-        ..read_operation(path, id, summary, OperationOutput::Json("Probe"))
-    }
-}
-
-fn runtime_operation(
-    method: &'static str,
-    path: &'static str,
-    id: &'static str,
-    summary: &'static str,
-    types: (&'static str, &'static str),
-) -> Operation {
-    Operation {
-        class: OperationClass::Runtime,
-        ..change_operation(method, path, id, summary, types)
-    }
-}
-
-fn change_operation(
-    method: &'static str,
-    path: &'static str,
-    id: &'static str,
-    summary: &'static str,
-    (takes, gives): (&'static str, &'static str),
-) -> Operation {
-    Operation {
-        method,
-        path,
-        id,
-        summary,
-        class: OperationClass::Change,
-        input: OperationInput::Body(takes),
-        output: OperationOutput::Json(gives),
-    }
-}
-
-impl Operation {
-    fn with_input(self, takes: OperationInput) -> Self {
-        Operation {
-            input: takes,
-            ..self
-        }
-    }
-}
-
 const NAMESPACE_AND_NAME: OperationInput = OperationInput::Path(&["namespace", "name"]);
 
-/// Every operation with its handler.
-fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
-    use OperationOutput::{Json, Lines, Object, Text};
-    vec![
-        (
-            read_operation(
-                path::STATUS,
-                "getStatus",
-                "The status of the agent.",
-                Json("Status"),
-            ),
-            get(handlers::status),
-        ),
-        (
-            read_operation(
-                path::ENDPOINTS,
-                "listEndpoints",
-                "The endpoints of this host.",
-                Json("EndpointList"),
-            ),
-            get(handlers::endpoints),
-        ),
-        (
-            read_operation(
-                path::ENDPOINT,
-                "getEndpoint",
-                "One endpoint, with the policies that apply to it.",
-                Json("EndpointDetail"),
-            )
-            .with_input(NAMESPACE_AND_NAME),
-            get(handlers::endpoint),
-        ),
-        (
-            read_operation(
-                path::IDENTITIES,
-                "listIdentities",
-                "The identities: groups of addresses that no active policy can tell apart.",
-                Json("IdentityList"),
-            ),
-            get(handlers::identities),
-        ),
-        (
-            read_operation(
-                path::POLICIES,
-                "listPolicies",
-                "The policies in force, in order of evaluation.",
-                Json("PolicyList"),
-            ),
-            get(handlers::policies),
-        ),
-        (
-            read_operation(
-                path::POLICY,
-                "getPolicy",
-                "One policy, with its rules and their counters.",
-                Json("PolicyDetail"),
-            )
-            .with_input(NAMESPACE_AND_NAME),
-            get(handlers::policy),
-        ),
-        (
-            read_operation(
-                path::EXPLAIN,
-                "explain",
-                "Whether a flow is allowed on this host, and why.",
-                Json("Explanation"),
-            )
-            .with_input(OperationInput::Query("ExplainQuery")),
-            get(handlers::explain),
-        ),
-        (
-            read_operation(
-                path::MONITOR,
-                "monitor",
-                "Packets that were denied, dropped, or matched by a Log rule, as a stream.",
-                Lines("MonitorLine"),
-            )
-            .with_input(OperationInput::Query("MonitorQuery")),
-            get(handlers::monitor),
-        ),
-        (
-            read_operation(
-                path::IPAM,
-                "listAddresses",
-                "The address pools and the allocated addresses.",
-                Json("IpamReport"),
-            ),
-            get(handlers::ipam),
-        ),
-        (
-            read_operation(
-                path::IPAM_CHECK,
-                "checkAddresses",
-                "Inconsistencies between records, interfaces, routes and tables.",
-                Json("IpamCheck"),
-            ),
-            get(handlers::ipam_check),
-        ),
-        (
-            read_operation(
-                path::CONFIG,
-                "getConfig",
-                "Every parameter, with the source of its value.",
-                Json("ConfigReport"),
-            ),
-            get(handlers::config),
-        ),
-        (
-            change_operation(
-                "POST",
-                path::WORKLOADS,
-                "addWorkload",
-                "Attach a network namespace; responds when its policy is in the kernel.",
-                ("WorkloadAdd", "WorkloadAdded"),
-            ),
-            post(handlers::add_workload),
-        ),
-        (
-            change_operation(
-                "DELETE",
-                path::WORKLOADS,
-                "removeWorkload",
-                "Detach a network namespace.",
-                ("WorkloadRemove", "WorkloadRemoved"),
-            ),
-            delete(handlers::remove_workload),
-        ),
-        (
-            runtime_operation(
-                "POST",
-                path::CNI,
-                "cniAdd",
-                "Attach a container, or confirm that it is attached; responds when its policy is in the kernel.",
-                ("CniAdd", "CniAdded"),
-            ),
-            post(handlers::cni_add),
-        ),
-        (
-            runtime_operation(
-                "DELETE",
-                path::CNI,
-                "cniDel",
-                "Detach a container; it is no error if it is not attached.",
-                ("CniAttachment", "CniDone"),
-            ),
-            delete(handlers::cni_del),
-        ),
-        (
-            runtime_operation(
-                "POST",
-                path::CNI_CHECK,
-                "cniCheck",
-                "Whether a container is still attached as after its ADD.",
-                ("CniCheck", "CniDone"),
-            ),
-            post(handlers::cni_check),
-        ),
-        (
-            runtime_operation(
-                "POST",
-                path::CNI_GC,
-                "cniGc",
-                "Detach every container of a network that is not listed.",
-                ("CniGc", "CniDone"),
-            ),
-            post(handlers::cni_gc),
-        ),
-        (
-            read_operation(
-                path::METRICS,
-                "getMetrics",
-                "Metrics in the Prometheus text format.",
-                Text(crate::metrics::exposition::CONTENT_TYPE),
-            ),
-            get(handlers::metrics),
-        ),
-        (
-            probe_operation(
-                path::HEALTHZ,
-                "getHealth",
-                "Whether the agent's core responds.",
-            ),
-            get(handlers::healthz),
-        ),
-        (
-            probe_operation(
-                path::READYZ,
-                "getReadiness",
-                "Whether the kernel holds the policy of the source; 503 if it does not.",
-            ),
-            get(handlers::readyz),
-        ),
-        (
-            read_operation(path::OPENAPI, "getOpenapi", "This document.", Object),
-            get(handlers::openapi),
-        ),
-    ]
+/// Defines the operations, each with its handler: method, path, class, operation id, input, output, handler,
+/// summary.
+macro_rules! operations {
+    ($($method:ident $path:ident $class:ident $id:literal ($input:expr) -> $output:expr, $handler:ident: $summary:literal;)*) => {
+        /// Every operation with its handler.
+        fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
+            use OperationInput::{Body, Nothing, Query};
+            use OperationOutput::{Json, Lines, Object, Text};
+            vec![$((
+                Operation {
+                    method: method_name(stringify!($method)),
+                    path: path::$path,
+                    id: $id,
+                    summary: $summary,
+                    class: OperationClass::$class,
+                    input: $input,
+                    output: $output,
+                },
+                $method(handlers::$handler),
+            )),*]
+        }
+    };
+}
+
+/// The method of the function that routes it.
+fn method_name(function: &'static str) -> &'static str {
+    match function {
+        "post" => "POST",
+        "delete" => "DELETE",
+        _ => "GET",
+    }
+}
+
+operations! {
+    get STATUS Read "getStatus" (Nothing) -> Json("Status"), status:
+        "The status of the agent.";
+    get ENDPOINTS Read "listEndpoints" (Nothing) -> Json("EndpointList"), endpoints:
+        "The endpoints of this host.";
+    get ENDPOINT Read "getEndpoint" (NAMESPACE_AND_NAME) -> Json("EndpointDetail"), endpoint:
+        "One endpoint, with the policies that apply to it.";
+    get IDENTITIES Read "listIdentities" (Nothing) -> Json("IdentityList"), identities:
+        "The identities: groups of addresses that no active policy can tell apart.";
+    get POLICIES Read "listPolicies" (Nothing) -> Json("PolicyList"), policies:
+        "The policies in force, in order of evaluation.";
+    get POLICY Read "getPolicy" (NAMESPACE_AND_NAME) -> Json("PolicyDetail"), policy:
+        "One policy, with its rules and their counters.";
+    get EXPLAIN Read "explain" (Query("ExplainQuery")) -> Json("Explanation"), explain:
+        "Whether a flow is allowed on this host, and why.";
+    get MONITOR Read "monitor" (Query("MonitorQuery")) -> Lines("MonitorLine"), monitor:
+        "Packets that were denied, dropped, or matched by a Log rule, as a stream.";
+    get IPAM Read "listAddresses" (Nothing) -> Json("IpamReport"), ipam:
+        "The address pools and the allocated addresses.";
+    get IPAM_CHECK Read "checkAddresses" (Nothing) -> Json("IpamCheck"), ipam_check:
+        "Inconsistencies between records, interfaces, routes and tables.";
+    get CONFIG Read "getConfig" (Nothing) -> Json("ConfigReport"), config:
+        "Every parameter, with the source of its value.";
+    post WORKLOADS Change "addWorkload" (Body("WorkloadAdd")) -> Json("WorkloadAdded"), add_workload:
+        "Attach a network namespace; responds when its policy is in the kernel.";
+    delete WORKLOADS Change "removeWorkload" (Body("WorkloadRemove")) -> Json("WorkloadRemoved"), remove_workload:
+        "Detach a network namespace.";
+    post CNI Runtime "cniAdd" (Body("CniAdd")) -> Json("CniAdded"), cni_add:
+        "Attach a container, or confirm that it is attached; responds when its policy is in the kernel.";
+    delete CNI Runtime "cniDel" (Body("CniAttachment")) -> Json("CniDone"), cni_del:
+        "Detach a container; it is no error if it is not attached.";
+    post CNI_CHECK Runtime "cniCheck" (Body("CniCheck")) -> Json("CniDone"), cni_check:
+        "Whether a container is still attached as after its ADD.";
+    post CNI_GC Runtime "cniGc" (Body("CniGc")) -> Json("CniDone"), cni_gc:
+        "Detach every container of a network that is not listed.";
+    get METRICS Read "getMetrics" (Nothing) -> Text(exposition::CONTENT_TYPE), metrics:
+        "Metrics in the Prometheus text format.";
+    get HEALTHZ Probe "getHealth" (Nothing) -> Json("Probe"), healthz:
+        "Whether the agent's core responds.";
+    get READYZ Probe "getReadiness" (Nothing) -> Json("Probe"), readyz:
+        "Whether the kernel holds the policy of the source; 503 if it does not.";
+    get OPENAPI Read "getOpenapi" (Nothing) -> Object, openapi:
+        "This document.";
 }
 
 /// All operations, in the order of the documentation.
