@@ -176,8 +176,11 @@ impl NetworkDriver for ReadOnlyNetworkDriver {
         Ok(())
     }
 
-    fn delete_interfaces(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
+    fn delete_interfaces(
+        &mut self,
+        records: &[WorkloadRecord],
+    ) -> Vec<Result<(), NetworkDriverError>> {
+        records.iter().map(|_| Ok(())).collect()
     }
 
     fn has_interface(&mut self, record: &WorkloadRecord) -> Result<bool, NetworkDriverError> {

@@ -138,7 +138,7 @@ impl TestHost for Host {
         Ok(())
     }
 
-    fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+    fn delete_interface(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         self.change("parting")?.links.remove(&*record.interface);
         Ok(())
     }

@@ -161,14 +161,32 @@ impl NetworkDriver for KernelNetworkDriver {
         Ok(())
     }
 
-    fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        if record.chained {
-            return Ok(());
-        }
-        match self.links()?.delete_link(&record.interface) {
-            Err(error) if error.is_not_found() => Ok(()),
-            other => Ok(other?),
-        }
+    fn delete_interfaces(
+        &mut self,
+        records: &[WorkloadRecord],
+    ) -> Vec<Result<(), NetworkDriverError>> {
+        let own: Vec<&str> = records
+            .iter()
+            .filter(|record| !record.chained)
+            .map(|record| &*record.interface)
+            .collect();
+        let deleted = match own.len() {
+            0 | 1 => false,
+            _ => self
+                .links()
+                .and_then(|mut host| host.delete_links(&own))
+                .is_ok(),
+        };
+        let delete = |record: &WorkloadRecord| {
+            if record.chained || deleted {
+                return Ok(());
+            }
+            match self.links()?.delete_link(&record.interface) {
+                Err(error) if error.is_not_found() => Ok(()),
+                other => Ok(other?),
+            }
+        };
+        records.iter().map(delete).collect()
     }
 
     fn has_interface(&mut self, record: &WorkloadRecord) -> Result<bool, NetworkDriverError> {

@@ -137,11 +137,12 @@ pub trait NetworkDriver: Send {
     /// If any operation fails.
     fn bring_up(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
 
-    /// Deletes the pair; a chained interface stays. Idempotent.
-    ///
-    /// # Errors
-    /// If the kernel rejects it.
-    fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
+    /// Deletes the pairs of these workloads; chained interfaces stay. Idempotent. A result for each: an error
+    /// if the kernel rejects it.
+    fn delete_interfaces(
+        &mut self,
+        records: &[WorkloadRecord],
+    ) -> Vec<Result<(), NetworkDriverError>>;
 
     /// Whether the host-side interface exists.
     ///

@@ -135,7 +135,8 @@ impl Workloads {
 
     /// Deletes what is left of a workload that is not in the engine.
     fn remove_unregistered(&mut self, record: WorkloadRecord) {
-        match self.delete_interfaces(&record) {
+        let deleted = self.delete_interfaces(std::slice::from_ref(&record));
+        match deleted.into_iter().collect() {
             Ok(()) => release_addresses(self, &record),
             Err(error) => {
                 tracing::error!(error = %error_chain(&error), "removing an interrupted workload failed; will retry");
@@ -282,10 +283,22 @@ impl Workloads {
         enforcer: &mut Enforcer,
         records: &[WorkloadRecord],
     ) -> Vec<Result<(), WorkloadError>> {
-        let mut results: Vec<Result<(), WorkloadError>> = Vec::new();
         let mut updates = Vec::new();
-        for record in records {
-            results.push(self.teardown_interfaces(record, &mut updates));
+        let announce = |_: &_| self.announce_step(AttachStep::DeleteInterfaces);
+        let mut results: Vec<Result<(), WorkloadError>> = records.iter().map(announce).collect();
+        let announced = records
+            .iter()
+            .zip(&results)
+            .filter(|(_, result)| result.is_ok());
+        let announced: Vec<WorkloadRecord> = announced.map(|(record, _)| record.clone()).collect();
+        let mut deleted = self.delete_interfaces(&announced).into_iter();
+        for (record, result) in records.iter().zip(&mut results) {
+            if result.is_ok() {
+                *result = deleted.next().unwrap_or(Ok(()));
+            }
+            if result.is_ok() {
+                *result = self.unregister(record, &mut updates);
+            }
         }
         if !updates.is_empty() {
             self.apply(enforcer, updates);
@@ -317,16 +330,13 @@ impl Workloads {
         results
     }
 
-    /// Deletes the interfaces of a workload, and removes it from the registry; adds the updates of its
-    /// policy.
-    fn teardown_interfaces(
+    /// Removes a workload whose interfaces are deleted from the registry; adds the updates of its policy.
+    fn unregister(
         &mut self,
         record: &WorkloadRecord,
         updates: &mut Vec<Update>,
     ) -> Result<(), WorkloadError> {
         let id = record.id();
-        self.announce_step(AttachStep::DeleteInterfaces)?;
-        self.delete_interfaces(record)?;
         self.announce_step(AttachStep::RemovePolicy)?;
         // Another container may have replaced it.
         let is_it = |w: &Workload| w.record.interface == record.interface;
@@ -340,13 +350,15 @@ impl Workloads {
         Ok(())
     }
 
-    fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), WorkloadError> {
-        self.network
-            .delete_interfaces(record)
-            .map_err(|source| WorkloadError::Detach {
+    fn delete_interfaces(&mut self, records: &[WorkloadRecord]) -> Vec<Result<(), WorkloadError>> {
+        let results = self.network.delete_interfaces(records).into_iter();
+        let results = records.iter().zip(results).map(|(record, result)| {
+            result.map_err(|source| WorkloadError::Detach {
                 id: record.id().to_string(),
                 interface: record.interface.to_string(),
                 source: Box::new(source),
             })
+        });
+        results.collect()
     }
 }

@@ -127,7 +127,7 @@ impl TestHost for Host {
         Ok(())
     }
 
-    fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+    fn delete_interface(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         self.call("part", record)?;
         let mut state = self.0.lock().unwrap();
         state.joined.remove(&*record.interface);

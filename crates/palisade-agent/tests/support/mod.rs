@@ -24,6 +24,10 @@ macro_rules! test_host {
                 Ok($default)
             })*
 
+            fn delete_interface(&mut self, _: &WorkloadRecord) -> Done<()> {
+                Ok(())
+            }
+
             fn netns_exists(&self, _: &WorkloadRecord) -> bool {
                 true
             }
@@ -33,6 +37,11 @@ macro_rules! test_host {
             $(fn $method(&mut self, $($arg: $kind),*) -> Done<$result> {
                 self.0.$method($($arg),*)
             })*
+
+            fn delete_interfaces(&mut self, records: &[WorkloadRecord]) -> Vec<Done<()>> {
+                let delete = |record| self.0.delete_interface(record);
+                records.iter().map(delete).collect()
+            }
 
             fn netns_exists(&self, record: &WorkloadRecord) -> bool {
                 self.0.netns_exists(record)
@@ -54,7 +63,6 @@ test_host! {
     create_interfaces(record: &WorkloadRecord) -> () = ();
     configure_netns(record: &WorkloadRecord) -> () = ();
     bring_up(record: &WorkloadRecord) -> () = ();
-    delete_interfaces(record: &WorkloadRecord) -> () = ();
     has_interface(record: &WorkloadRecord) -> bool = true;
     netns_facts(record: &WorkloadRecord) -> NetnsFacts = NetnsFacts::default();
     address_use(address: IpAddr, pool: Option<Prefix>, whole: bool) -> Option<AddressUse> = None;

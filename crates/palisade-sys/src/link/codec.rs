@@ -110,6 +110,22 @@ pub(super) fn write_link_by_index(out: &mut Vec<u8>, index: u32) {
     out.extend_from_slice(&ifinfomsg(index, 0, 0));
 }
 
+/// A link, or with index 0 no link, and a group.
+pub(super) fn write_link_group(out: &mut Vec<u8>, index: u32, group: u32) -> Result<(), WireError> {
+    out.extend_from_slice(&ifinfomsg(index, 0, 0));
+    let mut w = AttrWriter::new(out);
+    w.u32(libc::IFLA_GROUP, group);
+    w.finish()
+}
+
+/// The group of a link; 0 is the default.
+pub(super) fn read_link_group(payload: &[u8]) -> Result<u32, WireError> {
+    let attrs = Attrs::after_header(payload, IFINFO_LEN, "link")?;
+    attrs
+        .find(libc::IFLA_GROUP)?
+        .map_or(Ok(0), |group| group.u32())
+}
+
 pub(super) fn write_namespace_id(out: &mut Vec<u8>, netns: &NetNs) -> Result<(), WireError> {
     out.extend_from_slice(&[0; RTGENMSG_LEN]);
     let fd = netns.as_fd().as_raw_fd();

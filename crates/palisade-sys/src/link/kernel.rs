@@ -1,6 +1,6 @@
 //! Links over rtnetlink.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::types::{Address, IpNet, Link, LinkAction, LinkChange, Neighbour, Route, VethEnd};
@@ -20,6 +20,10 @@ const NO_ROUTE: [Errno; 4] = [
     Errno::EACCES,
 ];
 const NLM_F_REPLACE: u16 = libc::NLM_F_REPLACE as u16;
+
+/// The first group that is tried for links that are deleted together. Links are in group 0 by default, and
+/// administrators choose small numbers.
+const FIRST_GROUP: u32 = 0x7061_6c00;
 
 /// The kernel's links of one namespace.
 #[derive(Debug)]
@@ -106,6 +110,15 @@ impl KernelLinks {
         Ok(links)
     }
 
+    /// All links, each with its group.
+    fn link_groups(&mut self) -> Result<Vec<(Link, u32)>, KernelError> {
+        self.socket
+            .dump(libc::RTM_GETLINK, codec::write_link_dump, |message| {
+                let link = codec::read_link(&message.payload)?;
+                Ok(Some((link, codec::read_link_group(&message.payload)?)))
+            })
+    }
+
     fn names_by_index(&mut self) -> Result<BTreeMap<u32, String>, KernelError> {
         let links = self.all_links()?;
         Ok(links.into_iter().map(|l| (l.index, l.name)).collect())
@@ -140,6 +153,49 @@ impl KernelLinks {
                 this.change(libc::RTM_DELLINK, 0, |out| {
                     codec::write_link_by_name(out, link)
                 })
+            },
+        )
+    }
+
+    /// Deletes several links at once; for a veth, both ends. The kernel waits for the end of all packet
+    /// processing once for all of them, not once for each: the links become the only members of an unused
+    /// group, which is then deleted.
+    ///
+    /// # Errors
+    /// The kernel's error; `EEXIST` if another program adds a link to the group meanwhile. Then no link is
+    /// deleted, and each can be deleted alone.
+    pub fn delete_links(&mut self, links: &[&str]) -> Result<(), LinkError> {
+        self.with_action(
+            || LinkAction::DeleteLinks(links.len()),
+            |this| {
+                let found = this.link_groups()?;
+                let used: BTreeSet<u32> = found.iter().map(|(_, group)| *group).collect();
+                let unused = (FIRST_GROUP..).find(|group| !used.contains(group));
+                let group = unused.unwrap_or(FIRST_GROUP);
+                let is_named = |link: &Link| links.contains(&link.name.as_str());
+                let named = found
+                    .iter()
+                    .map(|(link, _)| link)
+                    .filter(|link| is_named(link));
+                let members: BTreeSet<u32> = named.map(|link| link.index).collect();
+                for index in &members {
+                    this.change(libc::RTM_SETLINK, 0, |out| {
+                        codec::write_link_group(out, *index, group)
+                    })?;
+                }
+                let now = this.link_groups()?.into_iter();
+                let now = now
+                    .filter(|(_, of)| *of == group)
+                    .map(|(link, _)| link.index);
+                if now.collect::<BTreeSet<u32>>() != members {
+                    return Err(KernelError::from(Errno::EEXIST));
+                }
+                match members.is_empty() {
+                    true => Ok(()),
+                    false => this.change(libc::RTM_DELLINK, 0, |out| {
+                        codec::write_link_group(out, 0, group)
+                    }),
+                }
             },
         )
     }

@@ -326,6 +326,8 @@ pub enum LinkAction {
     CreateVeth(VethEnd, VethEnd),
     /// Deleting a link.
     DeleteLink(String),
+    /// Deleting this number of links at once.
+    DeleteLinks(usize),
     /// Changing a link.
     ChangeLink(String, LinkChange),
     /// Reading a link by name.
@@ -359,6 +361,7 @@ impl fmt::Display for LinkAction {
                 }
             }
             Self::DeleteLink(link) => write!(f, "deleting link {link}"),
+            Self::DeleteLinks(count) => write!(f, "deleting {count} links at once"),
             Self::ChangeLink(link, change) => write!(f, "setting link {link} to {change}"),
             Self::GetLink(link) => write!(f, "reading link {link}"),
             Self::GetLinkByIndex(index) => write!(f, "reading the link with index {index}"),

@@ -59,6 +59,24 @@ fn a_pair_is_made_across_namespaces_and_dies_whole() {
     assert_eq!((ours.mtu, ours.mac), (1300, Some(MacAddr([2; 6]))));
     assert!(ours.is_up() && !ours.is_loopback());
 
+    // Two at once, by a name that does not exist too; what others have stays.
+    for name in ["pal3", "pal4", "other"] {
+        let peer = VethEnd {
+            name: format!("{name}p"),
+            ..peer.clone()
+        };
+        let end = VethEnd {
+            name: name.to_owned(),
+            ..end.clone()
+        };
+        in_host.create_veth(&end, &peer).unwrap();
+    }
+    in_host.delete_links(&["pal3", "gone", "pal4"]).unwrap();
+    in_host.delete_links(&["gone"]).unwrap();
+    let left = in_host.links().unwrap();
+    let left: Vec<&str> = left.iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(left, ["lo", "pal2", "other"]);
+    in_host.delete_link("other").unwrap();
     in_host.delete_link("pal2").unwrap();
     assert!(in_pod.link("eth0").unwrap().is_none());
     let gone = in_host.delete_link("pal2").unwrap_err();
