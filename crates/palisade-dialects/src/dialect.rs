@@ -1,25 +1,50 @@
-//! The trait of all dialects, and the selection of the dialect of an object.
+//! What all dialects have in common: their trait, the kinds that they read, and what an object is lowered to.
 
-use crate::kubernetes::KubernetesDialect;
 use crate::quota::OmittedProblems;
-use crate::unknown;
-use crate::unsupported::UnsupportedDialects;
 use palisade_manifest::{Location, Problem, RawObject};
 use palisade_model::{Object, ObjectId, Policy};
+
+/// The namespace of a namespaced object without one.
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
 /// One family of policy kinds.
 pub(crate) trait Dialect: Sync {
     /// Lowers an object; `None` if its API group, version and kind belong to another dialect.
     fn lower(&self, object: &RawObject) -> Option<LoweredObject>;
 
-    /// The isolation policy of an object that [`lower_object`] rejects and that was never valid: it isolates
-    /// the object's subject in the directions of the object. `None` for kinds that do not isolate, and if the
-    /// subject cannot be read.
-    fn isolate(&self, object: &RawObject) -> Option<Policy>;
+    /// The isolation policy of an object that was rejected and never valid: it isolates the object's subject
+    /// in the directions of the object. `None` for kinds that do not isolate, and if the subject cannot be
+    /// read. `intended` is the kind that an object of an unknown kind was likely intended to be.
+    fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Option<Policy>;
 }
 
-/// Every dialect of this build.
-const DIALECTS: [&dyn Dialect; 2] = [&KubernetesDialect, &UnsupportedDialects];
+/// A kind that a dialect reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupVersionKind {
+    /// The API group.
+    pub(crate) group: &'static str,
+    /// The version that is read; `None` if any version is.
+    pub(crate) version: Option<&'static str>,
+    /// The name of the kind.
+    pub(crate) kind: &'static str,
+}
+
+impl GroupVersionKind {
+    /// Whether it is some network policy.
+    pub(crate) fn is_policy(&self) -> bool {
+        self.kind.ends_with("NetworkPolicy")
+    }
+
+    /// `apiVersion Kind`, without the version if any version is read.
+    pub(crate) fn qualified(&self) -> String {
+        let version = match (self.group, self.version) {
+            ("", version) => version.unwrap_or_default().to_owned(),
+            (group, None) => group.to_owned(),
+            (group, Some(version)) => format!("{group}/{version}"),
+        };
+        format!("{version} {}", self.kind)
+    }
+}
 
 /// A lowered object.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,29 +79,6 @@ impl LoweredObject {
             ignored: None,
         }
     }
-}
-
-/// Lowers one object with its dialect.
-#[must_use]
-pub fn lower_object(object: &RawObject) -> LoweredObject {
-    DIALECTS
-        .iter()
-        .find_map(|dialect| dialect.lower(object))
-        .unwrap_or_else(|| unknown::lower_unknown(object))
-}
-
-/// The isolation policy of an object that [`lower_object`] rejects and that was never valid, if its kind
-/// isolates, its namespace is valid and its subject can be read.
-///
-/// A Kubernetes NetworkPolicy, also one with a mistyped kind or version, isolates the pods its podSelector
-/// selects. There is no isolation policy if the podSelector contains any error, or if it is missing and
-/// another field may be a misspelling of it; otherwise a missing podSelector selects every pod of the
-/// namespace, as in a valid policy. The directions are those of policyTypes; both if policyTypes contains
-/// anything unreadable or a field of the spec may be a misspelling of it; without policyTypes, ingress, and
-/// egress as well if `egress` is not empty.
-#[must_use]
-pub fn isolate(object: &RawObject) -> Option<Policy> {
-    DIALECTS.iter().find_map(|dialect| dialect.isolate(object))
 }
 
 /// The name of an object as written; its kind is not interpreted.

@@ -10,7 +10,7 @@
 //!
 //! Never: evaluates policy for a packet, keeps state between inputs, or reads a file.
 //!
-//! A dialect is a module with one type that implements `dialect::Dialect` and is listed there. The rest of
+//! A dialect is a module with one type that implements `dialect::Dialect` and is listed in `lowering`. The rest of
 //! Palisade does not know in which dialect a policy was written.
 
 mod cidr;
@@ -21,6 +21,7 @@ mod field_filters;
 mod hash;
 mod ignored_kinds;
 mod kubernetes;
+mod lowering;
 mod names;
 mod policy_fields;
 mod quota;
@@ -31,9 +32,10 @@ mod unknown;
 mod unsupported;
 
 pub use definitions::{count_ignored, duplicate_definition, omitted_definitions};
-pub use dialect::{LoweredObject, isolate, lower_object};
+pub use dialect::LoweredObject;
 pub use field_filters::field_filter_of_kind;
 pub use hash::ContentHash;
+pub use lowering::{isolate, lower_object};
 pub use policy_fields::{FieldLocation, NamespaceField, PolicyFields, PortNameField};
 pub use quota::{
     CollectorCheckpoint, MAX_PROBLEMS_PER_FILE, MAX_PROBLEMS_PER_INPUT, MAX_PROBLEMS_PER_OBJECT,

@@ -11,38 +11,11 @@
 //!
 //! Everything else belongs to other software: `serving.knative.dev/v1 Service` is not a Kubernetes Service.
 
-use crate::dialect::{LoweredObject, literal_id, qualified_kind};
+use crate::dialect::{GroupVersionKind, LoweredObject, literal_id, qualified_kind};
 use crate::ignored_kinds::{ignored_kinds, known_groups};
 use crate::suggest::{edit_distance, nearest};
 use crate::{kubernetes, unsupported};
 use palisade_manifest::{Problem, RawObject};
-
-/// A kind that a dialect reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GroupVersionKind {
-    /// The API group.
-    pub(crate) group: &'static str,
-    /// The version that is read; `None` if any version is.
-    pub(crate) version: Option<&'static str>,
-    /// The name of the kind.
-    pub(crate) kind: &'static str,
-}
-
-impl GroupVersionKind {
-    fn is_policy(&self) -> bool {
-        self.kind.ends_with("NetworkPolicy")
-    }
-
-    /// `apiVersion Kind`, without the version if any version is read.
-    fn qualified(&self) -> String {
-        let version = match (self.group, self.version) {
-            ("", version) => version.unwrap_or_default().to_owned(),
-            (group, None) => group.to_owned(),
-            (group, Some(version)) => format!("{group}/{version}"),
-        };
-        format!("{version} {}", self.kind)
-    }
-}
 
 /// Whether an object is either read or ignored; false for one that [`reject`] reports.
 #[must_use]
@@ -50,7 +23,7 @@ pub fn is_known(object: &RawObject) -> bool {
     !is_misspelled(object)
 }
 
-/// The result of [`crate::lower_object`] for an object that no dialect reads.
+/// The result of lowering an object that no dialect reads.
 pub(crate) fn lower_unknown(object: &RawObject) -> LoweredObject {
     if is_misspelled(object) {
         reject(object)
@@ -176,7 +149,7 @@ fn reject(object: &RawObject) -> LoweredObject {
     };
     let hint = match likely {
         Some(known) => format!("did you mean `{}`?", known.qualified()),
-        None => match nearest(&object.kind, ignored_kinds(group).unwrap_or_default()) {
+        None => match nearest(&object.kind, &ignored_kinds(group).unwrap_or_default()) {
             Some(kind) => format!("did you mean `{kind}`?"),
             None => "check apiVersion and kind".to_owned(),
         },
@@ -185,7 +158,7 @@ fn reject(object: &RawObject) -> LoweredObject {
         true => format!("unknown kind {what} in {place}; {hint}"),
         false => format!("unknown apiVersion and kind {what}; {hint}"),
     };
-    let id = intended_kind(object).and_then(|known| kubernetes::object_id_as(object, known));
+    let id = intended_kind(object).and_then(|known| kubernetes::intended_id(object, known));
     let mut lowered = LoweredObject::empty(id.unwrap_or_else(|| literal_id(object)), object);
     let at = object.field().get(field).ok().flatten();
     lowered.errors.push(Problem {

@@ -2,8 +2,9 @@
 //!
 //! Ignoring such a policy would allow traffic that it denies, so each is an error.
 
-use crate::dialect::{Dialect, LoweredObject, literal_id, qualified_kind};
-use crate::unknown::GroupVersionKind;
+use crate::dialect::{
+    DEFAULT_NAMESPACE, Dialect, GroupVersionKind, LoweredObject, literal_id, qualified_kind,
+};
 use palisade_manifest::{Problem, RawObject};
 use palisade_model::Policy;
 
@@ -80,8 +81,7 @@ impl Dialect for UnsupportedDialects {
         }
         let mut id = literal_id(object);
         if namespaced {
-            id.namespace
-                .get_or_insert_with(|| crate::kubernetes::DEFAULT_NAMESPACE.into());
+            id.namespace.get_or_insert_with(|| DEFAULT_NAMESPACE.into());
         } else {
             id.namespace = None;
         }
@@ -100,7 +100,7 @@ impl Dialect for UnsupportedDialects {
         Some(lowered)
     }
 
-    fn isolate(&self, _: &RawObject) -> Option<Policy> {
+    fn isolate(&self, _: &RawObject, _: Option<GroupVersionKind>) -> Option<Policy> {
         None
     }
 }

@@ -1,7 +1,8 @@
 //! Plans nftables transactions from decision tables, as values.
 //!
-//! [`ast`] has the types: rulesets, rules, expressions, elements and transactions, close enough to the
-//! kernel's that each is encoded to netlink and decoded one to one. Nothing here accesses a kernel.
+//! [`ast`] has the types of a table's content: rules, expressions, elements. [`Transaction`] has the operations
+//! that change it. All are close enough to the kernel's that each is encoded to netlink and decoded one to one.
+//! Nothing here accesses a kernel.
 
 #![no_std]
 
@@ -34,6 +35,7 @@ mod repair;
 mod rule;
 mod simulator;
 mod skeleton;
+mod transaction;
 mod translated;
 
 pub use adopt::adopt;
@@ -52,3 +54,4 @@ pub use simulator::{
     ConntrackInfo, EvaluationCost, HookPacket, RulesetSimulator, SimulationError, SimulationOutcome,
 };
 pub use skeleton::{SCHEMA, skeleton};
+pub use transaction::{CounterLocation, CreditedCounter, Op, Transaction, TxStep};

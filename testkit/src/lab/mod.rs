@@ -14,6 +14,7 @@
 
 mod advertise;
 pub mod craft;
+mod error;
 mod ip;
 mod leaks;
 mod netns;
@@ -29,6 +30,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use advertise::send_router_advertisement;
+pub use error::LabError;
 pub use leaks::{Leak, find_leaks, find_own_leaks};
 pub use packet::{ProbeFlow, ProbeL4};
 pub use probe::{ProbeError, kernel_drops, probe, send_crafted_packets};
@@ -63,44 +65,6 @@ pub const OUTSIDE_INTERFACE: &str = "out0";
 pub const POD_INTERFACE: &str = "eth0";
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
-
-/// Why a lab could not be made or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum LabError {
-    /// A namespace could not be made, entered or removed.
-    #[error("{doing} namespace {namespace}: {source}")]
-    Namespace {
-        /// What was being done.
-        doing: &'static str,
-        /// The namespace's name.
-        namespace: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// Links, addresses or routes were refused.
-    #[error("configuring {namespace}: {said}\n{commands}")]
-    Configure {
-        /// The namespace's name.
-        namespace: String,
-        /// The `ip` commands that were being run.
-        commands: String,
-        /// What `ip` said.
-        said: String,
-    },
-    /// A kernel parameter was refused.
-    #[error("setting {key} in {namespace}: {source}")]
-    Sysctl {
-        /// The namespace's name.
-        namespace: String,
-        /// The parameter, as a path under `/proc/sys`.
-        key: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A node was given something that it cannot have.
-    #[error("{0}")]
-    Node(String),
-}
 
 /// One namespace of a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

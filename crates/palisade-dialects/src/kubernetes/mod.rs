@@ -8,15 +8,11 @@ mod port;
 use inventory::{cluster, pod, service, workload};
 use policy::{isolation, network_policy};
 
-use crate::dialect::{Dialect, LoweredObject, literal_id};
+use crate::dialect::{DEFAULT_NAMESPACE, Dialect, GroupVersionKind, LoweredObject, literal_id};
 use crate::names;
 use crate::report::ObjectReport;
-use crate::unknown::{self, GroupVersionKind};
 use palisade_manifest::{Field, Problem, RawObject};
 use palisade_model::{Object, ObjectId, Policy, Str};
-
-/// The namespace of a namespaced object without one.
-pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
 const EMPTY_NAMESPACE: &str = "it is empty: treated as missing";
 
@@ -50,93 +46,52 @@ enum Naming {
     ClusterLabel,
 }
 
+type ReadFn = fn(&ManifestObject<'_>, &mut ObjectReport) -> Option<Object>;
+
 struct KindReader {
     group: &'static str,
     version: &'static str,
     kind: &'static str,
     naming: Naming,
-    read: fn(&ManifestObject<'_>, &mut ObjectReport) -> Option<Object>,
+    read: ReadFn,
 }
 
-const fn kind_reader(
-    group: &'static str,
-    version: &'static str,
-    kind: &'static str,
-    naming: Naming,
-    read: fn(&ManifestObject<'_>, &mut ObjectReport) -> Option<Object>,
-) -> KindReader {
+/// A kind of version v1.
+const fn v1(group: &'static str, kind: &'static str, naming: Naming, read: ReadFn) -> KindReader {
     KindReader {
         group,
-        version,
+        version: "v1",
         kind,
         naming,
         read,
     }
 }
 
-const KINDS: [KindReader; 13] = [
-    kind_reader(
-        "networking.k8s.io",
-        "v1",
-        "NetworkPolicy",
-        Naming::Namespaced,
-        network_policy::read,
-    ),
-    kind_reader("", "v1", "Pod", Naming::Namespaced, pod::read),
-    kind_reader(
-        "",
-        "v1",
-        "Namespace",
-        Naming::ClusterLabel,
-        cluster::namespace,
-    ),
-    kind_reader("", "v1", "Node", Naming::Cluster, cluster::node),
-    kind_reader("", "v1", "Service", Naming::Namespaced, service::read),
-    kind_reader(
-        "",
-        "v1",
-        "ServiceAccount",
-        Naming::Namespaced,
-        cluster::service_account,
-    ),
-    kind_reader(
-        "",
-        "v1",
-        "ReplicationController",
-        Naming::Namespaced,
-        workload::read,
-    ),
-    kind_reader(
-        "apps",
-        "v1",
-        "Deployment",
-        Naming::Namespaced,
-        workload::read,
-    ),
-    kind_reader(
-        "apps",
-        "v1",
-        "StatefulSet",
-        Naming::Namespaced,
-        workload::read,
-    ),
-    kind_reader(
-        "apps",
-        "v1",
-        "DaemonSet",
-        Naming::Namespaced,
-        workload::read,
-    ),
-    kind_reader(
-        "apps",
-        "v1",
-        "ReplicaSet",
-        Naming::Namespaced,
-        workload::read,
-    ),
-    kind_reader("batch", "v1", "Job", Naming::Namespaced, workload::read),
-    kind_reader("batch", "v1", "CronJob", Naming::Namespaced, workload::read),
-];
+/// Every kind that is read, with its group and version.
+const KINDS: [KindReader; 13] = {
+    use Naming::{Cluster, ClusterLabel, Namespaced};
+    const NETWORKING: &str = "networking.k8s.io";
+    [
+        v1(
+            NETWORKING,
+            "NetworkPolicy",
+            Namespaced,
+            network_policy::read,
+        ),
+        v1("", "Pod", Namespaced, pod::read),
+        v1("", "Namespace", ClusterLabel, cluster::namespace),
+        v1("", "Node", Cluster, cluster::node),
+        v1("", "Service", Namespaced, service::read),
+        v1("", "ServiceAccount", Namespaced, cluster::service_account),
+        v1("", "ReplicationController", Namespaced, workload::read),
+        v1("apps", "Deployment", Namespaced, workload::read),
+        v1("apps", "StatefulSet", Namespaced, workload::read),
+        v1("apps", "DaemonSet", Namespaced, workload::read),
+        v1("apps", "ReplicaSet", Namespaced, workload::read),
+        v1("batch", "Job", Namespaced, workload::read),
+        v1("batch", "CronJob", Namespaced, workload::read),
+    ]
+};
 
 /// Groups in which Kubernetes formerly served some of the kinds above.
 const FORMER_GROUPS: [(&str, &[&str]); 1] = [(
@@ -153,21 +108,16 @@ impl Dialect for KubernetesDialect {
         }
     }
 
-    fn isolate(&self, object: &RawObject) -> Option<Policy> {
+    fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Option<Policy> {
         let kind = match find_reader(object) {
             Ok(kind) | Err(Some(kind)) => kind,
-            Err(None) if unknown::is_known(object) => return None,
-            Err(None) => unknown::intended_kind(object).and_then(reader_of)?,
+            Err(None) => intended.and_then(reader_of)?,
         };
         if kind.kind != "NetworkPolicy" {
             return None;
         }
         let manifest_object = ManifestObject {
-            id: ObjectId {
-                group: kind.group.into(),
-                kind: kind.kind.into(),
-                ..object_id(object, kind)
-            },
+            id: object_id_as(object, kind),
             root: object.field(),
         };
         let sound = names::dns_label_errors(&manifest_object.namespace()).is_empty();
@@ -194,13 +144,16 @@ pub(crate) fn is_former_group(object: &RawObject) -> bool {
 }
 
 /// The name of an object, interpreted as an object of this kind.
-pub(crate) fn object_id_as(object: &RawObject, gvk: GroupVersionKind) -> Option<ObjectId> {
-    let kind = reader_of(gvk)?;
-    Some(ObjectId {
+pub(crate) fn intended_id(object: &RawObject, gvk: GroupVersionKind) -> Option<ObjectId> {
+    reader_of(gvk).map(|kind| object_id_as(object, kind))
+}
+
+fn object_id_as(object: &RawObject, kind: &KindReader) -> ObjectId {
+    ObjectId {
         group: kind.group.into(),
         kind: kind.kind.into(),
         ..object_id(object, kind)
-    })
+    }
 }
 
 fn reader_of(gvk: GroupVersionKind) -> Option<&'static KindReader> {

@@ -1,0 +1,38 @@
+//! Selects the dialect of an object.
+
+use crate::dialect::{Dialect, LoweredObject};
+use crate::kubernetes::KubernetesDialect;
+use crate::unknown;
+use crate::unsupported::UnsupportedDialects;
+use palisade_manifest::RawObject;
+use palisade_model::Policy;
+
+/// Every dialect of this build.
+const DIALECTS: [&dyn Dialect; 2] = [&KubernetesDialect, &UnsupportedDialects];
+
+/// Lowers one object with its dialect.
+#[must_use]
+pub fn lower_object(object: &RawObject) -> LoweredObject {
+    DIALECTS
+        .iter()
+        .find_map(|dialect| dialect.lower(object))
+        .unwrap_or_else(|| unknown::lower_unknown(object))
+}
+
+/// The isolation policy of an object that [`lower_object`] rejects and that was never valid, if its kind
+/// isolates, its namespace is valid and its subject can be read.
+///
+/// A Kubernetes NetworkPolicy, also one with a mistyped kind or version, isolates the pods its podSelector
+/// selects. There is no isolation policy if the podSelector contains any error, or if it is missing and
+/// another field may be a misspelling of it; otherwise a missing podSelector selects every pod of the
+/// namespace, as in a valid policy. The directions are those of policyTypes; both if policyTypes contains
+/// anything unreadable or a field of the spec may be a misspelling of it; without policyTypes, ingress, and
+/// egress as well if `egress` is not empty.
+#[must_use]
+pub fn isolate(object: &RawObject) -> Option<Policy> {
+    let unknown = !unknown::is_known(object);
+    let intended = unknown.then(|| unknown::intended_kind(object)).flatten();
+    DIALECTS
+        .iter()
+        .find_map(|dialect| dialect.isolate(object, intended))
+}
