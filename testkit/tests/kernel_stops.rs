@@ -19,10 +19,7 @@ use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::lowered::{ModelWorld, batches};
 use palisade_generators::{Dice, seeded_cases};
 use palisade_model::{FlowOrigin, Str};
-use palisade_nft::{
-    Config, ConntrackInfo, CounterValue, CreditedCounter, HookPacket, Ruleset, RulesetSimulator,
-    Transaction, adopt, apply, tcp_flag,
-};
+use palisade_nft::{Config, CounterValue, CreditedCounter, Ruleset, Transaction, adopt, tcp_flag};
 use palisade_oracle::PreparedState;
 use palisade_sys::grace::FakeGracePeriod;
 use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs};
@@ -31,6 +28,7 @@ use palisade_sys::nfnetlink::{
 };
 use palisade_tables::{Phase, Tables};
 use palisade_testkit::need_root;
+use palisade_verification::{ConntrackInfo, HookPacket, RulesetSimulator, apply};
 
 const SEED: u64 = 0x006d_6f72_7461_6c73;
 const CASES: u64 = 6;

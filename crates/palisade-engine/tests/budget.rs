@@ -9,9 +9,8 @@ use palisade_model::{
     Peer, Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule,
     RuleOrigin, Selector, TrafficMatch, Update,
 };
-use palisade_tables::{
-    CanonicalTables, Program, SHARE_MIN_ELEMENTS, Verdict, check, find_shared_bases,
-};
+use palisade_tables::{CanonicalTables, Program, SHARE_MIN_ELEMENTS, Verdict, find_shared_bases};
+use palisade_verification::check;
 
 fn id(name: &str, kind: &str) -> ObjectId {
     ObjectId {

@@ -10,7 +10,8 @@ use palisade_engine::{Engine, EngineFault, EngineOptions};
 use palisade_generators::lowered::{ModelWorld, batches};
 use palisade_generators::{Dice, cases};
 use palisade_oracle::PreparedState;
-use palisade_tables::{Atomicity, TransitionFault, check_any_order};
+use palisade_tables::TransitionFault;
+use palisade_verification::{Atomicity, check_any_order};
 use support::{SEED, difference};
 
 /// The first difference that the checker or the oracle finds within this many cases.

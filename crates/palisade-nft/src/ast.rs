@@ -482,6 +482,16 @@ impl SetDecl {
             fields => fields.iter().map(|field| field.padded()).sum(),
         }
     }
+
+    /// Offset and length of each field in a key.
+    pub fn fields(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let mut at = 0;
+        self.key.iter().map(move |field| {
+            let start = at;
+            at += field.padded();
+            (start, field.len())
+        })
+    }
 }
 
 /// The type of a map's values.

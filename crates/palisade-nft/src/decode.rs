@@ -6,7 +6,7 @@
 use crate::content::{
     ClassContent, ClassForm, class_content, parse_source_port_chain, stored_fingerprint,
 };
-use crate::identity_ranges::{IdentityRange, IdentityRanges, range_to_prefixes};
+use crate::identity_ranges::{IdentityRange, IdentityRanges};
 use crate::names::{
     self, CLASS_BASE, CLASS_DEFAULT, FIRST_BASE, GENERATION, ICMP, ICMP_RANGE, IDENTITY_CLASS,
     IF_HAIRPIN, IF_OURS, LAST_VERDICT,
@@ -22,7 +22,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use palisade_model::{Direction, Family, Prefix, Protocol, Str};
+use palisade_model::{Direction, Family, NumberRange, Prefix, Protocol, Str};
 use palisade_tables::{Cell, ClassId, IdentityId, Point, PolicySet, PortMap, Program, RuleId};
 use palisade_tables::{PolicySetId, SourcePortMap, Tables};
 
@@ -340,10 +340,9 @@ impl TableDecoder {
         for family in Family::BOTH {
             let runs = core::mem::take(&mut self.ranges[family as usize]);
             for (first, last, id) in &runs {
-                if last < first {
-                    return Err(DecodeError("an empty range"));
-                }
-                for prefix in range_to_prefixes(family, *first, *last) {
+                let range = NumberRange::new(*first, *last);
+                let range = range.ok_or(DecodeError("an empty range"))?;
+                for prefix in range.prefixes(family) {
                     // Each range consists of prefixes with at least two addresses.
                     if prefix.is_host() {
                         return Err(DecodeError("a range that is not a union of prefixes"));

@@ -8,7 +8,7 @@ use crate::Config;
 use crate::bases::BasePrograms;
 use crate::content::{ClassContent, ClassForm, class_content, fingerprint, stored_fingerprint};
 use crate::decode::DecodedTable;
-use crate::identity_ranges::{IdentityRange, IdentityRanges, range_to_prefixes};
+use crate::identity_ranges::{IdentityRange, IdentityRanges};
 use crate::names::LAST_VERDICT;
 use crate::planner::{BaseSelection, Planner};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use palisade_model::{Family, Prefix};
+use palisade_model::{Family, NumberRange, Prefix};
 use palisade_tables::{AlignmentSide, ClassId, IdentityId, Program, Renumbering, Tables, align};
 
 /// The addresses that share an identity: single ones, and ranges by family.
@@ -187,7 +187,7 @@ impl<'a> HeldTables<'a> {
             let number = |id| self.numbers.identities.get(&id).copied().unwrap_or(id);
             let new = new.map(|(first, last, id)| (first, last, number(id)));
             for (first, last, from, to) in overlay_ranges(family, old.collect(), new.collect()) {
-                for prefix in range_to_prefixes(family, first, last) {
+                for prefix in (NumberRange { first, last }).prefixes(family) {
                     let known = |id| Some(id).filter(|id| *id != IdentityId::UNKNOWN);
                     held.addresses.extend(known(from).map(|id| (prefix, id)));
                     target.addresses.extend(known(to).map(|id| (prefix, id)));

@@ -6,8 +6,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use palisade_model::{Family, Prefix};
+use core::iter;
+use palisade_model::Prefix;
 use palisade_tables::IdentityId;
 
 /// The disjoint ranges of one family: first address → (last address, identity), addresses as numbers.
@@ -112,88 +112,40 @@ fn merge(pieces: Vec<IdentityRange>) -> Vec<IdentityRange> {
 /// The ranges inside one prefix, in order, by a sweep over the prefixes in it.
 fn ranges_within(nets: &BTreeMap<Prefix, IdentityId>, within: Prefix) -> Vec<IdentityRange> {
     let (low, high) = within.bounds();
-    let mut above = within.parent();
-    let mut outer = IdentityId::UNKNOWN;
-    while let Some(prefix) = above {
-        if let Some(id) = nets.get(&prefix) {
-            outer = *id;
-            break;
-        }
-        above = prefix.parent();
-    }
+    let mut above = iter::successors(within.parent(), |prefix| prefix.parent());
+    let outer = above.find_map(|prefix| nets.get(&prefix));
     let mut out = Vec::new();
-    // The prefixes that contain the current position, the longest last.
-    let mut stack: Vec<(u128, IdentityId)> = vec![(high, outer)];
     let mut next = Some(low);
-    // Ends the innermost prefixes that end before `place`.
-    let mut close =
-        |stack: &mut Vec<(u128, IdentityId)>, next: &mut Option<u128>, address: u128| {
-            while let Some((end, id)) = stack.last().copied() {
-                if end >= address || stack.len() == 1 {
-                    break;
-                }
-                if let Some(at) = next.filter(|at| *at <= end) {
-                    out.push((at, end, id));
-                }
-                *next = end.checked_add(1);
-                stack.pop();
-            }
-            if let (Some(at), Some((_, id))) = (*next, stack.last())
-                && at < address
-            {
-                out.push((at, address - 1, *id));
-                *next = Some(address);
-            }
-        };
-    let last = Prefix::host(within.last());
-    for (prefix, id) in nets.range(within..=last) {
-        let (first, end) = prefix.bounds();
-        close(&mut stack, &mut next, first);
-        stack.push((end, *id));
-    }
-    while let Some((end, id)) = stack.pop() {
-        if let Some(at) = next.filter(|at| *at <= end) {
-            out.push((at, end, id));
-            next = end.checked_add(1);
+    // Gives the addresses up to this one, as far as they are not given yet, to an identity.
+    let mut assign = |last: u128, id: IdentityId| {
+        if let Some(first) = next.filter(|first| *first <= last) {
+            out.push((first, last, id));
+            next = last.checked_add(1);
         }
+    };
+    // The prefixes that contain the current position, the longest last.
+    let mut open = vec![(high, outer.copied().unwrap_or(IdentityId::UNKNOWN))];
+    for (prefix, id) in nets.range(within..=Prefix::host(within.last())) {
+        let (first, last) = prefix.bounds();
+        while let Some((end, id)) = open.pop_if(|(end, _)| *end < first) {
+            assign(end, id);
+        }
+        if let (Some(before), Some((_, id))) = (first.checked_sub(1), open.last()) {
+            assign(before, *id);
+        }
+        open.push((last, *id));
+    }
+    while let Some((end, id)) = open.pop() {
+        assign(end, id);
     }
     out
-}
-
-/// An address as a number of its family.
-pub(crate) fn address_from_number(family: Family, number: u128) -> IpAddr {
-    match family {
-        Family::V4 => IpAddr::V4(Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX))),
-        Family::V6 => IpAddr::V6(Ipv6Addr::from(number)),
-    }
-}
-
-/// The minimal list of prefixes that covers a range.
-pub(crate) fn range_to_prefixes(family: Family, first: u128, last: u128) -> Vec<Prefix> {
-    let bits = family.bits();
-    let mut out = Vec::new();
-    let mut at = first;
-    loop {
-        let mut size = (at.trailing_zeros().min(u32::from(bits))) as u8;
-        let prefix = loop {
-            let prefix = Prefix::new(address_from_number(family, at), bits - size);
-            if prefix.bounds().1 <= last {
-                break prefix;
-            }
-            size -= 1;
-        };
-        out.push(prefix);
-        let end = prefix.bounds().1;
-        if end >= last {
-            return out;
-        }
-        at = end + 1;
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::net::IpAddr;
+    use palisade_model::{Family, address_from_number};
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
@@ -259,23 +211,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn ranges_are_made_of_prefixes() {
-        for (first, last) in [(0, 0xffff_ffff), (1, 6), (10, 10), (0, 254), (255, 256)] {
-            let parts = range_to_prefixes(Family::V4, first, last);
-            assert_eq!(parts[0].bounds().0, first);
-            assert_eq!(parts[parts.len() - 1].bounds().1, last);
-            assert!(
-                parts
-                    .windows(2)
-                    .all(|w| w[0].bounds().1 + 1 == w[1].bounds().0)
-            );
-        }
-        assert_eq!(
-            range_to_prefixes(Family::V6, 0, u128::MAX),
-            [Prefix::ALL_V6]
-        );
     }
 }

@@ -9,7 +9,6 @@
 extern crate alloc;
 
 mod adopt;
-mod apply;
 pub mod ast;
 mod bases;
 mod config;
@@ -22,7 +21,6 @@ mod held_tables;
 mod hook_rules;
 mod identity_ranges;
 mod judgement;
-mod lint;
 mod masquerade;
 mod midstream;
 mod names;
@@ -33,25 +31,19 @@ mod planner;
 mod print;
 mod repair;
 mod rule;
-mod simulator;
 mod skeleton;
 mod transaction;
 mod translated;
 
 pub use adopt::adopt;
-pub use apply::{ApplyError, apply};
 pub use ast::*;
 pub use config::{Config, NflogConfig};
 pub use decode::installed_points;
 pub use fault::NftFault;
 pub use field_type::FieldType;
-pub use lint::{LintFinding, LintProblem, lint, lint_transaction};
 pub use masquerade::{Masquerade, masqueraded_addresses};
 pub use nflog::{counted_chains, drop_comment, log_prefix, parse_log_prefix};
 pub use planner::{Planner, raised_generation};
 pub use print::{print_ruleset, print_transaction};
-pub use simulator::{
-    ConntrackInfo, EvaluationCost, HookPacket, RulesetSimulator, SimulationError, SimulationOutcome,
-};
 pub use skeleton::{SCHEMA, skeleton};
 pub use transaction::{CounterLocation, CreditedCounter, Op, Transaction, TxStep};

@@ -11,12 +11,12 @@ use crate::{
     BaseChain, ChainPolicy, ChainType, CmpOp, Element, ElementKey, Expr, FieldType, Hook, MetaKey,
     NftRule, NftSet, Op, PayloadBase, Ruleset, SetDecl, Transaction, TxStep,
 };
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use palisade_model::{Family, Prefix, Str};
+use palisade_model::{Family, NumberRange, Prefix, RangeSet, Str, address_from_number};
 use palisade_tables::Phase;
 
 /// The comment of the table. The number changes whenever the fixed part's meaning does.
@@ -62,21 +62,18 @@ impl Masquerade {
                 unknown: None,
             };
             let of_family = self.addresses.iter().filter(|a| Family::of(**a) == family);
-            let sources =
-                of_family.map(|a| (ElementKey::Exact(address_bytes(*a)), Element::default()));
-            let near = merged_ranges(family, &self.exempt_prefixes).into_iter();
-            let near =
-                near.map(|(first, last)| (ElementKey::Range(first, last), Element::default()));
-            for (name, interval, elements) in [
+            let sources = of_family.map(|a| ElementKey::Exact(address_bytes(*a)));
+            let exempt = exempt_ranges(family, &self.exempt_prefixes);
+            for (name, interval, keys) in [
                 (source_set_name(family), false, sources.collect()),
-                (
-                    exempt_set_name(family),
-                    true,
-                    near.collect::<BTreeMap<_, _>>(),
-                ),
+                (exempt_set_name(family), true, exempt.collect::<Vec<_>>()),
             ] {
-                let decl = decl(interval);
-                ruleset.sets.insert(name.into(), NftSet { decl, elements });
+                let keys = keys.into_iter();
+                let set = NftSet {
+                    decl: decl(interval),
+                    elements: keys.map(|key| (key, Element::default())).collect(),
+                };
+                ruleset.sets.insert(name.into(), set);
             }
         }
         let base = BaseChain {
@@ -221,116 +218,18 @@ fn has_same_layout(observed: &Ruleset, wanted: &Ruleset) -> bool {
 
 /// These prefixes of a family, and the link-local, multicast and reserved ones, as ranges that neither
 /// overlap nor touch.
-fn merged_ranges(family: Family, prefixes: &[Prefix]) -> Vec<(crate::Bytes, crate::Bytes)> {
+fn exempt_ranges(family: Family, prefixes: &[Prefix]) -> impl Iterator<Item = ElementKey> {
     let link_prefixes: [(IpAddr, u8); 4] = [
         (Ipv4Addr::new(169, 254, 0, 0).into(), 16),
         (Ipv4Addr::new(224, 0, 0, 0).into(), 3),
         (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).into(), 10),
         (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8),
     ];
-    let link = link_prefixes
-        .into_iter()
-        .map(|(a, len)| Prefix::new(a, len));
+    let link = link_prefixes.map(|(address, length)| Prefix::new(address, length));
     let all = prefixes.iter().copied().chain(link);
-    let mut bounds: Vec<(u128, u128)> = all
-        .filter(|prefix| prefix.family() == family)
-        .map(|prefix| prefix.bounds())
-        .collect();
-    bounds.sort_unstable();
-    let mut merged: Vec<(u128, u128)> = Vec::new();
-    for (first, last) in bounds {
-        match merged.last_mut() {
-            Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
-            _ => merged.push((first, last)),
-        }
-    }
-    let bytes = |number: u128| match family {
-        Family::V4 => address_bytes(IpAddr::V4((number as u32).into())),
-        Family::V6 => address_bytes(IpAddr::V6(number.into())),
-    };
-    let merged = merged.into_iter();
-    merged
-        .map(|(first, last)| (bytes(first), bytes(last)))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{apply, lint, lint_transaction, print_ruleset};
-
-    fn masquerade(addresses: &[&str]) -> Masquerade {
-        Masquerade {
-            table: "palisade".into(),
-            interface_prefix: "pal".into(),
-            exempt_prefixes: vec![
-                "10.245.0.0/24".parse().unwrap(),
-                "10.245.1.0/24".parse().unwrap(),
-                "fd50::/64".parse().unwrap(),
-            ],
-            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
-        }
-    }
-
-    /// Applies a plan to a simulated kernel.
-    fn execute_plan(of: &Masquerade, mut held: Option<Ruleset>) -> Option<Ruleset> {
-        let plan = of.plan(held.as_ref(), 0);
-        let of_table = |name: &str| {
-            let held = held.as_ref()?;
-            held.sets.get(name).map(|set| set.decl.clone())
-        };
-        assert_eq!(lint_transaction(&plan, of_table), []);
-        for step in &plan.steps {
-            apply(&mut held, &of.table_name(), &step.ops).unwrap();
-        }
-        held
-    }
-
-    #[test]
-    fn the_table_is_sound_and_reads_as_it_is_meant() {
-        let of = masquerade(&["10.245.0.2", "fd50::2"]);
-        let ruleset = of.ruleset(0);
-        assert_eq!(lint(&ruleset), []);
-        let text = print_ruleset(&ruleset);
-        let wanted = include_str!("masquerade.txt");
-        assert_eq!(text, wanted, "{text}");
-    }
-
-    #[test]
-    fn only_what_differs_is_written() {
-        let (one, other) = (
-            masquerade(&["10.245.0.2"]),
-            masquerade(&["10.245.0.3", "fd50::3"]),
-        );
-        let held = execute_plan(&one, None);
-        assert_eq!(held, Some(one.ruleset(0)));
-        assert!(one.plan(held.as_ref(), 0).is_empty());
-        assert_eq!(other.plan(held.as_ref(), 0).steps[0].ops.len(), 3);
-        let held = execute_plan(&other, held);
-        assert_eq!(held, Some(other.ruleset(0)));
-        let found = masqueraded_addresses(&held.unwrap());
-        assert_eq!(found, other.addresses);
-    }
-
-    #[test]
-    fn what_somebody_changed_is_made_anew() {
-        let of = masquerade(&["10.245.0.2"]);
-        let mut damaged = of.ruleset(0);
-        damaged.chains.values_mut().for_each(|c| c.rules.clear());
-        assert_eq!(execute_plan(&of, Some(damaged)), Some(of.ruleset(0)));
-        let mut damaged = of.ruleset(0);
-        damaged.sets.remove("p_near4");
-        assert_eq!(execute_plan(&of, Some(damaged)), Some(of.ruleset(0)));
-    }
-
-    #[test]
-    fn ranges_meet_nowhere() {
-        let merged = merged_ranges(Family::V4, &masquerade(&[]).exempt_prefixes);
-        let first: Vec<&[u8]> = merged.iter().map(|(first, _)| &**first).collect();
-        assert_eq!(
-            first,
-            [&[10, 245, 0, 0][..], &[169, 254, 0, 0], &[224, 0, 0, 0]]
-        );
-        assert_eq!(&*merged[0].1, [10, 245, 1, 255]);
-    }
+    let of_family = all.filter(|prefix| prefix.family() == family);
+    let merged: RangeSet<u128> = of_family.map(NumberRange::from).collect();
+    let bytes = move |number| address_bytes(address_from_number(family, number));
+    let ranges = merged.ranges().to_vec().into_iter();
+    ranges.map(move |range| ElementKey::Range(bytes(range.first), bytes(range.last)))
 }

@@ -10,7 +10,7 @@ mod shared_bases;
 use crate::bases::PendingClasses;
 use crate::content::{ClassContent, ClassForm, class_content, fingerprint};
 use crate::edit_batch::{EditBatch, push_chain};
-use crate::identity_ranges::{IdentityRange, IdentityRanges, address_from_number};
+use crate::identity_ranges::{IdentityRange, IdentityRanges};
 use crate::names::{
     self, GENERATION, IDENTITY_CLASS, IF_HAIRPIN, IF_OURS, LIVE_MARK, SET_CLASS, concat_fields,
     mark_bytes, zero_prefixed_marks,
@@ -25,7 +25,7 @@ use crate::{
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_model::{Family, Prefix};
+use palisade_model::{Family, Prefix, address_from_number};
 use palisade_tables::{
     ClassId, Delta, IdentityId, Phase, Point, Program, ProgramDefaults, TableChange,
 };

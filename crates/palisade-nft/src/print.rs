@@ -17,7 +17,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::net::IpAddr;
-use palisade_model::{Family, Prefix, Str};
+use palisade_model::{Family, NumberRange, Str};
 
 /// Prints a whole table.
 pub fn print_ruleset(ruleset: &Ruleset) -> String {
@@ -269,22 +269,19 @@ fn key_text(decl: &SetDecl, key: &ElementKey) -> String {
 
 /// A range of addresses as a prefix, if it is one.
 fn range_as_prefix(field: FieldType, first: &[u8], last: &[u8]) -> Option<String> {
-    let (family, first, last) = match field {
-        FieldType::Ipv4 => {
-            let number = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?).into());
-            (Family::V4, number(first)?, number(last)?)
-        }
-        FieldType::Ipv6 => {
-            let number = |bytes: &[u8]| Some(u128::from_be_bytes(bytes.try_into().ok()?));
-            (Family::V6, number(first)?, number(last)?)
-        }
-        _ => return None,
-    };
-    let parts: Vec<Prefix> = crate::identity_ranges::range_to_prefixes(family, first, last);
-    match parts.as_slice() {
-        [one] => Some(one.to_string()),
+    let number = |bytes: &[u8]| match field {
+        FieldType::Ipv4 => Some(u32::from_be_bytes(bytes.try_into().ok()?).into()),
+        FieldType::Ipv6 => Some(u128::from_be_bytes(bytes.try_into().ok()?)),
         _ => None,
-    }
+    };
+    let family = match field {
+        FieldType::Ipv4 => Family::V4,
+        _ => Family::V6,
+    };
+    let range = NumberRange::new(number(first)?, number(last)?)?;
+    let mut prefixes = range.prefixes(family);
+    let prefix = prefixes.next()?;
+    prefixes.next().is_none().then(|| prefix.to_string())
 }
 
 fn element_text(decl: &SetDecl, key: &ElementKey, element: &Element) -> String {

@@ -12,12 +12,12 @@ mod support;
 use palisade_generators::case_seeds;
 use palisade_model::{Direction, L4, Prefix, Protocol, Str};
 use palisade_nft::{
-    Config, ConntrackInfo, ElementKey, MapValue, Op, Planner, Ruleset, RulesetSimulator,
-    Transaction, adopt, apply, ct_state, lint, lint_transaction,
+    Config, ElementKey, MapValue, Op, Planner, Ruleset, Transaction, adopt, ct_state,
 };
 use palisade_tables::{
     Cell, ClassId, IdentityId, Phase, Point, PolicySet, PolicySetId, Program, Tables, Verdict,
 };
+use palisade_verification::{ConntrackInfo, RulesetSimulator, apply, lint, lint_transaction};
 use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};

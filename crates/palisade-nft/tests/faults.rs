@@ -6,8 +6,9 @@
 mod support;
 
 use palisade_model::L4;
-use palisade_nft::{Config, NftFault, RulesetSimulator, adopt, apply};
+use palisade_nft::{Config, NftFault, adopt};
 use palisade_tables::{ClassId, Delta, DeltaStep, Phase, TableChange, Tables};
+use palisade_verification::{RulesetSimulator, apply};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;

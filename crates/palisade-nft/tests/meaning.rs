@@ -6,14 +6,12 @@ mod support;
 
 use palisade_generators::case_seeds;
 use palisade_model::{Direction, L4, Prefix, Protocol, Str};
-use palisade_nft::{
-    Config, ConntrackInfo, CounterLocation, EvaluationCost, HookPacket, Planner, RulesetSimulator,
-    adopt, apply, ct_state,
-};
+use palisade_nft::{Config, CounterLocation, Planner, adopt, ct_state};
 use palisade_tables::{
     Cell, ClassId, Delta, IdentityId, Phase, Point, PolicySet, PortMap, TableChange,
 };
 use palisade_tables::{DeltaStep, PolicySetId, Program, RuleId, Tables, Verdict};
+use palisade_verification::{ConntrackInfo, EvaluationCost, HookPacket, RulesetSimulator, apply};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::net::IpAddr;
@@ -179,7 +177,7 @@ fn what_is_translated_is_judged_by_where_it_goes() {
             for before in befores {
                 let machine = RulesetSimulator::new(&ruleset).with_nat(before.clone());
                 let outcome = machine.run(&frame).unwrap();
-                let outcome = palisade_nft::SimulationOutcome {
+                let outcome = palisade_verification::SimulationOutcome {
                     cost: plain.cost,
                     ..outcome
                 };

@@ -7,11 +7,12 @@
 mod support;
 
 use palisade_model::{Direction, Prefix, Protocol};
-use palisade_nft::{Config, Ruleset, adopt, apply};
+use palisade_nft::{Config, Ruleset, adopt};
 use palisade_tables::{
     Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId,
     Tables, Verdict,
 };
+use palisade_verification::apply;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -4,13 +4,14 @@
 
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_nft::{
-    CmpOp, Config, Element, ElementKey, Expr, LintProblem, LookupMode, MapValue, NftRule,
-    NftVerdict, Planner, Reg, Ruleset, lint, print_transaction, skeleton,
+    CmpOp, Config, Element, ElementKey, Expr, LookupMode, MapValue, NftRule, NftVerdict, Planner,
+    Reg, Ruleset, print_transaction, skeleton,
 };
 use palisade_tables::{
     Cell, ClassId, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet, PolicySetId, PortMap,
     Program, RuleId, TableChange, Verdict as Judgement,
 };
+use palisade_verification::{LintProblem, lint};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

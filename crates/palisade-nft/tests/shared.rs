@@ -6,12 +6,12 @@
 use palisade_model::{Direction, Protocol};
 use palisade_nft::{
     Config, CounterLocation, Element, ElementKey, MapValue, Planner, Ruleset, Transaction, adopt,
-    apply,
 };
 use palisade_tables::{
     Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, Phase, PolicySet, PolicySetId, PortMap,
     Program, RuleId, TableChange, Tables, Verdict,
 };
+use palisade_verification::apply;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

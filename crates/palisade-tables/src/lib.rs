@@ -15,10 +15,6 @@ extern crate alloc;
 
 mod align;
 mod canonical;
-mod checker;
-mod checker_lookups;
-mod checker_samples;
-mod checker_states;
 mod delta;
 mod faults;
 mod judge;
@@ -32,8 +28,6 @@ mod transition;
 
 pub use align::{AlignmentSide, Renumbering, align};
 pub use canonical::{CanonicalPolicySet, CanonicalTables};
-pub use checker::{CheckSummary, MisjudgedPacket, Violation, check, check_any_order};
-pub use checker_states::Atomicity;
 pub use delta::{Delta, DeltaStep, Phase, TableChange};
 pub use faults::TransitionFault;
 pub use judge::{DirectionVerdict, Evaluation, ICMP_REPLIES, LOOPBACK, Packet};

@@ -6,10 +6,10 @@
 
 use palisade_model::{Direction, L4, Prefix, Protocol};
 use palisade_tables::{
-    Atomicity, Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, MisjudgedPacket, Phase, Point,
-    PolicySet, PolicySetId, Program, RuleId, TableChange, Tables, Verdict, Violation, check,
-    check_any_order,
+    Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet, PolicySetId,
+    Program, RuleId, TableChange, Tables, Verdict,
 };
+use palisade_verification::{Atomicity, MisjudgedPacket, Violation, check, check_any_order};
 use std::net::IpAddr;
 use std::sync::Arc;
 

@@ -7,12 +7,12 @@
 use super::{FLOWS, StageFailure, tables};
 use palisade_generators::Dice;
 use palisade_model::{Direction, Flow, L4, Protocol};
-use palisade_nft::{
-    Config, ConntrackInfo, HookPacket, Planner, Ruleset, RulesetSimulator, SimulationOutcome,
-    adopt, apply, ct_state, tcp_flag,
-};
+use palisade_nft::{Config, Planner, Ruleset, adopt, ct_state, tcp_flag};
 use palisade_oracle::PreparedState;
 use palisade_tables::{Delta, DirectionVerdict, Packet, ReportReason, Tables, Verdict};
+use palisade_verification::{
+    ConntrackInfo, HookPacket, RulesetSimulator, SimulationOutcome, apply,
+};
 use std::collections::BTreeSet;
 
 const STAGE: &str = "tables and nftables";

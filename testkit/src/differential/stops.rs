@@ -8,12 +8,10 @@ use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::Dice;
 use palisade_generators::lowered::{ModelWorld, batches};
 use palisade_model::{State, Str};
-use palisade_nft::{
-    Config, ConntrackInfo, HookPacket, Planner, Ruleset, RulesetSimulator, Transaction, adopt,
-    apply,
-};
+use palisade_nft::{Config, Planner, Ruleset, Transaction, adopt};
 use palisade_oracle::PreparedState;
 use palisade_tables::{Phase, TableChange, Tables};
+use palisade_verification::{ConntrackInfo, HookPacket, RulesetSimulator, apply};
 use std::collections::{BTreeMap, BTreeSet};
 
 const SEED: u64 = 0x0073_746f_7073;

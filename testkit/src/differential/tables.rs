@@ -11,9 +11,8 @@ use palisade_oracle::{
     DecisionReason, DirectionJudgement, HairpinAction, OracleOptions, PreparedState, Question,
     RuleOutcome, RuleOwner, TraceStep,
 };
-use palisade_tables::{
-    Atomicity, Credit, DirectionVerdict, Packet, Tables, Verdict, Violation, check_any_order,
-};
+use palisade_tables::{Credit, DirectionVerdict, Packet, Tables, Verdict};
+use palisade_verification::{Atomicity, Violation, check_any_order};
 use std::sync::Arc;
 
 /// How many pairs of histories the checker follows through each flush.

@@ -3,10 +3,11 @@
 //! It refuses what the kernel refuses (missing or duplicate objects, duplicate elements, overlapping ranges,
 //! deleting objects in use) and then leaves the ruleset unchanged, as the kernel does.
 
-use crate::{Chain, Element, ElementKey, Expr, NftRule, NftSet, NftVerdict, Op, Ruleset};
-use alloc::collections::BTreeMap;
-use core::fmt;
+use crate::set_lookup::overlaps;
 use palisade_model::Str;
+use palisade_nft::{Chain, Element, ElementKey, Expr, NftRule, NftSet, NftVerdict, Op, Ruleset};
+use std::collections::BTreeMap;
+use std::fmt;
 
 /// Why the kernel would refuse a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl fmt::Display for ApplyError {
     }
 }
 
-impl core::error::Error for ApplyError {}
+impl std::error::Error for ApplyError {}
 
 /// Applies one step atomically to the kernel's content (`None`: no table).
 ///
@@ -87,104 +88,101 @@ fn apply_op(kernel: &mut Option<Ruleset>, table: &Str, op: &Op) -> Result<(), Ap
     };
     match op {
         Op::DeleteTable => *kernel = None,
-        other => ruleset.apply_to_content(other)?,
+        other => apply_to_content(ruleset, other)?,
     }
     Ok(())
 }
 
-impl Ruleset {
-    fn apply_to_content(&mut self, op: &Op) -> Result<(), ApplyError> {
-        let require_chain =
-            |chains: &mut BTreeMap<Str, Chain>, name: &Str| -> Result<(), ApplyError> {
-                match chains.contains_key(name) {
-                    true => Ok(()),
-                    false => Err(ApplyError::NoChain(name.clone())),
-                }
+fn apply_to_content(ruleset: &mut Ruleset, op: &Op) -> Result<(), ApplyError> {
+    let require_chain = |chains: &mut BTreeMap<Str, Chain>, name: &Str| -> Result<(), ApplyError> {
+        match chains.contains_key(name) {
+            true => Ok(()),
+            false => Err(ApplyError::NoChain(name.clone())),
+        }
+    };
+    match op {
+        Op::AddTable { .. } | Op::DeleteTable => {}
+        Op::AddSet { set, decl } => {
+            let new = NftSet {
+                decl: decl.clone(),
+                elements: BTreeMap::new(),
             };
-        match op {
-            Op::AddTable { .. } | Op::DeleteTable => {}
-            Op::AddSet { set, decl } => {
-                let new = NftSet {
-                    decl: decl.clone(),
-                    elements: BTreeMap::new(),
-                };
-                if self.sets.insert(set.clone(), new).is_some() {
-                    return Err(ApplyError::SetExists(set.clone()));
-                }
-            }
-            Op::DeleteSet { set } => {
-                if self.sets.remove(set).is_none() {
-                    return Err(ApplyError::NoSet(set.clone()));
-                }
-            }
-            Op::AddChain {
-                chain,
-                base_chain: base,
-            } => {
-                let new = Chain {
-                    base_chain: *base,
-                    rules: [].into(),
-                };
-                if self.chains.insert(chain.clone(), new).is_some() {
-                    return Err(ApplyError::ChainExists(chain.clone()));
-                }
-            }
-            Op::DeleteChain { chain } => {
-                if self.refers_to_chain(chain) {
-                    return Err(ApplyError::ChainInUse(chain.clone()));
-                }
-                if self.chains.remove(chain).is_none() {
-                    return Err(ApplyError::NoChain(chain.clone()));
-                }
-            }
-            Op::AddRule { chain, rule } => {
-                require_chain(&mut self.chains, chain)?;
-                if let Some(chain) = self.chains.get_mut(chain) {
-                    chain.rules.push(rule.clone());
-                }
-            }
-            Op::FlushChain { chain } => {
-                require_chain(&mut self.chains, chain)?;
-                if let Some(chain) = self.chains.get_mut(chain) {
-                    chain.rules.clear();
-                }
-            }
-            Op::AddElement { set, key, element } => self.add_element(set, key, element)?,
-            Op::DeleteElement { set, key } => {
-                let of = self.sets.get_mut(set);
-                let of = of.ok_or_else(|| ApplyError::NoSet(set.clone()))?;
-                if of.elements.remove(key).is_none() {
-                    return Err(ApplyError::NoElement(set.clone(), key.clone()));
-                }
+            if ruleset.sets.insert(set.clone(), new).is_some() {
+                return Err(ApplyError::SetExists(set.clone()));
             }
         }
-        Ok(())
-    }
-
-    fn add_element(
-        &mut self,
-        name: &Str,
-        key: &ElementKey,
-        element: &Element,
-    ) -> Result<(), ApplyError> {
-        let set = self.sets.get_mut(name);
-        let set = set.ok_or_else(|| ApplyError::NoSet(name.clone()))?;
-        if set.elements.contains_key(key) || set.overlaps(key) {
-            return Err(ApplyError::ElementExists(name.clone(), key.clone()));
+        Op::DeleteSet { set } => {
+            if ruleset.sets.remove(set).is_none() {
+                return Err(ApplyError::NoSet(set.clone()));
+            }
         }
-        set.elements.insert(key.clone(), element.clone());
-        Ok(())
+        Op::AddChain {
+            chain,
+            base_chain: base,
+        } => {
+            let new = Chain {
+                base_chain: *base,
+                rules: [].into(),
+            };
+            if ruleset.chains.insert(chain.clone(), new).is_some() {
+                return Err(ApplyError::ChainExists(chain.clone()));
+            }
+        }
+        Op::DeleteChain { chain } => {
+            if refers_to_chain(ruleset, chain) {
+                return Err(ApplyError::ChainInUse(chain.clone()));
+            }
+            if ruleset.chains.remove(chain).is_none() {
+                return Err(ApplyError::NoChain(chain.clone()));
+            }
+        }
+        Op::AddRule { chain, rule } => {
+            require_chain(&mut ruleset.chains, chain)?;
+            if let Some(chain) = ruleset.chains.get_mut(chain) {
+                chain.rules.push(rule.clone());
+            }
+        }
+        Op::FlushChain { chain } => {
+            require_chain(&mut ruleset.chains, chain)?;
+            if let Some(chain) = ruleset.chains.get_mut(chain) {
+                chain.rules.clear();
+            }
+        }
+        Op::AddElement { set, key, element } => add_element(ruleset, set, key, element)?,
+        Op::DeleteElement { set, key } => {
+            let of = ruleset.sets.get_mut(set);
+            let of = of.ok_or_else(|| ApplyError::NoSet(set.clone()))?;
+            if of.elements.remove(key).is_none() {
+                return Err(ApplyError::NoElement(set.clone(), key.clone()));
+            }
+        }
     }
+    Ok(())
+}
 
-    /// Whether a rule or an element jumps to the chain.
-    fn refers_to_chain(&self, chain: &Str) -> bool {
-        let to = |verdict: &NftVerdict| verdict.chain() == Some(chain);
-        let rules = self.chains.values().flat_map(|c| &c.rules);
-        let mut exprs = rules.flat_map(|rule: &NftRule| &rule.exprs);
-        let mut elements = self.sets.values().flat_map(|s| s.elements.values());
-        exprs.any(|expr| matches!(expr, Expr::Verdict(v) if to(v)))
-            || elements.any(|e| matches!(&e.data, Some(crate::MapValue::Verdict(v)) if to(v)))
+fn add_element(
+    ruleset: &mut Ruleset,
+    name: &Str,
+    key: &ElementKey,
+    element: &Element,
+) -> Result<(), ApplyError> {
+    let set = ruleset.sets.get_mut(name);
+    let set = set.ok_or_else(|| ApplyError::NoSet(name.clone()))?;
+    if set.elements.contains_key(key) || overlaps(set, key) {
+        return Err(ApplyError::ElementExists(name.clone(), key.clone()));
     }
+    set.elements.insert(key.clone(), element.clone());
+    Ok(())
+}
+
+/// Whether a rule or an element jumps to the chain.
+fn refers_to_chain(ruleset: &Ruleset, chain: &Str) -> bool {
+    let to = |verdict: &NftVerdict| verdict.chain() == Some(chain);
+    let rules = ruleset.chains.values().flat_map(|c| &c.rules);
+    let mut exprs = rules.flat_map(|rule: &NftRule| &rule.exprs);
+    let mut elements = ruleset.sets.values().flat_map(|s| s.elements.values());
+    exprs.any(|expr| matches!(expr, Expr::Verdict(v) if to(v)))
+        || elements.any(|e| matches!(&e.data, Some(palisade_nft::MapValue::Verdict(v)) if to(v)))
 }
 
 /// After a batch every referenced object must exist.
@@ -210,70 +208,4 @@ fn check_references(ruleset: &Ruleset) -> Result<(), ApplyError> {
         }
     }
     Ok(())
-}
-
-impl NftSet {
-    /// Whether a range overlaps an existing one (in every field, if there are several).
-    pub(crate) fn overlaps(&self, key: &ElementKey) -> bool {
-        let ElementKey::Range(first, last) = key else {
-            return false;
-        };
-        if let [_] = self.decl.key.as_slice() {
-            // Elements are sorted by first value, so only the neighbours can overlap.
-            let before = self.elements.range(..key).next_back();
-            let after = self.elements.range(key..).next();
-            return before
-                .is_some_and(|(k, _)| matches!(k, ElementKey::Range(_, end) if end >= first))
-                || after.is_some_and(
-                    |(k, _)| matches!(k, ElementKey::Range(start, _) if start <= last),
-                );
-        }
-        self.elements.keys().any(|other| match other {
-            ElementKey::Range(a, b) => self.decl.fields().all(|(at, len)| {
-                a[at..at + len] <= last[at..at + len] && first[at..at + len] <= b[at..at + len]
-            }),
-            _ => false,
-        })
-    }
-
-    /// The element that matches a key.
-    pub fn find(&self, key: &[u8]) -> Option<(&ElementKey, &Element)> {
-        if !self.decl.interval {
-            let key = ElementKey::Exact(key.into());
-            return self
-                .elements
-                .get_key_value(&key)
-                .or_else(|| self.elements.get_key_value(&ElementKey::CatchAll));
-        }
-        let inside = |(a, b): (&[u8], &[u8])| {
-            self.decl.fields().all(|(at, len)| {
-                let field = &key[at..at + len];
-                a[at..at + len] <= *field && *field <= b[at..at + len]
-            })
-        };
-        let hit = if let [_] = self.decl.key.as_slice() {
-            let top = ElementKey::Range(key.into(), [0xff; 16].into());
-            self.elements.range(..=top).next_back()
-        } else {
-            None
-        };
-        let holds = |k: &ElementKey| matches!(k, ElementKey::Range(a, b) if inside((a, b)));
-        match self.decl.key.as_slice() {
-            [_] => hit.filter(|(k, _)| holds(k)),
-            _ => self.elements.iter().find(|(k, _)| holds(k)),
-        }
-        .or_else(|| self.elements.get_key_value(&ElementKey::CatchAll))
-    }
-}
-
-impl crate::SetDecl {
-    /// Offset and length of each field in a key.
-    pub(crate) fn fields(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let mut at = 0;
-        self.key.iter().map(move |field| {
-            let start = at;
-            at += field.padded();
-            (start, field.len())
-        })
-    }
 }

@@ -11,14 +11,11 @@
 use crate::checker_lookups::{HistoryInterner, OutcomeHistory, OutcomeInterner};
 use crate::checker_samples::{TransportHeader, sample_headers};
 use crate::checker_states::{Atomicity, IntermediateStates, merge_unwaited_steps};
-use crate::{Delta, Phase, Point, Tables, Verdict};
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
-use alloc::vec::Vec;
-use core::fmt;
-use core::net::IpAddr;
 use palisade_model::{Direction, Family, L4, Protocol};
+use palisade_tables::{Delta, Phase, Point, Tables, Verdict};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
 
 /// What was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,7 +92,7 @@ impl fmt::Display for Violation {
     }
 }
 
-impl core::error::Error for Violation {}
+impl std::error::Error for Violation {}
 
 /// Judges every packet in every intermediate state of a delta whose steps are each written at once. At
 /// most `bound` pairs of histories are judged, spread evenly over all.
@@ -161,7 +158,9 @@ pub fn check_any_order(
 
 fn check_phase_order(delta: &Delta) -> Result<(), Violation> {
     let phases: Vec<Phase> = delta.steps.iter().map(|step| step.phase).collect();
-    let empty = |step: &crate::DeltaStep| step.changes.is_empty() != (step.phase == Phase::Revoke);
+    let empty = |step: &palisade_tables::DeltaStep| {
+        step.changes.is_empty() != (step.phase == Phase::Revoke)
+    };
     if !phases.is_sorted() || delta.steps.iter().any(empty) {
         return Err(Violation::PhaseOrder(phases));
     }
@@ -230,8 +229,8 @@ fn history_pairs(
 /// On each interface a point that is never written: what is spoofed, or comes too early.
 fn unregistered_points(tables: &Tables) -> impl Iterator<Item = Point> {
     let addresses = [
-        IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 254)),
-        IpAddr::V6(core::net::Ipv6Addr::new(
+        IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 254)),
+        IpAddr::V6(std::net::Ipv6Addr::new(
             0x2001, 0xdb8, 0, 0, 0, 0, 0xfe, 0xfe,
         )),
     ];

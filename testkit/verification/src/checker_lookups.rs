@@ -6,12 +6,11 @@
 
 use crate::checker_samples::sample_addresses;
 use crate::checker_states::IntermediateStates;
-use crate::{Cell, ClassId, IdentityId, Point, PolicySetId, Program, Tables, Verdict};
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-use core::net::IpAddr;
 use palisade_model::{Family, Prefix};
+use palisade_tables::{Cell, ClassId, IdentityId, Point, PolicySetId, Program, Tables, Verdict};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 /// The outcomes of a direction, interned: programs, by content.
 pub(crate) struct OutcomeInterner {
@@ -146,8 +145,8 @@ impl<'a> HistoryInterner<'a> {
     pub(crate) fn unjudged_history(&mut self) -> usize {
         let steps = self.states.step_ends.len();
         let history = OutcomeHistory {
-            in_states: alloc::vec![OutcomeInterner::ALLOW; self.states.tables.len()],
-            during_steps: alloc::vec![BTreeSet::from([OutcomeInterner::ALLOW]); steps],
+            in_states: vec![OutcomeInterner::ALLOW; self.states.tables.len()],
+            during_steps: vec![BTreeSet::from([OutcomeInterner::ALLOW]); steps],
         };
         self.intern(history)
     }

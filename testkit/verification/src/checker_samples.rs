@@ -1,11 +1,10 @@
 //! Which headers and addresses tables tell apart: one of each kind, exactly.
 
-use crate::{PortMap, Program, SourcePortMap, Tables};
-use alloc::collections::BTreeSet;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use palisade_model::{Family, L4, Prefix, Protocol};
+use palisade_tables::{PortMap, Program, SourcePortMap, Tables};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 /// A protocol, and the rest of the header.
 pub(crate) type TransportHeader = (Protocol, L4);

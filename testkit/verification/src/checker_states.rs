@@ -2,10 +2,8 @@
 //!
 //! It applies changes and judges nothing.
 
-use crate::{Delta, DeltaStep, Phase, Point, TableChange, Tables};
-use alloc::string::String;
-use alloc::vec::Vec;
-use core::net::IpAddr;
+use palisade_tables::{Delta, DeltaStep, Phase, Point, TableChange, Tables};
+use std::net::IpAddr;
 
 /// What a dataplane writes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +37,8 @@ impl IntermediateStates {
         atomicity: Atomicity,
     ) -> Result<Self, (usize, String)> {
         let mut states = IntermediateStates {
-            tables: alloc::vec![old.clone()],
-            changes: alloc::vec![None],
+            tables: vec![old.clone()],
+            changes: vec![None],
             phases: Vec::new(),
             step_ends: Vec::new(),
         };
@@ -111,7 +109,7 @@ pub(crate) fn merge_unwaited_steps(old: &Tables, delta: &Delta) -> Delta {
         if waits {
             steps.push(DeltaStep {
                 phase: step.phase,
-                changes: core::mem::take(&mut unwaited),
+                changes: std::mem::take(&mut unwaited),
             });
         }
     }
@@ -125,14 +123,14 @@ pub(crate) fn merge_unwaited_steps(old: &Tables, delta: &Delta) -> Delta {
 fn find_dangling_reference(tables: &Tables) -> Option<String> {
     for (point, set) in &tables.points {
         if !tables.sets.contains_key(set) {
-            return Some(alloc::format!("{point:?} has {set}, which is not there"));
+            return Some(format!("{point:?} has {set}, which is not there"));
         }
     }
     let defaults = tables.sets.iter().map(|(set, of)| (set, &of.default));
     let entries = tables.classes.iter().map(|((set, _), class)| (set, class));
     for (set, class) in defaults.chain(entries) {
         if !tables.sets.contains_key(set) || !tables.programs.contains_key(class) {
-            return Some(alloc::format!("{set} or {class} is not there"));
+            return Some(format!("{set} or {class} is not there"));
         }
     }
     for (class, program) in &tables.programs {
@@ -142,7 +140,7 @@ fn find_dangling_reference(tables: &Tables) -> Option<String> {
             missing = missing.or(gone.copied());
         });
         if let Some(rule) = missing {
-            return Some(alloc::format!("{class} names {rule}, which is not there"));
+            return Some(format!("{class} names {rule}, which is not there"));
         }
     }
     None

@@ -1,14 +1,16 @@
 //! Finds errors in a ruleset or transaction, before the kernel refuses them or silently accepts them.
 
-use crate::names;
-use crate::{
+use crate::set_lookup::overlaps;
+use palisade_model::Str;
+use palisade_nft::{
     CtKey, Element, ElementKey, Expr, LookupMode, MapValue, MetaKey, NftRule, NftSet, Op, Ruleset,
 };
-use crate::{NftVerdict, SetDecl, Transaction};
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
-use core::fmt;
-use palisade_model::Str;
+use palisade_nft::{NftVerdict, SetDecl, Transaction};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// The set that only the agent writes and reads.
+const PENDING_REVOCATION_SET: &str = "p_pending";
 
 /// An error and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,8 +106,7 @@ pub fn lint(ruleset: &Ruleset) -> Vec<LintFinding> {
         }
     }
     for name in ruleset.sets.keys() {
-        // Written and read by the agent only.
-        if !used.contains(name) && &**name != names::PENDING_REVOCATION {
+        if !used.contains(name) && &**name != PENDING_REVOCATION_SET {
             lint.add(name, LintProblem::Unreferenced);
         }
     }
@@ -276,8 +277,9 @@ impl Linter {
             ElementKey::CatchAll => true,
         };
         let data_fits = match (&decl.value_type, &element.data) {
-            (None, None) | (Some(crate::MapValueType::Verdict), Some(MapValue::Verdict(_))) => true,
-            (Some(crate::MapValueType::Value(field)), Some(MapValue::Value(value))) => {
+            (None, None)
+            | (Some(palisade_nft::MapValueType::Verdict), Some(MapValue::Verdict(_))) => true,
+            (Some(palisade_nft::MapValueType::Value(field)), Some(MapValue::Value(value))) => {
                 value.len() == field.len()
             }
             _ => false,
@@ -306,7 +308,7 @@ impl Linter {
                 so_far.elements.clear();
                 group = at;
             }
-            if so_far.overlaps(key) {
+            if overlaps(&so_far, key) {
                 self.add(name, LintProblem::Overlap(key.clone()));
             }
             so_far.elements.insert(key.clone(), element.clone());
@@ -377,7 +379,7 @@ fn registers<'a>(
             };
             let read = Some((sreg.0, decl.key_len()));
             let write = match (to, &decl.value_type) {
-                (LookupMode::Register(dreg), Some(crate::MapValueType::Value(field))) => {
+                (LookupMode::Register(dreg), Some(palisade_nft::MapValueType::Value(field))) => {
                     Some((dreg.0, field.len()))
                 }
                 _ => None,

@@ -4,15 +4,13 @@
 //! kernel; since a packet can start on one ruleset and end on the next, packets in flight during a step are
 //! checked as well.
 
-use crate::names::interface_name;
-use crate::{
+use crate::set_lookup::find_element;
+use palisade_model::{Family, L4, Protocol, Str};
+use palisade_nft::{
     Chain, CmpOp, CounterLocation, CtKey, Expr, Hook, LookupMode, MetaKey, PayloadBase, Ruleset,
 };
-use crate::{ElementKey, MapValue, NftVerdict, ct_state, ct_status};
-use alloc::vec;
-use alloc::vec::Vec;
-use core::net::IpAddr;
-use palisade_model::{Family, L4, Protocol, Str};
+use palisade_nft::{ElementKey, MapValue, NftVerdict, ct_state, ct_status};
+use std::net::IpAddr;
 
 /// A packet as the netfilter hooks see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +27,7 @@ pub struct HookPacket {
     pub protocol: Protocol,
     /// The fields of its transport header.
     pub l4: L4,
-    /// The TCP flags: see [`tcp_flag`](crate::tcp_flag).
+    /// The TCP flags: see [`tcp_flag`](palisade_nft::tcp_flag).
     pub tcp_flags: u8,
     /// The result of connection tracking.
     pub conntrack: ConntrackInfo,
@@ -85,7 +83,7 @@ pub struct EvaluationCost {
     pub lookups: usize,
 }
 
-/// Why a ruleset cannot be simulated; [`lint`](crate::lint) refuses the same.
+/// Why a ruleset cannot be simulated; [`lint`](palisade_nft::lint) refuses the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SimulationError {
     /// A chain that does not exist.
@@ -224,7 +222,7 @@ impl<'a> PacketRun<'a> {
         };
         let accept = chain
             .base_chain
-            .is_none_or(|base| base.policy == crate::ChainPolicy::Accept);
+            .is_none_or(|base| base.policy == palisade_nft::ChainPolicy::Accept);
         // A chain stays as it was when the packet entered it, as in the kernel.
         let mut stack: Vec<(&'a Chain, Str, usize)> = vec![(chain, name.clone(), 0)];
         let mut entered = 0;
@@ -283,7 +281,7 @@ impl<'a> PacketRun<'a> {
             Expr::Lookup { set, sreg, .. } => {
                 let set = self.ruleset().sets.get(set)?;
                 let key = self.load_register(sreg.0, set.decl.key_len());
-                match &set.find(&key)?.1.data {
+                match &find_element(set, &key)?.1.data {
                     Some(MapValue::Verdict(verdict)) => Some(verdict.clone()),
                     _ => None,
                 }
@@ -295,6 +293,11 @@ impl<'a> PacketRun<'a> {
     fn load_register(&self, register: u8, len: usize) -> Vec<u8> {
         let at = usize::from(register) * 4;
         self.registers[at..at + len].to_vec()
+    }
+
+    fn load_mark(&self, register: u8) -> u32 {
+        let at = usize::from(register) * 4;
+        u32::from_ne_bytes(std::array::from_fn(|byte| self.registers[at + byte]))
     }
 
     /// Writes a value; the rest of its last register is zeroed.
@@ -358,15 +361,13 @@ impl<'a> PacketRun<'a> {
             }
             Expr::MetaSet { key, sreg } => {
                 if *key == MetaKey::Mark {
-                    let value = self.load_register(sreg.0, 4);
-                    self.packet_mark = crate::names::number_from_bytes(&value).unwrap_or_default();
+                    self.packet_mark = self.load_mark(sreg.0);
                 }
                 ExprOutcome::Next
             }
             Expr::CtSet { key, sreg } => {
                 if *key == CtKey::Mark && self.packet.conntrack.exists() {
-                    let value = self.load_register(sreg.0, 4);
-                    self.mark = crate::names::number_from_bytes(&value).unwrap_or_default();
+                    self.mark = self.load_mark(sreg.0);
                 }
                 ExprOutcome::Next
             }
@@ -436,7 +437,7 @@ impl<'a> PacketRun<'a> {
         let set = self.ruleset().sets.get(name);
         let set = set.ok_or_else(|| SimulationError::NoSet(name.clone()))?;
         let key = self.load_register(from, set.decl.key_len());
-        let found = set.find(&key);
+        let found = find_element(set, &key);
         if to == LookupMode::NotMember {
             return Ok(match found {
                 Some(_) => ExprOutcome::EndOfRule(false),
@@ -467,7 +468,13 @@ impl<'a> PacketRun<'a> {
     }
 
     fn meta_value(&self, key: MetaKey) -> Vec<u8> {
-        let name = |name: &Option<Str>| interface_name(name.as_deref().unwrap_or("")).to_vec();
+        // The kernel compares 16 bytes, the last of them zero.
+        let name = |name: &Option<Str>| {
+            let mut bytes = name.as_deref().unwrap_or("").as_bytes().to_vec();
+            bytes.truncate(15);
+            bytes.resize(16, 0);
+            bytes
+        };
         match key {
             MetaKey::IifName => name(&self.packet.iif),
             MetaKey::OifName => match (&self.simulator.translated, self.hook) {
@@ -488,13 +495,20 @@ impl<'a> PacketRun<'a> {
         let frame = self.packet;
         match base {
             PayloadBase::Network => {
-                let mut bytes = match Family::of(frame.source) {
-                    Family::V4 => vec![0u8; 12],
-                    Family::V6 => vec![0u8; 8],
+                let octets = |address| match address {
+                    IpAddr::V4(address) => address.octets().to_vec(),
+                    IpAddr::V6(address) => address.octets().to_vec(),
                 };
-                bytes.extend_from_slice(&crate::names::address_bytes(frame.source));
-                bytes.extend_from_slice(&crate::names::address_bytes(frame.destination));
-                bytes
+                let before_source = match Family::of(frame.source) {
+                    Family::V4 => vec![0; 12],
+                    Family::V6 => vec![0; 8],
+                };
+                [
+                    before_source,
+                    octets(frame.source),
+                    octets(frame.destination),
+                ]
+                .concat()
             }
             PayloadBase::Transport => match frame.l4 {
                 L4::Ports {

@@ -78,7 +78,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates for tests: they may use anything, and only tests may use them.
-const FOR_TESTS: [&str; 3] = ["palisade-testkit", "palisade-generators", "palisade-tests"];
+const FOR_TESTS: [&str; 4] = [
+    "palisade-testkit",
+    "palisade-generators",
+    "palisade-verification",
+    "palisade-tests",
+];
 
 const PURE: [&str; 7] = [
     "model",

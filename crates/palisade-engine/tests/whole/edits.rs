@@ -8,7 +8,8 @@ use palisade_model::{
     Peer, Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule,
     RuleOrigin, Selector, State, TrafficMatch, Update, reserved,
 };
-use palisade_tables::{Delta, TableChange, check};
+use palisade_tables::{Delta, TableChange};
+use palisade_verification::check;
 
 /// Above the number of history pairs in any of these flushes.
 const BOUND: usize = 1_000_000;

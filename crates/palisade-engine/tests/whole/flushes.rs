@@ -9,7 +9,8 @@ use palisade_generators::lowered::{ModelWorld, batches};
 use palisade_generators::{Dice, cases, seeded_cases};
 use palisade_model::{State, Update};
 use palisade_oracle::PreparedState;
-use palisade_tables::{Delta, Tables, check};
+use palisade_tables::{Delta, Tables};
+use palisade_verification::check;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The most pairs of histories checked in one flush: far above what any flush has.

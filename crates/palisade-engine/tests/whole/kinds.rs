@@ -2,7 +2,8 @@
 //! what the generator intended.
 
 use palisade_model::{Object, PortSpec, State, Update};
-use palisade_tables::{CheckSummary, Delta, Phase, TableChange, Tables};
+use palisade_tables::{Delta, Phase, TableChange, Tables};
+use palisade_verification::CheckSummary;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The kinds that a run must cover, with the least share of flushes in percent.

@@ -3,8 +3,9 @@
 
 use super::answer;
 use palisade_model::{Direction, L4, Protocol, Str};
-use palisade_nft::{Config, HookPacket, ct_state, tcp_flag};
+use palisade_nft::{Config, ct_state, tcp_flag};
 use palisade_tables::{DirectionVerdict, Packet, Point, ReportReason, Tables, Verdict};
+use palisade_verification::HookPacket;
 
 /// The first packet of a packet's flow.
 fn first_packet(frame: &HookPacket) -> Packet {

@@ -6,11 +6,12 @@
 pub(crate) mod expected;
 
 use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
-use palisade_nft::{Config, ConntrackInfo, ElementKey, HookPacket, Ruleset, ct_state, tcp_flag};
+use palisade_nft::{Config, ElementKey, Ruleset, ct_state, tcp_flag};
 use palisade_tables::{
     Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId,
     SHARE_MIN_ELEMENTS, SourcePortMap, Tables, Verdict,
 };
+use palisade_verification::{ConntrackInfo, HookPacket};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
