@@ -22,11 +22,11 @@ use palisade_model::{FlowOrigin, Str};
 use palisade_nft::{Config, CounterValue, CreditedCounter, Ruleset, Transaction, adopt, tcp_flag};
 use palisade_oracle::PreparedState;
 use palisade_sys::grace::FakeGracePeriod;
-use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs};
 use palisade_sys::nfnetlink::{
     BatchError, KernelNfnetlink, NfBatch, NfMessage, NfRequest, NfRequestError, Nfnetlink,
 };
 use palisade_tables::{Phase, Tables};
+use palisade_testkit::lab::TestNetNs;
 use palisade_testkit::need_root;
 use palisade_verification::{ConntrackInfo, HookPacket, RulesetSimulator, apply};
 
@@ -75,22 +75,20 @@ impl Nfnetlink for StoppingNfnetlink {
 
 /// A namespace with a table, removed on drop.
 struct KernelTable {
-    name: String,
-    netns: NetNs,
+    netns: TestNetNs,
     table: Str,
 }
 
 impl KernelTable {
     fn new(table: &Str) -> Self {
-        let name = format!("pal-stops-{}", std::process::id());
-        let netns = KernelNetNamespaces.create(&name).unwrap();
+        let netns = TestNetNs::new("stops").unwrap();
         let table = table.clone();
-        KernelTable { name, netns, table }
+        KernelTable { netns, table }
     }
 
     /// An executor that nobody was before, which makes so many transactions.
     fn executor(&self, left: usize) -> Executor<StoppingNfnetlink, FakeGracePeriod> {
-        let socket = KernelNfnetlink::open(&self.netns).unwrap();
+        let socket = KernelNfnetlink::open(self.netns.netns()).unwrap();
         let mortal = StoppingNfnetlink { socket, left };
         Executor::new(self.table.clone(), mortal, FakeGracePeriod::default())
     }
@@ -105,14 +103,6 @@ impl KernelTable {
     fn read(&self) -> Ruleset {
         let found = self.executor(0).read_back().unwrap();
         found.unwrap().without_counts()
-    }
-}
-
-impl Drop for KernelTable {
-    fn drop(&mut self) {
-        if let Err(error) = KernelNetNamespaces.delete(&self.name) {
-            eprintln!("left behind: {error}");
-        }
     }
 }
 

@@ -1,29 +1,27 @@
-//! Named network namespaces, compatible with `ip netns`, and execution inside a namespace.
+//! Handles of network namespaces, by path or by the name that `ip netns` gave, and execution inside one.
 //!
 //! Promises: a handle stays bound to its namespace when names change; [`run_in`] never moves the caller's
-//! thread; a namespace that could not be created completely leaves no name behind.
+//! thread.
 //!
-//! Never: switches the namespace of a thread that outlives the call.
+//! Never: creates or removes a namespace, or switches that of a thread that outlives the call.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, setns, unshare};
+use nix::sched::{CloneFlags, setns};
 use thiserror::Error;
 
 mod open;
 
 pub use open::NetNsOpener;
 
-/// Directory in which `ip netns` and this crate keep named namespaces.
+/// Directory in which `ip netns` keeps named namespaces.
 pub const NETNS_DIR: &str = "/run/netns";
 
 /// Identity of a namespace: two handles with the same identity are the same namespace.
@@ -84,12 +82,6 @@ pub enum NetNsError {
     #[error("network namespace {name} does not exist")]
     Missing {
         /// Name or path as given.
-        name: String,
-    },
-    /// A namespace with that name already exists.
-    #[error("network namespace {name} already exists")]
-    Exists {
-        /// Name as given.
         name: String,
     },
     /// The file exists but is not a network namespace.
@@ -164,10 +156,6 @@ impl NetNs {
 
     fn open_path(path: &Path, label: &str) -> Result<Self, NetNsError> {
         let file = open::open_namespace(path, label)?;
-        Self::from_file(file, label)
-    }
-
-    fn from_file(file: File, label: &str) -> Result<Self, NetNsError> {
         let meta = file.metadata().map_err(io_error("inspecting", label))?;
         Ok(Self {
             file: Arc::new(file),
@@ -177,16 +165,6 @@ impl NetNs {
                 ino: meta.ino(),
             },
         })
-    }
-
-    /// A handle for tests that is not a namespace: it has its own identity, and kernel operations on it fail.
-    ///
-    /// # Errors
-    /// If the kernel cannot create an anonymous file.
-    pub fn fake(label: &str) -> Result<Self, NetNsError> {
-        let fd = nix::sys::memfd::memfd_create("netns", nix::sys::memfd::MFdFlags::MFD_CLOEXEC)
-            .map_err(errno_error("faking", label))?;
-        Self::from_file(File::from(fd), label)
     }
 
     /// Name or path by which the handle was opened, for messages.
@@ -257,225 +235,6 @@ fn enter(netns: &NetNs) -> Result<(), NetNsError> {
     setns(netns, CloneFlags::CLONE_NEWNET).map_err(errno_error("entering", netns.label()))
 }
 
-/// Named network namespaces of this host.
-pub trait NetNamespaces {
-    /// Creates and names an empty namespace (loopback down).
-    ///
-    /// # Errors
-    /// [`NetNsError::Exists`] if the name is in use, or the error of the system call; then no name is left
-    /// behind.
-    fn create(&mut self, name: &str) -> Result<NetNs, NetNsError>;
-    /// Removes the name; the namespace itself ends with its last user.
-    ///
-    /// # Errors
-    /// [`NetNsError::Missing`], or the error of the system call.
-    fn delete(&mut self, name: &str) -> Result<(), NetNsError>;
-    /// Opens by name, or by path if it contains a `/`.
-    ///
-    /// # Errors
-    /// [`NetNsError::Missing`], [`NetNsError::WrongType`], or the error of the system call.
-    fn open(&self, name_or_path: &str) -> Result<NetNs, NetNsError>;
-    /// All names, sorted.
-    ///
-    /// # Errors
-    /// If the directory cannot be read.
-    fn list(&self) -> Result<Vec<String>, NetNsError>;
-}
-
-/// The kernel's named namespaces under [`NETNS_DIR`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct KernelNetNamespaces;
-
-impl NetNamespaces for KernelNetNamespaces {
-    fn create(&mut self, name: &str) -> Result<NetNs, NetNsError> {
-        let path = namespace_path(name)?;
-        share_directory(name)?;
-        File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o444)
-            .open(&path)
-            .map_err(|source| match source.kind() {
-                io::ErrorKind::AlreadyExists => NetNsError::Exists {
-                    name: name.to_owned(),
-                },
-                _ => io_error("naming", name)(source),
-            })?;
-        let made = std::thread::scope(|scope| {
-            std::thread::Builder::new()
-                .name("netns-new".to_owned())
-                .spawn_scoped(scope, || {
-                    unshare(CloneFlags::CLONE_NEWNET).map_err(errno_error("creating", name))?;
-                    mount(
-                        Some("/proc/thread-self/ns/net"),
-                        &path,
-                        None::<&str>,
-                        MsFlags::MS_BIND,
-                        None::<&str>,
-                    )
-                    .map_err(errno_error("mounting", name))
-                })
-                .map_err(io_error("starting a thread for", name))?
-                .join()
-                .map_err(|_| NetNsError::Panicked {
-                    name: name.to_owned(),
-                })?
-        });
-        match made.and_then(|()| NetNs::open(name)) {
-            Ok(netns) => Ok(netns),
-            Err(error) => {
-                // The first failure is the one to report.
-                let _ = umount2(&path, MntFlags::MNT_DETACH);
-                let _ = std::fs::remove_file(&path);
-                Err(error)
-            }
-        }
-    }
-
-    fn delete(&mut self, name: &str) -> Result<(), NetNsError> {
-        let path = namespace_path(name)?;
-        match umount2(&path, MntFlags::MNT_DETACH) {
-            // EINVAL: a name whose mount no longer exists, for example after a crash.
-            Ok(()) | Err(Errno::EINVAL) => {}
-            Err(Errno::ENOENT) => {
-                return Err(NetNsError::Missing {
-                    name: name.to_owned(),
-                });
-            }
-            Err(errno) => return Err(errno_error("unmounting", name)(errno)),
-        }
-        std::fs::remove_file(&path).map_err(io_error("removing", name))
-    }
-
-    fn open(&self, name_or_path: &str) -> Result<NetNs, NetNsError> {
-        NetNs::open(name_or_path)
-    }
-
-    fn list(&self) -> Result<Vec<String>, NetNsError> {
-        let entries = match std::fs::read_dir(NETNS_DIR) {
-            Ok(entries) => entries,
-            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(io_error("listing", NETNS_DIR)(source)),
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(io_error("listing", NETNS_DIR))?;
-            names.push(entry.file_name().to_string_lossy().into_owned());
-        }
-        names.sort();
-        Ok(names)
-    }
-}
-
-/// Makes the directory a shared mount, so that names created in one mount namespace are visible, and can be
-/// deleted, in all; once, as `ip netns` does.
-fn share_directory(name: &str) -> Result<(), NetNsError> {
-    std::fs::create_dir_all(NETNS_DIR).map_err(io_error("creating the directory of", name))?;
-    let share = || {
-        mount(
-            None::<&str>,
-            NETNS_DIR,
-            None::<&str>,
-            MsFlags::MS_SHARED | MsFlags::MS_REC,
-            None::<&str>,
-        )
-    };
-    match share() {
-        Ok(()) => Ok(()),
-        // EINVAL: not a mount point yet; bind it to itself.
-        Err(Errno::EINVAL) => {
-            mount(
-                Some(NETNS_DIR),
-                NETNS_DIR,
-                None::<&str>,
-                MsFlags::MS_BIND | MsFlags::MS_REC,
-                None::<&str>,
-            )
-            .map_err(errno_error("binding the directory of", name))?;
-            share().map_err(errno_error("sharing the directory of", name))
-        }
-        Err(errno) => Err(errno_error("sharing the directory of", name)(errno)),
-    }
-}
-
-/// One call to a [`FakeNetNamespaces`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NetNsCall {
-    /// [`NetNamespaces::create`].
-    Create(String),
-    /// [`NetNamespaces::delete`].
-    Delete(String),
-}
-
-/// Named namespaces in memory; clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct FakeNetNamespaces {
-    state: Arc<Mutex<FakeNamespacesState>>,
-}
-
-#[derive(Debug, Default)]
-struct FakeNamespacesState {
-    names: BTreeMap<String, NetNs>,
-    calls: Vec<NetNsCall>,
-}
-
-impl FakeNetNamespaces {
-    /// The calls that change something, in order.
-    #[must_use]
-    pub fn calls(&self) -> Vec<NetNsCall> {
-        self.lock().calls.clone()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, FakeNamespacesState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl NetNamespaces for FakeNetNamespaces {
-    fn create(&mut self, name: &str) -> Result<NetNs, NetNsError> {
-        namespace_path(name)?;
-        let mut state = self.lock();
-        state.calls.push(NetNsCall::Create(name.to_owned()));
-        if state.names.contains_key(name) {
-            return Err(NetNsError::Exists {
-                name: name.to_owned(),
-            });
-        }
-        let netns = NetNs::fake(name)?;
-        state.names.insert(name.to_owned(), netns.clone());
-        Ok(netns)
-    }
-
-    fn delete(&mut self, name: &str) -> Result<(), NetNsError> {
-        namespace_path(name)?;
-        let mut state = self.lock();
-        state.calls.push(NetNsCall::Delete(name.to_owned()));
-        match state.names.remove(name) {
-            Some(_) => Ok(()),
-            None => Err(NetNsError::Missing {
-                name: name.to_owned(),
-            }),
-        }
-    }
-
-    fn open(&self, name_or_path: &str) -> Result<NetNs, NetNsError> {
-        let name = name_or_path
-            .strip_prefix("/run/netns/")
-            .unwrap_or(name_or_path);
-        self.lock()
-            .names
-            .get(name)
-            .cloned()
-            .ok_or_else(|| NetNsError::Missing {
-                name: name_or_path.to_owned(),
-            })
-    }
-
-    fn list(&self) -> Result<Vec<String>, NetNsError> {
-        Ok(self.lock().names.keys().cloned().collect())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -527,25 +286,5 @@ mod tests {
             NetNs::open("/proc/self/ns/uts"),
             Err(NetNsError::WrongType { .. })
         ));
-    }
-
-    #[test]
-    fn fake_keeps_names_and_calls() {
-        let mut fake = FakeNetNamespaces::default();
-        let a = fake.create("pal-a").unwrap();
-        let b = fake.create("pal-b").unwrap();
-        assert_ne!(a, b);
-        assert!(matches!(
-            fake.create("pal-a"),
-            Err(NetNsError::Exists { .. })
-        ));
-        assert_eq!(fake.open("/run/netns/pal-b").unwrap(), b);
-        fake.delete("pal-a").unwrap();
-        assert!(matches!(
-            fake.delete("pal-a"),
-            Err(NetNsError::Missing { .. })
-        ));
-        assert_eq!(fake.list().unwrap(), ["pal-b"]);
-        assert_eq!(fake.calls().len(), 5);
     }
 }

@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub use advertise::send_router_advertisement;
 pub use error::LabError;
 pub use leaks::{Leak, find_leaks, find_own_leaks};
+pub use netns::{TestNetNs, delete as delete_namespace};
 pub use packet::{ProbeFlow, ProbeL4};
 pub use probe::{ProbeError, kernel_drops, probe, send_crafted_packets};
 pub use source::{TcpSource, TcpTail};

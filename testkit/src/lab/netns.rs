@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -13,9 +14,57 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
 
+use palisade_sys::netns::NetNs;
+
 use super::LabError;
 
 const FOLDER: &str = "/run/netns";
+
+/// A named namespace with nothing in it, removed when dropped.
+#[derive(Debug)]
+pub struct TestNetNs {
+    name: String,
+    netns: NetNs,
+}
+
+impl TestNetNs {
+    /// Makes a namespace; `what` appears in its name.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new(what: &str) -> Result<Self, LabError> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("pal-{what}-{}-{number}", std::process::id());
+        create(&name)?;
+        let netns = NetNs::open(&name).map_err(|error| LabError::Namespace {
+            doing: "opening",
+            namespace: name.clone(),
+            source: io::Error::other(error),
+        })?;
+        Ok(TestNetNs { name, netns })
+    }
+
+    /// Its name, as under `/run/netns`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its handle, which outlives the name.
+    #[must_use]
+    pub fn netns(&self) -> &NetNs {
+        &self.netns
+    }
+}
+
+impl Drop for TestNetNs {
+    fn drop(&mut self) {
+        if let Err(error) = delete(&self.name) {
+            eprintln!("left behind: {error}");
+        }
+    }
+}
 
 /// Where a named namespace is found.
 pub(super) fn path(namespace: &str) -> PathBuf {
@@ -79,7 +128,10 @@ fn prepare_folder() -> io::Result<()> {
 }
 
 /// Removes a namespace's name; the kernel removes the rest once no socket holds it.
-pub(super) fn delete(namespace: &str) -> Result<(), LabError> {
+///
+/// # Errors
+/// If the name cannot be removed; that there is none is no error.
+pub fn delete(namespace: &str) -> Result<(), LabError> {
     let failed = |source| LabError::Namespace {
         doing: "removing",
         namespace: namespace.to_owned(),

@@ -88,8 +88,42 @@ fn reset_marks<'a>(
 mod tests {
     use super::*;
     use palisade_model::Direction;
-    use palisade_sys::conntrack::{ConntrackTuple, FakeConntrack, TupleProto};
+    use palisade_sys::conntrack::{ConntrackTuple, TupleProto};
     use palisade_tables::{Point, PolicySetId};
+
+    /// A table of flows whose marks can be changed.
+    struct FakeConntrack(Vec<ConntrackEntry>);
+
+    impl Conntrack for FakeConntrack {
+        fn count(&mut self) -> Result<u32, ConntrackError> {
+            Ok(self.0.len() as u32)
+        }
+
+        fn entries(
+            &mut self,
+            filter: &ConntrackFilter,
+        ) -> Result<Vec<ConntrackEntry>, ConntrackError> {
+            let (value, mask) = filter.mark.unwrap_or_default();
+            let marked = |flow: &&ConntrackEntry| flow.mark & mask == value;
+            Ok(self.0.iter().filter(marked).cloned().collect())
+        }
+
+        fn set_mark(
+            &mut self,
+            flow: &ConntrackEntry,
+            value: u32,
+            mask: u32,
+        ) -> Result<bool, ConntrackError> {
+            let found = self.0.iter_mut().find(|other| other.id == flow.id);
+            Ok(found
+                .map(|entry| entry.mark = entry.mark & !mask | value & mask)
+                .is_some())
+        }
+
+        fn delete(&mut self, _flow: &ConntrackEntry) -> Result<bool, ConntrackError> {
+            unreachable!("no flow is ended")
+        }
+    }
 
     fn flow(id: u32, ends: [&str; 2], mark: u32) -> ConntrackEntry {
         let [source, destination] = ends.map(|end| end.parse().unwrap());
@@ -117,7 +151,7 @@ mod tests {
     }
 
     fn marks(conntrack: &FakeConntrack) -> Vec<u32> {
-        conntrack.table.iter().map(|flow| flow.mark).collect()
+        conntrack.0.iter().map(|flow| flow.mark).collect()
     }
 
     #[test]
@@ -131,15 +165,12 @@ mod tests {
         };
         tables.points.insert(point, PolicySetId(1));
         let older = config.midstream_bit();
-        let mut conntrack = FakeConntrack {
-            table: vec![
-                flow(1, ["10.0.0.1", "10.0.0.9"], 0x05),
-                flow(2, ["10.0.0.9", "10.0.0.1"], 0),
-                flow(3, ["10.0.0.8", "10.0.0.9"], 0x7f),
-                flow(4, ["10.0.0.8", "10.0.0.9"], 0x1234_0002 & !older | older),
-            ],
-            ..FakeConntrack::default()
-        };
+        let mut conntrack = FakeConntrack(vec![
+            flow(1, ["10.0.0.1", "10.0.0.9"], 0x05),
+            flow(2, ["10.0.0.9", "10.0.0.1"], 0),
+            flow(3, ["10.0.0.8", "10.0.0.9"], 0x7f),
+            flow(4, ["10.0.0.8", "10.0.0.9"], 0x1234_0002 & !older | older),
+        ]);
         let unknown = config.mark(config.stale_generation());
         assert_eq!(
             mark_existing_flows(&mut conntrack, &config, &tables).unwrap(),
@@ -151,8 +182,8 @@ mod tests {
             mark_existing_flows(&mut conntrack, &config, &tables).unwrap(),
             0
         );
-        conntrack.table[1].mark = config.mark(7);
-        conntrack.table[3].mark = config.mark(1) | older | 2;
+        conntrack.0[1].mark = config.mark(7);
+        conntrack.0[3].mark = config.mark(1) | older | 2;
         assert_eq!(reset_stale_marks(&mut conntrack, &config, 1).unwrap(), 1);
         let after = [unknown | 5, unknown, 0x7f, config.mark(1) | older | 2];
         assert_eq!(marks(&conntrack), after);
@@ -165,11 +196,10 @@ mod tests {
             ..Config::default()
         };
         let ends = ["10.0.0.1", "10.0.0.2"];
-        let all = || FakeConntrack {
-            table: (0..=config.stale_generation())
-                .map(|generation| flow(generation, ends, config.mark(generation) | 3))
-                .collect(),
-            ..FakeConntrack::default()
+        let all = || {
+            let generations = 0..=config.stale_generation();
+            let marked = |generation| flow(generation, ends, config.mark(generation) | 3);
+            FakeConntrack(generations.map(marked).collect())
         };
         let unknown = config.mark(config.stale_generation()) | 3;
         let mut emptied = Vec::new();
@@ -181,7 +211,7 @@ mod tests {
             }
             let count = reset_quarter_marks(&mut conntrack, &config, next).unwrap();
             let changed: Vec<u32> = conntrack
-                .table
+                .0
                 .iter()
                 .filter(|flow| flow.mark != config.mark(flow.id) | 3)
                 .map(|flow| flow.id)
@@ -189,7 +219,7 @@ mod tests {
             assert_eq!(changed.len(), count);
             assert!(
                 conntrack
-                    .table
+                    .0
                     .iter()
                     .all(|flow| { flow.mark == unknown || flow.mark == config.mark(flow.id) | 3 })
             );

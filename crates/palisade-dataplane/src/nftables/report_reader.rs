@@ -205,7 +205,17 @@ impl ReportLookup for KernelReportLookup {
 mod tests {
     use super::*;
     use palisade_model::{Direction, L4, Protocol};
-    use palisade_sys::nflog::FakeNflog;
+    use palisade_sys::nflog::NflogError;
+    use std::collections::VecDeque;
+
+    /// The next events.
+    struct FakeNflog(VecDeque<NflogEvent>);
+
+    impl Nflog for FakeNflog {
+        fn next_event(&mut self, _: Option<Duration>) -> Result<Option<NflogEvent>, NflogError> {
+            Ok(self.0.pop_front())
+        }
+    }
 
     /// Counter values set by a test, in the order they are read; the last one repeats.
     struct FakeReportLookup(Vec<u64>);
@@ -246,9 +256,7 @@ mod tests {
             nflog_event("somebody else's"),
             nflog_event("palisade denied"),
         ];
-        let nflog = FakeNflog {
-            queue: queue.into(),
-        };
+        let nflog = FakeNflog(queue.into());
         // Ten before the start, twelve counted since, then a recreated table that counts three.
         let mut reports = ReportReader::new(nflog, FakeReportLookup(vec![10, 22, 3])).unwrap();
         let seen = reports.next(Duration::ZERO).unwrap().unwrap();
@@ -271,10 +279,8 @@ mod tests {
         let quiet = reports.next(Duration::ZERO).unwrap().unwrap();
         assert_eq!(quiet.lost, [(ReportReason::Denied, 10)].into());
         assert_eq!(reports.next(Duration::ZERO).unwrap(), None);
-        reports
-            .nflog
-            .queue
-            .push_back(nflog_event("palisade denied"));
+        let denied = nflog_event("palisade denied");
+        reports.nflog.0.push_back(denied);
         let seen = reports.next(Duration::ZERO).unwrap().unwrap();
         assert_eq!((seen.packets.len(), seen.lost.len()), (1, 0));
         let quiet = reports.next(Duration::ZERO).unwrap().unwrap();
@@ -285,9 +291,7 @@ mod tests {
     fn a_flood_tells_its_losses_while_it_lasts() {
         let packets = MAX_IN_FLIGHT as usize + 10;
         let queue = vec![nflog_event("palisade denied"); packets];
-        let nflog = FakeNflog {
-            queue: queue.into(),
-        };
+        let nflog = FakeNflog(queue.into());
         let mut reports = ReportReader::new(nflog, FakeReportLookup(vec![0, 50_000])).unwrap();
         let (mut seen, mut lost, mut first) = (0, 0, None);
         while let Some(next) = reports.next(Duration::ZERO).unwrap() {

@@ -1,28 +1,28 @@
 //! A network namespace that is removed with the test, and an executor in it.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use palisade_dataplane::nftables::netlink::{ExecuteError, Executor};
 use palisade_nft::{CounterValue, CreditedCounter, Op, Ruleset, Transaction, TxStep};
 use palisade_sys::grace::FakeGracePeriod;
-use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs, run_in};
+use palisade_sys::netns::{NetNs, run_in};
 use palisade_sys::nfnetlink::KernelNfnetlink;
 use palisade_tables::Phase;
 
 /// A named namespace, removed on drop.
 pub(crate) struct TestNetNs {
-    name: String,
+    _named: palisade_testkit::lab::TestNetNs,
     pub(crate) netns: NetNs,
 }
 
 impl TestNetNs {
     pub(crate) fn new(what: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("pal-dp-{what}-{}-{number}", std::process::id());
-        let netns = KernelNetNamespaces.create(&name).unwrap();
-        Self { name, netns }
+        let named = palisade_testkit::lab::TestNetNs::new(&format!("dp-{what}")).unwrap();
+        let netns = named.netns().clone();
+        TestNetNs {
+            _named: named,
+            netns,
+        }
     }
 
     /// The output of an `nft` command, which must succeed.
@@ -47,14 +47,6 @@ impl TestNetNs {
             nfnetlink,
             FakeGracePeriod::default(),
         ))
-    }
-}
-
-impl Drop for TestNetNs {
-    fn drop(&mut self) {
-        if let Err(error) = KernelNetNamespaces.delete(&self.name) {
-            eprintln!("left behind: {error}");
-        }
     }
 }
 

@@ -6,7 +6,6 @@
 //! Never: creates an entry, or flushes the table.
 
 mod codec;
-mod fake;
 mod kernel;
 
 use std::fmt;
@@ -14,7 +13,6 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
-pub use fake::{ConntrackCall, FakeConntrack};
 pub use kernel::{KernelConntrack, tracks_sctp};
 
 use crate::netlink::WireError;

@@ -130,23 +130,15 @@ impl AsFd for KernelLinkEvents {
 impl LinkEvents for KernelLinkEvents {
     fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<LinkEvent>, LinkError> {
         loop {
-            match self.socket.try_receive() {
+            match self.socket.next_message(timeout) {
                 Ok(Some(message)) => {
                     if let Some(event) = read_event(&message).map_err(|e| self.listen_error(e))? {
                         return Ok(Some(event));
                     }
-                    continue;
                 }
-                Ok(None) => {}
+                Ok(None) => return Ok(None),
                 Err(error) if error.errno == Errno::ENOBUFS => return Ok(Some(LinkEvent::Overrun)),
                 Err(error) => return Err(self.listen_error(error)),
-            }
-            let ready = self
-                .socket
-                .wait_readable(timeout)
-                .map_err(|errno| self.listen_error(errno.into()))?;
-            if !ready {
-                return Ok(None);
             }
         }
     }

@@ -10,7 +10,7 @@ mod attr;
 mod socket;
 
 pub use attr::{Attr, AttrWriter, Attrs, WireError};
-pub use socket::{KernelError, NetlinkFamily, NetlinkMessage, NetlinkSocket, OpenError};
+pub use socket::{KernelError, NetlinkFamily, NetlinkSocket, OpenError};
 pub(crate) use socket::{decode_error, poll_timeout};
 
 /// Bytes of `struct nlmsghdr`.
@@ -44,8 +44,8 @@ pub fn write_message(
 }
 
 /// A message received from the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawMessage<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetlinkMessage {
     /// Message type.
     pub kind: u16,
     /// `NLM_F_…` flags.
@@ -55,28 +55,25 @@ pub struct RawMessage<'a> {
     /// Port id of the socket whose request caused it; 0 is the kernel.
     pub portid: u32,
     /// Everything after the header.
-    pub payload: &'a [u8],
+    pub payload: Vec<u8>,
 }
 
 /// Splits a received datagram into messages.
 ///
 /// # Errors
 /// Per item, if a length is invalid; no item follows an error.
-pub fn split_messages(mut data: &[u8]) -> impl Iterator<Item = Result<RawMessage<'_>, WireError>> {
+pub fn split_messages(mut data: &[u8]) -> impl Iterator<Item = Result<NetlinkMessage, WireError>> {
     std::iter::from_fn(move || {
         if data.is_empty() {
             return None;
         }
         let message = split_first_message(data);
-        data = match &message {
-            Ok((_, rest)) => rest,
-            Err(_) => &[],
-        };
+        data = message.as_ref().map_or(&[], |(_, rest)| *rest);
         Some(message.map(|(message, _)| message))
     })
 }
 
-fn split_first_message(data: &[u8]) -> Result<(RawMessage<'_>, &[u8]), WireError> {
+fn split_first_message(data: &[u8]) -> Result<(NetlinkMessage, &[u8]), WireError> {
     let truncated = || WireError::Truncated {
         what: "message",
         need: HEADER_LEN,
@@ -95,12 +92,12 @@ fn split_first_message(data: &[u8]) -> Result<(RawMessage<'_>, &[u8]), WireError
     })?;
     let rest = data.get(align(len)..).unwrap_or(&[]);
     Ok((
-        RawMessage {
+        NetlinkMessage {
             kind: u16_at(4),
             flags: u16_at(6),
             seq: u32_at(8),
             portid: u32_at(12),
-            payload,
+            payload: payload.to_vec(),
         },
         rest,
     ))
@@ -119,19 +116,19 @@ mod tests {
         assert_eq!(
             read,
             [
-                RawMessage {
+                NetlinkMessage {
                     kind: 5,
                     flags: 1,
                     seq: 7,
                     portid: 0,
-                    payload: b"abc"
+                    payload: b"abc".to_vec()
                 },
-                RawMessage {
+                NetlinkMessage {
                     kind: 6,
                     flags: 2,
                     seq: 8,
                     portid: 0,
-                    payload: b""
+                    payload: Vec::new()
                 },
             ]
         );

@@ -13,7 +13,7 @@ use nix::sys::socket::{
 };
 use thiserror::Error;
 
-use super::{Attrs, HEADER_LEN, RawMessage, align, split_messages, write_message};
+use super::{Attrs, HEADER_LEN, NetlinkMessage, align, split_messages, write_message};
 use crate::netns::{NetNs, NetNsError, run_in};
 
 const NLM_F_REQUEST: u16 = libc::NLM_F_REQUEST as u16;
@@ -90,33 +90,6 @@ impl From<super::WireError> for KernelError {
             errno: Errno::EBADMSG,
             text: error.to_string(),
             offset: None,
-        }
-    }
-}
-
-/// An owned netlink message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NetlinkMessage {
-    /// Message type.
-    pub kind: u16,
-    /// `NLM_F_…` flags.
-    pub flags: u16,
-    /// Sequence number of the request that it replies to; 0 in notifications.
-    pub seq: u32,
-    /// Port id of the socket whose request caused it; 0 is the kernel.
-    pub portid: u32,
-    /// Everything after the header.
-    pub payload: Vec<u8>,
-}
-
-impl From<RawMessage<'_>> for NetlinkMessage {
-    fn from(raw: RawMessage<'_>) -> Self {
-        Self {
-            kind: raw.kind,
-            flags: raw.flags,
-            seq: raw.seq,
-            portid: raw.portid,
-            payload: raw.payload.to_vec(),
         }
     }
 }
@@ -369,8 +342,24 @@ impl NetlinkSocket {
         Ok(self.received.pop_front())
     }
 
+    /// The next message; `None` if there was none within `timeout` (`None` waits without limit).
+    ///
+    /// # Errors
+    /// `ENOBUFS` if the kernel had to drop messages.
+    pub(crate) fn next_message(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<Option<NetlinkMessage>, KernelError> {
+        loop {
+            let message = self.try_receive()?;
+            if message.is_some() || !self.wait_readable(timeout)? {
+                return Ok(message);
+            }
+        }
+    }
+
     /// Waits until the socket is readable; `None` waits without limit.
-    pub(crate) fn wait_readable(&self, timeout: Option<Duration>) -> Result<bool, Errno> {
+    fn wait_readable(&self, timeout: Option<Duration>) -> Result<bool, Errno> {
         if !self.received.is_empty() {
             return Ok(true);
         }
@@ -388,7 +377,7 @@ impl NetlinkSocket {
             return Ok(());
         }
         for message in split_messages(&self.buffer[..len]) {
-            self.received.push_back(message?.into());
+            self.received.push_back(message?);
         }
         Ok(())
     }

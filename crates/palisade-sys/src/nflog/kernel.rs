@@ -85,7 +85,7 @@ impl Nflog for KernelNflog {
         }
         let packets = u16::from(NFNL_SUBSYS_ULOG) << 8 | u16::from(NFULNL_MSG_PACKET);
         loop {
-            match self.socket.try_receive() {
+            match self.socket.next_message(timeout) {
                 Ok(Some(message)) if message.kind == packets => {
                     let read = NfMessage::read(message.kind, &message.payload)
                         .and_then(|object| codec::read_packet(&object.attrs()));
@@ -93,18 +93,11 @@ impl Nflog for KernelNflog {
                     return Ok(Some(self.check_sequence(packet, number)));
                 }
                 // The end of a multi-part message, and messages that are not packets.
-                Ok(Some(_)) => continue,
-                Ok(None) => {}
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(None),
                 // The next packet's sequence number gives the number lost.
-                Err(error) if error.errno == Errno::ENOBUFS => continue,
+                Err(error) if error.errno == Errno::ENOBUFS => {}
                 Err(error) => return Err(self.listen_error(error)),
-            }
-            let ready = self
-                .socket
-                .wait_readable(timeout)
-                .map_err(|errno| self.listen_error(errno.into()))?;
-            if !ready {
-                return Ok(None);
             }
         }
     }

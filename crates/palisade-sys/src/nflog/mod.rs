@@ -7,14 +7,12 @@
 //! Never: parses a packet's headers, or changes its verdict.
 
 mod codec;
-mod fake;
 mod kernel;
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-pub use fake::FakeNflog;
 pub use kernel::KernelNflog;
 
 use crate::Errno;

@@ -1,7 +1,7 @@
 //! Batches and single requests: encoded messages, not yet sent.
 
 use super::{NFGEN_LEN, NFNL_SUBSYS_NFTABLES};
-use crate::netlink::{AttrWriter, HEADER_LEN, WireError, split_messages, write_message};
+use crate::netlink::{AttrWriter, HEADER_LEN, WireError, write_message};
 
 const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 const NFNL_MSG_BATCH_END: u16 = 0x11;
@@ -19,22 +19,8 @@ fn nfgenmsg(family: u8, res_id: u16) -> [u8; NFGEN_LEN] {
 pub struct NfBatch {
     subsystem: u8,
     bytes: Vec<u8>,
-    first_offset: usize,
     last_offset: usize,
     count: u32,
-}
-
-/// One message of a [`NfBatch`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchMessage<'a> {
-    /// Message type within the subsystem.
-    pub kind: u8,
-    /// `NLM_F_CREATE` and the like.
-    pub flags: u16,
-    /// `NFPROTO_…`.
-    pub family: u8,
-    /// Its attributes.
-    pub attributes: &'a [u8],
 }
 
 impl NfBatch {
@@ -48,7 +34,6 @@ impl NfBatch {
         });
         Self {
             subsystem,
-            first_offset: bytes.len(),
             last_offset: bytes.len(),
             bytes,
             count: 0,
@@ -106,20 +91,6 @@ impl NfBatch {
     #[must_use]
     pub fn byte_len(&self) -> usize {
         self.bytes.len()
-    }
-
-    /// The messages, in order.
-    pub fn messages(&self) -> impl Iterator<Item = BatchMessage<'_>> {
-        split_messages(&self.bytes[self.first_offset..]).filter_map(|message| {
-            let message = message.ok()?;
-            let family = *message.payload.first()?;
-            Some(BatchMessage {
-                kind: message.kind.to_le_bytes()[0],
-                flags: message.flags & !NLM_F_REQUEST,
-                family,
-                attributes: message.payload.get(NFGEN_LEN..)?,
-            })
-        })
     }
 
     /// Sequence number of the end of the batch; its messages are numbered from 1.
@@ -210,6 +181,7 @@ impl NfRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::split_messages;
 
     fn sample() -> NfBatch {
         let mut batch = NfBatch::nf_tables();
@@ -239,8 +211,6 @@ mod tests {
                 (0x11, 5, 3, vec![0, 0, 0, 10]),
             ]
         );
-        let inner: Vec<_> = batch.messages().map(|m| (m.kind, m.flags)).collect();
-        assert_eq!(inner, [(0, 0x400), (1, 0x400)]);
     }
 
     #[test]

@@ -81,11 +81,9 @@ impl AsFd for KernelNfEvents {
 impl NfEvents for KernelNfEvents {
     fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<NfEvent>, NfRequestError> {
         loop {
-            match self.socket.try_receive() {
+            match self.socket.next_message(timeout) {
+                Ok(Some(message)) if self.own_portid == Some(message.portid) => {}
                 Ok(Some(message)) => {
-                    if self.own_portid == Some(message.portid) {
-                        continue;
-                    }
                     let [subsystem, _] = message.kind.to_be_bytes();
                     let object = NfMessage::read(message.kind, &message.payload)
                         .map_err(|error| self.listen_error(error.into()))?;
@@ -95,16 +93,9 @@ impl NfEvents for KernelNfEvents {
                         object,
                     }));
                 }
-                Ok(None) => {}
+                Ok(None) => return Ok(None),
                 Err(error) if error.errno == Errno::ENOBUFS => return Ok(Some(NfEvent::Overrun)),
                 Err(error) => return Err(self.listen_error(error)),
-            }
-            let ready = self
-                .socket
-                .wait_readable(timeout)
-                .map_err(|errno| self.listen_error(errno.into()))?;
-            if !ready {
-                return Ok(None);
             }
         }
     }

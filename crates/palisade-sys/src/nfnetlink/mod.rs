@@ -8,15 +8,13 @@
 
 mod batch;
 mod event;
-mod fake;
 mod kernel;
 pub mod nf_tables;
 
 use thiserror::Error;
 
-pub use batch::{BatchMessage, NfBatch, NfRequest};
+pub use batch::{NfBatch, NfRequest};
 pub use event::{KernelNfEvents, NfEvent, NfEvents};
-pub use fake::FakeNfnetlink;
 pub use kernel::KernelNfnetlink;
 
 use crate::Errno;

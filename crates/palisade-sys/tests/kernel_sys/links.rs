@@ -85,7 +85,7 @@ fn a_pair_is_made_across_namespaces_and_dies_whole() {
         gone.to_string(),
         format!(
             "deleting link pal2 in network namespace {}: ENODEV: No such device",
-            host.name
+            host.named.name()
         )
     );
 }

@@ -1,37 +1,25 @@
 //! Namespaces that are removed after the test, also when it panics.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use palisade_sys::link::{IpNet, KernelLinks, LinkChange, VethEnd};
-use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs};
+use palisade_sys::netns::NetNs;
 
-/// A named namespace, removed on drop.
+/// A named namespace with loopback up, removed on drop.
 pub(crate) struct TestNetNs {
-    pub(crate) name: String,
+    pub(crate) named: palisade_testkit::lab::TestNetNs,
     pub(crate) netns: NetNs,
 }
 
 impl TestNetNs {
     pub(crate) fn new(what: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("pal-sys-{what}-{}-{number}", std::process::id());
-        let netns = KernelNetNamespaces.create(&name).unwrap();
-        let this = Self { name, netns };
+        let named = palisade_testkit::lab::TestNetNs::new(&format!("sys-{what}")).unwrap();
+        let netns = named.netns().clone();
+        let this = TestNetNs { named, netns };
         this.links().change_link("lo", &LinkChange::Up).unwrap();
         this
     }
 
     pub(crate) fn links(&self) -> KernelLinks {
         KernelLinks::open(&self.netns).unwrap()
-    }
-}
-
-impl Drop for TestNetNs {
-    fn drop(&mut self) {
-        if let Err(error) = KernelNetNamespaces.delete(&self.name) {
-            eprintln!("left behind: {error}");
-        }
     }
 }
 

@@ -6,7 +6,6 @@ use crate::report::{BenchOutcome, BenchReport, Summary};
 use crate::stopwatch::now;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces};
 use palisade_testkit::lab::{self, Leak};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -107,8 +106,7 @@ fn kill_and_clean_up(child: &mut Child) -> io::Result<()> {
         if let Leak::Namespace(name) = leak
             && name.contains(&format!("-{process}-"))
         {
-            let removed = KernelNetNamespaces.delete(&name);
-            removed.map_err(io::Error::other)?;
+            lab::delete_namespace(&name).map_err(io::Error::other)?;
         }
     }
     match std::fs::remove_dir_all(agent::folder(process)) {

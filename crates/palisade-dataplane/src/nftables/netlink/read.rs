@@ -348,7 +348,46 @@ mod tests {
     use super::*;
     use palisade_nft::FieldType;
     use palisade_sys::netlink::AttrWriter;
-    use palisade_sys::nfnetlink::FakeNfnetlink;
+    use palisade_sys::nfnetlink::{BatchError, NfBatch};
+    use std::collections::VecDeque;
+
+    /// A kernel with one set: the listings of its elements, of which the last repeats, and the set itself.
+    struct FakeNfnetlink {
+        listings: VecDeque<Vec<NfMessage>>,
+        set: NfMessage,
+    }
+
+    impl Nfnetlink for FakeNfnetlink {
+        fn dump(&mut self, query: &NfRequest) -> Result<Vec<NfMessage>, NfRequestError> {
+            assert_eq!(query.kind, NFT_MSG_GETSETELEM);
+            match self.listings.len() {
+                0 => Ok(Vec::new()),
+                1 => Ok(self.listings[0].clone()),
+                _ => Ok(self.listings.pop_front().unwrap()),
+            }
+        }
+
+        fn get(&mut self, query: &NfRequest) -> Result<Option<NfMessage>, NfRequestError> {
+            assert_eq!(query.kind, NFT_MSG_GETSET);
+            Ok(Some(self.set.clone()))
+        }
+
+        fn commit(&mut self, _batch: &NfBatch) -> Result<(), BatchError> {
+            unreachable!("a reader changes nothing")
+        }
+
+        fn change(&mut self, _query: &NfRequest, _flags: u16) -> Result<(), NfRequestError> {
+            unreachable!("a reader changes nothing")
+        }
+
+        fn generation(&mut self) -> Result<u32, NfRequestError> {
+            Ok(0)
+        }
+
+        fn portid(&self) -> u32 {
+            0
+        }
+    }
 
     fn object(write: impl FnOnce(&mut AttrWriter<'_>)) -> NfMessage {
         let mut attributes = Vec::new();
@@ -400,19 +439,13 @@ mod tests {
         count: Option<u32>,
         listings: &[&[ElementKey]],
     ) -> Result<Vec<ElementKey>, TableReadError> {
-        let mut fake = FakeNfnetlink::default();
-        let asked = (NFNL_SUBSYS_NFTABLES, NFT_MSG_GETSETELEM);
-        let all = listings.iter().map(|keys| listing(keys)).collect();
-        fake.next_objects.insert(asked, all);
-        let last = listings.last().map(|keys| listing(keys));
-        fake.objects.insert(asked, last.unwrap_or_default());
-        let told = object(|w| {
+        let set = object(|w| {
             if let Some(count) = count {
                 w.be32(NFTA_SET_COUNT, count);
             }
         });
-        let of_set = (NFNL_SUBSYS_NFTABLES, NFT_MSG_GETSET);
-        fake.objects.insert(of_set, vec![told]);
+        let listings = listings.iter().map(|keys| listing(keys)).collect();
+        let mut fake = FakeNfnetlink { listings, set };
         let found = TableReader::new(&mut fake, "t").elements("s", &decl())?;
         Ok(found.into_keys().collect())
     }
