@@ -4,39 +4,23 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use palisade_engine::{ElementBudget, Engine, EngineOptions, ExceededLimit, policy_cost};
+use palisade_generators::line;
 use palisade_model::{
-    Action, Direction, DirectionRules, Endpoint, L4, LabelKey, Object, ObjectId, ObjectKey, Order,
-    Peer, Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule,
-    RuleOrigin, Selector, TrafficMatch, Update,
+    Direction, Endpoint, L4, LabelKey, Object, ObjectId, ObjectKey, Peer, Policy, PolicyId,
+    PortMatch, PortRange, PortSpec, Protocol, Rule, Selector, TrafficMatch, Update,
 };
 use palisade_tables::{CanonicalTables, Program, SHARE_MIN_ELEMENTS, Verdict, find_shared_bases};
 use palisade_verification::check;
 
 fn id(name: &str, kind: &str) -> ObjectId {
-    ObjectId {
-        namespace: Some("shop".into()),
-        name: name.into(),
-        group: "".into(),
-        kind: kind.into(),
-    }
+    line::id(kind, &format!("shop/{name}"))
 }
 
 fn pod(name: &str, number: u8, interface: Option<&str>) -> Update {
+    let written = format!("shop/{name} 10.0.0.{number} app={name}");
     Update::Upsert(Object::Endpoint(Endpoint {
-        id: id(name, "Pod"),
-        host: false,
-        labels: [("app".into(), name.into())].into(),
-        service_account: None,
-        node: None,
         interface: interface.map(Into::into),
-        addresses: vec![[10, 0, 0, number].into()],
-        ports: Vec::new(),
-        profiles: vec![Profile::ALLOW_ALL.into()],
-        created: 0,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
+        ..line::endpoint(&written)
     }))
 }
 
@@ -51,48 +35,24 @@ fn ports(first: u16, many: u16) -> Vec<TrafficMatch> {
     (0..many).map(term).collect()
 }
 
-fn rule(index: u32, peer: Option<&str>, traffic: Vec<TrafficMatch>) -> Rule {
+fn rule(peer: Option<&str>, traffic: Vec<TrafficMatch>) -> Rule {
     Rule {
-        origin: RuleOrigin {
-            index,
-            name: None,
-            fingerprint: 0,
-            line: None,
-        },
-        action: Action::Allow,
         peers: vec![peer.map_or_else(Peer::any, |peer| Peer::from_selector(app(peer)))],
-        own: None,
         traffic,
+        ..line::rule("allow")
     }
 }
 
 fn policy(name: &str, subject: &str, rules: Vec<Rule>) -> Policy {
-    Policy {
-        id: PolicyId {
-            object: id(name, "NetworkPolicy"),
-            part: 0,
-        },
-        tier: "default".into(),
-        precedence: Precedence {
-            order: Order::At(1000.0),
-            rank: 1,
-        },
-        subject: app(subject),
-        ingress: Some(DirectionRules {
-            default_deny: true,
-            rules,
-        }),
-        egress: None,
-        line: None,
-    }
+    line::policy(&format!("shop/{name} app={subject}"), rules)
 }
 
 /// A list of ports for all peers, and peers that each have a port of their own.
 fn wide(name: &str, subject: &str, list: u16, peers: u8) -> Policy {
-    let mut rules = vec![rule(0, None, ports(1000, list))];
+    let mut rules = vec![rule(None, ports(1000, list))];
     for peer in 0..peers {
         let own = ports(2 + 2 * u16::from(peer), 1);
-        rules.push(rule(u32::from(peer) + 1, Some(&format!("p{peer}")), own));
+        rules.push(rule(Some(&format!("p{peer}")), own));
     }
     policy(name, subject, rules)
 }
@@ -172,11 +132,8 @@ const UNGOVERNED: usize = 8;
 #[test]
 fn what_is_denied_of_what_rules_allow_is_counted() {
     let each = |peer: u8| {
-        rule(
-            u32::from(peer),
-            Some(&format!("p{peer}")),
-            vec![TrafficMatch::default()],
-        )
+        let traffic = vec![TrafficMatch::default()];
+        rule(Some(&format!("p{peer}")), traffic)
     };
     let mut policy = policy("open", "web", (0..40).map(each).collect());
     policy.egress = policy.ingress.take();
@@ -267,8 +224,8 @@ fn a_list_that_every_peer_shares_counts_once() {
 fn counting_does_not_take_what_it_counts() {
     // 400 peers, each with a list of its own and one for all: 26 million elements; what the
     // compiled programs share is counted once.
-    let mut rules = vec![rule(0, None, ports(1, 32_000))];
-    rules.extend((1..400).map(|n| rule(n, Some(&format!("p{n}")), ports(2, 32_000))));
+    let mut rules = vec![rule(None, ports(1, 32_000))];
+    rules.extend((1..400).map(|n| rule(Some(&format!("p{n}")), ports(2, 32_000))));
     let told = policy_cost(&policy("wide", "web", rules));
     assert!(
         told.compiled > 20_000_000 && told.compiled < 30_000_000,
@@ -285,7 +242,7 @@ fn a_list_written_port_by_port_costs_its_ranges() {
     let port = |n| PortSpec::Range(PortRange::single(n));
     let term = |n| TrafficMatch::to_port(Protocol::TCP, PortMatch::one_of([port(n)]));
     let adjacent = (1..=30_000).map(term).collect();
-    let policy = policy("wide", "web", vec![rule(0, None, adjacent)]);
+    let policy = policy("wide", "web", vec![rule(None, adjacent)]);
     assert!(
         policy_cost(&policy).elements < 8,
         "{:?}",
@@ -350,12 +307,12 @@ fn a_set_past_its_budget_is_closed_whole_and_opens_again() {
 fn policies_that_are_small_alone_are_bounded_together() {
     let mut engine = engine(2000, 1_000_000);
     apply(&mut engine, peers(20).chain([pod("web", 1, Some("pal0"))]));
-    let list = policy("list", "web", vec![rule(0, None, ports(1000, 900))]);
+    let list = policy("list", "web", vec![rule(None, ports(1000, 900))]);
     let many = policy(
         "many",
         "web",
         (0..20)
-            .map(|n| rule(n, Some(&format!("p{n}")), ports(2, 1)))
+            .map(|n| rule(Some(&format!("p{n}")), ports(2, 1)))
             .collect(),
     );
     assert!(policy_cost(&list).elements < 2000 && policy_cost(&many).elements < 2000);

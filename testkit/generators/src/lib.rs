@@ -9,6 +9,7 @@ mod address;
 mod dice;
 mod encapsulation;
 pub mod kubernetes;
+pub mod line;
 pub mod lowered;
 pub mod manifest;
 pub mod naive;

@@ -1,38 +1,19 @@
 //! Common changes take few steps and few table changes.
 
 use palisade_engine::{Engine, EngineOptions};
-use palisade_model::{
-    Action, DirectionRules, Endpoint, LabelKey, Object, ObjectId, ObjectKey, Order, Peer, Policy,
-    PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule, RuleOrigin,
-    Selector, SourceLine, TrafficMatch, Update,
-};
+use palisade_generators::line;
+use palisade_model::{Endpoint, Object, ObjectId, ObjectKey, Policy, SourceLine, Update};
 use palisade_tables::{Delta, Phase};
 
 fn id(name: &str, kind: &str) -> ObjectId {
-    ObjectId {
-        namespace: Some("shop".into()),
-        name: name.into(),
-        group: "".into(),
-        kind: kind.into(),
-    }
+    line::id(kind, &format!("shop/{name}"))
 }
 
 fn pod(name: &str, address: &str, app: &str, interface: Option<&str>) -> Update {
+    let written = format!("shop/{name} {address} app={app} own={name}");
     Update::Upsert(Object::Endpoint(Endpoint {
-        id: id(name, "Pod"),
-        host: false,
-        labels: [("app".into(), app.into()), ("own".into(), name.into())].into(),
-        service_account: None,
-        node: None,
         interface: interface.map(Into::into),
-        addresses: vec![address.parse().unwrap()],
-        ports: Vec::new(),
-        profiles: vec![Profile::ALLOW_ALL.into()],
-        created: 0,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
+        ..line::endpoint(&written)
     }))
 }
 
@@ -47,41 +28,11 @@ fn policy_at(client: &str, port: u16, line: Option<u32>) -> Update {
         file: "db.yaml".into(),
         line,
     });
-    let app = |value: &str| Selector::equals(LabelKey::own("app"), value);
-    let spec = PortSpec::Range(PortRange::single(port));
-    let rule = Rule {
-        origin: RuleOrigin {
-            index: 0,
-            name: None,
-            fingerprint: 0,
-            line: line.clone(),
-        },
-        action: Action::Allow,
-        peers: vec![Peer::from_selector(app(client))],
-        own: None,
-        traffic: vec![TrafficMatch::to_port(
-            Protocol::TCP,
-            PortMatch::one_of([spec]),
-        )],
-    };
-    Update::Upsert(Object::Policy(Policy {
-        id: PolicyId {
-            object: id("db", "NetworkPolicy"),
-            part: 0,
-        },
-        tier: "default".into(),
-        precedence: Precedence {
-            order: Order::At(1000.0),
-            rank: 1,
-        },
-        subject: app("db"),
-        ingress: Some(DirectionRules {
-            default_deny: true,
-            rules: vec![rule],
-        }),
-        egress: None,
-        line,
-    }))
+    let mut rule = line::rule(&format!("allow from app={client} on TCP/{port}"));
+    rule.origin.line.clone_from(&line);
+    let mut policy = line::policy("shop/db app=db", [rule]);
+    policy.line = line;
+    Update::Upsert(Object::Policy(policy))
 }
 
 /// The phases of a delta, with the number of changes in each.

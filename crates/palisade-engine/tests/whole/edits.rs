@@ -3,10 +3,10 @@
 
 use crate::from_scratch;
 use palisade_engine::{Engine, EngineOptions};
+use palisade_generators::line;
 use palisade_model::{
-    Action, DirectionRules, Endpoint, LabelKey, Namespace, Object, ObjectId, ObjectKey, Order,
-    Peer, Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule,
-    RuleOrigin, Selector, State, TrafficMatch, Update, reserved,
+    LabelKey, Namespace, Object, ObjectId, ObjectKey, Peer, Policy, PolicyId, Rule, Selector,
+    State, Update, reserved,
 };
 use palisade_tables::{Delta, TableChange};
 use palisade_verification::check;
@@ -15,31 +15,15 @@ use palisade_verification::check;
 const BOUND: usize = 1_000_000;
 
 fn id(namespace: &str, name: &str, kind: &str) -> ObjectId {
-    ObjectId {
-        namespace: Some(namespace.into()),
-        name: name.into(),
-        group: "".into(),
-        kind: kind.into(),
-    }
+    line::id(kind, &format!("{namespace}/{name}"))
 }
 
 fn pod(namespace: &str, name: &str, address: &str, app: &str, local: bool) -> Update {
-    Update::Upsert(Object::Endpoint(Endpoint {
-        id: id(namespace, name, "Pod"),
-        host: false,
-        labels: [("app".into(), app.into())].into(),
-        service_account: None,
-        node: None,
-        interface: local.then(|| format!("pal-{name}").into()),
-        addresses: vec![address.parse().unwrap()],
-        ports: Vec::new(),
-        profiles: vec![Profile::ALLOW_ALL.into()],
-        created: 0,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
-    }))
+    let dev = local
+        .then(|| format!(" dev pal-{name}"))
+        .unwrap_or_default();
+    let written = format!("{namespace}/{name} {address} app={app}{dev}");
+    Update::Upsert(Object::Endpoint(line::endpoint(&written)))
 }
 
 fn own(namespace: &str) -> Selector {
@@ -52,46 +36,17 @@ fn app(name: &str) -> Selector {
 
 /// A rule that admits a peer at a TCP port, or at all ports.
 fn admits(peer: Peer, port: Option<u16>) -> Rule {
-    let to = |port| {
-        let port = PortSpec::Range(PortRange::single(port));
-        TrafficMatch::to_port(Protocol::TCP, PortMatch::one_of([port]))
-    };
+    let on = port.map(|port| format!(" on TCP/{port}"));
     Rule {
-        origin: RuleOrigin {
-            index: 0,
-            name: None,
-            fingerprint: 0,
-            line: None,
-        },
-        action: Action::Allow,
         peers: vec![peer],
-        own: None,
-        traffic: vec![port.map_or_else(TrafficMatch::any, to)],
+        ..line::rule(&format!("allow{}", on.unwrap_or_default()))
     }
 }
 
 fn policy(namespace: &str, name: &str, rules: Vec<Rule>) -> Update {
-    let numbered = (0..).zip(rules).map(|(index, mut rule)| {
-        rule.origin.index = index;
-        rule
-    });
     Update::Upsert(Object::Policy(Policy {
-        id: PolicyId {
-            object: id(namespace, name, "NetworkPolicy"),
-            part: 0,
-        },
-        tier: "default".into(),
-        precedence: Precedence {
-            order: Order::At(1000.0),
-            rank: 1,
-        },
         subject: Selector::and([own(namespace), app("db")]),
-        ingress: Some(DirectionRules {
-            default_deny: true,
-            rules: numbered.collect(),
-        }),
-        egress: None,
-        line: None,
+        ..line::policy(&format!("{namespace}/{name}"), rules)
     }))
 }
 

@@ -3,57 +3,27 @@
 
 use crate::from_scratch;
 use palisade_engine::{Engine, EngineOptions};
+use palisade_generators::line;
 use palisade_model::{
-    Action, Direction, Endpoint, Family, NamedPort, Object, ObjectId, ObjectKey, Peer, PortMatch,
-    PortSpec, Profile, Protocol, Rule, RuleOrigin, State, TrafficMatch, Update,
+    Direction, Endpoint, Family, Object, ObjectKey, Peer, PortMatch, PortSpec, Profile, Protocol,
+    Rule, State, TrafficMatch, Update,
 };
 
 /// An endpoint with an address of each family and two profiles.
 fn endpoint(name: &str, number: u16, port: u16) -> Update {
-    let addresses = [
-        format!("10.0.0.{number}"),
-        format!("10.0.1.{number}"),
-        format!("fd00::{number}"),
-    ];
     Update::Upsert(Object::Endpoint(Endpoint {
-        id: ObjectId {
-            namespace: Some("shop".into()),
-            name: name.into(),
-            group: "".into(),
-            kind: "Pod".into(),
-        },
-        host: false,
-        labels: Default::default(),
-        service_account: None,
-        node: None,
-        interface: Some(format!("pal{number}").into()),
-        addresses: addresses.map(|text| text.parse().unwrap()).into(),
-        ports: vec![NamedPort {
-            name: "web".into(),
-            protocol: Protocol::TCP,
-            port,
-        }],
         profiles: vec!["goes".into(), "stays".into()],
-        created: 0,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
+        ..line::endpoint(&format!(
+            "shop/{name} 10.0.0.{number} 10.0.1.{number} fd00::{number} dev pal{number} port web={port}/TCP"
+        ))
     }))
 }
 
 fn profile(name: &str, direction: Direction, own: Option<Peer>, traffic: TrafficMatch) -> Update {
     let rules = vec![Rule {
-        origin: RuleOrigin {
-            index: 0,
-            name: None,
-            fingerprint: 0,
-            line: None,
-        },
-        action: Action::Allow,
-        peers: vec![Peer::any()],
         own,
         traffic: vec![traffic],
+        ..line::rule("allow")
     }];
     let (ingress, egress) = match direction {
         Direction::Ingress => (rules, Vec::new()),

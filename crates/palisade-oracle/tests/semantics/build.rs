@@ -4,6 +4,8 @@
     reason = "the parsed texts are literals of the tests"
 )]
 
+use palisade_generators::line;
+pub(crate) use palisade_generators::line::{id, selector as sel};
 use palisade_model::*;
 use palisade_oracle::{FlowEnd, OracleOptions, Question, verdict};
 use std::net::IpAddr;
@@ -16,19 +18,6 @@ pub(crate) fn net(text: &str) -> Prefix {
     text.parse().unwrap()
 }
 
-pub(crate) fn id(kind: &str, name: &str) -> ObjectId {
-    let (namespace, name) = match name.split_once('/') {
-        Some((namespace, name)) => (Some(namespace.into()), name),
-        None => (None, name),
-    };
-    ObjectId {
-        namespace,
-        name: name.into(),
-        group: "".into(),
-        kind: kind.into(),
-    }
-}
-
 /// `key=value,key=value`
 pub(crate) fn labels(text: &str) -> Labels {
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
@@ -37,20 +26,8 @@ pub(crate) fn labels(text: &str) -> Labels {
 
 pub(crate) fn pod(name: &str, address: &str, own: &str) -> Endpoint {
     Endpoint {
-        id: id("Pod", name),
-        host: false,
         labels: labels(own),
-        service_account: None,
-        node: None,
-        interface: None,
-        addresses: address.split_whitespace().map(ip).collect(),
-        ports: Vec::new(),
-        profiles: vec![Profile::ALLOW_ALL.into()],
-        created: 0,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
+        ..line::endpoint(&format!("{name} {address}"))
     }
 }
 
@@ -63,33 +40,10 @@ pub(crate) fn port(name: &str, protocol: Protocol, port: u16) -> NamedPort {
     }
 }
 
-/// `key=value` on the object's own labels; `ns:key=value` on its namespace's; `key` alone: is present.
-pub(crate) fn sel(text: &str) -> Selector {
-    let (text, key): (&str, fn(&str) -> LabelKey) = match text.split_once(':') {
-        Some(("ns", rest)) => (rest, |k| LabelKey::namespace(k)),
-        Some(("is", rest)) => (rest, |k| LabelKey::reserved(k)),
-        Some(("sa", rest)) => (rest, |k| LabelKey::service_account(k)),
-        _ => (text, |k| LabelKey::own(k)),
-    };
-    match text.split_once('=') {
-        Some((name, value)) => Selector::equals(key(name), value),
-        None if text.is_empty() => Selector::all(),
-        None => Selector::has(key(text)),
-    }
-}
-
 pub(crate) fn rule(action: Action) -> Rule {
     Rule {
-        origin: RuleOrigin {
-            index: 0,
-            name: None,
-            fingerprint: 0,
-            line: None,
-        },
         action,
-        peers: vec![Peer::any()],
-        own: None,
-        traffic: vec![TrafficMatch::any()],
+        ..line::rule("allow")
     }
 }
 
@@ -108,37 +62,14 @@ pub(crate) fn on(action: Action, traffic: TrafficMatch) -> Rule {
 }
 
 pub(crate) fn tcp(port: u16) -> TrafficMatch {
-    let range = PortSpec::Range(PortRange::single(port));
-    TrafficMatch::to_port(Protocol::TCP, PortMatch::one_of([range]))
+    line::rule(&format!("allow on TCP/{port}"))
+        .traffic
+        .remove(0)
 }
 
 /// An ingress policy with default deny in the default tier, order 1000, that selects `subject`.
 pub(crate) fn policy(name: &str, subject: &str, rules: Vec<Rule>) -> Policy {
-    let rules = rules.into_iter().enumerate().map(|(index, rule)| Rule {
-        origin: RuleOrigin {
-            index: u32::try_from(index).unwrap(),
-            ..rule.origin
-        },
-        ..rule
-    });
-    Policy {
-        id: PolicyId {
-            object: id("NetworkPolicy", name),
-            part: 0,
-        },
-        tier: tier_name::DEFAULT.into(),
-        precedence: Precedence {
-            order: Order::from_number(1000.0),
-            rank: 1,
-        },
-        subject: sel(subject),
-        ingress: Some(DirectionRules {
-            default_deny: true,
-            rules: rules.collect(),
-        }),
-        egress: None,
-        line: None,
-    }
+    line::policy(&format!("{name} {subject}"), rules)
 }
 
 pub(crate) fn egress(mut policy: Policy) -> Policy {
