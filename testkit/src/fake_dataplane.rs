@@ -34,14 +34,14 @@ pub enum DataplaneCall {
 #[derive(Clone, Debug, Default)]
 pub struct FakeDataplane {
     state: Arc<Mutex<FakeDataplaneState>>,
-    /// The tables that this clone wrote last; `None` after a failure.
-    written: Option<Tables>,
+    /// The tables that this clone wrote last, shared with the state; `None` after a failure.
+    written: Option<Arc<Tables>>,
 }
 
 #[derive(Debug, Default)]
 struct FakeDataplaneState {
     calls: Vec<DataplaneCall>,
-    tables: Option<Tables>,
+    tables: Option<Arc<Tables>>,
     failures: Vec<String>,
     counters: FakeCounters,
     counter_reads: usize,
@@ -86,13 +86,13 @@ impl FakeDataplane {
     /// The tables that it holds; `None` before the first start and after a removal.
     #[must_use]
     pub fn tables(&self) -> Option<Tables> {
-        self.lock().tables.clone()
+        self.lock().tables.as_deref().cloned()
     }
 
     /// Replaces the tables, as another program would.
     pub fn tamper(&self, held: Option<Tables>) {
         let mut state = self.lock();
-        state.tables = held;
+        state.tables = held.map(Arc::new);
         let description = "the tables".to_owned();
         let notices = state.tampers.iter_mut();
         notices.for_each(|notices| {
@@ -143,8 +143,10 @@ impl FakeDataplaneState {
 
     /// Replaces the tables; counts one write if they differ.
     fn replace_tables(&mut self, tables: &Tables) -> ApplyOutcome {
-        let same = self.tables.as_ref() == Some(tables);
-        self.tables = Some(tables.clone());
+        let same = self.tables.as_deref() == Some(tables);
+        if !same {
+            self.tables = Some(Arc::new(tables.clone()));
+        }
         if self.generation == 0 {
             self.generation = 1;
         }
@@ -179,7 +181,7 @@ impl PolicyDriver for FakeDataplane {
 
     fn preview(&mut self, tables: &Tables) -> Result<PlanPreview, DriverError> {
         Ok(PlanPreview {
-            writes: usize::from(self.lock().tables.as_ref() != Some(tables)),
+            writes: usize::from(self.lock().tables.as_deref() != Some(tables)),
             text: String::new(),
         })
     }
@@ -195,8 +197,9 @@ impl PolicyDriver for FakeDataplane {
         let accounts = ledger.take_restored();
         ledger.reconcile(&accounts, &state.counters);
         let outcome = state.replace_tables(tables);
+        let written = state.tables.clone();
         drop(state);
-        self.written = Some(tables.clone());
+        self.written = written;
         Ok(outcome)
     }
 
@@ -209,7 +212,7 @@ impl PolicyDriver for FakeDataplane {
         self.written = None;
         let mut state = self.lock();
         state.record_call(DataplaneCall::Execute(delta.clone()))?;
-        let mut held = state.tables.clone().unwrap_or_default();
+        let mut held = state.tables.as_deref().cloned().unwrap_or_default();
         held.judge_host_traffic = tables.judge_host_traffic;
         delta.apply_to(&mut held);
         if held != *tables {
@@ -217,7 +220,8 @@ impl PolicyDriver for FakeDataplane {
                 "the tables after the delta differ from the tables passed with it",
             ));
         }
-        state.tables = Some(held);
+        let held = Arc::new(held);
+        state.tables = Some(Arc::clone(&held));
         let mut outcome = ApplyOutcome::default();
         for step in &delta.steps {
             if step.phase == Phase::Revoke {
@@ -233,7 +237,7 @@ impl PolicyDriver for FakeDataplane {
         }
         outcome.generation = state.generation;
         drop(state);
-        self.written = Some(tables.clone());
+        self.written = Some(held);
         Ok(outcome)
     }
 
@@ -259,7 +263,7 @@ impl PolicyDriver for FakeDataplane {
     }
 
     fn written_tables(&self) -> Option<&Tables> {
-        self.written.as_ref()
+        self.written.as_deref()
     }
 
     fn installed_objects(&mut self) -> Result<Vec<String>, DriverError> {

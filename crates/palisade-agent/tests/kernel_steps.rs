@@ -19,10 +19,10 @@ use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::driver::{DEFAULT_DRIVER, open_driver};
 use palisade_agent::network_driver::KernelNetworkDriver;
-use palisade_agent::workload_store::pod_id;
 use palisade_agent::workloads::steps::AttachStep;
 use palisade_api::{CniAddRequest, CniAddResponse, CniAttachment};
-use palisade_model::{Endpoint, Labels, Object, Profile, Update};
+use palisade_generators::line;
+use palisade_model::{Endpoint, Object, Update};
 use palisade_source::UpdateBatch;
 use palisade_testkit::lab::{Lab, NodeId};
 use palisade_testkit::need_root;
@@ -52,20 +52,8 @@ fn start(state: &Path) -> Core {
     });
     core.restore().unwrap();
     let pod = Endpoint {
-        id: pod_id("shop", "web"),
-        host: false,
-        labels: Labels::new(),
-        service_account: None,
-        node: None,
-        interface: None,
-        addresses: Vec::new(),
-        ports: Vec::new(),
-        profiles: vec![Profile::ALLOW_ALL.into()],
         created: 1,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
+        ..line::endpoint("shop/web")
     };
     core.handle_event(CoreEvent::Source(UpdateBatch {
         updates: vec![Update::Upsert(Object::Endpoint(pod))],

@@ -16,10 +16,10 @@ use palisade_api::{
     WorkloadAddRequest,
 };
 use palisade_dataplane::{PacketReport, PacketReportBatch};
+use palisade_generators::line;
 use palisade_model::{
-    Action, Direction, DirectionRules, Endpoint, L4, Labels, Object, ObjectKey, Order, Peer,
-    Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule,
-    RuleOrigin, Selector, SourceLine, TrafficMatch, Update,
+    Action, Direction, Endpoint, L4, Object, ObjectKey, Policy, PolicyId, Protocol, SourceLine,
+    Update,
 };
 use palisade_source::UpdateBatch;
 use palisade_tables::Packet;
@@ -74,72 +74,39 @@ const PEER: [u8; 4] = [10, 9, 0, 1];
 
 fn peer(addresses: &[[u8; 4]]) -> Update {
     Update::Upsert(Object::Endpoint(Endpoint {
-        id: pod_id("far", "peer"),
-        host: false,
-        labels: Labels::new(),
-        service_account: None,
-        node: None,
-        interface: None,
         addresses: addresses.iter().map(|a| (*a).into()).collect(),
-        ports: Vec::new(),
-        profiles: vec![Profile::ALLOW_ALL.into()],
         created: 1,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
+        ..line::endpoint("far/peer")
     }))
 }
 
 /// An ingress policy for all endpoints: port 80 is logged, then allowed; port 81 is denied; the rest is
 /// denied by default. The rules begin at this line of p.yaml.
 fn policy(line: u32, denied: u16) -> Update {
-    let rule = |index: u32, action, port: u16| Rule {
-        origin: RuleOrigin {
-            index,
-            name: None,
-            fingerprint: u64::from(index) + 1 + u64::from(port) * 10,
-            line: Some(SourceLine {
-                file: "p.yaml".into(),
-                line: line + index,
-            }),
-        },
-        action,
-        peers: vec![Peer::any()],
-        own: None,
-        traffic: vec![TrafficMatch {
-            protocol: Some(Protocol::TCP),
-            destination: PortMatch::one_of([PortSpec::Range(PortRange {
-                first: port,
-                last: port,
-            })]),
-            ..TrafficMatch::any()
-        }],
+    let at = |line| SourceLine {
+        file: "p.yaml".into(),
+        line,
     };
+    let written = [
+        "log on TCP/80".to_owned(),
+        "allow on TCP/80".to_owned(),
+        format!("deny on TCP/{denied}"),
+    ];
+    let rules = (0..).zip(written).map(|(index, written)| {
+        let mut rule = line::rule(&written);
+        let port = if index == 2 { denied } else { 80 };
+        rule.origin.fingerprint = u64::from(index) + 1 + u64::from(port) * 10;
+        rule.origin.line = Some(at(line + index));
+        rule
+    });
+    let policy = line::policy("shop/p", rules);
     Update::Upsert(Object::Policy(Policy {
         id: PolicyId {
             object: pod_id("shop", "p"),
             part: 0,
         },
-        tier: "default".into(),
-        precedence: Precedence {
-            order: Order::At(1.0),
-            rank: 1,
-        },
-        subject: Selector::all(),
-        ingress: Some(DirectionRules {
-            default_deny: true,
-            rules: vec![
-                rule(0, Action::Log, 80),
-                rule(1, Action::Allow, 80),
-                rule(2, Action::Deny, denied),
-            ],
-        }),
-        egress: None,
-        line: Some(SourceLine {
-            file: "p.yaml".into(),
-            line: line - 1,
-        }),
+        line: Some(at(line - 1)),
+        ..policy
     }))
 }
 

@@ -15,11 +15,11 @@ use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::network_driver::HostInventory;
 use palisade_agent::network_driver::{HostInterfaceState, NetnsInterface, NetworkDriverError};
-use palisade_agent::workload_store::{WorkloadRecord, pod_id};
+use palisade_agent::workload_store::WorkloadRecord;
 use palisade_agent::workloads::steps::AttachStep;
 use palisade_api::{CniAddRequest, CniAttachment, CniGcRequest};
-use palisade_generators::case_seeds;
-use palisade_model::{Endpoint, Labels, Object, Profile, Update};
+use palisade_generators::{case_seeds, line};
+use palisade_model::{Endpoint, Object, Update};
 use palisade_source::UpdateBatch;
 use palisade_sys::link::MacAddr;
 use palisade_testkit::FakeDataplane;
@@ -470,20 +470,8 @@ impl World {
 
 fn pod(name: &str) -> Update {
     Update::Upsert(Object::Endpoint(Endpoint {
-        id: pod_id("shop", name),
-        host: false,
-        labels: Labels::new(),
-        service_account: None,
-        node: None,
-        interface: None,
-        addresses: Vec::new(),
-        ports: Vec::new(),
-        profiles: vec![Profile::ALLOW_ALL.into()],
         created: 1,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
+        ..line::endpoint(&format!("shop/{name}"))
     }))
 }
 

@@ -3,8 +3,8 @@
 use crate::site::{GROUP, Host, Site, reader, root};
 use palisade_agent::network_driver::{AddressUse, NetnsFacts};
 use palisade_agent::rate_limit::RateLimit;
-use palisade_agent::workload_store::pod_id;
-use palisade_model::{Endpoint, Labels, Object, Update};
+use palisade_generators::line;
+use palisade_model::{Endpoint, Object, Update};
 use palisade_sys::credentials::SocketCredentials;
 use serde_json::{Value, json};
 
@@ -23,20 +23,9 @@ fn member(uid: u32) -> SocketCredentials {
 
 fn pod(name: &str, addresses: &[&str]) -> Update {
     Update::Upsert(Object::Endpoint(Endpoint {
-        id: pod_id("shop", name),
-        host: false,
-        labels: Labels::new(),
-        service_account: None,
-        node: None,
-        interface: None,
-        addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
-        ports: Vec::new(),
         profiles: Vec::new(),
         created: 1,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
+        ..line::endpoint(&format!("shop/{name} {}", addresses.join(" ")))
     }))
 }
 

@@ -6,11 +6,12 @@ use palisade_agent::access::OperationClass;
 use palisade_agent::clock::Clock;
 use palisade_agent::core::{Core, CoreEvent};
 use palisade_agent::core_queue::{CoreHandle, run_core};
-use palisade_agent::workload_store::{WorkloadRecord, pod_id};
+use palisade_agent::workload_store::WorkloadRecord;
 use palisade_agent::workloads::WorkloadError;
 use palisade_agent::workloads::attach::{AttachRequest, AttachTarget};
 use palisade_api::{CniAddRequest, CniAttachment, CniResponse};
-use palisade_model::{Endpoint, Labels, Object, Profile, Update};
+use palisade_generators::line;
+use palisade_model::{Endpoint, Object, Update};
 use palisade_source::UpdateBatch;
 use palisade_testkit::FakeDataplane;
 
@@ -159,20 +160,8 @@ fn the_time_from_add_to_open_is_measured_when_the_pod_is_known_and_the_interface
     assert!(core.cni_add(&request).unwrap().closed.is_some());
     assert_eq!(measured(&mut core), 0);
     let pod = Endpoint {
-        id: pod_id("shop", "web"),
-        host: false,
-        completed: false,
-        host_network: false,
-        labels: Labels::new(),
-        service_account: None,
-        node: None,
-        interface: None,
-        addresses: Vec::new(),
-        ports: Vec::new(),
-        profiles: vec![Profile::ALLOW_ALL.into()],
         created: 1,
-        owner: None,
-        template: false,
+        ..line::endpoint("shop/web")
     };
     core.handle_event(CoreEvent::Source(UpdateBatch {
         updates: vec![Update::Upsert(Object::Endpoint(pod))],
