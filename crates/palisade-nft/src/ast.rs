@@ -5,6 +5,7 @@
 //! Palisade never writes is kept only as far as needed to detect it.
 
 use crate::FieldType;
+use crate::kernel_enum::kernel_enum;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -107,36 +108,25 @@ pub enum ChainType {
     Other,
 }
 
-/// A netfilter hook of family `inet`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the kernel's own names")]
-pub enum Hook {
-    Prerouting,
-    Input,
-    Forward,
-    Output,
-    Postrouting,
-}
-
-impl Hook {
-    /// `NF_INET_*`.
-    pub fn number(self) -> u32 {
-        match self {
-            Hook::Prerouting => 0,
-            Hook::Input => 1,
-            Hook::Forward => 2,
-            Hook::Output => 3,
-            Hook::Postrouting => 4,
-        }
+kernel_enum! {
+    /// A netfilter hook of family `inet` (`NF_INET_*`).
+    #[allow(missing_docs, reason = "the kernel's own names")]
+    Hook {
+        Prerouting = 0 "prerouting",
+        Input = 1 "input",
+        Forward = 2 "forward",
+        Output = 3 "output",
+        Postrouting = 4 "postrouting",
     }
 }
 
-/// The verdict at the end of a base chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the kernel's own names")]
-pub enum ChainPolicy {
-    Accept,
-    Drop,
+kernel_enum! {
+    /// The verdict at the end of a base chain (`NF_*`).
+    #[allow(missing_docs, reason = "the kernel's own names")]
+    ChainPolicy {
+        Drop = 0 "drop",
+        Accept = 1 "accept",
+    }
 }
 
 /// A rule: expressions evaluated in order until one breaks or gives a verdict.
@@ -279,33 +269,23 @@ pub enum LookupMode {
     Verdict,
 }
 
-/// What `meta` loads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetaKey {
-    /// The name of the input interface: 16 bytes, empty if there is none.
-    IifName,
-    /// The name of the output interface: 16 bytes, empty if there is none.
-    OifName,
-    /// The family: one byte, 2 for IPv4 and 10 for IPv6.
-    NfProto,
-    /// The transport protocol: one byte.
-    L4Proto,
-    /// The packet's mark: four bytes in host byte order.
-    Mark,
+kernel_enum! {
+    /// What `meta` loads (`NFT_META_*`).
+    MetaKey {
+        /// The packet's mark: four bytes in host byte order.
+        Mark = 3 "mark",
+        /// The name of the input interface: 16 bytes, empty if there is none.
+        IifName = 6 "iifname",
+        /// The name of the output interface: 16 bytes, empty if there is none.
+        OifName = 7 "oifname",
+        /// The family: one byte, 2 for IPv4 and 10 for IPv6.
+        NfProto = 15 "nfproto",
+        /// The transport protocol: one byte.
+        L4Proto = 16 "l4proto",
+    }
 }
 
 impl MetaKey {
-    /// `NFT_META_*`.
-    pub fn number(self) -> u32 {
-        match self {
-            MetaKey::IifName => 6,
-            MetaKey::OifName => 7,
-            MetaKey::NfProto => 15,
-            MetaKey::L4Proto => 16,
-            MetaKey::Mark => 3,
-        }
-    }
-
     /// The length of the loaded value, in bytes.
     #[allow(clippy::len_without_is_empty, reason = "nothing loaded is empty")]
     pub fn len(self) -> u32 {
@@ -317,49 +297,31 @@ impl MetaKey {
     }
 }
 
-/// The header that a payload offset counts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PayloadBase {
-    /// The network header.
-    Network,
-    /// The transport header.
-    Transport,
-}
-
-impl PayloadBase {
-    /// `NFT_PAYLOAD_*_HEADER`.
-    pub fn number(self) -> u32 {
-        match self {
-            PayloadBase::Network => 1,
-            PayloadBase::Transport => 2,
-        }
+kernel_enum! {
+    /// The header that a payload offset counts from (`NFT_PAYLOAD_*_HEADER`).
+    PayloadBase {
+        /// The network header.
+        Network = 1 "nh",
+        /// The transport header.
+        Transport = 2 "th",
     }
 }
 
-/// What `ct` loads or sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CtKey {
-    /// The state: four bytes in host byte order, one of the bits in [`ct_state`].
-    State,
-    /// The direction: one byte, 0 original, 1 reply.
-    Direction,
-    /// The status: four bytes in host byte order, bits of [`ct_status`].
-    Status,
-    /// The mark: four bytes in host byte order.
-    Mark,
+kernel_enum! {
+    /// What `ct` loads or sets (`NFT_CT_*`).
+    CtKey {
+        /// The state: four bytes in host byte order, one of the bits in [`ct_state`].
+        State = 0 "state",
+        /// The direction: one byte, 0 original, 1 reply.
+        Direction = 1 "direction",
+        /// The status: four bytes in host byte order, bits of [`ct_status`].
+        Status = 2 "status",
+        /// The mark: four bytes in host byte order.
+        Mark = 3 "mark",
+    }
 }
 
 impl CtKey {
-    /// `NFT_CT_*`.
-    pub fn number(self) -> u32 {
-        match self {
-            CtKey::State => 0,
-            CtKey::Direction => 1,
-            CtKey::Status => 2,
-            CtKey::Mark => 3,
-        }
-    }
-
     /// The length of the loaded value, in bytes.
     #[allow(clippy::len_without_is_empty, reason = "nothing loaded is empty")]
     pub fn len(self) -> u32 {
@@ -398,29 +360,16 @@ pub mod tcp_flag {
     pub const ACK: u8 = 16;
 }
 
-/// A comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the kernel's own names")]
-pub enum CmpOp {
-    Eq,
-    Neq,
-    Lt,
-    Lte,
-    Gt,
-    Gte,
-}
-
-impl CmpOp {
-    /// `NFT_CMP_*`.
-    pub fn number(self) -> u32 {
-        match self {
-            CmpOp::Eq => 0,
-            CmpOp::Neq => 1,
-            CmpOp::Lt => 2,
-            CmpOp::Lte => 3,
-            CmpOp::Gt => 4,
-            CmpOp::Gte => 5,
-        }
+kernel_enum! {
+    /// A comparison (`NFT_CMP_*`).
+    #[allow(missing_docs, reason = "the kernel's own names")]
+    CmpOp {
+        Eq = 0 "==",
+        Neq = 1 "!=",
+        Lt = 2 "<",
+        Lte = 3 "<=",
+        Gt = 4 ">",
+        Gte = 5 ">=",
     }
 }
 

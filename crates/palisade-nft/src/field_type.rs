@@ -36,38 +36,52 @@ pub enum FieldType {
 }
 
 impl FieldType {
+    /// Every type that is written here.
+    pub const KNOWN: [FieldType; 11] = [
+        FieldType::IfName,
+        FieldType::Ipv4,
+        FieldType::Ipv6,
+        FieldType::Mark,
+        FieldType::Proto,
+        FieldType::Port,
+        FieldType::IcmpType,
+        FieldType::IcmpCode,
+        FieldType::CtState,
+        FieldType::CtDirection,
+        FieldType::NfProto,
+    ];
+
+    /// `nft`'s number and name of the data type, and its length in bytes.
+    fn properties(self) -> (u32, &'static str, usize) {
+        match self {
+            FieldType::IfName => (41, "ifname", 16),
+            FieldType::Ipv4 => (7, "ipv4_addr", 4),
+            FieldType::Ipv6 => (8, "ipv6_addr", 16),
+            FieldType::Mark => (19, "mark", 4),
+            FieldType::Proto => (12, "inet_proto", 1),
+            FieldType::Port => (13, "inet_service", 2),
+            FieldType::IcmpType => (14, "icmp_type", 1),
+            FieldType::IcmpCode => (32, "icmp_code", 1),
+            FieldType::CtState => (26, "ct_state", 4),
+            FieldType::CtDirection => (27, "ct_dir", 1),
+            FieldType::NfProto => (2, "nf_proto", 1),
+            FieldType::Unknown { id, len } => (id, "unknown", len as usize),
+        }
+    }
+
     /// `nft`'s number of the data type.
     pub fn id(self) -> u32 {
-        match self {
-            FieldType::IfName => 41,
-            FieldType::Ipv4 => 7,
-            FieldType::Ipv6 => 8,
-            FieldType::Mark => 19,
-            FieldType::Proto => 12,
-            FieldType::Port => 13,
-            FieldType::IcmpType => 14,
-            FieldType::IcmpCode => 32,
-            FieldType::CtState => 26,
-            FieldType::CtDirection => 27,
-            FieldType::NfProto => 2,
-            FieldType::Unknown { id, .. } => id,
-        }
+        self.properties().0
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.properties().1
     }
 
     /// The length in bytes, without padding.
     #[allow(clippy::len_without_is_empty, reason = "no field is empty")]
     pub fn len(self) -> usize {
-        match self {
-            FieldType::IfName | FieldType::Ipv6 => 16,
-            FieldType::Ipv4 | FieldType::Mark | FieldType::CtState => 4,
-            FieldType::Port => 2,
-            FieldType::Proto
-            | FieldType::IcmpType
-            | FieldType::IcmpCode
-            | FieldType::CtDirection
-            | FieldType::NfProto => 1,
-            FieldType::Unknown { len, .. } => len as usize,
-        }
+        self.properties().2
     }
 
     /// The length in bytes, padded to whole registers.

@@ -21,6 +21,7 @@ mod held_tables;
 mod hook_rules;
 mod identity_ranges;
 mod judgement;
+mod kernel_enum;
 mod masquerade;
 mod midstream;
 mod names;

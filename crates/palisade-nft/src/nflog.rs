@@ -15,29 +15,26 @@ use alloc::vec::Vec;
 use palisade_model::{Direction, Str};
 use palisade_tables::ReportReason;
 
-/// The chain for packets with a reason.
-pub(crate) fn chain_name(reason: ReportReason) -> &'static str {
+/// The chain for packets with a reason, and the word for the reason.
+fn names(reason: ReportReason) -> (&'static str, &'static str) {
     match reason {
-        ReportReason::Denied => "p_denied",
-        ReportReason::Logged(Direction::Ingress) => "p_logged_i",
-        ReportReason::Logged(Direction::Egress) => "p_logged_e",
-        ReportReason::Spoofed => "p_spoofed",
-        ReportReason::UnknownInterface => "p_unknown",
-        ReportReason::Invalid => "p_invalid",
-        ReportReason::NoPoint => "p_no_point",
+        ReportReason::Denied => ("p_denied", "denied"),
+        ReportReason::Logged(Direction::Ingress) => ("p_logged_i", "logged ingress"),
+        ReportReason::Logged(Direction::Egress) => ("p_logged_e", "logged egress"),
+        ReportReason::Spoofed => ("p_spoofed", "spoofed"),
+        ReportReason::UnknownInterface => ("p_unknown", "unknown interface"),
+        ReportReason::Invalid => ("p_invalid", "invalid"),
+        ReportReason::NoPoint => ("p_no_point", "no point"),
     }
 }
 
+/// The chain for packets with a reason.
+pub(crate) fn chain_name(reason: ReportReason) -> &'static str {
+    names(reason).0
+}
+
 fn label(reason: ReportReason) -> &'static str {
-    match reason {
-        ReportReason::Denied => "denied",
-        ReportReason::Logged(Direction::Ingress) => "logged ingress",
-        ReportReason::Logged(Direction::Egress) => "logged egress",
-        ReportReason::Spoofed => "spoofed",
-        ReportReason::UnknownInterface => "unknown interface",
-        ReportReason::Invalid => "invalid",
-        ReportReason::NoPoint => "no point",
-    }
+    names(reason).1
 }
 
 /// Whether packets with this reason may be in the reply direction of their flow, and are then logged as

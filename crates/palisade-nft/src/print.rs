@@ -5,12 +5,9 @@
 
 use crate::names::number_from_bytes;
 use crate::{
-    BaseChain, ChainType, CmpOp, CtKey, Element, ElementKey, Expr, FieldType, Hook, LookupMode,
-    MapValue, MapValueType, MetaKey,
+    BaseChain, ChainType, Element, ElementKey, Expr, FieldType, LookupMode, MapValue, MapValueType,
 };
-use crate::{
-    ChainPolicy, CounterValue, NftRule, NftVerdict, Op, PayloadBase, Ruleset, SetDecl, Transaction,
-};
+use crate::{CounterValue, NftRule, NftVerdict, Op, Ruleset, SetDecl, Transaction};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -151,13 +148,13 @@ fn set_header(name: &str, decl: &SetDecl) -> String {
     } else {
         "set"
     };
-    let fields: Vec<&str> = decl.key.iter().map(|field| field_name(*field)).collect();
+    let fields: Vec<&str> = decl.key.iter().map(|field| field.name()).collect();
     let mut out = format!("{kind} {name} {{ type {}", fields.join(" . "));
     match decl.value_type {
         Some(MapValueType::Verdict) => out.push_str(" : verdict"),
         Some(MapValueType::Value(field)) => {
             out.push_str(" : ");
-            out.push_str(field_name(field));
+            out.push_str(field.name());
         }
         None => {}
     }
@@ -174,23 +171,6 @@ fn set_header(name: &str, decl: &SetDecl) -> String {
         let _ = write!(out, "; # {unknown}");
     }
     out
-}
-
-fn field_name(field: FieldType) -> &'static str {
-    match field {
-        FieldType::IfName => "ifname",
-        FieldType::Ipv4 => "ipv4_addr",
-        FieldType::Ipv6 => "ipv6_addr",
-        FieldType::Mark => "mark",
-        FieldType::Proto => "inet_proto",
-        FieldType::Port => "inet_service",
-        FieldType::IcmpType => "icmp_type",
-        FieldType::IcmpCode => "icmp_code",
-        FieldType::CtState => "ct_state",
-        FieldType::CtDirection => "ct_dir",
-        FieldType::NfProto => "nf_proto",
-        FieldType::Unknown { .. } => "unknown",
-    }
 }
 
 fn value_text(field: FieldType, bytes: &[u8]) -> String {
@@ -327,17 +307,7 @@ fn verdict_text(verdict: &NftVerdict) -> String {
 }
 
 fn base_text(base: &BaseChain) -> String {
-    let hook = match base.hook {
-        Hook::Prerouting => "prerouting",
-        Hook::Input => "input",
-        Hook::Forward => "forward",
-        Hook::Output => "output",
-        Hook::Postrouting => "postrouting",
-    };
-    let policy = match base.policy {
-        ChainPolicy::Accept => "accept",
-        ChainPolicy::Drop => "drop",
-    };
+    let (hook, policy) = (base.hook.word(), base.policy.word());
     let kind = match base.chain_type {
         ChainType::Filter => "filter",
         ChainType::Nat => "nat",
@@ -358,14 +328,7 @@ fn rule_text(rule: &NftRule) -> String {
 fn expr_text(expr: &Expr) -> String {
     match expr {
         Expr::Meta { key, dreg } => {
-            let name = match key {
-                MetaKey::IifName => "iifname",
-                MetaKey::OifName => "oifname",
-                MetaKey::NfProto => "nfproto",
-                MetaKey::L4Proto => "l4proto",
-                MetaKey::Mark => "mark",
-            };
-            format!("r{} = {name}", dreg.0)
+            format!("r{} = {}", dreg.0, key.word())
         }
         Expr::Payload {
             base,
@@ -373,15 +336,12 @@ fn expr_text(expr: &Expr) -> String {
             len,
             dreg,
         } => {
-            let base = match base {
-                PayloadBase::Network => "nh",
-                PayloadBase::Transport => "th",
-            };
+            let base = base.word();
             format!("r{} = @{base},{},{}", dreg.0, offset * 8, len * 8)
         }
-        Expr::CtLoad { key, dreg } => format!("r{} = ct {}", dreg.0, ct_name(*key)),
+        Expr::CtLoad { key, dreg } => format!("r{} = ct {}", dreg.0, key.word()),
         Expr::MetaSet { sreg, .. } => format!("mark = r{}", sreg.0),
-        Expr::CtSet { key, sreg } => format!("ct {} = r{}", ct_name(*key), sreg.0),
+        Expr::CtSet { key, sreg } => format!("ct {} = r{}", key.word(), sreg.0),
         Expr::Bitwise {
             sreg,
             dreg,
@@ -392,15 +352,7 @@ fn expr_text(expr: &Expr) -> String {
             format!("r{} = r{} & {mask} ^ {xor}", dreg.0, sreg.0)
         }
         Expr::Cmp { sreg, op, value } => {
-            let op = match op {
-                CmpOp::Eq => "==",
-                CmpOp::Neq => "!=",
-                CmpOp::Lt => "<",
-                CmpOp::Lte => "<=",
-                CmpOp::Gt => ">",
-                CmpOp::Gte => ">=",
-            };
-            format!("r{} {op} {}", sreg.0, hex(value))
+            format!("r{} {} {}", sreg.0, op.word(), hex(value))
         }
         Expr::Lookup {
             set,
@@ -419,14 +371,5 @@ fn expr_text(expr: &Expr) -> String {
         Expr::Masquerade => "masquerade".into(),
         Expr::Verdict(verdict) => verdict_text(verdict),
         Expr::Unknown(name) => format!("# {name}"),
-    }
-}
-
-fn ct_name(key: CtKey) -> &'static str {
-    match key {
-        CtKey::State => "state",
-        CtKey::Direction => "direction",
-        CtKey::Status => "status",
-        CtKey::Mark => "mark",
     }
 }

@@ -268,15 +268,7 @@ fn read_log(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
 }
 
 fn read_meta(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
-    let keys = [
-        MetaKey::IifName,
-        MetaKey::OifName,
-        MetaKey::NfProto,
-        MetaKey::L4Proto,
-        MetaKey::Mark,
-    ];
-    let key = number(data, NFTA_META_KEY)?;
-    let key = keys.into_iter().find(|k| Some(k.number()) == key);
+    let key = number(data, NFTA_META_KEY)?.and_then(MetaKey::from_number);
     let load = register(data, NFTA_META_DREG)?.zip(key);
     let set = register(data, NFTA_META_SREG)?.zip(key);
     Ok(match (load, set) {
@@ -290,10 +282,7 @@ fn read_meta(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
 }
 
 fn read_payload(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
-    let base = number(data, NFTA_PAYLOAD_BASE)?;
-    let base = [PayloadBase::Network, PayloadBase::Transport]
-        .into_iter()
-        .find(|b| Some(b.number()) == base);
+    let base = number(data, NFTA_PAYLOAD_BASE)?.and_then(PayloadBase::from_number);
     let (offset, len) = (
         number(data, NFTA_PAYLOAD_OFFSET)?,
         number(data, NFTA_PAYLOAD_LEN)?,
@@ -311,9 +300,7 @@ fn read_payload(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
 }
 
 fn read_ct(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
-    let number_of = number(data, NFTA_CT_KEY)?;
-    let key = [CtKey::State, CtKey::Direction, CtKey::Status, CtKey::Mark];
-    let key = key.into_iter().find(|k| Some(k.number()) == number_of);
+    let key = number(data, NFTA_CT_KEY)?.and_then(CtKey::from_number);
     let load = register(data, NFTA_CT_DREG)?.zip(key);
     let set = register(data, NFTA_CT_SREG)?.zip(key);
     if data.find(NFTA_CT_DIRECTION)?.is_some() {
@@ -349,16 +336,7 @@ fn read_bitwise(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
 }
 
 fn read_cmp(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
-    let op = number(data, NFTA_CMP_OP)?;
-    let ops = [
-        CmpOp::Eq,
-        CmpOp::Neq,
-        CmpOp::Lt,
-        CmpOp::Lte,
-        CmpOp::Gt,
-        CmpOp::Gte,
-    ];
-    let op = ops.into_iter().find(|o| Some(o.number()) == op);
+    let op = number(data, NFTA_CMP_OP)?.and_then(CmpOp::from_number);
     let sreg = register(data, NFTA_CMP_SREG)?;
     let value = value(data, NFTA_CMP_DATA)?;
     Ok((|| {

@@ -11,17 +11,6 @@ use palisade_sys::nfnetlink::nf_tables::*;
 use super::expr;
 use super::userdata;
 
-const NF_DROP: u32 = 0;
-const NF_ACCEPT: u32 = 1;
-
-const HOOKS: [Hook; 5] = [
-    Hook::Prerouting,
-    Hook::Input,
-    Hook::Forward,
-    Hook::Output,
-    Hook::Postrouting,
-];
-
 pub(super) fn write_table(w: &mut AttrWriter<'_>, table: &str, comment: Option<&str>, flags: u32) {
     w.text(NFTA_TABLE_NAME, table).be32(NFTA_TABLE_FLAGS, flags);
     if let Some(comment) = comment {
@@ -53,13 +42,7 @@ pub(super) fn write_chain(
             w.be32(NFTA_HOOK_HOOKNUM, base.hook.number())
                 .be32(NFTA_HOOK_PRIORITY, base.priority.cast_unsigned());
         })
-        .be32(
-            NFTA_CHAIN_POLICY,
-            match base.policy {
-                ChainPolicy::Accept => NF_ACCEPT,
-                ChainPolicy::Drop => NF_DROP,
-            },
-        )
+        .be32(NFTA_CHAIN_POLICY, base.policy.number())
         .text(
             NFTA_CHAIN_TYPE,
             match base.chain_type {
@@ -78,28 +61,21 @@ pub(super) fn read_chain(attrs: &Attrs<'_>) -> Result<(Str, Chain), WireError> {
         Some(hook) => {
             let hook = hook.nested();
             let number = hook.require(NFTA_HOOK_HOOKNUM, "hook")?.be32()?;
-            let policy = match attrs.find(NFTA_CHAIN_POLICY)? {
-                Some(policy) => policy.be32()?,
-                None => NF_ACCEPT,
-            };
+            let policy = attrs.find(NFTA_CHAIN_POLICY)?;
+            let policy = policy.map(|policy| policy.be32()).transpose()?;
             let kind = attrs.require(NFTA_CHAIN_TYPE, "chain")?.text()?;
             Some(BaseChain {
-                hook: HOOKS
-                    .into_iter()
-                    .find(|hook| hook.number() == number)
-                    .ok_or(WireError::Unknown {
-                        what: "hook",
-                        value: number.into(),
-                    })?,
+                hook: Hook::from_number(number).ok_or(WireError::Unknown {
+                    what: "hook",
+                    value: number.into(),
+                })?,
                 priority: hook
                     .require(NFTA_HOOK_PRIORITY, "hook")?
                     .be32()?
                     .cast_signed(),
-                policy: if policy == NF_DROP {
-                    ChainPolicy::Drop
-                } else {
-                    ChainPolicy::Accept
-                },
+                policy: policy
+                    .and_then(ChainPolicy::from_number)
+                    .unwrap_or(ChainPolicy::Accept),
                 chain_type: match kind {
                     "filter" => ChainType::Filter,
                     "nat" => ChainType::Nat,

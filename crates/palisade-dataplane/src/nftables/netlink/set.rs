@@ -21,20 +21,6 @@ use super::userdata;
 const TYPE_BITS: u32 = 6;
 const KNOWN_FLAGS: u32 = NFT_SET_INTERVAL | NFT_SET_MAP | NFT_SET_CONCAT | NFT_SET_EXPR;
 
-const FIELDS: [FieldType; 11] = [
-    FieldType::IfName,
-    FieldType::Ipv4,
-    FieldType::Ipv6,
-    FieldType::Mark,
-    FieldType::Proto,
-    FieldType::Port,
-    FieldType::IcmpType,
-    FieldType::IcmpCode,
-    FieldType::CtState,
-    FieldType::CtDirection,
-    FieldType::NfProto,
-];
-
 /// Encodes a declaration; `id` identifies the set within its batch.
 pub(super) fn write_decl(w: &mut AttrWriter<'_>, table: &str, set: &str, decl: &SetDecl, id: u32) {
     // The kernel wants field lengths only for concatenations of ranges.
@@ -166,7 +152,7 @@ pub(super) fn read_decl(attrs: &Attrs<'_>) -> Result<(String, SetDecl), WireErro
 }
 
 fn field(id: u32, len: u32) -> FieldType {
-    FIELDS
+    FieldType::KNOWN
         .into_iter()
         .find(|field| field.id() == id && field.len() == len as usize)
         .unwrap_or(FieldType::Unknown { id, len })
@@ -178,7 +164,7 @@ fn fields(kind: u32, len: u32) -> Vec<FieldType> {
     let mut rest = kind;
     while rest > 0 {
         let id = rest & ((1 << TYPE_BITS) - 1);
-        match FIELDS.into_iter().find(|field| field.id() == id) {
+        match FieldType::KNOWN.into_iter().find(|field| field.id() == id) {
             Some(field) => fields.push(field),
             None => return vec![field(kind, len)],
         }
