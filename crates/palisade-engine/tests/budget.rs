@@ -9,8 +9,8 @@ use palisade_model::{
     Direction, Endpoint, L4, LabelKey, Object, ObjectId, ObjectKey, Peer, Policy, PolicyId,
     PortMatch, PortRange, PortSpec, Protocol, Rule, Selector, TrafficMatch, Update,
 };
-use palisade_tables::{CanonicalTables, Program, SHARE_MIN_ELEMENTS, Verdict, find_shared_bases};
-use palisade_verification::check;
+use palisade_tables::{Program, SHARE_MIN_ELEMENTS, Verdict, find_shared_bases};
+use palisade_verification::{CanonicalTables, canonical, check};
 
 fn id(name: &str, kind: &str) -> ObjectId {
     line::id(kind, &format!("shop/{name}"))
@@ -355,7 +355,7 @@ fn room_on_the_host_does_not_depend_on_order() {
                     .all(|over| over.exceeded == ExceededLimit::Host && over.budget == 1600)
             );
             let closed = over.into_iter().flat_map(|over| over.policies).collect();
-            let now = (engine.tables().canonical(), closed);
+            let now = (canonical(engine.tables()), closed);
             match &seen {
                 None => seen = Some(now),
                 Some(before) => assert_eq!(*before, now, "turn {turn}, backwards {backwards}"),

@@ -119,9 +119,8 @@ impl<'a> Field<'a> {
     /// If this is not an object or has no such field.
     pub fn require(&self, key: &str) -> Result<Field<'a>, FieldError> {
         self.get(key)?.ok_or_else(|| FieldError {
-            location: self.node.location.clone(),
             path: self.path.key(key),
-            mismatch: Mismatch::Missing,
+            ..self.error(Mismatch::Missing)
         })
     }
 
@@ -134,9 +133,8 @@ impl<'a> Field<'a> {
         match self.as_list()?.get(index) {
             Some(node) => Ok(Field { node, path }),
             None => Err(FieldError {
-                location: self.node.location.clone(),
                 path,
-                mismatch: Mismatch::Missing,
+                ..self.error(Mismatch::Missing)
             }),
         }
     }
@@ -225,15 +223,11 @@ impl<'a> Field<'a> {
         if (least..=greatest).contains(&value) {
             return Ok(value);
         }
-        Err(FieldError {
-            location: self.node.location.clone(),
-            path: self.path.clone(),
-            mismatch: Mismatch::OutOfRange {
-                least,
-                greatest,
-                found: describe(self.node),
-            },
-        })
+        Err(self.error(Mismatch::OutOfRange {
+            least,
+            greatest,
+            found: describe(self.node),
+        }))
     }
 
     /// The unsigned 16-bit integer, such as a port.
@@ -275,13 +269,18 @@ impl<'a> Field<'a> {
     }
 
     fn type_error(&self, expected: &'static str) -> FieldError {
+        self.error(Mismatch::WrongType {
+            expected,
+            found: describe(self.node),
+        })
+    }
+
+    /// An error about this value.
+    pub(crate) fn error(&self, mismatch: Mismatch) -> FieldError {
         FieldError {
             location: self.node.location.clone(),
             path: self.path.clone(),
-            mismatch: Mismatch::WrongType {
-                expected,
-                found: describe(self.node),
-            },
+            mismatch,
         }
     }
 }

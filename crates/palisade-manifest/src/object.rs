@@ -1,7 +1,7 @@
 //! Converts documents to Kubernetes objects: lists are flattened, and each object has its name.
 
 use crate::describe::{bounded_name, reference};
-use crate::field::{Field, FieldError};
+use crate::field::{Field, FieldError, Mismatch};
 use crate::limits::Limits;
 use crate::location::{Location, Problem};
 use crate::node::describe;
@@ -356,13 +356,11 @@ fn identify(root: ManifestNode, context: &ListContext) -> Result<Box<RawObject>,
         Ok(None) | Err(_) => Ok(None),
     };
     let name = collect(metadata_field("name").and_then(|name| non_empty_text(&name)));
-    let namespace = optional("namespace").unwrap_or_else(|error| {
-        collect(Err(error));
-        None
-    });
-    let uid = optional("uid").unwrap_or_else(|error| {
-        collect(Err(error));
-        None
+    let [namespace, uid] = ["namespace", "uid"].map(|key| {
+        optional(key).unwrap_or_else(|error| {
+            collect(Err(error));
+            None
+        })
     });
     let generated = name.is_none() && metadata_field("generateName").is_ok();
     if let (Some(api_version), Some(kind), Some(name), true) =
@@ -393,11 +391,7 @@ fn identify(root: ManifestNode, context: &ListContext) -> Result<Box<RawObject>,
 fn non_empty_text<'a>(field: &Field<'a>) -> Result<&'a str, FieldError> {
     let text = field.as_str()?;
     if text.is_empty() {
-        return Err(FieldError {
-            location: field.node.location.clone(),
-            path: field.path.clone(),
-            mismatch: crate::field::Mismatch::Missing,
-        });
+        return Err(field.error(Mismatch::Missing));
     }
     Ok(text)
 }

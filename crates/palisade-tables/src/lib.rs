@@ -14,7 +14,6 @@
 extern crate alloc;
 
 mod align;
-mod canonical;
 mod delta;
 mod faults;
 mod judge;
@@ -27,7 +26,6 @@ mod tables;
 mod transition;
 
 pub use align::{AlignmentSide, Renumbering, align};
-pub use canonical::{CanonicalPolicySet, CanonicalTables};
 pub use delta::{Delta, DeltaStep, Phase, TableChange};
 pub use faults::TransitionFault;
 pub use judge::{DirectionVerdict, Evaluation, ICMP_REPLIES, LOOPBACK, Packet};

@@ -28,20 +28,11 @@ impl ApiClient {
 
     /// `GET`s a path.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CommandError> {
-        self.call(Method::GET, path, &())
+        self.send(Method::GET, path, &())
     }
 
-    /// Sends a request with a body.
+    /// Sends a request, with a body unless it is a `GET`.
     pub(crate) fn send<T: DeserializeOwned>(
-        &self,
-        method: Method,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Result<T, CommandError> {
-        self.call(method, path, body)
-    }
-
-    fn call<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,

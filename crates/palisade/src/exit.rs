@@ -21,6 +21,16 @@ pub(crate) enum ExitStatus {
     AgentFailed = 5,
 }
 
+impl ExitStatus {
+    /// Whether problems or differences were found.
+    pub(crate) fn of(problems_found: bool) -> Self {
+        match problems_found {
+            true => ExitStatus::ProblemsFound,
+            false => ExitStatus::Success,
+        }
+    }
+}
+
 impl From<ExitStatus> for ExitCode {
     fn from(exit: ExitStatus) -> ExitCode {
         ExitCode::from(exit as u8)

@@ -12,7 +12,7 @@ use palisade_oracle::{
     RuleOutcome, RuleOwner, TraceStep,
 };
 use palisade_tables::{Credit, DirectionVerdict, Packet, Tables, Verdict};
-use palisade_verification::{Atomicity, Violation, check_any_order};
+use palisade_verification::{Atomicity, Violation, canonical, check_any_order};
 use std::sync::Arc;
 
 /// How many pairs of histories the checker follows through each flush.
@@ -102,7 +102,7 @@ pub(crate) fn check_tables(
         let failure = StageFailure::new("updates and state", "the engine holds other objects");
         sought.filter_failure(failure)?;
     }
-    if written.canonical() != scratch.tables().canonical() {
+    if canonical(&written) != canonical(scratch.tables()) {
         sought.filter_failure(StageFailure::new(
             "roundabout and from scratch",
             difference(&written, scratch.tables()),
@@ -293,7 +293,7 @@ fn oracle_credits(
 }
 
 fn difference(a: &Tables, b: &Tables) -> String {
-    let (a, b) = (a.canonical(), b.canonical());
+    let (a, b) = (canonical(a), canonical(b));
     let mut parts = Vec::new();
     if a.interfaces != b.interfaces {
         parts.push(format!(

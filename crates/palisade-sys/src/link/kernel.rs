@@ -68,23 +68,21 @@ impl KernelLinks {
     }
 
     fn find(&mut self, name: &str) -> Result<Option<Link>, KernelError> {
-        let mut payload = Vec::with_capacity(64);
-        codec::write_link_by_name(&mut payload, name)?;
-        let answer = self
-            .socket
-            .get(libc::RTM_GETLINK, |out| out.extend_from_slice(&payload));
-        match answer {
-            Ok(Some(message)) => Ok(Some(codec::read_link(&message.payload)?)),
-            Ok(None) => Ok(None),
-            Err(error) if error.errno == Errno::ENODEV => Ok(None),
-            Err(error) => Err(error),
-        }
+        let mut request = Vec::with_capacity(64);
+        codec::write_link_by_name(&mut request, name)?;
+        self.get_link(&request)
     }
 
     fn find_by_index(&mut self, index: u32) -> Result<Option<Link>, KernelError> {
-        let answer = self.socket.get(libc::RTM_GETLINK, |out| {
-            codec::write_link_by_index(out, index);
-        });
+        let mut request = Vec::new();
+        codec::write_link_by_index(&mut request, index);
+        self.get_link(&request)
+    }
+
+    fn get_link(&mut self, request: &[u8]) -> Result<Option<Link>, KernelError> {
+        let answer = self
+            .socket
+            .get(libc::RTM_GETLINK, |out| out.extend_from_slice(request));
         match answer {
             Ok(Some(message)) => Ok(Some(codec::read_link(&message.payload)?)),
             Ok(None) => Ok(None),

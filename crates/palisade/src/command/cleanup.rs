@@ -30,11 +30,7 @@ pub(crate) fn run(args: CleanupArgs, format: OutputFormat) -> CommandResult {
         items,
     };
     print_output(format, &report, report_text)?;
-    Ok(if failed {
-        ExitStatus::ProblemsFound
-    } else {
-        ExitStatus::Success
-    })
+    Ok(ExitStatus::of(failed))
 }
 
 fn cleanup_failure(error: &CleanupError) -> CommandError {

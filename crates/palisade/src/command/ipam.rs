@@ -21,10 +21,7 @@ pub(crate) fn run(
         IpamCommand::Check => {
             let check: IpamCheckReport = client.get(path::IPAM_CHECK)?;
             print_output(format, &check, check_text)?;
-            Ok(match check.findings.is_empty() {
-                true => ExitStatus::Success,
-                false => ExitStatus::ProblemsFound,
-            })
+            Ok(ExitStatus::of(!check.findings.is_empty()))
         }
     }
 }

@@ -12,11 +12,7 @@ use std::fmt::Write;
 pub(crate) fn run(client: &ApiClient, format: OutputFormat) -> CommandResult {
     let status: Status = client.get(path::STATUS)?;
     print_output(format, &status, status_text)?;
-    Ok(if status.health == Health::Degraded {
-        ExitStatus::ProblemsFound
-    } else {
-        ExitStatus::Success
-    })
+    Ok(ExitStatus::of(status.health == Health::Degraded))
 }
 
 /// Shows the agent's configuration.
@@ -24,11 +20,7 @@ pub(crate) fn run_config(client: &ApiClient, format: OutputFormat) -> CommandRes
     let report: ConfigReport = client.get(path::CONFIG)?;
     print_output(format, &report, config_text)?;
     let refused = report.file.is_some_and(|file| file.error.is_some());
-    Ok(if refused {
-        ExitStatus::ProblemsFound
-    } else {
-        ExitStatus::Success
-    })
+    Ok(ExitStatus::of(refused))
 }
 
 fn config_text(report: &ConfigReport) -> String {

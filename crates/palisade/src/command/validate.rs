@@ -23,11 +23,7 @@ pub(crate) fn run(files: &ManifestArgs, format: OutputFormat) -> CommandResult {
         ignored: loaded.ignored,
     };
     print_output(format, &validation, validation_text)?;
-    Ok(if valid {
-        ExitStatus::Success
-    } else {
-        ExitStatus::ProblemsFound
-    })
+    Ok(ExitStatus::of(!valid))
 }
 
 /// Converts the problems of a source to API types.
