@@ -50,16 +50,6 @@ pub enum Mismatch {
         /// The value in words.
         found: String,
     },
-    /// The number is outside the range of the field.
-    #[error("expected a number from {least} to {greatest}, found {found}")]
-    OutOfRange {
-        /// The minimum.
-        least: i64,
-        /// The maximum.
-        greatest: i64,
-        /// The value in words.
-        found: String,
-    },
 }
 
 /// The path as a prefix of a message; empty for the root.
@@ -122,21 +112,6 @@ impl<'a> Field<'a> {
             path: self.path.key(key),
             ..self.error(Mismatch::Missing)
         })
-    }
-
-    /// The item `index` of this list, counted from 0.
-    ///
-    /// # Errors
-    /// If this is not a list or is too short.
-    pub fn index(&self, index: usize) -> Result<Field<'a>, FieldError> {
-        let path = self.path.index(index);
-        match self.as_list()?.get(index) {
-            Some(node) => Ok(Field { node, path }),
-            None => Err(FieldError {
-                path,
-                ..self.error(Mismatch::Missing)
-            }),
-        }
     }
 
     /// The items of this list.
@@ -212,31 +187,6 @@ impl<'a> Field<'a> {
         self.node
             .as_i64()
             .ok_or_else(|| self.type_error("a whole number"))
-    }
-
-    /// The integer, from `least` to `greatest`.
-    ///
-    /// # Errors
-    /// If this is not an integer in that range.
-    pub fn as_int_within(&self, least: i64, greatest: i64) -> Result<i64, FieldError> {
-        let value = self.as_i64()?;
-        if (least..=greatest).contains(&value) {
-            return Ok(value);
-        }
-        Err(self.error(Mismatch::OutOfRange {
-            least,
-            greatest,
-            found: describe(self.node),
-        }))
-    }
-
-    /// The unsigned 16-bit integer, such as a port.
-    ///
-    /// # Errors
-    /// If this is not such a number.
-    pub fn as_u16(&self) -> Result<u16, FieldError> {
-        let value = self.as_int_within(0, u16::MAX.into())?;
-        u16::try_from(value).map_err(|_| self.type_error("a whole number"))
     }
 
     /// The integer or string.

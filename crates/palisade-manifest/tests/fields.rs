@@ -48,7 +48,7 @@ fn values() {
     );
     let spec = Field::root(&node).require("spec").unwrap();
     let at = |key: &str| spec.require(key).unwrap();
-    assert_eq!(at("port").as_u16(), Ok(80));
+    assert_eq!(at("port").as_i64(), Ok(80));
     assert_eq!(at("port").as_int_or_string(), Ok(IntOrString::Int(80)));
     assert_eq!(
         at("name").as_int_or_string(),
@@ -57,7 +57,7 @@ fn values() {
     assert_eq!(at("name").as_str(), Ok("http"));
     assert_eq!(at("true").as_bool(), Ok(true));
     assert_eq!(
-        at("list").index(1).unwrap().path.to_string(),
+        at("list").items().unwrap()[1].path.to_string(),
         "spec.list[1]"
     );
     assert!(spec.get("none").unwrap().is_none());
@@ -77,14 +77,6 @@ fn refusals() {
             "f:2:3: spec.none: is required, but missing",
         ),
         (
-            said(at("port").as_u16()),
-            "f:2:9: spec.port: expected a number from 0 to 65535, found the number 131071 (written `0x1FFFF`)",
-        ),
-        (
-            said(at("port").as_int_within(1, 9)),
-            "f:2:9: spec.port: expected a number from 1 to 9, found the number 131071 (written `0x1FFFF`)",
-        ),
-        (
             said(at("port").as_str()),
             "f:2:9: spec.port: expected text, found the number 131071 (written `0x1FFFF`)",
         ),
@@ -93,20 +85,12 @@ fn refusals() {
             "f:3:7: spec.true: expected text, found the boolean true (written `on`)",
         ),
         (
-            said(at("neg").as_u16()),
-            "f:5:8: spec.neg: expected a number from 0 to 65535, found the number -1",
-        ),
-        (
             said(at("half").as_i64()),
             "f:6:9: spec.half: expected a whole number, found the number 0.5 (written `.5`)",
         ),
         (
-            said(at("list").index(0).unwrap().as_str()),
+            said(at("list").items().unwrap()[0].as_str()),
             "f:4:10: spec.list[0]: expected text, found the number 1",
-        ),
-        (
-            said(at("list").index(2)),
-            "f:4:9: spec.list[2]: is required, but missing",
         ),
         (
             said(at("list").get("x")),

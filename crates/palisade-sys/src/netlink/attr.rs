@@ -116,11 +116,6 @@ impl<'a> AttrWriter<'a> {
         self.bytes(attr, &[value])
     }
 
-    /// 16 bits in host byte order (rtnetlink).
-    pub fn u16(&mut self, attr: u16, value: u16) -> &mut Self {
-        self.bytes(attr, &value.to_ne_bytes())
-    }
-
     /// 32 bits in host byte order (rtnetlink).
     pub fn u32(&mut self, attr: u16, value: u32) -> &mut Self {
         self.bytes(attr, &value.to_ne_bytes())
