@@ -58,6 +58,20 @@ impl TestNetNs {
     }
 }
 
+impl TestNetNs {
+    /// Forgets every tracked flow.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn flush_conntrack(&self) -> Result<(), LabError> {
+        run_in(&self.name, flush_conntrack)?.map_err(|source| LabError::Namespace {
+            doing: "flushing the flows of",
+            namespace: self.name.clone(),
+            source,
+        })
+    }
+}
+
 impl Drop for TestNetNs {
     fn drop(&mut self) {
         if let Err(error) = delete(&self.name) {

@@ -63,7 +63,6 @@ pub(crate) fn reset_quarter_marks(
 ) -> Result<usize, ConntrackError> {
     let flows = conntrack.entries(&ConntrackFilter {
         mark: Some(config.generation_quarter(next)),
-        zone: None,
     })?;
     let unmarked = |flow: &&ConntrackEntry| flow.mark & config.generation_mask() != 0;
     reset_marks(conntrack, config, flows.iter().filter(unmarked))
@@ -118,10 +117,6 @@ mod tests {
             Ok(found
                 .map(|entry| entry.mark = entry.mark & !mask | value & mask)
                 .is_some())
-        }
-
-        fn delete(&mut self, _flow: &ConntrackEntry) -> Result<bool, ConntrackError> {
-            unreachable!("no flow is ended")
         }
     }
 

@@ -19,11 +19,9 @@ fn id(namespace: &str, name: &str, kind: &str) -> ObjectId {
 }
 
 fn pod(namespace: &str, name: &str, address: &str, app: &str, local: bool) -> Update {
-    let dev = local
-        .then(|| format!(" dev pal-{name}"))
-        .unwrap_or_default();
-    let written = format!("{namespace}/{name} {address} app={app}{dev}");
-    Update::Upsert(Object::Endpoint(line::endpoint(&written)))
+    let mut endpoint = line::endpoint(&format!("{namespace}/{name} {address} app={app}"));
+    endpoint.interface = local.then(|| format!("pal-{name}").into());
+    Update::Upsert(Object::Endpoint(endpoint))
 }
 
 fn own(namespace: &str) -> Selector {

@@ -12,13 +12,11 @@ use crate::sysctl::{KernelSysctl, Sysctl, SysctlError};
 
 const IPCTNL_MSG_CT_NEW: u8 = 0;
 const IPCTNL_MSG_CT_GET: u8 = 1;
-const IPCTNL_MSG_CT_DELETE: u8 = 2;
 const IPCTNL_MSG_CT_GET_STATS: u8 = 5;
 const CTA_STATS_GLOBAL_ENTRIES: u16 = 1;
 
 const CTA_MARK: u16 = 8;
 const CTA_MARK_MASK: u16 = 21;
-const CTA_ZONE: u16 = 18;
 
 /// The kernel's conntrack table of one namespace.
 #[derive(Debug)]
@@ -35,39 +33,6 @@ impl KernelConntrack {
         Ok(Self {
             nfnetlink: KernelNfnetlink::open(netns)?,
         })
-    }
-
-    fn entry_request(
-        what: &str,
-        message_type: u8,
-        flow: &ConntrackEntry,
-        body: impl FnOnce(&mut crate::netlink::AttrWriter<'_>),
-    ) -> Result<NfRequest, ConntrackError> {
-        let family = if flow.original.source.is_ipv4() {
-            libc::AF_INET
-        } else {
-            libc::AF_INET6
-        };
-        let query = NfRequest::new(
-            format!("{what} of flow {}", flow.original),
-            NFNL_SUBSYS_CTNETLINK,
-            message_type,
-            family as u8,
-            |w| {
-                codec::write_entry_key(w, flow);
-                body(w);
-            },
-        )?;
-        Ok(query)
-    }
-}
-
-/// `ENOENT` means that the entry no longer exists.
-fn false_if_missing(result: Result<(), NfRequestError>) -> Result<bool, ConntrackError> {
-    match result {
-        Ok(()) => Ok(true),
-        Err(error) if error.error.errno == Errno::ENOENT => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -99,9 +64,6 @@ impl Conntrack for KernelConntrack {
                 if let Some((value, mask)) = filter.mark {
                     w.be32(CTA_MARK, value).be32(CTA_MARK_MASK, mask);
                 }
-                if let Some(zone) = filter.zone {
-                    w.be16(CTA_ZONE, zone);
-                }
             },
         )?;
         let mut flows = Vec::new();
@@ -112,8 +74,7 @@ impl Conntrack for KernelConntrack {
                 error: KernelError::from(error),
             })?;
             // Old kernels ignore parts of the filter.
-            let marked = filter.mark.is_none_or(|(v, m)| flow.mark & m == v);
-            if marked && filter.zone.is_none_or(|zone| flow.zone == zone) {
+            if filter.mark.is_none_or(|(v, m)| flow.mark & m == v) {
                 flows.push(flow);
             }
         }
@@ -126,16 +87,27 @@ impl Conntrack for KernelConntrack {
         value: u32,
         mask: u32,
     ) -> Result<bool, ConntrackError> {
-        // The kernel computes (mark & ~mask) ^ value.
-        let query = Self::entry_request("setting the mark", IPCTNL_MSG_CT_NEW, flow, |w| {
-            codec::write_mark(w, value & mask, mask);
-        })?;
-        false_if_missing(self.nfnetlink.change(&query, 0))
-    }
-
-    fn delete(&mut self, flow: &ConntrackEntry) -> Result<bool, ConntrackError> {
-        let query = Self::entry_request("deleting the entry", IPCTNL_MSG_CT_DELETE, flow, |_| {})?;
-        false_if_missing(self.nfnetlink.change(&query, 0))
+        let family = match flow.original.source.is_ipv4() {
+            true => libc::AF_INET,
+            false => libc::AF_INET6,
+        };
+        let query = NfRequest::new(
+            format!("setting the mark of flow {}", flow.original),
+            NFNL_SUBSYS_CTNETLINK,
+            IPCTNL_MSG_CT_NEW,
+            family as u8,
+            |w| {
+                codec::write_entry_key(w, flow);
+                // The kernel computes (mark & ~mask) ^ value.
+                codec::write_mark(w, value & mask, mask);
+            },
+        )?;
+        match self.nfnetlink.change(&query, 0) {
+            Ok(()) => Ok(true),
+            // The entry no longer exists.
+            Err(error) if error.error.errno == Errno::ENOENT => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Promises: an update changes only the given mark bits of exactly the given entry; an entry that no longer
 //! exists is reported separately from a failure.
 //!
-//! Never: creates an entry, or flushes the table.
+//! Never: creates or deletes an entry.
 
 mod codec;
 mod kernel;
@@ -94,8 +94,6 @@ pub struct ConntrackEntry {
 pub struct ConntrackFilter {
     /// Only entries with `mark & mask == value`, given as `(value, mask)`.
     pub mark: Option<(u32, u32)>,
-    /// Only entries of this conntrack zone.
-    pub zone: Option<u16>,
 }
 
 /// A request to the conntrack table failed.
@@ -134,10 +132,4 @@ pub trait Conntrack {
         value: u32,
         mask: u32,
     ) -> Result<bool, ConntrackError>;
-
-    /// Deletes an entry; false if it no longer exists. A later entry with the same tuple is not deleted.
-    ///
-    /// # Errors
-    /// The kernel's error.
-    fn delete(&mut self, flow: &ConntrackEntry) -> Result<bool, ConntrackError>;
 }

@@ -297,17 +297,6 @@ impl Neighbour {
             permanent: true,
         }
     }
-
-    /// A proxy entry: this host answers for `address` on `link` (proxy ARP or proxy neighbour discovery).
-    #[must_use]
-    pub fn proxy(link: &str, address: IpAddr) -> Self {
-        Self {
-            link: link.to_owned(),
-            address,
-            mac: None,
-            permanent: true,
-        }
-    }
 }
 
 impl fmt::Display for Neighbour {

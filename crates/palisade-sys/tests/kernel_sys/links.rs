@@ -165,11 +165,15 @@ fn neighbours_are_set_and_proxied() {
     }
     let (a, _b) = joined("neigh");
     let mut links = a.links();
+    let proxy = |address: &str| Neighbour {
+        mac: None,
+        ..Neighbour::permanent("a0", address.parse().unwrap(), MacAddr([0; 6]))
+    };
     let wanted = [
         Neighbour::permanent("a0", "169.254.1.1".parse().unwrap(), MacAddr([0xee; 6])),
         Neighbour::permanent("a0", "fe80::1".parse().unwrap(), MacAddr([0xee; 6])),
-        Neighbour::proxy("a0", "169.254.1.1".parse().unwrap()),
-        Neighbour::proxy("a0", "fe80::1".parse().unwrap()),
+        proxy("169.254.1.1"),
+        proxy("fe80::1"),
     ];
     for neighbour in &wanted {
         links.set_neighbour(neighbour).unwrap();
