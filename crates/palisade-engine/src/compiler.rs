@@ -6,12 +6,11 @@
 
 use crate::faults::EngineFault;
 use crate::traffic::{
-    PortEnd, PortRanges, TrafficRegion, all_ports, collect_protocols, contains, merge_regions,
-    traffic_region,
+    PortEnd, TrafficRegion, all_ports, collect_protocols, merge_regions, traffic_region,
 };
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use palisade_model::{Action, Direction, PortRange, Protocol, Str, TrafficMatch};
+use palisade_model::{Action, Direction, PortRange, Protocol, RangeSet, Str, TrafficMatch};
 use palisade_tables::{Cell, PortMap, Program, RuleId, SourcePortMap, Verdict};
 
 /// One step of a rule sequence.
@@ -108,7 +107,7 @@ fn compile_protocol(
             active.insert((step, 0));
         }
         for (number, region) in of.iter().enumerate() {
-            for range in &region.key {
+            for range in region.key.ranges() {
                 edges.push((u32::from(range.first), true, step, number));
                 edges.push((u32::from(range.last) + 1, false, step, number));
             }
@@ -174,9 +173,9 @@ fn region_at(
 }
 
 /// The last number of each segment in which no range starts or ends; the last one is 65535.
-fn segment_ends<'a>(ranges: impl Iterator<Item = &'a PortRanges>) -> Vec<u16> {
+fn segment_ends<'a>(ranges: impl Iterator<Item = &'a RangeSet<u16>>) -> Vec<u16> {
     let mut ends = alloc::vec![u16::MAX];
-    for PortRange { first, last } in ranges.flatten() {
+    for PortRange { first, last } in ranges.flat_map(RangeSet::ranges) {
         ends.extend(first.checked_sub(1));
         ends.push(*last);
     }
@@ -197,7 +196,7 @@ fn evaluate(
     let mut at = 0;
     let holds = |entry: &&(usize, usize)| {
         let region = region_at(regions, **entry);
-        region.is_none_or(|region| contains(&region.source, port))
+        region.is_none_or(|region| region.source.contains(port))
     };
     while let Some((step, _)) = active.range((at, 0)..).find(holds) {
         at = step + 1;

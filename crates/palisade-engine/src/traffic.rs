@@ -8,12 +8,9 @@ use crate::faults::EngineFault;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::{
-    Family, IcmpMatch, PortMatch, PortRange, PortSpec, Protocol, Str, TrafficMatch,
+    Family, IcmpMatch, PortMatch, PortRange, PortSpec, Protocol, RangeSet, Str, TrafficMatch,
 };
 use palisade_tables::{SHORT_RANGE, icmp_key};
-
-/// Sorted, disjoint ranges of 16-bit numbers.
-pub(crate) type PortRanges = Vec<PortRange>;
 
 /// The end of a flow that a named port belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,8 +25,8 @@ pub(crate) enum PortEnd {
 /// and of the source port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TrafficRegion {
-    pub(crate) key: PortRanges,
-    pub(crate) source: PortRanges,
+    pub(crate) key: RangeSet<u16>,
+    pub(crate) source: RangeSet<u16>,
 }
 
 impl TrafficRegion {
@@ -42,15 +39,8 @@ impl TrafficRegion {
     }
 }
 
-pub(crate) fn all_ports() -> PortRanges {
-    alloc::vec![PortRange::ALL]
-}
-
-pub(crate) fn contains(ranges: &PortRanges, number: u16) -> bool {
-    let after = ranges.partition_point(|r| r.first <= number);
-    after
-        .checked_sub(1)
-        .is_some_and(|i| ranges[i].contains(number))
+pub(crate) fn all_ports() -> RangeSet<u16> {
+    PortRange::ALL.into()
 }
 
 /// Merges regions with equal source ports.
@@ -62,54 +52,13 @@ pub(crate) fn merge_regions(mut regions: Vec<TrafficRegion>) -> Vec<TrafficRegio
     let alike = regions.chunk_by(|a, b| a.source == b.source);
     alike
         .filter_map(|alike| {
-            let key = alike.iter().flat_map(|region| &region.key).copied();
+            let key = alike.iter().flat_map(|region| region.key.ranges());
             Some(TrafficRegion {
-                key: union(key.collect()),
+                key: key.copied().collect(),
                 source: alike.first()?.source.clone(),
             })
         })
         .collect()
-}
-
-fn union(mut ranges: PortRanges) -> PortRanges {
-    ranges.sort();
-    let mut out: PortRanges = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        match out.last_mut() {
-            Some(last) if u32::from(range.first) <= u32::from(last.last) + 1 => {
-                last.last = last.last.max(range.last);
-            }
-            _ => out.push(range),
-        }
-    }
-    out
-}
-
-/// The numbers in `from` that are not in `without`; both sorted and disjoint.
-fn subtract(from: &PortRanges, without: &PortRanges) -> PortRanges {
-    let mut out = Vec::new();
-    for range in from {
-        let mut first = u32::from(range.first);
-        for hole in without {
-            if u32::from(hole.last) < first || hole.first > range.last {
-                continue;
-            }
-            if u32::from(hole.first) > first {
-                out.push(PortRange {
-                    first: first as u16,
-                    last: hole.first - 1,
-                });
-            }
-            first = u32::from(hole.last) + 1;
-        }
-        if first <= u32::from(range.last) {
-            out.push(PortRange {
-                first: first as u16,
-                last: range.last,
-            });
-        }
-    }
-    out
 }
 
 fn icmp_range(test: IcmpMatch) -> PortRange {
@@ -151,7 +100,7 @@ pub(crate) fn collect_protocols(term: &TrafficMatch, out: &mut Vec<Protocol>) {
 /// Merges the destination port lists of terms that are otherwise equal, and adjacent ports into
 /// ranges: a list of ports is often written as one term for each.
 pub(crate) fn merge_port_lists(terms: &[TrafficMatch]) -> Vec<TrafficMatch> {
-    let mut lists: BTreeMap<(Option<Family>, Option<Protocol>), PortRanges> = BTreeMap::new();
+    let mut lists: BTreeMap<(Option<Family>, Option<Protocol>), Vec<PortRange>> = BTreeMap::new();
     let mut out: Vec<TrafficMatch> = Vec::new();
     for term in terms {
         match destination_ports(term) {
@@ -163,7 +112,8 @@ pub(crate) fn merge_port_lists(terms: &[TrafficMatch]) -> Vec<TrafficMatch> {
         }
     }
     for ((family, protocol), ranges) in lists {
-        let ranges = union(ranges).into_iter().map(PortSpec::Range);
+        let ranges: RangeSet<u16> = ranges.into_iter().collect();
+        let ranges = ranges.ranges().iter().copied().map(PortSpec::Range);
         out.push(TrafficMatch {
             family,
             protocol,
@@ -175,7 +125,7 @@ pub(crate) fn merge_port_lists(terms: &[TrafficMatch]) -> Vec<TrafficMatch> {
 }
 
 /// The destination ports of a term without tests other than protocol and family.
-fn destination_ports(term: &TrafficMatch) -> Option<PortRanges> {
+fn destination_ports(term: &TrafficMatch) -> Option<Vec<PortRange>> {
     let plain = term.not_protocol.is_none()
         && term.source.is_any()
         && term.icmp.is_none()
@@ -243,19 +193,13 @@ fn resolve_ports(
     end: PortEnd,
     protocol: Protocol,
     resolve_port: &impl Fn(PortEnd, &Str, Protocol) -> Option<u16>,
-) -> PortRanges {
-    let resolve = |specs: &[PortSpec]| {
-        union(
-            specs
-                .iter()
-                .filter_map(|spec| match spec {
-                    PortSpec::Range(range) => Some(*range),
-                    PortSpec::Named(name) => {
-                        resolve_port(end, name, protocol).map(PortRange::single)
-                    }
-                })
-                .collect(),
-        )
+) -> RangeSet<u16> {
+    let resolve = |specs: &[PortSpec]| -> RangeSet<u16> {
+        let range = |spec: &PortSpec| match spec {
+            PortSpec::Range(range) => Some(*range),
+            PortSpec::Named(name) => resolve_port(end, name, protocol).map(PortRange::single),
+        };
+        specs.iter().filter_map(range).collect()
     };
     let inside = test
         .is
@@ -264,7 +208,10 @@ fn resolve_ports(
     if EngineFault::NotPortsIgnored.is_injected() {
         return inside;
     }
-    subtract(&inside, &resolve(&test.not))
+    match test.not.as_slice() {
+        [] => inside,
+        not => inside.subtract(&resolve(not)),
+    }
 }
 
 /// What a term covers of a protocol. `None` as protocol stands for every one that no term of the
@@ -301,12 +248,12 @@ pub(crate) fn traffic_region(
         if !is_icmp {
             return None;
         }
-        region.key = alloc::vec![icmp_range(test)];
+        region.key = icmp_range(test).into();
     }
     if let Some(test) = term.not_icmp
         && is_icmp
     {
-        region.key = subtract(&region.key, &alloc::vec![icmp_range(test)]);
+        region.key = region.key.subtract(&icmp_range(test).into());
     }
     (!region.key.is_empty() && !region.source.is_empty()).then_some(region)
 }
@@ -314,25 +261,6 @@ pub(crate) fn traffic_region(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn r(first: u16, last: u16) -> PortRange {
-        PortRange { first, last }
-    }
-
-    #[test]
-    fn ranges() {
-        assert_eq!(
-            union(alloc::vec![r(5, 9), r(1, 4), r(20, 30), r(25, 26)]),
-            [r(1, 9), r(20, 30)]
-        );
-        assert_eq!(
-            subtract(&all_ports(), &alloc::vec![r(0, 9), r(20, 65535)]),
-            [r(10, 19)]
-        );
-        assert_eq!(subtract(&alloc::vec![r(5, 9)], &all_ports()), []);
-        assert!(contains(&alloc::vec![r(1, 2), r(7, 7)], 7));
-        assert!(!contains(&alloc::vec![r(1, 2), r(7, 7)], 6));
-    }
 
     #[test]
     fn negated_icmp_holds_for_other_protocols() {
@@ -349,7 +277,7 @@ mod tests {
             Some(TrafficRegion::whole())
         );
         let icmp = traffic_region(&term, Some(Protocol::ICMP), &none).unwrap();
-        let holds = |kind, code| contains(&icmp.key, icmp_key(kind, code));
+        let holds = |kind, code| icmp.key.contains(icmp_key(kind, code));
         assert!(!holds(8, 3) && holds(9, 0));
     }
 }
