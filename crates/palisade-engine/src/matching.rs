@@ -11,8 +11,9 @@ use crate::sets::{DecisionBlock, PolicySetRules};
 use crate::store::{HashMap, Policies};
 use crate::traffic::{PortEnd, is_total};
 use alloc::vec::Vec;
+use hashbrown::hash_map::Entry;
 use palisade_model::{Action, Direction, Encapsulations, Protocol, Str, TrafficMatch};
-use palisade_tables::{ClassId, Credit, RuleId};
+use palisade_tables::{ClassId, Credit, Program, RuleId, Verdict};
 
 /// One step that applies to an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,12 +24,41 @@ pub(crate) enum MatchedStep {
     Fallback,
 }
 
+/// The named ports of an identity.
+type NamedPorts = Vec<(Str, Protocol, u16)>;
+
 /// What determines the class of an identity in a set: the matched steps with their blocks, and its
 /// named ports if rules use them.
-pub(crate) type ClassKey = (Vec<(u32, MatchedStep)>, Vec<(Str, Protocol, u16)>);
+pub(crate) type ClassKey = (Vec<(u32, MatchedStep)>, NamedPorts);
 
-/// Classes compiled during one pass, by key.
-pub(crate) type ClassCache = HashMap<ClassKey, ClassId>;
+/// What was compiled during one pass over the identities of a set.
+#[derive(Default)]
+pub(crate) struct ClassCache {
+    classes: HashMap<ClassKey, ClassId>,
+    /// The rule number and the operation of each matched step.
+    steps: HashMap<(u32, MatchedStep), (RuleId, TemplateStep)>,
+    /// Numbers of traffic: rules with equal terms have the same.
+    traffic: HashMap<Vec<TrafficMatch>, usize>,
+    /// By operations and named ports. Many identities differ only in which of several rules with
+    /// equal traffic name them.
+    templates: HashMap<(Vec<TemplateStep>, NamedPorts), ProgramTemplate>,
+}
+
+/// The operation of a step in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum TemplateStep {
+    /// The block, the action, and the number of the traffic.
+    Rule(u32, Action, usize),
+    /// The block and its fallback.
+    Fallback(u32, Verdict),
+}
+
+/// A program that has the indexes of its steps as rule numbers.
+struct ProgramTemplate {
+    program: Program,
+    /// Whether it has the number of steps as the number of the denial of encapsulations.
+    denies_encapsulation: bool,
+}
 
 /// What compiling a class needs.
 pub(crate) struct CompileContext<'a> {
@@ -56,13 +86,13 @@ impl PolicySetRules {
         context: &mut CompileContext<'_>,
         cache: &mut ClassCache,
     ) -> Option<ClassId> {
-        let met = self.class_key(identity);
-        if let Some(class) = cache.get(&met) {
+        let key = self.class_key(identity);
+        if let Some(class) = cache.classes.get(&key) {
             return Some(*class);
         }
-        let program = self.compile(&met, context)?;
+        let program = self.compile(&key, context, cache)?;
         let class = context.programs.intern(program, context.max_elements)?;
-        cache.insert(met, class);
+        cache.classes.insert(key, class);
         Some(class)
     }
 
@@ -161,17 +191,99 @@ impl PolicySetRules {
         &self,
         class_key: &ClassKey,
         context: &mut CompileContext<'_>,
-    ) -> Option<palisade_tables::Program> {
+        cache: &mut ClassCache,
+    ) -> Option<Program> {
+        let (steps, ports) = class_key;
+        let mut rules = Vec::with_capacity(steps.len() + 1);
+        let mut operations = Vec::with_capacity(steps.len());
+        for step in steps {
+            let (rule, operation) = self.template_step(*step, context, cache)?;
+            rules.push(rule);
+            operations.push(operation);
+        }
+        let mut distinct = rules.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        if distinct.len() < rules.len() {
+            // Cells that a template tells apart may be equal.
+            let credits = &mut *context.credits;
+            let denial = || credits.intern(Credit::Encapsulated);
+            let (denied, most) = (context.denied_encapsulation, context.max_elements);
+            return self.compile_rules(class_key, &rules, denied, most, denial);
+        }
+        let template = match cache.templates.entry((operations, ports.clone())) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let indexes: Vec<RuleId> = (0..).map(RuleId).take(rules.len()).collect();
+                let mut denies_encapsulation = false;
+                let denial = || {
+                    denies_encapsulation = true;
+                    RuleId(u32::try_from(rules.len()).unwrap_or(u32::MAX))
+                };
+                let (denied, most) = (context.denied_encapsulation, context.max_elements);
+                let program = self.compile_rules(class_key, &indexes, denied, most, denial)?;
+                new.insert(ProgramTemplate {
+                    program,
+                    denies_encapsulation,
+                })
+            }
+        };
+        if template.denies_encapsulation {
+            rules.push(context.credits.intern(Credit::Encapsulated));
+        }
+        template.program.with_rules(&rules)
+    }
+
+    /// The rule number and the operation of a step.
+    fn template_step(
+        &self,
+        (block, matched): (u32, MatchedStep),
+        context: &mut CompileContext<'_>,
+        cache: &mut ClassCache,
+    ) -> Option<(RuleId, TemplateStep)> {
+        if let Some(known) = cache.steps.get(&(block, matched)) {
+            return Some(*known);
+        }
+        let of = self.blocks.get(block as usize)?;
+        let step = match matched {
+            MatchedStep::Fallback => {
+                let (rule, verdict) = of.fallback?;
+                (rule, TemplateStep::Fallback(block, verdict))
+            }
+            MatchedStep::Rule(at, group, rule) => {
+                let body = self.rule((group, rule))?;
+                let next = cache.traffic.len();
+                let traffic = match cache.traffic.get(&*body.traffic) {
+                    Some(number) => *number,
+                    None => *cache.traffic.entry(body.traffic.clone()).or_insert(next),
+                };
+                let rule = self.rule_credit(context, of, at, body)?;
+                (rule, TemplateStep::Rule(block, body.action, traffic))
+            }
+        };
+        cache.steps.insert((block, matched), step);
+        Some(step)
+    }
+
+    /// The program of these steps, which have these rule numbers.
+    fn compile_rules(
+        &self,
+        class_key: &ClassKey,
+        rules: &[RuleId],
+        denied_encapsulation: Encapsulations,
+        max_elements: usize,
+        denial: impl FnOnce() -> RuleId,
+    ) -> Option<Program> {
         let key = &self.key;
+        let (matched, peer_ports) = class_key;
         let own_end = match key.direction {
             Direction::Ingress => PortEnd::Destination,
             Direction::Egress => PortEnd::Source,
         };
         let resolve_port = |end: PortEnd, name: &Str, protocol: Protocol| {
-            let ports = if end == own_end {
-                &key.ports
-            } else {
-                &class_key.1
+            let ports = match end == own_end {
+                true => &key.ports,
+                false => peer_ports,
             };
             let any = EngineFault::NamedPortAnyProtocol.is_injected();
             ports
@@ -179,18 +291,17 @@ impl PolicySetRules {
                 .find(|(n, p, _)| n == name && (any || *p == protocol))
                 .map(|(_, _, port)| *port)
         };
-        let step = |(block, matched): &(u32, MatchedStep)| -> Option<SequenceStep<'_>> {
+        let step = |((block, matched), id): (&(u32, MatchedStep), &RuleId)| {
             let of = self.blocks.get(*block as usize)?;
-            let MatchedStep::Rule(at, kind, rule) = *matched else {
-                let (id, verdict) = of.fallback?;
+            let MatchedStep::Rule(_, group, rule) = *matched else {
                 return Some(SequenceStep {
-                    id,
-                    operation: StepOperation::Fallback(verdict),
+                    id: *id,
+                    operation: StepOperation::Fallback(of.fallback?.1),
                 });
             };
-            let body = self.rule((kind, rule))?;
+            let body = self.rule((group, rule))?;
             Some(SequenceStep {
-                id: self.rule_credit(context, of, at, body)?,
+                id: *id,
                 operation: StepOperation::Rule {
                     action: match body.action {
                         Action::Pass
@@ -209,14 +320,12 @@ impl PolicySetRules {
         };
         let sequence = RuleSequence {
             direction: key.direction,
-            steps: class_key.0.iter().filter_map(step).collect(),
+            steps: matched.iter().zip(rules).filter_map(step).collect(),
         };
-        let program = compile(&sequence, resolve_port, context.max_elements)?;
+        let program = compile(&sequence, resolve_port, max_elements)?;
         Some(match key.direction {
             Direction::Ingress => program,
-            Direction::Egress => deny_encapsulation(program, context.denied_encapsulation, || {
-                context.credits.intern(Credit::Encapsulated)
-            }),
+            Direction::Egress => deny_encapsulation(program, denied_encapsulation, denial),
         })
     }
 

@@ -6,6 +6,7 @@ use crate::active_rules::ResolvedRule;
 use crate::identities::IdentityKey;
 use crate::peer_rule_index::{PeerRuleIndex, PrefixLengths};
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 use palisade_model::Prefix;
 use palisade_tables::PolicySetId;
 
@@ -26,9 +27,9 @@ pub(crate) struct ChangedPeers {
 }
 
 impl PolicySetIndex {
-    /// The sets in which an identity may have a class other than the default.
-    pub(crate) fn distinguishing_sets(&self, identity: &IdentityKey) -> BTreeSet<PolicySetId> {
-        let mut sets = self.all_identities.clone();
+    /// The sets in which an identity may have a class other than the default; may contain repeats.
+    pub(crate) fn distinguishing_sets(&self, identity: &IdentityKey) -> Vec<PolicySetId> {
+        let mut sets: Vec<PolicySetId> = self.all_identities.iter().copied().collect();
         for selector in &identity.selectors {
             let under = (*selector, PolicySetId(0))..=(*selector, PolicySetId(u32::MAX));
             sets.extend(self.selectors.range(under).map(|(_, set)| *set));

@@ -192,8 +192,8 @@ impl PolicySets {
         self.stale.extend(self.sets.keys());
     }
 
-    /// The sets in which an identity may have a class other than the default.
-    pub(crate) fn distinguishing_sets(&self, identity: &IdentityKey) -> BTreeSet<PolicySetId> {
+    /// The sets in which an identity may have a class other than the default; may contain repeats.
+    pub(crate) fn distinguishing_sets(&self, identity: &IdentityKey) -> Vec<PolicySetId> {
         self.index.distinguishing_sets(identity)
     }
 

@@ -210,6 +210,16 @@ impl<T: Clone + Ord> PortMap<T> {
         PortMap::from_segments(mapped).unwrap_or_else(|| PortMap::constant(f(&self.default)))
     }
 
+    /// The function that applies `f` to the value of this one, where `f` never gives the same for two
+    /// values: the form stays canonical.
+    pub(crate) fn map_injective<U>(&self, mut f: impl FnMut(&T) -> U) -> PortMap<U> {
+        let entries = self.entries.iter();
+        PortMap {
+            entries: entries.map(|(range, value)| (*range, f(value))).collect(),
+            default: f(&self.default),
+        }
+    }
+
     /// The function that applies `f` to the values of both at each number.
     pub fn zip<U: Clone + Ord, V: Clone + Ord>(
         &self,

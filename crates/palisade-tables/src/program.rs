@@ -186,12 +186,7 @@ impl Program {
             );
         };
         for (protocol, map) in &self.protocols {
-            let shared = base.and_then(|base| base.protocol(*protocol));
-            let entries: Vec<(PortRange, &'a SourcePortMap)> = match shared {
-                Some(shared) => map.entries_outside(shared),
-                None => map.entries().iter().map(|(r, v)| (*r, v)).collect(),
-            };
-            for (range, of) in entries {
+            let mut entry = |range: PortRange, of| {
                 let size = u32::from(range.last) - u32::from(range.first) + 1;
                 let weight = match () {
                     () if protocol.is_icmp() => 3,
@@ -199,6 +194,16 @@ impl Program {
                     () => 1,
                 };
                 values(of, weight);
+            };
+            match base.and_then(|base| base.protocol(*protocol)) {
+                Some(shared) => {
+                    let own = map.entries_outside(shared).into_iter();
+                    own.for_each(|(range, of)| entry(range, of));
+                }
+                None => map
+                    .entries()
+                    .iter()
+                    .for_each(|(range, of)| entry(*range, of)),
             }
             if base.is_none() {
                 values(map.default(), 1);
@@ -215,6 +220,26 @@ impl Program {
                 each(values.default());
             }
         }
+    }
+
+    /// The same program with `rules[n]` for each rule number `n`. No rule is in the list twice.
+    ///
+    /// Returns `None` if the program has a number beyond the list.
+    pub fn with_rules(&self, rules: &[RuleId]) -> Option<Program> {
+        let mut complete = true;
+        let mut cell = |cell: &Cell| {
+            let rule = |hit: &RuleId| usize::try_from(hit.0).ok().and_then(|at| rules.get(at));
+            let hits: Vec<RuleId> = cell.hits.iter().filter_map(rule).copied().collect();
+            complete &= hits.len() == cell.hits.len();
+            Cell { hits, ..*cell }
+        };
+        let default = cell(&self.default);
+        let protocols = self.protocols.iter().map(|(protocol, map)| {
+            let map = map.map_injective(|values| values.map_injective(&mut cell));
+            (*protocol, map)
+        });
+        let protocols = protocols.collect();
+        complete.then_some(Program { protocols, default })
     }
 
     /// The same program with renumbered rules.

@@ -24,7 +24,7 @@ use crate::faults::TransitionFault;
 use crate::{
     ClassId, Delta, DeltaStep, IdentityId, Phase, PolicySetId, Program, TableChange, Tables,
 };
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use class_comparison::ClassComparison;
 use core::net::IpAddr;
@@ -89,8 +89,8 @@ struct TransitionContext<'a> {
     new: &'a Tables,
     differences: &'a TableDifferences,
     hints: &'a TransitionHints<'a>,
-    /// The sets in which the entry of each identity is not the same in both.
-    changed_sets: BTreeMap<IdentityId, Vec<PolicySetId>>,
+    /// The identities whose entry in a set is not the same in both, in order.
+    changed_sets: Vec<(IdentityId, PolicySetId)>,
     /// Identities whose class changes in a set that both tables have.
     unstable: BTreeSet<IdentityId>,
     /// Whether the default of a set that both tables have changes.
@@ -111,10 +111,13 @@ impl TransitionContext<'_> {
     /// The sets that may distinguish one of these identities from the unknown identity, in either tables.
     fn distinguishing_sets(&self, a: IdentityId, b: IdentityId) -> Vec<PolicySetId> {
         let of = |identity: IdentityId| {
-            let listed = (self.hints.sets_of_identity)(identity).iter();
-            listed.chain(self.changed_sets.get(&identity).into_iter().flatten())
+            let listed = (self.hints.sets_of_identity)(identity).iter().copied();
+            let first = self.changed_sets.partition_point(|(of, _)| *of < identity);
+            let changed = self.changed_sets.iter().skip(first);
+            let changed = changed.take_while(move |(of, _)| *of == identity);
+            listed.chain(changed.map(|(_, set)| *set))
         };
-        let mut sets: Vec<PolicySetId> = of(a).chain(of(b)).copied().collect();
+        let mut sets: Vec<PolicySetId> = of(a).chain(of(b)).collect();
         sets.sort_unstable();
         sets.dedup();
         sets
@@ -146,16 +149,14 @@ pub fn transition<'a>(
         new,
         differences,
         hints,
-        changed_sets: BTreeMap::new(),
+        changed_sets: Vec::new(),
         unstable: BTreeSet::new(),
         defaults_change: false,
     };
     context.defaults_change = differences.sets.iter().any(|set| context.is_in_both(*set));
-    for (set, identity) in &differences.classes {
-        let sets = context.changed_sets.entry(*identity).or_default();
-        sets.push(*set);
-    }
     let changed = differences.classes.iter();
+    context.changed_sets = changed.clone().map(|(set, id)| (*id, *set)).collect();
+    context.changed_sets.sort_unstable();
     let kept = changed.filter(|(set, _)| context.is_in_both(*set));
     context.unstable = kept.map(|(_, identity)| *identity).collect();
     let mut classes = ClassComparison::new(old, new, hints.max_interim_elements, ids);

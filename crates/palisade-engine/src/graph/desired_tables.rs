@@ -115,15 +115,13 @@ impl Graph {
     }
 
     /// The sets in which an identity has a class entry, or may get one.
-    fn distinguishing_sets(&self, identity: u32) -> BTreeSet<PolicySetId> {
+    fn distinguishing_sets(&self, identity: u32) -> Vec<PolicySetId> {
         let key = self.identities.key(identity);
-        let mut sets = key.map_or_else(BTreeSet::new, |key| self.sets.distinguishing_sets(key));
-        sets.extend(
-            self.sets_by_identity
-                .get(&IdentityId(identity))
-                .into_iter()
-                .flatten(),
-        );
+        let mut sets = key.map_or_else(Vec::new, |key| self.sets.distinguishing_sets(key));
+        let written = self.sets_by_identity.get(&IdentityId(identity));
+        sets.extend(written.into_iter().flatten());
+        sets.sort_unstable();
+        sets.dedup();
         sets
     }
 

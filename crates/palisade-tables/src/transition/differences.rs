@@ -65,6 +65,8 @@ impl TableDifferences {
             removed_identities: had.difference(&has).copied().collect(),
         };
         differences.retain_changed(old, new);
+        retain_keys(&mut differences.programs, &old.programs, &new.programs);
+        retain_keys(&mut differences.rules, &old.rules, &new.rules);
         differences
     }
 
@@ -78,21 +80,21 @@ impl TableDifferences {
             }
     }
 
-    /// Keeps the keys, addresses apart, under which the tables differ.
+    /// Keeps the interfaces, points, sets and entries of sets under which the tables differ.
     pub fn retain_changed(&mut self, old: &Tables, new: &Tables) {
-        fn keep<K: Ord, V: PartialEq>(
-            keys: &mut BTreeSet<K>,
-            old: &BTreeMap<K, V>,
-            new: &BTreeMap<K, V>,
-        ) {
-            keys.retain(|key| old.get(key) != new.get(key));
-        }
         self.interfaces
             .retain(|name| old.interfaces.contains(name) != new.interfaces.contains(name));
-        keep(&mut self.points, &old.points, &new.points);
-        keep(&mut self.sets, &old.sets, &new.sets);
-        keep(&mut self.classes, &old.classes, &new.classes);
-        keep(&mut self.programs, &old.programs, &new.programs);
-        keep(&mut self.rules, &old.rules, &new.rules);
+        retain_keys(&mut self.points, &old.points, &new.points);
+        retain_keys(&mut self.sets, &old.sets, &new.sets);
+        retain_keys(&mut self.classes, &old.classes, &new.classes);
     }
+}
+
+/// Keeps the keys under which the maps differ.
+fn retain_keys<K: Ord, V: PartialEq>(
+    keys: &mut BTreeSet<K>,
+    old: &BTreeMap<K, V>,
+    new: &BTreeMap<K, V>,
+) {
+    keys.retain(|key| old.get(key) != new.get(key));
 }
