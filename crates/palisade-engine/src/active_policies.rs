@@ -5,7 +5,7 @@
 //! only for endpoints of that namespace; policies with the same subject are evaluated once.
 
 use crate::holder_labels::HolderLabels;
-use crate::store::{HashMap, HolderStore, Policies, PolicyEdit, PolicyNumber};
+use crate::store::{HashMap, HolderStore, NamedPolicies, PolicyEdit, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{
@@ -126,7 +126,7 @@ impl ActivePolicies {
         &mut self,
         state: &State,
         store: &HolderStore,
-        policies: &Policies,
+        policies: NamedPolicies<'_>,
         edits: &BTreeMap<PolicyNumber, PolicyEdit>,
         endpoints: &BTreeSet<EndpointId>,
     ) -> ActivePolicyChanges {
@@ -184,7 +184,7 @@ impl ActivePolicies {
     fn update_policy(
         &mut self,
         store: &HolderStore,
-        policies: &Policies,
+        policies: NamedPolicies<'_>,
         number: PolicyNumber,
         reach: Option<SubjectScope>,
         subjects: &mut BTreeMap<SubjectKey, SubjectSelection>,
@@ -251,7 +251,7 @@ impl ActivePolicies {
         &mut self,
         state: &State,
         store: &HolderStore,
-        policies: &Policies,
+        policies: NamedPolicies<'_>,
         id: &EndpointId,
         changes: &mut ActivePolicyChanges,
     ) {
@@ -313,7 +313,7 @@ impl ActivePolicies {
     fn selecting_policies(
         &self,
         store: &HolderStore,
-        policies: &Policies,
+        policies: NamedPolicies<'_>,
         endpoint: &EndpointId,
     ) -> BTreeSet<PolicyNumber> {
         let mut selecting = BTreeSet::new();
@@ -321,7 +321,7 @@ impl ActivePolicies {
             return selecting;
         };
         if let Some(name) = &endpoint.namespace {
-            if let Some(own) = policies.find_name(name) {
+            if let Some(own) = store.names.find::<str>(name) {
                 let here = (own, 0)..=(own, PolicyNumber::MAX);
                 let home = self.by_own_namespace.range(here).map(|(_, number)| *number);
                 selecting.extend(home.filter(|number| policies.selects(*number, &labels)));
@@ -345,7 +345,7 @@ impl ActivePolicies {
     }
 
     /// Removes a policy from the index.
-    fn unindex(&mut self, policies: &Policies, number: PolicyNumber) {
+    fn unindex(&mut self, policies: NamedPolicies<'_>, number: PolicyNumber) {
         match self.scopes.remove(&number) {
             Some(SubjectScope::Anywhere(subject)) => {
                 self.by_subject.remove(&(subject, number));
@@ -364,7 +364,7 @@ impl ActivePolicies {
     }
 
     /// Adds a policy to the index and returns its scope.
-    fn index(&mut self, policies: &Policies, number: PolicyNumber) -> Option<SubjectScope> {
+    fn index(&mut self, policies: NamedPolicies<'_>, number: PolicyNumber) -> Option<SubjectScope> {
         let (subject, selector) = policies.subject(number)?;
         let Some(names) = required_namespaces(selector) else {
             let subject = (subject, policies.body_key(number)?.1);

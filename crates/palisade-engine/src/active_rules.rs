@@ -5,7 +5,7 @@
 //! named ports of active rules distinguish identities.
 
 use crate::selectors::ActiveSelectors;
-use crate::store::{HashMap, Policies, PolicyNumber};
+use crate::store::{HashMap, NamedPolicies, PolicyNumber};
 use crate::traffic::{for_each_named_port, merge_port_lists};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -121,7 +121,7 @@ pub(crate) struct ActiveRules {
     port_changes: BTreeSet<(Str, Protocol)>,
 }
 
-/// A policy body and the namespace it is relative to: see [`Policies::body_key`].
+/// A policy body and the namespace it is relative to: see [`crate::store::Policies::body_key`].
 type PolicyBodyKey = (u32, u32);
 
 impl ActiveRules {
@@ -160,7 +160,7 @@ impl ActiveRules {
     /// may change.
     pub(crate) fn activate_policy(
         &mut self,
-        policies: &Policies,
+        policies: NamedPolicies<'_>,
         number: PolicyNumber,
         selectors: &mut ActiveSelectors,
     ) -> bool {

@@ -15,8 +15,8 @@ use crate::program_pool::{CreditPool, ProgramPool};
 use crate::selectors::ActiveSelectors;
 use crate::sets::{PolicyOrProfile, PolicySetInputs, PolicySets};
 use crate::store::{
-    HashMap, HolderId, HolderKind, HolderObject, HolderSlot, HolderView, Policies, PolicyEdit,
-    PolicyNumber, ReplacedHolder,
+    HashMap, HolderId, HolderKind, HolderObject, HolderSlot, HolderView, NamedPolicies, Policies,
+    PolicyEdit, PolicyNumber, ReplacedHolder,
 };
 use crate::tracked_addresses::AddressEvent;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -116,8 +116,16 @@ impl Graph {
         }
     }
 
+    /// The policies with the pool of their names.
+    pub(crate) fn named_policies(&self) -> NamedPolicies<'_> {
+        self.policies.named(&self.label_index.store.names)
+    }
+
     fn upsert_policy(&mut self, policy: Policy) {
-        if let Some((number, edit)) = self.policies.upsert(policy) {
+        if let Some((number, edit)) = self
+            .policies
+            .upsert(&mut self.label_index.store.names, policy)
+        {
             let known = self.pending.policies.entry(number).or_default();
             *known = known.union(edit);
         }
@@ -127,7 +135,8 @@ impl Graph {
         if EngineFault::DeletedPolicyStays.is_injected() {
             return;
         }
-        if let Some((number, edit)) = self.policies.remove(id) {
+        let number = self.named_policies().find(id);
+        if let Some((number, edit)) = number.and_then(|n| Some((n, self.policies.remove(n)?))) {
             self.pending.policies.insert(number, edit);
         }
     }
@@ -383,7 +392,7 @@ impl Graph {
                     label_index: &self.label_index,
                     active_rules: &self.active_rules,
                 },
-                policies: &self.policies,
+                policies: self.policies.named(&self.label_index.store.names),
                 active_policies: &self.active_policies,
                 active_rules: &self.active_rules,
                 identities: &self.identities,
@@ -393,14 +402,15 @@ impl Graph {
         );
         let inputs = PolicySetInputs {
             state: &self.state,
-            policies: &self.policies,
+            policies: self.policies.named(&self.label_index.store.names),
             active_rules: &self.active_rules,
         };
         let sets = self.sets.recompute(inputs, &mut self.credits);
         let mut differences = self.write(&identities, &points, &sets);
         self.sweep(&mut differences);
-        self.policies.release_deleted();
-        self.label_index.store.free_removed();
+        let store = &mut self.label_index.store;
+        self.policies.release_deleted(&mut store.names);
+        store.free_removed();
         FlushResult {
             differences,
             address_moved: address_moved || pending.address_moved,
@@ -413,7 +423,7 @@ impl Graph {
         let changes = self.active_policies.recompute(
             &self.state,
             &self.label_index.store,
-            &self.policies,
+            self.policies.named(&self.label_index.store.names),
             edits,
             &pending.locals,
         );
@@ -423,10 +433,9 @@ impl Graph {
             let known = self.active_rules.policy(number).is_some();
             let edit = edits.get(&number).copied().unwrap_or_default();
             if active && (!known || edit.rules || edit.order) {
-                let (policies, selectors) = (&self.policies, &mut self.selectors);
-                let others = self
-                    .active_rules
-                    .activate_policy(policies, number, selectors);
+                let policies = self.policies.named(&self.label_index.store.names);
+                let others =
+                    (self.active_rules).activate_policy(policies, number, &mut self.selectors);
                 // Endpoints that a newly active policy selects are among those that changed.
                 if known && (others || edit.order) {
                     locals.extend(self.active_policies.endpoints_selected_by(number).cloned());

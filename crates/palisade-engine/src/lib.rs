@@ -187,7 +187,7 @@ impl Engine {
         let endpoints = store.endpoints().filter_map(|slot| store.endpoint(slot));
         State {
             endpoints: endpoints.map(|e| (e.id.clone(), e)).collect(),
-            policies: self.graph.policies.all(),
+            policies: self.graph.named_policies().all(),
             namespaces,
             service_accounts,
             ..self.graph.state.clone()
@@ -202,7 +202,8 @@ impl Engine {
 
     /// A policy, exactly as its last update gave it.
     pub fn policy(&self, id: &PolicyId) -> Option<Policy> {
-        self.graph.policies.get(self.graph.policies.find(id)?)
+        let policies = self.graph.named_policies();
+        policies.get(policies.find(id)?)
     }
 
     /// A profile, exactly as its last update gave it.
@@ -212,6 +213,6 @@ impl Engine {
 
     /// Whether a policy of this name exists.
     pub fn has_policy(&self, id: &PolicyId) -> bool {
-        self.graph.policies.find(id).is_some()
+        self.graph.named_policies().find(id).is_some()
     }
 }

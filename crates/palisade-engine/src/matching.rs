@@ -8,7 +8,7 @@ use crate::identities::IdentityKey;
 use crate::peer_rule_index::RulePosition;
 use crate::program_pool::{CreditPool, ProgramPool};
 use crate::sets::{DecisionBlock, PolicySetRules};
-use crate::store::{HashMap, Policies};
+use crate::store::{HashMap, NamedPolicies};
 use crate::traffic::{PortEnd, is_total};
 use alloc::vec::Vec;
 use hashbrown::hash_map::Entry;
@@ -62,7 +62,7 @@ struct ProgramTemplate {
 
 /// What compiling a class needs.
 pub(crate) struct CompileContext<'a> {
-    pub(crate) policies: &'a Policies,
+    pub(crate) policies: NamedPolicies<'a>,
     pub(crate) credits: &'a mut CreditPool,
     pub(crate) programs: &'a mut ProgramPool,
     /// Encapsulations that endpoints may not send even where rules allow them.

@@ -8,7 +8,7 @@ use crate::active_rules::{ActiveRules, OwnEndReferences, ResolvedRules};
 use crate::faults::EngineFault;
 use crate::identities::{Identities, IdentityInputs};
 use crate::sets::{PolicySetKey, PolicySets};
-use crate::store::{HolderId, HolderSlot, Policies, PolicyNumber};
+use crate::store::{HolderId, HolderSlot, NamedPolicies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -41,7 +41,7 @@ fn negate_order(order: Order) -> Order {
 /// These policies in evaluation order: by tier, precedence and name.
 pub(crate) fn sort_policies(
     state: &State,
-    policies: &Policies,
+    policies: NamedPolicies<'_>,
     numbers: impl Iterator<Item = PolicyNumber>,
 ) -> Vec<PolicyNumber> {
     let mut tiers: Vec<(&Str, (bool, Order))> = Vec::new();
@@ -101,7 +101,7 @@ pub(crate) struct PointChanges {
 #[derive(Clone, Copy)]
 pub(crate) struct PointInputs<'a> {
     pub(crate) identity_inputs: IdentityInputs<'a>,
-    pub(crate) policies: &'a Policies,
+    pub(crate) policies: NamedPolicies<'a>,
     pub(crate) active_policies: &'a ActivePolicies,
     pub(crate) active_rules: &'a ActiveRules,
     pub(crate) identities: &'a Identities,

@@ -13,7 +13,7 @@ use crate::identities::IdentityKey;
 use crate::peer_rule_index::PeerRuleIndex;
 use crate::policy_set_index::{ChangedPeers, PolicySetIndex};
 use crate::program_pool::CreditPool;
-use crate::store::{Policies, PolicyNumber};
+use crate::store::{NamedPolicies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -45,7 +45,7 @@ pub(crate) enum PolicyOrProfile {
 #[derive(Clone, Copy)]
 pub(crate) struct PolicySetInputs<'a> {
     pub(crate) state: &'a State,
-    pub(crate) policies: &'a Policies,
+    pub(crate) policies: NamedPolicies<'a>,
     pub(crate) active_rules: &'a ActiveRules,
 }
 
@@ -409,8 +409,8 @@ impl<'a> PolicySetBuilder<'a> {
 
     fn build(mut self, points: usize) -> PolicySetRules {
         let key = self.set.key.clone();
-        let tier =
-            |policy: &PolicyNumber| self.inputs.policies.body(*policy).map(|body| &body.tier);
+        let all = self.inputs.policies;
+        let tier = |policy: &PolicyNumber| all.body(*policy).map(|body| &body.tier);
         let tiers = key.policies.chunk_by(|a, b| tier(a) == tier(b));
         for policies in tiers {
             self.add_tier(policies);

@@ -51,13 +51,14 @@ pub struct EngineCounts {
     pub signatures: usize,
     /// Holders of addresses: endpoints, network sets, nodes.
     pub holders: usize,
-    /// Interned parts of holders: slots, names, lists of label keys, other shared attributes.
+    /// Interned parts of holders: slots, names (also those of policies), lists of label keys, other
+    /// shared attributes.
     pub holder_parts: usize,
     /// Interned credits of policy sets and programs.
     pub rules: usize,
     /// Interned policy bodies: policies without names, namespaces and lines.
     pub policy_bodies: usize,
-    /// Interned names, kinds and subjects of policies.
+    /// Interned kinds and subjects of policies.
     pub policy_texts: usize,
 }
 
@@ -122,7 +123,7 @@ impl Engine {
     /// Numbers of objects, table entries and interned values.
     pub fn counts(&self) -> EngineCounts {
         let local = self.local_endpoints();
-        let [names, kinds, subjects, policy_bodies] = self.graph.policies.pool_sizes();
+        let [kinds, subjects, policy_bodies] = self.graph.policies.pool_sizes();
         let identities: BTreeSet<IdentityId> =
             self.graph.desired.addresses.values().copied().collect();
         EngineCounts {
@@ -143,14 +144,14 @@ impl Engine {
             holder_parts: self.graph.label_index.store.pool_sizes().iter().sum(),
             rules: self.graph.credits.len(),
             policy_bodies,
-            policy_texts: names + kinds + subjects,
+            policy_texts: kinds + subjects,
         }
     }
 
     /// References to missing objects: of policies to tiers, and of local endpoints to profiles.
     pub fn missing_references(&self) -> MissingReferences {
         let mut missing = MissingReferences::default();
-        let policies = &self.graph.policies;
+        let policies = self.graph.named_policies();
         for number in policies.numbers() {
             let tier = policies.body(number).map(|body| &body.tier);
             if let Some(tier) = tier.filter(|tier| self.graph.state.tier(tier).is_none())
@@ -185,7 +186,7 @@ impl Engine {
         let Some(labels) = HolderLabels::endpoint(store, endpoint) else {
             return Vec::new();
         };
-        let policies = &self.graph.policies;
+        let policies = self.graph.named_policies();
         let selecting = policies.numbers();
         let selecting = selecting.filter(|number| policies.selects(*number, &labels));
         sort_policies(state, policies, selecting)
@@ -204,7 +205,7 @@ impl Engine {
 
     /// The local endpoints that a policy selects, by name.
     pub fn selected_endpoints(&self, policy: &PolicyId) -> Vec<&EndpointId> {
-        let number = self.graph.policies.find(policy);
+        let number = self.graph.named_policies().find(policy);
         let of = number.into_iter();
         of.flat_map(|number| self.graph.active_policies.endpoints_selected_by(number))
             .collect()
@@ -221,7 +222,7 @@ impl Engine {
     }
 
     fn ordered(&self, keep: impl Fn(PolicyNumber) -> bool) -> Vec<Policy> {
-        let policies = &self.graph.policies;
+        let policies = self.graph.named_policies();
         let kept = policies.numbers().filter(|number| keep(*number));
         let numbers = sort_policies(&self.graph.state, policies, kept).into_iter();
         numbers.filter_map(|number| policies.get(number)).collect()

@@ -19,5 +19,5 @@ mod relative;
 
 pub(crate) use holder_store::{HolderSlot, HolderStore, NONE, ReplacedHolder};
 pub(crate) use holders::{HolderId, HolderKind, HolderObject, HolderView, SharedAttributes};
-pub(crate) use policies::{Policies, PolicyEdit, PolicyNumber};
+pub(crate) use policies::{NamedPolicies, Policies, PolicyEdit, PolicyNumber};
 pub(crate) use pool::{HashMap, InternPool, hash};

@@ -183,7 +183,7 @@ impl Graph {
                 return;
             }
             let mut context = CompileContext {
-                policies: &self.policies,
+                policies: self.policies.named(&self.label_index.store.names),
                 credits: &mut self.credits,
                 programs: &mut self.programs,
                 denied_encapsulation: self.denied_encapsulation,

@@ -66,7 +66,7 @@ impl Graph {
         let identities = self.distinguished_identities(number);
         let set = self.sets.get(number)?;
         let mut context = CompileContext {
-            policies: &self.policies,
+            policies: self.policies.named(&self.label_index.store.names),
             credits: &mut self.credits,
             programs: &mut self.programs,
             denied_encapsulation: self.denied_encapsulation,
@@ -195,7 +195,7 @@ impl Graph {
                 direction,
                 policies: numbers
                     .iter()
-                    .filter_map(|p| self.policies.id(*p))
+                    .filter_map(|p| self.named_policies().id(*p))
                     .collect(),
             },
             None => Credit::NoProfileMatch { direction },
@@ -276,7 +276,7 @@ impl Graph {
         };
         let (a, b) = (&a.key, &b.key);
         let pairs = a.policies.iter().zip(&b.policies);
-        let mut policies = pairs.map(|(a, b)| self.policies.compare_names(*a, *b));
+        let mut policies = pairs.map(|(a, b)| self.named_policies().compare_names(*a, *b));
         let first = policies.find(|order| order.is_ne());
         let rest = || {
             let key = |key: &crate::sets::PolicySetKey| {
@@ -313,7 +313,11 @@ impl Graph {
     pub(crate) fn closed_policies(&self, number: PolicySetId) -> Option<Vec<PolicyId>> {
         self.usage.close_reason(number)?;
         let policies = self.sets.get(number)?.key.policies.iter();
-        Some(policies.filter_map(|p| self.policies.id(*p)).collect())
+        Some(
+            policies
+                .filter_map(|p| self.named_policies().id(*p))
+                .collect(),
+        )
     }
 
     fn closed_policy_set(
@@ -326,7 +330,9 @@ impl Graph {
         let direction = set.key.direction;
         let numbers = set.key.policies.iter();
         Some(ClosedPolicySet {
-            policies: numbers.filter_map(|p| self.policies.id(*p)).collect(),
+            policies: numbers
+                .filter_map(|p| self.named_policies().id(*p))
+                .collect(),
             direction,
             exceeded: closed.exceeded,
             elements: match closed.exceeded {
@@ -393,8 +399,8 @@ impl Graph {
         place: u32,
         elements: usize,
     ) -> Option<RuleCost> {
-        let id: PolicyId = self.policies.id(policy)?;
-        let whole = self.policies.get(policy)?;
+        let id: PolicyId = self.named_policies().id(policy)?;
+        let whole = self.named_policies().get(policy)?;
         let rule = whole.rules(direction)?.rules.get(place as usize)?;
         Some(RuleCost {
             policy: id,

@@ -2,16 +2,19 @@
 //!
 //! A *body* is a policy without its name, relative to its namespace and its line; equal bodies are
 //! kept once. Policies are given back exactly as they came. A deleted policy keeps its number until
-//! the flush has processed the deletion. What a policy selects is not known here.
+//! the flush has processed the deletion. What a policy selects is not known here. Names are in the
+//! pool of the holders' names, which callers pass: a namespace has one number everywhere.
 
 use super::chunked_vec::ChunkedVec;
 use super::holder_store::NONE;
 use super::policy_bodies::{PolicyBodies, PolicyBody};
-use super::pool::{HashMap, InternPool, hash};
+use super::pool::{InternPool, hash};
 use super::relative::{self, PLACEHOLDER, RelativeLabels};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::ops::Deref;
+use hashbrown::HashTable;
 use palisade_model::{
     DirectionRules, LabelLookup, ObjectId, Policy, PolicyId, Selector, SourceLine, Str,
 };
@@ -66,10 +69,10 @@ type PolicyKind = (Str, Str, u8);
 pub(crate) struct Policies {
     records: ChunkedVec<Option<PolicyRecord>>,
     free: Vec<u32>,
-    numbers: HashMap<(u32, u32, u32), u32>,
+    /// By name.
+    index: HashTable<PolicyNumber>,
     /// The number of policies that are not deleted.
     live_count: usize,
-    names: InternPool<Str>,
     kinds: InternPool<PolicyKind>,
     bodies: PolicyBodies,
     /// Bodies replaced since the last flush, kept until it is over; below, numbers that may be free
@@ -84,10 +87,17 @@ impl Policies {
         self.live_count
     }
 
-    /// Numbers of interned values: names, kinds, subjects, bodies.
-    pub(crate) fn pool_sizes(&self) -> [usize; 4] {
+    /// The policies with the pool of their names.
+    pub(crate) fn named<'a>(&'a self, names: &'a InternPool<Str>) -> NamedPolicies<'a> {
+        NamedPolicies {
+            policies: self,
+            names,
+        }
+    }
+
+    /// Numbers of interned values: kinds, subjects, bodies.
+    pub(crate) fn pool_sizes(&self) -> [usize; 3] {
         [
-            self.names.len(),
             self.kinds.len(),
             self.bodies.subject_count(),
             self.bodies.len(),
@@ -95,8 +105,12 @@ impl Policies {
     }
 
     /// Inserts or replaces a policy. Returns its number and what changed; `None` if nothing did.
-    pub(crate) fn upsert(&mut self, policy: Policy) -> Option<(PolicyNumber, PolicyEdit)> {
-        let number = self.intern_name(&policy.id);
+    pub(crate) fn upsert(
+        &mut self,
+        names: &mut InternPool<Str>,
+        policy: Policy,
+    ) -> Option<(PolicyNumber, PolicyEdit)> {
+        let number = self.intern_name(names, &policy.id);
         let line = policy.line.clone();
         let name = self
             .record(number)
@@ -104,17 +118,14 @@ impl Policies {
         let shape = self.bodies.acquire(hash(&name), policy);
         let (file, line) = match line {
             Some(SourceLine { file, line }) => {
-                let name = self.names.acquire_with::<str>(&file, || file.clone());
-                (name, line)
+                (names.acquire_with::<str>(&file, || file.clone()), line)
             }
             None => (NONE, 0),
         };
         let record = self.records.get_mut(number)?.as_mut()?;
         let was = core::mem::replace(&mut record.file, file);
         record.line = line;
-        if was != NONE {
-            self.names.release(was);
-        }
+        names.release(was);
         let old = core::mem::replace(&mut record.body, shape);
         if old == shape {
             self.bodies.release(old);
@@ -134,20 +145,18 @@ impl Policies {
         Some((number, edit))
     }
 
-    /// Deletes a policy. Returns its number, which stays reserved until
-    /// [`Policies::release_deleted`].
-    pub(crate) fn remove(&mut self, id: &PolicyId) -> Option<(PolicyNumber, PolicyEdit)> {
-        let number = self.find(id)?;
+    /// Deletes a policy. Its number stays reserved until [`Policies::release_deleted`].
+    pub(crate) fn remove(&mut self, number: PolicyNumber) -> Option<PolicyEdit> {
         let record = self.records.get_mut(number)?.as_mut()?;
         let shape = core::mem::replace(&mut record.body, NONE);
         self.retired_bodies.push(shape);
         self.deleted.push(number);
         self.live_count -= 1;
-        Some((number, PolicyEdit::ALL))
+        Some(PolicyEdit::ALL)
     }
 
     /// Releases deleted policies and replaced bodies.
-    pub(crate) fn release_deleted(&mut self) {
+    pub(crate) fn release_deleted(&mut self, names: &mut InternPool<Str>) {
         for shape in core::mem::take(&mut self.retired_bodies) {
             self.bodies.release(shape);
         }
@@ -155,12 +164,13 @@ impl Policies {
             let place = self.records.get_mut(number);
             let gone = place.and_then(|place| place.take_if(|record| record.body == NONE));
             let Some(record) = gone else { continue };
-            self.numbers.remove(&record.name);
             let (namespace, name, kind) = record.name;
+            let entry = (self.index).find_entry(hash(&record.name), |other| *other == number);
+            if let Ok(entry) = entry {
+                entry.remove();
+            }
             for name in [namespace, name, record.file] {
-                if name != NONE {
-                    self.names.release(name);
-                }
+                names.release(name);
             }
             self.kinds.release(kind);
             self.free.push(number);
@@ -171,26 +181,23 @@ impl Policies {
     }
 
     /// The number of a policy name, new or known.
-    fn intern_name(&mut self, id: &PolicyId) -> PolicyNumber {
+    fn intern_name(&mut self, names: &mut InternPool<Str>, id: &PolicyId) -> PolicyNumber {
         let ObjectId {
             namespace,
             name,
             group,
             kind,
         } = &id.object;
-        let mut name_of = |name: &Str| self.names.acquire_with::<str>(name, || name.clone());
-        let namespace = namespace.as_ref().map_or(NONE, &mut name_of);
-        let name = name_of(name);
+        let mut acquire = |name: &Str| names.acquire_with::<str>(name, || name.clone());
+        let namespace = namespace.as_ref().map_or(NONE, &mut acquire);
+        let name = acquire(name);
         let kind = self.kinds.acquire((group.clone(), kind.clone(), id.part));
         let key = (namespace, name, kind);
-        if let Some(number) = self.numbers.get(&key) {
-            for name in [namespace, name] {
-                if name != NONE {
-                    self.names.release(name);
-                }
-            }
+        if let Some(number) = self.find_name(key) {
+            names.release(namespace);
+            names.release(name);
             self.kinds.release(kind);
-            return *number;
+            return number;
         }
         let record = Some(PolicyRecord {
             name: key,
@@ -207,14 +214,68 @@ impl Policies {
             }
             None => self.records.push(record),
         };
-        self.numbers.insert(key, number);
+        let records = &self.records;
+        let name = |number: &u32| records.get(*number)?.map(|record| record.name);
+        let rehash = |number: &u32| name(number).map_or(0, |name| hash(&name));
+        self.index.insert_unique(hash(&key), number, rehash);
         number
+    }
+
+    /// The policy with these numbers of namespace, name and kind, deleted or not.
+    fn find_name(&self, name: (u32, u32, u32)) -> Option<PolicyNumber> {
+        let is = |number: &u32| self.record(*number).is_some_and(|of| of.name == name);
+        self.index.find(hash(&name), is).copied()
     }
 
     fn record(&self, number: PolicyNumber) -> Option<&PolicyRecord> {
         self.records.get(number)?.as_ref()
     }
 
+    /// The body of a policy; `None` if it is deleted.
+    pub(crate) fn body(&self, number: PolicyNumber) -> Option<&PolicyBody> {
+        self.bodies.get(self.record(number)?.body)
+    }
+
+    /// What distinguishes bodies as evaluated: the body number and the namespace it is relative to.
+    pub(crate) fn body_key(&self, number: PolicyNumber) -> Option<(u32, u32)> {
+        let record = self.record(number)?;
+        let shape = self.bodies.get(record.body)?;
+        let own = if shape.namespace_relative {
+            record.name.0
+        } else {
+            NONE
+        };
+        Some((record.body, own))
+    }
+
+    /// The subject of a policy and its number, relative to [`Policies::base_namespace`].
+    pub(crate) fn subject(&self, number: PolicyNumber) -> Option<(u32, &Selector)> {
+        self.bodies.subject(self.record(number)?.body)
+    }
+
+    /// The numbers of all policies.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = PolicyNumber> + '_ {
+        let all = self.records.iter().map(|(number, _)| number);
+        all.filter(|number| self.body(*number).is_some())
+    }
+}
+
+/// All policies, with the pool of their names.
+#[derive(Clone, Copy)]
+pub(crate) struct NamedPolicies<'a> {
+    policies: &'a Policies,
+    names: &'a InternPool<Str>,
+}
+
+impl<'a> Deref for NamedPolicies<'a> {
+    type Target = Policies;
+
+    fn deref(&self) -> &Policies {
+        self.policies
+    }
+}
+
+impl<'a> NamedPolicies<'a> {
     /// The number of a policy that exists.
     pub(crate) fn find(&self, id: &PolicyId) -> Option<PolicyNumber> {
         let object = &id.object;
@@ -225,9 +286,8 @@ impl Policies {
         let name = self.names.find::<str>(&object.name)?;
         let kind = (object.group.clone(), object.kind.clone(), id.part);
         let kind = self.kinds.find(&kind)?;
-        let number = *self.numbers.get(&(namespace, name, kind))?;
-        let record = self.record(number)?;
-        (record.body != NONE).then_some(number)
+        let number = self.policies.find_name((namespace, name, kind))?;
+        self.body(number).map(|_| number)
     }
 
     /// The name of a policy.
@@ -258,43 +318,16 @@ impl Policies {
         name(a).cmp(&name(b))
     }
 
-    /// The body of a policy; `None` if it is deleted.
-    pub(crate) fn body(&self, number: PolicyNumber) -> Option<&PolicyBody> {
-        self.bodies.get(self.record(number)?.body)
-    }
-
-    /// What distinguishes bodies as evaluated: the body number and the namespace it is relative to.
-    pub(crate) fn body_key(&self, number: PolicyNumber) -> Option<(u32, u32)> {
-        let record = self.record(number)?;
-        let shape = self.bodies.get(record.body)?;
-        let own = if shape.namespace_relative {
-            record.name.0
-        } else {
-            NONE
-        };
-        Some((record.body, own))
-    }
-
     /// The namespace that a policy's rules and subject are relative to.
-    pub(crate) fn base_namespace(&self, number: PolicyNumber) -> Option<&Str> {
+    pub(crate) fn base_namespace(&self, number: PolicyNumber) -> Option<&'a Str> {
         let (_, own) = self.body_key(number)?;
         self.names.get(own)
     }
 
     /// The namespace of a policy, number and name, also of one that was just deleted.
-    pub(crate) fn namespace(&self, number: PolicyNumber) -> Option<(u32, &Str)> {
+    pub(crate) fn namespace(&self, number: PolicyNumber) -> Option<(u32, &'a Str)> {
         let (own, ..) = self.record(number)?.name;
         Some((own, self.names.get(own)?))
-    }
-
-    /// The number of a name or namespace of some policy.
-    pub(crate) fn find_name(&self, name: &str) -> Option<u32> {
-        self.names.find(name)
-    }
-
-    /// The subject of a policy and its number, relative to [`Policies::base_namespace`].
-    pub(crate) fn subject(&self, number: PolicyNumber) -> Option<(u32, &Selector)> {
-        self.bodies.subject(self.record(number)?.body)
     }
 
     /// Whether a policy selects an endpoint with these labels.
@@ -313,7 +346,7 @@ impl Policies {
 
     /// A name of a namespace in a selector of a policy, with the policy's namespace in place of the
     /// placeholder.
-    pub(crate) fn absolute_namespace<'a>(&'a self, number: PolicyNumber, name: &'a Str) -> &'a Str {
+    pub(crate) fn absolute_namespace(&self, number: PolicyNumber, name: &'a Str) -> &'a Str {
         match self.base_namespace(number) {
             Some(own) if **name == *PLACEHOLDER => own,
             _ => name,
@@ -361,12 +394,6 @@ impl Policies {
             egress: rules(&shape.egress),
             line,
         })
-    }
-
-    /// The numbers of all policies.
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = PolicyNumber> + '_ {
-        let all = self.records.iter().map(|(number, _)| number);
-        all.filter(|number| self.body(*number).is_some())
     }
 
     /// All policies exactly as they were given, by name.
@@ -440,6 +467,7 @@ mod tests {
     #[test]
     fn policies_of_one_form_are_kept_once_and_come_back_as_given() {
         let mut policies = Policies::default();
+        let names = &mut InternPool::default();
         let given: Vec<Policy> = (0..5_u32)
             .map(|n| {
                 let namespace = alloc::format!("tenant-{n}");
@@ -447,22 +475,24 @@ mod tests {
             })
             .collect();
         for policy in &given {
-            assert!(policies.upsert(policy.clone()).is_some());
+            assert!(policies.upsert(names, policy.clone()).is_some());
             assert_eq!(
-                policies.upsert(policy.clone()),
+                policies.upsert(names, policy.clone()),
                 None,
                 "the same policy again"
             );
         }
-        assert_eq!(policies.pool_sizes(), [7, 1, 1, 1]);
-        let back: Vec<Policy> = policies.all().into_values().collect();
+        assert_eq!((names.len(), policies.pool_sizes()), (7, [1; 3]));
+        let back: Vec<Policy> = policies.named(names).all().into_values().collect();
         assert_eq!(back, given);
         for policy in &given {
-            assert!(policies.remove(&policy.id).is_some());
-            assert_eq!(policies.remove(&policy.id), None);
+            let number = policies.named(names).find(&policy.id).unwrap();
+            assert_eq!(policies.remove(number), Some(PolicyEdit::ALL));
+            assert_eq!(policies.named(names).find(&policy.id), None);
         }
-        policies.release_deleted();
-        assert_eq!((policies.len(), policies.pool_sizes()), (0, [0; 4]));
+        policies.release_deleted(names);
+        assert_eq!((policies.len(), names.len()), (0, 0));
+        assert_eq!(policies.pool_sizes(), [0; 3]);
     }
 
     #[test]
@@ -477,33 +507,35 @@ mod tests {
         ];
         for peer in peers {
             let mut policies = Policies::default();
+            let names = &mut InternPool::default();
             let mut given = policy("tenant-0", peer, 3);
-            policies.upsert(given.clone());
-            let number = policies.find(&given.id).unwrap();
-            assert_eq!(policies.get(number), Some(given.clone()));
+            policies.upsert(names, given.clone());
+            let number = policies.named(names).find(&given.id).unwrap();
+            assert_eq!(policies.named(names).get(number), Some(given.clone()));
             given.line = None;
-            let edit = policies.upsert(given.clone()).unwrap().1;
+            let edit = policies.upsert(names, given.clone()).unwrap().1;
             assert!(!edit.subject && !edit.order && edit.rules);
-            assert_eq!(policies.get(number), Some(given));
+            assert_eq!(policies.named(names).get(number), Some(given));
         }
     }
 
     #[test]
     fn a_policy_that_returns_before_the_flush_keeps_its_number() {
         let mut policies = Policies::default();
+        let names = &mut InternPool::default();
         let given = policy("a", own("a"), 1);
-        let (number, edit) = policies.upsert(given.clone()).unwrap();
+        let (number, edit) = policies.upsert(names, given.clone()).unwrap();
         assert_eq!(edit, PolicyEdit::ALL);
-        policies.remove(&given.id);
-        assert_eq!(policies.find(&given.id), None);
+        policies.remove(number);
+        assert_eq!(policies.named(names).find(&given.id), None);
         assert_eq!(
-            policies.upsert(given.clone()),
+            policies.upsert(names, given.clone()),
             Some((number, PolicyEdit::ALL))
         );
-        policies.release_deleted();
-        assert_eq!(policies.get(number), Some(given.clone()));
-        policies.remove(&given.id);
-        policies.release_deleted();
-        assert_eq!(policies.get(number), None);
+        policies.release_deleted(names);
+        assert_eq!(policies.named(names).get(number), Some(given.clone()));
+        policies.remove(number);
+        policies.release_deleted(names);
+        assert_eq!(policies.named(names).get(number), None);
     }
 }
