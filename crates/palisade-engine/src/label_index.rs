@@ -6,11 +6,9 @@
 //! one flush newly test take one pass over the holders that may have them.
 
 use crate::holder_labels::HolderLabels;
+use crate::key_numbers::{KeyNumber, find_key, key_number, key_parts};
 use crate::selector_index::{RequiredTest, required_tests};
-use crate::selectors::{
-    ActiveSelectors, KeyNumber, KeyUsage, TestedKeyChange, TestedKeys, find_key, key_number,
-    key_parts,
-};
+use crate::selectors::{ActiveSelectors, KeyUsage, TestedKeyChange, TestedKeys};
 use crate::store::{HashMap, HolderSlot, HolderStore, InternPool, NONE, hash};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -20,6 +20,7 @@ mod faults;
 mod graph;
 mod holder_labels;
 mod identities;
+mod key_numbers;
 mod label_index;
 mod matching;
 mod peer_rule_index;

@@ -4,7 +4,7 @@
 //! labels are evaluated only against selectors indexed under them. Of several required tests the
 //! one with the fewest selectors is used.
 
-use crate::selectors::{KeyNumber, find_key};
+use crate::key_numbers::{KeyNumber, find_key};
 use crate::store::InternPool;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

@@ -3,36 +3,13 @@
 //! A selector is active while it selects peers in a rule of an active policy or of a local
 //! endpoint's profile. Nothing here evaluates selectors.
 
+use crate::key_numbers::{KeyNumber, find_key, key_number, key_parts};
 use crate::selector_index::ActiveSelectorIndex;
 use crate::store::{HashMap, InternPool};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{LabelKey, LabelScope, LabelValues, Selector, Str};
-
-/// A label key as a number: the number of its name and its scope.
-pub(crate) type KeyNumber = u32;
-
-/// The number of a key whose name has this number.
-pub(crate) fn key_number(scope: LabelScope, name: u32) -> KeyNumber {
-    name << 2 | scope_index(scope)
-}
-
-/// The scope and the number of the name of a key.
-pub(crate) fn key_parts(key: KeyNumber) -> (LabelScope, u32) {
-    let scope = match key & 3 {
-        0 => LabelScope::Own,
-        1 => LabelScope::Namespace,
-        2 => LabelScope::ServiceAccount,
-        _ => LabelScope::Reserved,
-    };
-    (scope, key >> 2)
-}
-
-/// The number of a key, if its name is interned.
-pub(crate) fn find_key(names: &InternPool<Str>, key: &LabelKey) -> Option<KeyNumber> {
-    Some(key_number(key.scope, names.find::<str>(&key.name)?))
-}
 
 /// A key, or a value of a key, that active selectors did not test before.
 #[derive(Clone, Copy, Debug)]
@@ -80,13 +57,13 @@ impl TestedKeys {
 
     /// The names of the tested keys of a scope, as numbers.
     pub(crate) fn names_in_scope(&self, scope: LabelScope) -> impl Iterator<Item = u32> {
-        self.scopes[scope_index(scope) as usize].iter().copied()
+        self.scopes[scope as usize].iter().copied()
     }
 
     fn add(&mut self, key: KeyNumber) -> &mut KeyUsage {
         self.uses.entry(key).or_insert_with(|| {
             let (scope, name) = key_parts(key);
-            self.scopes[scope_index(scope) as usize].insert(name);
+            self.scopes[scope as usize].insert(name);
             KeyUsage::default()
         })
     }
@@ -94,16 +71,7 @@ impl TestedKeys {
     fn remove(&mut self, key: KeyNumber) {
         let (scope, name) = key_parts(key);
         self.uses.remove(&key);
-        self.scopes[scope_index(scope) as usize].remove(&name);
-    }
-}
-
-fn scope_index(scope: LabelScope) -> u32 {
-    match scope {
-        LabelScope::Own => 0,
-        LabelScope::Namespace => 1,
-        LabelScope::ServiceAccount => 2,
-        LabelScope::Reserved => 3,
+        self.scopes[scope as usize].remove(&name);
     }
 }
 

@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MOST_IMPL_FILES: usize = 3;
 
 /// Circles that are still to be broken up, exactly as they are reported: one more module is red.
-const OPEN_CIRCLES: [&str; 2] = [
-    "palisade-engine: selector_index, selectors use each other",
+const OPEN_CIRCLES: [&str; 1] = [
     "palisade-source: manifest_file, templates use each other",
 ];
 

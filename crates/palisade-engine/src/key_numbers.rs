@@ -1,0 +1,30 @@
+//! Label keys as numbers: the number of the interned name, and the scope.
+//!
+//! A number is valid while the name is interned. Nothing here counts uses of names.
+
+use crate::store::InternPool;
+use palisade_model::{LabelKey, LabelScope, Str};
+
+/// A label key as a number: the number of its name and its scope.
+pub(crate) type KeyNumber = u32;
+
+/// The number of a key whose name has this number.
+pub(crate) fn key_number(scope: LabelScope, name: u32) -> KeyNumber {
+    name << 2 | scope as u32
+}
+
+/// The scope and the number of the name of a key.
+pub(crate) fn key_parts(key: KeyNumber) -> (LabelScope, u32) {
+    let scope = match key & 3 {
+        0 => LabelScope::Own,
+        1 => LabelScope::Namespace,
+        2 => LabelScope::ServiceAccount,
+        _ => LabelScope::Reserved,
+    };
+    (scope, key >> 2)
+}
+
+/// The number of a key, if its name is interned.
+pub(crate) fn find_key(names: &InternPool<Str>, key: &LabelKey) -> Option<KeyNumber> {
+    Some(key_number(key.scope, names.find::<str>(&key.name)?))
+}
