@@ -130,10 +130,7 @@ fn compile_protocol(
             .min(u32::from(u16::MAX) + 1);
         let values = compile_values(sequence, regions, &active, remaining)?;
         let end = u16::try_from(next - 1).unwrap_or(u16::MAX);
-        match segments.last_mut() {
-            Some((last, same)) if *same == values => *last = end,
-            _ => segments.push((end, values)),
-        }
+        segments.push((end, values));
         first = next;
     }
     PortMap::from_segments(segments)

@@ -313,60 +313,50 @@ impl Graph {
     }
 
     fn update_node(&mut self, name: &Str, new: Option<Node>) {
+        let id = HolderId::Node(name.clone());
         let old = self.state.nodes.remove(name);
-        let store = &mut self.label_index.store;
-        let put = new
-            .as_ref()
-            .and_then(|node| store.upsert(HolderObject::Node(node)));
-        let slot = match put {
-            Some((slot, before)) => {
-                before
-                    .into_iter()
-                    .for_each(|before| store.release_replaced(before));
-                Some(slot)
-            }
-            None => store.find(&HolderId::Node(name.clone())),
-        };
-        let Some(slot) = slot else {
+        let Some(slot) = self.set_holder(&id, new.as_ref().map(HolderObject::Node)) else {
             return;
         };
-        if new.is_none() {
-            store.remove(slot);
-        }
         for (node, there) in [(&old, false), (&new, true)] {
             for address in node.iter().flat_map(|node| &node.addresses) {
                 self.identities
                     .queue(*address, AddressEvent::Node(slot, there));
             }
         }
-        self.pending.holders.push(slot);
         self.state.nodes.extend(new.map(|n| (name.clone(), n)));
     }
 
     fn update_network_set(&mut self, id: &ObjectId, new: Option<NetworkSet>) {
         self.state.network_sets.remove(id);
-        let store = &mut self.label_index.store;
-        let put = new
-            .as_ref()
-            .and_then(|set| store.upsert(HolderObject::NetworkSet(set)));
-        let slot = match put {
-            Some((slot, before)) => {
-                before
-                    .into_iter()
-                    .for_each(|before| store.release_replaced(before));
-                Some(slot)
-            }
-            None => store.find(&HolderId::NetworkSet(id.clone())),
-        };
-        let Some(slot) = slot else {
+        let object = new.as_ref().map(HolderObject::NetworkSet);
+        let Some(slot) = self.set_holder(&HolderId::NetworkSet(id.clone()), object) else {
             return;
         };
-        if new.is_none() {
+        self.pending.network_sets.insert(slot);
+        self.state.network_sets.extend(new.map(|s| (id.clone(), s)));
+    }
+
+    /// Inserts, replaces or, without `object`, removes a node or a network set.
+    fn set_holder(
+        &mut self,
+        id: &HolderId,
+        object: Option<HolderObject<'_>>,
+    ) -> Option<HolderSlot> {
+        let store = &mut self.label_index.store;
+        let slot = match object.and_then(|object| store.upsert(object)) {
+            Some((slot, before)) => {
+                let before = before.into_iter();
+                before.for_each(|before| store.release_replaced(before));
+                slot
+            }
+            None => store.find(id)?,
+        };
+        if object.is_none() {
             store.remove(slot);
         }
-        self.pending.network_sets.insert(slot);
         self.pending.holders.push(slot);
-        self.state.network_sets.extend(new.map(|s| (id.clone(), s)));
+        Some(slot)
     }
 
     /// Recomputes all stages, and returns what changed in the desired tables.
@@ -380,18 +370,15 @@ impl Graph {
         if holding {
             locals.extend(self.points.own_address_tested.iter().cloned());
         }
-        let (identities, address_moved) = self.identities.recompute(IdentityInputs {
+        let identity_inputs = IdentityInputs {
             state: &self.state,
             label_index: &self.label_index,
             active_rules: &self.active_rules,
-        });
+        };
+        let (identities, address_moved) = self.identities.recompute(identity_inputs);
         let points = self.points.recompute(
             PointInputs {
-                identity_inputs: IdentityInputs {
-                    state: &self.state,
-                    label_index: &self.label_index,
-                    active_rules: &self.active_rules,
-                },
+                identity_inputs,
                 policies: self.policies.named(&self.label_index.store.names),
                 active_policies: &self.active_policies,
                 active_rules: &self.active_rules,

@@ -6,7 +6,6 @@ use crate::Engine;
 use crate::holder_labels::HolderLabels;
 use crate::identities::IdentityKey;
 use crate::points::sort_policies;
-use crate::store::{HolderKind, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -30,36 +29,21 @@ pub struct AddressConflict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each field counts what it names")]
 pub struct EngineCounts {
-    pub endpoints: usize,
-    pub local_endpoints: usize,
     pub policies: usize,
-    /// Policies that select a local endpoint.
-    pub active_policies: usize,
     pub identities: usize,
     /// Entries of the address table.
     pub addresses: usize,
-    pub points: usize,
     pub policy_sets: usize,
     /// Entries of the class table.
     pub class_entries: usize,
     pub classes: usize,
     /// Dataplane elements of policy sets: entries of the class table, and elements of programs.
     pub elements: usize,
-    /// Selectors of peers in active rules.
-    pub selectors: usize,
-    /// Distinct sets of labels as active selectors see them.
-    pub signatures: usize,
-    /// Holders of addresses: endpoints, network sets, nodes.
-    pub holders: usize,
-    /// Interned parts of holders: slots, names (also those of policies), lists of label keys, other
-    /// shared attributes.
-    pub holder_parts: usize,
-    /// Interned credits of policy sets and programs.
-    pub rules: usize,
     /// Interned policy bodies: policies without names, namespaces and lines.
     pub policy_bodies: usize,
-    /// Interned kinds and subjects of policies.
-    pub policy_texts: usize,
+    /// All else that is kept for objects: holders, local endpoints, active policies, points, selectors,
+    /// signatures, credits, and interned parts of holders and policies.
+    pub others: usize,
 }
 
 /// References to objects that do not exist.
@@ -122,29 +106,31 @@ impl Engine {
 
     /// Numbers of objects, table entries and interned values.
     pub fn counts(&self) -> EngineCounts {
-        let local = self.local_endpoints();
-        let [kinds, subjects, policy_bodies] = self.graph.policies.pool_sizes();
-        let identities: BTreeSet<IdentityId> =
-            self.graph.desired.addresses.values().copied().collect();
+        let graph = &self.graph;
+        let store = &graph.label_index.store;
+        let [kinds, subjects, policy_bodies] = graph.policies.pool_sizes();
+        let identities: BTreeSet<IdentityId> = graph.desired.addresses.values().copied().collect();
+        let others = [
+            store.len(),
+            store.pool_sizes().iter().sum(),
+            graph.state.endpoints.len(),
+            graph.active_policies.active_count(),
+            graph.desired.points.len(),
+            graph.selectors.iter().count(),
+            graph.label_index.signatures(),
+            graph.credits.len(),
+            kinds + subjects,
+        ];
         EngineCounts {
-            endpoints: self.graph.label_index.store.count(HolderKind::Endpoint),
-            local_endpoints: local.count(),
-            policies: self.graph.policies.len(),
-            active_policies: self.graph.active_policies.active_count(),
+            policies: graph.policies.len(),
             identities: identities.len(),
-            addresses: self.graph.desired.addresses.len(),
-            points: self.graph.desired.points.len(),
-            policy_sets: self.graph.desired.sets.len(),
-            class_entries: self.graph.desired.classes.len(),
-            classes: self.graph.desired.programs.len(),
-            elements: self.graph.elements(),
-            selectors: self.graph.selectors.iter().count(),
-            signatures: self.graph.label_index.signatures(),
-            holders: self.graph.label_index.store.len(),
-            holder_parts: self.graph.label_index.store.pool_sizes().iter().sum(),
-            rules: self.graph.credits.len(),
+            addresses: graph.desired.addresses.len(),
+            policy_sets: graph.desired.sets.len(),
+            class_entries: graph.desired.classes.len(),
+            classes: graph.desired.programs.len(),
+            elements: graph.elements(),
             policy_bodies,
-            policy_texts: kinds + subjects,
+            others: others.iter().sum(),
         }
     }
 
@@ -211,20 +197,10 @@ impl Engine {
             .collect()
     }
 
-    /// The policies that select a local endpoint, in evaluation order.
-    pub fn active_policies(&self) -> Vec<Policy> {
-        self.ordered(|number| self.graph.active_policies.is_active(number))
-    }
-
     /// All policies, in evaluation order.
     pub fn ordered_policies(&self) -> Vec<Policy> {
-        self.ordered(|_| true)
-    }
-
-    fn ordered(&self, keep: impl Fn(PolicyNumber) -> bool) -> Vec<Policy> {
         let policies = self.graph.named_policies();
-        let kept = policies.numbers().filter(|number| keep(*number));
-        let numbers = sort_policies(&self.graph.state, policies, kept).into_iter();
+        let numbers = sort_policies(&self.graph.state, policies, policies.numbers()).into_iter();
         numbers.filter_map(|number| policies.get(number)).collect()
     }
 

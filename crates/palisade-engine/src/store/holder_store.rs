@@ -69,8 +69,8 @@ pub(crate) struct HolderStore {
     pub(super) inherited_labels: InheritedLabels,
     /// The first holder of each namespace.
     pub(super) namespaces: HashMap<u32, HolderSlot>,
-    /// The numbers of endpoints, network sets and nodes, without removed ones.
-    counts: [usize; 3],
+    /// The number of holders, without removed ones.
+    live_count: usize,
     /// Lists of keys that the next labels are likely to have, by a part of a hash of their ends.
     likely_keys: Vec<u32>,
     /// Those of the last holder inserted, likely to be those of the next one.
@@ -81,12 +81,7 @@ pub(crate) struct HolderStore {
 impl HolderStore {
     /// The number of holders, without removed ones.
     pub(crate) fn len(&self) -> usize {
-        self.counts.iter().sum()
-    }
-
-    /// The number of holders of one kind, without removed ones.
-    pub(crate) fn count(&self, kind: HolderKind) -> usize {
-        self.counts[kind as usize]
+        self.live_count
     }
 
     /// Numbers of stored values: slots, names, lists of keys, shared attributes, and namespaces and
@@ -301,7 +296,7 @@ impl HolderStore {
             return None;
         }
         if alive.is_none() {
-            self.counts[object.kind() as usize] += 1;
+            self.live_count += 1;
         }
         let Some(slot) = found else {
             return Some((self.insert(object, new, keys, common), None));
@@ -356,12 +351,10 @@ impl HolderStore {
 
     /// Marks a holder as removed.
     pub(crate) fn remove(&mut self, slot: HolderSlot) {
-        let Some(what) = self.view(slot).map(|view| view.kind()) else {
-            return;
-        };
-        self.counts[what as usize] -= 1;
-        if let Some(record) = self.records.get_mut(slot) {
+        let record = self.records.get_mut(slot);
+        if let Some(record) = record.filter(|record| record.shared & REMOVED == 0) {
             record.shared |= REMOVED;
+            self.live_count -= 1;
             self.removed.push(slot);
         }
     }

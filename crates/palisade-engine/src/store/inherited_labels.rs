@@ -69,10 +69,12 @@ impl HolderStore {
     }
 
     fn remove_inherited_labels(&mut self, namespace: &Str, account: Option<&Str>) -> bool {
-        let Some(owner) = self.find_label_owner(namespace, account.map(|account| &**account))
+        let find = |name: &Str| self.names.find::<str>(name);
+        let (Some(namespace), Some(account)) = (find(namespace), account.map_or(Some(NONE), find))
         else {
             return false;
         };
+        let owner = (namespace, account);
         let Some(was) = self.inherited_labels.all.remove(&owner) else {
             return false;
         };
@@ -87,14 +89,6 @@ impl HolderStore {
         self.release_keys(was.keys);
         self.names.release(owner.0);
         self.names.release(owner.1);
-    }
-
-    fn find_label_owner(&self, namespace: &str, account: Option<&str>) -> Option<LabelOwner> {
-        let account = match account {
-            Some(account) => self.names.find(account)?,
-            None => NONE,
-        };
-        Some((self.names.find(namespace)?, account))
     }
 
     /// A label of a namespace, by its key and the number of the key if that is interned. A namespace

@@ -14,7 +14,6 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::ops::Deref;
-use hashbrown::HashTable;
 use palisade_model::{
     DirectionRules, LabelLookup, ObjectId, Policy, PolicyId, Selector, SourceLine, Str,
 };
@@ -24,8 +23,6 @@ pub(crate) type PolicyNumber = u32;
 
 #[derive(Clone, Copy, Debug)]
 struct PolicyRecord {
-    /// The interned namespace, name and [`PolicyKind`].
-    name: (u32, u32, u32),
     /// The number of the body; `NONE` once it is deleted.
     body: u32,
     /// Where the policy was written: file and line; `NONE` as the file where that is not known.
@@ -67,13 +64,15 @@ type PolicyKind = (Str, Str, u8);
 /// All policies.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
-    records: ChunkedVec<Option<PolicyRecord>>,
-    free: Vec<u32>,
-    /// By name.
-    index: HashTable<PolicyNumber>,
+    /// Namespace, name and [`PolicyKind`], each interned.
+    numbers: InternPool<(u32, u32, u32)>,
+    /// By number, also of numbers that are free.
+    records: ChunkedVec<PolicyRecord>,
     /// The number of policies that are not deleted.
     live_count: usize,
     kinds: InternPool<PolicyKind>,
+    /// The kind of the last policy, likely to be that of the next one.
+    last_kind: u32,
     bodies: PolicyBodies,
     /// Bodies replaced since the last flush, kept until it is over; below, numbers that may be free
     /// then.
@@ -112,9 +111,7 @@ impl Policies {
     ) -> Option<(PolicyNumber, PolicyEdit)> {
         let number = self.intern_name(names, &policy.id);
         let line = policy.line.clone();
-        let name = self
-            .record(number)
-            .map(|record| (record.name.1, record.name.2));
+        let name = self.numbers.get(number).map(|(_, name, kind)| (name, kind));
         let shape = self.bodies.acquire(hash(&name), policy);
         let (file, line) = match line {
             Some(SourceLine { file, line }) => {
@@ -122,7 +119,7 @@ impl Policies {
             }
             None => (NONE, 0),
         };
-        let record = self.records.get_mut(number)?.as_mut()?;
+        let record = self.records.get_mut(number)?;
         let was = core::mem::replace(&mut record.file, file);
         record.line = line;
         names.release(was);
@@ -147,7 +144,7 @@ impl Policies {
 
     /// Deletes a policy. Its number stays reserved until [`Policies::release_deleted`].
     pub(crate) fn remove(&mut self, number: PolicyNumber) -> Option<PolicyEdit> {
-        let record = self.records.get_mut(number)?.as_mut()?;
+        let record = self.records.get_mut(number)?;
         let shape = core::mem::replace(&mut record.body, NONE);
         self.retired_bodies.push(shape);
         self.deleted.push(number);
@@ -161,21 +158,18 @@ impl Policies {
             self.bodies.release(shape);
         }
         for number in core::mem::take(&mut self.deleted) {
-            let place = self.records.get_mut(number);
-            let gone = place.and_then(|place| place.take_if(|record| record.body == NONE));
-            let Some(record) = gone else { continue };
-            let (namespace, name, kind) = record.name;
-            let entry = (self.index).find_entry(hash(&record.name), |other| *other == number);
-            if let Ok(entry) = entry {
-                entry.remove();
-            }
+            let Some(record) = self.records.get(number).filter(|of| of.body == NONE) else {
+                continue;
+            };
+            let Some((namespace, name, kind)) = self.numbers.release(number) else {
+                continue;
+            };
             for name in [namespace, name, record.file] {
                 names.release(name);
             }
             self.kinds.release(kind);
-            self.free.push(number);
         }
-        if self.free.len() == self.records.len() {
+        if self.numbers.len() == 0 {
             *self = Policies::default();
         }
     }
@@ -191,71 +185,62 @@ impl Policies {
         let mut acquire = |name: &Str| names.acquire_with::<str>(name, || name.clone());
         let namespace = namespace.as_ref().map_or(NONE, &mut acquire);
         let name = acquire(name);
-        let kind = self.kinds.acquire((group.clone(), kind.clone(), id.part));
-        let key = (namespace, name, kind);
-        if let Some(number) = self.find_name(key) {
+        let kind = self.acquire_kind(group, kind, id.part);
+        let before = self.numbers.len();
+        let number = self.numbers.acquire((namespace, name, kind));
+        if self.numbers.len() == before {
+            // The name was interned before and counts its parts already.
+            self.numbers.release(number);
             names.release(namespace);
             names.release(name);
             self.kinds.release(kind);
             return number;
         }
-        let record = Some(PolicyRecord {
-            name: key,
+        let record = PolicyRecord {
             body: NONE,
             file: NONE,
             line: 0,
-        });
-        let number = match self.free.pop() {
-            Some(number) => {
-                if let Some(place) = self.records.get_mut(number) {
-                    *place = record;
-                }
-                number
-            }
-            None => self.records.push(record),
         };
-        let records = &self.records;
-        let name = |number: &u32| records.get(*number)?.map(|record| record.name);
-        let rehash = |number: &u32| name(number).map_or(0, |name| hash(&name));
-        self.index.insert_unique(hash(&key), number, rehash);
+        match self.records.get_mut(number) {
+            Some(free) => *free = record,
+            None => drop(self.records.push(record)),
+        }
         number
     }
 
-    /// The policy with these numbers of namespace, name and kind, deleted or not.
-    fn find_name(&self, name: (u32, u32, u32)) -> Option<PolicyNumber> {
-        let is = |number: &u32| self.record(*number).is_some_and(|of| of.name == name);
-        self.index.find(hash(&name), is).copied()
-    }
-
-    fn record(&self, number: PolicyNumber) -> Option<&PolicyRecord> {
-        self.records.get(number)?.as_ref()
+    fn acquire_kind(&mut self, group: &Str, kind: &Str, part: u8) -> u32 {
+        let last = self.kinds.get(self.last_kind);
+        if last.is_some_and(|last| (&last.0, &last.1, last.2) == (group, kind, part)) {
+            self.kinds.retain(self.last_kind);
+        } else {
+            self.last_kind = self.kinds.acquire((group.clone(), kind.clone(), part));
+        }
+        self.last_kind
     }
 
     /// The body of a policy; `None` if it is deleted.
     pub(crate) fn body(&self, number: PolicyNumber) -> Option<&PolicyBody> {
-        self.bodies.get(self.record(number)?.body)
+        self.bodies.get(self.records.get(number)?.body)
     }
 
     /// What distinguishes bodies as evaluated: the body number and the namespace it is relative to.
     pub(crate) fn body_key(&self, number: PolicyNumber) -> Option<(u32, u32)> {
-        let record = self.record(number)?;
-        let shape = self.bodies.get(record.body)?;
-        let own = if shape.namespace_relative {
-            record.name.0
-        } else {
-            NONE
+        let body = self.records.get(number)?.body;
+        let own = match self.bodies.get(body)?.namespace_relative {
+            true => self.numbers.get(number)?.0,
+            false => NONE,
         };
-        Some((record.body, own))
+        Some((body, own))
     }
 
     /// The subject of a policy and its number, relative to [`Policies::base_namespace`].
     pub(crate) fn subject(&self, number: PolicyNumber) -> Option<(u32, &Selector)> {
-        self.bodies.subject(self.record(number)?.body)
+        self.bodies.subject(self.records.get(number)?.body)
     }
 
     /// The numbers of all policies.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = PolicyNumber> + '_ {
-        let all = self.records.iter().map(|(number, _)| number);
+        let all = self.numbers.iter().map(|(number, _)| number);
         all.filter(|number| self.body(*number).is_some())
     }
 }
@@ -286,13 +271,13 @@ impl<'a> NamedPolicies<'a> {
         let name = self.names.find::<str>(&object.name)?;
         let kind = (object.group.clone(), object.kind.clone(), id.part);
         let kind = self.kinds.find(&kind)?;
-        let number = self.policies.find_name((namespace, name, kind))?;
+        let number = self.numbers.find(&(namespace, name, kind))?;
         self.body(number).map(|_| number)
     }
 
     /// The name of a policy.
     pub(crate) fn id(&self, number: PolicyNumber) -> Option<PolicyId> {
-        let (namespace, name, kind) = self.record(number)?.name;
+        let (namespace, name, kind) = *self.numbers.get(number)?;
         let (group, kind, part) = self.kinds.get(kind)?;
         Some(PolicyId {
             object: ObjectId {
@@ -308,7 +293,7 @@ impl<'a> NamedPolicies<'a> {
     /// Compares the names of two policies.
     pub(crate) fn compare_names(&self, a: PolicyNumber, b: PolicyNumber) -> Ordering {
         let name = |number| {
-            let (namespace, name, kind) = self.record(number)?.name;
+            let (namespace, name, kind) = *self.numbers.get(number)?;
             let namespace = self.names.get(namespace);
             Some((namespace, self.names.get(name)?, self.kinds.get(kind)?))
         };
@@ -326,7 +311,7 @@ impl<'a> NamedPolicies<'a> {
 
     /// The namespace of a policy, number and name, also of one that was just deleted.
     pub(crate) fn namespace(&self, number: PolicyNumber) -> Option<(u32, &'a Str)> {
-        let (own, ..) = self.record(number)?.name;
+        let (own, ..) = *self.numbers.get(number)?;
         Some((own, self.names.get(own)?))
     }
 
@@ -365,7 +350,7 @@ impl<'a> NamedPolicies<'a> {
     /// A policy exactly as it was given.
     pub(crate) fn get(&self, number: PolicyNumber) -> Option<Policy> {
         let shape = self.body(number)?;
-        let record = self.record(number)?;
+        let record = self.records.get(number)?;
         let line = self.names.get(record.file).map(|file| SourceLine {
             file: file.clone(),
             line: record.line,

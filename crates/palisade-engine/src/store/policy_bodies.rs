@@ -7,7 +7,9 @@ use super::pool::InternPool;
 use super::relative::{self, PLACEHOLDER, PolicyOrigin};
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
-use palisade_model::{Direction, DirectionRules, Order, Policy, Precedence, Selector, Str};
+use palisade_model::{
+    Direction, DirectionRules, Order, Policy, Precedence, Selector, SourceLine, Str,
+};
 
 /// The number of [`PolicyBodies::likely`].
 const LIKELY: usize = 256;
@@ -142,8 +144,8 @@ impl PolicyBodies {
             tier,
             precedence,
             mut subject,
-            mut ingress,
-            mut egress,
+            ingress,
+            egress,
             line,
         } = policy;
         let here = self
@@ -151,38 +153,24 @@ impl PolicyBodies {
             .get_or_insert_with(|| PLACEHOLDER.into())
             .clone();
         let namespace = id.object.namespace.filter(|own| **own != *PLACEHOLDER);
-        let both = || ingress.iter().chain(&egress);
-        let relative = namespace.as_ref().is_some_and(|own| {
-            let selectors = both().flat_map(relative::selectors);
-            relative::can_be_relative(&subject, own)
-                && selectors
-                    .into_iter()
-                    .all(|s| relative::can_be_relative(s, own))
+        let mut both = [ingress, egress];
+        let own = namespace.filter(|own| {
+            let mut selectors = selectors_of(&mut both).chain([&mut subject]);
+            selectors.all(|selector| relative::can_be_relative(selector, own))
         });
-        let lined = line.as_ref().is_some_and(|own| {
-            let mut lines = both().flat_map(relative::lines);
-            lines.all(|line| line.file == own.file)
-        });
-        if let Some(own) = namespace.filter(|_| relative) {
-            relative::replace_namespace(&mut subject, &own, &here);
-            for selector in ingress
-                .iter_mut()
-                .chain(&mut egress)
-                .flat_map(relative::selectors_mut)
-            {
-                relative::replace_namespace(selector, &own, &here);
+        if let Some(own) = &own {
+            for selector in selectors_of(&mut both).chain([&mut subject]) {
+                relative::replace_namespace(selector, own, &here);
             }
         }
-        if let Some(own) = line.filter(|_| lined) {
-            for line in ingress
-                .iter_mut()
-                .chain(&mut egress)
-                .flat_map(relative::lines_mut)
-            {
-                line.line = line.line.wrapping_sub(own.line);
+        let origin = line.filter(|origin| lines_of(&mut both).all(|line| line.file == origin.file));
+        if let Some(origin) = &origin {
+            for line in lines_of(&mut both) {
+                line.line = line.line.wrapping_sub(origin.line);
                 line.file = here.clone();
             }
         }
+        let [ingress, egress] = both;
         let subject = self.subjects.acquire(subject);
         let before = self.bodies.len();
         let shape = self.bodies.acquire(PolicyBody {
@@ -191,8 +179,8 @@ impl PolicyBodies {
             subject,
             ingress,
             egress,
-            namespace_relative: relative,
-            line_relative: lined,
+            namespace_relative: own.is_some(),
+            line_relative: origin.is_some(),
         });
         if self.bodies.len() == before {
             // The body was interned before and counts its subject already.
@@ -200,4 +188,12 @@ impl PolicyBodies {
         }
         shape
     }
+}
+
+fn selectors_of(rules: &mut [Option<DirectionRules>; 2]) -> impl Iterator<Item = &mut Selector> {
+    rules.iter_mut().flatten().flat_map(relative::selectors_mut)
+}
+
+fn lines_of(rules: &mut [Option<DirectionRules>; 2]) -> impl Iterator<Item = &mut SourceLine> {
+    rules.iter_mut().flatten().flat_map(relative::lines_mut)
 }

@@ -63,14 +63,6 @@ pub(crate) fn replace_namespace(selector: &mut Selector, from: &str, to: &Str) {
 }
 
 /// Every selector of a direction's rules.
-pub(crate) fn selectors(rules: &DirectionRules) -> impl Iterator<Item = &Selector> {
-    rules.rules.iter().flat_map(|rule| {
-        let peers = rule.peers.iter().chain(&rule.own);
-        peers.flat_map(|peer| peer.selector.iter().chain(&peer.not_selector))
-    })
-}
-
-/// Every selector of a direction's rules, mutable.
 pub(crate) fn selectors_mut(rules: &mut DirectionRules) -> impl Iterator<Item = &mut Selector> {
     rules.rules.iter_mut().flat_map(|rule| {
         let peers = rule.peers.iter_mut().chain(&mut rule.own);
@@ -79,14 +71,6 @@ pub(crate) fn selectors_mut(rules: &mut DirectionRules) -> impl Iterator<Item = 
 }
 
 /// The source lines of a direction's rules.
-pub(crate) fn lines(rules: &DirectionRules) -> impl Iterator<Item = &SourceLine> {
-    rules
-        .rules
-        .iter()
-        .filter_map(|rule| rule.origin.line.as_ref())
-}
-
-/// The source lines of a direction's rules, mutable.
 pub(crate) fn lines_mut(rules: &mut DirectionRules) -> impl Iterator<Item = &mut SourceLine> {
     let rules = rules.rules.iter_mut();
     rules.filter_map(|rule| rule.origin.line.as_mut())
