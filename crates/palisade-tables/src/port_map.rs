@@ -334,6 +334,7 @@ mod tests {
             assert_eq!(*sum.get(n), a.get(n) + b.get(n));
             assert_eq!(*a.map(|x| x % 2).get(n), a.get(n) % 2);
         }
+        assert_eq!(a.map_injective(|x| 9 - x), a.map(|x| 9 - x));
         let mut seen = Vec::new();
         assert!(a.all_zipped(&b, |x, y| {
             seen.push((*x, *y));

@@ -10,7 +10,7 @@ use crate::matching::{ClassCache, CompileContext};
 use crate::points::PointChanges;
 use crate::policy_set_index::ChangedPeers;
 use crate::sets::PolicySetChanges;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use palisade_model::Prefix;
 use palisade_tables::{ClassId, IdentityId, PolicySetId, Program, RuleId, TableDifferences};
@@ -34,7 +34,11 @@ impl Graph {
         let lengths = nets.map(|(prefix, _)| (prefix.family(), prefix.length()));
         differences.lengths = lengths.chain(self.identities.net_lengths()).collect();
         for (point, to) in &points.points {
-            if set_entry(&mut self.desired.points, point.clone(), *to) {
+            let was = match to {
+                Some(set) => self.desired.points.insert(point.clone(), *set),
+                None => self.desired.points.remove(point),
+            };
+            if was != *to {
                 differences.points.insert(point.clone());
             }
         }
@@ -217,7 +221,10 @@ impl Graph {
         differences: &mut TableDifferences,
     ) {
         let key = (number, identity);
-        let was = self.desired.classes.get(&key).copied();
+        let was = match entry {
+            Some(class) => self.desired.classes.insert(key, class),
+            None => self.desired.classes.remove(&key),
+        };
         if was == entry {
             return;
         }
@@ -231,7 +238,6 @@ impl Graph {
                 .remove_class(number, class, self.programs.elements(class));
             self.programs.release(class);
         }
-        set_entry(&mut self.desired.classes, key, entry);
         let sets = self.sets_by_identity.entry(identity).or_default();
         match (entry, sets.binary_search(&number)) {
             (Some(_), Err(at)) => sets.insert(at, number),
@@ -283,17 +289,4 @@ fn credited_rules(program: &Program) -> Vec<RuleId> {
     hits.sort_unstable();
     hits.dedup();
     hits
-}
-
-/// Inserts a value, or removes it. Returns whether the map changed.
-fn set_entry<K: Ord, V: PartialEq + Copy>(
-    map: &mut BTreeMap<K, V>,
-    key: K,
-    value: Option<V>,
-) -> bool {
-    let was = match value {
-        Some(value) => map.insert(key, value),
-        None => map.remove(&key),
-    };
-    was != value
 }
