@@ -31,6 +31,9 @@ type NamedPorts = Vec<(Str, Protocol, u16)>;
 /// named ports if rules use them.
 pub(crate) type ClassKey = (Vec<(u32, MatchedStep)>, NamedPorts);
 
+/// The programs of a pass that are compiled without a template, which takes longer for a few.
+const WITHOUT_TEMPLATE: usize = 4;
+
 /// What was compiled during one pass over the identities of a set.
 #[derive(Default)]
 pub(crate) struct ClassCache {
@@ -194,6 +197,11 @@ impl PolicySetRules {
         cache: &mut ClassCache,
     ) -> Option<Program> {
         let (steps, ports) = class_key;
+        if cache.classes.len() < WITHOUT_TEMPLATE {
+            let rule = |(block, step): &(u32, MatchedStep)| self.step_rule(*block, *step, context);
+            let rules: Option<Vec<RuleId>> = steps.iter().map(rule).collect();
+            return self.compile_alone(class_key, &rules?, context);
+        }
         let mut rules = Vec::with_capacity(steps.len() + 1);
         let mut operations = Vec::with_capacity(steps.len());
         for step in steps {
@@ -206,10 +214,7 @@ impl PolicySetRules {
         distinct.dedup();
         if distinct.len() < rules.len() {
             // Cells that a template tells apart may be equal.
-            let credits = &mut *context.credits;
-            let denial = || credits.intern(Credit::Encapsulated);
-            let (denied, most) = (context.denied_encapsulation, context.max_elements);
-            return self.compile_rules(class_key, &rules, denied, most, denial);
+            return self.compile_alone(class_key, &rules, context);
         }
         let template = match cache.templates.entry((operations, ports.clone())) {
             Entry::Occupied(known) => known.into_mut(),
@@ -234,6 +239,35 @@ impl PolicySetRules {
         template.program.with_rules(&rules)
     }
 
+    /// The program of these steps, compiled without a template.
+    fn compile_alone(
+        &self,
+        class_key: &ClassKey,
+        rules: &[RuleId],
+        context: &mut CompileContext<'_>,
+    ) -> Option<Program> {
+        let credits = &mut *context.credits;
+        let denial = || credits.intern(Credit::Encapsulated);
+        let (denied, most) = (context.denied_encapsulation, context.max_elements);
+        self.compile_rules(class_key, rules, denied, most, denial)
+    }
+
+    /// The rule number of a step.
+    fn step_rule(
+        &self,
+        block: u32,
+        step: MatchedStep,
+        context: &mut CompileContext<'_>,
+    ) -> Option<RuleId> {
+        let block = self.blocks.get(block as usize)?;
+        match step {
+            MatchedStep::Fallback => Some(block.fallback?.0),
+            MatchedStep::Rule(at, group, rule) => {
+                self.rule_credit(context, block, at, self.rule((group, rule))?)
+            }
+        }
+    }
+
     /// The rule number and the operation of a step.
     fn template_step(
         &self,
@@ -244,23 +278,22 @@ impl PolicySetRules {
         if let Some(known) = cache.steps.get(&(block, matched)) {
             return Some(*known);
         }
-        let of = self.blocks.get(block as usize)?;
-        let step = match matched {
+        let operation = match matched {
             MatchedStep::Fallback => {
-                let (rule, verdict) = of.fallback?;
-                (rule, TemplateStep::Fallback(block, verdict))
+                let (_, verdict) = self.blocks.get(block as usize)?.fallback?;
+                TemplateStep::Fallback(block, verdict)
             }
-            MatchedStep::Rule(at, group, rule) => {
+            MatchedStep::Rule(_, group, rule) => {
                 let body = self.rule((group, rule))?;
                 let next = cache.traffic.len();
                 let traffic = match cache.traffic.get(&*body.traffic) {
                     Some(number) => *number,
                     None => *cache.traffic.entry(body.traffic.clone()).or_insert(next),
                 };
-                let rule = self.rule_credit(context, of, at, body)?;
-                (rule, TemplateStep::Rule(block, body.action, traffic))
+                TemplateStep::Rule(block, body.action, traffic)
             }
         };
+        let step = (self.step_rule(block, matched, context)?, operation);
         cache.steps.insert((block, matched), step);
         Some(step)
     }
