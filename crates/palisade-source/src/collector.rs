@@ -1,6 +1,6 @@
 //! Collects an input of any size object by object and keeps only what policy evaluation needs.
 
-use crate::manifest_file::origin_path;
+use crate::file_problem::origin_path;
 use crate::string_interner::StringInterner;
 use crate::templates::{FileSummary, reword_problems};
 use palisade_dialects::{CollectorCheckpoint, ProblemCollector, count_ignored, lower_object};

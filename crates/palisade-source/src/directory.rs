@@ -7,8 +7,9 @@
 
 use crate::file_index::FileIndex;
 use crate::file_object::FileObject;
+use crate::file_problem::file_problem;
 use crate::handles::RefreshHandle;
-use crate::manifest_file::{FileId, ManifestFile, file_problem};
+use crate::manifest_file::{FileId, ManifestFile};
 use crate::partial_scan::PartialScan;
 use crate::scan::{Tree, WriteActivity};
 use crate::source_set::unix_time;

@@ -7,7 +7,8 @@
 //! at again.
 
 use crate::file_object::FileObject;
-use crate::manifest_file::{ManifestFile, file_problem};
+use crate::file_problem::file_problem;
+use crate::manifest_file::ManifestFile;
 use crate::name_index::{NameIndex, is_indexable};
 use crate::scan::Tree;
 use palisade_dialects::count_ignored;

@@ -1,7 +1,8 @@
 //! One object of a file, lowered on its own. Nothing here depends on other objects, so the cost of an edit is
 //! that of its file.
 
-use crate::manifest_file::{ConvertedObjects, origin_path};
+use crate::file_problem::origin_path;
+use crate::manifest_file::ConvertedObjects;
 use crate::string_interner::StringInterner;
 use palisade_dialects::{ProblemQuota, lower_object};
 use palisade_effective::{Definition, Diagnostic, ObjectOrigin, SharedId};

@@ -11,6 +11,7 @@ mod collector;
 mod directory;
 mod file_index;
 mod file_object;
+mod file_problem;
 mod file_watch;
 mod handles;
 mod load;

@@ -3,7 +3,8 @@
 //! Files may have any size: they are read object by object, and only what policy evaluation needs is kept.
 
 use crate::collector::{CollectedInput, InputCollector};
-use crate::manifest_file::{ConvertedObjects, file_problem, printable_path};
+use crate::file_problem::{file_problem, printable_path};
+use crate::manifest_file::ConvertedObjects;
 use crate::roots::{RootOpenError, Roots};
 use crate::scan::{Tree, WriteActivity};
 use palisade_dialects::{ProblemQuota, field_filter_of_kind};

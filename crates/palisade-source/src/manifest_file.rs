@@ -3,11 +3,11 @@
 //! The number of problems of a file is limited by the quota of its tree. It reads no file and never decides
 //! which version is in force.
 
+use crate::file_problem::{file_problem, printable_path};
 use crate::name_index::NameIndex;
 use crate::templates::{self, FileSummary};
 use palisade_dialects::{MAX_PROBLEMS_PER_FILE, OmittedCounts, ProblemQuota};
-use palisade_manifest::{Limits, Location, Problem, RawObject, extract_objects, parse};
-use palisade_text::printable;
+use palisade_manifest::{Limits, Problem, RawObject, extract_objects, parse};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -187,37 +187,6 @@ pub(crate) fn unreadable_file<T>(
         },
         omitted: quota.omitted(),
         quota_room,
-    }
-}
-
-/// A path as printed in messages.
-pub(crate) fn printable_path(path: &Path) -> String {
-    printable(&path.display().to_string()).into_owned()
-}
-
-/// A path as text, different for different paths. Not for output.
-pub(crate) fn origin_path(path: &Path) -> Arc<str> {
-    match path.to_str() {
-        Some(text) => text.into(),
-        None => {
-            let bytes = path.as_os_str().as_encoded_bytes();
-            format!("{}#{}", path.display(), bytes.escape_ascii()).into()
-        }
-    }
-}
-
-/// A problem of a file or folder as a whole.
-pub(crate) fn file_problem(path: &Path, reason: String) -> Problem {
-    let location = Location {
-        file: printable_path(path).into(),
-        line: 1,
-        column: 1,
-    };
-    Problem {
-        location,
-        object: None,
-        field: String::new(),
-        reason,
     }
 }
 

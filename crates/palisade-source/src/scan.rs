@@ -6,9 +6,10 @@
 //! problem. Each folder and each file is read once, under the first of its names. Only regular files are
 //! opened. It never decides which version is in force.
 
+use crate::file_problem::file_problem;
 use crate::manifest_file::{
-    FileId, ManifestFile, ObjectConverter, ProblemCounts, Stamp, file_id, file_problem,
-    is_manifest, parse_file, unreadable_file,
+    FileId, ManifestFile, ObjectConverter, ProblemCounts, Stamp, file_id, is_manifest, parse_file,
+    unreadable_file,
 };
 use crate::roots::{RootOpenError, Roots};
 use crate::tree_limits::TreeLimits;

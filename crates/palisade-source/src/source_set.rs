@@ -3,8 +3,8 @@
 //! Each source reports its changes; the set returns one stream of updates. It never reads what a source
 //! reads.
 
+use crate::file_problem::file_problem;
 use crate::handles::ElementBudgetHandle;
-use crate::manifest_file::file_problem;
 use crate::version_store::VersionStore;
 use crate::{SourceError, UpdateBatch, VersionStoreError};
 use palisade_effective::{

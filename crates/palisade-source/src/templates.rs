@@ -4,7 +4,7 @@
 //! non-manifest is never quoted: a link may lead to a file that readers of the messages are not allowed to
 //! read. It never drops objects that could be read.
 
-use crate::manifest_file::{file_problem, printable_path};
+use crate::file_problem::{file_problem, printable_path};
 use palisade_manifest::{Problem, RawObject};
 use std::path::Path;
 

@@ -5,7 +5,7 @@
 //! rewrites one small file. Each file carries a schema number and is replaced by temporary file, fsync and
 //! rename.
 
-use crate::manifest_file::printable_path;
+use crate::file_problem::printable_path;
 use palisade_dialects::ContentHash;
 use palisade_effective::{
     EffectiveVersion, ObjectOrigin, RestoredObject, SharedId, ValidVersion, is_saved,

@@ -3,7 +3,8 @@
 //! Watched are the folders of the tree, and every folder in which a change can make the tree, or a linked
 //! file, lead elsewhere. It never reads files.
 
-use crate::manifest_file::{FileId, file_id, file_problem, is_manifest};
+use crate::file_problem::file_problem;
+use crate::manifest_file::{FileId, file_id, is_manifest};
 use crate::path_entries::{FolderEntry, entries_on_path};
 use crate::scan::Tree;
 use palisade_manifest::Problem;

@@ -137,7 +137,7 @@ fn a_type_name_means_one_thing() {
 fn modules_use_each_other_in_one_direction() {
     let sources = sources();
     let files = sources.iter().map(|source| (&*source.path, &*source.text));
-    none(&structure::new_circles(files));
+    none(&structure::circles(files));
 }
 
 #[test]

@@ -9,11 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// No type has `impl` blocks in more files of the product.
 const MOST_IMPL_FILES: usize = 3;
 
-/// Circles that are still to be broken up, exactly as they are reported: one more module is red.
-const OPEN_CIRCLES: [&str; 1] = [
-    "palisade-source: manifest_file, templates use each other",
-];
-
 /// The crate and the top-level module of a file of the product; `None` for a crate's root.
 fn module(path: &str) -> Option<(&str, &str)> {
     let (krate, inside) = path.strip_prefix("crates/")?.split_once("/src/")?;
@@ -157,20 +152,6 @@ fn implemented_type(rest: &str) -> Option<String> {
     let name = head.trim();
     let end = name.find(|c: char| !c.is_alphanumeric() && c != '_');
     Some(name[..end.unwrap_or(name.len())].to_owned())
-}
-
-/// Circles that are not in [`OPEN_CIRCLES`], and entries of it that are no longer found.
-pub(crate) fn new_circles<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<String> {
-    let found = circles(files);
-    let new = found
-        .iter()
-        .filter(|circle| !OPEN_CIRCLES.contains(&circle.as_str()))
-        .cloned();
-    let done = OPEN_CIRCLES
-        .iter()
-        .filter(|circle| !found.iter().any(|other| other == *circle))
-        .map(|circle| format!("no longer so, strike it off the list: {circle}"));
-    new.chain(done).collect()
 }
 
 #[test]
