@@ -29,7 +29,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After a batch of at least this many updates, freed memory is returned to the kernel.
+/// After a batch of at least this many updates, and after the first synchronisation, freed memory is returned to
+/// the kernel.
 const LARGE_BATCH: usize = 2_000;
 /// The maximum number of new problems of one batch that are logged individually.
 const MAX_LOGGED_PROBLEMS: usize = 100;
@@ -211,8 +212,8 @@ impl Core {
         let updates: Vec<Update> = source_updates
             .map(|update| registry.overlay_update(update))
             .collect();
-        let is_large = updates.len() >= LARGE_BATCH;
         let first_sync = batch.in_sync && !self.enforcer.in_sync;
+        let is_large = first_sync || updates.len() >= LARGE_BATCH;
         self.enforcer.in_sync |= batch.in_sync;
         if let Some(detected_at) = batch.detected_at {
             self.enforcer.record_change(detected_at);
@@ -231,7 +232,7 @@ impl Core {
                 let _ = waiter.send(());
             }
         }
-        if is_large {
+        if is_large && self.enforcer.in_sync {
             palisade_sys::heap::trim();
         }
     }

@@ -1,6 +1,6 @@
 //! A hash of the content of an object.
 
-use palisade_manifest::{ManifestNode, ManifestValue};
+use palisade_manifest::{ManifestNode, ManifestValue, MapEntry};
 use std::fmt;
 
 /// Identifies the content of an object: equal for equal values, whatever the file, line, order of fields or
@@ -25,13 +25,25 @@ impl fmt::Display for ContentHash {
     }
 }
 
+// Source: FNV-1a of 128 bits, its prime.
+const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
+
 struct ContentHasher(u128);
 
 impl ContentHasher {
     fn bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            // Source: FNV-1a of 128 bits, its prime.
-            self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
+            self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(PRIME);
+        }
+    }
+
+    /// Hashes the eight bytes of a number, lowest first. A zero byte only multiplies, so those of a small
+    /// number, as most are, take one step.
+    fn number(&mut self, number: u64) {
+        const PRIME_TO_THE_EIGHTH: u128 = PRIME.wrapping_pow(8);
+        match u8::try_from(number) {
+            Ok(byte) => self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(PRIME_TO_THE_EIGHTH),
+            Err(_) => self.bytes(&number.to_le_bytes()),
         }
     }
 
@@ -39,12 +51,17 @@ impl ContentHasher {
     /// hashes.
     fn value_header(&mut self, tag: u8, length: usize) {
         self.bytes(&[tag]);
-        self.bytes(&(length as u64).to_le_bytes());
+        self.number(length as u64);
     }
 
     fn text(&mut self, text: &str) {
         self.value_header(b's', text.len());
         self.bytes(text.as_bytes());
+    }
+
+    fn entry(&mut self, entry: &MapEntry) {
+        self.text(&entry.key);
+        self.node(&entry.value);
     }
 
     fn node(&mut self, node: &ManifestNode) {
@@ -67,13 +84,13 @@ impl ContentHasher {
                 }
             }
             ManifestValue::Map(map) => {
+                self.value_header(b'm', map.len());
+                if map.iter().is_sorted_by(|a, b| a.key <= b.key) {
+                    return map.iter().for_each(|entry| self.entry(entry));
+                }
                 let mut entries: Vec<_> = map.iter().collect();
                 entries.sort_by(|a, b| a.key.cmp(&b.key));
-                self.value_header(b'm', entries.len());
-                for entry in entries {
-                    self.text(&entry.key);
-                    self.node(&entry.value);
-                }
+                entries.into_iter().for_each(|entry| self.entry(entry));
             }
         }
     }
@@ -87,6 +104,16 @@ mod tests {
     fn hash(text: &str) -> ContentHash {
         let reading = parse("x.yaml", text.as_bytes(), &Limits::default());
         ContentHash::of(&reading.documents[0].root)
+    }
+
+    #[test]
+    fn the_bytes_of_a_number_are_hashed_in_one_step() {
+        for number in [0, 1, 255, 256, 1 << 40, u64::MAX] {
+            let (mut all, mut each) = (ContentHasher(7), ContentHasher(7));
+            all.number(number);
+            each.bytes(&number.to_le_bytes());
+            assert_eq!(all.0, each.0, "{number}");
+        }
     }
 
     #[test]

@@ -38,8 +38,8 @@ pub use hash::ContentHash;
 pub use lowering::{isolate, lower_object};
 pub use policy_fields::{FieldLocation, NamespaceField, PolicyFields, PortNameField};
 pub use quota::{
-    CollectorCheckpoint, MAX_PROBLEMS_PER_FILE, MAX_PROBLEMS_PER_INPUT, MAX_PROBLEMS_PER_OBJECT,
-    OmittedCounts, OmittedProblems, ProblemCollector, ProblemQuota,
+    MAX_PROBLEMS_PER_FILE, MAX_PROBLEMS_PER_INPUT, MAX_PROBLEMS_PER_OBJECT, OmittedCounts,
+    OmittedProblems, ProblemQuota,
 };
 pub use suggest::nearest;
 pub use unknown::is_known;

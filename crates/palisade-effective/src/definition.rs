@@ -142,6 +142,20 @@ impl Definition {
         }
     }
 
+    /// A valid definition whose objects were handed out.
+    pub(crate) fn handed_out(id: &SharedId, origin: ObjectOrigin, hash: ContentHash) -> Self {
+        Definition {
+            id: id.clone(),
+            origin,
+            hash,
+            objects: None,
+            is_rejected: false,
+            isolation: None,
+            cost: None,
+            fields: None,
+        }
+    }
+
     /// The model objects, unless they were handed out.
     pub(crate) fn objects(&self) -> &[Object] {
         self.objects.as_deref().map_or(&[], Vec::as_slice)

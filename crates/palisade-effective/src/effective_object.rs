@@ -1,11 +1,14 @@
 //! One object: its definitions, and what is known of the version in force.
 
+use crate::SharedId;
 use crate::definition::{Definition, ObjectOrigin};
+use crate::lint::PodFacts;
 use crate::source::SourceNumber;
 use crate::version_choice::ValidVersion;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use palisade_manifest::Location;
 use palisade_model::{Object, ObjectId, ObjectKey};
 
 /// The type of an object of which only the key is known any more.
@@ -88,6 +91,8 @@ pub(crate) struct EffectiveObject {
 pub(crate) struct ObjectEntry {
     pub(crate) definitions: Vec<(SourceNumber, Box<Definition>)>,
     pub(crate) effective: Option<EffectiveObject>,
+    /// What the warnings need, if it is a pod in force.
+    pub(crate) pod: Option<PodFacts>,
     /// Whether the first definition was a valid policy when it was last looked at.
     pub(crate) is_policy: bool,
 }
@@ -99,8 +104,118 @@ impl ObjectEntry {
             .map(|(_, definition)| &**definition)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.definitions.is_empty() && self.effective.is_none()
+    /// The inventory object that this is, if its only definition is in force and was handed out. The entry is
+    /// not used any more.
+    fn take_inventory(&mut self) -> Option<InventoryEntry> {
+        let ([(source, definition)], Some(effective)) = (&*self.definitions, &self.effective)
+        else {
+            return None;
+        };
+        let EffectiveContent::HandedOut(content) = effective.content else {
+            return None;
+        };
+        let version = effective.version?;
+        let is_in_force = definition.objects.is_none()
+            && definition.hash == version.hash
+            && *source == effective.source;
+        is_in_force.then(|| InventoryEntry {
+            version,
+            origin: effective.origin.clone(),
+            pod: self.pod.take(),
+            source: *source,
+            content,
+        })
+    }
+}
+
+/// All that is kept of an inventory object of which the only definition is in force.
+#[derive(Debug)]
+struct InventoryEntry {
+    version: ValidVersion,
+    origin: ObjectOrigin,
+    pod: Option<PodFacts>,
+    source: SourceNumber,
+    content: Option<InventoryType>,
+}
+
+impl InventoryEntry {
+    fn into_entry(self, id: &SharedId) -> ObjectEntry {
+        let definition = Definition::handed_out(id, self.origin.clone(), self.version.hash);
+        ObjectEntry {
+            definitions: alloc::vec![(self.source, Box::new(definition))],
+            effective: Some(EffectiveObject {
+                version: Some(self.version),
+                source: self.source,
+                origin: self.origin,
+                content: EffectiveContent::HandedOut(self.content),
+                is_announced: true,
+                is_restored: false,
+            }),
+            pod: self.pod,
+            is_policy: false,
+        }
+    }
+}
+
+/// An entry as it is stored: one of the two, or none.
+#[derive(Debug, Default)]
+pub(crate) struct StoredEntry {
+    inventory: Option<Box<InventoryEntry>>,
+    full: Option<Box<ObjectEntry>>,
+}
+
+impl StoredEntry {
+    /// The entry of the object of this name, to be changed.
+    pub(crate) fn open(&mut self, id: &SharedId) -> &mut ObjectEntry {
+        let inventory = self.inventory.take();
+        self.full.get_or_insert_with(|| {
+            let entry = inventory.map(|inventory| inventory.into_entry(id));
+            Box::new(entry.unwrap_or_default())
+        })
+    }
+
+    /// Stores a changed entry in its shortest form; returns whether there is anything to store.
+    pub(crate) fn close(&mut self) -> bool {
+        if let Some(entry) = &mut self.full {
+            if entry.definitions.is_empty() && entry.effective.is_none() {
+                return false;
+            }
+            self.inventory = entry.take_inventory().map(Box::new);
+            if self.inventory.is_some() {
+                self.full = None;
+            }
+        }
+        true
+    }
+
+    /// The entry, unless it is that of an inventory object of which the only definition is in force.
+    pub(crate) fn full(&self) -> Option<&ObjectEntry> {
+        self.full.as_deref()
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn full_mut(&mut self) -> Option<&mut ObjectEntry> {
+        self.full.as_deref_mut()
+    }
+
+    /// The valid version in force.
+    pub(crate) fn version(&self) -> Option<ValidVersion> {
+        match &self.inventory {
+            Some(inventory) => Some(inventory.version),
+            None => self.full()?.effective.as_ref()?.version,
+        }
+    }
+
+    /// What the warnings need, and where it was read, if it is a pod in force.
+    pub(crate) fn pod(&self) -> Option<(&PodFacts, &Location)> {
+        let (pod, origin) = match &self.inventory {
+            Some(inventory) => (&inventory.pod, &inventory.origin),
+            None => {
+                let entry = self.full()?;
+                (&entry.pod, &entry.effective.as_ref()?.origin)
+            }
+        };
+        Some((pod.as_ref()?, origin.location()))
     }
 }
 
@@ -109,6 +224,14 @@ pub fn is_saved(objects: &[Object]) -> bool {
     objects
         .iter()
         .any(|object| InventoryType::of(object).is_none())
+}
+
+impl Definition {
+    /// Whether it is a valid definition of an object that is never saved and has no cost: its choice depends
+    /// on no other object.
+    pub fn is_inventory(&self) -> bool {
+        !self.is_rejected && !is_saved(self.objects())
+    }
 }
 
 /// The type of the only object of an inventory object, if its key follows from the name; `Some(None)` if it

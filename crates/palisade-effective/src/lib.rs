@@ -21,6 +21,7 @@ mod effective_object;
 mod lint;
 mod objects;
 mod policy_cost;
+mod put_in_force;
 mod report;
 mod source;
 mod version_choice;

@@ -6,22 +6,24 @@
 use crate::SharedId;
 use crate::definition::{Definition, ObjectOrigin};
 use crate::effective_object::{
-    EffectiveContent, EffectiveObject, ObjectEntry, effective_keys, inventory_type, is_saved,
+    EffectiveContent, EffectiveObject, ObjectEntry, StoredEntry, is_saved,
 };
 use crate::lint::InputLint;
-use crate::policy_cost::{PolicyCostTracker, isolation_policies};
+use crate::policy_cost::PolicyCostTracker;
 use crate::source::{
     DefinitionChange, SourceDelta, SourceNumber, SourceReport, SourceState, Staleness,
 };
 use crate::version_choice::{
-    ChoiceFaults, EffectiveVersion, PreviousVersion, ValidVersion, VersionChoice, choose_version,
+    ChoiceFaults, EffectiveVersion, PreviousVersion, VersionChoice, choose_version,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use palisade_engine::{ElementBudget, ExceededLimit};
-use palisade_model::{Object, ObjectId, ObjectKey, Str, Update};
+use palisade_model::{ObjectId, Str, Update};
 
 /// How the element budget is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +48,13 @@ pub struct RestoredObject {
 /// Objects to save, with the version in force; `None` for an object that is not kept any more.
 pub type ObjectsToSave = Vec<(SharedId, Option<EffectiveVersion>)>;
 
+/// All objects by name. No output depends on the order.
+pub(crate) type ObjectMap = HashMap<SharedId, StoredEntry, FixedState>;
+
 /// All definitions and effective objects.
 #[derive(Debug)]
 pub struct EffectiveObjects {
-    pub(crate) objects: BTreeMap<SharedId, ObjectEntry>,
+    pub(crate) objects: ObjectMap,
     pub(crate) sources: Vec<SourceState>,
     /// Objects in force that a source cannot find, with whether this is reported.
     missing: BTreeMap<(SharedId, SourceNumber), bool>,
@@ -61,7 +66,7 @@ pub struct EffectiveObjects {
     pub(crate) costs: PolicyCostTracker,
     pub(crate) budget_use: BudgetUse,
     pub(crate) lint: InputLint,
-    unsaved: BTreeSet<SharedId>,
+    pub(crate) unsaved: BTreeSet<SharedId>,
     faults: ChoiceFaults,
 }
 
@@ -80,7 +85,7 @@ impl EffectiveObjects {
             report: SourceReport::default(),
         };
         EffectiveObjects {
-            objects: BTreeMap::new(),
+            objects: ObjectMap::default(),
             sources: sources.into_iter().map(state).collect(),
             missing: BTreeMap::new(),
             duplicates: BTreeSet::new(),
@@ -118,12 +123,9 @@ impl EffectiveObjects {
                 is_announced: false,
                 is_restored: true,
             };
-            let entry = ObjectEntry {
-                effective: Some(effective),
-                ..ObjectEntry::default()
-            };
             self.missing.insert((id.clone(), source), false);
-            self.effective_count += usize::from(self.objects.insert(id, entry).is_none());
+            let entry = self.objects.entry(id.clone()).or_default().open(&id);
+            self.effective_count += usize::from(entry.effective.replace(effective).is_none());
         }
     }
 
@@ -133,7 +135,7 @@ impl EffectiveObjects {
         source: SourceNumber,
     ) -> impl Iterator<Item = (&SharedId, &ObjectOrigin)> {
         self.objects.iter().filter_map(move |(id, entry)| {
-            let effective = entry.effective.as_ref()?;
+            let effective = entry.full()?.effective.as_ref()?;
             let is_of = effective.is_restored && effective.source == source;
             is_of.then_some((id, &effective.origin))
         })
@@ -176,10 +178,12 @@ impl EffectiveObjects {
         if let Some(report) = delta.report {
             state.report = report;
         }
-        let mut changed = BTreeSet::new();
-        for change in delta.changes {
-            changed.insert(self.apply_change(source, change));
-        }
+        let changes = delta.changes.into_iter();
+        let mut changed: Vec<SharedId> = changes
+            .map(|change| self.apply_change(source, change))
+            .collect();
+        changed.sort_unstable();
+        changed.dedup();
         if first_sync {
             self.drop_unmentioned(source, &mut changed);
         }
@@ -191,8 +195,10 @@ impl EffectiveObjects {
         if self.costs.set_budget(budget) {
             // Rare: every policy is checked against the new budget.
             let has_cost = |entry: &ObjectEntry| entry.first().is_some_and(|d| d.cost.is_some());
-            let policies = self.objects.iter().filter(|(_, entry)| has_cost(entry));
-            let policies = policies.map(|(id, _)| id.clone()).collect();
+            let entries = self.objects.iter();
+            let policies = entries.filter(|(_, entry)| entry.full().is_some_and(has_cost));
+            let mut policies: Vec<SharedId> = policies.map(|(id, _)| id.clone()).collect();
+            policies.sort_unstable();
             self.decide_all(policies, now, updates);
         }
     }
@@ -201,7 +207,7 @@ impl EffectiveObjects {
     pub fn take_unsaved(&mut self) -> ObjectsToSave {
         let unsaved = core::mem::take(&mut self.unsaved).into_iter();
         let version = |id: &ObjectId| {
-            let effective = self.objects.get(id)?.effective.as_ref()?;
+            let effective = self.objects.get(id)?.full()?.effective.as_ref()?;
             let EffectiveContent::Kept(objects) = &effective.content else {
                 return None;
             };
@@ -225,8 +231,9 @@ impl EffectiveObjects {
         match change {
             DefinitionChange::Upsert(definition) => {
                 let id = definition.id.clone();
-                self.missing.remove(&(id.clone(), source));
-                let definitions = &mut self.objects.entry(id.clone()).or_default().definitions;
+                self.remove_missing(&id, source);
+                let entry = self.objects.entry(id.clone()).or_default().open(&id);
+                let definitions = &mut entry.definitions;
                 match find_definition(definitions, source, &definition.origin) {
                     Ok(at) => definitions[at] = (source, Box::new(definition)),
                     Err(at) => {
@@ -239,8 +246,8 @@ impl EffectiveObjects {
                 id
             }
             DefinitionChange::Delete { id, origin } => {
-                if let Some(entry) = self.objects.get_mut(&id) {
-                    let definitions = &mut entry.definitions;
+                if let Some(stored) = self.objects.get_mut(&id) {
+                    let definitions = &mut stored.open(&id).definitions;
                     if let Ok(at) = find_definition(definitions, source, &origin) {
                         definitions.remove(at);
                     }
@@ -256,34 +263,45 @@ impl EffectiveObjects {
                 id
             }
             DefinitionChange::Gone(id) => {
-                self.missing.remove(&(id.clone(), source));
-                if let Some(entry) = self.objects.get_mut(&id) {
-                    entry.definitions.retain(|(of, _)| *of != source);
+                self.remove_missing(&id, source);
+                if let Some(stored) = self.objects.get_mut(&id) {
+                    let definitions = &mut stored.open(&id).definitions;
+                    definitions.retain(|(of, _)| *of != source);
                 }
                 id
             }
         }
     }
 
-    /// What was restored and was not mentioned by its source, which is in sync, is gone.
-    fn drop_unmentioned(&mut self, source: SourceNumber, changed: &mut BTreeSet<SharedId>) {
-        for (id, entry) in &self.objects {
-            let is_of = |e: &EffectiveObject| e.source == source && !e.is_announced;
-            if entry.effective.as_ref().is_some_and(is_of) && !changed.contains(id) {
-                self.missing.remove(&(id.clone(), source));
-                changed.insert(id.clone());
-            }
+    fn remove_missing(&mut self, id: &SharedId, source: SourceNumber) {
+        if !self.missing.is_empty() {
+            self.missing.remove(&(id.clone(), source));
         }
+    }
+
+    /// What was restored and was not mentioned by its source, which is in sync, is gone.
+    fn drop_unmentioned(&mut self, source: SourceNumber, changed: &mut Vec<SharedId>) {
+        let is_of = |e: &EffectiveObject| e.source == source && !e.is_announced;
+        let unmentioned = self.objects.iter().filter(|(id, stored)| {
+            let effective = stored.full().and_then(|entry| entry.effective.as_ref());
+            effective.is_some_and(is_of) && changed.binary_search(id).is_err()
+        });
+        let mut unmentioned: Vec<SharedId> = unmentioned.map(|(id, _)| id.clone()).collect();
+        unmentioned.sort_unstable();
+        for id in &unmentioned {
+            self.remove_missing(id, source);
+        }
+        changed.append(&mut unmentioned);
     }
 
     fn decide_all(
         &mut self,
-        mut changed: BTreeSet<SharedId>,
+        mut changed: Vec<SharedId>,
         now: u64,
         updates: &mut dyn FnMut(Update),
     ) {
         for id in &changed {
-            let Some(entry) = self.objects.get_mut(id) else {
+            let Some(entry) = self.objects.get_mut(id).and_then(StoredEntry::full_mut) else {
                 continue;
             };
             let first = entry.first().filter(|definition| !definition.is_rejected);
@@ -296,7 +314,9 @@ impl EffectiveObjects {
             }
         }
         if self.budget_use == BudgetUse::Enforced {
-            changed.extend(self.costs.allocate());
+            changed.append(&mut self.costs.allocate());
+            changed.sort_unstable();
+            changed.dedup();
         }
         for id in changed {
             self.decide(id, now, updates);
@@ -316,14 +336,14 @@ impl EffectiveObjects {
 
     /// Decides which version of an object is in force.
     fn decide(&mut self, id: SharedId, now: u64, updates: &mut dyn FnMut(Update)) {
-        let Some(entry) = self.objects.get_mut(&id) else {
+        let Some(mut stored) = self.objects.get_mut(&id).map(core::mem::take) else {
             return self.forget_missing(&id);
         };
-        let mut entry = core::mem::take(entry);
+        let entry = stored.open(&id);
         let was_effective = entry.effective.is_some();
         let missing = self.missing_in(&id);
-        let (choice, retained) = self.choose(&entry, &missing);
-        self.put_in_force(&id, &mut entry, choice, now, updates);
+        let (choice, retained) = self.choose(entry, &missing);
+        self.put_in_force(&id, entry, choice, now, updates);
         let is_effective = entry.effective.is_some();
         let set_membership = |set: &mut BTreeSet<SharedId>, is: bool| match is {
             true => set.insert(id.clone()),
@@ -336,10 +356,10 @@ impl EffectiveObjects {
         }
         self.effective_count =
             self.effective_count + usize::from(is_effective) - usize::from(was_effective);
-        if entry.is_empty() {
+        if !stored.close() {
             self.objects.remove(&id);
         } else if let Some(place) = self.objects.get_mut(&id) {
-            *place = entry;
+            *place = stored;
         }
     }
 
@@ -376,10 +396,8 @@ impl EffectiveObjects {
             };
         };
         let is_elsewhere = |source: &SourceNumber| source != first_source;
-        let is_shared = entry
-            .definitions
-            .iter()
-            .any(|(source, _)| is_elsewhere(source));
+        let definitions = entry.definitions.iter();
+        let is_shared = definitions.clone().any(|(source, _)| is_elsewhere(source));
         let is_missing = missing.iter().any(|(source, _)| is_elsewhere(source));
         // Until all sources are in sync, precedence decides between them: no order of arrival.
         let may_hold =
@@ -392,190 +410,13 @@ impl EffectiveObjects {
                 origin: &effective.origin,
             })
         });
-        let definitions: Vec<(SourceNumber, &Definition)> = entry
-            .definitions
-            .iter()
-            .map(|(source, definition)| (*source, &**definition))
-            .collect();
         choose_version(
             previous,
-            &definitions,
-            definitions.len() > 1 || is_missing,
+            &entry.definitions,
+            entry.definitions.len() > 1 || is_missing,
             |definition| self.exceeded_limit(definition).is_some(),
             self.faults,
         )
-    }
-
-    fn put_in_force(
-        &mut self,
-        id: &SharedId,
-        entry: &mut ObjectEntry,
-        choice: VersionChoice,
-        now: u64,
-        updates: &mut dyn FnMut(Update),
-    ) {
-        let ObjectEntry {
-            definitions,
-            effective,
-            ..
-        } = entry;
-        match choice {
-            VersionChoice::Nothing => {
-                if let Some(before) = effective.take() {
-                    self.unsaved.insert(id.clone());
-                    self.lint.update_object(id, None);
-                    self.announce(id, Some(&before), Arc::default(), updates);
-                }
-            }
-            VersionChoice::Unchanged | VersionChoice::LastValid => {
-                let Some(is) = effective else { return };
-                if let (VersionChoice::LastValid, Some((source, first))) =
-                    (choice, definitions.first())
-                {
-                    is.source = *source;
-                    is.origin = first.origin.clone();
-                    self.unsaved.insert(id.clone());
-                }
-                if let (false, EffectiveContent::Kept(objects)) = (is.is_announced, &is.content) {
-                    self.announce(id, None, Arc::clone(objects), updates);
-                }
-                is.is_announced = true;
-            }
-            VersionChoice::Isolation => {
-                let Some((source, first)) = definitions.first() else {
-                    return;
-                };
-                let objects = match &first.isolation {
-                    Some(isolation) => alloc::vec![Object::Policy((**isolation).clone())],
-                    None => isolation_policies(first.objects()),
-                };
-                let origin = (*source, first.origin.clone());
-                self.replace(id, effective, None, origin, Arc::new(objects), updates);
-            }
-            VersionChoice::Definition(index) => {
-                let is_only = definitions.len() == 1;
-                let may_forget = is_only && (self.sources.len() == 1 || self.in_sync());
-                if let Some((source, definition)) = definitions.get_mut(index) {
-                    let definition = (*source, &mut **definition);
-                    self.put_definition(id, effective, definition, may_forget, now, updates);
-                }
-            }
-        }
-    }
-
-    /// Puts a definition in force. If no other can take its place, its content is forgotten where only the
-    /// hash is needed.
-    fn put_definition(
-        &mut self,
-        id: &SharedId,
-        effective: &mut Option<EffectiveObject>,
-        (source, definition): (SourceNumber, &mut Definition),
-        may_forget: bool,
-        now: u64,
-        updates: &mut dyn FnMut(Update),
-    ) {
-        let may_forget = may_forget && inventory_type(id, definition.objects()).is_some();
-        let before = effective.as_mut().and_then(|e| Some((e.version?, e)));
-        let same = before.filter(|(version, _)| version.hash == definition.hash);
-        let since = same.as_ref().map_or(now, |(version, _)| version.since);
-        if let Some((_, same)) = same
-            && matches!(same.content, EffectiveContent::HandedOut(_))
-        {
-            same.source = source;
-            same.origin = definition.origin.clone();
-            self.lint.move_object(id, definition.origin.location());
-            if may_forget {
-                definition.objects = None;
-            }
-            return;
-        }
-        let objects = match may_forget {
-            true => definition.objects.take(),
-            false => definition.objects.clone(),
-        };
-        if let Some(objects) = objects {
-            let hash = definition.hash;
-            let version = Some(ValidVersion { hash, since });
-            let origin = (source, definition.origin.clone());
-            self.replace(id, effective, version, origin, objects, updates);
-        }
-    }
-
-    /// Puts a version in force, and passes on the difference.
-    fn replace(
-        &mut self,
-        id: &SharedId,
-        effective: &mut Option<EffectiveObject>,
-        version: Option<ValidVersion>,
-        (source, origin): (SourceNumber, ObjectOrigin),
-        objects: Arc<Vec<Object>>,
-        updates: &mut dyn FnMut(Update),
-    ) {
-        let was_saved = effective
-            .as_ref()
-            .is_some_and(|before| match &before.content {
-                EffectiveContent::Kept(objects) => is_saved(objects),
-                EffectiveContent::HandedOut(_) => false,
-            });
-        if was_saved || is_saved(&objects) {
-            self.unsaved.insert(id.clone());
-        }
-        self.lint
-            .update_object(id, Some((&objects, origin.location())));
-        let content = match inventory_type(id, &objects) {
-            Some(of) => EffectiveContent::HandedOut(of),
-            None => EffectiveContent::Kept(Arc::clone(&objects)),
-        };
-        let before = effective.replace(EffectiveObject {
-            version,
-            source,
-            origin,
-            content,
-            is_announced: true,
-            is_restored: false,
-        });
-        self.announce(id, before.as_ref(), objects, updates);
-    }
-
-    /// Passes on the difference between two versions of an object.
-    fn announce(
-        &mut self,
-        id: &ObjectId,
-        before: Option<&EffectiveObject>,
-        objects: Arc<Vec<Object>>,
-        updates: &mut dyn FnMut(Update),
-    ) {
-        let before = before.filter(|before| before.is_announced);
-        let was: &[Object] = match before.map(|before| &before.content) {
-            Some(EffectiveContent::Kept(was)) if Arc::ptr_eq(was, &objects) => return,
-            Some(EffectiveContent::Kept(was)) => was,
-            _ => &[],
-        };
-        let previous = before.map(|before| before.content.keys(id));
-        for key in previous.into_iter().flatten() {
-            if !effective_keys(&objects).any(|other| other == key) {
-                match &key {
-                    ObjectKey::Namespace(name) => self.lint.remove_namespace(name),
-                    ObjectKey::ServiceAccount { namespace, name } => self
-                        .lint
-                        .remove_service_account(&(namespace.clone(), name.clone())),
-                    _ => {}
-                }
-                updates(Update::Delete(key));
-            }
-        }
-        let mut pass_on = |object: Object| {
-            if let Some(object) = object.into_effective() {
-                updates(Update::Upsert(object));
-            }
-        };
-        match Arc::try_unwrap(objects) {
-            Ok(objects) => objects.into_iter().for_each(pass_on),
-            Err(shared) => {
-                let new = shared.iter().filter(|object| !was.contains(object));
-                new.cloned().for_each(&mut pass_on);
-            }
-        }
     }
 }
 

@@ -234,9 +234,9 @@ impl PolicyCostTracker {
 
     /// Allocates the host's elements to policies in the order of their names. Returns the objects whose
     /// admission changed.
-    pub(crate) fn allocate(&mut self) -> BTreeSet<SharedId> {
+    pub(crate) fn allocate(&mut self) -> Vec<SharedId> {
         if self.total <= self.budget.host && self.over_host_limit.is_empty() {
-            return BTreeSet::new();
+            return Vec::new();
         }
         let mut remaining = self.budget.host;
         let mut over_limit = BTreeSet::new();

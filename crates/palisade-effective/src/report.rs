@@ -1,10 +1,11 @@
 //! The report on what is in force: problems, retained objects, policies over budget.
 
 use crate::diagnostic::{Diagnostic, DiagnosticCollector};
-use crate::effective_object::{EffectiveObject, ObjectEntry};
+use crate::effective_object::StoredEntry;
 use crate::objects::{BudgetUse, EffectiveObjects};
 use crate::policy_cost::OversizedPolicy;
 use crate::source::SourceState;
+use crate::version_choice::ValidVersion;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -46,8 +47,7 @@ pub struct RetainedObject {
 }
 
 impl RetainedObject {
-    fn new(id: &ObjectId, object: &EffectiveObject) -> Self {
-        let version = object.version.as_ref();
+    fn new(id: &ObjectId, version: Option<ValidVersion>) -> Self {
         RetainedObject {
             object: id.to_string(),
             since: version.map(|version| version.since),
@@ -72,8 +72,8 @@ impl EffectiveObjects {
         let of_objects = self.object_diagnostics(&over_budget).into_iter();
         of_objects.for_each(|diagnostic| problems.add(diagnostic));
         let retained = self.retained.iter().filter_map(|id| {
-            let effective = self.objects.get(id)?.effective.as_ref()?;
-            Some(RetainedObject::new(id, effective))
+            let stored = self.objects.get(id)?;
+            Some(RetainedObject::new(id, stored.version()))
         });
         let mut retained: Vec<RetainedObject> = retained.collect();
         retained.sort_by(|a, b| a.object.cmp(&b.object));
@@ -99,11 +99,8 @@ impl EffectiveObjects {
 
     /// The number of objects of which a valid version is in force.
     pub fn valid_count(&self) -> usize {
-        let effective = self
-            .objects
-            .values()
-            .filter_map(|entry| entry.effective.as_ref());
-        effective.filter(|object| object.version.is_some()).count()
+        let versions = self.objects.values().filter_map(StoredEntry::version);
+        versions.count()
     }
 
     fn object_diagnostics(&self, over_budget: &[OversizedPolicy]) -> Vec<Diagnostic> {
@@ -111,7 +108,8 @@ impl EffectiveObjects {
         for id in &self.duplicates {
             self.add_duplicates(id, &mut all);
         }
-        all.extend(self.lint.warnings().into_iter().map(Diagnostic::warning));
+        let warnings = self.lint.warnings(&|id| self.objects.get(id)?.pod());
+        all.extend(warnings.into_iter().map(Diagnostic::warning));
         all.extend(over_budget.iter().map(|over| match self.budget_use {
             BudgetUse::Enforced => Diagnostic::error(over.problem(
                 "the last valid version stays in force; if there is none, the selected pods are isolated",
@@ -127,7 +125,7 @@ impl EffectiveObjects {
     /// The policies over a budget, in the order of their names.
     fn over_budget(&self) -> Vec<OversizedPolicy> {
         let over = self.costs.over_limit().filter_map(|id| {
-            let definition = self.objects.get(id).and_then(ObjectEntry::first)?;
+            let definition = self.objects.get(id)?.full()?.first()?;
             let cost = definition.cost.as_deref()?;
             let bound = self.costs.exceeded_limit(id, Some(cost))?;
             let place = (&**id, definition.origin.location());
@@ -137,7 +135,8 @@ impl EffectiveObjects {
     }
 
     fn add_duplicates(&self, id: &ObjectId, all: &mut Vec<Diagnostic>) {
-        let definitions = self.objects.get(id).map(|entry| &entry.definitions[..]);
+        let entry = self.objects.get(id).and_then(StoredEntry::full);
+        let definitions = entry.map(|entry| &entry.definitions[..]);
         let Some(((_, first), others)) = definitions.and_then(<[_]>::split_first) else {
             return;
         };

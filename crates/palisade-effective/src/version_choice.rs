@@ -6,6 +6,7 @@
 
 use crate::definition::{Definition, ObjectOrigin};
 use crate::source::SourceNumber;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_dialects::ContentHash;
@@ -73,7 +74,7 @@ pub(crate) struct PreviousVersion<'a> {
 /// from the definitions.
 pub(crate) fn choose_version(
     previous: Option<PreviousVersion<'_>>,
-    definitions: &[(SourceNumber, &Definition)],
+    definitions: &[(SourceNumber, Box<Definition>)],
     is_contested: bool,
     is_over_budget: impl Fn(&Definition) -> bool,
     faults: ChoiceFaults,
@@ -86,7 +87,7 @@ pub(crate) fn choose_version(
             let all = definitions.iter().enumerate();
             all.filter(|(_, (_, d))| is_acceptable(d) && d.hash == before.hash)
         };
-        let is_unmoved = |(source, definition): &(SourceNumber, &Definition)| {
+        let is_unmoved = |(source, definition): &(SourceNumber, Box<Definition>)| {
             *source == before.source && definition.origin.is_same_unit(before.origin)
         };
         let unmoved = same().find(|(_, definition)| is_unmoved(definition));

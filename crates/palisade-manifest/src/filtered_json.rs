@@ -77,6 +77,17 @@ impl<'t> FilteredJsonReader<'t> {
         self.offset
     }
 
+    /// The position of that byte.
+    pub(crate) fn position(&mut self) -> Position {
+        let passed = self
+            .bytes
+            .get(self.position_offset..self.offset)
+            .unwrap_or_default();
+        self.position.advance(passed);
+        self.position_offset = self.offset;
+        self.position
+    }
+
     /// Reads an object, or another value; `kind` applies to an object that has no kind of its own.
     pub(crate) fn read_object(
         &mut self,
@@ -475,13 +486,7 @@ impl<'t> FilteredJsonReader<'t> {
     }
 
     fn location(&mut self) -> Location {
-        let passed = self
-            .bytes
-            .get(self.position_offset..self.offset)
-            .unwrap_or_default();
-        self.position.advance(passed);
-        self.position_offset = self.offset;
-        self.position.in_file(self.file)
+        self.position().in_file(self.file)
     }
 }
 

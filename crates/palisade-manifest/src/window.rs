@@ -72,8 +72,15 @@ impl<'r> ReadWindow<'r> {
     /// Consumes this many bytes.
     pub(crate) fn advance(&mut self, count: usize) {
         let to = self.start.saturating_add(count).min(self.bytes.len());
-        self.position.advance(&self.bytes[self.start..to]);
-        self.start = to;
+        let mut position = self.position;
+        position.advance(&self.bytes[self.start..to]);
+        self.advance_to(count, position);
+    }
+
+    /// Consumes this many bytes; the one after them is at `position`.
+    pub(crate) fn advance_to(&mut self, count: usize, position: Position) {
+        self.position = position;
+        self.start = self.start.saturating_add(count).min(self.bytes.len());
         if self.start > self.valid_end {
             self.valid_end = self.start;
             self.validate_utf8();

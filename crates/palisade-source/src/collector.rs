@@ -1,9 +1,11 @@
 //! Collects an input of any size object by object and keeps only what policy evaluation needs.
 
 use crate::file_problem::origin_path;
+use crate::input_diagnostics::{DiagnosticsCheckpoint, InputDiagnostics};
+use crate::loaded_input::LoadedInput;
 use crate::string_interner::StringInterner;
 use crate::templates::{FileSummary, reword_problems};
-use palisade_dialects::{CollectorCheckpoint, ProblemCollector, count_ignored, lower_object};
+use palisade_dialects::{count_ignored, lower_object};
 use palisade_effective::{
     BudgetUse, ChoiceFaults, Definition, DefinitionChange, Diagnostic, EffectiveObjects,
     ElementBudget, ObjectOrigin, SourceDelta,
@@ -15,7 +17,7 @@ use std::mem::take;
 use std::path::Path;
 use std::sync::Arc;
 
-/// So many definitions are put in force together, if documents are smaller.
+/// So many definitions are put in force together.
 const BATCH: usize = 1_000;
 
 /// Everything read so far.
@@ -26,7 +28,7 @@ pub(crate) struct InputCollector {
     pending: Vec<DefinitionChange>,
     /// The file being read.
     path: Arc<str>,
-    problems: ProblemCollector,
+    diagnostics: InputDiagnostics,
     ignored: BTreeMap<String, usize>,
     /// Counts for the file being read: its objects and what could not be read.
     file_summary: FileSummary,
@@ -61,20 +63,10 @@ impl CollectedContent {
 #[derive(Default)]
 struct DocumentCheckpoint {
     pending: usize,
-    problems: CollectorCheckpoint,
+    diagnostics: DiagnosticsCheckpoint,
     unparsed_problems: usize,
     file_summary: FileSummary,
     ignored: BTreeMap<String, usize>,
-}
-
-/// The result of reading an input.
-pub(crate) struct CollectedInput {
-    /// The valid objects and the isolation policies of invalid ones, without completed pods.
-    pub(crate) state: State,
-    pub(crate) diagnostics: Vec<Diagnostic>,
-    /// The number of valid objects.
-    pub(crate) objects: usize,
-    pub(crate) ignored: BTreeMap<String, usize>,
 }
 
 impl Default for InputCollector {
@@ -89,7 +81,7 @@ impl Default for InputCollector {
             content: CollectedContent::default(),
             pending: Vec::new(),
             path: "".into(),
-            problems: ProblemCollector::default(),
+            diagnostics: InputDiagnostics::default(),
             ignored: BTreeMap::new(),
             file_summary: FileSummary::default(),
             unparsed_problems: Vec::new(),
@@ -105,8 +97,12 @@ impl ObjectSink for InputCollector {
             return;
         }
         let mut lowered = lower_object(&object);
-        self.problems.add_all(false, take(&mut lowered.warnings));
-        self.problems.add_all_omitted(take(&mut lowered.omitted));
+        let warnings = take(&mut lowered.warnings);
+        let more = take(&mut lowered.omitted);
+        let diagnostics = Diagnostic::from_lowered(Vec::new(), warnings, more);
+        diagnostics
+            .into_iter()
+            .for_each(|d| self.diagnostics.add(d));
         if let Some(kind) = lowered.ignored.take() {
             count_ignored(&mut self.ignored, kind, 1);
             return;
@@ -118,7 +114,7 @@ impl ObjectSink for InputCollector {
             location: lowered.location.clone(),
         };
         let definition = Definition::new(id, &object, &mut lowered, origin);
-        self.problems.add_all(true, lowered.errors);
+        self.diagnostics.add_errors(lowered.errors);
         self.pending.push(DefinitionChange::Upsert(definition));
     }
 
@@ -132,7 +128,7 @@ impl ObjectSink for InputCollector {
         }
         self.checkpoint = DocumentCheckpoint {
             pending: self.pending.len(),
-            problems: self.problems.checkpoint(),
+            diagnostics: self.diagnostics.checkpoint(),
             unparsed_problems: self.unparsed_problems.len(),
             file_summary: self.file_summary,
             ignored: self.ignored.clone(),
@@ -141,7 +137,8 @@ impl ObjectSink for InputCollector {
 
     fn rollback_document(&mut self) {
         self.pending.truncate(self.checkpoint.pending);
-        self.problems.rollback(self.checkpoint.problems.clone());
+        self.diagnostics
+            .rollback(self.checkpoint.diagnostics.clone());
         self.unparsed_problems
             .truncate(self.checkpoint.unparsed_problems);
         self.file_summary = self.checkpoint.file_summary;
@@ -158,48 +155,46 @@ impl InputCollector {
 
     /// Puts the definitions in force.
     fn flush(&mut self) {
-        let delta = SourceDelta {
-            changes: take(&mut self.pending),
-            ..SourceDelta::default()
-        };
-        let mut apply = |update| self.content.apply(update);
-        self.effective.apply(0, delta, 0, &mut apply);
+        let mut pending = take(&mut self.pending).into_iter().peekable();
+        while pending.peek().is_some() {
+            let delta = SourceDelta {
+                changes: pending.by_ref().take(BATCH).collect(),
+                ..SourceDelta::default()
+            };
+            let mut apply = |update| self.content.apply(update);
+            self.effective.apply(0, delta, 0, &mut apply);
+        }
     }
 
     /// Counts folders that cannot be read and are not listed.
     pub(crate) fn omit_folders(&mut self, folders: usize) {
-        self.problems.omit(true, folders);
+        self.diagnostics.omit_errors(folders);
     }
 
     /// Records a file or folder that could not be read completely.
     pub(crate) fn add_unreadable(&mut self, problem: Problem) {
         self.file_summary = FileSummary::default();
-        self.problems
-            .add_all(true, take(&mut self.unparsed_problems));
-        self.problems.add(true, problem);
+        self.diagnostics
+            .add_errors(take(&mut self.unparsed_problems));
+        self.diagnostics.add(Diagnostic::error(problem));
     }
 
     /// Finishes a file; `head` is its beginning.
     pub(crate) fn end_file(&mut self, path: &Path, head: &[u8]) {
         let file_summary = take(&mut self.file_summary);
         reword_problems(path, head, file_summary, &mut self.unparsed_problems);
-        self.problems
-            .add_all(true, take(&mut self.unparsed_problems));
+        self.diagnostics
+            .add_errors(take(&mut self.unparsed_problems));
     }
 
-    /// The result, with the warnings about the input as a whole.
-    pub(crate) fn finish(mut self) -> CollectedInput {
+    /// The result for so many files, with the warnings about the input as a whole.
+    pub(crate) fn finish(mut self, files: usize) -> LoadedInput {
         self.flush();
-        self.problems
-            .add_all(true, take(&mut self.unparsed_problems));
+        self.diagnostics
+            .add_errors(take(&mut self.unparsed_problems));
         drop(take(&mut self.strings));
-        for Diagnostic {
-            problem,
-            is_error,
-            omitted,
-        } in self.effective.diagnostics()
-        {
-            self.problems.add_summary(is_error, problem, omitted);
+        for diagnostic in self.effective.diagnostics() {
+            self.diagnostics.add(diagnostic);
         }
         let objects = self.effective.valid_count();
         drop(self.effective);
@@ -208,12 +203,10 @@ impl InputCollector {
             endpoints,
         } = self.content;
         state.endpoints = endpoints.into_iter().collect();
-        let (errors, warnings, more) = self.problems.finish();
-        let mut diagnostics = Diagnostic::from_lowered(errors, warnings, more);
-        Diagnostic::sort(&mut diagnostics);
-        CollectedInput {
+        LoadedInput {
             state,
-            diagnostics,
+            diagnostics: self.diagnostics.finish(),
+            files,
             objects,
             ignored: self.ignored,
         }

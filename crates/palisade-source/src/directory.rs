@@ -6,9 +6,9 @@
 //! It promises that no truncated file, rename, checkout or broken edit takes a policy out of force.
 
 use crate::file_index::FileIndex;
-use crate::file_object::FileObject;
 use crate::file_problem::file_problem;
 use crate::handles::RefreshHandle;
+use crate::initial_load::PART_BYTES;
 use crate::manifest_file::{FileId, ManifestFile};
 use crate::partial_scan::PartialScan;
 use crate::scan::{Tree, WriteActivity};
@@ -53,7 +53,7 @@ pub struct Directory<W = InotifyWatch> {
     watch: W,
     watches: WatchSet,
     activity: WriteActivity,
-    tree: Tree<FileObject>,
+    tree: Tree,
     index: FileIndex,
     /// An event arrived that no scan has covered yet.
     pending: bool,
@@ -179,7 +179,7 @@ impl<W: DirWatch> Directory<W> {
             settle,
             refresh: RefreshHandle::new(watch.waker()),
             index: FileIndex::new(restored),
-            tree: Tree::new(vec![options.path.clone()], FileObject::from_raw_objects),
+            tree: Tree::new(vec![options.path.clone()]),
             options,
             watch,
             watches: WatchSet::default(),
@@ -330,8 +330,37 @@ impl<W: DirWatch> Directory<W> {
         }
     }
 
+    /// Reads a big tree for the first time, in parts; what is left is reported by the first scan. Returns
+    /// whether to go on.
+    fn load(&mut self, sink: DeltaSink<'_>) -> Result<bool, SourceError> {
+        let root = self.options.path.clone();
+        let listed = Tree::list(vec![root.clone()]);
+        if listed.listed_bytes < PART_BYTES {
+            return Ok(true);
+        }
+        // Before anything is read, so that every write to a file of a part makes an event.
+        self.watches.update(&mut self.watch, &root, &listed);
+        let bounds = self.tree.bounds;
+        let paths = listed.listed.into_iter().flatten();
+        let mut paths = paths.take(bounds.files).peekable();
+        while paths.peek().is_some() && self.tree.object_count <= bounds.objects {
+            let mut part = self.tree.read_part(&mut paths);
+            let Some(events) = self.wait_events(Some(Duration::ZERO))? else {
+                return Ok(false);
+            };
+            for path in self.record_events(&events).0 {
+                part.remove(&path);
+                self.tree.replace_file(&path, None);
+            }
+            if sink(self.index.add_part(&self.tree, &part), None).is_break() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Scans only the files that the events name. `None` if a full scan is needed.
-    fn scan_changed_files(&mut self) -> Option<PartialScan<FileObject>> {
+    fn scan_changed_files(&mut self) -> Option<PartialScan> {
         if self.needs_full_scan || self.index.has_orphans() {
             return None;
         }
@@ -340,14 +369,7 @@ impl<W: DirWatch> Directory<W> {
             let current = self.tree.files.get(path);
             let previous = partial.previous.get(path);
             let is_whole = current.is_none_or(|file| !file.incomplete && !file.empty);
-            let objects = |file: Option<&ManifestFile<FileObject>>| {
-                file.map(|file| Arc::clone(&file.objects))
-            };
-            is_whole
-                && defines_all(
-                    &objects(previous).unwrap_or_default(),
-                    &objects(current).unwrap_or_default(),
-                )
+            is_whole && defines_all(previous, current)
         });
         if defines_all {
             return Some(partial);
@@ -429,6 +451,15 @@ impl<W: DirWatch> Directory<W> {
         }
     }
 
+    /// Whether the tree was quiet for the settle time before the start. There are no events from then; the
+    /// modification times tell when files last changed.
+    fn was_quiet_before_start(&self) -> bool {
+        let (seconds, nanos) = self.tree.last_change;
+        let newest = u64::try_from(seconds).unwrap_or(0);
+        let newest = Duration::from_secs(newest) + Duration::from_nanos(nanos.unsigned_abs());
+        unix_time().checked_sub(newest) >= Some(self.settle.get())
+    }
+
     /// Reports the changes of the last scan.
     fn publish(&mut self, scan: &TreeScan, sink: DeltaSink<'_>) -> ControlFlow<()> {
         let paths = scan.paths.as_ref();
@@ -446,43 +477,36 @@ impl<W: DirWatch + Send> Source for Directory<W> {
     }
 
     fn run(&mut self, sink: DeltaSink<'_>) -> Result<(), SourceError> {
-        let Some(mut scan) = self.scan()? else {
-            return Ok(());
-        };
-        // There are no events from before the start; the modification times tell when files last changed.
-        let (seconds, nanos) = self.tree.last_change;
-        let newest = u64::try_from(seconds).unwrap_or(0);
-        let newest = Duration::from_secs(newest) + Duration::from_nanos(nanos.unsigned_abs());
-        let quiet = unix_time().checked_sub(newest) >= Some(self.settle.get());
-        self.pending |= !quiet;
-        scan.undisturbed &= quiet;
-        if self.publish(&scan, sink).is_break() {
+        if !self.load(sink)? {
             return Ok(());
         }
+        let mut settled = None;
         loop {
-            let quiet = match self.wait_until_settled()? {
-                WaitOutcome::Settled => true,
-                WaitOutcome::NeverQuiet => false,
-                WaitOutcome::Refresh => {
-                    let nothing = SourceDelta {
-                        in_sync: true,
-                        ..SourceDelta::default()
-                    };
-                    if sink(nothing, None).is_break() {
-                        return Ok(());
-                    }
-                    continue;
-                }
-                WaitOutcome::Stopped => return Ok(()),
-            };
             let Some(mut scan) = self.scan()? else {
                 return Ok(());
             };
+            let quiet = settled.unwrap_or_else(|| self.was_quiet_before_start());
             self.pending |= !quiet;
             scan.undisturbed &= quiet;
             if self.publish(&scan, sink).is_break() {
                 return Ok(());
             }
+            settled = Some(loop {
+                match self.wait_until_settled()? {
+                    WaitOutcome::Settled => break true,
+                    WaitOutcome::NeverQuiet => break false,
+                    WaitOutcome::Stopped => return Ok(()),
+                    WaitOutcome::Refresh => {
+                        let nothing = SourceDelta {
+                            in_sync: true,
+                            ..SourceDelta::default()
+                        };
+                        if sink(nothing, None).is_break() {
+                            return Ok(());
+                        }
+                    }
+                }
+            });
         }
     }
 }
@@ -501,11 +525,12 @@ fn is_removal(change: &DirChange) -> bool {
 
 /// Whether a file still defines each object of its previous version. A missing one may have moved to another
 /// file, which only a full scan finds.
-fn defines_all(previous: &[FileObject], current: &[FileObject]) -> bool {
-    let ids: BTreeSet<_> = current.iter().map(|file_object| &file_object.id).collect();
-    previous
-        .iter()
-        .all(|file_object| ids.contains(&file_object.id))
+fn defines_all(previous: Option<&ManifestFile>, current: Option<&ManifestFile>) -> bool {
+    let ids = |file: Option<&ManifestFile>| -> BTreeSet<SharedId> {
+        let objects = file.into_iter().flat_map(|file| &file.content.objects);
+        objects.map(|object| object.id.clone()).collect()
+    };
+    ids(previous).is_subset(&ids(current))
 }
 
 #[allow(

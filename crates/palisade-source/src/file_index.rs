@@ -6,8 +6,8 @@
 //! The work is proportional to the change: only changed files, and objects without a definition, are looked
 //! at again.
 
-use crate::file_object::FileObject;
-use crate::file_problem::file_problem;
+use crate::file_object::{FileObject, FileObjects};
+use crate::file_problem::{file_problem, origin_path};
 use crate::manifest_file::ManifestFile;
 use crate::name_index::{NameIndex, is_indexable};
 use crate::scan::Tree;
@@ -16,19 +16,17 @@ use palisade_effective::{
     DefinitionChange, Diagnostic, DiagnosticCollector, ObjectOrigin, SharedId, SourceDelta,
     SourceReport,
 };
+use palisade_manifest::Location;
 use palisade_sys::fault;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The objects of a file.
-type FileObjects = Arc<Vec<FileObject>>;
-
 /// The objects that were reported.
 #[derive(Debug, Default)]
 pub(crate) struct FileIndex {
-    files: BTreeMap<Arc<Path>, FileObjects>,
+    files: BTreeMap<Arc<Path>, Arc<FileObjects>>,
     /// The files with diagnostics; most files have none.
     reportable: BTreeSet<Arc<Path>>,
     /// The number of definitions of each object.
@@ -36,6 +34,8 @@ pub(crate) struct FileIndex {
     /// Objects that no file defines any more and that are not known to be gone, with the file that they came
     /// from or that may hold them.
     orphans: BTreeMap<SharedId, Arc<Path>>,
+    /// Definitions that the first scan reports.
+    waiting: Vec<DefinitionChange>,
 }
 
 impl FileIndex {
@@ -65,11 +65,11 @@ impl FileIndex {
     /// happened in the tree before and during the scan, so that what it did not find is gone.
     pub(crate) fn update(
         &mut self,
-        tree: &Tree<FileObject>,
+        tree: &Tree,
         paths: Option<&BTreeSet<PathBuf>>,
         undisturbed: bool,
     ) -> SourceDelta {
-        let mut changes = Vec::new();
+        let mut changes = std::mem::take(&mut self.waiting);
         self.remove_stale_files(tree, paths, &mut changes);
         self.add_new_files(tree, paths, &mut changes);
         let is_settled = undisturbed || fault::is_injected("removed-before-settled");
@@ -93,14 +93,31 @@ impl FileIndex {
         }
     }
 
+    /// The inventory in new files, before the first scan. Other definitions wait for that scan: which of them
+    /// is chosen depends on all of them.
+    pub(crate) fn add_part(&mut self, tree: &Tree, paths: &BTreeSet<PathBuf>) -> SourceDelta {
+        let mut changes = Vec::new();
+        self.add_new_files(tree, Some(paths), &mut changes);
+        let is_inventory = |change: &DefinitionChange| match change {
+            DefinitionChange::Upsert(definition) => definition.is_inventory(),
+            _ => false,
+        };
+        let (changes, waiting) = changes.into_iter().partition(is_inventory);
+        self.waiting.extend::<Vec<_>>(waiting);
+        SourceDelta {
+            changes,
+            ..SourceDelta::default()
+        }
+    }
+
     fn remove_stale_files(
         &mut self,
-        tree: &Tree<FileObject>,
+        tree: &Tree,
         paths: Option<&BTreeSet<PathBuf>>,
         changes: &mut Vec<DefinitionChange>,
     ) {
-        let current = |path: &Path| tree.files.get(path).map(|file| &file.objects);
-        let differs = |(path, was): &(&Arc<Path>, &FileObjects)| {
+        let current = |path: &Path| tree.files.get(path).map(|file| &file.content);
+        let differs = |(path, was): &(&Arc<Path>, &Arc<FileObjects>)| {
             !current(path).is_some_and(|is| Arc::ptr_eq(is, was))
         };
         let stale: Vec<Arc<Path>> = match paths {
@@ -114,11 +131,19 @@ impl FileIndex {
         };
         // In reverse, so that of many definitions of one object the last goes first.
         for path in stale.into_iter().rev() {
-            let objects = self.files.remove(&path).unwrap_or_default();
+            let content = self.files.remove(&path).unwrap_or_default();
             self.reportable.remove(&path);
-            let defined = objects.iter().rev().filter(|o| o.ignored.is_none());
-            for FileObject { id, origin, .. } in defined {
-                let (id, origin) = (id.clone(), origin.clone());
+            let (origin, file) = (origin_path(&path), file_problem(&path, String::new()));
+            for object in content.defined().rev() {
+                let id = object.id.clone();
+                let origin = ObjectOrigin::File {
+                    path: Arc::clone(&origin),
+                    location: Location {
+                        line: object.line,
+                        column: object.column,
+                        ..file.location.clone()
+                    },
+                };
                 match self.defined.get_mut(&id).filter(|count| **count > 1) {
                     Some(count) => *count -= 1,
                     None => {
@@ -133,11 +158,11 @@ impl FileIndex {
 
     fn add_new_files(
         &mut self,
-        tree: &Tree<FileObject>,
+        tree: &Tree,
         paths: Option<&BTreeSet<PathBuf>>,
         changes: &mut Vec<DefinitionChange>,
     ) {
-        let found: Vec<(&PathBuf, &ManifestFile<FileObject>)> = match paths {
+        let found: Vec<(&PathBuf, &ManifestFile)> = match paths {
             None => tree.files.iter().collect(),
             Some(only) => {
                 let found = only
@@ -154,17 +179,17 @@ impl FileIndex {
             if is_reportable(file) {
                 self.reportable.insert(Arc::clone(&path));
             }
-            self.files.insert(path, Arc::clone(&file.objects));
-            for object in file.objects.iter().filter(|o| o.ignored.is_none()) {
+            self.files.insert(path, Arc::clone(&file.content));
+            for object in file.content.defined() {
                 *self.defined.entry(object.id.clone()).or_default() += 1;
                 self.orphans.remove(&object.id);
-                let definition = object.take_definition();
-                changes.extend(definition.map(DefinitionChange::Upsert));
             }
+            let definitions = file.content.take_definitions().into_iter();
+            changes.extend(definitions.map(DefinitionChange::Upsert));
         }
     }
 
-    fn report(&self, tree: &Tree<FileObject>) -> SourceReport {
+    fn report(&self, tree: &Tree) -> SourceReport {
         let mut problems = DiagnosticCollector::default();
         for problem in &tree.problems {
             problems.add(Diagnostic::error(problem.clone()));
@@ -175,7 +200,8 @@ impl FileIndex {
         for (path, file) in reportable.filter_map(|path| tree.files.get_key_value(&**path)) {
             let mut last = file_problem(path, String::new()).location;
             let of_file = file.problems.iter().cloned().map(Diagnostic::error);
-            let of_objects = file.objects.iter().flat_map(|object| &object.diagnostics);
+            let objects = &file.content.objects;
+            let of_objects = objects.iter().flat_map(FileObject::diagnostics);
             for diagnostic in of_file.chain(of_objects.cloned()) {
                 last = last.max(diagnostic.problem.location.clone());
                 problems.add(diagnostic);
@@ -193,7 +219,7 @@ impl FileIndex {
                               deleted";
                 problems.add(Diagnostic::error(file_problem(path, reason.to_owned())));
             }
-            let kinds = file.objects.iter().filter_map(|o| o.ignored.clone());
+            let kinds = objects.iter().filter_map(FileObject::ignored).cloned();
             kinds.for_each(|kind| count_ignored(&mut ignored, kind, 1));
         }
         for path in &tree.being_written {
@@ -213,18 +239,13 @@ impl FileIndex {
 /// an object is missing.
 #[derive(Default)]
 struct IncompleteFiles<'a> {
-    files: OnceCell<Vec<(&'a Path, &'a ManifestFile<FileObject>)>>,
+    files: OnceCell<Vec<(&'a Path, &'a ManifestFile)>>,
     names: OnceCell<BTreeMap<&'a [u8], &'a Path>>,
 }
 
 impl<'a> IncompleteFiles<'a> {
     /// The file that may hold an object that came from `file`: this file, or one that contains its name.
-    fn find_holder(
-        &self,
-        name: &str,
-        file: &Arc<Path>,
-        tree: &'a Tree<FileObject>,
-    ) -> Option<Arc<Path>> {
+    fn find_holder(&self, name: &str, file: &Arc<Path>, tree: &'a Tree) -> Option<Arc<Path>> {
         let drops = fault::is_injected("incomplete-file-drops");
         let own = tree.files.get(&**file).is_some_and(|file| {
             let is_empty = file.empty && !fault::is_injected("empty-file-drops");
@@ -237,7 +258,7 @@ impl<'a> IncompleteFiles<'a> {
         }
     }
 
-    fn files(&self, tree: &'a Tree<FileObject>) -> &[(&'a Path, &'a ManifestFile<FileObject>)] {
+    fn files(&self, tree: &'a Tree) -> &[(&'a Path, &'a ManifestFile)] {
         self.files.get_or_init(|| {
             let files = tree.files.iter().map(|(path, file)| (&**path, file));
             files
@@ -247,7 +268,7 @@ impl<'a> IncompleteFiles<'a> {
     }
 
     /// The first incomplete file that contains this name.
-    fn find_name(&self, name: &str, tree: &'a Tree<FileObject>) -> Option<&'a Path> {
+    fn find_name(&self, name: &str, tree: &'a Tree) -> Option<&'a Path> {
         if !is_indexable(name.as_bytes()) {
             let mut files = self.files(tree).iter();
             return files
@@ -273,11 +294,9 @@ fn clone_path<V>((path, _): (&Arc<Path>, V)) -> Arc<Path> {
 }
 
 /// Whether a file has anything to report.
-fn is_reportable(file: &ManifestFile<FileObject>) -> bool {
-    let has_report =
-        |object: &FileObject| !object.diagnostics.is_empty() || object.ignored.is_some();
+fn is_reportable(file: &ManifestFile) -> bool {
     file.empty
         || !file.omitted.is_empty()
         || !file.problems.is_empty()
-        || file.objects.iter().any(has_report)
+        || file.content.objects.iter().any(FileObject::is_reported)
 }

@@ -1,8 +1,7 @@
-//! One object of a file, lowered on its own. Nothing here depends on other objects, so the cost of an edit is
-//! that of its file.
+//! The objects of a file, each lowered on its own. Nothing here depends on other objects, so the cost of an edit
+//! is that of its file.
 
 use crate::file_problem::origin_path;
-use crate::manifest_file::ConvertedObjects;
 use crate::string_interner::StringInterner;
 use palisade_dialects::{ProblemQuota, lower_object};
 use palisade_effective::{Definition, Diagnostic, ObjectOrigin, SharedId};
@@ -11,33 +10,54 @@ use std::mem::take;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An object of a file.
+/// The objects of a file, in order.
+#[derive(Debug, Default)]
+pub(crate) struct FileObjects {
+    pub(crate) objects: Vec<FileObject>,
+    /// The lowered objects, until they are reported.
+    definitions: Mutex<Vec<Definition>>,
+}
+
+/// What is kept of an object of a file.
 #[derive(Debug)]
 pub(crate) struct FileObject {
     /// Its name.
     pub(crate) id: SharedId,
-    /// Its place.
-    pub(crate) origin: ObjectOrigin,
-    /// Errors and warnings.
-    pub(crate) diagnostics: Vec<Diagnostic>,
-    /// Its kind, if the kind is ignored.
-    pub(crate) ignored: Option<String>,
-    /// The lowered object, until it is reported.
-    definition: Mutex<Option<Box<Definition>>>,
+    /// Its line in the file.
+    pub(crate) line: u32,
+    /// Its column.
+    pub(crate) column: u32,
+    /// What is to be reported; most objects have nothing.
+    report: Option<Box<ObjectReport>>,
 }
 
-impl FileObject {
-    /// Lowers the objects of a file.
-    pub(crate) fn from_raw_objects(
-        path: &Path,
-        raw: Vec<RawObject>,
-        mut quota: ProblemQuota,
-    ) -> ConvertedObjects<Self> {
+#[derive(Debug)]
+struct ObjectReport {
+    diagnostics: Vec<Diagnostic>,
+    ignored: Option<String>,
+}
+
+impl FileObjects {
+    /// Lowers the objects of a file; their problems are listed within a quota.
+    pub(crate) fn lower(path: &Path, raw: Vec<RawObject>, quota: &mut ProblemQuota) -> Self {
         let mut strings = StringInterner::default();
         let path = origin_path(path);
+        let mut definitions = Vec::with_capacity(raw.len());
         let objects = raw.into_iter().map(|raw| {
-            let mut file_object = FileObject::new(&raw, &path, &mut strings);
-            file_object.diagnostics.retain(|diagnostic| {
+            let mut lowered = lower_object(&raw);
+            strings.intern_lowered(&mut lowered);
+            let id: SharedId = Arc::new(lowered.id.clone());
+            let ignored = lowered.ignored.take();
+            if ignored.is_none() {
+                let origin = ObjectOrigin::File {
+                    path: Arc::clone(&path),
+                    location: lowered.location.clone(),
+                };
+                definitions.push(Definition::new(id.clone(), &raw, &mut lowered, origin));
+            }
+            let mut diagnostics =
+                Diagnostic::from_lowered(lowered.errors, lowered.warnings, lowered.omitted);
+            diagnostics.retain(|diagnostic| {
                 let has_room = quota.has_room(diagnostic.is_error);
                 if has_room {
                     quota.admit(diagnostic.is_error);
@@ -46,51 +66,57 @@ impl FileObject {
                 }
                 has_room
             });
-            file_object.diagnostics.shrink_to_fit();
-            file_object
+            diagnostics.shrink_to_fit();
+            let is_reported = ignored.is_some() || !diagnostics.is_empty();
+            FileObject {
+                id,
+                line: lowered.location.line,
+                column: lowered.location.column,
+                report: is_reported.then(|| {
+                    Box::new(ObjectReport {
+                        diagnostics,
+                        ignored,
+                    })
+                }),
+            }
         });
-        ConvertedObjects {
-            objects: objects.collect(),
-            quota,
+        let mut objects: Vec<FileObject> = objects.collect();
+        // They are collected in the memory of the raw objects, which take several times as much.
+        objects.shrink_to_fit();
+        FileObjects {
+            objects,
+            definitions: Mutex::new(definitions),
         }
     }
 
-    fn new(raw: &RawObject, path: &Arc<str>, strings: &mut StringInterner) -> Self {
-        let mut lowered = lower_object(raw);
-        strings.intern_lowered(&mut lowered);
-        let id: SharedId = Arc::new(lowered.id.clone());
-        let origin = ObjectOrigin::File {
-            path: Arc::clone(path),
-            location: lowered.location.clone(),
-        };
-        let ignored = lowered.ignored.take();
-        let definition = ignored.is_none().then(|| {
-            Box::new(Definition::new(
-                id.clone(),
-                raw,
-                &mut lowered,
-                origin.clone(),
-            ))
-        });
-        FileObject {
-            id,
-            origin,
-            diagnostics: Diagnostic::from_lowered(
-                lowered.errors,
-                take(&mut lowered.warnings),
-                lowered.omitted,
-            ),
-            ignored,
-            definition: Mutex::new(definition),
-        }
+    /// The lowered objects, once.
+    pub(crate) fn take_definitions(&self) -> Vec<Definition> {
+        let definitions = self.definitions.lock();
+        take(&mut *definitions.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The lowered object, once.
-    pub(crate) fn take_definition(&self) -> Option<Definition> {
-        let mut definition = self
-            .definition
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        definition.take().map(|definition| *definition)
+    /// The objects of kinds that are not ignored.
+    pub(crate) fn defined(&self) -> impl DoubleEndedIterator<Item = &FileObject> {
+        let objects = self.objects.iter();
+        objects.filter(|object| object.ignored().is_none())
+    }
+}
+
+impl FileObject {
+    /// Whether anything is to be reported of it.
+    pub(crate) fn is_reported(&self) -> bool {
+        self.report.is_some()
+    }
+
+    /// Errors and warnings.
+    pub(crate) fn diagnostics(&self) -> &[Diagnostic] {
+        self.report
+            .as_ref()
+            .map_or(&[], |report| &report.diagnostics)
+    }
+
+    /// Its kind, if the kind is ignored.
+    pub(crate) fn ignored(&self) -> Option<&String> {
+        self.report.as_ref()?.ignored.as_ref()
     }
 }

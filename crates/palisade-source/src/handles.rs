@@ -2,8 +2,8 @@
 
 use palisade_effective::ElementBudget;
 use palisade_sys::watch::Waker;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Makes a source report soon, even without a change.
 #[derive(Clone, Debug)]
@@ -36,35 +36,23 @@ impl RefreshHandle {
 
 /// Changes the element budget from another thread. It is effective when a source reports next.
 #[derive(Clone, Debug)]
-pub struct ElementBudgetHandle {
-    amounts: Arc<(AtomicU64, AtomicU64)>,
-}
+pub struct ElementBudgetHandle(Arc<Mutex<ElementBudget>>);
 
 impl ElementBudgetHandle {
     pub(crate) fn new(budget: ElementBudget) -> Self {
-        let handle = ElementBudgetHandle {
-            amounts: Arc::default(),
-        };
-        handle.set(budget);
-        handle
+        ElementBudgetHandle(Arc::new(Mutex::new(budget)))
     }
 
     /// Sets the element budget; returns whether it changed.
     pub fn set(&self, budget: ElementBudget) -> bool {
-        if self.get() == budget {
-            return false;
-        }
-        self.amounts.0.store(budget.set as u64, Ordering::Relaxed);
-        self.amounts.1.store(budget.host as u64, Ordering::Release);
-        true
+        std::mem::replace(&mut *self.lock(), budget) != budget
     }
 
     pub(crate) fn get(&self) -> ElementBudget {
-        let host = self.amounts.1.load(Ordering::Acquire);
-        let amount = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        ElementBudget {
-            set: amount(self.amounts.0.load(Ordering::Relaxed)),
-            host: amount(host),
-        }
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ElementBudget> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,7 +14,10 @@ mod file_object;
 mod file_problem;
 mod file_watch;
 mod handles;
+mod initial_load;
+mod input_diagnostics;
 mod load;
+mod loaded_input;
 mod manifest_file;
 mod name_index;
 mod partial_scan;
@@ -31,7 +34,8 @@ mod watch_set;
 pub use directory::{Directory, DirectoryOptions, SettleHandle, StopHandle};
 pub use file_watch::FileWatch;
 pub use handles::{ElementBudgetHandle, RefreshHandle};
-pub use load::{LoadProgress, LoadedInput, load, load_with_progress};
+pub use load::{LoadProgress, load, load_with_progress};
+pub use loaded_input::LoadedInput;
 pub use palisade_effective::{
     Diagnostic, EffectiveReport, ElementBudget, ExceededLimit, ExpensiveRule, OversizedPolicy,
     RetainedObject, SourceDelta, SourceNumber,

@@ -2,47 +2,20 @@
 //!
 //! Files may have any size: they are read object by object, and only what policy evaluation needs is kept.
 
-use crate::collector::{CollectedInput, InputCollector};
+use crate::collector::InputCollector;
 use crate::file_problem::{file_problem, printable_path};
-use crate::manifest_file::ConvertedObjects;
+use crate::loaded_input::LoadedInput;
 use crate::roots::{RootOpenError, Roots};
-use crate::scan::{Tree, WriteActivity};
-use palisade_dialects::{ProblemQuota, field_filter_of_kind};
-use palisade_effective::Diagnostic;
-use palisade_manifest::{Limits, RawObject, read_stream};
-use palisade_model::State;
+use crate::scan::Tree;
+use palisade_dialects::field_filter_of_kind;
+use palisade_manifest::{Limits, read_stream};
 use palisade_sys::writers::{WriterPresence, detect_writers};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The path of the standard input.
 const STDIN_PATH: &str = "-";
-
-/// The content of a set of files and folders.
-#[derive(Clone, Debug, Default)]
-pub struct LoadedInput {
-    /// The valid objects and the isolation policies of invalid ones.
-    pub state: State,
-    /// Errors and warnings by location, with counts of those not listed.
-    pub diagnostics: Vec<Diagnostic>,
-    /// The number of files read.
-    pub files: usize,
-    /// The number of valid objects.
-    pub objects: usize,
-    /// The number of objects of ignored kinds, by kind.
-    pub ignored: BTreeMap<String, usize>,
-}
-
-impl LoadedInput {
-    /// Whether there are errors (warnings do not count).
-    pub fn has_errors(&self) -> bool {
-        self.diagnostics
-            .iter()
-            .any(|diagnostic| diagnostic.is_error)
-    }
-}
 
 /// The progress of reading a file.
 #[derive(Clone, Copy, Debug)]
@@ -73,10 +46,8 @@ pub fn load_with_progress(
         .iter()
         .map(|path| path.as_ref().to_path_buf())
         .partition(|path| is_stream(path));
-    let mut listing: Tree<()> = Tree::new(roots, discard_objects);
-    listing.listed = Some(Vec::new());
-    let tree = Tree::scan(&listing, &mut WriteActivity::default());
-    let mut roots = Roots::new(&listing.roots);
+    let tree = Tree::list(roots);
+    let mut roots = Roots::new(&tree.roots);
     let mut collection = InputCollector::default();
     for problem in tree.problems {
         collection.add_unreadable(problem);
@@ -94,33 +65,25 @@ pub fn load_with_progress(
             true => open_stream(&path),
             false => open_file(&path, &mut roots),
         };
-        match input.and_then(|source| read_input(&path, source, &mut collection, on_progress)) {
-            Ok(InputOutcome::Read) => files += 1,
-            Ok(InputOutcome::Gone) => {}
-            Ok(InputOutcome::BeingWritten) => {
+        let read = match input {
+            Ok(OpenedInput::Gone) => continue,
+            Ok(OpenedInput::BeingWritten) => {
                 let reason = "another process has the file open for writing; not read".to_owned();
                 collection.add_unreadable(file_problem(&path, reason));
+                continue;
             }
-            Err(error) => {
-                files += 1;
-                let reason = format!("it cannot be read: {error}");
-                collection.add_unreadable(file_problem(&path, reason));
+            Ok(OpenedInput::Reader(reader, size)) => {
+                read_input(&path, reader, size, &mut collection, on_progress)
             }
+            Err(error) => Err(error),
+        };
+        files += 1;
+        if let Err(error) = read {
+            let reason = format!("it cannot be read: {error}");
+            collection.add_unreadable(file_problem(&path, reason));
         }
     }
-    let CollectedInput {
-        state,
-        diagnostics: flaws,
-        objects,
-        ignored,
-    } = collection.finish();
-    LoadedInput {
-        state,
-        diagnostics: flaws,
-        files,
-        objects,
-        ignored,
-    }
+    collection.finish(files)
 }
 
 /// Whether a given path is not a regular file: the standard input, a pipe (such as `<(kubectl get …)`), a
@@ -130,60 +93,45 @@ fn is_stream(path: &Path) -> bool {
         || std::fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
-/// The tree only lists files here.
-fn discard_objects(_: &Path, _: Vec<RawObject>, quota: ProblemQuota) -> ConvertedObjects<()> {
-    ConvertedObjects {
-        objects: Vec::new(),
-        quota,
-    }
-}
-
-enum InputOutcome {
-    Read,
+/// A path that was opened.
+enum OpenedInput {
+    /// With its size in bytes, if known.
+    Reader(Box<dyn Read>, Option<u64>),
     BeingWritten,
     Gone,
 }
 
-/// A reader and its size in bytes, if known.
-enum InputReader {
-    Reader(Box<dyn Read>, Option<u64>),
-    Skipped(InputOutcome),
-}
-
-fn open_stream(path: &Path) -> io::Result<InputReader> {
+fn open_stream(path: &Path) -> io::Result<OpenedInput> {
     let reader: Box<dyn Read> = match path == Path::new(STDIN_PATH) {
         true => Box::new(io::stdin().lock()),
         false => Box::new(File::open(path)?),
     };
-    Ok(InputReader::Reader(reader, None))
+    Ok(OpenedInput::Reader(reader, None))
 }
 
-fn open_file(path: &Path, roots: &mut Roots) -> io::Result<InputReader> {
+fn open_file(path: &Path, roots: &mut Roots) -> io::Result<OpenedInput> {
     let file = match roots.open(path) {
         Ok(opened) => opened.read()?,
         Err(RootOpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(InputReader::Skipped(InputOutcome::Gone));
+            return Ok(OpenedInput::Gone);
         }
         Err(RootOpenError::Io(error)) => return Err(error),
         Err(RootOpenError::OutsideRoots(reason)) => return Err(io::Error::other(reason)),
     };
     if detect_writers(&file) == WriterPresence::Present {
-        return Ok(InputReader::Skipped(InputOutcome::BeingWritten));
+        return Ok(OpenedInput::BeingWritten);
     }
     let size = file.metadata()?.len();
-    Ok(InputReader::Reader(Box::new(file), Some(size)))
+    Ok(OpenedInput::Reader(Box::new(file), Some(size)))
 }
 
 fn read_input(
     path: &Path,
-    input: InputReader,
+    mut reader: Box<dyn Read>,
+    size: Option<u64>,
     collection: &mut InputCollector,
     on_progress: &mut dyn FnMut(LoadProgress<'_>),
-) -> io::Result<InputOutcome> {
-    let (mut reader, size) = match input {
-        InputReader::Reader(reader, size) => (reader, size),
-        InputReader::Skipped(outcome) => return Ok(outcome),
-    };
+) -> io::Result<()> {
     let mut progress_reader = ProgressReader {
         reader: &mut *reader,
         head: Vec::new(),
@@ -208,7 +156,7 @@ fn read_input(
     )?;
     let head = std::mem::take(&mut progress_reader.head);
     collection.end_file(path, &head);
-    Ok(InputOutcome::Read)
+    Ok(())
 }
 
 /// The number of bytes at the beginning of a file that decide what kind of file it is.

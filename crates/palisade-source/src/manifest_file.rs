@@ -3,11 +3,15 @@
 //! The number of problems of a file is limited by the quota of its tree. It reads no file and never decides
 //! which version is in force.
 
+use crate::file_object::FileObjects;
 use crate::file_problem::{file_problem, printable_path};
 use crate::name_index::NameIndex;
 use crate::templates::{self, FileSummary};
-use palisade_dialects::{MAX_PROBLEMS_PER_FILE, OmittedCounts, ProblemQuota};
-use palisade_manifest::{Limits, Problem, RawObject, extract_objects, parse};
+use palisade_dialects::{
+    MAX_PROBLEMS_PER_FILE, MAX_PROBLEMS_PER_INPUT, OmittedCounts, ProblemQuota,
+};
+use palisade_manifest::{Limits, Problem, extract_objects, parse};
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,15 +28,26 @@ pub(crate) struct Stamp {
     pub(crate) changed: (i64, i64),
 }
 
-/// One file as last read; `T` is the converted form of an object.
-#[derive(Debug)]
-pub(crate) struct ManifestFile<T> {
+impl Stamp {
+    pub(crate) fn of(meta: &Metadata) -> Self {
+        Stamp {
+            id: (meta.dev(), meta.ino()),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+/// One file as last read.
+#[derive(Clone, Debug)]
+pub(crate) struct ManifestFile {
     pub(crate) stamp: Option<Stamp>,
-    /// Its objects, in order.
-    pub(crate) objects: Arc<Vec<T>>,
+    /// Its objects.
+    pub(crate) content: Arc<FileObjects>,
     /// The problems of documents that could not be parsed.
     pub(crate) problems: Arc<Vec<Problem>>,
-    /// Whether it may hold objects that are not in `objects`.
+    /// Whether it may hold objects that are not in `content`.
     pub(crate) incomplete: bool,
     /// Whether the file is empty.
     pub(crate) empty: bool,
@@ -54,6 +69,15 @@ pub(crate) struct ProblemCounts {
 }
 
 impl ProblemCounts {
+    /// The free room in the quota of an input in which so many problems are listed.
+    pub(crate) fn room(self) -> ProblemCounts {
+        let limit = ProblemCounts {
+            errors: MAX_PROBLEMS_PER_INPUT,
+            warnings: MAX_PROBLEMS_PER_INPUT,
+        };
+        limit.minus(self)
+    }
+
     pub(crate) fn plus(self, other: ProblemCounts) -> ProblemCounts {
         ProblemCounts {
             errors: self.errors + other.errors,
@@ -69,32 +93,7 @@ impl ProblemCounts {
     }
 }
 
-/// The converted objects of a file, and the remaining quota.
-pub(crate) struct ConvertedObjects<T> {
-    pub(crate) objects: Vec<T>,
-    pub(crate) quota: ProblemQuota,
-}
-
-/// Converts the objects of a file; its problems are listed within a quota.
-pub(crate) type ObjectConverter<T> = fn(&Path, Vec<RawObject>, ProblemQuota) -> ConvertedObjects<T>;
-
-impl<T> Clone for ManifestFile<T> {
-    fn clone(&self) -> Self {
-        ManifestFile {
-            stamp: self.stamp,
-            objects: Arc::clone(&self.objects),
-            problems: Arc::clone(&self.problems),
-            incomplete: self.incomplete,
-            empty: self.empty,
-            names: self.names.clone(),
-            reported: self.reported,
-            omitted: self.omitted,
-            quota_room: self.quota_room,
-        }
-    }
-}
-
-impl<T> ManifestFile<T> {
+impl ManifestFile {
     /// Whether it may hold an unreadable object of this name.
     pub(crate) fn may_define(&self, name: &str) -> bool {
         self.unparsed_names()
@@ -109,6 +108,11 @@ impl<T> ManifestFile<T> {
     /// Whether any of its problems is listed.
     pub(crate) fn has_reported_problems(&self) -> bool {
         self.reported != ProblemCounts::default()
+    }
+
+    /// Whether all of its problems are listed, and there is room for them.
+    pub(crate) fn is_within(&self, room: ProblemCounts) -> bool {
+        self.omitted.is_empty() && self.reported.minus(room) == ProblemCounts::default()
     }
 
     /// Whether problems that exceeded the quota when the file was read would fit now.
@@ -129,13 +133,12 @@ impl<T> ManifestFile<T> {
 }
 
 /// Parses the text of a file.
-pub(crate) fn parse_file<T>(
+pub(crate) fn parse_file(
     path: &Path,
     bytes: &[u8],
     limits: &Limits,
-    convert: ObjectConverter<T>,
     quota_room: ProblemCounts,
-) -> ManifestFile<T> {
+) -> ManifestFile {
     let mut parsed = extract_objects(parse(&printable_path(path), bytes, limits), limits);
     let mut summary = FileSummary::default();
     parsed.objects.retain(|object| summary.add(object));
@@ -150,33 +153,33 @@ pub(crate) fn parse_file<T>(
     let mut quota = ProblemQuota::new(limit.errors, limit.warnings);
     let mut problems = parsed.problems;
     problems.retain(|_| quota.admit(true));
-    let converted = convert(path, parsed.objects, quota);
-    let (errors, warnings) = converted.quota.remaining();
+    let content = FileObjects::lower(path, parsed.objects, &mut quota);
+    let (errors, warnings) = quota.remaining();
     ManifestFile {
         stamp: None,
         incomplete,
         empty: bytes.iter().all(u8::is_ascii_whitespace),
         names: incomplete.then(|| NameIndex::build(bytes)),
-        objects: Arc::new(converted.objects),
+        content: Arc::new(content),
         problems: Arc::new(problems),
         reported: limit.minus(ProblemCounts { errors, warnings }),
-        omitted: converted.quota.omitted(),
+        omitted: quota.omitted(),
         quota_room,
     }
 }
 
 /// A file that cannot be read: no objects, and one problem with the reason.
-pub(crate) fn unreadable_file<T>(
+pub(crate) fn unreadable_file(
     path: &Path,
     reason: String,
     quota_room: ProblemCounts,
-) -> ManifestFile<T> {
+) -> ManifestFile {
     let mut quota = ProblemQuota::new(quota_room.errors, quota_room.warnings);
     let has_room = quota.admit(true);
     let problem = has_room.then(|| file_problem(path, reason));
     ManifestFile {
         stamp: None,
-        objects: Arc::new(Vec::new()),
+        content: Arc::default(),
         problems: Arc::new(problem.into_iter().collect()),
         incomplete: true,
         empty: false,

@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 
 /// The result of a partial scan.
 #[derive(Debug)]
-pub(crate) struct PartialScan<T> {
+pub(crate) struct PartialScan {
     /// The previous versions of these files; a new file has none.
-    pub(crate) previous: BTreeMap<PathBuf, ManifestFile<T>>,
+    pub(crate) previous: BTreeMap<PathBuf, ManifestFile>,
     /// The files scanned.
     pub(crate) paths: BTreeSet<PathBuf>,
 }
 
-impl<T> Tree<T> {
+impl Tree {
     /// Scans the files that were touched since the last scan or were being written then. `None` if a full
     /// scan is needed; then the tree and `activity` are unchanged.
     pub(crate) fn scan_changed_files(
         &mut self,
         activity: &mut WriteActivity,
-    ) -> Option<PartialScan<T>> {
+    ) -> Option<PartialScan> {
         // A link may lead to any of the files, and an unreadable folder may hold anything.
         if !self.is_complete
             || self.changed_during_scan
@@ -67,7 +67,7 @@ impl<T> Tree<T> {
         &self,
         paths: &BTreeSet<PathBuf>,
         activity: &WriteActivity,
-    ) -> Option<ScanOutcome<T>> {
+    ) -> Option<ScanOutcome> {
         let limits = palisade_manifest::Limits::default();
         let mut walk = Walk::new(self, self.reported, &limits, activity);
         for path in paths {
@@ -79,7 +79,7 @@ impl<T> Tree<T> {
             if !meta.is_file() || meta.nlink() != 1 {
                 return None;
             }
-            walk.visit_manifest(path, &meta);
+            walk.visit_file(path, &meta, false);
         }
         let (seen, free) = walk.finish();
         let same = |path: &&PathBuf| self.files.contains_key(*path);

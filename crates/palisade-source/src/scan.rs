@@ -8,15 +8,15 @@
 
 use crate::file_problem::file_problem;
 use crate::manifest_file::{
-    FileId, ManifestFile, ObjectConverter, ProblemCounts, Stamp, file_id, is_manifest, parse_file,
-    unreadable_file,
+    FileId, ManifestFile, ProblemCounts, Stamp, file_id, is_manifest, parse_file, unreadable_file,
 };
 use crate::roots::{RootOpenError, Roots};
 use crate::tree_limits::TreeLimits;
-use palisade_dialects::{MAX_PROBLEMS_PER_FILE, MAX_PROBLEMS_PER_INPUT};
+use palisade_dialects::MAX_PROBLEMS_PER_FILE;
 use palisade_manifest::{Limits, Problem};
 use palisade_sys::writers::{WriterPresence, detect_writers};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::DirEntry;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) struct WriteActivity {
 
 impl WriteActivity {
     /// Updates the sets after a scan; `closed` are the files without a writer.
-    pub(crate) fn record_scan<T>(&mut self, tree: &Tree<T>, closed: &BTreeSet<FileId>) {
+    pub(crate) fn record_scan(&mut self, tree: &Tree, closed: &BTreeSet<FileId>) {
         self.open_files
             .retain(|path| file_id(path).is_some_and(|id| !closed.contains(&id)));
         self.open_files.extend(tree.being_written.iter().cloned());
@@ -42,14 +42,15 @@ impl WriteActivity {
 
 /// One or several trees of manifests, or single files.
 #[derive(Debug)]
-pub(crate) struct Tree<T> {
+pub(crate) struct Tree {
     pub(crate) roots: Vec<PathBuf>,
-    convert: ObjectConverter<T>,
     pub(crate) bounds: TreeLimits,
     /// For a tree that only lists its files: those found, in order.
     pub(crate) listed: Option<Vec<PathBuf>>,
+    /// The size of these files.
+    pub(crate) listed_bytes: u64,
     /// The files by the path under which they were found.
-    pub(crate) files: BTreeMap<PathBuf, ManifestFile<T>>,
+    pub(crate) files: BTreeMap<PathBuf, ManifestFile>,
     /// Folders and files that could not be read, with the reason.
     pub(crate) problems: Vec<Problem>,
     /// The number of such problems that are not listed.
@@ -74,14 +75,14 @@ pub(crate) struct Tree<T> {
     pub(crate) reported: ProblemCounts,
 }
 
-impl<T> Tree<T> {
+impl Tree {
     /// A tree below these paths, not scanned yet.
-    pub(crate) fn new(roots: Vec<PathBuf>, convert: ObjectConverter<T>) -> Self {
+    pub(crate) fn new(roots: Vec<PathBuf>) -> Self {
         Tree {
             roots,
-            convert,
             bounds: TreeLimits::default(),
             listed: None,
+            listed_bytes: 0,
             files: BTreeMap::new(),
             problems: Vec::new(),
             omitted_problems: 0,
@@ -97,9 +98,16 @@ impl<T> Tree<T> {
         }
     }
 
+    /// Lists the files below these paths and reads none.
+    pub(crate) fn list(roots: Vec<PathBuf>) -> Self {
+        let mut unlisted = Tree::new(roots);
+        unlisted.listed = Some(Vec::new());
+        Tree::scan(&unlisted, &mut WriteActivity::default())
+    }
+
     /// Scans the whole tree and reads what changed since `previous`. Files that are open for writing keep
     /// their previous content; `activity` is updated.
-    pub(crate) fn scan(previous: &Tree<T>, activity: &mut WriteActivity) -> Self {
+    pub(crate) fn scan(previous: &Tree, activity: &mut WriteActivity) -> Self {
         let limits = Limits::default();
         activity.open_files.retain(|path| file_id(path).is_some());
         let mut walk = Walk::new(previous, ProblemCounts::default(), &limits, activity);
@@ -115,9 +123,9 @@ impl<T> Tree<T> {
     pub(crate) fn replace_file(
         &mut self,
         path: &Path,
-        file: Option<ManifestFile<T>>,
-    ) -> Option<ManifestFile<T>> {
-        let object_count = file.as_ref().map_or(0, |file| file.objects.len());
+        file: Option<ManifestFile>,
+    ) -> Option<ManifestFile> {
+        let object_count = file.as_ref().map_or(0, |file| file.content.objects.len());
         let reported = file
             .as_ref()
             .map_or(ProblemCounts::default(), |file| file.reported);
@@ -125,7 +133,7 @@ impl<T> Tree<T> {
             Some(file) => self.files.insert(path.to_path_buf(), file),
             None => self.files.remove(path),
         };
-        let previous_count = previous.as_ref().map_or(0, |was| was.objects.len());
+        let previous_count = previous.as_ref().map_or(0, |was| was.content.objects.len());
         self.object_count = (self.object_count + object_count).saturating_sub(previous_count);
         let previous_reported = previous
             .as_ref()
@@ -135,11 +143,7 @@ impl<T> Tree<T> {
     }
 
     /// Reverts files that were written to while they were read to their previous version.
-    pub(crate) fn revert_read(
-        &mut self,
-        path: &Path,
-        previous: &BTreeMap<PathBuf, ManifestFile<T>>,
-    ) {
+    pub(crate) fn revert_read(&mut self, path: &Path, previous: &BTreeMap<PathBuf, ManifestFile>) {
         let path = file_id(path)
             .and_then(|id| self.reread_files.get(&id).cloned())
             .unwrap_or_else(|| path.to_path_buf());
@@ -152,12 +156,12 @@ impl<T> Tree<T> {
 }
 
 /// A scanned tree, and the files that turned out to have no writer.
-pub(crate) type ScanOutcome<T> = (Tree<T>, BTreeSet<FileId>);
+pub(crate) type ScanOutcome = (Tree, BTreeSet<FileId>);
 
 /// A scan in progress.
-pub(crate) struct Walk<'a, T> {
+pub(crate) struct Walk<'a> {
     limits: &'a Limits,
-    previous: &'a BTreeMap<PathBuf, ManifestFile<T>>,
+    previous: &'a BTreeMap<PathBuf, ManifestFile>,
     open_files: BTreeSet<FileId>,
     touched: BTreeSet<FileId>,
     /// Files that turned out to have no writer.
@@ -167,13 +171,13 @@ pub(crate) struct Walk<'a, T> {
     roots: Roots,
     /// The number of listed problems of files outside this scan.
     reported_elsewhere: ProblemCounts,
-    tree: Tree<T>,
+    tree: Tree,
 }
 
-impl<'a, T> Walk<'a, T> {
+impl<'a> Walk<'a> {
     /// A walk that starts from the tree of the last scan.
     pub(crate) fn new(
-        previous: &'a Tree<T>,
+        previous: &'a Tree,
         reported_elsewhere: ProblemCounts,
         limits: &'a Limits,
         activity: &WriteActivity,
@@ -193,21 +197,14 @@ impl<'a, T> Walk<'a, T> {
                 bounds: previous.bounds,
                 listed: previous.listed.as_ref().map(|_| Vec::new()),
                 is_complete: true,
-                ..Tree::new(previous.roots.clone(), previous.convert)
+                ..Tree::new(previous.roots.clone())
             },
         }
     }
 
     /// The scanned tree, and the files that turned out to have no writer.
-    pub(crate) fn finish(self) -> ScanOutcome<T> {
+    pub(crate) fn finish(self) -> ScanOutcome {
         (self.tree, self.closed)
-    }
-
-    /// Handles a manifest file that was found.
-    pub(crate) fn visit_manifest(&mut self, path: &Path, meta: &std::fs::Metadata) {
-        let changed = (meta.ctime(), meta.ctime_nsec());
-        self.tree.last_change = self.tree.last_change.max(changed);
-        self.visit_file(path, meta, false);
     }
 
     fn visit(&mut self, path: &Path, depth: usize, is_link: bool) {
@@ -229,8 +226,6 @@ impl<'a, T> Walk<'a, T> {
         if meta.is_dir() {
             self.visit_folder(path, depth);
         } else if meta.is_file() && has_manifest_name {
-            let changed = (meta.ctime(), meta.ctime_nsec());
-            self.tree.last_change = self.tree.last_change.max(changed);
             self.visit_file(path, &meta, is_link);
         } else if is_link && has_manifest_name {
             self.reject_outside_link(path);
@@ -269,24 +264,19 @@ impl<'a, T> Walk<'a, T> {
             return;
         }
         self.tree.folders.insert(path.to_path_buf(), id);
-        let entries = match opened.entries() {
-            Ok(entries) => entries,
+        let names = opened.entries().and_then(|entries| {
+            let name = |entry: DirEntry| {
+                let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+                (entry.file_name(), is_link)
+            };
+            entries.map(|entry| entry.map(name)).collect()
+        });
+        let mut names: Vec<_> = match names {
+            Ok(names) => names,
             Err(error) => {
                 return self.report_unreadable(path, &format!("cannot list it: {error}"));
             }
         };
-        let mut names = Vec::new();
-        for entry in entries {
-            match entry {
-                Ok(entry) => {
-                    let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-                    names.push((entry.file_name(), is_link));
-                }
-                Err(error) => {
-                    return self.report_unreadable(path, &format!("cannot list it: {error}"));
-                }
-            }
-        }
         names.sort();
         for (name, is_link) in names {
             if !name.as_encoded_bytes().starts_with(b".") {
@@ -309,7 +299,10 @@ impl<'a, T> Walk<'a, T> {
         true
     }
 
-    fn visit_file(&mut self, path: &Path, meta: &std::fs::Metadata, is_link: bool) {
+    /// Handles a manifest file that was found.
+    pub(crate) fn visit_file(&mut self, path: &Path, meta: &std::fs::Metadata, is_link: bool) {
+        let stamp = Stamp::of(meta);
+        self.tree.last_change = self.tree.last_change.max(stamp.changed);
         if self.is_full {
             return;
         }
@@ -323,23 +316,18 @@ impl<'a, T> Walk<'a, T> {
         if is_link && self.reject_outside_link(path) {
             return;
         }
-        let stamp = Stamp {
-            id: (meta.dev(), meta.ino()),
-            size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        };
         if !self.entered.insert(stamp.id) {
             return;
         }
         if let Some(found) = &mut self.tree.listed {
+            self.tree.listed_bytes += stamp.size;
             return found.push(path.to_path_buf());
         }
         let previous = self.previous.get(path);
         let is_open = self.open_files.contains(&stamp.id);
         let touched = is_open || self.touched.contains(&stamp.id);
         let quota_room = self.quota_room();
-        let is_unchanged = |previous: &&ManifestFile<T>| {
+        let is_unchanged = |previous: &&ManifestFile| {
             previous.stamp == Some(stamp) && !touched && !previous.may_report_more(quota_room)
         };
         let unchanged = previous.filter(is_unchanged);
@@ -348,7 +336,7 @@ impl<'a, T> Walk<'a, T> {
             None => self.read_file(path, stamp, is_open, previous),
         };
         let Some(file) = file else { return };
-        let objects = self.tree.object_count + file.objects.len();
+        let objects = self.tree.object_count + file.content.objects.len();
         let limit = self.tree.bounds.objects;
         if objects > limit {
             self.is_full = true;
@@ -366,8 +354,8 @@ impl<'a, T> Walk<'a, T> {
         path: &Path,
         stamp: Stamp,
         was_open: bool,
-        previous: Option<&ManifestFile<T>>,
-    ) -> Option<ManifestFile<T>> {
+        previous: Option<&ManifestFile>,
+    ) -> Option<ManifestFile> {
         if stamp.size > self.limits.file_bytes as u64 {
             let limit = self.limits.file_bytes >> 20;
             let reason = format!("it is larger than {limit} MiB and is not read");
@@ -415,7 +403,7 @@ impl<'a, T> Walk<'a, T> {
         }
         self.tree.reread_files.insert(stamp.id, path.to_path_buf());
         let room = self.quota_room();
-        let file = parse_file(path, &bytes, self.limits, self.tree.convert, room);
+        let file = parse_file(path, &bytes, self.limits, room);
         Some(ManifestFile {
             stamp: Some(stamp),
             ..file
@@ -424,13 +412,7 @@ impl<'a, T> Walk<'a, T> {
 
     /// The free room in the quota of problems.
     fn quota_room(&self) -> ProblemCounts {
-        let limit = ProblemCounts {
-            errors: MAX_PROBLEMS_PER_INPUT,
-            warnings: MAX_PROBLEMS_PER_INPUT,
-        };
-        limit
-            .minus(self.tree.reported)
-            .minus(self.reported_elsewhere)
+        self.tree.reported.plus(self.reported_elsewhere).room()
     }
 
     /// Records that something could not be read, so that no object can be treated as gone.
@@ -449,8 +431,6 @@ impl<'a, T> Walk<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest_file::ConvertedObjects;
-    use palisade_manifest::RawObject;
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "tests write files")]
@@ -465,9 +445,7 @@ mod tests {
             .unwrap();
         }
         let look = |files, objects| {
-            let make: ObjectConverter<RawObject> =
-                |_, objects, quota| ConvertedObjects { objects, quota };
-            let mut tree = Tree::new(vec![dir.path().to_path_buf()], make);
+            let mut tree = Tree::new(vec![dir.path().to_path_buf()]);
             tree.bounds = TreeLimits {
                 files,
                 objects,

@@ -109,10 +109,23 @@ impl SourceSet {
         sink: BatchSink<'_>,
     ) -> ControlFlow<()> {
         let now = unix_time().as_secs();
+        // A part of a first delivery: the warnings, and what is saved, need all of it.
+        let is_part = !delta.in_sync && delta.stale.is_none() && delta.report.is_none();
         let mut updates = Vec::new();
         let mut push = |update| updates.push(update);
         self.effective.set_budget(self.budget.get(), now, &mut push);
         self.effective.apply(source, delta, now, &mut push);
+        if is_part {
+            return match updates.is_empty() {
+                true => ControlFlow::Continue(()),
+                false => sink(UpdateBatch {
+                    updates,
+                    in_sync: self.effective.in_sync(),
+                    report: self.last_report.clone().unwrap_or_default(),
+                    detected_at: None,
+                }),
+            };
+        }
         let mut report = self.effective.report();
         report
             .problems

@@ -43,11 +43,11 @@ pub(crate) struct EventTarget {
 impl WatchSet {
     /// Watches the folders that the tree now depends on, and no others. Returns whether a folder was newly
     /// watched (earlier changes in it caused no event), and the folders that cannot be watched.
-    pub(crate) fn update<T>(
+    pub(crate) fn update(
         &mut self,
         watch: &mut impl DirWatch,
         root: &Path,
-        tree: &Tree<T>,
+        tree: &Tree,
     ) -> (bool, Vec<Problem>) {
         self.path_entries = entries_on_path(root);
         for link in &tree.links {

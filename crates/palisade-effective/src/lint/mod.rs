@@ -32,12 +32,14 @@ use receivers::PolicyReceivers;
 
 /// What the warnings need of a pod.
 #[derive(Debug)]
-struct PodFacts {
+pub(crate) struct PodFacts {
     traits: Arc<PodTraits>,
     addresses: Box<[IpAddr]>,
     created: u64,
-    location: Location,
 }
+
+/// Finds what the warnings need of a pod in force, and where it was read.
+pub(crate) type PodLookup<'a> = dyn Fn(&SharedId) -> Option<(&'a PodFacts, &'a Location)> + 'a;
 
 /// What the warnings need of a policy.
 #[derive(Debug)]
@@ -55,7 +57,6 @@ struct PolicyFacts {
 /// The warnings that concern several objects.
 #[derive(Debug, Default)]
 pub(crate) struct InputLint {
-    pods: BTreeMap<SharedId, PodFacts>,
     distinct: DistinctPods,
     inherited: InheritedPodLabels,
     claims: ContestedAddresses,
@@ -79,11 +80,17 @@ struct StaleWarnings {
 }
 
 impl InputLint {
-    /// Takes in the version of an object that is in force now; `None` if it is gone.
-    pub(crate) fn update_object(&mut self, id: &SharedId, is: Option<(&[Object], &Location)>) {
+    /// Takes in the version of an object that is in force now; `None` if it is gone. `facts` is what is known
+    /// of the object if it is a pod.
+    pub(crate) fn update_object(
+        &mut self,
+        id: &SharedId,
+        facts: &mut Option<PodFacts>,
+        is: Option<(&[Object], &Location)>,
+    ) {
         let (objects, location) = is.map_or((&[][..], None), |(all, at)| (all, Some(at)));
         if !matches!(objects, [Object::Endpoint(pod)] if !pod.host_network) {
-            self.set_pod(id, None);
+            self.set_pod(id, facts, None);
         }
         if let Some(pod) = self.host_network.remove(id) {
             self.stale.host_network.insert(pod.1.id.namespace);
@@ -95,7 +102,7 @@ impl InputLint {
                     let pod = (location.clone(), pod.clone());
                     self.host_network.insert(id.clone(), Box::new(pod));
                 }
-                Object::Endpoint(pod) => self.set_pod(id, Some((pod, location))),
+                Object::Endpoint(pod) => self.set_pod(id, facts, Some(pod)),
                 Object::Namespace(Namespace { name, labels }) => {
                     let before = self
                         .inherited
@@ -129,9 +136,6 @@ impl InputLint {
 
     /// The definition in force moved without a change of content.
     pub(crate) fn move_object(&mut self, id: &SharedId, location: &Location) {
-        if let Some(pod) = self.pods.get_mut(id) {
-            pod.location = location.clone();
-        }
         if let Some(pod) = self.host_network.get_mut(id) {
             pod.0 = location.clone();
         }
@@ -161,27 +165,24 @@ impl InputLint {
     }
 
     /// Replaces or removes what is known of a pod.
-    fn set_pod(&mut self, id: &SharedId, pod: Option<(&Endpoint, &Location)>) {
-        let is_holder = |pod: &&Endpoint| !pod.completed;
-        let held = pod.map(|(pod, _)| pod).filter(is_holder);
-        let held = held.map_or(&[][..], |pod| &pod.addresses);
-        let before = match pod {
-            None => self.pods.remove(id),
-            Some((pod, location)) => {
-                let (traits, is_new) = self.distinct.add(pod);
-                if is_new {
-                    self.count(&traits, true);
-                }
-                let facts = PodFacts {
-                    traits,
-                    addresses: held.into(),
-                    created: pod.created,
-                    location: location.clone(),
-                };
-                self.pods.insert(id.clone(), facts)
+    fn set_pod(&mut self, id: &SharedId, facts: &mut Option<PodFacts>, pod: Option<&Endpoint>) {
+        let new = pod.map(|pod| {
+            let (traits, is_new) = self.distinct.add(pod);
+            if is_new {
+                self.count(&traits, true);
             }
-        };
-        if let Some(before) = before {
+            let held = if pod.completed {
+                &[][..]
+            } else {
+                &pod.addresses
+            };
+            PodFacts {
+                traits,
+                addresses: held.into(),
+                created: pod.created,
+            }
+        });
+        if let Some(before) = core::mem::replace(facts, new) {
             for address in &before.addresses {
                 self.claims.remove(*address, id);
             }
@@ -189,8 +190,8 @@ impl InputLint {
                 self.count(&before.traits, false);
             }
         }
-        held.iter()
-            .for_each(|address| self.claims.add(*address, id));
+        let held = facts.iter().flat_map(|facts| &facts.addresses);
+        held.for_each(|address| self.claims.add(*address, id));
     }
 
     /// Counts a distinct pod among the receivers of all policies.
@@ -323,8 +324,8 @@ impl InputLint {
     }
 
     /// All warnings, in any order.
-    pub(crate) fn warnings(&self) -> Vec<Problem> {
-        let mut warnings = self.claims.warnings(&self.pods);
+    pub(crate) fn warnings(&self, pod: &PodLookup<'_>) -> Vec<Problem> {
+        let mut warnings = self.claims.warnings(pod);
         for policy in self.policies.values() {
             warnings.extend(policy.host_network.clone());
             for index in &policy.unmatched {

@@ -3,12 +3,16 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::hash::BuildHasher;
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use palisade_model::{
     Endpoint, LabelKey, LabelLookup, LabelScope, Labels, NamedPort, Namespace, Str, reserved,
 };
 
 /// What rules can match of a pod, besides its address. Many pods have equal traits.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 pub(super) struct PodTraits {
     pub(super) namespace: Option<Str>,
     labels: Labels,
@@ -17,13 +21,20 @@ pub(super) struct PodTraits {
 }
 
 impl PodTraits {
-    pub(super) fn of(pod: &Endpoint) -> Self {
+    fn of(pod: &Endpoint) -> Self {
         PodTraits {
             namespace: pod.id.namespace.clone(),
             labels: pod.labels.clone(),
             service_account: pod.service_account.clone(),
             ports: pod.ports.clone(),
         }
+    }
+
+    /// Whether a pod of the same namespace has these traits.
+    fn are_of(&self, pod: &Endpoint) -> bool {
+        self.labels == pod.labels
+            && self.service_account == pod.service_account
+            && self.ports == pod.ports
     }
 }
 
@@ -82,44 +93,51 @@ impl LabelLookup for NamespaceLabels<'_> {
     }
 }
 
-/// The distinct pods of each namespace, with their numbers.
+/// The distinct pods of each namespace. Each is held once here and once for each pod that has its traits.
 #[derive(Debug, Default)]
 pub(super) struct DistinctPods {
-    by_namespace: BTreeMap<Option<Str>, BTreeMap<Arc<PodTraits>, usize>>,
+    by_namespace: BTreeMap<Option<Str>, HashTable<Arc<PodTraits>>>,
+}
+
+/// The hash of traits within their namespace.
+fn hash(labels: &Labels, service_account: Option<&Str>, ports: &[NamedPort]) -> u64 {
+    FixedState::default().hash_one((labels, service_account, ports))
+}
+
+fn hash_of(traits: &Arc<PodTraits>) -> u64 {
+    let service_account = traits.service_account.as_ref();
+    hash(&traits.labels, service_account, &traits.ports)
 }
 
 impl DistinctPods {
     /// Adds a pod; returns its traits, and whether no other pod has them.
     pub(super) fn add(&mut self, pod: &Endpoint) -> (Arc<PodTraits>, bool) {
-        let traits = PodTraits::of(pod);
-        let group = self
-            .by_namespace
-            .entry(traits.namespace.clone())
-            .or_default();
-        if let Some((known, _)) = group.get_key_value(&traits) {
-            let known = Arc::clone(known);
-            group
-                .entry(Arc::clone(&known))
-                .and_modify(|count| *count += 1);
-            return (known, false);
+        let namespace = pod.id.namespace.clone();
+        let group = self.by_namespace.entry(namespace).or_default();
+        let hash = hash(&pod.labels, pod.service_account.as_ref(), &pod.ports);
+        match group.entry(hash, |traits| traits.are_of(pod), hash_of) {
+            Entry::Occupied(known) => (Arc::clone(known.get()), false),
+            Entry::Vacant(free) => {
+                let new = free.insert(Arc::new(PodTraits::of(pod)));
+                (Arc::clone(new.get()), true)
+            }
         }
-        let traits = Arc::new(traits);
-        group.insert(Arc::clone(&traits), 1);
-        (traits, true)
     }
 
-    /// Removes a pod; returns whether no other pod has these traits.
+    /// Removes a pod, which still holds its traits; returns whether no other pod has them.
     pub(super) fn remove(&mut self, traits: &Arc<PodTraits>) -> bool {
-        let Some(group) = self.by_namespace.get_mut(&traits.namespace) else {
-            return false;
-        };
-        if let Some(count) = group.get_mut(traits).filter(|count| **count > 1) {
-            *count -= 1;
+        // The pod that is removed and the table.
+        if Arc::strong_count(traits) > 2 {
             return false;
         }
-        group.remove(traits);
-        if group.is_empty() {
-            self.by_namespace.remove(&traits.namespace);
+        if let Some(group) = self.by_namespace.get_mut(&traits.namespace) {
+            let is_same = |other: &Arc<PodTraits>| Arc::ptr_eq(other, traits);
+            if let Ok(last) = group.find_entry(hash_of(traits), is_same) {
+                last.remove();
+            }
+            if group.is_empty() {
+                self.by_namespace.remove(&traits.namespace);
+            }
         }
         true
     }
@@ -143,6 +161,6 @@ impl DistinctPods {
                     .collect()
             }
         };
-        groups.into_iter().flat_map(BTreeMap::keys)
+        groups.into_iter().flatten()
     }
 }

@@ -127,10 +127,10 @@ fn read_in_window<T>(
     loop {
         let mut reader = stream.json_reader();
         let outcome = read(&mut reader);
-        let end = reader.offset();
         match outcome {
             Ok(value) => {
-                stream.window.advance(end);
+                let (end, position) = (reader.offset(), reader.position());
+                stream.window.advance_to(end, position);
                 return Ok(Ok(value));
             }
             Err(ScanError::Incomplete) if !stream.is_text_exhausted() => {

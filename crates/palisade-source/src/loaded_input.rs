@@ -1,0 +1,29 @@
+//! What a command gets from its files.
+
+use palisade_effective::Diagnostic;
+use palisade_model::State;
+use std::collections::BTreeMap;
+
+/// The content of a set of files and folders.
+#[derive(Clone, Debug, Default)]
+pub struct LoadedInput {
+    /// The valid objects and the isolation policies of invalid ones.
+    pub state: State,
+    /// Errors and warnings by location, with counts of those not listed.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The number of files read.
+    pub files: usize,
+    /// The number of valid objects.
+    pub objects: usize,
+    /// The number of objects of ignored kinds, by kind.
+    pub ignored: BTreeMap<String, usize>,
+}
+
+impl LoadedInput {
+    /// Whether there are errors (warnings do not count).
+    pub fn has_errors(&self) -> bool {
+        self.diagnostics
+            .iter()
+            .any(|diagnostic| diagnostic.is_error)
+    }
+}
