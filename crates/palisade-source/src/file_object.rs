@@ -28,11 +28,11 @@ pub(crate) struct FileObject {
     /// Its column.
     pub(crate) column: u32,
     /// What is to be reported; most objects have nothing.
-    report: Option<Box<ObjectReport>>,
+    report: Option<Box<FileObjectReport>>,
 }
 
 #[derive(Debug)]
-struct ObjectReport {
+struct FileObjectReport {
     diagnostics: Vec<Diagnostic>,
     ignored: Option<String>,
 }
@@ -73,7 +73,7 @@ impl FileObjects {
                 line: lowered.location.line,
                 column: lowered.location.column,
                 report: is_reported.then(|| {
-                    Box::new(ObjectReport {
+                    Box::new(FileObjectReport {
                         diagnostics,
                         ignored,
                     })
