@@ -5,9 +5,6 @@ use crate::code;
 /// No file is longer.
 const LONGEST: usize = 600;
 
-/// Files that are still to be divided: no longer than this, and off the list once they fit.
-const OPEN_LENGTHS: [(&str, usize); 1] = [("crates/palisade-source/tests/trees.rs", 634)];
-
 /// A file opens with `//!` and at least a sentence.
 pub(crate) fn module_docs(path: &str, text: &str) -> Vec<String> {
     let docs: Vec<_> = text
@@ -25,15 +22,8 @@ pub(crate) fn module_docs(path: &str, text: &str) -> Vec<String> {
 /// A file that grew past [`LONGEST`] is to be split by what it is about.
 pub(crate) fn length(path: &str, text: &str) -> Vec<String> {
     let lines = text.lines().count();
-    let open = OPEN_LENGTHS.iter().find(|(open, _)| *open == path);
-    let most = open.map_or(LONGEST, |(_, most)| *most);
-    if open.is_some() && lines <= LONGEST {
-        return vec![format!(
-            "{path}: {lines} lines: strike it off the list of open lengths"
-        )];
-    }
-    complain(lines > most, || {
-        format!("{path}: {lines} lines, more than {most}")
+    complain(lines > LONGEST, || {
+        format!("{path}: {lines} lines, more than {LONGEST}")
     })
 }
 
