@@ -9,24 +9,17 @@ use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::driver::{DEFAULT_DRIVER, open_driver};
-use crate::network_driver::{
-    AddressUse, HostInterfaceState, HostInventory, KernelNetworkDriver, NetnsFacts, NetnsInterface,
-    NetworkDriver, NetworkDriverError,
-};
+use crate::network_driver::KernelNetworkDriver;
 use crate::run::{source_names, source_options};
 use crate::run_error::RunError;
-use crate::settings::SettingsFile;
 use crate::views::endpoints::endpoint_list;
 use crate::views::status::status;
-use crate::workload_store::WorkloadRecord;
 use palisade_api::{DryRunPlan, DryRunReport};
 use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError,
     InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver,
 };
-use palisade_model::Prefix;
 use palisade_source::{Directory, Source, SourceSet};
-use palisade_sys::netns::{NetNs, NetNsOpener};
 use palisade_tables::{Delta, Tables};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -50,7 +43,7 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
     let mut core = Core::new(CoreParts {
         config,
         dataplane: Box::new(dataplane),
-        network: Box::new(ReadOnlyNetworkDriver(KernelNetworkDriver::current()?)),
+        network: Box::new(KernelNetworkDriver::read_only()?),
         clock: Box::new(SystemClock),
         source: source.describe(),
     });
@@ -157,100 +150,5 @@ impl Dataplane for DryRunDataplane {
 
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
         Some(self)
-    }
-}
-
-/// A network driver that only reads.
-struct ReadOnlyNetworkDriver(KernelNetworkDriver);
-
-impl NetworkDriver for ReadOnlyNetworkDriver {
-    fn create_interfaces(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn configure_netns(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn bring_up(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn delete_interfaces(
-        &mut self,
-        records: &[WorkloadRecord],
-    ) -> Vec<Result<(), NetworkDriverError>> {
-        records.iter().map(|_| Ok(())).collect()
-    }
-
-    fn has_interface(&mut self, record: &WorkloadRecord) -> Result<bool, NetworkDriverError> {
-        self.0.has_interface(record)
-    }
-
-    fn opener(&self) -> Option<NetNsOpener> {
-        self.0.opener()
-    }
-
-    fn pin_netns(&mut self, netns: Option<NetNs>) {
-        self.0.pin_netns(netns);
-    }
-
-    fn netns_facts(&mut self, record: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError> {
-        self.0.netns_facts(record)
-    }
-
-    fn address_use(
-        &mut self,
-        address: IpAddr,
-        pool: Option<Prefix>,
-        whole: bool,
-    ) -> Result<Option<AddressUse>, NetworkDriverError> {
-        self.0.address_use(address, pool, whole)
-    }
-
-    fn link_index(&mut self, name: &str) -> Result<Option<u32>, NetworkDriverError> {
-        self.0.link_index(name)
-    }
-
-    fn link_name(&mut self, index: u32) -> Result<Option<String>, NetworkDriverError> {
-        self.0.link_name(index)
-    }
-
-    fn netns_interface(
-        &mut self,
-        record: &WorkloadRecord,
-    ) -> Result<NetnsInterface, NetworkDriverError> {
-        self.0.netns_interface(record)
-    }
-
-    fn host_interface_states(
-        &mut self,
-        records: &[WorkloadRecord],
-    ) -> Result<Vec<HostInterfaceState>, NetworkDriverError> {
-        self.0.host_interface_states(records)
-    }
-
-    fn restore_name(&mut self, _: &WorkloadRecord, _: &str) -> Result<(), NetworkDriverError> {
-        Ok(())
-    }
-
-    fn ensure_forwarding(
-        &mut self,
-        _: &str,
-        _: &SettingsFile,
-    ) -> Result<Vec<String>, NetworkDriverError> {
-        Ok(Vec::new())
-    }
-
-    fn inventory(&mut self, prefix: &str) -> Result<HostInventory, NetworkDriverError> {
-        self.0.inventory(prefix)
-    }
-
-    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError> {
-        self.0.default_route_mtu()
-    }
-
-    fn netns_exists(&self, record: &WorkloadRecord) -> bool {
-        self.0.netns_exists(record)
     }
 }

@@ -25,6 +25,8 @@ pub struct KernelNetworkDriver {
     pub(super) host: NetNs,
     opener: NetNsOpener,
     pinned_netns: Option<NetNs>,
+    /// Every operation that would change something does nothing.
+    is_read_only: bool,
 }
 
 impl KernelNetworkDriver {
@@ -37,6 +39,20 @@ impl KernelNetworkDriver {
             host: NetNs::current()?,
             opener: NetNsOpener::default(),
             pinned_netns: None,
+            is_read_only: false,
+        })
+    }
+
+    /// The same, but operations that would change the host or a namespace succeed and do nothing: for a dry
+    /// run.
+    ///
+    /// # Errors
+    /// If the namespace cannot be opened.
+    pub fn read_only() -> Result<Self, NetworkDriverError> {
+        let driver = Self::current()?;
+        Ok(KernelNetworkDriver {
+            is_read_only: true,
+            ..driver
         })
     }
 
@@ -92,6 +108,9 @@ impl NetworkDriver for KernelNetworkDriver {
     }
 
     fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
         let pod = self.netns(record)?;
         if pod.id() == self.host.id() {
             return Err(NetworkDriverError::HostNetns(record.netns.clone()));
@@ -123,6 +142,9 @@ impl NetworkDriver for KernelNetworkDriver {
     }
 
     fn configure_netns(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
         if record.chained {
             return Ok(());
         }
@@ -131,6 +153,9 @@ impl NetworkDriver for KernelNetworkDriver {
     }
 
     fn bring_up(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
         if record.chained {
             return self.check_chained(record);
         }
@@ -171,6 +196,7 @@ impl NetworkDriver for KernelNetworkDriver {
             .map(|record| &*record.interface)
             .collect();
         let deleted = match own.len() {
+            _ if self.is_read_only => true,
             0 | 1 => false,
             _ => self
                 .links()
@@ -284,6 +310,9 @@ impl NetworkDriver for KernelNetworkDriver {
         record: &WorkloadRecord,
         now: &str,
     ) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
         let mut host = self.links()?;
         let name = LinkChange::Rename(record.interface.to_string());
         if host.change_link(now, &name).is_ok() {
@@ -299,6 +328,9 @@ impl NetworkDriver for KernelNetworkDriver {
         prefix: &str,
         file: &SettingsFile,
     ) -> Result<Vec<String>, NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(Vec::new());
+        }
         let (mut sysctl, mut links) = (KernelSysctl::new(&self.host), self.links()?);
         Ok(settings::ensure_forwarding(
             &mut sysctl,
