@@ -33,7 +33,7 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
     print_output(format, &diff.report(args.scope.members), |_| {
         diff_text(&diff) + &group_members_text(&[&diff.opened, &diff.closed], &args.scope)
     })?;
-    Ok(ExitStatus::of(!diff.is_empty() && !problems))
+    Ok(ExitStatus::of(!diff.is_empty() || problems))
 }
 
 fn diff_text(diff: &ConnectionDiff) -> String {
