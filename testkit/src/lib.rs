@@ -10,6 +10,7 @@ pub mod effective;
 mod fake_dataplane;
 #[cfg(feature = "faults")]
 pub mod faults;
+mod grace;
 pub mod lab;
 pub mod ring;
 pub mod runtimes;
@@ -17,4 +18,5 @@ pub mod spelling;
 
 pub use counted_driver::CountedDriver;
 pub use fake_dataplane::{DataplaneCall, FakeDataplane};
+pub use grace::FakeGracePeriod;
 pub use ring::need_root;

@@ -21,11 +21,11 @@ use palisade_generators::{Dice, seeded_cases};
 use palisade_model::{FlowOrigin, Str};
 use palisade_nft::{Config, CounterValue, CreditedCounter, Ruleset, Transaction, adopt, tcp_flag};
 use palisade_oracle::PreparedState;
-use palisade_sys::grace::FakeGracePeriod;
 use palisade_sys::nfnetlink::{
     BatchError, KernelNfnetlink, NfBatch, NfMessage, NfRequest, NfRequestError, Nfnetlink,
 };
 use palisade_tables::{Phase, Tables};
+use palisade_testkit::FakeGracePeriod;
 use palisade_testkit::lab::TestNetNs;
 use palisade_testkit::need_root;
 use palisade_verification::{ConntrackInfo, HookPacket, RulesetSimulator, apply};

@@ -196,7 +196,7 @@ impl Core {
     }
 
     fn handle_batch(&mut self, batch: UpdateBatch) {
-        self.enforcer.metrics.count_batch();
+        self.enforcer.metrics.batches += 1;
         let known: BTreeSet<&Diagnostic> = self.source_report.problems.iter().collect();
         let mut new = (batch.report.problems.iter()).filter(|flaw| !known.contains(flaw));
         for flaw in new.by_ref().take(MAX_LOGGED_PROBLEMS) {
@@ -359,7 +359,9 @@ impl Core {
             started: self.started,
             config: &self.config,
             enforcer: &self.enforcer,
+            engine: &self.enforcer.engine,
             workloads: &self.workloads,
+            registry: &self.workloads.registry,
             source: (&self.source.0, &self.source.1),
             source_report: &self.source_report,
             startup_stages: &self.startup_stages,

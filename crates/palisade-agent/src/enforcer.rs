@@ -206,7 +206,7 @@ impl Enforcer {
             }
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "writing to the kernel failed; will resync");
-                self.metrics.count_failure();
+                self.metrics.failures += 1;
                 self.resync(masquerade);
             }
         }
@@ -216,7 +216,7 @@ impl Enforcer {
     pub(crate) fn resync(&mut self, masquerade: &MasqueradeSource<'_>) {
         let started = self.clock.monotonic();
         if self.kernel_failure.is_some() {
-            self.metrics.count_retry();
+            self.metrics.retries += 1;
         }
         // The former state of the kernel is not known, so packets cannot be attributed to it.
         self.history.clear();
@@ -246,7 +246,7 @@ impl Enforcer {
                 let text = error_chain(&error);
                 let wait = self.retry.schedule(self.clock.monotonic());
                 tracing::error!(error = %text, retry_ms = wait.as_millis() as u64, "the kernel rejected the policy; will retry");
-                self.metrics.count_failure();
+                self.metrics.failures += 1;
                 self.kernel_failure = Some(text);
             }
         }
@@ -261,7 +261,7 @@ impl Enforcer {
         let now = self.clock.monotonic();
         for detected_at in self.unrealised_changes.drain(..) {
             let delay = now.saturating_duration_since(detected_at);
-            self.metrics.observe_implementation_delay(delay);
+            self.metrics.implementation_delay.observe(delay);
         }
         let policies = std::mem::take(&mut self.unrealised_policies).into_iter();
         self.realised_policies
@@ -398,7 +398,7 @@ impl Enforcer {
             }
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "verifying the kernel's state failed; will resync");
-                self.metrics.count_failure();
+                self.metrics.failures += 1;
                 self.resync(masquerade);
                 VerifyResult::Resynced
             }

@@ -92,7 +92,8 @@ impl ServiceManager {
 fn status_line(core: &mut Core) -> String {
     let CoreSnapshot {
         enforcer,
-        workloads,
+        engine,
+        registry,
         ..
     } = core.snapshot();
     let health = match enforcer.unready_reasons().first() {
@@ -102,8 +103,8 @@ fn status_line(core: &mut Core) -> String {
     format!(
         "{health}: revision {} of {}, {} endpoints, {} policies",
         enforcer.realised_revision,
-        enforcer.engine.revision(),
-        workloads.registry.iter().count(),
-        enforcer.engine.counts().policies
+        engine.revision(),
+        registry.iter().count(),
+        engine.counts().policies
     )
 }

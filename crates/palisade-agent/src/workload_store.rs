@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const SCHEMA: u32 = 2;
 
 /// The record of an attached network namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadRecord {
     /// Its Kubernetes namespace.

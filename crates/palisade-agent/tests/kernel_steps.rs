@@ -26,7 +26,7 @@ use palisade_model::{Endpoint, Object, Update};
 use palisade_source::UpdateBatch;
 use palisade_testkit::lab::{Lab, NodeId};
 use palisade_testkit::need_root;
-use requests::CoreRequests;
+use requests::{ATTACH_STEPS, CoreRequests, DETACH_STEPS};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::Command;
@@ -232,14 +232,14 @@ fn whatever_step_fails_or_is_the_last_nothing_is_left() {
         pod,
         state: state.path(),
     };
-    for step in AttachStep::ATTACH {
+    for step in ATTACH_STEPS {
         bench.inside(|| bench.fails_attaching(step));
         bench.inside(|| bench.dies(step, false));
     }
-    for step in AttachStep::DETACH {
+    for step in DETACH_STEPS {
         bench.inside(|| bench.fails_detaching(step));
         bench.inside(|| bench.dies(step, true));
     }
-    let steps = AttachStep::ATTACH.len() + AttachStep::DETACH.len();
+    let steps = ATTACH_STEPS.len() + DETACH_STEPS.len();
     println!("steps: {steps} failed and {steps} died before, nothing left");
 }

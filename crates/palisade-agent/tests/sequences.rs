@@ -23,7 +23,7 @@ use palisade_model::{Endpoint, Object, Update};
 use palisade_source::UpdateBatch;
 use palisade_sys::link::MacAddr;
 use palisade_testkit::FakeDataplane;
-use requests::CoreRequests;
+use requests::{ATTACH_STEPS, CoreRequests, DETACH_STEPS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -311,10 +311,7 @@ impl World {
 
     /// Makes the core crash before a step, fails the step, or makes the host reject a call.
     fn trouble(&mut self, random: &mut Random) {
-        let all: Vec<AttachStep> = AttachStep::ATTACH
-            .into_iter()
-            .chain(AttachStep::DETACH)
-            .collect();
+        let all: Vec<AttachStep> = ATTACH_STEPS.into_iter().chain(DETACH_STEPS).collect();
         let at = all[random.below(all.len() as u64) as usize];
         match random.below(8) {
             0 | 1 => {
@@ -516,6 +513,6 @@ fn nothing_leaks_whatever_happens() {
     println!(
         "{SEQUENCES} sequences, {born} containers; deaths asked for {deaths:?}, failures {failures:?}"
     );
-    let steps = AttachStep::ATTACH.len() + AttachStep::DETACH.len();
+    let steps = ATTACH_STEPS.len() + DETACH_STEPS.len();
     assert_eq!((deaths.len(), failures.len()), (steps, steps));
 }

@@ -199,7 +199,7 @@ fn what_there_was_no_room_for_is_told_when_there_is() {
 
 /// Reports lost events at every wait.
 #[derive(Default)]
-struct Overflows(palisade_sys::watch::FakeDirWatch);
+struct Overflows(common::dir_watch::FakeDirWatch);
 
 impl palisade_sys::watch::DirWatch for Overflows {
     fn add(

@@ -4,11 +4,10 @@
 
 mod common;
 
+use common::dir_watch::FakeDirWatch;
 use palisade_model::{State, Update};
 use palisade_source::DirectoryOptions;
-use palisade_sys::watch::{
-    DirChange, DirWatch, FakeDirWatch, WakeReason, WatchError, WatchEvent, WatchId,
-};
+use palisade_sys::watch::{DirChange, DirWatch, WakeReason, WatchError, WatchEvent, WatchId};
 use std::cell::Cell;
 use std::fmt::Write;
 use std::fs;

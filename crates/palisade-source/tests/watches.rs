@@ -4,9 +4,10 @@
 
 mod common;
 
+use common::dir_watch::FakeDirWatch;
 use common::{IDLE, SETTLE, Scene, manifest};
 use palisade_sys::watch::{
-    DirChange, DirWatch, FakeDirWatch, InotifyWatch, WakeReason, WatchError, WatchEvent, WatchId,
+    DirChange, DirWatch, InotifyWatch, WakeReason, WatchError, WatchEvent, WatchId,
 };
 use std::collections::VecDeque;
 use std::fs;

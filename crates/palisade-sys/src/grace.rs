@@ -257,20 +257,6 @@ fn bpf<T>(command: libc::c_int, attr: &T) -> Result<libc::c_int, Errno> {
     Errno::result(result).map(|fd| fd as libc::c_int)
 }
 
-/// Counts the requested waits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FakeGracePeriod {
-    /// Waits so far.
-    pub waits: usize,
-}
-
-impl GracePeriod for FakeGracePeriod {
-    fn wait(&mut self) -> Result<(), GraceError> {
-        self.waits += 1;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

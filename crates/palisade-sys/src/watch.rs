@@ -6,7 +6,7 @@
 //! Never: watches below a directory it was not given, or follows a rename; the caller, which knows the tree,
 //! does that.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -313,37 +313,6 @@ fn decode_event(raw: &InotifyEvent) -> Vec<WatchEvent> {
             change,
         })
         .collect()
-}
-
-/// A fake that records directories and returns events that a test supplies.
-#[derive(Clone, Debug, Default)]
-pub struct FakeDirWatch {
-    /// Directories watched at present.
-    pub watched: BTreeMap<WatchId, PathBuf>,
-    /// Results of the next waits; after them, waits time out.
-    pub wakes: VecDeque<WakeReason>,
-    last: i32,
-}
-
-impl DirWatch for FakeDirWatch {
-    fn add(&mut self, directory: &Path) -> Result<WatchId, WatchError> {
-        let known = self.watched.iter().find(|(_, path)| *path == directory);
-        if let Some((id, _)) = known {
-            return Ok(*id);
-        }
-        self.last += 1;
-        let id = WatchId(self.last);
-        self.watched.insert(id, directory.to_owned());
-        Ok(id)
-    }
-
-    fn remove(&mut self, watch: WatchId) {
-        self.watched.remove(&watch);
-    }
-
-    fn wait(&mut self, _timeout: Option<Duration>) -> Result<WakeReason, WatchError> {
-        Ok(self.wakes.pop_front().unwrap_or(WakeReason::TimedOut))
-    }
 }
 
 #[cfg(test)]

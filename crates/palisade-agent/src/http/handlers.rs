@@ -7,13 +7,14 @@ use crate::access::{
 };
 use crate::core::Core;
 use crate::core_queue::{CoreHandle, CoreHealth, CoreUnavailable};
+use crate::enforcer::Enforcer;
 use crate::error_chain::error_chain;
 use crate::metrics::exposition::{self, Exposition};
 use crate::metrics::table::{API_REQUESTS, CORE_QUEUE};
 use crate::views;
 use crate::workload_store::pod_id;
 use crate::workloads::attach::{AttachRequest, AttachTarget};
-use crate::workloads::{NETNS_OPEN_TIMEOUT, PreopenedNetns, WorkloadError, cni, named};
+use crate::workloads::{NETNS_OPEN_TIMEOUT, PreopenedNetns, WorkloadError, Workloads, cni, named};
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
@@ -103,10 +104,12 @@ async fn respond_read<T: Serialize + Send + 'static>(
 async fn respond_change<T: Serialize + Send + 'static>(
     core: &CoreHandle,
     lane: OperationClass,
-    request: impl FnOnce(&mut Core) -> Result<T, WorkloadError> + Send + 'static,
+    request: impl FnOnce(&mut Workloads, &mut Enforcer) -> Result<T, WorkloadError> + Send + 'static,
 ) -> Response {
-    let request =
-        move |core: &mut Core| request(core).map_err(|error| workload_error_response(&error));
+    let request = move |core: &mut Core| {
+        let (workloads, enforcer) = core.parts();
+        request(workloads, enforcer).map_err(|error| workload_error_response(&error))
+    };
     respond(core.ask_for_client(lane, request).await)
 }
 
@@ -290,8 +293,7 @@ pub(super) async fn remove_workload(
     Extension(caller): Extension<Caller>,
     JsonBody(request): JsonBody<WorkloadRemoveRequest>,
 ) -> Response {
-    respond_change(&core, OperationClass::Change, move |core| {
-        let (workloads, enforcer) = core.parts();
+    respond_change(&core, OperationClass::Change, move |workloads, enforcer| {
         named::remove_workload(workloads, enforcer, &request, caller)
     })
     .await
@@ -366,10 +368,11 @@ pub(super) async fn cni_check(
     State(core): State<CoreHandle>,
     JsonBody(request): JsonBody<CniCheckRequest>,
 ) -> Response {
-    respond_change(&core, OperationClass::Runtime, move |core| {
-        let (workloads, enforcer) = core.parts();
-        cni::check(workloads, enforcer, &request)
-    })
+    respond_change(
+        &core,
+        OperationClass::Runtime,
+        move |workloads, enforcer| cni::check(workloads, enforcer, &request),
+    )
     .await
 }
 
@@ -377,10 +380,11 @@ pub(super) async fn cni_gc(
     State(core): State<CoreHandle>,
     JsonBody(request): JsonBody<CniGcRequest>,
 ) -> Response {
-    respond_change(&core, OperationClass::Runtime, move |core| {
-        let (workloads, enforcer) = core.parts();
-        cni::gc(workloads, enforcer, &request)
-    })
+    respond_change(
+        &core,
+        OperationClass::Runtime,
+        move |workloads, enforcer| cni::gc(workloads, enforcer, &request),
+    )
     .await
 }
 

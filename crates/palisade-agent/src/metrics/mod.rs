@@ -21,14 +21,18 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub struct CoreMetrics {
     pub(crate) flush: Histogram,
+    /// From the arrival of an ADD to its open interface.
     pub(crate) attach: Histogram,
+    /// From the detection of a change by its source to its last acknowledgement by the kernel.
     pub(crate) implementation_delay: Histogram,
     pub(crate) phases: BTreeMap<&'static str, Histogram>,
     pub(crate) grace_wait: Duration,
     pub(crate) transactions: u64,
     pub(crate) writes: u64,
+    /// Failed writes to the kernel.
     pub(crate) failures: u64,
     pub(crate) retries: u64,
+    /// Batches of the source.
     pub(crate) batches: u64,
 }
 
@@ -51,32 +55,6 @@ impl CoreMetrics {
             self.transactions += 1;
         }
         self.writes += outcome.writes as u64;
-    }
-
-    /// Records the time from the arrival of an ADD to its open interface.
-    pub(crate) fn observe_attach(&mut self, took: Duration) {
-        self.attach.observe(took);
-    }
-
-    /// Records the time from the detection of a change by its source to its last acknowledgement by the
-    /// kernel.
-    pub(crate) fn observe_implementation_delay(&mut self, took: Duration) {
-        self.implementation_delay.observe(took);
-    }
-
-    /// Counts a failed write to the kernel.
-    pub(crate) fn count_failure(&mut self) {
-        self.failures += 1;
-    }
-
-    /// Counts a retry.
-    pub(crate) fn count_retry(&mut self) {
-        self.retries += 1;
-    }
-
-    /// Counts a batch of the source.
-    pub(crate) fn count_batch(&mut self) {
-        self.batches += 1;
     }
 }
 

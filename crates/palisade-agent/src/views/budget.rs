@@ -43,8 +43,7 @@ pub(super) fn budget_excesses(core: &CoreSnapshot<'_>) -> Vec<BudgetExcess> {
 
 /// Policy sets that deny everything because their policies together exceed the budget.
 pub(super) fn closed_policy_sets(core: &CoreSnapshot<'_>) -> impl Iterator<Item = BudgetExcess> {
-    core.enforcer
-        .engine
+    core.engine
         .over_budget()
         .into_iter()
         .map(|over| BudgetExcess {

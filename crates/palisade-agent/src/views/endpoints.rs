@@ -11,15 +11,11 @@ use palisade_model::{Direction, EndpointId, NamedPort, Prefix};
 
 /// `GET /v1/endpoints`.
 pub fn endpoint_list(core: &CoreSnapshot<'_>) -> EndpointList {
-    let endpoints = core
-        .workloads
-        .registry
-        .iter()
-        .map(|(id, w)| endpoint_summary(core, id, w))
-        .collect();
+    let workloads = core.registry.iter();
+    let endpoints = workloads.map(|(id, workload)| endpoint_summary(core, id, workload));
     EndpointList {
         api_version: palisade_api::api_version(),
-        endpoints,
+        endpoints: endpoints.collect(),
     }
 }
 
@@ -30,8 +26,8 @@ pub fn endpoint_detail(
     name: &str,
 ) -> Option<EndpointDetail> {
     let id = pod_id(namespace, name);
-    let workload = core.workloads.registry.get(&id)?;
-    let endpoint = core.enforcer.engine.endpoint(&id)?;
+    let workload = core.registry.get(&id)?;
+    let endpoint = core.engine.endpoint(&id)?;
     Some(EndpointDetail {
         api_version: palisade_api::api_version(),
         summary: endpoint_summary(core, &id, workload),
@@ -48,12 +44,12 @@ fn endpoint_summary(
     workload: &Workload,
 ) -> EndpointSummary {
     let record = &workload.record;
-    let endpoint = core.enforcer.engine.endpoint(id);
-    let policies = core.enforcer.engine.policies_of(id);
+    let endpoint = core.engine.endpoint(id);
+    let policies = core.engine.policies_of(id);
     let isolated = |direction| {
         let policies = policies.iter().map(|applied| &applied.policy);
         policies
-            .filter_map(|policy| core.enforcer.engine.policy(policy))
+            .filter_map(|policy| core.engine.policy(policy))
             .any(|policy| {
                 policy
                     .rules(direction)
@@ -74,38 +70,33 @@ fn endpoint_summary(
             .collect(),
         ingress_isolated: isolated(Direction::Ingress),
         egress_isolated: isolated(Direction::Egress),
-        revision: if workload.state == EndpointState::Ready {
-            core.enforcer.realised_revision
-        } else {
-            0
+        revision: match workload.state {
+            EndpointState::Ready => core.enforcer.realised_revision,
+            _ => 0,
         },
     }
 }
 
 /// `GET /v1/identities`.
 pub fn identity_list(core: &CoreSnapshot<'_>) -> IdentityList {
-    let identities = core
-        .enforcer
-        .engine
-        .identities()
-        .into_iter()
-        .map(|view| IdentityReport {
-            id: view.id.0,
-            prefixes: view
-                .members
+    let views = core.engine.identities().into_iter();
+    let identities = views.map(|view| IdentityReport {
+        id: view.id.0,
+        prefixes: view
+            .members
+            .iter()
+            .map(|prefix| prefix_text(*prefix))
+            .collect(),
+        matches: {
+            let selectors = view.selectors.iter().map(ToString::to_string);
+            let net = view.net.map(|net| format!("in {net}"));
+            let ports = view
+                .ports
                 .iter()
-                .map(|prefix| prefix_text(*prefix))
-                .collect(),
-            matches: {
-                let selectors = view.selectors.iter().map(ToString::to_string);
-                let net = view.net.map(|net| format!("in {net}"));
-                let ports = view
-                    .ports
-                    .iter()
-                    .map(|(name, protocol, port)| format!("port {name}={port}/{protocol}"));
-                selectors.chain(net).chain(ports).collect()
-            },
-        });
+                .map(|(name, protocol, port)| format!("port {name}={port}/{protocol}"));
+            selectors.chain(net).chain(ports).collect()
+        },
+    });
     IdentityList {
         api_version: palisade_api::api_version(),
         identities: identities.collect(),
@@ -118,7 +109,7 @@ fn applied_policies(
     id: &EndpointId,
     direction: Direction,
 ) -> Vec<AppliedPolicyReport> {
-    let policies = core.enforcer.engine.policies_of(id).into_iter();
+    let policies = core.engine.policies_of(id).into_iter();
     policies
         .filter(|applied| match direction {
             Direction::Ingress => applied.ingress,
@@ -136,9 +127,8 @@ fn port_text(port: &NamedPort) -> String {
 }
 
 fn prefix_text(prefix: Prefix) -> String {
-    if prefix.is_host() {
-        prefix.address().to_string()
-    } else {
-        prefix.to_string()
+    match prefix.is_host() {
+        true => prefix.address().to_string(),
+        false => prefix.to_string(),
     }
 }

@@ -15,7 +15,7 @@ pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanat
         allowed_encapsulation: core.config.allowed_encapsulation,
         ..palisade_oracle::OracleOptions::default()
     };
-    let mut state = core.enforcer.engine.state();
+    let mut state = core.engine.state();
     let explanation = palisade_analysis::explain(&state, query, &options)?;
     let case = &explanation.case;
     let closed: Vec<(Direction, PolicyId)> = [
@@ -25,15 +25,12 @@ pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanat
     .into_iter()
     .filter_map(|(end, direction)| {
         let end = end.as_ref()?;
-        let locals = core.enforcer.engine.local_endpoints();
+        let locals = core.engine.local_endpoints();
         let mut ids = locals.map(|endpoint| &endpoint.id).filter(|id| {
             (&*id.kind, id.namespace.as_deref(), &*id.name)
                 == (&*end.kind, end.namespace.as_deref(), &*end.name)
         });
-        let policies = core
-            .enforcer
-            .engine
-            .closed_policies(ids.next()?, direction)?;
+        let policies = core.engine.closed_policies(ids.next()?, direction)?;
         Some(policies.into_iter().map(move |policy| (direction, policy)))
     })
     .flatten()

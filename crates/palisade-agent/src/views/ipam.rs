@@ -10,8 +10,8 @@ use crate::network_driver::{HostInventory, NetworkDriverError};
 use crate::workload_store::{WorkloadRecord, WorkloadStoreError};
 use crate::workloads::{Workloads, is_masqueraded};
 use palisade_api::{
-    AddressReport, EndpointState, IpamCheckReport, IpamFinding, IpamFindingKind, IpamReport,
-    PoolReport,
+    AddressReport, EndpointState, IpamCheckReport, IpamFinding, IpamFindingKind as Kind,
+    IpamReport, PoolReport,
 };
 use palisade_model::Str;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,25 +38,16 @@ pub enum IpamCheckError {
 /// `GET /v1/ipam`.
 pub fn ipam_report(core: &CoreSnapshot<'_>) -> IpamReport {
     let number = |n: u128| u64::try_from(n).unwrap_or(u64::MAX);
-    let pools = core
-        .workloads
-        .ipam
-        .pool_usages()
-        .into_iter()
-        .map(|used| PoolReport {
-            pool: used.pool.to_string(),
-            size: number(used.size),
-            taken: number(used.taken),
-            reserved: number(used.reserved),
-            free: number(used.free),
-        });
+    let usages = core.workloads.ipam.pool_usages().into_iter();
+    let pools = usages.map(|used| PoolReport {
+        pool: used.pool.to_string(),
+        size: number(used.size),
+        taken: number(used.taken),
+        reserved: number(used.reserved),
+        free: number(used.free),
+    });
     let mut addresses: Vec<(IpAddr, AddressReport)> = Vec::new();
-    for record in core
-        .workloads
-        .registry
-        .records()
-        .chain(&core.workloads.leftovers)
-    {
+    for record in core.registry.records().chain(&core.workloads.leftovers) {
         for address in &record.addresses {
             addresses.push((*address, address_report(core, record, *address)));
         }
@@ -100,9 +91,8 @@ pub fn ipam_check(
     workloads: &mut Workloads,
     enforcer: &mut Enforcer,
 ) -> Result<IpamCheckReport, IpamCheckError> {
-    let survey = workloads
-        .network
-        .inventory(&workloads.config.interface_prefix)?;
+    let prefix = &workloads.config.interface_prefix;
+    let survey = workloads.network.inventory(prefix)?;
     let mut found = IpamFindings::default();
     check_records(workloads, &mut found)?;
     check_links(workloads, &survey, &mut found);
@@ -112,7 +102,7 @@ pub fn ipam_check(
     let folder = crate::workloads::deletions::queue_dir(&workloads.config.state_dir);
     for file in crate::workloads::deletions::queued_files(&folder)? {
         found.add(
-            IpamFindingKind::Deletion,
+            Kind::Deletion,
             file.display(),
             "is still queued although an agent is running",
         );
@@ -132,14 +122,14 @@ fn check_records(workloads: &Workloads, findings: &mut IpamFindings) -> Result<(
         for address in &record.addresses {
             if let Some(other) = holders.insert(*address, id.clone()) {
                 findings.add(
-                    IpamFindingKind::Address,
+                    Kind::Address,
                     address,
                     format!("is used by both {other} and {id}"),
                 );
             }
             if !workloads.ipam.allocated().contains(address) {
                 findings.add(
-                    IpamFindingKind::Address,
+                    Kind::Address,
                     address,
                     format!("is used by {id} but IPAM has it as free"),
                 );
@@ -148,12 +138,12 @@ fn check_records(workloads: &Workloads, findings: &mut IpamFindings) -> Result<(
     }
     for record in &workloads.leftovers {
         let reason = "its attach failed and could not be rolled back";
-        findings.add(IpamFindingKind::Record, record.id(), reason);
+        findings.add(Kind::Record, record.id(), reason);
     }
     for address in workloads.ipam.allocated() {
         if !holders.contains_key(address) {
             findings.add(
-                IpamFindingKind::Address,
+                Kind::Address,
                 address,
                 "is allocated but no workload uses it",
             );
@@ -167,16 +157,12 @@ fn check_records(workloads: &Workloads, findings: &mut IpamFindings) -> Result<(
         .collect();
     for record in &known {
         if !stored.contains(record) {
-            findings.add(
-                IpamFindingKind::Disk,
-                record.id(),
-                "differs from its record on disk",
-            );
+            findings.add(Kind::Disk, record.id(), "differs from its record on disk");
         }
     }
     for record in stored.iter().filter(|record| !known.contains(record)) {
         findings.add(
-            IpamFindingKind::Disk,
+            Kind::Disk,
             record.id(),
             "has a record on disk but is not attached like that",
         );
@@ -193,12 +179,12 @@ fn check_links(workloads: &Workloads, survey: &HostInventory, findings: &mut Ipa
     let prefix = &*workloads.config.interface_prefix;
     for link in &survey.links {
         if !by_link.contains_key(&**link) {
-            findings.add(IpamFindingKind::Interface, link, "belongs to no workload");
+            findings.add(Kind::Interface, link, "belongs to no workload");
         }
     }
     for (kind, entries) in [
-        (IpamFindingKind::Route, &survey.routes),
-        (IpamFindingKind::Neighbour, &survey.neighbours),
+        (Kind::Route, &survey.routes),
+        (Kind::Neighbour, &survey.neighbours),
     ] {
         for (address, link) in entries {
             let object = format!("{address} by {link}");
@@ -219,7 +205,7 @@ fn check_links(workloads: &Workloads, survey: &HostInventory, findings: &mut Ipa
         let record = &workload.record;
         if workload.state == EndpointState::Lost {
             let reason = workload.reason.as_deref().unwrap_or("lost");
-            findings.add(IpamFindingKind::Record, id, reason);
+            findings.add(Kind::Record, id, reason);
             continue;
         }
         if record.chained {
@@ -227,18 +213,14 @@ fn check_links(workloads: &Workloads, survey: &HostInventory, findings: &mut Ipa
         }
         let link = record.interface.to_string();
         if !survey.links.contains(&link) {
-            findings.add(
-                IpamFindingKind::Interface,
-                &link,
-                format!("of {id} does not exist"),
-            );
+            findings.add(Kind::Interface, &link, format!("of {id} does not exist"));
         }
         // Routes are added when the workload opens.
         let open = workload.state == EndpointState::Ready;
         for address in record.addresses.iter().filter(|_| open) {
             if !survey.routes.contains(&(*address, link.clone())) {
                 findings.add(
-                    IpamFindingKind::Route,
+                    Kind::Route,
                     format!("{address} by {link}"),
                     format!("of {id} does not exist"),
                 );
@@ -248,7 +230,7 @@ fn check_links(workloads: &Workloads, survey: &HostInventory, findings: &mut Ipa
     for address in &survey.host_addresses {
         if workloads.ipam.allocated().contains(address) {
             findings.add(
-                IpamFindingKind::Address,
+                Kind::Address,
                 address,
                 "is used by a workload and by this host",
             );
@@ -272,27 +254,21 @@ fn check_tables(
             record.addresses.iter().map(move |a| (name.clone(), *a))
         })
         .collect();
-    let closed = workloads
-        .registry
-        .closed_interfaces()
-        .map(|closed| &closed.interface);
+    let closed = workloads.registry.closed_interfaces();
+    let closed = closed.map(|closed| &closed.interface);
     let interfaces = workloads.registry.records().map(|r| &r.interface);
     let interfaces: BTreeSet<&Str> = interfaces.chain(closed).collect();
     // If the kernel could not be updated, the status already says why.
     if enforcer.kernel_failure.is_none() && enforcer.in_sync {
         for (interface, address) in expected.difference(&installed.points) {
             let object = format!("{address} on {interface}");
-            findings.add(
-                IpamFindingKind::Dispatch,
-                object,
-                "has no policy in the kernel",
-            );
+            findings.add(Kind::Dispatch, object, "has no policy in the kernel");
         }
     }
     for (interface, address) in installed.points.difference(&expected) {
         let object = format!("{address} on {interface}");
         findings.add(
-            IpamFindingKind::Dispatch,
+            Kind::Dispatch,
             object,
             "has policy in the kernel but belongs to no workload",
         );
@@ -300,7 +276,7 @@ fn check_tables(
     for interface in &installed.interfaces {
         if !interfaces.contains(interface) {
             findings.add(
-                IpamFindingKind::Dispatch,
+                Kind::Dispatch,
                 interface,
                 "is policed but belongs to no workload",
             );
@@ -312,18 +288,16 @@ fn check_masquerade(workloads: &Workloads, enforcer: &mut Enforcer, findings: &m
     let translation = enforcer.dataplane.address_translation();
     let installed = translation.map(|translation| translation.masqueraded_addresses());
     let installed = installed.unwrap_or_default();
-    let translated = workloads
-        .registry
-        .records()
-        .filter(|r| is_masqueraded(&workloads.config, r));
+    let records = workloads.registry.records();
+    let translated = records.filter(|r| is_masqueraded(&workloads.config, r));
     let translated = translated.flat_map(|r| r.addresses.iter().copied());
     let translated: BTreeSet<IpAddr> = translated.collect();
     for address in translated.difference(&installed) {
-        findings.add(IpamFindingKind::Masquerade, address, "is not masqueraded");
+        findings.add(Kind::Masquerade, address, "is not masqueraded");
     }
     for address in installed.difference(&translated) {
         findings.add(
-            IpamFindingKind::Masquerade,
+            Kind::Masquerade,
             address,
             "is masqueraded but should not be",
         );
@@ -334,7 +308,7 @@ fn check_masquerade(workloads: &Workloads, enforcer: &mut Enforcer, findings: &m
 struct IpamFindings(Vec<IpamFinding>);
 
 impl IpamFindings {
-    fn add(&mut self, kind: IpamFindingKind, object: impl ToString, reason: impl Into<String>) {
+    fn add(&mut self, kind: Kind, object: impl ToString, reason: impl Into<String>) {
         self.0.push(IpamFinding {
             kind,
             object: object.to_string(),

@@ -18,34 +18,22 @@ const PHASES: [&str; 6] = ["split", "tighten", "revoke", "loosen", "merge", "del
 pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Exposition {
     let mut out = Exposition::default();
     let flag = |is: bool| f64::from(u8::from(is));
+    let CoreSnapshot {
+        enforcer, engine, ..
+    } = *core;
+    let is_ready = enforcer.unready_reasons().is_empty();
     out.add_sample(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);
-    out.add_sample(
-        &READY,
-        &[],
-        flag(core.enforcer.unready_reasons().is_empty()),
-    );
+    out.add_sample(&READY, &[], flag(is_ready));
     out.add_sample(&DEGRADED_REASONS, &[], degraded_count(core) as f64);
     out.add_sample(&PROCESS_START, &[], core.started.as_secs_f64());
     collect_process(&mut out);
     collect_endpoints_and_policies(core, &mut out);
-    out.add_sample(
-        &IDENTITIES,
-        &[],
-        core.enforcer.engine.counts().identities as f64,
-    );
-    out.add_sample(
-        &REVISION_ACCEPTED,
-        &[],
-        core.enforcer.engine.revision() as f64,
-    );
-    out.add_sample(
-        &REVISION_REALISED,
-        &[],
-        core.enforcer.realised_revision as f64,
-    );
+    out.add_sample(&IDENTITIES, &[], engine.counts().identities as f64);
+    out.add_sample(&REVISION_ACCEPTED, &[], engine.revision() as f64);
+    out.add_sample(&REVISION_REALISED, &[], enforcer.realised_revision as f64);
     collect_source(core, &mut out);
     collect_budget(core, &mut out);
-    let tally = &core.enforcer.metrics;
+    let tally = &enforcer.metrics;
     out.add_sample(&SOURCE_BATCHES, &[], tally.batches as f64);
     out.add_histogram(&FLUSH_SECONDS, &[], &tally.flush);
     out.add_histogram(&ATTACH_SECONDS, &[], &tally.attach);
@@ -60,13 +48,9 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
     out.add_sample(&KERNEL_WRITES, &[], tally.writes as f64);
     out.add_sample(&KERNEL_FAILURES, &[], tally.failures as f64);
     out.add_sample(&KERNEL_RETRIES, &[], tally.retries as f64);
-    out.add_sample(&KERNEL_REPAIRS, &[], core.enforcer.repair_count as f64);
-    out.add_sample(
-        &KERNEL_ERROR,
-        &[],
-        flag(core.enforcer.kernel_failure.is_some()),
-    );
-    out.add_sample(&GENERATION, &[], f64::from(core.enforcer.generation));
+    out.add_sample(&KERNEL_REPAIRS, &[], enforcer.repair_count as f64);
+    out.add_sample(&KERNEL_ERROR, &[], flag(enforcer.kernel_failure.is_some()));
+    out.add_sample(&GENERATION, &[], f64::from(enforcer.generation));
     if let Some(counters) = counters {
         collect_drops(counters, &mut out);
     }
@@ -75,7 +59,7 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
 
 fn collect_endpoints_and_policies(core: &CoreSnapshot<'_>, out: &mut Exposition) {
     for state in EndpointState::ALL {
-        let workloads = core.workloads.registry.iter();
+        let workloads = core.registry.iter();
         let count = workloads.filter(|(_, workload)| workload.state == *state);
         out.add_sample(&ENDPOINTS, &[state.name()], count.count() as f64);
     }
@@ -83,13 +67,8 @@ fn collect_endpoints_and_policies(core: &CoreSnapshot<'_>, out: &mut Exposition)
         (("kubernetes", "active"), 0_u64),
         (("kubernetes", "idle"), 0),
     ]);
-    for policy in core.enforcer.engine.ordered_policies() {
-        let state = match core
-            .enforcer
-            .engine
-            .selected_endpoints(&policy.id)
-            .is_empty()
-        {
+    for policy in core.engine.ordered_policies() {
+        let state = match core.engine.selected_endpoints(&policy.id).is_empty() {
             true => "idle",
             false => "active",
         };
@@ -120,7 +99,7 @@ fn collect_source(core: &CoreSnapshot<'_>, out: &mut Exposition) {
 }
 
 fn collect_budget(core: &CoreSnapshot<'_>, out: &mut Exposition) {
-    let taken = core.enforcer.engine.counts().elements;
+    let taken = core.engine.counts().elements;
     out.add_sample(&POLICY_ELEMENTS, &[], taken as f64);
     let budget = core.config.budget;
     for (of, most) in [("policy-set", budget.set), ("host", budget.host)] {

@@ -12,8 +12,10 @@ pub mod status;
 
 use crate::config::Config;
 use crate::enforcer::Enforcer;
+use crate::registry::WorkloadRegistry;
 use crate::workloads::Workloads;
 use palisade_api::BootstrapStage;
+use palisade_engine::Engine;
 use palisade_source::EffectiveReport;
 use std::time::Duration;
 
@@ -26,7 +28,9 @@ pub struct CoreSnapshot<'a> {
     pub(crate) started: Duration,
     pub(crate) config: &'a Config,
     pub(crate) enforcer: &'a Enforcer,
+    pub(crate) engine: &'a Engine,
     pub(crate) workloads: &'a Workloads,
+    pub(crate) registry: &'a WorkloadRegistry,
     /// The kind of the source, and its path.
     pub(crate) source: (&'a str, &'a str),
     pub(crate) source_report: &'a EffectiveReport,

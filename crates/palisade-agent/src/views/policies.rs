@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// `GET /v1/policies`.
 pub fn policy_list(core: &CoreSnapshot<'_>) -> PolicyList {
-    let ordered = core.enforcer.engine.ordered_policies().into_iter();
+    let ordered = core.engine.ordered_policies().into_iter();
     let over = budget_excesses(core);
     let summary = |policy| policy_summary(core, &policy, &over);
     let policies = ordered.map(summary).collect();
@@ -35,17 +35,8 @@ pub fn policy_detail(
         let id = &policy.id.object;
         &*id.name == name && id.namespace.as_deref().unwrap_or("default") == namespace
     };
-    let policy = core
-        .enforcer
-        .engine
-        .ordered_policies()
-        .into_iter()
-        .find(named)?;
-    let selects = core
-        .enforcer
-        .engine
-        .selected_endpoints(&policy.id)
-        .into_iter();
+    let policy = core.engine.ordered_policies().into_iter().find(named)?;
+    let selects = core.engine.selected_endpoints(&policy.id).into_iter();
     Some(PolicyDetail {
         api_version: palisade_api::api_version(),
         summary: policy_summary(core, &policy, &budget_excesses(core)),
@@ -65,7 +56,7 @@ fn policy_summary(
         tier: policy.tier.to_string(),
         policy: ObjectRef::new(&policy.id.object, policy.line.as_ref()),
         subject: policy.subject.to_string(),
-        endpoints: core.enforcer.engine.selected_endpoints(&policy.id).len(),
+        endpoints: core.engine.selected_endpoints(&policy.id).len(),
         rules: rules(Direction::Ingress) + rules(Direction::Egress),
         revision: realised.map_or(0, |realised| realised.revision),
         since: realised.map(|realised| rfc3339(realised.since)),

@@ -60,7 +60,10 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         .collect();
     let conflicts = conflicts(core);
     let reasons = degraded_reasons(core, &conflicts);
-    let counts = core.enforcer.engine.counts();
+    let counts = core.engine.counts();
+    let report = core.source_report;
+    let kept = report.retained.iter().take(MAX_RETAINED_OBJECTS);
+    let more_kept = report.retained.len().saturating_sub(MAX_RETAINED_OBJECTS);
     let health = match (core.enforcer.in_sync, reasons.is_empty()) {
         (_, false) => Health::Degraded,
         (false, true) => Health::Starting,
@@ -74,23 +77,18 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         started: rfc3339(core.started),
-        revision: core.enforcer.engine.revision(),
+        revision: core.engine.revision(),
         realised: core.enforcer.realised_revision,
-        endpoints: core.workloads.registry.iter().count(),
+        endpoints: core.registry.iter().count(),
         policies: counts.policies,
         identities: counts.identities,
         source: SourceStatus {
             kind: core.source.0.to_owned(),
             location: core.source.1.to_owned(),
             in_sync: core.enforcer.in_sync,
-            files: core.source_report.files,
-            objects: core.source_report.objects,
-            problems: core
-                .source_report
-                .problems
-                .iter()
-                .map(problem_report)
-                .collect(),
+            files: report.files,
+            objects: report.objects,
+            problems: report.problems.iter().map(problem_report).collect(),
         },
         dataplane: DataplaneStatus {
             name: core.enforcer.dataplane.name().to_owned(),
@@ -103,19 +101,8 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
             error: core.enforcer.kernel_failure.clone(),
         },
         bootstrap: core.startup_stages.to_vec(),
-        kept: core
-            .source_report
-            .retained
-            .iter()
-            .take(MAX_RETAINED_OBJECTS)
-            .map(retained_object_report)
-            .collect(),
-        more_kept: (core
-            .source_report
-            .retained
-            .len()
-            .checked_sub(MAX_RETAINED_OBJECTS))
-        .filter(|more| *more > 0),
+        kept: kept.map(retained_object_report).collect(),
+        more_kept: (more_kept > 0).then_some(more_kept),
         conflicts,
         budget: ElementBudgetReport {
             elements: counts.elements,
@@ -135,15 +122,12 @@ pub(super) fn degraded_count(core: &CoreSnapshot<'_>) -> usize {
 
 /// The errors of the source, one sentence each; those above the maximum are counted in one sentence.
 fn source_reasons(core: &CoreSnapshot<'_>) -> Vec<String> {
-    let errors = core
-        .source_report
-        .problems
-        .iter()
-        .filter(|flaw| flaw.is_error);
+    let problems = &core.source_report.problems;
+    let errors = problems.iter().filter(|flaw| flaw.is_error);
     let listed_errors = errors.take(MAX_SOURCE_REASONS);
     let counted: usize = listed_errors.clone().map(Diagnostic::count).sum();
     let mut reasons: Vec<String> = listed_errors.map(|flaw| flaw.problem.to_string()).collect();
-    let more = Diagnostic::count_by_severity(&core.source_report.problems).0 - counted;
+    let more = Diagnostic::count_by_severity(problems).0 - counted;
     if more > 0 {
         reasons.push(format!(
             "{more} more errors of the source; see its problems"
@@ -174,18 +158,14 @@ fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]
     }
     reasons.extend(source_reasons(core));
     reasons.extend(closed_policy_sets(core).map(|over| closed_set_reason(&over)));
-    for (id, workload) in core
-        .workloads
-        .registry
-        .iter()
-        .filter(|(_, w)| w.state == EndpointState::Lost)
-    {
+    let workloads = core.registry.iter();
+    for (id, workload) in workloads.filter(|(_, w)| w.state == EndpointState::Lost) {
         let reason = workload.reason.as_deref().unwrap_or("lost");
         reasons.push(format!(
             "{id}: {reason}; remove it, or restore its interface"
         ));
     }
-    let missing = core.enforcer.engine.missing_references();
+    let missing = core.engine.missing_references();
     for (tier, policies) in &missing.tiers {
         let by = join_names(policies);
         reasons.push(format!(
@@ -209,7 +189,7 @@ fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]
 }
 
 fn conflicts(core: &CoreSnapshot<'_>) -> Vec<AddressConflictReport> {
-    let conflicts = core.enforcer.engine.address_conflicts().into_iter();
+    let conflicts = core.engine.address_conflicts().into_iter();
     conflicts
         .map(|conflict| AddressConflictReport {
             address: conflict.address.to_string(),

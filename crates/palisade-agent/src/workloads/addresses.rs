@@ -120,10 +120,8 @@ fn allocate_from_pools(
 }
 
 fn address_error(workloads: &Workloads, id: String, source: IpamError) -> WorkloadError {
-    let attached = workloads
-        .registry
-        .records()
-        .chain(workloads.attaching.values());
+    let attached = workloads.registry.records();
+    let attached = attached.chain(workloads.attaching.values());
     let mut holders = attached.filter(|record| match source {
         IpamError::InUse(address) => record.addresses.contains(&address),
         _ => false,
@@ -183,10 +181,7 @@ pub(super) fn generate_interface_name(
                 .network
                 .link_index(&candidate)
                 .map(|index| index.is_some())
-                .map_err(|source| WorkloadError::Inspect {
-                    id: format!("{namespace}/{name}"),
-                    source: Box::new(source),
-                })?;
+                .map_err(WorkloadError::inspect(format!("{namespace}/{name}")))?;
         if !is_taken {
             return Ok(candidate);
         }

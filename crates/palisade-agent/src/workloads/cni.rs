@@ -155,15 +155,10 @@ pub fn check(
         }
         _ => {}
     }
-    let inspect_error = |source| WorkloadError::Inspect {
-        id: id.to_string(),
-        source: Box::new(source),
-    };
     if state == EndpointState::Ready {
-        let found = workloads
-            .network
-            .host_interface_states(std::slice::from_ref(&record));
-        for found in found.map_err(inspect_error)? {
+        let records = std::slice::from_ref(&record);
+        let found = workloads.network.host_interface_states(records);
+        for found in found.map_err(WorkloadError::inspect(&id))? {
             differences.extend(found.differences(&record.interface));
         }
     }
@@ -207,11 +202,8 @@ pub fn gc(
         let attachment = record.attachment();
         attachment.is_some_and(|a| a.network == request.network && !request.valid.contains(&a))
     };
-    let stale = workloads
-        .registry
-        .records()
-        .filter(|record| is_stale(record));
-    let stale: Vec<WorkloadRecord> = stale.cloned().collect();
+    let records = workloads.registry.records();
+    let stale: Vec<WorkloadRecord> = records.filter(|r| is_stale(r)).cloned().collect();
     let ids: Vec<EndpointId> = stale.iter().map(WorkloadRecord::id).collect();
     let mut failed = workloads.clear_leftovers(enforcer, None).err();
     let mut removed = Vec::new();
@@ -240,22 +232,14 @@ pub(crate) fn detach_vanished(
     workloads: &mut Workloads,
     enforcer: &mut Enforcer,
 ) -> Result<Vec<CniAttachment>, WorkloadError> {
-    let containers = workloads
-        .registry
-        .records()
-        .filter(|r| r.container.is_some());
+    let records = workloads.registry.records();
+    let containers = records.filter(|record| record.container.is_some());
     let vanished = containers.filter(|record| !workloads.network.netns_exists(record));
     let vanished: Vec<WorkloadRecord> = vanished.cloned().collect();
     let mut removed = Vec::new();
     for record in vanished {
-        let joined =
-            workloads
-                .network
-                .has_interface(&record)
-                .map_err(|source| WorkloadError::Inspect {
-                    id: record.id().to_string(),
-                    source: Box::new(source),
-                })?;
+        let joined = workloads.network.has_interface(&record);
+        let joined = joined.map_err(WorkloadError::inspect(record.id()))?;
         // A namespace may still exist although its path is gone.
         if !joined {
             tracing::info!(workload = %record.id(), netns = record.netns, "detached a workload whose network namespace no longer exists");
@@ -326,9 +310,7 @@ fn container_record(
         addresses: parse_addresses(&request.addresses)?,
         // A container without a pod has no labels.
         labels: (!request.pod).then(Default::default),
-        ports: Vec::new(),
         created: workloads.clock.wall().as_secs(),
-        pending: false,
         container: Some(Container {
             id: request.container.clone(),
             network: request.network.clone(),
@@ -338,9 +320,7 @@ fn container_record(
         mtu: Some(pod_mtu(workloads, request.mtu)?),
         masquerade: request.masquerade,
         chained: request.chained.is_some(),
-        index: None,
-        netns_identity: None,
-        owner: None,
+        ..WorkloadRecord::default()
     };
     match &request.chained {
         Some(chained) => {
@@ -375,10 +355,7 @@ fn pod_mtu(workloads: &mut Workloads, requested: Option<u32>) -> Result<u32, Wor
         return Ok(known);
     }
     let mtu = workloads.network.default_route_mtu();
-    let mtu = mtu.map_err(|source| WorkloadError::Inspect {
-        id: "the default route".to_owned(),
-        source: Box::new(source),
-    })?;
+    let mtu = mtu.map_err(WorkloadError::inspect("the default route"))?;
     Ok(mtu.unwrap_or(workloads.config.mtu))
 }
 
@@ -391,13 +368,8 @@ pub fn add_response(
     enforcer: &Enforcer,
     record: &WorkloadRecord,
 ) -> Result<CniAddResponse, WorkloadError> {
-    let inside = workloads
-        .network
-        .netns_interface(record)
-        .map_err(|source| WorkloadError::Inspect {
-            id: record.id().to_string(),
-            source: Box::new(source),
-        })?;
+    let inside = workloads.network.netns_interface(record);
+    let inside = inside.map_err(WorkloadError::inspect(record.id()))?;
     let workload = workloads.registry.get(&record.id());
     let closed = workload.filter(|w| w.state != EndpointState::Ready);
     Ok(CniAddResponse {

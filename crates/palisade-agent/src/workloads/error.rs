@@ -124,3 +124,14 @@ pub enum WorkloadError {
         reason: String,
     },
 }
+
+impl WorkloadError {
+    /// An interface, address or route of this object could not be looked up.
+    pub(super) fn inspect(id: impl ToString) -> impl FnOnce(NetworkDriverError) -> WorkloadError {
+        let id = id.to_string();
+        move |source| WorkloadError::Inspect {
+            id,
+            source: Box::new(source),
+        }
+    }
+}

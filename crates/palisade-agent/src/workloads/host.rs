@@ -195,11 +195,10 @@ fn track_closed_interfaces(workloads: &mut Workloads, enforcer: &mut Enforcer) {
         if now.as_deref() == Some(&*closed.interface) {
             continue;
         }
-        updates.extend(
-            workloads
-                .registry
-                .forget_closed_interface(&closed.interface),
-        );
+        let forgotten = workloads
+            .registry
+            .forget_closed_interface(&closed.interface);
+        updates.extend(forgotten);
         match now {
             None => {
                 tracing::info!(interface = %closed.interface, "a closed interface was deleted")

@@ -40,10 +40,10 @@ impl Workloads {
         };
         for closed in stored.closed.into_iter().chain(judged) {
             let name = self.network.link_name(closed.index);
-            let now = name.map_err(|source| WorkloadError::Inspect {
-                id: format!("interface {}", closed.interface),
-                source: Box::new(source),
-            })?;
+            let now = name.map_err(WorkloadError::inspect(format!(
+                "interface {}",
+                closed.interface
+            )))?;
             changed |= now.as_deref() != Some(&*closed.interface);
             if let Some(now) = now {
                 let interface = now.as_str().into();
@@ -63,13 +63,8 @@ impl Workloads {
                     tracing::warn!(workload = %id, %error, "claiming the address of a workload record failed");
                 }
             }
-            let joined =
-                self.network
-                    .has_interface(&record)
-                    .map_err(|source| WorkloadError::Inspect {
-                        id: id.to_string(),
-                        source: Box::new(source),
-                    })?;
+            let joined = self.network.has_interface(&record);
+            let joined = joined.map_err(WorkloadError::inspect(&id))?;
             let is_gone = !joined && (record.chained || !self.network.netns_exists(&record));
             let interrupted = record.pending && !fault::is_injected("interrupted-kept");
             if interrupted || is_gone {

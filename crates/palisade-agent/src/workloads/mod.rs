@@ -267,11 +267,9 @@ impl Workloads {
         }
         if opened.is_ok() {
             if let Some(received_at) = self.unopened.remove(&id) {
-                let took = self
-                    .clock
-                    .monotonic()
-                    .saturating_duration_since(received_at);
-                enforcer.metrics.observe_attach(took);
+                let now = self.clock.monotonic();
+                let took = now.saturating_duration_since(received_at);
+                enforcer.metrics.attach.observe(took);
             }
             let (notified, remaining) = std::mem::take(&mut self.open_waiters)
                 .into_iter()
@@ -301,9 +299,8 @@ impl Workloads {
         if !self.config.manage_forwarding {
             return Ok(Vec::new());
         }
-        let switched = self
-            .network
-            .ensure_forwarding(&self.config.interface_prefix, &self.settings)?;
+        let prefix = &self.config.interface_prefix;
+        let switched = self.network.ensure_forwarding(prefix, &self.settings)?;
         for setting in &switched {
             tracing::info!(setting, "sysctl changed to enable forwarding");
         }
@@ -336,9 +333,6 @@ impl Workloads {
         whole: bool,
     ) -> Result<Option<AddressUse>, WorkloadError> {
         let used = self.network.address_use(address, pool, whole);
-        used.map_err(|source| WorkloadError::Inspect {
-            id: format!("address {address}"),
-            source: Box::new(source),
-        })
+        used.map_err(WorkloadError::inspect(format!("address {address}")))
     }
 }

@@ -83,11 +83,10 @@ fn authorize(
     netns: PreopenedNetns,
 ) -> Result<PreopenedNetns, WorkloadError> {
     let id = record.id();
-    let attached = workloads
-        .known_records()
-        .filter(|other| other.owner == caller.user())
-        .count();
-    check_access(caller, &AccessRequest::WorkloadCount(attached), grants)?;
+    let known = workloads.known_records();
+    let attached = known.filter(|other| other.owner == caller.user());
+    let request = AccessRequest::WorkloadCount(attached.count());
+    check_access(caller, &request, grants)?;
     let pod = enforcer.engine.endpoint(&id);
     if pod.is_some_and(|pod| pod_runs_elsewhere(&pod, record)) {
         check_access(caller, &AccessRequest::RunningPod, grants)?;
@@ -112,9 +111,8 @@ fn authorize(
         netns: record.netns.clone(),
         source: Box::new(source),
     };
-    let netns = workloads
-        .open_netns(&record.netns, netns)
-        .map_err(attach_error)?;
+    let netns = workloads.open_netns(&record.netns, netns);
+    let netns = netns.map_err(attach_error)?;
     workloads.network.pin_netns(netns.clone());
     let tenancy = workloads.network.netns_facts(record);
     workloads.network.pin_netns(None);
@@ -234,14 +232,8 @@ fn workload_record(
         }),
         ports,
         created: created.as_secs(),
-        pending: false,
-        container: None,
         mtu: Some(workloads.config.mtu),
-        masquerade: None,
-        chained: false,
-        index: None,
-        netns_identity: None,
-        owner: None,
+        ..WorkloadRecord::default()
     })
 }
 

@@ -38,29 +38,6 @@ pub enum AttachStep {
     ReportDetached,
 }
 
-impl AttachStep {
-    /// The steps of attaching, in order.
-    pub const ATTACH: [AttachStep; 9] = [
-        AttachStep::ClaimAddresses,
-        AttachStep::SavePending,
-        AttachStep::CreateInterfaces,
-        AttachStep::ConfigureNetns,
-        AttachStep::ApplyPolicy,
-        AttachStep::Masquerade,
-        AttachStep::BringUp,
-        AttachStep::SaveAttached,
-        AttachStep::ReportAttached,
-    ];
-    /// The steps of detaching, in order.
-    pub const DETACH: [AttachStep; 5] = [
-        AttachStep::DeleteInterfaces,
-        AttachStep::RemovePolicy,
-        AttachStep::RemoveRecord,
-        AttachStep::ReleaseAddresses,
-        AttachStep::ReportDetached,
-    ];
-}
-
 impl fmt::Display for AttachStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -4,10 +4,10 @@ use std::process::Command;
 
 use palisade_dataplane::nftables::netlink::{ExecuteError, Executor};
 use palisade_nft::{CounterValue, CreditedCounter, Op, Ruleset, Transaction, TxStep};
-use palisade_sys::grace::FakeGracePeriod;
 use palisade_sys::netns::{NetNs, run_in};
 use palisade_sys::nfnetlink::KernelNfnetlink;
 use palisade_tables::Phase;
+use palisade_testkit::FakeGracePeriod;
 
 /// A named namespace, removed on drop.
 pub(crate) struct TestNetNs {

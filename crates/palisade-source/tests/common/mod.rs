@@ -16,6 +16,8 @@
     reason = "tests write files as editors and tools do"
 )]
 
+pub(crate) mod dir_watch;
+
 use palisade_model::{Object, PortRange, PortSpec, State};
 use palisade_source::{
     Directory, DirectoryOptions, EffectiveReport, ElementBudget, ElementBudgetHandle,
