@@ -20,6 +20,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use palisade_engine::{ElementBudget, ExceededLimit};
@@ -420,11 +421,17 @@ impl EffectiveObjects {
     }
 }
 
-/// The position of a definition among those of its object, or where it belongs.
+/// The position of a definition among those of its object, or where it belongs. A server has one version of
+/// an object, so all resource versions in a source are one origin.
 fn find_definition(
     definitions: &[(SourceNumber, Box<Definition>)],
     source: SourceNumber,
     origin: &ObjectOrigin,
 ) -> Result<usize, usize> {
-    definitions.binary_search_by(|(of, other)| (*of, &other.origin).cmp(&(source, origin)))
+    definitions.binary_search_by(|(of, other)| {
+        of.cmp(&source).then_with(|| match (&other.origin, origin) {
+            (ObjectOrigin::Resource { .. }, ObjectOrigin::Resource { .. }) => Ordering::Equal,
+            (other, origin) => other.cmp(origin),
+        })
+    })
 }

@@ -14,7 +14,8 @@ pub type SourceNumber = u16;
 /// A change of the definitions of a source.
 #[derive(Debug)]
 pub enum DefinitionChange {
-    /// A definition was added, or replaced one of the same origin.
+    /// A definition was added, or replaced one of the same origin: of the same place in a file, or of any other
+    /// resource version.
     Upsert(Definition),
     /// A definition is not there any more. The object stays in force until it is [`Gone`](Self::Gone) or
     /// defined again.

@@ -183,20 +183,8 @@ fn an_invalid_version_takes_nothing_out_of_force() {
         versions(&mut scene),
         [("a".to_owned(), true), ("b".to_owned(), true)]
     );
-    // The invalid version replaces the definition of another resource version.
-    let id = definition(&policy("a:1"), 0).id;
-    let old = definition(&policy("a:1"), 0).origin;
-    let changes = vec![
-        DefinitionChange::Delete { id, origin: old },
-        DefinitionChange::Upsert(definition(&policy("a:!"), 9)),
-    ];
-    scene.apply(
-        0,
-        SourceDelta {
-            changes,
-            ..SourceDelta::default()
-        },
-    );
+    // The invalid version replaces the definition of the former resource version.
+    scene.define(0, "a:!");
     assert_eq!(
         scene.shown(),
         "a:1\nb:isolated\nkept NetworkPolicy default/a 1\nkept NetworkPolicy default/b never"
@@ -206,6 +194,22 @@ fn an_invalid_version_takes_nothing_out_of_force() {
         versions(&mut scene),
         [("a".to_owned(), true), ("b".to_owned(), false)]
     );
+}
+
+#[test]
+fn a_resource_version_replaces_the_former_one_of_its_source() {
+    let mut scene = Scene::new(&["first", "second"]);
+    scene.define(0, "a:1");
+    scene.sync(0);
+    scene.sync(1);
+    for port in [2, 3] {
+        scene.define(0, &format!("a:{port}"));
+        assert_eq!(scene.shown(), format!("a:{port}"));
+    }
+    scene.define(1, "a:4");
+    assert!(scene.shown().starts_with(&format!("a:3\n{TWICE}")));
+    scene.remove(1, "a");
+    assert_eq!(scene.shown(), "a:3");
 }
 
 #[test]

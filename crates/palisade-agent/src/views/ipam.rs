@@ -121,18 +121,12 @@ fn check_records(workloads: &Workloads, findings: &mut IpamFindings) -> Result<(
         let id = record.id().to_string();
         for address in &record.addresses {
             if let Some(other) = holders.insert(*address, id.clone()) {
-                findings.add(
-                    Kind::Address,
-                    address,
-                    format!("is used by both {other} and {id}"),
-                );
+                let reason = format!("is used by both {other} and {id}");
+                findings.add(Kind::Address, address, reason);
             }
             if !workloads.ipam.allocated().contains(address) {
-                findings.add(
-                    Kind::Address,
-                    address,
-                    format!("is used by {id} but IPAM has it as free"),
-                );
+                let reason = format!("is used by {id} but IPAM has it as free");
+                findings.add(Kind::Address, address, reason);
             }
         }
     }
@@ -142,11 +136,8 @@ fn check_records(workloads: &Workloads, findings: &mut IpamFindings) -> Result<(
     }
     for address in workloads.ipam.allocated() {
         if !holders.contains_key(address) {
-            findings.add(
-                Kind::Address,
-                address,
-                "is allocated but no workload uses it",
-            );
+            let reason = "is allocated but no workload uses it";
+            findings.add(Kind::Address, address, reason);
         }
     }
     let stored = workloads.records.read()?.records;
@@ -161,11 +152,8 @@ fn check_records(workloads: &Workloads, findings: &mut IpamFindings) -> Result<(
         }
     }
     for record in stored.iter().filter(|record| !known.contains(record)) {
-        findings.add(
-            Kind::Disk,
-            record.id(),
-            "has a record on disk but is not attached like that",
-        );
+        let reason = "has a record on disk but is not attached like that";
+        findings.add(Kind::Disk, record.id(), reason);
     }
     Ok(())
 }
@@ -219,21 +207,15 @@ fn check_links(workloads: &Workloads, survey: &HostInventory, findings: &mut Ipa
         let open = workload.state == EndpointState::Ready;
         for address in record.addresses.iter().filter(|_| open) {
             if !survey.routes.contains(&(*address, link.clone())) {
-                findings.add(
-                    Kind::Route,
-                    format!("{address} by {link}"),
-                    format!("of {id} does not exist"),
-                );
+                let reason = format!("of {id} does not exist");
+                findings.add(Kind::Route, format!("{address} by {link}"), reason);
             }
         }
     }
     for address in &survey.host_addresses {
         if workloads.ipam.allocated().contains(address) {
-            findings.add(
-                Kind::Address,
-                address,
-                "is used by a workload and by this host",
-            );
+            let reason = "is used by a workload and by this host";
+            findings.add(Kind::Address, address, reason);
         }
     }
 }
@@ -267,19 +249,13 @@ fn check_tables(
     }
     for (interface, address) in installed.points.difference(&expected) {
         let object = format!("{address} on {interface}");
-        findings.add(
-            Kind::Dispatch,
-            object,
-            "has policy in the kernel but belongs to no workload",
-        );
+        let reason = "has policy in the kernel but belongs to no workload";
+        findings.add(Kind::Dispatch, object, reason);
     }
     for interface in &installed.interfaces {
         if !interfaces.contains(interface) {
-            findings.add(
-                Kind::Dispatch,
-                interface,
-                "is policed but belongs to no workload",
-            );
+            let reason = "is policed but belongs to no workload";
+            findings.add(Kind::Dispatch, interface, reason);
         }
     }
 }
@@ -296,11 +272,8 @@ fn check_masquerade(workloads: &Workloads, enforcer: &mut Enforcer, findings: &m
         findings.add(Kind::Masquerade, address, "is not masqueraded");
     }
     for address in installed.difference(&translated) {
-        findings.add(
-            Kind::Masquerade,
-            address,
-            "is masqueraded but should not be",
-        );
+        let reason = "is masqueraded but should not be";
+        findings.add(Kind::Masquerade, address, reason);
     }
 }
 

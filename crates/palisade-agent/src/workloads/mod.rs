@@ -271,13 +271,7 @@ impl Workloads {
                 let took = now.saturating_duration_since(received_at);
                 enforcer.metrics.attach.observe(took);
             }
-            let (notified, remaining) = std::mem::take(&mut self.open_waiters)
-                .into_iter()
-                .filter(|(_, waiting)| !waiting.is_closed())
-                .partition(|(of, _)| *of == id);
-            self.open_waiters = remaining;
-            let notified: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)> = notified;
-            for (_, waiting) in notified {
+            for (_, waiting) in self.open_waiters.extract_if(.., |(of, _)| *of == id) {
                 // The receiver may have stopped waiting.
                 let _ = waiting.send(());
             }
@@ -313,6 +307,8 @@ impl Workloads {
         id: EndpointId,
         waiter: tokio::sync::oneshot::Sender<()>,
     ) {
+        self.open_waiters
+            .retain(|(_, waiting)| !waiting.is_closed());
         match self.registry.get(&id).map(|workload| workload.state) {
             Some(EndpointState::Closed) => self.open_waiters.push((id, waiter)),
             // The receiver may have stopped waiting.
