@@ -168,12 +168,10 @@ impl Core {
             CoreEvent::HostChanged {
                 changes,
                 detected_at,
-            } => repair_host(
-                &mut self.workloads,
-                &mut self.enforcer,
-                &changes,
-                detected_at,
-            ),
+            } => {
+                let (workloads, enforcer) = self.parts();
+                repair_host(workloads, enforcer, &changes, detected_at);
+            }
             CoreEvent::Packets(mut delivery) => self.report_packets(delivery.take_batch()),
             CoreEvent::Stop => {}
         }

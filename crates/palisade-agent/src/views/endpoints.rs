@@ -45,16 +45,13 @@ fn endpoint_summary(
 ) -> EndpointSummary {
     let record = &workload.record;
     let endpoint = core.engine.endpoint(id);
-    let policies = core.engine.policies_of(id);
+    let labels = endpoint.iter().flat_map(|endpoint| &endpoint.labels);
+    let policies = core.engine.policies_of(id).into_iter();
+    let policies = policies.filter_map(|applied| core.engine.policy(&applied.policy));
+    let policies: Vec<_> = policies.collect();
     let isolated = |direction| {
-        let policies = policies.iter().map(|applied| &applied.policy);
-        policies
-            .filter_map(|policy| core.engine.policy(policy))
-            .any(|policy| {
-                policy
-                    .rules(direction)
-                    .is_some_and(|rules| rules.default_deny)
-            })
+        let mut rules = policies.iter().filter_map(|policy| policy.rules(direction));
+        rules.any(|rules| rules.default_deny)
     };
     EndpointSummary {
         namespace: record.namespace.to_string(),
@@ -63,9 +60,7 @@ fn endpoint_summary(
         reason: workload.reason.clone(),
         interface: record.interface.to_string(),
         addresses: record.addresses.iter().map(ToString::to_string).collect(),
-        labels: endpoint
-            .iter()
-            .flat_map(|endpoint| &endpoint.labels)
+        labels: labels
             .map(|(key, value)| (key.to_string(), value.to_string()))
             .collect(),
         ingress_isolated: isolated(Direction::Ingress),
@@ -80,22 +75,17 @@ fn endpoint_summary(
 /// `GET /v1/identities`.
 pub fn identity_list(core: &CoreSnapshot<'_>) -> IdentityList {
     let views = core.engine.identities().into_iter();
-    let identities = views.map(|view| IdentityReport {
-        id: view.id.0,
-        prefixes: view
-            .members
-            .iter()
-            .map(|prefix| prefix_text(*prefix))
-            .collect(),
-        matches: {
-            let selectors = view.selectors.iter().map(ToString::to_string);
-            let net = view.net.map(|net| format!("in {net}"));
-            let ports = view
-                .ports
-                .iter()
-                .map(|(name, protocol, port)| format!("port {name}={port}/{protocol}"));
-            selectors.chain(net).chain(ports).collect()
-        },
+    let identities = views.map(|view| {
+        let prefixes = view.members.iter().map(|prefix| prefix_text(*prefix));
+        let selectors = view.selectors.iter().map(ToString::to_string);
+        let net = view.net.map(|net| format!("in {net}"));
+        let ports = view.ports.iter();
+        let ports = ports.map(|(name, protocol, port)| format!("port {name}={port}/{protocol}"));
+        IdentityReport {
+            id: view.id.0,
+            prefixes: prefixes.collect(),
+            matches: selectors.chain(net).chain(ports).collect(),
+        }
     });
     IdentityList {
         api_version: palisade_api::api_version(),
