@@ -246,7 +246,7 @@ impl Core {
 
     /// When [`Core::retry_failed`] is due; `None`: nothing has failed.
     pub fn retry_due(&self) -> Option<Instant> {
-        let due = [self.workloads.retry_due(), self.enforcer.retry_due()];
+        let due = [self.workloads.retry.due(), self.enforcer.retry.due()];
         due.into_iter().flatten().min()
     }
 
@@ -254,13 +254,13 @@ impl Core {
     pub fn retry_failed(&mut self) {
         let now = self.clock.monotonic();
         let is_due = |due: Option<Instant>| due.is_some_and(|at| at <= now);
-        if is_due(self.enforcer.retry_due()) {
+        if is_due(self.enforcer.retry.due()) {
             match self.enforcer.has_failed() {
                 true => self.workloads.resync(&mut self.enforcer),
-                false => self.enforcer.clear_retry(),
+                false => self.enforcer.retry.clear(),
             }
         }
-        if is_due(self.workloads.retry_due()) {
+        if is_due(self.workloads.retry.due()) {
             self.workloads.retry_failed(&mut self.enforcer);
         }
     }

@@ -276,7 +276,7 @@ impl CoreHandle {
     ) -> Result<Option<NetNsOpener>, CoreUnavailable> {
         let opener = self
             .opener
-            .get_or_try_init(|| self.ask_for_client(lane, |core| core.parts().0.opener()));
+            .get_or_try_init(|| self.ask_for_client(lane, |core| core.parts().0.network.opener()));
         opener.await.cloned()
     }
 

@@ -89,7 +89,8 @@ pub struct Enforcer {
     clock: Arc<dyn Clock>,
     /// The kernel's counters, and when they were read.
     cached_counters: Option<(Instant, Arc<Counters>)>,
-    retry: RetryTimer,
+    /// When the kernel is retried, if it failed.
+    pub(crate) retry: RetryTimer,
 }
 
 impl Enforcer {
@@ -125,16 +126,6 @@ impl Enforcer {
             cached_counters: None,
             retry: RetryTimer::default(),
         }
-    }
-
-    /// When the kernel is to be retried, if it failed.
-    pub(crate) fn retry_due(&self) -> Option<Instant> {
-        self.retry.due()
-    }
-
-    /// Nothing has failed any more.
-    pub(crate) fn clear_retry(&mut self) {
-        self.retry.clear();
     }
 
     /// Whether the kernel rejected policy or masquerade rules, and has to be retried.

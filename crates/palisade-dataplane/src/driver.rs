@@ -47,7 +47,9 @@ pub trait PolicyDriver: Send {
         ledger: &mut CounterLedger,
     ) -> Result<ApplyOutcome, DriverError>;
 
-    /// Executes one delta; `tables` is the state after it. After an error [`PolicyDriver::resync`] must be
+    /// Executes one delta; `tables` is the state after it. When it returns, every packet that arrives is judged
+    /// by these tables; the grace period after the last step may still run, and the next change waits for its
+    /// end. After an error [`PolicyDriver::resync`] must be
     /// called before anything else.
     ///
     /// # Errors

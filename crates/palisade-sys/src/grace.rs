@@ -15,9 +15,14 @@
 //!
 //! The first is used where it is valid, the second otherwise.
 //!
+//! A wait takes about ten milliseconds. Where nothing is changed after it, it can run beside its caller
+//! ([`GracePeriod::begin`]); the next change waits for its end.
+//!
 //! Promises: never returns early. Never: waits for packets that arrive after the call.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
 
 use nix::errno::Errno;
 use thiserror::Error;
@@ -57,6 +62,23 @@ pub trait GracePeriod {
     /// # Errors
     /// [`GraceError::Failed`]; the caller must then assume that old state is still in use.
     fn wait(&mut self) -> Result<(), GraceError>;
+
+    /// Begins a wait that [`GracePeriod::finish`] ends, for a caller that has nothing to change at present.
+    /// An implementation may wait here instead.
+    ///
+    /// # Errors
+    /// As for [`GracePeriod::wait`].
+    fn begin(&mut self) -> Result<(), GraceError> {
+        self.wait()
+    }
+
+    /// Returns once the wait that was begun last has ended; at once if there is none.
+    ///
+    /// # Errors
+    /// As for [`GracePeriod::wait`].
+    fn finish(&mut self) -> Result<(), GraceError> {
+        Ok(())
+    }
 }
 
 /// The system calls that the choice of method depends on.
@@ -135,7 +157,11 @@ impl<C: GraceSyscalls> GracePeriod for GraceWaiter<C> {
 
 /// The kernel's grace periods.
 #[derive(Debug)]
-pub struct KernelGracePeriod(GraceWaiter<KernelSyscalls>);
+pub struct KernelGracePeriod {
+    waiter: Arc<Mutex<GraceWaiter<KernelSyscalls>>>,
+    /// The wait that was begun and is not finished.
+    begun: Option<JoinHandle<Result<(), GraceError>>>,
+}
 
 impl KernelGracePeriod {
     /// Determines which method the kernel offers.
@@ -143,22 +169,49 @@ impl KernelGracePeriod {
     /// # Errors
     /// [`GraceError::Unsupported`].
     pub fn new() -> Result<Self, GraceError> {
-        GraceWaiter::new(KernelSyscalls).map(Self)
+        Ok(KernelGracePeriod {
+            waiter: Arc::new(Mutex::new(GraceWaiter::new(KernelSyscalls)?)),
+            begun: None,
+        })
     }
 
     /// The method in use, for display.
     #[must_use]
     pub fn method(&self) -> &'static str {
-        match self.0.membarrier_usable() {
+        match lock(&self.waiter).membarrier_usable() {
             true => "membarrier",
             false => "BPF map of maps",
         }
     }
 }
 
+fn lock<T>(waiter: &Mutex<T>) -> MutexGuard<'_, T> {
+    waiter.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl GracePeriod for KernelGracePeriod {
     fn wait(&mut self) -> Result<(), GraceError> {
-        self.0.wait()
+        self.finish()?;
+        lock(&self.waiter).wait()
+    }
+
+    fn begin(&mut self) -> Result<(), GraceError> {
+        self.finish()?;
+        let waiter = Arc::clone(&self.waiter);
+        let thread = Builder::new().name("grace-period".to_owned());
+        match thread.spawn(move || lock(&waiter).wait()) {
+            Ok(begun) => self.begun = Some(begun),
+            // Without a thread it is waited for here.
+            Err(_) => lock(&self.waiter).wait()?,
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), GraceError> {
+        let begun = self.begun.take().map(JoinHandle::join);
+        begun
+            .unwrap_or(Ok(Ok(())))
+            .unwrap_or(Err(GraceError::Failed(Errno::ECANCELED)))
     }
 }
 

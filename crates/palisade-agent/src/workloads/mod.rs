@@ -35,7 +35,7 @@ pub(crate) use addresses::{is_masqueraded, masquerade_policy};
 use palisade_api::EndpointState;
 use palisade_model::{EndpointId, Prefix, Update};
 use palisade_sys::fault;
-use palisade_sys::netns::{NetNs, NetNsError, NetNsOpener};
+use palisade_sys::netns::{NetNs, NetNsError};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub struct Workloads {
     open_waiters: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
     step_hook: Option<StepHook>,
     /// When leftovers and queued CNI DELs are retried.
-    retry: RetryTimer,
+    pub(crate) retry: RetryTimer,
 }
 
 impl Workloads {
@@ -125,11 +125,6 @@ impl Workloads {
         if enforcer.verify(what, detected_at, &masquerade) == VerifyResult::Resynced {
             self.open_pending(enforcer);
         }
-    }
-
-    /// When [`Workloads::retry_failed`] is due, if anything failed.
-    pub(crate) fn retry_due(&self) -> Option<Instant> {
-        self.retry.due()
     }
 
     /// Retries the removal of leftovers, and queued CNI DELs. It is scheduled with increasing delays until
@@ -314,11 +309,6 @@ impl Workloads {
             // The receiver may have stopped waiting.
             _ => drop(waiter.send(())),
         }
-    }
-
-    /// Opens namespaces outside the core's thread; `None` on a host without namespaces.
-    pub(crate) fn opener(&self) -> Option<NetNsOpener> {
-        self.network.opener()
     }
 
     /// The present use of an address on this host.

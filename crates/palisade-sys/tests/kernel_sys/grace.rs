@@ -103,6 +103,21 @@ fn refuse_membarrier() {
     assert_eq!(result, 0);
 }
 
+/// A wait that was begun does not block; it is over when it is finished, or when the next one is.
+fn background(grace: &mut KernelGracePeriod) {
+    assert!(!is_done(|| grace.begin().unwrap()));
+    grace.finish().unwrap();
+    assert!(is_done(|| {
+        grace.begin().unwrap();
+        grace.finish().unwrap();
+    }));
+    grace.finish().unwrap();
+    assert!(is_done(|| {
+        grace.begin().unwrap();
+        grace.wait().unwrap();
+    }));
+}
+
 #[test]
 fn a_packet_under_way_is_done_after_either_wait() {
     if !need_root() {
@@ -119,6 +134,7 @@ fn a_packet_under_way_is_done_after_either_wait() {
     let mut grace = KernelGracePeriod::new().unwrap();
     timed(&mut grace);
     assert!(is_done(|| grace.wait().unwrap()));
+    background(&mut grace);
     // In a separate thread, because the filter applies to the thread that installs it.
     let otherwise = std::thread::spawn(move || {
         refuse_membarrier();
@@ -129,4 +145,5 @@ fn a_packet_under_way_is_done_after_either_wait() {
     });
     let mut grace = otherwise.join().unwrap();
     assert!(is_done(|| grace.wait().unwrap()));
+    background(&mut grace);
 }

@@ -6,7 +6,7 @@
 //! Never: continues after a failed step, or undoes earlier steps.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use palisade_model::Str;
 use palisade_nft::{
@@ -79,6 +79,9 @@ pub enum ExecuteError {
         /// The error.
         error: TableReadError,
     },
+    /// Nothing was applied, because the grace period of the transaction before could not be waited for.
+    #[error("the grace period of the transaction before failed: {0}")]
+    EarlierGrace(GraceError),
     /// The step was applied, but the grace period after it could not be waited for.
     #[error("step {step} ({phase:?}) was applied, but the grace period failed: {error}")]
     Grace {
@@ -222,9 +225,11 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         observer: &mut dyn CounterObserver,
     ) -> Result<Vec<StepOutcome>, ExecuteError> {
         let mut outcomes = Vec::with_capacity(transaction.steps.len());
+        let mut began = now();
+        self.grace.finish().map_err(ExecuteError::EarlierGrace)?;
+        let mut waited = began.elapsed();
         for (step, of) in transaction.steps.iter().enumerate() {
             let phase = of.phase;
-            let began = now();
             let counts = self
                 .read_counters(&of.retiring_counters)
                 .map_err(|error| ExecuteError::ReadCounters { step, phase, error })?;
@@ -243,15 +248,20 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
             }
             let written = now();
             if of.needs_grace_period && !fault::is_injected("grace-skipped") {
-                let waited = self.grace.wait();
-                waited.map_err(|error| ExecuteError::Grace { step, phase, error })?;
+                // Nothing is changed after the last step until the next transaction, which waits then.
+                let ended = match step + 1 == transaction.steps.len() {
+                    true => self.grace.begin(),
+                    false => self.grace.wait(),
+                };
+                ended.map_err(|error| ExecuteError::Grace { step, phase, error })?;
             }
             outcomes.push(StepOutcome {
                 phase,
                 ops: of.ops.len(),
                 duration: began.elapsed(),
-                grace_duration: written.elapsed(),
+                grace_duration: waited + written.elapsed(),
             });
+            (began, waited) = (now(), Duration::ZERO);
         }
         Ok(outcomes)
     }
