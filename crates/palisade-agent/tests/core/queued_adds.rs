@@ -11,7 +11,7 @@ use palisade_agent::workloads::WorkloadError;
 use palisade_agent::workloads::attach::{AttachRequest, AttachTarget};
 use palisade_api::{CniAddRequest, CniAttachment, CniResponse};
 use palisade_generators::line;
-use palisade_model::{Endpoint, Object, Update};
+use palisade_model::{Object, Update};
 use palisade_source::UpdateBatch;
 use palisade_testkit::FakeDataplane;
 
@@ -159,10 +159,7 @@ fn the_time_from_add_to_open_is_measured_when_the_pod_is_known_and_the_interface
     };
     assert!(core.cni_add(&request).unwrap().closed.is_some());
     assert_eq!(measured(&mut core), 0);
-    let pod = Endpoint {
-        created: 1,
-        ..line::endpoint("shop/web")
-    };
+    let pod = line::endpoint("shop/web");
     core.handle_event(CoreEvent::Source(UpdateBatch {
         updates: vec![Update::Upsert(Object::Endpoint(pod))],
         in_sync: true,

@@ -5,47 +5,18 @@ use crate::{Host, Ticking, add, core, synced};
 use palisade_agent::clock::Clock;
 use palisade_agent::core::{Core, CoreEvent};
 use palisade_agent::views::policies::policy_list;
-use palisade_agent::workload_store::pod_id;
 use palisade_api::PolicySummary;
-use palisade_model::{
-    Action, DirectionRules, Object, ObjectKey, Order, Peer, Policy, PolicyId, Precedence, Rule,
-    RuleOrigin, Selector, TrafficMatch, Update,
-};
+use palisade_generators::line;
+use palisade_model::{Object, ObjectKey, Policy, Update};
 use palisade_source::UpdateBatch;
 use palisade_testkit::FakeDataplane;
 
-/// A policy that isolates every pod and allows `rules` times everything.
-fn policy(name: &str, rules: u32) -> Policy {
-    let rule = |index| Rule {
-        origin: RuleOrigin {
-            index,
-            name: None,
-            fingerprint: u64::from(index),
-            line: None,
-        },
-        action: Action::Allow,
-        peers: vec![Peer::any()],
-        own: None,
-        traffic: vec![TrafficMatch::any()],
-    };
-    Policy {
-        id: PolicyId {
-            object: pod_id("shop", name),
-            part: 0,
-        },
-        tier: "default".into(),
-        precedence: Precedence {
-            order: Order::At(1.0),
-            rank: 1,
-        },
-        subject: Selector::all(),
-        ingress: Some(DirectionRules {
-            default_deny: true,
-            rules: (0..rules).map(rule).collect(),
-        }),
-        egress: None,
-        line: None,
-    }
+/// A policy of a namespace that isolates every pod and allows this often everything.
+fn policy(name: &str, rules: usize) -> Policy {
+    line::policy(
+        &format!("shop/{name}"),
+        (0..rules).map(|_| line::rule("allow")),
+    )
 }
 
 fn send(core: &mut Core, updates: Vec<Update>) {

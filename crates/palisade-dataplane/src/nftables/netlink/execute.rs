@@ -226,7 +226,10 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
     ) -> Result<Vec<StepOutcome>, ExecuteError> {
         let mut outcomes = Vec::with_capacity(transaction.steps.len());
         let mut began = now();
-        self.grace.finish().map_err(ExecuteError::EarlierGrace)?;
+        // One without grace periods, such as that of the masquerade table, depends on no earlier one either.
+        if transaction.steps.iter().any(|step| step.needs_grace_period) {
+            self.grace.finish().map_err(ExecuteError::EarlierGrace)?;
+        }
         let mut waited = began.elapsed();
         for (step, of) in transaction.steps.iter().enumerate() {
             let phase = of.phase;
