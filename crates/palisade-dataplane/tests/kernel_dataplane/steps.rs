@@ -10,7 +10,7 @@ use palisade_sys::Errno;
 use palisade_tables::{Phase, RuleId};
 
 use crate::content::{bytes, concat, decl, element, everything, mark, value};
-use crate::support::{TestNetNs, making};
+use crate::support::{Kernel, TestNetNs, making};
 
 fn add(set: &str, key: &ElementKey, element: &Element) -> Op {
     Op::AddElement {
@@ -346,7 +346,30 @@ fn counts_are_handed_over_before_they_go() {
         assert_eq!(seen, expected);
         assert_eq!((outcome.len(), outcome[0].ops), (1, 1));
     }
-    assert_eq!(kernel.0.grace().waits, 3);
+    // Each transaction waits for the one before; the wait after its own last step is only begun.
+    let graces = |kernel: &Kernel| {
+        let of = kernel.0.grace();
+        (of.finished, of.waits, of.begun)
+    };
+    assert_eq!(graces(&kernel), (5, 0, 3), "two were refused");
+    let chain = |name: &str| Op::AddChain {
+        chain: name.into(),
+        base_chain: None,
+    };
+    let step = |name, needs_grace_period| TxStep {
+        phase: Phase::Split,
+        retiring_counters: Vec::new(),
+        ops: vec![chain(name)],
+        needs_grace_period,
+    };
+    let two = vec![step("d1", true), step("d2", true)];
+    for (steps, expected) in [(two, (6, 1, 4)), (vec![step("d3", false)], (6, 1, 4))] {
+        let table = "t".into();
+        let transaction = Transaction { table, steps };
+        let mut ignored = |_: &CreditedCounter, _: CounterValue| {};
+        kernel.0.execute(&transaction, &mut ignored).unwrap();
+        assert_eq!(graces(&kernel), expected);
+    }
 }
 
 /// Records for each deleted counter whether its element still exists.
