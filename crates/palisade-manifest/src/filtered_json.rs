@@ -43,6 +43,8 @@ pub(crate) struct FilteredJsonReader<'t> {
     position: Position,
     file: &'t Arc<str>,
     max_depth: usize,
+    /// Whether nothing follows `bytes`: a number may end with them.
+    at_eof: bool,
     /// The keys of all open objects, outermost first.
     keys: Vec<KeySpan>,
     /// The key sets of open objects with many keys, each with its start index in `keys`.
@@ -67,9 +69,15 @@ impl<'t> FilteredJsonReader<'t> {
             position,
             file,
             max_depth,
+            at_eof: false,
             keys: Vec::new(),
             sorted_keys: Vec::new(),
         }
+    }
+
+    /// Whether nothing follows the bytes.
+    pub(crate) fn with_eof(self, at_eof: bool) -> Self {
+        FilteredJsonReader { at_eof, ..self }
     }
 
     /// The byte after what was read.
@@ -351,12 +359,12 @@ impl<'t> FilteredJsonReader<'t> {
             _ => return Err(ScanError::Invalid),
         }
         let mut whole = true;
-        if self.peek()? == b'.' {
+        if self.peek_in_number()? == b'.' {
             whole = false;
             self.offset += 1;
             self.skip_digits()?;
         }
-        if matches!(self.peek()?, b'e' | b'E') {
+        if matches!(self.peek_in_number()?, b'e' | b'E') {
             whole = false;
             self.offset += 1;
             self.offset += usize::from(matches!(self.peek()?, b'+' | b'-'));
@@ -381,7 +389,7 @@ impl<'t> FilteredJsonReader<'t> {
         if !self.peek()?.is_ascii_digit() {
             return Err(ScanError::Invalid);
         }
-        while self.peek()?.is_ascii_digit() {
+        while self.peek_in_number()?.is_ascii_digit() {
             self.offset += 1;
         }
         Ok(())
@@ -454,6 +462,14 @@ impl<'t> FilteredJsonReader<'t> {
         let unit = hexadecimal(digits.ok_or(ScanError::Incomplete)?).ok_or(ScanError::Invalid)?;
         self.offset += 6;
         Ok(unit)
+    }
+
+    /// The next byte; a blank at the end of the file, where a number is complete.
+    fn peek_in_number(&self) -> ScanResult<u8> {
+        match self.peek() {
+            Err(ScanError::Incomplete) if self.at_eof => Ok(b' '),
+            next => next,
+        }
     }
 
     fn peek(&self) -> ScanResult<u8> {

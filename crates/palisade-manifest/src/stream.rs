@@ -224,6 +224,13 @@ impl StreamReader<'_> {
                         return Ok(self.reject(error));
                     }
                 }
+                Err(ScanError::Incomplete) if !is_first && !self.is_text_exhausted() => {
+                    if self.window.buffered().len() > self.limits.file_bytes {
+                        return Ok(self.reject_oversized());
+                    }
+                    self.window.read_more()?;
+                    continue;
+                }
                 Err(_) => {
                     // It may be YAML in flow style.
                     if is_first
@@ -269,6 +276,7 @@ impl StreamReader<'_> {
             &self.file,
             self.limits.effective_depth(),
         )
+        .with_eof(self.window.at_eof() && self.window.invalid_byte().is_none())
     }
 
     /// The error in the JSON value at the beginning of the window, which could not be read.

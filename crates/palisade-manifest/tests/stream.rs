@@ -116,6 +116,12 @@ const JSON: &[&str] = &[
     r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}, {}]}]}"#,
     // Several values in a row.
     "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\"}}{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"b\"}}\n\n---\n{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"c\"}}\n",
+    // Values that are no objects, after an object: longer than a chunk, or a number that ends with the file.
+    r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}0"#,
+    r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}} -12.5e3"#,
+    r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}} 12."#,
+    r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}} "a long text, longer than the first chunks" true"#,
+    r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}[1, 2, {"a": "b"}, [[[[[[[[[["c"]]]]]]]]]]] {}"#,
     // Invalid.
     r#"{"apiVersion": "v1", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b", "x": 01}}], "kind": "List"}"#,
     r#"{"apiVersion": "v1", "items": [{"kind": "Pod", "metadata": {"name": "a"}}, {"kind": "Pod", "metadata": {"name": "b", "name": "c"}}]}"#,
