@@ -1,8 +1,5 @@
-//! Failure and death at every step of attach and detach, on a real kernel: nothing is left afterwards,
-//! or only what the next agent removes.
-//!
-//! Death is a panic that drops the core. Unlike kill -9 it happens at exactly the chosen step; the
-//! state of kernel and disk is the same.
+//! Failure and death at every call by which attach and detach change the host, on a real kernel: nothing is
+//! left afterwards, or only what the next agent removes.
 
 #![allow(
     clippy::disallowed_methods,
@@ -11,30 +8,34 @@
     reason = "a test: it runs other programs, and fails by panic"
 )]
 
+#[path = "support/faulty_ports.rs"]
+mod faulty_ports;
 #[path = "support/requests.rs"]
 mod requests;
+
+use faulty_ports::{
+    CALLS, Died, FaultyDataplane, FaultyNetworkDriver, INJECTED, PortFault, PortFaults,
+};
 
 use palisade_agent::clock::SystemClock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::driver::{DEFAULT_DRIVER, open_driver};
+use palisade_agent::error_chain::error_chain;
 use palisade_agent::network_driver::KernelNetworkDriver;
-use palisade_agent::workloads::steps::AttachStep;
 use palisade_api::{CniAddRequest, CniAddResponse, CniAttachment};
 use palisade_generators::line;
 use palisade_model::{Endpoint, Object, Update};
 use palisade_source::UpdateBatch;
 use palisade_testkit::lab::{Lab, NodeId};
 use palisade_testkit::need_root;
-use requests::{ATTACH_STEPS, CoreRequests, DETACH_STEPS};
+use requests::CoreRequests;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::Command;
 
-/// The panic payload of a simulated death.
-struct Died;
-
-fn start(state: &Path) -> Core {
+fn start(state: &Path, faults: &PortFaults) -> Core {
     let flags = [
         ("state-dir", state.display().to_string()),
         ("masquerade", "outside".to_owned()),
@@ -45,8 +46,11 @@ fn start(state: &Path) -> Core {
     let dataplane = open_driver(DEFAULT_DRIVER, &config).unwrap();
     let mut core = Core::new(CoreParts {
         config,
-        dataplane,
-        network: Box::new(KernelNetworkDriver::current().unwrap()),
+        dataplane: Box::new(FaultyDataplane(dataplane, faults.clone())),
+        network: Box::new(FaultyNetworkDriver(
+            KernelNetworkDriver::current().unwrap(),
+            faults.clone(),
+        )),
         clock: Box::new(SystemClock),
         source: ("directory".to_owned(), "/x".to_owned()),
     });
@@ -135,6 +139,7 @@ struct Bench<'a> {
     pod: NodeId,
     netns: std::path::PathBuf,
     state: &'a Path,
+    faults: PortFaults,
 }
 
 impl Bench<'_> {
@@ -154,72 +159,105 @@ impl Bench<'_> {
         added
     }
 
-    /// An attach that fails at a step leaves nothing, and a retry succeeds.
-    fn fails_attaching(&self, at: AttachStep) {
-        let mut core = start(self.state);
-        core.set_step_hook(Box::new(move |step| match step == at {
-            true => Err("asked to".to_owned()),
-            false => Ok(()),
-        }));
-        let error = core.cni_add(&request(&self.netns)).unwrap_err().to_string();
-        assert_eq!(error, format!("{at}: asked to"));
-        self.assert_nothing(&mut core, &format!("failed: {at}"));
-        core.set_step_hook(Box::new(|_| Ok(())));
+    fn start(&self) -> Core {
+        start(self.state, &self.faults)
+    }
+
+    /// Attaches with a fault at one of its calls; false if it makes fewer calls.
+    fn attaches(&self, call: u64, fault: PortFault) -> bool {
+        let when = format!("attach: {fault:?} at call {call}");
+        let mut core = self.start();
+        self.faults.arm(call, fault);
+        let attached = catch_unwind(AssertUnwindSafe(|| core.cni_add(&request(&self.netns))));
+        let has_happened = !self.faults.disarm();
+        match (fault, attached) {
+            _ if !has_happened => {}
+            (PortFault::DieBefore | PortFault::DieAfter, died) => {
+                assert!(died.unwrap_err().is::<Died>(), "{when}");
+                core = self.restart(core, &when);
+                // The runtime, which got no response, calls DEL.
+                core.cni_del(&attachment()).unwrap();
+            }
+            (PortFault::Fail, attached) => {
+                match attached.unwrap_or_else(|died| resume_unwind(died)) {
+                    Err(error) => {
+                        assert!(error_chain(&error).contains(INJECTED), "{when}: {error}")
+                    }
+                    // The enforcer read the kernel again and wrote what was missing.
+                    Ok(added) => {
+                        assert_eq!((call, added.closed), (2, None), "{when}");
+                        core.cni_del(&attachment()).unwrap();
+                    }
+                }
+            }
+            (PortFault::BlockStore, failed) => {
+                let error = failed
+                    .unwrap_or_else(|died| resume_unwind(died))
+                    .unwrap_err();
+                assert!(
+                    error_chain(&error).contains("renaming onto"),
+                    "{when}: {}",
+                    error_chain(&error)
+                );
+                core.cni_del(&attachment()).unwrap();
+            }
+        }
+        if !has_happened {
+            core.cni_del(&attachment()).unwrap();
+        }
+        self.assert_nothing(&mut core, &when);
         self.add(&mut core);
         assert_eq!(core.cni_del(&attachment()).unwrap().removed.len(), 1);
-        self.assert_nothing(&mut core, &format!("deleted after it failed: {at}"));
+        self.assert_nothing(&mut core, &format!("deleted after {when}"));
+        has_happened
     }
 
-    /// A detach that fails at a step succeeds when repeated.
-    fn fails_detaching(&self, at: AttachStep) {
-        let mut core = start(self.state);
-        self.add(&mut core);
-        core.set_step_hook(Box::new(move |step| match step == at {
-            true => Err("asked to".to_owned()),
-            false => Ok(()),
-        }));
-        core.cni_del(&attachment()).unwrap_err();
-        core.set_step_hook(Box::new(|_| Ok(())));
-        core.cni_del(&attachment()).unwrap();
-        self.assert_nothing(&mut core, &format!("failed: {at}"));
-    }
-
-    /// Death before a step: the runtime, which got no response, calls DEL, and nothing is left.
-    fn dies(&self, at: AttachStep, detaching: bool) {
-        let mut core = start(self.state);
-        let before = detaching.then(|| self.add(&mut core));
-        core.set_step_hook(Box::new(move |step| match step == at {
-            true => resume_unwind(Box::new(Died)),
-            false => Ok(()),
-        }));
-        let died = catch_unwind(AssertUnwindSafe(|| match detaching {
-            true => drop(core.cni_del(&attachment())),
-            false => drop(core.cni_add(&request(&self.netns))),
-        }));
-        assert!(died.unwrap_err().is::<Died>());
-        drop(core);
-        let mut core = start(self.state);
-        let lost = core.endpoint_list().endpoints.into_iter();
-        let lost: Vec<_> = lost
-            .filter(|e| format!("{:?}", e.state) == "Lost")
-            .collect();
-        // Its interface is gone but its record is not; there must be no other finding.
-        let told: Vec<String> = findings(&mut core);
-        let told = told.iter().filter(|f| f.contains(':') && !f.contains("::"));
-        assert_eq!(told.count(), lost.len(), "{at}: {:?}", findings(&mut core));
-        core.cni_del(&attachment()).unwrap();
-        self.assert_nothing(&mut core, &format!("died before: {at}"));
-        let added = self.add(&mut core);
-        if let Some(before) = before {
-            assert_ne!(added.host_interface, before.host_interface);
+    /// Detaches with a fault at one of its calls; false if it makes fewer calls.
+    fn detaches(&self, call: u64, fault: PortFault) -> bool {
+        let when = format!("detach: {fault:?} at call {call}");
+        let mut core = self.start();
+        let before = self.add(&mut core);
+        self.faults.arm(call, fault);
+        let detached = catch_unwind(AssertUnwindSafe(|| core.cni_del(&attachment())));
+        let has_happened = !self.faults.disarm();
+        match (fault, detached) {
+            _ if !has_happened => {}
+            (PortFault::DieBefore | PortFault::DieAfter, died) => {
+                assert!(died.unwrap_err().is::<Died>(), "{when}");
+                core = self.restart(core, &when);
+            }
+            (PortFault::Fail | PortFault::BlockStore, failed) => {
+                let failed = failed.unwrap_or_else(|died| resume_unwind(died));
+                let is_repaired = fault == PortFault::Fail && call == 1;
+                assert_eq!(failed.is_ok(), is_repaired, "{when}");
+            }
         }
         core.cni_del(&attachment()).unwrap();
-        self.assert_nothing(&mut core, &format!("deleted after death before: {at}"));
+        self.assert_nothing(&mut core, &when);
+        let added = self.add(&mut core);
+        assert_ne!(added.host_interface, before.host_interface);
+        core.cni_del(&attachment()).unwrap();
+        self.assert_nothing(&mut core, &format!("deleted after {when}"));
+        has_happened
+    }
+
+    /// The next agent; it finds at most a workload whose interface is gone but whose record is not.
+    fn restart(&self, died: Core, when: &str) -> Core {
+        drop(died);
+        let mut core = self.start();
+        let lost = core.endpoint_list().endpoints.into_iter();
+        let lost = lost.filter(|e| format!("{:?}", e.state) == "Lost").count();
+        let found = findings(&mut core);
+        let found_objects = found
+            .iter()
+            .filter(|f| f.contains(':') && !f.contains("::"));
+        assert_eq!(found_objects.count(), lost, "{when}: {found:?}");
+        core
     }
 }
 
 #[test]
-fn whatever_step_fails_or_is_the_last_nothing_is_left() {
+fn whatever_call_fails_or_is_the_last_nothing_is_left() {
     if !need_root() {
         return;
     }
@@ -231,15 +269,28 @@ fn whatever_step_fails_or_is_the_last_nothing_is_left() {
         lab: &lab,
         pod,
         state: state.path(),
+        faults: PortFaults::new(state.path()),
     };
-    for step in ATTACH_STEPS {
-        bench.inside(|| bench.fails_attaching(step));
-        bench.inside(|| bench.dies(step, false));
+    for fault in PortFault::ALL {
+        let attaches = |call: &u64| bench.inside(|| bench.attaches(*call, fault));
+        let calls = (0_u64..).take_while(attaches).count();
+        assert_eq!(calls, 5, "calls of an attach that had the fault {fault:?}");
+        let detaches = |call: &u64| bench.inside(|| bench.detaches(*call, fault));
+        let calls = (0_u64..).take_while(detaches).count();
+        assert_eq!(calls, 3, "calls of a detach that had the fault {fault:?}");
     }
-    for step in DETACH_STEPS {
-        bench.inside(|| bench.fails_detaching(step));
-        bench.inside(|| bench.dies(step, true));
-    }
-    let steps = ATTACH_STEPS.len() + DETACH_STEPS.len();
-    println!("steps: {steps} failed and {steps} died before, nothing left");
+    // The records cannot be written from the beginning.
+    bench.inside(|| {
+        let mut core = bench.start();
+        bench.faults.block_store();
+        let error = core.cni_add(&request(&bench.netns)).unwrap_err();
+        assert!(error_chain(&error).contains("renaming onto"), "{error}");
+        bench.faults.disarm();
+        core.cni_del(&attachment()).unwrap();
+        bench.assert_nothing(&mut core, "the store is blocked from the beginning");
+    });
+    let happened = bench.faults.happened();
+    let calls: BTreeSet<&str> = happened.keys().map(|(call, _)| *call).collect();
+    assert_eq!(calls, BTreeSet::from(CALLS));
+    println!("faults that happened, and nothing left: {happened:?}");
 }

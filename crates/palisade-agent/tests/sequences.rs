@@ -1,14 +1,18 @@
 //! Random sequences of attach, detach, failures and crashes: nothing leaks and no address is allocated twice.
 //!
-//! The core runs on a host in memory that outlives it, as a kernel does, and on real files. Every step
-//! may fail or be the last before a crash; the simulated runtime then reacts as real ones do. At the
+//! The core runs on a host in memory that outlives it, as a kernel does, and on real files. Every call
+//! that changes the host may fail or be the last before a crash; the simulated runtime then reacts as real ones do. At the
 //! end every container is deleted, and nothing may be left.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "support/faulty_ports.rs"]
+mod faulty_ports;
 #[path = "support/requests.rs"]
 mod requests;
 mod support;
+
+use faulty_ports::{CALLS, Died, FaultyDataplane, FaultyNetworkDriver, PortFault, PortFaults};
 
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
@@ -16,14 +20,13 @@ use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::network_driver::HostInventory;
 use palisade_agent::network_driver::{HostInterfaceState, NetnsInterface, NetworkDriverError};
 use palisade_agent::workload_store::WorkloadRecord;
-use palisade_agent::workloads::steps::AttachStep;
 use palisade_api::{CniAddRequest, CniAttachment, CniGcRequest};
 use palisade_generators::{case_seeds, line};
 use palisade_model::{Endpoint, Object, Update};
 use palisade_source::UpdateBatch;
 use palisade_sys::link::MacAddr;
 use palisade_testkit::FakeDataplane;
-use requests::{ATTACH_STEPS, CoreRequests, DETACH_STEPS};
+use requests::CoreRequests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -58,8 +61,6 @@ struct State {
     netns: BTreeSet<String>,
     /// Every name that a link has ever had.
     names: BTreeSet<String>,
-    /// The number of calls until one is rejected.
-    refuse: Option<u64>,
 }
 
 struct Link {
@@ -73,24 +74,6 @@ impl Host {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A change; rejected if it is its turn.
-    fn change(&self, what: &str) -> Result<std::sync::MutexGuard<'_, State>, NetworkDriverError> {
-        let mut state = self.state();
-        match state.refuse {
-            Some(0) => {
-                state.refuse = None;
-                Err(NetworkDriverError::InterfaceMissing(format!(
-                    "{what} refused"
-                )))
-            }
-            Some(n) => {
-                state.refuse = Some(n - 1);
-                Ok(state)
-            }
-            None => Ok(state),
-        }
-    }
-
     /// The last process of a namespace ends: its links are deleted.
     fn end(&self, netns: &str) {
         let mut state = self.state();
@@ -101,7 +84,7 @@ impl Host {
 
 impl TestHost for Host {
     fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        let mut state = self.change("joining")?;
+        let mut state = self.state();
         let name = record.interface.to_string();
         if !state.netns.contains(&record.netns) {
             return Err(NetworkDriverError::InterfaceMissing(record.netns.clone()));
@@ -119,7 +102,7 @@ impl TestHost for Host {
     }
 
     fn configure_netns(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        let mut state = self.change("furnishing")?;
+        let mut state = self.state();
         let taken = |address: &IpAddr| state.links.values().any(|l| l.addresses.contains(address));
         if let Some(twice) = record.addresses.iter().find(|address| taken(address)) {
             panic!("{twice} is given to {} and to another", record.name);
@@ -130,7 +113,7 @@ impl TestHost for Host {
     }
 
     fn bring_up(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        let mut state = self.change("opening")?;
+        let mut state = self.state();
         let link = state.links.get_mut(&*record.interface);
         let link =
             link.ok_or_else(|| NetworkDriverError::InterfaceMissing(record.interface.to_string()))?;
@@ -139,7 +122,7 @@ impl TestHost for Host {
     }
 
     fn delete_interface(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        self.change("parting")?.links.remove(&*record.interface);
+        self.state().links.remove(&*record.interface);
         Ok(())
     }
 
@@ -202,6 +185,11 @@ impl TestHost for Host {
 struct Ticking(Arc<AtomicU64>, Instant);
 
 impl Ticking {
+    #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+    fn new() -> Self {
+        Ticking(Arc::default(), Instant::now())
+    }
+
     fn advance(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap();
         self.0.fetch_add(micros, Ordering::Relaxed);
@@ -259,14 +247,32 @@ struct World {
     /// Every container with an ADD and without a DEL.
     containers: Vec<Container>,
     born: u64,
-    deaths: BTreeMap<AttachStep, u64>,
-    failures: BTreeMap<AttachStep, u64>,
+    faults: PortFaults,
 }
 
-/// The panic payload of a simulated crash.
-struct Died;
-
 impl World {
+    fn new(dir: &Path, clock: &Ticking, faults: &PortFaults) -> Self {
+        World {
+            dir: dir.to_path_buf(),
+            host: Host::default(),
+            dataplane: FakeDataplane::new(),
+            clock: clock.clone(),
+            core: None,
+            containers: Vec::new(),
+            born: 0,
+            faults: faults.clone(),
+        }
+    }
+
+    /// A container whose network namespace exists.
+    fn start_container(&mut self, id: String, pod: String) -> Container {
+        let netns = format!("ns-{id}");
+        self.host.state().netns.insert(netns.clone());
+        let container = Container { id, pod, netns };
+        self.containers.push(container.clone());
+        container
+    }
+
     fn core(&mut self) -> &mut Core {
         if self.core.is_none() {
             let flags = [
@@ -277,8 +283,14 @@ impl World {
             let flags = flags.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
             let mut core = Core::new(CoreParts {
                 config: Config::resolve(&flags, |_| None, None).unwrap(),
-                dataplane: Box::new(self.dataplane.clone()),
-                network: Box::new(OnHost(self.host.clone())),
+                dataplane: Box::new(FaultyDataplane(
+                    Box::new(self.dataplane.clone()),
+                    self.faults.clone(),
+                )),
+                network: Box::new(FaultyNetworkDriver(
+                    OnHost(self.host.clone()),
+                    self.faults.clone(),
+                )),
                 clock: Box::new(self.clock.clone()),
                 source: ("directory".to_owned(), "/x".to_owned()),
             });
@@ -309,42 +321,19 @@ impl World {
         }
     }
 
-    /// Makes the core crash before a step, fails the step, or makes the host reject a call.
-    fn trouble(&mut self, random: &mut Random) {
-        let all: Vec<AttachStep> = ATTACH_STEPS.into_iter().chain(DETACH_STEPS).collect();
-        let at = all[random.below(all.len() as u64) as usize];
+    /// Arms a fault at one of the next calls, or blocks the records at once.
+    fn arm(&mut self, random: &mut Random) {
+        self.core();
+        let call = random.below(8);
         match random.below(8) {
-            0 | 1 => {
-                *self.deaths.entry(at).or_default() += 1;
-                self.core()
-                    .set_step_hook(Box::new(move |step| match step == at {
-                        true => resume_unwind(Box::new(Died)),
-                        false => Ok(()),
-                    }));
-            }
-            2 => {
-                *self.failures.entry(at).or_default() += 1;
-                self.core()
-                    .set_step_hook(Box::new(move |step| match step == at {
-                        true => Err("asked to".to_owned()),
-                        false => Ok(()),
-                    }));
-            }
-            3 => self.host.state().refuse = Some(random.below(6)),
-            4 => self.dataplane.fail_next("no room"),
+            0 => self.faults.block_store(),
+            n @ 1..=4 => self.faults.arm(call, PortFault::ALL[n as usize - 1]),
             _ => {}
         }
     }
 
-    fn calm(&mut self) {
-        self.host.state().refuse = None;
-        if let Some(core) = &mut self.core {
-            core.set_step_hook(Box::new(|_| Ok(())));
-        }
-    }
-
     fn operation(&mut self, random: &mut Random) {
-        self.trouble(random);
+        self.arm(random);
         let some = match self.containers.len() {
             0 => None,
             n => Some(random.below(n as u64) as usize),
@@ -356,13 +345,7 @@ impl World {
                     0 => format!("c{}", self.born),
                     _ => format!("c{}m", self.born),
                 };
-                let container = Container {
-                    netns: format!("ns-{id}"),
-                    id,
-                    pod: format!("p{}", random.below(8)),
-                };
-                self.host.state().netns.insert(container.netns.clone());
-                self.containers.push(container.clone());
+                let container = self.start_container(id, format!("p{}", random.below(8)));
                 self.add(&container);
             }
             (4, Some(n)) => {
@@ -393,7 +376,7 @@ impl World {
                 let _ = self.with(|core| core.cni_gc(&CniGcRequest { network, valid }));
             }
         }
-        self.calm();
+        self.faults.disarm();
     }
 
     fn add(&mut self, container: &Container) {
@@ -483,36 +466,42 @@ fn folder() -> tempfile::TempDir {
 
 #[test]
 fn nothing_leaks_whatever_happens() {
-    let dir = folder();
-    #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
-    let clock = Ticking(Arc::default(), Instant::now());
-    let (mut deaths, mut failures) = (BTreeMap::new(), BTreeMap::new());
+    let (dir, clock) = (folder(), Ticking::new());
+    let faults = PortFaults::new(dir.path());
     let mut born = 0;
-    // 499634104: a start retries what it cannot remove, without a request.
-    let named = [499_634_104];
-    for seed in case_seeds(0, SEQUENCES).into_iter().chain(named) {
+    for seed in case_seeds(0, SEQUENCES) {
         let mut random = Random(seed);
-        let mut world = World {
-            dir: dir.path().to_path_buf(),
-            host: Host::default(),
-            dataplane: FakeDataplane::new(),
-            clock: clock.clone(),
-            core: None,
-            containers: Vec::new(),
-            born,
-            deaths: std::mem::take(&mut deaths),
-            failures: std::mem::take(&mut failures),
-        };
+        let mut world = World::new(dir.path(), &clock, &faults);
+        world.born = born;
         for _ in 0..OPERATIONS {
             world.operation(&mut random);
         }
         let left = world.end();
         assert!(left.is_empty(), "seed {seed}: {left:#?}");
-        (deaths, failures, born) = (world.deaths, world.failures, world.born);
+        born = world.born;
     }
-    println!(
-        "{SEQUENCES} sequences, {born} containers; deaths asked for {deaths:?}, failures {failures:?}"
-    );
-    let steps = ATTACH_STEPS.len() + DETACH_STEPS.len();
-    assert_eq!((deaths.len(), failures.len()), (steps, steps));
+    let happened = faults.happened();
+    println!("{SEQUENCES} sequences, {born} containers; faults that happened: {happened:?}");
+    assert_eq!(happened.len(), CALLS.len() * PortFault::ALL.len());
+}
+
+#[test]
+fn a_start_retries_what_it_cannot_remove_without_a_request() {
+    let (dir, clock) = (folder(), Ticking::new());
+    let faults = PortFaults::new(dir.path());
+    let mut world = World::new(dir.path(), &clock, &faults);
+    let container = world.start_container("c1".to_owned(), "p1".to_owned());
+    world.core();
+    faults.arm(0, PortFault::DieAfter);
+    world.add(&container);
+    assert!(world.core.is_none() && world.host.state().links.len() == 1);
+    faults.arm(0, PortFault::Fail);
+    world.core();
+    assert!(!faults.disarm());
+    assert_eq!(world.host.state().links.len(), 1);
+    clock.advance(Duration::from_secs(10));
+    world.core().retry_failed();
+    assert_eq!(world.host.state().links.len(), 0);
+    world.containers.clear();
+    assert_eq!(world.end(), [""; 0]);
 }

@@ -481,8 +481,7 @@ fn workload_error_response(error: &WorkloadError) -> (StatusCode, ApiError) {
         | WorkloadError::Inspect { .. }
         | WorkloadError::Record(_)
         | WorkloadError::NotEnforced { .. }
-        | WorkloadError::NotMasqueraded { .. }
-        | WorkloadError::Stopped { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        | WorkloadError::NotMasqueraded { .. } => StatusCode::INTERNAL_SERVER_ERROR,
     };
     (status, ApiError::new(error_chain(error)))
 }

@@ -8,7 +8,6 @@
 //! [`super::steps`] defines the steps.
 
 use super::addresses::claim_addresses;
-use super::steps::AttachStep;
 use super::{PreopenedNetns, WorkloadError, Workloads, cni, named};
 use crate::access::Caller;
 use crate::enforcer::Enforcer;
@@ -212,7 +211,6 @@ impl Workloads {
         };
         let id = record.id();
         self.clear_leftovers(enforcer, Some(&id))?;
-        self.announce_step(AttachStep::ClaimAddresses)?;
         claim_addresses(self, enforcer, &mut record, &families)?;
         let mut attach = AttachProgress {
             id,
@@ -240,7 +238,6 @@ impl Workloads {
 
     /// The first half, up to the configured namespace: nothing passes, as the host sides are down.
     fn attach_interfaces(&mut self, batch: &mut AttachBatch) {
-        run_step(batch, |_| self.announce_step(AttachStep::SavePending));
         // Each write saves the whole batch, so the first that succeeds is enough.
         let mut is_saved = false;
         run_step(batch, |_| {
@@ -253,12 +250,10 @@ impl Workloads {
         run_step(batch, |attach| {
             let attach_error = attach.attach_error();
             self.network.pin_netns(attach.netns.clone());
-            self.announce_step(AttachStep::CreateInterfaces)?;
             let created = self.network.create_interfaces(&attach.record);
             created.map_err(&attach_error)?;
             let index = self.network.link_index(&attach.record.interface);
             attach.record.index = index.map_err(&attach_error)?;
-            self.announce_step(AttachStep::ConfigureNetns)?;
             let configured = self.network.configure_netns(&attach.record);
             configured.map_err(&attach_error)
         });
@@ -268,7 +263,6 @@ impl Workloads {
     fn attach_policies(&mut self, enforcer: &mut Enforcer, batch: &mut AttachBatch) {
         let mut updates = Vec::new();
         run_step(batch, |attach| {
-            self.announce_step(AttachStep::ApplyPolicy)?;
             if fault::is_injected("opened-before-flush") {
                 let opened = self.network.bring_up(&attach.record);
                 opened.map_err(attach.attach_error())?;
@@ -304,7 +298,6 @@ impl Workloads {
         // The rules are those of all workloads, so the first write that succeeds is enough.
         let mut is_masqueraded = false;
         run_step(batch, |attach| {
-            self.announce_step(AttachStep::Masquerade)?;
             if !is_masqueraded {
                 self.apply_masquerade_for(enforcer, &attach.id)?;
             }
@@ -313,7 +306,6 @@ impl Workloads {
         });
         run_step(batch, |attach| {
             self.network.pin_netns(attach.netns.clone());
-            self.announce_step(AttachStep::BringUp)?;
             if let Some(because) = self.registry.closed_reason(&attach.id) {
                 if let Some(workload) = self.registry.get_mut(&attach.id) {
                     workload.reason = Some(because.to_owned());
@@ -323,7 +315,6 @@ impl Workloads {
             let opened = self.open_workload(enforcer, &attach.record);
             opened.map_err(attach.attach_error())
         });
-        run_step(batch, |_| self.announce_step(AttachStep::SaveAttached));
         let mut pending = BTreeMap::new();
         run_step(batch, |attach| {
             pending.extend(self.attaching.remove_entry(&attach.id));
@@ -338,6 +329,5 @@ impl Workloads {
             is_saved = true;
             Ok(())
         });
-        run_step(batch, |_| self.announce_step(AttachStep::ReportAttached));
     }
 }

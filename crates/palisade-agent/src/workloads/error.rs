@@ -1,6 +1,5 @@
 //! Why an operation on a workload failed.
 
-use super::steps::AttachStep;
 use crate::access::AccessDenied;
 use crate::ipam::IpamError;
 use crate::network_driver::NetworkDriverError;
@@ -114,14 +113,6 @@ pub enum WorkloadError {
         id: String,
         /// The cause.
         source: Box<palisade_dataplane::DriverError>,
-    },
-    /// A step hook of a test stopped the operation.
-    #[error("{step}: {reason}")]
-    Stopped {
-        /// The step that was skipped.
-        step: AttachStep,
-        /// The hook's reason.
-        reason: String,
     },
 }
 

@@ -7,7 +7,6 @@
 //! recorded with its addresses, and is retried.
 
 use super::addresses::release_addresses;
-use super::steps::AttachStep;
 use super::{WorkloadError, Workloads};
 use crate::enforcer::Enforcer;
 use crate::error_chain::error_chain;
@@ -222,8 +221,7 @@ impl Workloads {
             .filter(|(_, r)| r.is_some())
         {
             let removed = removed.next().unwrap_or(Ok(()));
-            let reported = removed.and_then(|()| self.announce_step(AttachStep::ReportDetached));
-            *result = reported.map(|()| true);
+            *result = removed.map(|()| true);
         }
         results
     }
@@ -279,20 +277,10 @@ impl Workloads {
         records: &[WorkloadRecord],
     ) -> Vec<Result<(), WorkloadError>> {
         let mut updates = Vec::new();
-        let announce = |_: &_| self.announce_step(AttachStep::DeleteInterfaces);
-        let mut results: Vec<Result<(), WorkloadError>> = records.iter().map(announce).collect();
-        let announced = records
-            .iter()
-            .zip(&results)
-            .filter(|(_, result)| result.is_ok());
-        let announced: Vec<WorkloadRecord> = announced.map(|(record, _)| record.clone()).collect();
-        let mut deleted = self.delete_interfaces(&announced).into_iter();
+        let mut results = self.delete_interfaces(records);
         for (record, result) in records.iter().zip(&mut results) {
             if result.is_ok() {
-                *result = deleted.next().unwrap_or(Ok(()));
-            }
-            if result.is_ok() {
-                *result = self.unregister(record, &mut updates);
+                self.unregister(record, &mut updates);
             }
         }
         if !updates.is_empty() {
@@ -305,12 +293,10 @@ impl Workloads {
                 core.apply_masquerade_for(enforcer, &record.id())?;
             }
             is_masqueraded = true;
-            core.announce_step(AttachStep::RemoveRecord)?;
             if !is_saved {
                 core.save_records()?;
             }
             is_saved = true;
-            core.announce_step(AttachStep::ReleaseAddresses)?;
             release_addresses(core, record);
             Ok(())
         };
@@ -326,13 +312,8 @@ impl Workloads {
     }
 
     /// Removes a workload whose interfaces are deleted from the registry; adds the updates of its policy.
-    fn unregister(
-        &mut self,
-        record: &WorkloadRecord,
-        updates: &mut Vec<Update>,
-    ) -> Result<(), WorkloadError> {
+    fn unregister(&mut self, record: &WorkloadRecord, updates: &mut Vec<Update>) {
         let id = record.id();
-        self.announce_step(AttachStep::RemovePolicy)?;
         // Another container may have replaced it.
         let is_it = |w: &Workload| w.record.interface == record.interface;
         if self.registry.get(&id).is_some_and(is_it)
@@ -342,10 +323,12 @@ impl Workloads {
             updates.push(update);
             updates.extend(self.close_orphaned_interface(record));
         }
-        Ok(())
     }
 
     fn delete_interfaces(&mut self, records: &[WorkloadRecord]) -> Vec<Result<(), WorkloadError>> {
+        if records.is_empty() {
+            return Vec::new();
+        }
         let results = self.network.delete_interfaces(records).into_iter();
         let results = records.iter().zip(results).map(|(record, result)| {
             result.map_err(|source| WorkloadError::Detach {

@@ -17,7 +17,6 @@ mod error;
 pub mod host;
 mod lifecycle;
 pub mod named;
-pub mod steps;
 
 pub use error::WorkloadError;
 
@@ -40,7 +39,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use steps::{AttachStep, StepHook};
 
 /// The timeout for opening a namespace.
 pub const NETNS_OPEN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -70,7 +68,6 @@ pub struct Workloads {
     /// When the request of each workload arrived that has not been open since.
     unopened: BTreeMap<EndpointId, Instant>,
     open_waiters: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
-    step_hook: Option<StepHook>,
     /// When leftovers and queued CNI DELs are retried.
     pub(crate) retry: RetryTimer,
 }
@@ -99,7 +96,6 @@ impl Workloads {
             attaching: BTreeMap::new(),
             unopened: BTreeMap::new(),
             open_waiters: Vec::new(),
-            step_hook: None,
             retry: RetryTimer::default(),
         }
     }
@@ -149,18 +145,6 @@ impl Workloads {
     /// Schedules a retry of leftovers and queued CNI DELs, unless one is scheduled already.
     fn ensure_retry(&mut self) {
         self.retry.ensure(self.clock.monotonic());
-    }
-
-    /// Sets a hook that is called before every step; for tests.
-    pub fn set_step_hook(&mut self, hook: StepHook) {
-        self.step_hook = Some(hook);
-    }
-
-    pub(crate) fn announce_step(&mut self, step: AttachStep) -> Result<(), WorkloadError> {
-        match &mut self.step_hook {
-            None => Ok(()),
-            Some(hook) => hook(step).map_err(|reason| WorkloadError::Stopped { step, reason }),
-        }
     }
 
     /// The namespace of a path: the one opened before, else it is opened now.

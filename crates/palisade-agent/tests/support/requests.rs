@@ -6,7 +6,6 @@ use palisade_agent::metrics::exposition::Exposition;
 use palisade_agent::views;
 use palisade_agent::workload_store::WorkloadRecord;
 use palisade_agent::workloads::attach::{AttachRequest, AttachTarget};
-use palisade_agent::workloads::steps::{AttachStep, StepHook};
 use palisade_agent::workloads::{WorkloadError, cni, named};
 use palisade_api::{
     CniAddRequest, CniAddResponse, CniAttachment, CniGcRequest, CniResponse, EndpointList,
@@ -14,30 +13,6 @@ use palisade_api::{
     WorkloadRemoveRequest, WorkloadRemoveResponse,
 };
 use std::sync::mpsc::channel;
-
-/// The steps of attaching, in order.
-#[allow(dead_code, reason = "for the tests that stop at each of them")]
-pub(crate) const ATTACH_STEPS: [AttachStep; 9] = [
-    AttachStep::ClaimAddresses,
-    AttachStep::SavePending,
-    AttachStep::CreateInterfaces,
-    AttachStep::ConfigureNetns,
-    AttachStep::ApplyPolicy,
-    AttachStep::Masquerade,
-    AttachStep::BringUp,
-    AttachStep::SaveAttached,
-    AttachStep::ReportAttached,
-];
-
-/// The steps of detaching, in order.
-#[allow(dead_code, reason = "for the tests that stop at each of them")]
-pub(crate) const DETACH_STEPS: [AttachStep; 5] = [
-    AttachStep::DeleteInterfaces,
-    AttachStep::RemovePolicy,
-    AttachStep::RemoveRecord,
-    AttachStep::ReleaseAddresses,
-    AttachStep::ReportDetached,
-];
 
 /// Requests to a core, made as the API makes them, and their responses.
 #[allow(dead_code, reason = "each test uses some of them")]
@@ -121,10 +96,6 @@ pub(crate) trait CoreRequests {
     fn ipam_check(&mut self) -> Result<IpamCheckReport, views::ipam::IpamCheckError> {
         let (workloads, enforcer) = self.core().parts();
         views::ipam::ipam_check(workloads, enforcer)
-    }
-
-    fn set_step_hook(&mut self, hook: StepHook) {
-        self.core().parts().0.set_step_hook(hook);
     }
 }
 
