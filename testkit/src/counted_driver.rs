@@ -9,34 +9,34 @@ use std::ops::{Deref, DerefMut};
 
 /// A driver that counts in its own ledger.
 #[derive(Debug)]
-pub struct CountedDriver {
-    driver: NftDataplane,
+pub struct CountedDriver<D = NftDataplane> {
+    driver: D,
     /// The ledger.
     pub ledger: CounterLedger,
 }
 
-impl From<NftDataplane> for CountedDriver {
-    fn from(driver: NftDataplane) -> Self {
+impl<D: PolicyDriver> From<D> for CountedDriver<D> {
+    fn from(driver: D) -> Self {
         let ledger = CounterLedger::default();
         CountedDriver { driver, ledger }
     }
 }
 
-impl Deref for CountedDriver {
-    type Target = NftDataplane;
+impl<D> Deref for CountedDriver<D> {
+    type Target = D;
 
-    fn deref(&self) -> &NftDataplane {
+    fn deref(&self) -> &D {
         &self.driver
     }
 }
 
-impl DerefMut for CountedDriver {
-    fn deref_mut(&mut self) -> &mut NftDataplane {
+impl<D> DerefMut for CountedDriver<D> {
+    fn deref_mut(&mut self) -> &mut D {
         &mut self.driver
     }
 }
 
-impl CountedDriver {
+impl<D: PolicyDriver> CountedDriver<D> {
     /// [`PolicyDriver::resync`].
     ///
     /// # Errors

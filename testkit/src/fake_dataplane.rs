@@ -151,7 +151,7 @@ impl FakeDataplaneState {
             self.generation = 1;
         }
         let steps = (!same).then_some(StepOutcome {
-            phase: Phase::Split,
+            phase: Phase::Tighten,
             ops: 1,
             duration: Duration::ZERO,
             grace_duration: Duration::ZERO,
@@ -340,7 +340,7 @@ mod tests {
             revision: 1,
             steps: vec![
                 DeltaStep {
-                    phase: Phase::Split,
+                    phase: Phase::Tighten,
                     changes: vec![TableChange::Interface("pal1".into(), true)],
                 },
                 DeltaStep {

@@ -371,6 +371,11 @@ impl Enforcer {
         if !self.in_sync {
             return VerifyResult::Verified;
         }
+        if self.kernel_failure.is_some() {
+            // The driver's state is not known: only a resync is allowed.
+            self.resync(masquerade);
+            return VerifyResult::Resynced;
+        }
         let (tables, ledger) = (self.engine.tables(), &mut self.ledger);
         match self.dataplane.verify(tables, ledger) {
             Ok(outcome) => {

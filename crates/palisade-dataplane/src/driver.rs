@@ -49,8 +49,7 @@ pub trait PolicyDriver: Send {
 
     /// Executes one delta; `tables` is the state after it. When it returns, every packet that arrives is judged
     /// by these tables; the grace period after the last step may still run, and the next change waits for its
-    /// end. After an error [`PolicyDriver::resync`] must be
-    /// called before anything else.
+    /// end. After an error only [`PolicyDriver::resync`] writes again; calls that read may come at any time.
     ///
     /// # Errors
     /// If the kernel cannot be written; earlier steps stay applied.
@@ -61,7 +60,7 @@ pub trait PolicyDriver: Send {
         ledger: &mut CounterLedger,
     ) -> Result<ApplyOutcome, DriverError>;
 
-    /// Compares the kernel with what was last written, and repairs it in safe order.
+    /// Compares the kernel with `tables`, which were written last, and repairs it in safe order.
     /// [`ApplyOutcome::writes`] is 0 if nothing differed.
     ///
     /// # Errors
@@ -198,14 +197,14 @@ pub struct ApplyOutcome {
     pub writes: usize,
     /// The steps, in order.
     pub steps: Vec<StepOutcome>,
-    /// The generation in the connection mark of accepted flows.
+    /// The number of the last revocation, as established flows carry it; 0 if the driver has none.
     pub generation: u32,
 }
 
 /// One step of an [`ApplyOutcome`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepOutcome {
-    /// The phase that it belongs to.
+    /// The phase that it belongs to; `Tighten` for a step that writes everything.
     pub phase: Phase,
     /// Kernel objects and elements written or deleted.
     pub ops: usize,

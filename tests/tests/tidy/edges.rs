@@ -204,38 +204,41 @@ pub(crate) fn impure_source(path: &str, text: &str) -> Vec<String> {
     complaints
 }
 
-/// Where a driver may be named: the driver itself, and the one file of the agent that opens it.
-const DRIVER_FILES: [(&str, &str, &str); 2] = [
-    (
-        "crates/palisade-agent/src/",
-        "driver.rs",
-        "only driver.rs knows which drivers there are",
-    ),
-    (
-        "crates/palisade-dataplane/src/",
-        "nftables/",
-        "the contract of drivers depends on none of them",
-    ),
-];
+/// The drivers: the module in the dataplane crate, the beginning of its types' names, and a crate that only it
+/// uses.
+const DRIVERS: [(&str, &str, &str); 1] = [("nftables", "Nft", "palisade_nft")];
 
-/// Code of the agent, or of the contract of drivers, that depends on one driver.
+/// The one file of the agent that opens drivers.
+const OPENER: &str = "crates/palisade-agent/src/driver.rs";
+
+/// Code of the agent, of the contract of drivers, or of another driver, that depends on one driver.
 pub(crate) fn driver_names(path: &str, text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
-    for (folder, exempt, reason) in DRIVER_FILES {
-        let Some(file) = path.strip_prefix(folder) else {
-            continue;
-        };
-        if file.starts_with(exempt) {
+    let reason = match path {
+        OPENER => return complaints,
+        _ if path.starts_with("crates/palisade-agent/src/") => {
+            "only driver.rs knows which drivers there are"
+        }
+        _ if path.starts_with("crates/palisade-dataplane/src/") => {
+            "the contract of drivers depends on none of them"
+        }
+        _ => return complaints,
+    };
+    let code = code::without_comments_and_strings(text);
+    for (module, types, helper) in DRIVERS {
+        let home = format!("crates/palisade-dataplane/src/{module}");
+        if path.starts_with(&format!("{home}/")) || path == format!("{home}.rs") {
             continue;
         }
-        let code = code::without_comments_and_strings(text);
+        let of_driver = |word: &str| {
+            word == module
+                || word.starts_with(types)
+                || (!helper.is_empty() && word.contains(helper))
+        };
+        let declaration = format!("pub mod {module};");
         for (at, line) in code.lines().enumerate() {
             let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
-            let of_driver = |word: &str| {
-                word == "nftables" || word.starts_with("Nft") || word.contains("palisade_nft")
-            };
-            let declares = line.trim() == "pub mod nftables;";
-            if !declares && words.any(of_driver) {
+            if line.trim() != declaration && words.any(of_driver) {
                 let number = at + 1;
                 complaints.push(format!("{path}:{number}: {reason}"));
             }
@@ -335,11 +338,13 @@ fn a_driver_outside_its_files_is_seen() {
         driver_names("crates/palisade-dataplane/src/lib.rs", declared),
         [""; 0]
     );
-    let used = "use palisade_dataplane::nftables;\n";
-    assert_eq!(
-        driver_names("crates/palisade-agent/src/run.rs", used).len(),
-        1
-    );
+    for (module, ..) in DRIVERS {
+        let used = format!("use palisade_dataplane::{module};\n");
+        assert_eq!(
+            driver_names("crates/palisade-agent/src/run.rs", &used).len(),
+            1
+        );
+    }
 }
 
 #[test]

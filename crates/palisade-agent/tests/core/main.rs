@@ -569,3 +569,22 @@ fn what_others_change_in_the_table_that_translates_is_put_back() {
 fn now() -> Instant {
     Instant::now()
 }
+
+#[test]
+fn after_an_error_only_resync_is_called() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::default(), FakeDataplane::new());
+    let mut core = core(dir.path(), &host, &dataplane);
+    dataplane.fail_next("no room");
+    synced(&mut core);
+    core.handle_event(CoreEvent::Tampered {
+        what: "the tables".to_owned(),
+        detected_at: Ticking::new().monotonic(),
+    });
+    let calls = dataplane.calls();
+    let are_resyncs: Vec<bool> = calls
+        .iter()
+        .map(|call| matches!(call, palisade_testkit::DataplaneCall::Resync(_)))
+        .collect();
+    assert_eq!(are_resyncs, [true, true], "{calls:?}");
+}
