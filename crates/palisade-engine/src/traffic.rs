@@ -75,12 +75,21 @@ fn icmp_range(test: IcmpMatch) -> PortRange {
 
 /// Whether a term covers everything of its family.
 pub(crate) fn is_total(term: &TrafficMatch) -> bool {
-    term.protocol.is_none()
-        && term.not_protocol.is_none()
-        && term.destination.is_any()
-        && term.source.is_any()
-        && term.icmp.is_none()
-        && term.not_icmp.is_none()
+    let TrafficMatch {
+        family: _,
+        protocol,
+        not_protocol,
+        source,
+        destination,
+        icmp,
+        not_icmp,
+    } = term;
+    protocol.is_none()
+        && not_protocol.is_none()
+        && source.is_any()
+        && destination.is_any()
+        && icmp.is_none()
+        && not_icmp.is_none()
 }
 
 /// Collects the protocols that a term distinguishes from the rest.
@@ -126,12 +135,21 @@ pub(crate) fn merge_port_lists(terms: &[TrafficMatch]) -> Vec<TrafficMatch> {
 
 /// The destination ports of a term without tests other than protocol and family.
 fn destination_ports(term: &TrafficMatch) -> Option<Vec<PortRange>> {
-    let plain = term.not_protocol.is_none()
-        && term.source.is_any()
-        && term.icmp.is_none()
-        && term.not_icmp.is_none()
-        && term.destination.not.is_empty();
-    let specs = term.destination.is.as_ref().filter(|_| plain)?;
+    let TrafficMatch {
+        family: _,
+        protocol: _,
+        not_protocol,
+        source,
+        destination,
+        icmp,
+        not_icmp,
+    } = term;
+    let is_plain = not_protocol.is_none()
+        && source.is_any()
+        && icmp.is_none()
+        && not_icmp.is_none()
+        && destination.not.is_empty();
+    let specs = destination.is.as_ref().filter(|_| is_plain)?;
     let range = |spec: &PortSpec| match spec {
         PortSpec::Range(range) => Some(*range),
         PortSpec::Named(_) => None,

@@ -20,9 +20,11 @@
 //!
 //! Promises: never returns early. Never: waits for packets that arrive after the call.
 
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::Builder;
 
 use nix::errno::Errno;
 use thiserror::Error;
@@ -159,8 +161,35 @@ impl<C: GraceSyscalls> GracePeriod for GraceWaiter<C> {
 #[derive(Debug)]
 pub struct KernelGracePeriod {
     waiter: Arc<Mutex<GraceWaiter<KernelSyscalls>>>,
-    /// The wait that was begun and is not finished.
-    begun: Option<JoinHandle<Result<(), GraceError>>>,
+    /// Started at the first wait beside the caller.
+    thread: Option<WaitThread>,
+    /// Whether the thread has a wait whose result was not received.
+    is_begun: bool,
+}
+
+/// A thread that waits when it is told to; ends with this.
+#[derive(Debug)]
+struct WaitThread {
+    begin: Sender<()>,
+    ended: Receiver<Result<(), GraceError>>,
+}
+
+impl WaitThread {
+    fn start(waiter: &Arc<Mutex<GraceWaiter<KernelSyscalls>>>) -> io::Result<Self> {
+        let (begin, begun) = channel();
+        let (end, ended) = channel();
+        let waiter = Arc::clone(waiter);
+        let wait = move || {
+            while begun.recv().is_ok() {
+                if end.send(lock(&waiter).wait()).is_err() {
+                    break;
+                }
+            }
+        };
+        let thread = Builder::new().name("grace-period".to_owned());
+        thread.spawn(wait)?;
+        Ok(WaitThread { begin, ended })
+    }
 }
 
 impl KernelGracePeriod {
@@ -171,7 +200,8 @@ impl KernelGracePeriod {
     pub fn new() -> Result<Self, GraceError> {
         Ok(KernelGracePeriod {
             waiter: Arc::new(Mutex::new(GraceWaiter::new(KernelSyscalls)?)),
-            begun: None,
+            thread: None,
+            is_begun: false,
         })
     }
 
@@ -197,21 +227,28 @@ impl GracePeriod for KernelGracePeriod {
 
     fn begin(&mut self) -> Result<(), GraceError> {
         self.finish()?;
-        let waiter = Arc::clone(&self.waiter);
-        let thread = Builder::new().name("grace-period".to_owned());
-        match thread.spawn(move || lock(&waiter).wait()) {
-            Ok(begun) => self.begun = Some(begun),
-            // Without a thread it is waited for here.
-            Err(_) => lock(&self.waiter).wait()?,
+        if self.thread.is_none() {
+            self.thread = WaitThread::start(&self.waiter).ok();
         }
-        Ok(())
+        let sent = self.thread.as_ref().map(|thread| thread.begin.send(()));
+        if matches!(sent, Some(Ok(()))) {
+            self.is_begun = true;
+            return Ok(());
+        }
+        // Without a thread it is waited for here.
+        self.thread = None;
+        lock(&self.waiter).wait()
     }
 
     fn finish(&mut self) -> Result<(), GraceError> {
-        let begun = self.begun.take().map(JoinHandle::join);
-        begun
-            .unwrap_or(Ok(Ok(())))
-            .unwrap_or(Err(GraceError::Failed(Errno::ECANCELED)))
+        if !std::mem::take(&mut self.is_begun) {
+            return Ok(());
+        }
+        let ended = self
+            .thread
+            .as_ref()
+            .and_then(|thread| thread.ended.recv().ok());
+        ended.unwrap_or(Err(GraceError::Failed(Errno::ECANCELED)))
     }
 }
 
