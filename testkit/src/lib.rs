@@ -7,6 +7,7 @@ mod counted_driver;
 pub mod differential;
 pub mod dump;
 pub mod effective;
+mod fake_api_server;
 mod fake_dataplane;
 #[cfg(feature = "faults")]
 pub mod faults;
@@ -17,6 +18,7 @@ pub mod runtimes;
 pub mod spelling;
 
 pub use counted_driver::CountedDriver;
+pub use fake_api_server::{ApiFault, FakeApiServer};
 pub use fake_dataplane::{DataplaneCall, FakeDataplane};
 pub use grace::FakeGracePeriod;
 pub use ring::need_root;

@@ -62,11 +62,24 @@ impl ParameterSource {
     }
 }
 
+/// Whether objects are read from a Kubernetes API server, and with which credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KubernetesApi {
+    /// They are not.
+    Off,
+    /// With the service account of the agent's pod.
+    InCluster,
+    /// With a kubeconfig file.
+    Kubeconfig(PathBuf),
+}
+
 /// The resolved configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The manifest directory.
     pub directory: PathBuf,
+    /// The API server that objects are read from.
+    pub kubernetes: KubernetesApi,
     /// The API's socket.
     pub socket: PathBuf,
     /// The state directory.
@@ -306,6 +319,9 @@ fn take_from_file(
     Some((text, ParameterSource::File(location.to_string())))
 }
 
+/// The position of `kubeconfig` among the values of the parameter `kubernetes`.
+const USES_KUBECONFIG: u32 = 2;
+
 /// The raw parameters and the values that could be parsed.
 struct ConfigBuilder {
     raw: RawParameters,
@@ -318,6 +334,11 @@ impl ConfigBuilder {
     fn config(self) -> Config {
         Config {
             directory: self.path("directory"),
+            kubernetes: match self.number("kubernetes") {
+                0 => KubernetesApi::Off,
+                USES_KUBECONFIG => KubernetesApi::Kubeconfig(self.path("kubeconfig")),
+                _ => KubernetesApi::InCluster,
+            },
             socket: self.path("socket"),
             state_dir: self.path("state-dir"),
             settle: Duration::from_millis(self.number("settle").into()),
@@ -451,6 +472,13 @@ impl ConfigBuilder {
                 directory.display()
             );
             refuse("state-dir", "directory", reason);
+        }
+        let is_used = !has("kubernetes") || self.number("kubernetes") == USES_KUBECONFIG;
+        let default = Parameter::by_name("kubeconfig").map(|parameter| parameter.default);
+        if !is_used && default != Some(self.raw("kubeconfig").0) {
+            let reason = "the file is not used; set kubernetes to kubeconfig, or remove kubeconfig"
+                .to_owned();
+            refuse("kubeconfig", "kubernetes", reason);
         }
         let listed = self.networks("ipam-pool").is_some();
         for single in ["pool-ipv4", "pool-ipv6"] {

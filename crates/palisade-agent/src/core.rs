@@ -97,8 +97,8 @@ pub struct CoreParts {
     pub network: Box<dyn NetworkDriver>,
     /// The clock.
     pub clock: Box<dyn Clock>,
-    /// The kind of the source, and its path.
-    pub source: (String, String),
+    /// The name and the location of each source, in the order of precedence.
+    pub sources: Vec<(String, String)>,
 }
 
 /// The core. See the module's description.
@@ -108,7 +108,7 @@ pub struct Core {
     workloads: Workloads,
     monitor: Monitor,
     clock: Arc<dyn Clock>,
-    source: (String, String),
+    sources: Vec<(String, String)>,
     source_report: EffectiveReport,
     started: Duration,
     startup_stages: Vec<BootstrapStage>,
@@ -130,7 +130,7 @@ impl Core {
             config,
             started: clock.wall(),
             clock,
-            source: parts.source,
+            sources: parts.sources,
             source_report: EffectiveReport::default(),
             startup_stages: Vec::new(),
             cni_conf_failure: None,
@@ -360,7 +360,7 @@ impl Core {
             engine: &self.enforcer.engine,
             workloads: &self.workloads,
             registry: &self.workloads.registry,
-            source: (&self.source.0, &self.source.1),
+            sources: &self.sources,
             source_report: &self.source_report,
             startup_stages: &self.startup_stages,
             cni_conf_failure: self.cni_conf_failure.as_deref(),

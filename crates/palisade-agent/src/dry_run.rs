@@ -10,8 +10,8 @@ use crate::config::Config;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::driver::{DEFAULT_DRIVER, open_driver};
 use crate::network_driver::KernelNetworkDriver;
-use crate::run::{source_names, source_options};
 use crate::run_error::RunError;
+use crate::sources::{ConfiguredSources, SourceAccess};
 use crate::views::endpoints::endpoint_list;
 use crate::views::status::status;
 use palisade_api::{DryRunPlan, DryRunReport};
@@ -19,7 +19,6 @@ use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError,
     InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver,
 };
-use palisade_source::{Directory, Source, SourceSet};
 use palisade_tables::{Delta, Tables};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -31,10 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// # Errors
 /// If the source, the records or the kernel cannot be read.
 pub fn run(config: Config) -> Result<DryRunReport, RunError> {
-    let options = source_options(&config);
-    options.check_path()?;
-    let mut sources = SourceSet::open_read_only(source_names(), &config.state_dir, config.budget)?;
-    let mut source = Directory::open(options, sources.restored(0))?;
+    let sources = ConfiguredSources::open(&config, SourceAccess::ReadOnly)?;
     let preview = Arc::new(Mutex::new(PlanPreview::default()));
     let dataplane = DryRunDataplane {
         driver: open_driver(DEFAULT_DRIVER, &config)?,
@@ -45,18 +41,14 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
         dataplane: Box::new(dataplane),
         network: Box::new(KernelNetworkDriver::read_only()?),
         clock: Box::new(SystemClock),
-        source: source.describe(),
+        sources: sources.describe(),
     });
     core.restore()?;
-    source.run(&mut |delta, detected_at| {
-        sources.apply(0, delta, detected_at, &mut |batch| {
-            let in_sync = batch.in_sync;
+    sources.read_once(|set, number, delta, detected_at| {
+        let _ = set.apply(number, delta, detected_at, &mut |batch| {
             core.handle_event(CoreEvent::Source(batch));
-            match in_sync {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        })
+            ControlFlow::Continue(())
+        });
     })?;
     let preview = preview.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(DryRunReport {

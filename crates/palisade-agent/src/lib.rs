@@ -33,6 +33,7 @@ pub mod run_error;
 pub mod service;
 pub mod service_manager;
 pub mod settings;
+mod sources;
 pub mod startup;
 pub mod supervisor;
 pub mod views;

@@ -166,11 +166,12 @@ impl Subscriber for Log {
         Interest::sometimes()
     }
 
-    /// Other crates are limited to warnings.
+    /// Other crates are limited to warnings; kube reports each failed request, which its caller does too.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let most = self.0.level.load(Ordering::Relaxed);
         let most = match metadata.target().starts_with("palisade") {
             true => most,
+            false if metadata.target().starts_with("kube_client") => return false,
             false => most.min(verbosity(LevelFilter::WARN)),
         };
         metadata.is_event() && verbosity(LevelFilter::from_level(*metadata.level())) <= most

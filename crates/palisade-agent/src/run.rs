@@ -20,13 +20,13 @@ use crate::network_driver::{KernelNetworkDriver, NetworkDriverError};
 use crate::run_error::RunError;
 use crate::service::serve;
 use crate::service_manager::ServiceManager;
+use crate::sources::{ConfiguredSources, SourceAccess};
 use crate::startup::StartupGuard;
 use crate::supervisor::Supervisor;
 use crate::watchers::{follow_source, watch_config_file, watch_host, watch_tampering};
 use crate::workloads::host::HostChanges;
 use palisade_api::BootstrapStage;
-use palisade_model::Str;
-use palisade_source::{Directory, DirectoryOptions, Source, SourceError, SourceSet};
+use palisade_source::SourceNumber;
 use palisade_sys::link::KernelLinkEvents;
 use palisade_sys::netns::NetNs;
 use std::convert::Infallible;
@@ -49,13 +49,8 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         tracing::warn!(error = %error_chain(&error), "opening the nflog group failed; `palisade monitor` shows no packets");
         None
     });
-    let (sources, source) = stages.measure("source", || {
-        let options = source_options(&config);
-        // Before anything is created in the state directory.
-        options.check_path()?;
-        let sources = SourceSet::open(source_names(), &config.state_dir, config.budget)?;
-        let source = Directory::open(options, sources.restored(0))?;
-        Ok::<_, SourceError>((sources, source))
+    let sources = stages.measure("source", || {
+        ConfiguredSources::open(&config, SourceAccess::ReadWrite)
     })?;
     let (handle, events) = CoreHandle::channel();
     let mut sockets = ApiSockets::new(&config);
@@ -77,29 +72,42 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         dataplane,
         network: Box::new(attach),
         clock: Box::new(clock),
-        source: source.describe(),
+        sources: sources.describe(),
     });
     stages.measure("workloads restored", || core.restore())?;
     core.add_startup_stages(stages.done);
-    let (settle, tuned) = (source.settle_handle(), Arc::clone(&guard));
-    let (budget, refresh) = (sources.budget_handle(), source.refresh_handle());
+    let ConfiguredSources {
+        set,
+        sources,
+        settle,
+    } = sources;
+    let (tuned, budget) = (Arc::clone(&guard), set.budget_handle());
+    let set = Arc::new(Mutex::new(set));
+    let mut refreshes = Vec::new();
+    let mut source_threads = Vec::new();
+    for (number, opened) in (SourceNumber::MIN..).zip(sources) {
+        refreshes.push(opened.handles.refresh);
+        let (to_core, set, source) = (handle.clone(), Arc::clone(&set), opened.source);
+        let follow = move || follow_source(source, number, &set, &to_core);
+        source_threads.push((opened.name, opened.handles.stop, follow));
+    }
     core.add_config_listener(Box::new(move |config| {
         log.configure(&config.log_level, config.log_json);
-        settle.set(config.settle);
+        if let Some(settle) = &settle {
+            settle.set(config.settle);
+        }
         if budget.set(config.budget) {
-            refresh.refresh();
+            refreshes.iter().for_each(|refresh| refresh());
         }
         tuned.set_limits(request_limits(config));
     }));
 
-    let stop_source = source.stop_handle();
-    let to_core = handle.clone();
     let started = |name| move |error| RunError::Thread(name, error);
-    let source_thread = supervisor
-        .spawn_supervised("source", move || {
-            follow_source(source, 0, &Mutex::new(sources), &to_core)
-        })
-        .map_err(started("source"))?;
+    let mut followed = Vec::new();
+    for (name, stop, follow) in source_threads {
+        let thread = supervisor.spawn_supervised(name, follow);
+        followed.push((stop, thread.map_err(started(name))?));
+    }
     // Watchers are not joined at shutdown: they block on the kernel only.
     if let Some(tamper) = tamper {
         let to_core = handle.clone();
@@ -149,27 +157,15 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     ));
     tracing::info!("stopping; the kernel keeps enforcing");
     // The threads that send to the core are joined before the core, so no event is lost.
-    stop_source.stop();
-    let source_ended = source_thread.join();
+    followed.iter().for_each(|(stop, _)| stop());
+    let ended = followed.into_iter().map(|(_, thread)| thread.join());
+    let ended: Vec<_> = ended.collect();
     handle.send(CoreEvent::Stop);
-    if core_thread.join().is_err() || source_ended.is_err() {
+    if core_thread.join().is_err() || ended.iter().any(Result::is_err) {
         tracing::error!("a thread panicked");
     }
     drop(lock);
     served
-}
-
-/// The options of the source.
-pub(crate) fn source_options(config: &Config) -> DirectoryOptions {
-    DirectoryOptions {
-        path: config.directory.clone(),
-        settle: config.settle,
-    }
-}
-
-/// The names of the sources, in the order of precedence.
-pub(crate) fn source_names() -> [Str; 1] {
-    ["directory".into()]
 }
 
 fn spawn_thread(

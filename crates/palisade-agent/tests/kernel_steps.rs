@@ -52,7 +52,7 @@ fn start(state: &Path, faults: &PortFaults) -> Core {
             faults.clone(),
         )),
         clock: Box::new(SystemClock),
-        source: ("directory".to_owned(), "/x".to_owned()),
+        sources: vec![("directory".to_owned(), "/x".to_owned())],
     });
     core.restore().unwrap();
     let pod = Endpoint {

@@ -124,7 +124,7 @@ impl Site {
             dataplane: Box::new(FakeDataplane::new()),
             network: Box::new(OnHost(Host)),
             clock: Box::new(clock.clone()),
-            source: ("directory".to_owned(), "/x".to_owned()),
+            sources: vec![("directory".to_owned(), "/x".to_owned())],
         });
         core.handle_event(CoreEvent::Source(UpdateBatch {
             updates: vec![peer(&[PEER])],

@@ -292,7 +292,7 @@ impl World {
                     self.faults.clone(),
                 )),
                 clock: Box::new(self.clock.clone()),
-                source: ("directory".to_owned(), "/x".to_owned()),
+                sources: vec![("directory".to_owned(), "/x".to_owned())],
             });
             core.restore().unwrap();
             // The source has the first six of the pods 0 to 7.

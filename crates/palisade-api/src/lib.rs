@@ -60,8 +60,9 @@ pub use policy::{
     CountedAction, PacketCount, PolicyDetail, PolicyList, PolicySummary, RuleCounterReport,
 };
 pub use status::{
-    AddressConflictReport, BootstrapStage, DataplaneStatus, DropCounterReport, FlushReport, Health,
-    ProblemReport, ProblemSeverity, RepairReport, RetainedObjectReport, SourceStatus, Status,
+    AddressConflictReport, BootstrapStage, DataplaneStatus, DropCounterReport, FlushReport,
+    FollowedSource, Health, ProblemReport, ProblemSeverity, RepairReport, RetainedObjectReport,
+    SourceStatus, StalenessReport, Status,
 };
 pub use validation::{CompletionScript, ValidationReport};
 pub use workload::{

@@ -46,7 +46,7 @@ pub struct Status {
     pub policies: usize,
     /// Identities in the kernel.
     pub identities: usize,
-    /// The source of objects.
+    /// What the agent reads.
     pub source: SourceStatus,
     /// The dataplane.
     pub dataplane: DataplaneStatus,
@@ -72,18 +72,48 @@ pub struct Status {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
-    /// Kind of the source.
+    /// The name of the first source.
     pub kind: String,
-    /// Its path.
+    /// Its path, or where its credentials come from.
     pub location: String,
-    /// Whether the first complete read is done.
+    /// Whether the first complete read of every source is done.
     pub in_sync: bool,
-    /// Files read.
+    /// The sources, in the order of precedence.
+    #[serde(default)]
+    pub sources: Vec<FollowedSource>,
+    /// Files read, and objects of an API server.
     pub files: usize,
     /// Objects in force.
     pub objects: usize,
     /// Problems of the input.
     pub problems: Vec<ProblemReport>,
+}
+
+/// A source of objects.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct FollowedSource {
+    /// Its name: `directory`, `kubernetes`.
+    pub name: String,
+    /// Its path, or where its credentials come from.
+    pub location: String,
+    /// Whether its first complete read is done.
+    pub in_sync: bool,
+    /// Since when and why changes may be missed; absent while it is followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stale: Option<StalenessReport>,
+}
+
+/// Since when and why a source is not followed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct StalenessReport {
+    /// Since when, RFC 3339.
+    pub since: String,
+    /// The reason.
+    pub reason: String,
 }
 
 named_enum! {

@@ -1,13 +1,18 @@
 //! The fields of each kind that the dialects read, so that other fields of a dump are not kept in memory.
 //!
 //! For kinds that are numerous in a cluster, every field that is read is listed. Of any other kind everything
-//! is kept except `managedFields`: unknown fields of a policy are errors, and an unknown kind may be a
+//! is kept except `managedFields` and the numbers of its versions: unknown fields of a policy are errors, and an unknown kind may be a
 //! misspelled one.
 
 use palisade_manifest::FieldFilter;
 use palisade_manifest::FieldFilter::{All, AllBut, Nothing, Only};
 
-const METADATA: FieldFilter = AllBut(&[("managedFields", Nothing), ("annotations", Nothing)]);
+const METADATA: FieldFilter = AllBut(&[
+    ("managedFields", Nothing),
+    ("annotations", Nothing),
+    ("resourceVersion", Nothing),
+    ("generation", Nothing),
+]);
 const PORTS: FieldFilter = Only(&[("ports", All), ("restartPolicy", All)]);
 const POD_SPEC: FieldFilter = Only(&[
     ("nodeName", All),
@@ -53,7 +58,14 @@ static NODE: FieldFilter = Only(&[
     ("metadata", METADATA),
     ("status", Only(&[("addresses", All)])),
 ]);
-static OTHER: FieldFilter = AllBut(&[("metadata", AllBut(&[("managedFields", Nothing)]))]);
+static OTHER: FieldFilter = AllBut(&[(
+    "metadata",
+    AllBut(&[
+        ("managedFields", Nothing),
+        ("resourceVersion", Nothing),
+        ("generation", Nothing),
+    ]),
+)]);
 
 /// The fields that are read of an object of this kind. The kind alone decides: a kind of the same name in
 /// another API group is either ignored or rejected.

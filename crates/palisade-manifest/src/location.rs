@@ -4,12 +4,12 @@ use crate::describe::cut_middle;
 use std::fmt;
 use std::sync::Arc;
 
-/// A location in a file.
+/// A location in a file, or in an object of a server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
-    /// The file's name, as the caller gave it.
+    /// The file's name, as the caller gave it; for an object of a server the name of its resource.
     pub file: Arc<str>,
-    /// The line, counted from 1.
+    /// The line, counted from 1; 0 for an object of a server, whose text nobody has written.
     pub line: u32,
     /// The column in characters, counted from 1.
     pub column: u32,
@@ -17,7 +17,10 @@ pub struct Location {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+        match self.line {
+            0 => f.write_str(&self.file),
+            line => write!(f, "{}:{line}:{}", self.file, self.column),
+        }
     }
 }
 

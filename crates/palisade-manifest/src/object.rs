@@ -158,6 +158,15 @@ impl ListContext {
         }
     }
 
+    /// The context of an object of this type, if it has none of its own.
+    pub(crate) fn item_of(api_version: &str, kind: &str) -> Self {
+        ListContext {
+            path: FieldPath::root(),
+            item_type: Some((api_version.to_owned(), kind.to_owned())),
+            list_depth: 0,
+        }
+    }
+
     /// The kind of an item that has none of its own.
     pub(crate) fn item_kind(&self) -> Option<&str> {
         self.item_type.as_ref().map(|(_, kind)| &**kind)
@@ -314,7 +323,11 @@ pub(crate) fn list_kind(map: &ManifestMap) -> Option<(Option<String>, String)> {
     is_list.then(|| (map.get("apiVersion").and_then(text), bounded_name(kind)))
 }
 
-fn identify(root: ManifestNode, context: &ListContext) -> Result<Box<RawObject>, Vec<Problem>> {
+/// The object with its type and name; all problems if one is missing.
+pub(crate) fn identify(
+    root: ManifestNode,
+    context: &ListContext,
+) -> Result<Box<RawObject>, Vec<Problem>> {
     let field = Field {
         node: &root,
         path: context.path.clone(),

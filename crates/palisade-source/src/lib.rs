@@ -76,6 +76,16 @@ pub trait Source: Send {
     fn run(&mut self, sink: DeltaSink<'_>) -> Result<(), SourceError>;
 }
 
+impl<S: Source + ?Sized> Source for Box<S> {
+    fn describe(&self) -> (String, String) {
+        (**self).describe()
+    }
+
+    fn run(&mut self, sink: DeltaSink<'_>) -> Result<(), SourceError> {
+        (**self).run(sink)
+    }
+}
+
 /// Why a source ended.
 #[derive(Debug)]
 pub struct SourceError {

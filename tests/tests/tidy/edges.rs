@@ -35,6 +35,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "text",
         ],
     ),
+    (
+        "palisade-kubernetes",
+        &["model", "manifest", "dialects", "effective", "source"],
+    ),
     ("palisade-sys", &[]),
     ("palisade-dataplane", &["model", "tables", "nft", "sys"]),
     ("palisade-api", &["model"]),
@@ -50,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dialects",
             "analysis",
             "source",
+            "kubernetes",
             "sys",
             "dataplane",
             "api",

@@ -29,6 +29,8 @@ fn refused(flags: &[(&str, &str)], env: &[(&str, &str)], file: Option<&str>) -> 
 /// A non-default value of each parameter that is compatible with all others except the single pools.
 const OTHER: &[(&str, &str)] = &[
     ("directory", "/x/policy"),
+    ("kubernetes", "kubeconfig"),
+    ("kubeconfig", "/k"),
     ("settle", "5"),
     ("policy-set-max-elements", "2048"),
     ("host-max-elements", "4096"),
@@ -88,6 +90,7 @@ fn each_parameter_is_read_from_flag_environment_and_file_and_reaches_its_field()
         // A reservation requires a pool that contains it.
         let beside: &[(&str, &str)] = match *name {
             "ipam-reserved" => &[("ipam-pool", "10.2.0.0/24,fd00:2::/64")],
+            "kubeconfig" => &[("kubernetes", "kubeconfig")],
             _ => &[],
         };
         let with = |more: (&'static str, &'static str)| [beside, &[more]].concat();

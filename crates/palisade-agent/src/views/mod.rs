@@ -31,8 +31,8 @@ pub struct CoreSnapshot<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) workloads: &'a Workloads,
     pub(crate) registry: &'a WorkloadRegistry,
-    /// The kind of the source, and its path.
-    pub(crate) source: (&'a str, &'a str),
+    /// The name and the location of each source, in the order of precedence.
+    pub(crate) sources: &'a [(String, String)],
     pub(crate) source_report: &'a EffectiveReport,
     pub(crate) startup_stages: &'a [BootstrapStage],
     /// Why the CNI configuration could not be written.

@@ -5,8 +5,8 @@ use super::budget::{budget_excesses, closed_policy_sets, closed_set_reason};
 use crate::clock::rfc3339;
 use palisade_api::{
     AddressConflictReport, DataplaneStatus, DropCounterReport, ElementBudgetReport, EndpointState,
-    Health, PacketCount, PacketReason, ProblemReport, ProblemSeverity, RetainedObjectReport,
-    SourceStatus, Status,
+    FollowedSource, Health, PacketCount, PacketReason, ProblemReport, ProblemSeverity,
+    RetainedObjectReport, SourceStatus, StalenessReport, Status,
 };
 use palisade_dataplane::Counters;
 use palisade_source::Diagnostic;
@@ -61,6 +61,7 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
     let conflicts = conflicts(core);
     let reasons = degraded_reasons(core, &conflicts);
     let counts = core.engine.counts();
+    let (kind, location) = core.sources.first().cloned().unwrap_or_default();
     let report = core.source_report;
     let kept = report.retained.iter().take(MAX_RETAINED_OBJECTS);
     let more_kept = report.retained.len().saturating_sub(MAX_RETAINED_OBJECTS);
@@ -83,9 +84,10 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         policies: counts.policies,
         identities: counts.identities,
         source: SourceStatus {
-            kind: core.source.0.to_owned(),
-            location: core.source.1.to_owned(),
+            kind,
+            location,
             in_sync: core.enforcer.in_sync,
+            sources: followed_sources(core),
             files: report.files,
             objects: report.objects,
             problems: report.problems.iter().map(problem_report).collect(),
@@ -111,6 +113,27 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         },
         over_budget: budget_excesses(core),
     }
+}
+
+/// The sources, in the order of precedence.
+fn followed_sources(core: &CoreSnapshot<'_>) -> Vec<FollowedSource> {
+    // Before the first report nothing is known of them but their names.
+    let states = core.source_report.sources.iter().map(Some);
+    let states = states.chain(std::iter::repeat(None));
+    let sources = core.sources.iter().zip(states);
+    let followed = sources.map(|((name, location), state)| FollowedSource {
+        name: name.clone(),
+        location: location.clone(),
+        in_sync: state.is_some_and(|state| state.in_sync),
+        stale: state.and_then(|state| {
+            let stale = state.stale.as_ref()?;
+            Some(StalenessReport {
+                since: rfc3339(Duration::from_secs(stale.since)),
+                reason: stale.reason.clone(),
+            })
+        }),
+    });
+    followed.collect()
 }
 
 /// The number of problems that need an administrator.
@@ -148,9 +171,12 @@ fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]
     }
     let sources = core.source_report.sources.iter();
     reasons.extend(sources.filter_map(|source| {
-        let reason = &source.stale.as_ref()?.reason;
+        let stale = source.stale.as_ref()?;
         Some(format!(
-            "the policy source stopped: {reason}; changes are no longer read"
+            "the source {} is not followed since {}: {}; what was read before stays in force",
+            source.name,
+            rfc3339(Duration::from_secs(stale.since)),
+            stale.reason
         ))
     }));
     if let Some(trouble) = &core.config.file_status().error {

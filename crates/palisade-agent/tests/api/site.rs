@@ -137,7 +137,7 @@ impl Site {
             dataplane: Box::new(dataplane.clone()),
             network: Box::new(OnHost(host.clone())),
             clock: Box::new(SystemClock),
-            source: ("directory".to_owned(), "/x".to_owned()),
+            sources: vec![("directory".to_owned(), "/x".to_owned())],
         });
         let (handle, events) = CoreHandle::channel();
         std::thread::spawn(move || run_core(core, &events));

@@ -229,7 +229,7 @@ fn core_with(config: Config, host: &Host, dataplane: &FakeDataplane) -> Core {
         dataplane: Box::new(dataplane.clone()),
         network: Box::new(OnHost(host.clone())),
         clock: Box::new(Ticking::new()),
-        source: ("directory".to_owned(), "/x".to_owned()),
+        sources: vec![("directory".to_owned(), "/x".to_owned())],
     })
 }
 

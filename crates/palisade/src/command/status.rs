@@ -4,7 +4,7 @@ use crate::cli::OutputFormat;
 use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, pluralize, print_output};
-use palisade_api::{ConfigReport, Health, ParameterOrigin, Status, path};
+use palisade_api::{ConfigReport, FollowedSource, Health, ParameterOrigin, Status, path};
 use palisade_text::printable;
 use std::fmt::Write;
 
@@ -98,17 +98,20 @@ pub(super) fn status_text(status: &Status) -> String {
         ),
     );
     let source = &status.source;
-    let synced = if source.in_sync {
-        "in sync"
-    } else {
-        "not in sync yet"
+    let text = |source: &FollowedSource| {
+        let synced = match (&source.stale, source.in_sync) {
+            (Some(stale), _) => format!("not followed since {}", stale.since),
+            (None, true) => "in sync".to_owned(),
+            (None, false) => "not in sync yet".to_owned(),
+        };
+        format!("{} {}: {synced}", source.name, source.location)
     };
+    let sources: Vec<String> = source.sources.iter().map(text).collect();
     line(
         "Source",
         format!(
-            "{} {}: {synced}; {}, {}, {}",
-            source.kind,
-            source.location,
+            "{}; {}, {}, {}",
+            sources.join(", "),
             pluralize(source.files, "file"),
             pluralize(source.objects, "object"),
             pluralize(source.problems.iter().map(|p| p.count()).sum(), "problem")

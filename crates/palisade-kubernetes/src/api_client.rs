@@ -1,0 +1,194 @@
+//! Requests to the API server. Addresses, credentials, their rotation and TLS are kube's.
+
+use crate::api_error::ApiServerError;
+use crate::line_reader::LineReader;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use kube::Client;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The time within which a connection must be open.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time within which the server must begin to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The maximum length of an answer that is read at once: a page of a list.
+const MAX_ANSWER: usize = 512 << 20;
+/// The maximum length of an error's text that is read.
+const MAX_ERROR: usize = 64 << 10;
+
+/// Where the address and the credentials come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    /// The service account of the pod that the agent runs in.
+    InCluster,
+    /// The current context of a kubeconfig file.
+    Kubeconfig(PathBuf),
+}
+
+/// The shortest time between two readings of the credentials.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
+
+/// A client of one API server. Credentials are read again after a request that they may have failed: files are
+/// replaced when certificates are rotated. (Tokens in files are read again by kube.)
+#[derive(Clone)]
+pub(crate) struct ApiServerClient(Arc<ClientState>);
+
+struct ClientState {
+    credentials: Credentials,
+    address: String,
+    present: Mutex<PresentClient>,
+}
+
+/// The client with the credentials that were read last.
+struct PresentClient {
+    client: Client,
+    read_at: Instant,
+    may_be_outdated: bool,
+}
+
+impl ApiServerClient {
+    /// A client; connects at the first request.
+    ///
+    /// # Errors
+    /// If the credentials cannot be read.
+    pub(crate) async fn new(credentials: &Credentials) -> Result<Self, ApiServerError> {
+        let (client, address) = open_client(credentials).await?;
+        Ok(ApiServerClient(Arc::new(ClientState {
+            credentials: credentials.clone(),
+            address,
+            present: Mutex::new(PresentClient {
+                client,
+                read_at: Instant::now(),
+                may_be_outdated: false,
+            }),
+        })))
+    }
+
+    /// The server's address.
+    pub(crate) fn address(&self) -> &str {
+        &self.0.address
+    }
+
+    /// The client; with credentials that were read again if they may be outdated.
+    async fn present(&self) -> Client {
+        let client = {
+            let mut present = self.lock();
+            if !present.may_be_outdated || present.read_at.elapsed() < RELOAD_INTERVAL {
+                return present.client.clone();
+            }
+            (present.may_be_outdated, present.read_at) = (false, Instant::now());
+            present.client.clone()
+        };
+        match open_client(&self.0.credentials).await {
+            Ok((client, _)) => {
+                self.lock().client = client.clone();
+                client
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the credentials cannot be read again");
+                client
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PresentClient> {
+        let present = self.0.present.lock();
+        present.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The text of an answer.
+    pub(crate) async fn text(&self, path: &str) -> Result<String, ApiServerError> {
+        let body = self.send(path).await?;
+        let bytes = Limited::new(body, MAX_ANSWER).collect().await;
+        let bytes = bytes.map_err(|error| ApiServerError::Connection(error.to_string()))?;
+        String::from_utf8(bytes.to_bytes().into())
+            .map_err(|error| ApiServerError::Answer(error.to_string()))
+    }
+
+    /// The lines of an answer as they arrive.
+    pub(crate) async fn lines(&self, path: &str) -> Result<LineReader, ApiServerError> {
+        Ok(LineReader::new(self.send(path).await?))
+    }
+
+    async fn send(&self, path: &str) -> Result<Body, ApiServerError> {
+        let request = Request::get(path)
+            .body(Body::empty())
+            .map_err(|error| ApiServerError::Answer(error.to_string()))?;
+        let client = self.present().await;
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, client.send(request)).await;
+        let answer = answer.map_err(|_| ApiServerError::Timeout(ANSWER_TIMEOUT))?;
+        let answer = answer.map_err(|error| {
+            self.lock().may_be_outdated = true;
+            ApiServerError::Connection(with_causes(&error))
+        })?;
+        let code = answer.status();
+        if code == StatusCode::UNAUTHORIZED {
+            self.lock().may_be_outdated = true;
+        }
+        if code.is_success() {
+            return Ok(answer.into_body());
+        }
+        let text = Limited::new(answer.into_body(), MAX_ERROR).collect().await;
+        let text = text
+            .map(http_body_util::Collected::to_bytes)
+            .unwrap_or_default();
+        Err(ApiServerError::Status {
+            code,
+            message: status_message(&text),
+        })
+    }
+}
+
+/// A client with the present content of the credentials' files, and the server's address.
+async fn open_client(credentials: &Credentials) -> Result<(Client, String), ApiServerError> {
+    let unreadable =
+        |error: &dyn std::error::Error| ApiServerError::Credentials(with_causes(error));
+    let mut config = match credentials {
+        Credentials::InCluster => kube::Config::incluster().map_err(|error| unreadable(&error))?,
+        Credentials::Kubeconfig(path) => {
+            let file = Kubeconfig::read_from(path).map_err(|error| unreadable(&error))?;
+            let options = KubeConfigOptions::default();
+            let config = kube::Config::from_custom_kubeconfig(file, &options).await;
+            config.map_err(|error| unreadable(&error))?
+        }
+    };
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    let address = config.cluster_url.to_string();
+    let client = Client::try_from(config).map_err(|error| unreadable(&error))?;
+    Ok((client, address))
+}
+
+/// The message of a `Status` object, or the text itself.
+fn status_message(text: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Status {
+        message: String,
+    }
+    match serde_json::from_slice::<Status>(text) {
+        Ok(status) => status.message,
+        Err(_) => {
+            let text = String::from_utf8_lossy(text);
+            text.trim().chars().take(200).collect()
+        }
+    }
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => {
+            let (text, cause) = (error.to_string(), with_causes(source));
+            // Some errors repeat their cause.
+            match text.contains(&cause) {
+                true => text,
+                false => format!("{text}: {cause}"),
+            }
+        }
+        None => error.to_string(),
+    }
+}

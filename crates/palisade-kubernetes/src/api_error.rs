@@ -1,0 +1,43 @@
+//! Why a request to the API server failed.
+
+use http::StatusCode;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Why a request failed.
+#[derive(Debug, Error)]
+pub(crate) enum ApiServerError {
+    /// The credentials cannot be used.
+    #[error("reading the credentials for the API server: {0}")]
+    Credentials(String),
+    /// The server did not answer, or the connection broke.
+    #[error("{0}")]
+    Connection(String),
+    /// No answer in time.
+    #[error("the API server did not answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// The server answered with an error.
+    #[error("the API server answered {code}: {message}")]
+    Status {
+        /// The HTTP status.
+        code: StatusCode,
+        /// Its message.
+        message: String,
+    },
+    /// The answer is not what was requested.
+    #[error("the API server's answer cannot be read: {0}")]
+    Answer(String),
+}
+
+impl ApiServerError {
+    /// Whether the resource version, or the token of a page, is too old: everything has to be listed again.
+    pub(crate) fn is_expired(&self) -> bool {
+        matches!(self, ApiServerError::Status { code, .. } if *code == StatusCode::GONE)
+    }
+
+    /// Whether the server rejects the parameters of the request.
+    pub(crate) fn is_invalid(&self) -> bool {
+        let invalid = [StatusCode::UNPROCESSABLE_ENTITY, StatusCode::BAD_REQUEST];
+        matches!(self, ApiServerError::Status { code, .. } if invalid.contains(code))
+    }
+}

@@ -1,0 +1,58 @@
+//! Delays between attempts to reach the server: growing, and random, so that the agents of a cluster do not
+//! return together after an outage.
+
+use rand::Rng;
+use std::time::Duration;
+
+/// The longest first delay.
+const FIRST: Duration = Duration::from_millis(200);
+/// The longest delay.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The delays after failures in a row.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    /// The delay before the next attempt: between half of the present limit and the limit, which doubles.
+    pub(crate) fn next_delay(&mut self, random: &mut impl Rng) -> Duration {
+        let limit = FIRST
+            .saturating_mul(1 << self.failures.min(16))
+            .min(LONGEST);
+        self.failures = self.failures.saturating_add(1);
+        limit.mul_f64(random.random_range(0.5..=1.0))
+    }
+
+    /// An attempt succeeded.
+    pub(crate) fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+
+    #[test]
+    fn delays_double_up_to_a_limit_and_are_spread() {
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut backoff = Backoff::default();
+        let mut limit = FIRST;
+        for _ in 0..50 {
+            let delay = backoff.next_delay(&mut random);
+            assert!(
+                delay >= limit / 2 && delay <= limit,
+                "{delay:?} of {limit:?}"
+            );
+            limit = (limit * 2).min(LONGEST);
+        }
+        backoff.reset();
+        assert!(backoff.next_delay(&mut random) <= FIRST);
+        let first = |seed| Backoff::default().next_delay(&mut SmallRng::seed_from_u64(seed));
+        assert_ne!(first(1), first(2));
+    }
+}

@@ -1,0 +1,233 @@
+//! What the objects of one resource were when they were last passed on, and what changes.
+//!
+//! The content is not kept: a hash tells whether it changes. An object of which the fields that policy needs
+//! are unchanged, as at most status updates of a pod, is no change.
+
+use crate::list::ObjectIdentity;
+use crate::resource::ResourceType;
+use crate::resource_event::ResourceEvent;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use palisade_dialects::{ContentHash, field_filter_of_kind, lower_object};
+use palisade_effective::{Definition, DefinitionChange, Diagnostic, ObjectOrigin, SharedId};
+use palisade_manifest::{Limits, Location, Problem, read_server_object};
+use palisade_model::{ObjectId, Str};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What is kept of an object.
+#[derive(Debug)]
+struct IndexEntry {
+    /// The hash of what was passed on; `None` if the object cannot be read.
+    hash: Option<ContentHash>,
+    version: Str,
+    /// The list that mentioned it last.
+    list: u32,
+}
+
+/// The objects of one resource.
+#[derive(Debug)]
+pub(crate) struct ObjectIndex {
+    resource: ResourceType,
+    /// The name of the resource, for messages.
+    name: Arc<str>,
+    api_version: String,
+    objects: HashMap<SharedId, IndexEntry, FixedState>,
+    /// The number of the present list.
+    list: u32,
+    /// Whether a complete list was received.
+    pub(crate) is_listed: bool,
+    /// Why changes may be missed; `None` while the server is followed.
+    pub(crate) interruption: Option<String>,
+    /// The errors and warnings of single objects.
+    diagnostics: BTreeMap<SharedId, Vec<Diagnostic>>,
+    limits: Limits,
+}
+
+/// What events change.
+#[derive(Debug, Default)]
+pub(crate) struct IndexChanges {
+    /// The last change of each object.
+    pub(crate) changes: BTreeMap<SharedId, DefinitionChange>,
+    /// Whether errors or warnings changed.
+    pub(crate) has_new_diagnostics: bool,
+}
+
+impl ObjectIndex {
+    /// No objects.
+    pub(crate) fn new(resource: ResourceType) -> Self {
+        ObjectIndex {
+            name: resource.name().into(),
+            api_version: resource.api_version(),
+            resource,
+            objects: HashMap::default(),
+            list: 0,
+            is_listed: false,
+            interruption: None,
+            diagnostics: BTreeMap::new(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// The name of the resource.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number of objects.
+    pub(crate) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// The errors and warnings of all objects.
+    pub(crate) fn diagnostics(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.diagnostics.values().flatten()
+    }
+
+    /// Takes in an event.
+    pub(crate) fn apply(&mut self, event: ResourceEvent, changes: &mut IndexChanges) {
+        match event {
+            ResourceEvent::ListBegins => self.list += 1,
+            ResourceEvent::Object(identity, text) => self.upsert(&identity, &text, changes),
+            ResourceEvent::Deleted(identity) => {
+                let id = self.id(&identity);
+                if let Some((id, _)) = self.objects.remove_entry(&id) {
+                    self.remove(id, changes);
+                }
+            }
+            ResourceEvent::ListEnds => {
+                let list = self.list;
+                let gone = self.objects.extract_if(|_, entry| entry.list != list);
+                let gone: Vec<SharedId> = gone.map(|(id, _)| id).collect();
+                for id in gone {
+                    self.remove(id, changes);
+                }
+                self.is_listed = true;
+            }
+            ResourceEvent::Followed => self.interruption = None,
+            ResourceEvent::Interrupted(reason) => self.interruption = Some(reason),
+        }
+    }
+
+    fn id(&self, identity: &ObjectIdentity) -> ObjectId {
+        ObjectId {
+            namespace: identity.namespace.as_deref().map(Into::into),
+            name: identity.name.as_str().into(),
+            group: self.resource.group.into(),
+            kind: self.resource.kind.into(),
+        }
+    }
+
+    fn remove(&mut self, id: SharedId, changes: &mut IndexChanges) {
+        changes.has_new_diagnostics |= self.diagnostics.remove(&id).is_some();
+        changes
+            .changes
+            .insert(id.clone(), DefinitionChange::Gone(id));
+    }
+
+    fn upsert(&mut self, identity: &ObjectIdentity, text: &str, changes: &mut IndexChanges) {
+        let id = self.id(identity);
+        let version = &identity.resource_version;
+        let known = self.objects.get_mut(&id);
+        if let Some(entry) = known
+            && *entry.version == **version
+            && !version.is_empty()
+        {
+            entry.list = self.list;
+            return;
+        }
+        let type_of_list = (&*self.api_version, self.resource.kind);
+        let filter = field_filter_of_kind;
+        let read = read_server_object(&self.name, text, &self.limits, filter, type_of_list);
+        let raw = match read {
+            Ok(raw) => raw,
+            Err(problems) => return self.reject(id, version, problems, changes),
+        };
+        let hash = ContentHash::of(&raw.root);
+        if let Some(entry) = self.objects.get_mut(&id)
+            && entry.hash == Some(hash)
+        {
+            (entry.version, entry.list) = (version.into(), self.list);
+            return;
+        }
+        let mut lowered = lower_object(&raw);
+        if lowered.id != id {
+            let reason = format!(
+                "the object is {}, not {id}, as its request says",
+                lowered.id
+            );
+            let problem = self.problem(&id, reason);
+            return self.reject(id, version, vec![problem], changes);
+        }
+        let id = self.insert(id, Some(hash), version);
+        let origin = ObjectOrigin::Resource {
+            version: version.into(),
+            location: lowered.location.clone(),
+        };
+        let definition = Definition::new(id.clone(), &raw, &mut lowered, origin);
+        let diagnostics =
+            Diagnostic::from_lowered(lowered.errors, lowered.warnings, lowered.omitted);
+        self.set_diagnostics(&id, diagnostics, changes);
+        let change = DefinitionChange::Upsert(definition);
+        changes.changes.insert(id, change);
+    }
+
+    /// An object that cannot be read: what was in force stays.
+    fn reject(
+        &mut self,
+        id: ObjectId,
+        version: &str,
+        problems: Vec<Problem>,
+        changes: &mut IndexChanges,
+    ) {
+        let id = self.insert(id, None, version);
+        let named = problems.into_iter().map(|mut problem| {
+            problem.object.get_or_insert_with(|| id.to_string());
+            Diagnostic::error(problem)
+        });
+        self.set_diagnostics(&id, named.collect(), changes);
+        let change = DefinitionChange::Missing {
+            id: id.clone(),
+            is_reported: true,
+        };
+        changes.changes.insert(id, change);
+    }
+
+    fn problem(&self, id: &ObjectId, reason: String) -> Problem {
+        Problem {
+            location: Location {
+                file: Arc::clone(&self.name),
+                line: 0,
+                column: 0,
+            },
+            object: Some(id.to_string()),
+            field: String::new(),
+            reason,
+        }
+    }
+
+    fn insert(&mut self, id: ObjectId, hash: Option<ContentHash>, version: &str) -> SharedId {
+        let entry = IndexEntry {
+            hash,
+            version: version.into(),
+            list: self.list,
+        };
+        let shared = self.objects.get_key_value(&id).map(|(id, _)| id.clone());
+        let shared = shared.unwrap_or_else(|| Arc::new(id));
+        self.objects.insert(shared.clone(), entry);
+        shared
+    }
+
+    fn set_diagnostics(
+        &mut self,
+        id: &SharedId,
+        diagnostics: Vec<Diagnostic>,
+        changes: &mut IndexChanges,
+    ) {
+        let before = match diagnostics.is_empty() {
+            true => self.diagnostics.remove(id),
+            false => self.diagnostics.insert(id.clone(), diagnostics.clone()),
+        };
+        changes.has_new_diagnostics |= before.unwrap_or_default() != diagnostics;
+    }
+}

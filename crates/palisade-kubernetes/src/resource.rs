@@ -1,0 +1,72 @@
+//! The resources that are watched. The RBAC rules of the agent are made from this list.
+
+/// A resource of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResourceType {
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// The version of the group.
+    pub version: &'static str,
+    /// The name of the resource: the plural of the kind, in lower case.
+    pub plural: &'static str,
+    /// The kind of its objects.
+    pub kind: &'static str,
+}
+
+/// Every resource that is watched.
+pub const RESOURCES: [ResourceType; 6] = [
+    core("namespaces", "Namespace"),
+    core("nodes", "Node"),
+    core("pods", "Pod"),
+    core("services", "Service"),
+    ResourceType {
+        group: "discovery.k8s.io",
+        version: "v1",
+        plural: "endpointslices",
+        kind: "EndpointSlice",
+    },
+    ResourceType {
+        group: "networking.k8s.io",
+        version: "v1",
+        plural: "networkpolicies",
+        kind: "NetworkPolicy",
+    },
+];
+
+const fn core(plural: &'static str, kind: &'static str) -> ResourceType {
+    ResourceType {
+        group: "",
+        version: "v1",
+        plural,
+        kind,
+    }
+}
+
+impl ResourceType {
+    /// `apiVersion` of its objects.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        match self.group {
+            "" => self.version.to_owned(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// Its name for messages: `pods`, `networkpolicies.networking.k8s.io`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.group {
+            "" => self.plural.to_owned(),
+            group => format!("{}.{group}", self.plural),
+        }
+    }
+
+    /// The path of all its objects, in every namespace.
+    #[must_use]
+    pub fn path(&self) -> String {
+        match self.group {
+            "" => format!("/api/{}/{}", self.version, self.plural),
+            group => format!("/apis/{group}/{}/{}", self.version, self.plural),
+        }
+    }
+}

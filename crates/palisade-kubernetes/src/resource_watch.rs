@@ -1,0 +1,284 @@
+//! Lists one resource, then watches it from the version of the list; again and again.
+//!
+//! A server with streaming lists sends the list as the first events of the watch, so that neither side holds
+//! it; another is asked for pages. A watch that ends is continued from the last version. Everything is listed
+//! again only if the server does not have the versions since then.
+
+use crate::api_client::ApiServerClient;
+use crate::api_error::ApiServerError;
+use crate::backoff::Backoff;
+use crate::line_reader::LineReader;
+use crate::list::{ListPage, ObjectIdentity, WatchLine, WatchStatus};
+use crate::resource::ResourceType;
+use crate::resource_event::ResourceEvent;
+use http::StatusCode;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+
+/// The number of objects of a page.
+const PAGE: usize = 500;
+/// A watch in which nothing arrives for so long is continued on another connection: a server sends a bookmark
+/// every minute.
+const SILENCE: Duration = Duration::from_secs(90);
+/// The seconds after which the server ends a watch. Random, so that the agents of a cluster do not return
+/// together.
+const WATCH_SECONDS: std::ops::Range<u32> = 240..480;
+
+/// Why a watch ended.
+enum WatchEnd {
+    /// Nobody receives the events any more.
+    Closed,
+    /// The server, or the connection.
+    Failed(ApiServerError),
+}
+
+impl From<ApiServerError> for WatchEnd {
+    fn from(error: ApiServerError) -> Self {
+        WatchEnd::Failed(error)
+    }
+}
+
+/// The state of one resource's watch.
+pub(crate) struct ResourceWatch {
+    client: ApiServerClient,
+    resource: ResourceType,
+    /// Its number, for the receiver.
+    number: usize,
+    events: Sender<(usize, ResourceEvent)>,
+    random: SmallRng,
+    /// The version up to which everything was passed on; `None` before a complete list.
+    version: Option<String>,
+    has_streaming_lists: bool,
+    /// The last attempt failed.
+    has_failed: bool,
+    /// The delays after failures.
+    backoff: Backoff,
+    /// The delays after watches that ended without an event: a server that ends every watch at once is not
+    /// asked again at once.
+    empty_backoff: Backoff,
+}
+
+impl ResourceWatch {
+    pub(crate) fn new(
+        client: ApiServerClient,
+        resource: ResourceType,
+        number: usize,
+        events: Sender<(usize, ResourceEvent)>,
+        random: SmallRng,
+    ) -> Self {
+        ResourceWatch {
+            client,
+            resource,
+            number,
+            events,
+            random,
+            version: None,
+            has_streaming_lists: true,
+            has_failed: false,
+            backoff: Backoff::default(),
+            empty_backoff: Backoff::default(),
+        }
+    }
+
+    /// Passes on events until nobody receives them.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let ended = match self.version.clone() {
+                Some(version) => self.watch(&version).await,
+                None if self.has_streaming_lists => self.stream_list().await,
+                None => self.list_pages().await,
+            };
+            let delay = match ended {
+                Ok(()) => continue,
+                Err(WatchEnd::Closed) => return,
+                Err(WatchEnd::Failed(error)) => match self.take_failure(&error).await {
+                    Ok(delay) => delay,
+                    Err(_) => return,
+                },
+            };
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    /// The delay after a failure. The first in a row is not reported: most connections that break can be
+    /// continued at once.
+    async fn take_failure(&mut self, error: &ApiServerError) -> Result<Duration, WatchEnd> {
+        tracing::debug!(resource = %self.resource.name(), %error, "watch failed");
+        if error.is_expired() {
+            self.version = None;
+        } else if self.version.is_none() && self.has_streaming_lists && error.is_invalid() {
+            self.has_streaming_lists = false;
+            return Ok(Duration::ZERO);
+        } else if self.has_failed {
+            self.send(ResourceEvent::Interrupted(error.to_string()))
+                .await?;
+        }
+        self.has_failed = true;
+        Ok(self.backoff.next_delay(&mut self.random))
+    }
+
+    async fn send(&self, event: ResourceEvent) -> Result<(), WatchEnd> {
+        let sent = self.events.send((self.number, event)).await;
+        sent.map_err(|_| WatchEnd::Closed)
+    }
+
+    /// Lists page by page; the watch follows.
+    async fn list_pages(&mut self) -> Result<(), WatchEnd> {
+        let limit = PAGE.to_string();
+        let mut token = String::new();
+        self.send(ResourceEvent::ListBegins).await?;
+        loop {
+            let next = [("continue", &*token)];
+            let next = if token.is_empty() { &[][..] } else { &next };
+            let text = self
+                .client
+                .text(&self.path([("limit", &*limit)], next))
+                .await?;
+            let page: ListPage<'_> = parse(&text)?;
+            for item in page.items.into_iter().flatten() {
+                let text = item.get();
+                let event = ResourceEvent::Object(ObjectIdentity::of(text), text.into());
+                self.send(event).await?;
+            }
+            token = page.metadata.continue_token;
+            if token.is_empty() {
+                self.version = Some(page.metadata.resource_version);
+                return self.send(ResourceEvent::ListEnds).await;
+            }
+        }
+    }
+
+    /// Lists by the first events of a watch, and goes on with it.
+    async fn stream_list(&mut self) -> Result<(), WatchEnd> {
+        let initial = [
+            ("sendInitialEvents", "true"),
+            ("resourceVersionMatch", "NotOlderThan"),
+        ];
+        let path = self.watch_path(&initial);
+        let lines = self.client.lines(&path).await?;
+        self.send(ResourceEvent::ListBegins).await?;
+        self.follow(lines).await
+    }
+
+    /// Watches from a version on.
+    async fn watch(&mut self, version: &str) -> Result<(), WatchEnd> {
+        let path = self.watch_path(&[("resourceVersion", version)]);
+        let lines = self.client.lines(&path).await?;
+        self.follow(lines).await
+    }
+
+    fn watch_path(&mut self, parameters: &[(&str, &str)]) -> String {
+        let seconds = self.random.random_range(WATCH_SECONDS).to_string();
+        let watch = [
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", &*seconds),
+        ];
+        self.path(watch, parameters)
+    }
+
+    fn path<const N: usize>(&self, first: [(&str, &str); N], others: &[(&str, &str)]) -> String {
+        let path = format!("{}?", self.resource.path());
+        let start = path.len();
+        let mut query = form_urlencoded::Serializer::for_suffix(path, start);
+        query.extend_pairs(first).extend_pairs(others);
+        query.finish()
+    }
+
+    /// Passes on the events of a watch until it ends.
+    async fn follow(&mut self, mut lines: LineReader) -> Result<(), WatchEnd> {
+        let mut is_empty = true;
+        if self.version.is_some() {
+            self.set_followed().await?;
+        }
+        while let Some(line) = lines.next_line(SILENCE).await? {
+            if line.is_empty() {
+                continue;
+            }
+            match LineEvent::parse(line)? {
+                LineEvent::Object(identity, text) => {
+                    let version = identity.resource_version.clone();
+                    self.send(ResourceEvent::Object(identity, text)).await?;
+                    self.advance(version);
+                }
+                LineEvent::Deleted(identity) => {
+                    let version = identity.resource_version.clone();
+                    self.send(ResourceEvent::Deleted(identity)).await?;
+                    self.advance(version);
+                }
+                LineEvent::Bookmark(identity) => {
+                    if self.version.is_none() && identity.ends_initial_events {
+                        self.version = Some(identity.resource_version);
+                        self.send(ResourceEvent::ListEnds).await?;
+                        self.set_followed().await?;
+                    } else {
+                        self.advance(identity.resource_version);
+                    }
+                }
+            }
+            is_empty = false;
+            self.empty_backoff.reset();
+        }
+        if is_empty {
+            tokio::time::sleep(self.empty_backoff.next_delay(&mut self.random)).await;
+        }
+        Ok(())
+    }
+
+    /// A complete list was passed on, and the server sends what changes.
+    async fn set_followed(&mut self) -> Result<(), WatchEnd> {
+        self.has_failed = false;
+        self.backoff.reset();
+        self.send(ResourceEvent::Followed).await
+    }
+
+    /// Everything up to this version was passed on. Before the end of a list it is not known what was.
+    fn advance(&mut self, version: String) {
+        if let Some(known) = &mut self.version
+            && !version.is_empty()
+        {
+            *known = version;
+        }
+    }
+}
+
+/// A line of a watch.
+enum LineEvent {
+    Object(ObjectIdentity, Box<str>),
+    Deleted(ObjectIdentity),
+    Bookmark(ObjectIdentity),
+}
+
+impl LineEvent {
+    fn parse(line: &str) -> Result<Self, WatchEnd> {
+        let WatchLine { kind, object } = parse(line)?;
+        let text = object.get();
+        let identity = ObjectIdentity::of(text);
+        match &*kind {
+            "ADDED" | "MODIFIED" => Ok(LineEvent::Object(identity, text.into())),
+            "DELETED" => Ok(LineEvent::Deleted(identity)),
+            "BOOKMARK" => Ok(LineEvent::Bookmark(identity)),
+            _ => Err(WatchEnd::Failed(watch_error(&kind, text))),
+        }
+    }
+}
+
+fn parse<'t, T: serde::Deserialize<'t>>(text: &'t str) -> Result<T, WatchEnd> {
+    let parsed = serde_json::from_str(text);
+    parsed.map_err(|error| WatchEnd::Failed(ApiServerError::Answer(error.to_string())))
+}
+
+/// The error that a watch reports as an event.
+fn watch_error(kind: &str, object: &str) -> ApiServerError {
+    if kind != "ERROR" {
+        return ApiServerError::Answer(format!("unknown watch event {kind}"));
+    }
+    let status: WatchStatus = serde_json::from_str(object).unwrap_or_default();
+    let code = StatusCode::from_u16(status.code);
+    ApiServerError::Status {
+        code: code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        message: status.message,
+    }
+}

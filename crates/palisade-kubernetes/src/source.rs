@@ -1,0 +1,258 @@
+//! The source: the watches of all resources, and what they change together.
+
+use crate::api_client::{ApiServerClient, Credentials};
+use crate::backoff::Backoff;
+use crate::object_index::{IndexChanges, ObjectIndex};
+use crate::resource::RESOURCES;
+use crate::resource_event::ResourceEvent;
+use crate::resource_watch::ResourceWatch;
+use palisade_effective::{DefinitionChange, DiagnosticCollector, SourceDelta, SourceReport};
+use palisade_source::{DeltaSink, Source, SourceError};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+/// The number of events that wait for the receiver.
+const QUEUE: usize = 1_000;
+/// Changes are passed on once none arrived for so long.
+const SETTLE: Duration = Duration::from_millis(5);
+/// And at the latest after so long, or when there are so many.
+const MAX_DELAY: Duration = Duration::from_millis(50);
+const MAX_CHANGES: usize = 1_000;
+
+/// A Kubernetes API server; see the module documentation of the crate.
+pub struct KubernetesSource {
+    credentials: Credentials,
+    stop: (watch::Sender<bool>, watch::Receiver<bool>),
+    refresh: Arc<Notify>,
+    state: SourceProgress,
+}
+
+/// Stops a source from another thread.
+#[derive(Clone, Debug)]
+pub struct SourceStopHandle(watch::Sender<bool>);
+
+impl SourceStopHandle {
+    /// Makes [`Source::run`] return soon.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// Makes a source report soon, even without a change.
+#[derive(Clone, Debug)]
+pub struct SourceRefreshHandle(Arc<Notify>);
+
+impl SourceRefreshHandle {
+    /// Requests a report.
+    pub fn refresh(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// What was received and what was passed on.
+struct SourceProgress {
+    indexes: Vec<ObjectIndex>,
+    /// Why no request was made yet.
+    client_problem: Option<String>,
+    /// What was passed on last: in sync, stale.
+    reported: (bool, Option<String>),
+}
+
+impl KubernetesSource {
+    /// A source that has not connected yet.
+    #[must_use]
+    pub fn new(credentials: Credentials) -> Self {
+        KubernetesSource {
+            credentials,
+            stop: watch::channel(false),
+            refresh: Arc::default(),
+            state: SourceProgress {
+                indexes: RESOURCES.into_iter().map(ObjectIndex::new).collect(),
+                client_problem: None,
+                reported: (false, None),
+            },
+        }
+    }
+
+    /// A handle that stops [`Source::run`] from another thread.
+    #[must_use]
+    pub fn stop_handle(&self) -> SourceStopHandle {
+        SourceStopHandle(self.stop.0.clone())
+    }
+
+    /// A handle that makes it report from another thread.
+    #[must_use]
+    pub fn refresh_handle(&self) -> SourceRefreshHandle {
+        SourceRefreshHandle(Arc::clone(&self.refresh))
+    }
+
+    async fn follow(&mut self, sink: DeltaSink<'_>) -> ControlFlow<()> {
+        let mut random = SmallRng::from_rng(&mut rand::rng());
+        let mut backoff = Backoff::default();
+        let client = loop {
+            match ApiServerClient::new(&self.credentials).await {
+                Ok(client) => break client,
+                Err(error) => {
+                    tracing::warn!(%error, "the API server cannot be used; retrying");
+                    self.state.client_problem = Some(error.to_string());
+                    self.state.pass_on(IndexChanges::default(), None, sink)?;
+                }
+            }
+            tokio::time::sleep(backoff.next_delay(&mut random)).await;
+        };
+        self.state.client_problem = None;
+        tracing::info!(server = client.address(), "following the API server");
+        let (events, mut received) = channel(QUEUE);
+        let mut watches = JoinSet::new();
+        for (number, resource) in RESOURCES.into_iter().enumerate() {
+            let random = SmallRng::from_rng(&mut random);
+            let watch =
+                ResourceWatch::new(client.clone(), resource, number, events.clone(), random);
+            watches.spawn(watch.run());
+        }
+        drop(events);
+        loop {
+            tokio::select! {
+                first = received.recv() => match first {
+                    Some(first) => self.state.take_batch(first, &mut received, sink).await?,
+                    None => return ControlFlow::Continue(()),
+                },
+                () = self.refresh.notified() => self.state.pass_on_unchanged(sink)?,
+            }
+        }
+    }
+}
+
+impl Source for KubernetesSource {
+    fn describe(&self) -> (String, String) {
+        let place = match &self.credentials {
+            Credentials::InCluster => "in-cluster".to_owned(),
+            Credentials::Kubeconfig(path) => path.display().to_string(),
+        };
+        ("kubernetes".to_owned(), place)
+    }
+
+    fn run(&mut self, sink: DeltaSink<'_>) -> Result<(), SourceError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|cause| SourceError {
+                action: "starting the client of the API server".to_owned(),
+                cause: Box::new(cause),
+            })?;
+        let mut stop = self.stop.1.clone();
+        runtime.block_on(async {
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => {}
+                _ = self.follow(sink) => {}
+            }
+        });
+        Ok(())
+    }
+}
+
+impl SourceProgress {
+    /// Takes in an event and those that follow at once, and passes on what they change.
+    async fn take_batch(
+        &mut self,
+        first: (usize, ResourceEvent),
+        received: &mut Receiver<(usize, ResourceEvent)>,
+        sink: DeltaSink<'_>,
+    ) -> ControlFlow<()> {
+        let detected_at = tokio::time::Instant::now();
+        let deadline = detected_at + MAX_DELAY;
+        let mut changes = IndexChanges::default();
+        self.apply(first, &mut changes);
+        while changes.changes.len() < MAX_CHANGES {
+            let wait = deadline.min(tokio::time::Instant::now() + SETTLE);
+            match tokio::time::timeout_at(wait, received.recv()).await {
+                Ok(Some(event)) => self.apply(event, &mut changes),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        self.pass_on(changes, Some(detected_at.into_std()), sink)
+    }
+
+    fn apply(&mut self, (number, event): (usize, ResourceEvent), changes: &mut IndexChanges) {
+        if let Some(index) = self.indexes.get_mut(number) {
+            index.apply(event, changes);
+        }
+    }
+
+    fn pass_on(
+        &mut self,
+        changes: IndexChanges,
+        detected_at: Option<Instant>,
+        sink: DeltaSink<'_>,
+    ) -> ControlFlow<()> {
+        let in_sync = self.indexes.iter().all(|index| index.is_listed);
+        let stale = self.stale_reason();
+        let state = (in_sync, stale.clone());
+        let is_part = !in_sync && stale.is_none();
+        let has_new_state = state != self.reported;
+        if changes.changes.is_empty() && !changes.has_new_diagnostics && !has_new_state {
+            return ControlFlow::Continue(());
+        }
+        self.reported = state;
+        let is_gone = |change: &DefinitionChange| matches!(change, DefinitionChange::Gone(_));
+        let all = changes.changes.into_values();
+        let (mut gone, others): (Vec<_>, Vec<_>) = all.partition(is_gone);
+        gone.extend(others);
+        let is_reported = !is_part && (changes.has_new_diagnostics || has_new_state);
+        let delta = SourceDelta {
+            changes: gone,
+            in_sync,
+            stale,
+            report: is_reported.then(|| self.report()),
+        };
+        sink(delta, detected_at)
+    }
+
+    /// Passes on the present state without a change.
+    fn pass_on_unchanged(&self, sink: DeltaSink<'_>) -> ControlFlow<()> {
+        let (in_sync, stale) = self.reported.clone();
+        let delta = SourceDelta {
+            in_sync,
+            stale,
+            ..SourceDelta::default()
+        };
+        sink(delta, None)
+    }
+
+    /// Why changes may be missed, with the resources of each reason.
+    fn stale_reason(&self) -> Option<String> {
+        if let Some(problem) = &self.client_problem {
+            return Some(problem.clone());
+        }
+        let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for index in &self.indexes {
+            if let Some(reason) = &index.interruption {
+                reasons.entry(reason).or_default().push(index.name());
+            }
+        }
+        let texts = reasons.into_iter();
+        let texts: Vec<String> = texts
+            .map(|(reason, names)| format!("{}: {reason}", names.join(", ")))
+            .collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
+    fn report(&self) -> SourceReport {
+        let mut problems = DiagnosticCollector::default();
+        for diagnostic in self.indexes.iter().flat_map(ObjectIndex::diagnostics) {
+            problems.add(diagnostic.clone());
+        }
+        SourceReport {
+            files: self.indexes.iter().map(ObjectIndex::len).sum(),
+            problems,
+            ignored: BTreeMap::new(),
+        }
+    }
+}
