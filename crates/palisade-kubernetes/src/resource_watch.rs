@@ -106,12 +106,13 @@ impl ResourceWatch {
     /// continued at once.
     async fn take_failure(&mut self, error: &ApiServerError) -> Result<Duration, WatchEnd> {
         tracing::debug!(resource = %self.resource.name(), %error, "watch failed");
-        if error.is_expired() {
-            self.version = None;
-        } else if self.version.is_none() && self.has_streaming_lists && error.is_invalid() {
+        if self.version.is_none() && self.has_streaming_lists && error.is_invalid() {
             self.has_streaming_lists = false;
             return Ok(Duration::ZERO);
-        } else if self.has_failed {
+        }
+        // A list follows at once.
+        let is_expired_watch = error.is_expired() && self.version.take().is_some();
+        if self.has_failed && !is_expired_watch {
             self.send(ResourceEvent::Interrupted(error.to_string()))
                 .await?;
         }

@@ -124,6 +124,11 @@ impl KubernetesSource {
                     Some(first) => self.state.take_batch(first, &mut received, sink).await?,
                     None => return ControlFlow::Continue(()),
                 },
+                // None ends while its events are received.
+                ended = watches.join_next() => {
+                    tracing::error!(?ended, "a watch of the API server ended");
+                    return ControlFlow::Break(());
+                }
                 () = self.refresh.notified() => self.state.pass_on_unchanged(sink)?,
             }
         }

@@ -289,6 +289,23 @@ fn a_malformed_object_fails_alone_and_by_name() {
     });
 }
 
+#[test]
+fn a_server_whose_lists_are_always_expired_is_reported() {
+    let server = shop();
+    for _ in 0..100 {
+        server.add_fault(ApiFault::Status(410));
+    }
+    let follower = Follower::start(&server);
+    let is_stale = |seen: &Seen| {
+        seen.report
+            .sources
+            .iter()
+            .any(|source| source.stale.is_some())
+    };
+    let seen = follower.wait("a report", is_stale);
+    assert!(!seen.in_sync && seen.state.policies.is_empty());
+}
+
 /// Random changes and faults: the policy that is never changed is never deleted, and in the end the source has
 /// what a fresh one has.
 #[test]
