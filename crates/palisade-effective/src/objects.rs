@@ -171,11 +171,8 @@ impl EffectiveObjects {
         };
         let first_sync = delta.in_sync && !state.in_sync;
         state.in_sync |= delta.in_sync;
-        let before = state.stale.take();
-        state.stale = delta.stale.map(|reason| match before {
-            Some(stale) if stale.reason == reason => stale,
-            _ => Staleness { since: now, reason },
-        });
+        let since = state.stale.take().map_or(now, |stale| stale.since);
+        state.stale = delta.stale.map(|reason| Staleness { since, reason });
         if let Some(report) = delta.report {
             state.report = report;
         }

@@ -228,6 +228,9 @@ fn each_source_is_stale_by_itself() {
     };
     assert_eq!(since(&scene, 1), Some((1, "no connection".to_owned())));
     assert_eq!(since(&scene, 0), None);
+    scene.apply(1, stale("no answer"));
+    let expected = Some((1, "no answer".to_owned()));
+    assert_eq!(since(&scene, 1), expected, "another reason, the same time");
     scene.sync(1);
     assert_eq!(since(&scene, 1), None);
 }

@@ -11,7 +11,7 @@ pub(crate) enum ApiServerError {
     #[error("reading the credentials for the API server: {0}")]
     Credentials(String),
     /// The server did not answer, or the connection broke.
-    #[error("{0}")]
+    #[error("the connection to the API server failed: {0}")]
     Connection(String),
     /// No answer in time.
     #[error("the API server did not answer within {} s", .0.as_secs())]
