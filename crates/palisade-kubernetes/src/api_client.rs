@@ -2,12 +2,12 @@
 
 use crate::api_error::ApiServerError;
 use crate::line_reader::LineReader;
+use crate::list::ApiServerStatus;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -164,19 +164,14 @@ async fn open_client(credentials: &Credentials) -> Result<(Client, String), ApiS
     Ok((client, address))
 }
 
-/// The message of a `Status` object, or the text itself.
+/// The message of a `Status` object, or the beginning of the text itself.
 fn status_message(text: &[u8]) -> String {
-    #[derive(Deserialize)]
-    struct Status {
-        message: String,
+    let status: ApiServerStatus = serde_json::from_slice(text).unwrap_or_default();
+    if !status.message.is_empty() {
+        return status.message;
     }
-    match serde_json::from_slice::<Status>(text) {
-        Ok(status) => status.message,
-        Err(_) => {
-            let text = String::from_utf8_lossy(text);
-            text.trim().chars().take(200).collect()
-        }
-    }
+    let text = String::from_utf8_lossy(text);
+    text.trim().chars().take(200).collect()
 }
 
 fn with_causes(error: &dyn std::error::Error) -> String {

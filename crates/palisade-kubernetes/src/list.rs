@@ -1,4 +1,4 @@
-//! The JSON of lists and watch events, without their objects.
+//! The JSON of lists, watch events and errors, without the objects.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -47,7 +47,7 @@ impl ObjectIdentity {
     /// The identity in the JSON of an object.
     pub(crate) fn of(text: &str) -> Self {
         #[derive(Deserialize)]
-        struct Object {
+        struct ObjectHeader {
             #[serde(default)]
             metadata: Option<Metadata>,
         }
@@ -62,7 +62,7 @@ impl ObjectIdentity {
             #[serde(default)]
             annotations: Value,
         }
-        let object: Option<Object> = serde_json::from_str(text).ok();
+        let object: Option<ObjectHeader> = serde_json::from_str(text).ok();
         let metadata = object
             .and_then(|object| object.metadata)
             .unwrap_or_default();
@@ -81,10 +81,10 @@ impl ObjectIdentity {
     }
 }
 
-/// A `Status` object in a watch.
+/// A `Status` object: the answer to a request that failed, or the last event of a watch.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct WatchStatus {
+pub(crate) struct ApiServerStatus {
     pub(crate) code: u16,
     pub(crate) message: String,
 }

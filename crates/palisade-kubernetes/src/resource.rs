@@ -1,4 +1,4 @@
-//! The resources that are watched. The RBAC rules of the agent are made from this list.
+//! The resources that are watched: the agent needs the rights to list and watch them, and no others.
 
 /// A resource of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::api_client::ApiServerClient;
 use crate::api_error::ApiServerError;
 use crate::backoff::Backoff;
 use crate::line_reader::LineReader;
-use crate::list::{ListPage, ObjectIdentity, WatchLine, WatchStatus};
+use crate::list::{ApiServerStatus, ListPage, ObjectIdentity, WatchLine};
 use crate::resource::ResourceType;
 use crate::resource_event::ResourceEvent;
 use http::StatusCode;
@@ -276,7 +276,7 @@ fn watch_error(kind: &str, object: &str) -> ApiServerError {
     if kind != "ERROR" {
         return ApiServerError::Answer(format!("unknown watch event {kind}"));
     }
-    let status: WatchStatus = serde_json::from_str(object).unwrap_or_default();
+    let status: ApiServerStatus = serde_json::from_str(object).unwrap_or_default();
     let code = StatusCode::from_u16(status.code);
     ApiServerError::Status {
         code: code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),

@@ -195,6 +195,20 @@ fn every_problem_is_told_in_one_message() {
 }
 
 #[test]
+fn a_kubeconfig_that_is_not_used_is_refused() {
+    let flags = [("kubeconfig", "/k")];
+    for kubernetes in ["off", "in-cluster"] {
+        let both = [flags[0], ("kubernetes", kubernetes)];
+        assert!(
+            refused(&both, &[], None).contains("--kubeconfig"),
+            "{kubernetes}"
+        );
+    }
+    assert!(refused(&flags, &[], None).contains("the file is not used"));
+    resolve(&[flags[0], ("kubernetes", "kubeconfig")], &[], None).unwrap();
+}
+
+#[test]
 fn contradictions_name_both_parameters_and_who_said_them() {
     let one = |flags: &[(&str, &str)]| refused(flags, &[], None);
     let inside = one(&[("state-dir", "/etc/palisade/policy/x")]);

@@ -5,7 +5,6 @@
 //! interface up) runs for each. The records are written once for each half. Promises: a request that fails
 //! is rolled back alone; one that succeeds returns when its policy is in the kernel and its record is on
 //! disk. While it is in progress its record is on disk as pending, whatever else is saved meanwhile.
-//! [`super::steps`] defines the steps.
 
 use super::addresses::claim_addresses;
 use super::{PreopenedNetns, WorkloadError, Workloads, cni, named};

@@ -1,4 +1,4 @@
-//! Restore, detach and rollback of workloads, step by step (see [`super::steps`]); [`super::attach`]
+//! Restore, detach and rollback of workloads, step by step; [`super::attach`]
 //! attaches them.
 //!
 //! A workload is saved as pending before its interface is created, saved as attached when it is open,
