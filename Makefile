@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chained test quick build bench bench-engine bench-datapath differential faults package fmt docs lint fuzz setup
+.PHONY: help demo demo-chained test quick build bench bench-engine bench-datapath differential faults package image manifests fmt docs lint fuzz setup
 
 export CASES KERNEL_CASES SEED FRESH_SEED LOAD_EDITS LOAD_KILLS FUZZ_SECONDS TARGET_NAME NO_SKIPS
 
@@ -50,9 +50,17 @@ faults: setup ## every named fault must be caught
 fmt: setup ## format the code
 	@scripts/cargo fmt --all
 
-docs: setup ## write what is made from code: configuration, man pages, API, metrics
+docs: setup ## write what is made from code: configuration, man pages, API, metrics, the chart's roles and schema, its manifests
 	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade-agent -- the_document the_page_is
+	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade-kubernetes -- the_document
 	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade --bin palisade man_pages
+	@scripts/manifests --if-helm
+
+manifests: setup ## the chart rendered with its default values: deploy/palisade.yaml, deploy/palisade-cleanup.yaml (builds helm)
+	@scripts/manifests
+
+image: setup ## a container image of the static programs: target/image
+	@scripts/image
 
 lint: ## format check, clippy, dependencies (installs cargo-deny)
 	@scripts/setup --lint

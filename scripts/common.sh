@@ -47,3 +47,25 @@ root_runner() {
         echo "sudo -E env PATH=$PATH"
     fi
 }
+
+# The version of the workspace.
+workspace_version() { sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml; }
+
+# Builds palisade and palisade-cni so that they need no other file, in $TARGET/static: profile, target.
+build_static() {
+    local profile=$1 target=$2 program folder=$1
+    [ "$profile" != dev ] || folder=debug
+    say "static programs ($profile, $target)"
+    # Where this tree and the crates lie on this machine is not written into the programs.
+    local flags="-C target-feature=+crt-static --remap-path-prefix=$ROOT=/palisade"
+    flags+=" --remap-path-prefix=${CARGO_HOME:-${HOME:-/root}/.cargo}=/cargo"
+    # A target is named so that build scripts and macros, which run here, are linked as ever.
+    RUSTFLAGS=$flags CARGO_TARGET_DIR=$TARGET/static \
+        cargo build --locked --profile "$profile" --target "$target" -p palisade -p palisade-cni
+    for program in palisade palisade-cni; do
+        program=$TARGET/static/$target/$folder/$program
+        # ldd says so of a program that needs no loader.
+        ldd "$program" 2>&1 | grep -qE 'statically linked|not a dynamic executable' ||
+            fail "$program is not static: $(ldd "$program" 2>&1)"
+    done
+}

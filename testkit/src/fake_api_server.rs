@@ -1,11 +1,15 @@
 //! A Kubernetes API server in memory: lists, watches, resource versions, and the ways in which a server fails.
 //!
 //! It stores whatever it is given under the path of a resource, like an etcd behind no validation. Versions are
-//! one counter for all objects. It listens on loopback, answers GET only, and ends when it is dropped.
+//! one counter for all objects. Resources can be opened for writing: objects are created, replaced if the
+//! version is the present one, and applied, where the last writer wins. It listens on loopback, and ends when it
+//! is dropped.
+
+mod writes;
 
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, BufRead, BufReader, Write};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,6 +29,8 @@ pub enum ApiFault {
     CutObject,
     /// The next watch reports an error object with this status.
     WatchError(u16),
+    /// The next write is answered with this status.
+    Write(u16),
     /// The next request is answered with bytes that are no HTTP.
     Garbage,
 }
@@ -49,12 +55,16 @@ struct ServerState {
     is_paused: bool,
     /// While true connections are refused, and open ones end.
     is_down: bool,
-    /// Whether watches may begin with a list.
-    has_streaming_lists: bool,
+    /// The status of a watch that begins with a list, if the server cannot do it.
+    refused_streaming_lists: Option<u16>,
     /// The bearer token that requests must have.
     token: Option<String>,
     /// The target of every request, in order.
     requests: Vec<String>,
+    /// The paths of the resources that can be written.
+    writable: BTreeSet<String>,
+    /// The target and the body of every write, in order, also of those that were refused.
+    writes: Vec<(String, Value)>,
     connections: Vec<TcpStream>,
     is_closed: bool,
 }
@@ -69,7 +79,9 @@ struct Change {
 
 /// The answer to a request line.
 struct Query {
+    /// The path without the namespace.
     path: String,
+    namespace: Option<String>,
     parameters: BTreeMap<String, String>,
 }
 
@@ -83,7 +95,6 @@ impl FakeApiServer {
         let address = listener.local_addr()?;
         let state = ServerState {
             version: 1,
-            has_streaming_lists: true,
             ..ServerState::default()
         };
         let shared = Arc::new(Shared {
@@ -126,20 +137,8 @@ impl FakeApiServer {
     }
 
     /// Stores an object under the path of its resource; it gets the next resource version.
-    pub fn put(&self, path: &str, mut object: Value) {
-        let mut state = self.shared.lock();
-        state.version += 1;
-        let version = state.version;
-        if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.insert("resourceVersion".to_owned(), version.to_string().into());
-        }
-        let key = key_of(&object);
-        let objects = state.objects.entry(path.to_owned()).or_default();
-        let kind = match objects.insert(key, object.clone()) {
-            Some(_) => "MODIFIED",
-            None => "ADDED",
-        };
-        state.append(path, kind, object);
+    pub fn put(&self, path: &str, object: Value) {
+        self.shared.lock().put(path, object);
         self.shared.changed.notify_all();
     }
 
@@ -185,7 +184,12 @@ impl FakeApiServer {
 
     /// Whether watches may begin with a list.
     pub fn set_streaming_lists(&self, has: bool) {
-        self.shared.lock().has_streaming_lists = has;
+        self.shared.lock().refused_streaming_lists = (!has).then_some(422);
+    }
+
+    /// Refuses watches that begin with a list, with this status.
+    pub fn refuse_streaming_lists(&self, status: u16) {
+        self.shared.lock().refused_streaming_lists = Some(status);
     }
 
     /// Requires this bearer token from now on, and ends all connections.
@@ -235,6 +239,23 @@ impl Drop for FakeApiServer {
 }
 
 impl ServerState {
+    /// Stores an object; returns it with its version.
+    fn put(&mut self, path: &str, mut object: Value) -> Value {
+        self.version += 1;
+        let version = self.version;
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.insert("resourceVersion".to_owned(), version.to_string().into());
+        }
+        let key = key_of(&object);
+        let objects = self.objects.entry(path.to_owned()).or_default();
+        let kind = match objects.insert(key, object.clone()) {
+            Some(_) => "MODIFIED",
+            None => "ADDED",
+        };
+        self.append(path, kind, object.clone());
+        object
+    }
+
     fn append(&mut self, path: &str, kind: &'static str, object: Value) {
         self.log.push_back(Change {
             version: self.version,
@@ -295,15 +316,22 @@ impl Shared {
             if lines.read_line(&mut request)? == 0 {
                 return Ok(());
             }
-            let mut token = None;
+            let (mut token, mut length) = (None, 0);
             loop {
                 let mut header = String::new();
                 if lines.read_line(&mut header)? == 0 || header.trim().is_empty() {
                     break;
                 }
+                if let Some((name, value)) = header.split_once(':')
+                    && name.eq_ignore_ascii_case("content-length")
+                {
+                    length = value.trim().parse().unwrap_or(0);
+                }
                 let bearer = header.trim().split_once(": Bearer ");
                 token = token.or(bearer.map(|(_, token)| token.to_owned()));
             }
+            let mut body = vec![0; length];
+            lines.read_exact(&mut body)?;
             let target = request.split(' ').nth(1).unwrap_or_default().to_owned();
             let fault = {
                 let mut state = self.wait_until_active()?;
@@ -318,7 +346,19 @@ impl Shared {
             match fault {
                 Some(ApiFault::Status(code)) => send_status(&mut output, code, "a fault")?,
                 Some(_) => return output.write_all(b"\x16\x03\x01 this is no HTTP\r\n\r\n"),
-                None => self.answer(&Query::parse(&target), &mut output)?,
+                None if request.starts_with("GET ") => {
+                    self.answer(&Query::parse(&target), &mut output)?;
+                }
+                None => {
+                    let body = serde_json::from_slice(&body).unwrap_or_default();
+                    let mut state = self.lock();
+                    let method = request.split(' ').next().unwrap_or_default();
+                    let (code, answer) = state.write(method, &Query::parse(&target), &body);
+                    state.writes.push((target, body));
+                    drop(state);
+                    self.changed.notify_all();
+                    send_text(&mut output, code, &answer.to_string())?;
+                }
             }
         }
     }
@@ -328,9 +368,26 @@ impl Shared {
             return self.answer_watch(query, output);
         }
         let state = self.wait_until_active()?;
-        let objects = state.objects.get(&query.path).cloned().unwrap_or_default();
+        let (parent, _) = query.path.rsplit_once('/').unwrap_or_default();
+        if state.writable.contains(parent) {
+            let objects = state.objects.get(parent);
+            let object = objects
+                .and_then(|all| all.get(&query.object_key()))
+                .cloned();
+            drop(state);
+            return match object {
+                Some(object) => send_text(output, 200, &object.to_string()),
+                None => send_status(output, 404, "not found"),
+            };
+        }
+        let mut objects = state.objects.get(&query.path).cloned().unwrap_or_default();
         let version = state.version;
         drop(state);
+        if let Some(selector) = query.parameters.get("fieldSelector") {
+            let name = selector.strip_prefix("metadata.name=").unwrap_or_default();
+            let key = query.key(name);
+            objects.retain(|other, _| *other == key);
+        }
         let limit = query.parameters.get("limit");
         let limit: usize = limit
             .and_then(|limit| limit.parse().ok())
@@ -363,9 +420,11 @@ impl Shared {
     fn answer_watch(&self, query: &Query, output: &mut TcpStream) -> io::Result<()> {
         let mut state = self.wait_until_active()?;
         let is_list = query.parameters.contains_key("sendInitialEvents");
-        if is_list && !state.has_streaming_lists {
+        if let Some(status) = state.refused_streaming_lists
+            && is_list
+        {
             drop(state);
-            return send_status(output, 422, "sendInitialEvents is forbidden");
+            return send_status(output, status, "sendInitialEvents is forbidden");
         }
         let from = query.parameters.get("resourceVersion");
         let mut sent: u64 = from.and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -437,9 +496,12 @@ impl Query {
     fn parse(target: &str) -> Self {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        let decode = |text: &str| text.replace("%2F", "/");
+        let decode = |text: &str| text.replace("%2F", "/").replace("%3D", "=");
+        let (before, after) = path.split_once("/namespaces/").unwrap_or((path, ""));
+        let namespaced = after.split_once('/');
         Query {
-            path: path.to_owned(),
+            path: namespaced.map_or(path.to_owned(), |(_, rest)| format!("{before}/{rest}")),
+            namespace: namespaced.map(|(namespace, _)| namespace.to_owned()),
             parameters: pairs
                 .map(|(key, value)| (key.to_owned(), decode(value)))
                 .collect(),
@@ -484,9 +546,14 @@ fn send_status(output: &mut TcpStream, code: u16, message: &str) -> io::Result<(
 
 fn send_text(output: &mut TcpStream, code: u16, text: &str) -> io::Result<()> {
     let length = text.len();
+    let later = if code == 429 {
+        "Retry-After: 1\r\n"
+    } else {
+        ""
+    };
     write!(
         output,
-        "HTTP/1.1 {code} Status\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{text}"
+        "HTTP/1.1 {code} Status\r\n{later}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{text}"
     )
 }
 

@@ -3,6 +3,7 @@
 //! Everything here exists to judge the rest of the workspace from outside. It promises to be right
 //! before it is fast, and never to be a dependency of anything but tests.
 
+pub mod cluster;
 mod counted_driver;
 pub mod differential;
 pub mod dump;

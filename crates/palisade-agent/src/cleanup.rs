@@ -1,8 +1,9 @@
 //! Removal of everything that Palisade created on this host.
 //!
 //! It first lists what it finds, and then removes exactly that, in an order that never leaves traffic
-//! open: the CNI configuration, the interfaces, the dataplane's tables, then the sysctls that the agent
-//! changed (forwarding, then router advertisements) are restored, and finally the files are removed. It
+//! open: the CNI configuration, the interfaces, the routes to other nodes, the dataplane's tables, then the
+//! sysctls that the agent changed (forwarding, then router advertisements) are restored, and finally the CNI
+//! plugin that `palisade install-cni` copied, the socket with its directory and the state directory are removed. It
 //! refuses to run while an agent runs. An item that cannot be removed is reported, and the others are
 //! removed nevertheless. It never removes objects of others: interfaces created by another CNI plugin
 //! are set down, because no policy applies to them any more, and foreign files in the state directory
@@ -12,7 +13,9 @@
 use crate::config::Config;
 use crate::driver::{DEFAULT_DRIVER, open_driver};
 use crate::error_chain::error_chain;
-use crate::settings::{self, SettingsError, SettingsFile};
+use crate::network_driver::{NodeRoute, kernel_route, own_route};
+use crate::plugin_file::{RECORD_FILE, installed_plugin};
+use crate::settings::{self, ChangedSetting, SettingsError, SettingsFile};
 use crate::startup::LOCK_FILE;
 use crate::workload_store::{WorkloadStore, WorkloadStoreError};
 use palisade_api::{CleanupItem, CleanupKind};
@@ -28,12 +31,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// The agent's files in the state directory.
-const STATE_FILES: [&str; 6] = [
+const STATE_FILES: [&str; 9] = [
     "workloads.json",
+    crate::node_pools::POOLS_FILE,
     "counts.log",
     "valid",
+    "snapshot",
     "cni-queue",
     settings::SETTINGS_FILE,
+    RECORD_FILE,
     LOCK_FILE,
 ];
 
@@ -72,6 +78,8 @@ pub struct Cleanup {
     sysctl: KernelSysctl,
     /// The original value of each sysctl, by name.
     original_settings: BTreeMap<String, String>,
+    /// The routes to other nodes, by name.
+    routes: BTreeMap<String, NodeRoute>,
     lock: Option<InstanceLock>,
 }
 
@@ -80,6 +88,33 @@ pub struct Cleanup {
 /// # Errors
 /// If an agent is running, or the host cannot be inspected.
 pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
+    let mut dataplane = open_driver(DEFAULT_DRIVER, config)?;
+    let lock = lock_without_agent(config, &mut *dataplane)?;
+    let mut links = KernelLinks::open(&NetNs::current()?)?;
+    let sysctl = KernelSysctl::mounted_at(&NetNs::current()?, &config.sysctl_dir);
+    let mut original_settings = BTreeMap::new();
+    let mut items = found_items(config, &mut *dataplane, &mut links)?;
+    for setting in changed_settings(config, &sysctl)? {
+        items.push(setting_item(&setting));
+        original_settings.insert(setting.key, setting.before);
+    }
+    items.extend(file_items(config));
+    Ok(Cleanup {
+        routes: node_routes(&mut links)?,
+        items,
+        links,
+        dataplane,
+        sysctl,
+        original_settings,
+        lock,
+    })
+}
+
+/// Takes the lock of the state directory; fails if an agent runs here.
+pub(crate) fn lock_without_agent(
+    config: &Config,
+    dataplane: &mut dyn Dataplane,
+) -> Result<Option<InstanceLock>, CleanupError> {
     let lock_file = config.state_dir.join(LOCK_FILE);
     // Without the lock file no agent ever ran here, and taking the lock would create the file.
     let lock = lock_file
@@ -95,46 +130,78 @@ pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
             "it responds at {socket}"
         )));
     }
-    let mut items = Vec::new();
-    items.extend(cni_configuration_item(config));
-    let mut links = KernelLinks::open(&NetNs::current()?)?;
-    items.extend(interface_items(config, &mut links)?);
-    let mut dataplane = open_driver(DEFAULT_DRIVER, config)?;
     dataplane
         .check_owner()
         .map_err(|error| match (error.kind(), error.source()) {
             (DriverErrorKind::Owned, Some(owner)) => CleanupError::AgentRunning(owner.to_string()),
             _ => CleanupError::Dataplane(error),
         })?;
+    Ok(lock)
+}
+
+/// The CNI configuration, the interfaces, the routes to other nodes and the tables.
+pub(crate) fn found_items(
+    config: &Config,
+    dataplane: &mut dyn Dataplane,
+    links: &mut KernelLinks,
+) -> Result<Vec<CleanupItem>, CleanupError> {
+    let mut items = Vec::from_iter(cni_configuration_item(config));
+    items.extend(interface_items(config, links)?);
+    let routes = node_routes(links)?.into_keys();
+    items.extend(routes.map(|name| CleanupItem::new(CleanupKind::Route, name, None)));
     let tables = dataplane.installed_objects()?.into_iter();
     items.extend(tables.map(|table| CleanupItem::new(CleanupKind::Table, table, None)));
-    let sysctl = KernelSysctl::new(&NetNs::current()?);
-    let mut original_settings = BTreeMap::new();
-    if config.manage_forwarding {
-        let file = SettingsFile::in_state_dir(&config.state_dir);
-        for setting in settings::restorable_settings(&sysctl, &file)? {
-            let about = format!("{}, was {}", setting.after, setting.before);
-            items.push(CleanupItem::new(
-                CleanupKind::Setting,
-                &*setting.key,
-                Some(about),
-            ));
-            original_settings.insert(setting.key, setting.before);
-        }
+    Ok(items)
+}
+
+/// The routes to other nodes, by name.
+fn node_routes(links: &mut KernelLinks) -> Result<BTreeMap<String, NodeRoute>, CleanupError> {
+    let routes = links.routes()?.into_iter();
+    let routes = routes.filter_map(|route| own_route(&route));
+    Ok(routes.map(|route| (route.to_string(), route)).collect())
+}
+
+/// The sysctls that the agent changed and that are to be restored.
+pub(crate) fn changed_settings(
+    config: &Config,
+    sysctl: &KernelSysctl,
+) -> Result<Vec<ChangedSetting>, CleanupError> {
+    if !config.manage_forwarding {
+        return Ok(Vec::new());
     }
+    let file = SettingsFile::in_state_dir(&config.state_dir);
+    Ok(settings::restorable_settings(sysctl, &file)?)
+}
+
+pub(crate) fn setting_item(setting: &ChangedSetting) -> CleanupItem {
+    let about = format!("{}, was {}", setting.after, setting.before);
+    CleanupItem::new(CleanupKind::Setting, &*setting.key, Some(about))
+}
+
+/// The CNI plugin, the socket and the files, each before the directory that contains it.
+pub(crate) fn file_items(config: &Config) -> Vec<CleanupItem> {
+    let item = |kind, path: &Path| CleanupItem::new(kind, path.display().to_string(), None);
+    let mut items = Vec::new();
+    items.extend(
+        installed_plugin(&config.state_dir).map(|path| item(CleanupKind::CniPlugin, &path)),
+    );
     if config.socket.exists() {
-        let name = config.socket.display().to_string();
-        items.push(CleanupItem::new(CleanupKind::Socket, name, None));
+        items.push(item(CleanupKind::Socket, &config.socket));
     }
+    items.extend(socket_directory(&config.socket).map(|path| item(CleanupKind::Socket, path)));
     items.extend(state_items(&config.state_dir));
-    Ok(Cleanup {
-        items,
-        links,
-        dataplane,
-        sysctl,
-        original_settings,
-        lock,
-    })
+    items
+}
+
+/// The directory of the socket, if it is named for us and contains nothing else.
+fn socket_directory(socket: &Path) -> Option<&Path> {
+    let directory = socket.parent().filter(|path| path.ends_with("palisade"))?;
+    let entries = std::fs::read_dir(directory).ok()?;
+    let mut others = entries.filter(|entry| match entry {
+        Ok(entry) => entry.path() != socket,
+        Err(_) => true,
+    });
+    others.next().is_none().then_some(directory)
 }
 
 /// The CNI configuration file, if the agent wrote it.
@@ -245,6 +312,13 @@ impl Cleanup {
                 Err(error) if !error.is_not_found() => return Err(error_chain(&error)),
                 _ => {}
             },
+            CleanupKind::Route => {
+                let route = self.routes.get(&item.name).map(kernel_route);
+                match route.map_or(Ok(()), |route| self.links.delete_route(&route)) {
+                    Err(error) if !error.is_not_found() => return Err(error_chain(&error)),
+                    _ => {}
+                }
+            }
             CleanupKind::Setting => {
                 if let Some(before) = self.original_settings.get(&item.name) {
                     settings::restore_setting(&mut self.sysctl, &item.name, before)?;
@@ -260,7 +334,10 @@ impl Cleanup {
                 .dataplane
                 .remove()
                 .map_err(|error| error_chain(&error))?,
-            CleanupKind::CniConfiguration | CleanupKind::Socket | CleanupKind::State => {
+            CleanupKind::CniConfiguration
+            | CleanupKind::CniPlugin
+            | CleanupKind::Socket
+            | CleanupKind::State => {
                 return remove_path(Path::new(&item.name)).map_err(|error| error.to_string());
             }
         }

@@ -6,6 +6,7 @@
 
 use crate::config::Config;
 use crate::error_chain::error_chain;
+use crate::plugin_file::PLUGIN;
 use palisade_sys::atomic_file::{WriteError, write_atomically};
 use serde_json::{Value, json};
 use std::io;
@@ -136,7 +137,7 @@ impl CniConf {
 pub(crate) fn install(config: &Config) -> Option<String> {
     let conf = CniConf::from_config(config)?;
     let path = conf.path().display();
-    let plugin = config.cni_bin_dir.join("palisade-cni");
+    let plugin = config.cni_bin_dir.join(PLUGIN);
     if !plugin.is_file() {
         // Not degraded: runtimes may have other plugin directories.
         tracing::warn!(plugin = %plugin.display(), "the CNI plugin is not in cni-bin-dir; runtimes may not find it");

@@ -6,6 +6,7 @@
 //! environment, file, default. Invalid and contradictory values are rejected together in one error that
 //! names the source of each value.
 
+mod chart;
 mod document;
 mod file;
 mod parameters;
@@ -14,6 +15,7 @@ mod reread;
 mod tests;
 mod value;
 
+pub use chart::{SET_BY_CHART, chart_parameters};
 pub use document::{example, man, markdown};
 pub use parameters::{PARAMETERS, Parameter, ReloadMode, Section};
 pub use reread::{ConfigChanges, ConfigFile, ConfigFileStatus, ConfigReadError};
@@ -80,6 +82,8 @@ pub struct Config {
     pub directory: PathBuf,
     /// The API server that objects are read from.
     pub kubernetes: KubernetesApi,
+    /// Whether the agent writes to the API server.
+    pub status_write: bool,
     /// The API's socket.
     pub socket: PathBuf,
     /// The state directory.
@@ -88,8 +92,12 @@ pub struct Config {
     pub settle: Duration,
     /// The maximum number of kernel elements that policy may use.
     pub budget: ElementBudget,
-    /// The address pools of both families, in the order of allocation.
+    /// The address pools of both families, in the order of allocation; none if they are those of the Node.
     pub pools: Vec<Prefix>,
+    /// Whether the pools are the networks of this host's Node object.
+    pub has_node_pools: bool,
+    /// The name of this host's Node object, if it is not the host name.
+    pub node_name: Option<String>,
     /// Addresses of the pools that are never allocated.
     pub reserved: Vec<AddressRange>,
     /// The MTU of workload interfaces, in bytes.
@@ -102,6 +110,8 @@ pub struct Config {
     pub masquerade: bool,
     /// Networks to which traffic of pods is not masqueraded.
     pub masquerade_except: Vec<Prefix>,
+    /// Whether this host has routes to the pods of other nodes.
+    pub has_node_routes: bool,
     /// The directory of the CNI configuration; `None`: no file is written.
     pub cni_conf_dir: Option<PathBuf>,
     /// The file name of the CNI configuration.
@@ -116,12 +126,16 @@ pub struct Config {
     pub mark_mask: u32,
     /// Whether policy applies to this host's own packets.
     pub host_to_endpoint: HostTrafficAction,
+    /// Whether policy applies to traffic from an endpoint to itself.
+    pub judge_hairpin: bool,
     /// The encapsulations that endpoints may send where policy allows it.
     pub allowed_encapsulation: Encapsulations,
     /// Whether the nftables tables are owned by the agent, so that no other program can change them.
     pub own_table: bool,
     /// Whether the agent enables IP forwarding.
     pub manage_forwarding: bool,
+    /// The directory of the kernel's parameters.
+    pub sysctl_dir: PathBuf,
     /// The group that may make changes through the API; `None`: root only.
     pub api_group: Option<String>,
     /// Whether that group may set labels and ports of workloads.
@@ -242,6 +256,11 @@ impl Config {
                         .map(|t| (t, ParameterSource::Environment))
                 })
                 .or_else(|| take_from_file(&mut in_file, parameter))
+                .or_else(|| {
+                    let is_name = parameter.name == "node-name";
+                    let name = is_name.then(|| environment(NODE_NAME_VARIABLE)).flatten();
+                    name.map(|text| (text, ParameterSource::Environment))
+                })
                 .unwrap_or_else(|| (parameter.default.to_owned(), ParameterSource::Default));
             raw.insert(parameter.name, value);
         }
@@ -319,6 +338,9 @@ fn take_from_file(
     Some((text, ParameterSource::File(location.to_string())))
 }
 
+/// The variable in which the pods of DaemonSets usually get the name of their node.
+const NODE_NAME_VARIABLE: &str = "NODE_NAME";
+
 /// The position of `kubeconfig` among the values of the parameter `kubernetes`.
 const USES_KUBECONFIG: u32 = 2;
 
@@ -334,6 +356,7 @@ impl ConfigBuilder {
     fn config(self) -> Config {
         Config {
             directory: self.path("directory"),
+            status_write: self.number("status-write") != 0,
             kubernetes: match self.number("kubernetes") {
                 0 => KubernetesApi::Off,
                 USES_KUBECONFIG => KubernetesApi::Kubeconfig(self.path("kubeconfig")),
@@ -347,6 +370,8 @@ impl ConfigBuilder {
                 host: self.number("host-max-elements") as usize,
             },
             pools: self.pools().into_iter().map(|(_, pool)| pool).collect(),
+            has_node_pools: self.has_node_pools(),
+            node_name: Some(self.text("node-name").to_owned()).filter(|name| !name.is_empty()),
             reserved: self.ranges("ipam-reserved").to_vec(),
             mtu: self.number("mtu"),
             interface_prefix: self.text("interface-prefix").to_owned(),
@@ -356,6 +381,7 @@ impl ConfigBuilder {
                 .networks("masquerade-except")
                 .unwrap_or_default()
                 .to_vec(),
+            has_node_routes: self.number("node-routes") != 0,
             cni_conf_dir: Some(self.path("cni-conf-dir")).filter(|p| !p.as_os_str().is_empty()),
             cni_conf_name: self.text("cni-conf-name").to_owned(),
             cni_conf_keep: self.number("cni-conf-keep") != 0,
@@ -366,12 +392,14 @@ impl ConfigBuilder {
                 0 => HostTrafficAction::Allow,
                 _ => HostTrafficAction::Policy,
             },
+            judge_hairpin: self.number("hairpin") != 0,
             allowed_encapsulation: Encapsulation::ALL
                 .into_iter()
                 .filter(|encapsulation| self.number(&encapsulation.parameter()) != 0)
                 .collect(),
             own_table: self.number("own-table") != 0,
             manage_forwarding: self.number("forwarding") == 0,
+            sysctl_dir: self.path("sysctl-dir"),
             api_group: Some(self.text("api-group").to_owned()).filter(|g| !g.is_empty()),
             group_labels: self.number("api-group-labels") != 0,
             group_named_netns: self.number("api-group-netns") != 0,
@@ -441,8 +469,19 @@ impl ConfigBuilder {
         }
     }
 
+    /// Whether the pools are those of the Node: named, or nothing is configured and there is an API server.
+    fn has_node_pools(&self) -> bool {
+        let parameters = ["ipam-pool", "pool-ipv4", "pool-ipv6"].into_iter();
+        let mut unset = parameters.map(|name| *self.raw(name).1 == ParameterSource::Default);
+        let is_named = self.values.get("ipam-pool") == Some(&ParameterValue::NodeNetworks);
+        is_named || (self.number("kubernetes") != 0 && unset.all(|is_unset| is_unset))
+    }
+
     /// The pools, each with the parameter that defines it.
     fn pools(&self) -> Vec<(&'static str, Prefix)> {
+        if self.has_node_pools() {
+            return Vec::new();
+        }
         let pools_of = |name: &'static str| {
             let pools = self.networks(name)?;
             Some(pools.iter().map(|pool| (name, *pool)).collect::<Vec<_>>())
@@ -480,7 +519,8 @@ impl ConfigBuilder {
                 .to_owned();
             refuse("kubeconfig", "kubernetes", reason);
         }
-        let listed = self.networks("ipam-pool").is_some();
+        let is_node = self.values.get("ipam-pool") == Some(&ParameterValue::NodeNetworks);
+        let listed = self.networks("ipam-pool").is_some() || is_node;
         for single in ["pool-ipv4", "pool-ipv6"] {
             if listed && *self.raw(single).1 != ParameterSource::Default {
                 let reason = format!(
@@ -491,6 +531,8 @@ impl ConfigBuilder {
             }
         }
         let known = ["ipam-pool", "pool-ipv4", "pool-ipv6"].into_iter().all(has);
+        // Which networks the Node has is not known yet.
+        let known = known && !self.has_node_pools();
         let pools = if known { self.pools() } else { Vec::new() };
         let source = if listed { "ipam-pool" } else { "pool-ipv4" };
         for range in self.ranges("ipam-reserved").iter().filter(|_| known) {

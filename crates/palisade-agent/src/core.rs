@@ -18,7 +18,9 @@ use crate::workload_store::WorkloadRecord;
 use crate::workloads::attach::AttachRequest;
 use crate::workloads::deletions::run_queued_deletions;
 use crate::workloads::host::{HostChanges, repair_host};
-use crate::workloads::{WorkloadError, Workloads, cni};
+use crate::workloads::{
+    NodeChanges, WorkloadError, Workloads, cni, follow_nodes, missing_pools, repair_routes,
+};
 use palisade_api::{BootstrapStage, CniAttachment, CniResponse, MonitorQuery};
 use palisade_dataplane::Dataplane;
 use palisade_model::Update;
@@ -114,6 +116,10 @@ pub struct Core {
     startup_stages: Vec<BootstrapStage>,
     /// Why the CNI configuration could not be written.
     cni_conf_failure: Option<String>,
+    /// Why the state of this node could not be written to the API server.
+    node_status_failure: Option<String>,
+    /// Whether the CNI configuration is written once this host has address pools.
+    waits_for_pools: bool,
     config_listeners: Vec<ConfigListener>,
     sync_waiters: Vec<tokio::sync::oneshot::Sender<()>>,
 }
@@ -134,6 +140,8 @@ impl Core {
             source_report: EffectiveReport::default(),
             startup_stages: Vec::new(),
             cni_conf_failure: None,
+            node_status_failure: None,
+            waits_for_pools: false,
             config_listeners: Vec::new(),
             sync_waiters: Vec::new(),
         }
@@ -170,6 +178,7 @@ impl Core {
                 detected_at,
             } => {
                 let (workloads, enforcer) = self.parts();
+                repair_routes(workloads, enforcer, &changes, detected_at);
                 repair_host(workloads, enforcer, &changes, detected_at);
             }
             CoreEvent::Packets(mut delivery) => self.report_packets(delivery.take_batch()),
@@ -205,18 +214,21 @@ impl Core {
             tracing::warn!(more, "more problems of the source; see `palisade status`");
         }
         self.source_report = batch.report;
+        let first_sync = batch.in_sync && !self.enforcer.in_sync;
+        let nodes = NodeChanges::of(&mut self.workloads.nodes, &batch.updates);
         let registry = &mut self.workloads.registry;
         let source_updates = batch.updates.into_iter();
         let updates: Vec<Update> = source_updates
             .map(|update| registry.overlay_update(update))
             .collect();
-        let first_sync = batch.in_sync && !self.enforcer.in_sync;
         let is_large = first_sync || updates.len() >= LARGE_BATCH;
         self.enforcer.in_sync |= batch.in_sync;
         if let Some(detected_at) = batch.detected_at {
             self.enforcer.record_change(detected_at);
         }
         self.workloads.apply(&mut self.enforcer, updates);
+        let (workloads, enforcer) = (&mut self.workloads, &mut self.enforcer);
+        follow_nodes(workloads, enforcer, &nodes, first_sync);
         if first_sync {
             let started = self.clock.monotonic();
             self.workloads.resync(&mut self.enforcer);
@@ -229,6 +241,9 @@ impl Core {
                 // The receiver may have stopped waiting.
                 let _ = waiter.send(());
             }
+        }
+        if self.waits_for_pools && missing_pools(&self.workloads).is_none() {
+            self.install_cni_conf();
         }
         if is_large && self.enforcer.in_sync {
             palisade_sys::heap::trim();
@@ -308,9 +323,26 @@ impl Core {
         }
     }
 
-    /// Writes the CNI configuration; a failure is shown in the status.
+    /// Writes the CNI configuration, once this host has address pools; a failure is shown in the status.
     pub fn install_cni_conf(&mut self) {
+        self.waits_for_pools = missing_pools(&self.workloads).is_some();
+        if self.waits_for_pools {
+            return;
+        }
         self.cni_conf_failure = cni_conf::install(&self.config);
+    }
+
+    /// Takes note of the last attempt to write the state of this node to the API server.
+    pub fn record_node_status(&mut self, failure: Option<String>) {
+        if self.node_status_failure != failure {
+            match &failure {
+                Some(error) => {
+                    tracing::warn!(error, "the NodePolicyStatus of this node cannot be written");
+                }
+                None => tracing::info!("the NodePolicyStatus of this node is written again"),
+            }
+        }
+        self.node_status_failure = failure;
     }
 
     /// Reports packets from the dataplane.
@@ -364,6 +396,7 @@ impl Core {
             source_report: &self.source_report,
             startup_stages: &self.startup_stages,
             cni_conf_failure: self.cni_conf_failure.as_deref(),
+            node_status_failure: self.node_status_failure.as_deref(),
         }
     }
 }

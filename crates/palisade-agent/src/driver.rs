@@ -20,6 +20,7 @@ pub fn open_driver(name: &str, config: &Config) -> Result<Box<dyn Dataplane>, Dr
                 interface_prefix: config.interface_prefix.clone(),
                 mark_mask: config.mark_mask,
                 judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
+                judge_hairpin: config.judge_hairpin,
                 own_table: config.own_table,
                 log_group: Some(config.monitor_group),
             })?;

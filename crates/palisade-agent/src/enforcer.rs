@@ -103,6 +103,7 @@ impl Enforcer {
         Enforcer {
             engine: Engine::new(palisade_engine::EngineOptions {
                 judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
+                judge_hairpin: config.judge_hairpin,
                 allowed_encapsulation: config.allowed_encapsulation,
                 budget: config.budget,
             }),
@@ -334,7 +335,7 @@ impl Enforcer {
     }
 
     /// Updates the masquerade table; returns the number of writes. A failure is retried.
-    fn sync_masquerade(&mut self, wanted: &MasqueradePolicy) -> usize {
+    pub(crate) fn sync_masquerade(&mut self, wanted: &MasqueradePolicy) -> usize {
         self.apply_masquerade(wanted).unwrap_or_else(|error| {
             tracing::error!(error = %error_chain(&error), "updating masquerade rules failed; will retry");
             self.retry.schedule(self.clock.monotonic());

@@ -47,6 +47,7 @@ fn join_prefixes(pools: &[Prefix]) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Ipam {
     pools: Vec<AddressPool>,
+    reserved: Vec<AddressRange>,
     allocated: BTreeSet<IpAddr>,
 }
 
@@ -79,10 +80,24 @@ impl Ipam {
     /// The first and the last address of a pool are never allocated, nor is the second, which hosts
     /// often use for themselves.
     pub fn new(pools: &[Prefix], reserved: &[AddressRange]) -> Self {
+        let mut ipam = Ipam {
+            reserved: reserved.to_vec(),
+            ..Ipam::default()
+        };
+        ipam.set_pools(pools);
+        ipam
+    }
+
+    /// Replaces the pools. Allocated addresses stay allocated, also those of a pool that is gone.
+    pub fn set_pools(&mut self, pools: &[Prefix]) {
         let pool = |prefix: &Prefix| {
+            if let Some(same) = self.pools.iter().find(|pool| pool.prefix == *prefix) {
+                return same.clone();
+            }
             let (first, last) = prefix.bounds();
             let all = NumberRange::new(first.saturating_add(2), last.saturating_sub(1));
-            let reserved = reserved.iter().filter(|range| range.overlaps(*prefix));
+            let reserved = self.reserved.iter();
+            let reserved = reserved.filter(|range| range.overlaps(*prefix));
             let reserved = reserved.map(|range| NumberRange {
                 first: address_to_number(range.first),
                 last: address_to_number(range.last),
@@ -94,10 +109,7 @@ impl Ipam {
                 last_allocated: None,
             }
         };
-        Ipam {
-            pools: pools.iter().map(pool).collect(),
-            allocated: BTreeSet::new(),
-        }
+        self.pools = pools.iter().map(pool).collect();
     }
 
     /// The families that have a pool.
@@ -260,6 +272,23 @@ mod tests {
         );
         let taken = "10.0.0.4".parse().unwrap();
         assert_eq!(ipam.claim(taken), Err(IpamError::InUse(taken)));
+    }
+
+    #[test]
+    fn pools_change_and_addresses_stay() {
+        let mut ipam = Ipam::new(&pools(&["10.0.0.0/29", "10.0.1.0/29"]), &[]);
+        assert_eq!(take(&mut ipam, Family::V4, 1), ["10.0.0.2"]);
+        ipam.set_pools(&pools(&["10.0.1.0/29", "10.0.2.0/29"]));
+        assert_eq!(take(&mut ipam, Family::V4, 6)[5], "10.0.2.2");
+        let held = "10.0.0.2".parse().unwrap();
+        assert_eq!(ipam.claim(held), Err(IpamError::InUse(held)));
+        assert_eq!(ipam.pool_of(held), None);
+        ipam.set_pools(&[]);
+        assert_eq!(
+            ipam.allocate(Family::V4),
+            Err(IpamError::NoPool(Family::V4))
+        );
+        assert_eq!(ipam.allocated().len(), 7);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! continues.
 
 use crate::clock::{Clock, SystemClock, millis};
+use crate::cluster_status::write_cluster_status;
 use crate::config::Config;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
@@ -55,7 +56,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     let (handle, events) = CoreHandle::channel();
     let mut sockets = ApiSockets::new(&config);
     sockets.bind_health_address()?;
-    let attach = KernelNetworkDriver::current()?;
+    let attach = KernelNetworkDriver::current(&config.sysctl_dir)?;
     let links =
         KernelLinkEvents::open_routing(&NetNs::current().map_err(NetworkDriverError::from)?)
             .map_err(NetworkDriverError::from)?;
@@ -64,6 +65,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         tracing::warn!("{limitation}");
     }
     let lock = startup.commit()?;
+    let status_config = config.clone();
     let config_file = config.file.as_ref().map(|file| file.path.clone());
     let guard = Arc::new(sockets.admission_control());
     let mut supervisor = Supervisor::default();
@@ -144,6 +146,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         })
         .map_err(started("core"))?;
 
+    write_cluster_status(&status_config, &handle)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -4,8 +4,8 @@
 use crate::config::{Config, KubernetesApi};
 use palisade_kubernetes::{Credentials, KubernetesSource};
 use palisade_source::{
-    Directory, DirectoryOptions, SettleHandle, Source, SourceDelta, SourceError, SourceNumber,
-    SourceSet,
+    Directory, DirectoryOptions, SettleHandle, SnapshotStore, Source, SourceDelta, SourceError,
+    SourceNumber, SourceSet,
 };
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -68,7 +68,13 @@ impl ConfiguredSources {
             }
             SourceAccess::ReadWrite => SourceSet::open(names, &config.state_dir, config.budget)?,
         };
-        let mut sources: Vec<OpenedSource> = credentials.map(open_kubernetes).into_iter().collect();
+        let kubernetes = credentials.map(|credentials| {
+            let location = credentials.location();
+            let open = || SnapshotStore::new(&config.state_dir, "kubernetes", &location);
+            let snapshot = (access == SourceAccess::ReadWrite).then(open);
+            open_kubernetes(credentials, snapshot)
+        });
+        let mut sources: Vec<OpenedSource> = kubernetes.into_iter().collect();
         let mut settle = None;
         if has_directory {
             let number = SourceNumber::try_from(sources.len()).unwrap_or_default();
@@ -120,7 +126,8 @@ impl ConfiguredSources {
     }
 }
 
-fn credentials(config: &Config) -> Option<Credentials> {
+/// The credentials for the API server, if there is one.
+pub(crate) fn credentials(config: &Config) -> Option<Credentials> {
     match &config.kubernetes {
         KubernetesApi::Off => None,
         KubernetesApi::InCluster => Some(Credentials::InCluster),
@@ -128,8 +135,8 @@ fn credentials(config: &Config) -> Option<Credentials> {
     }
 }
 
-fn open_kubernetes(credentials: Credentials) -> OpenedSource {
-    let source = KubernetesSource::new(credentials);
+fn open_kubernetes(credentials: Credentials, snapshot: Option<SnapshotStore>) -> OpenedSource {
+    let source = KubernetesSource::new(credentials, snapshot);
     let (stop, refresh) = (source.stop_handle(), source.refresh_handle());
     OpenedSource {
         name: "kubernetes",

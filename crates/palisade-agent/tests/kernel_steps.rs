@@ -48,7 +48,7 @@ fn start(state: &Path, faults: &PortFaults) -> Core {
         config,
         dataplane: Box::new(FaultyDataplane(dataplane, faults.clone())),
         network: Box::new(FaultyNetworkDriver(
-            KernelNetworkDriver::current().unwrap(),
+            KernelNetworkDriver::current(Path::new("/proc/sys")).unwrap(),
             faults.clone(),
         )),
         clock: Box::new(SystemClock),

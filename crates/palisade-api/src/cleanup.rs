@@ -19,15 +19,19 @@ pub struct CleanupReport {
 pub enum CleanupKind {
     /// The CNI configuration that makes runtimes use Palisade.
     CniConfiguration,
+    /// The CNI plugin that `palisade install-cni` copied.
+    CniPlugin,
     /// A veth pair, with its routes and neighbours.
     Interface,
     /// A veth pair of another plugin that had policy: it is set down.
     ChainedInterface,
+    /// A route to the pods of another node.
+    Route,
     /// The nftables table, with everything in it.
     Table,
     /// A sysctl that the agent changed; it is restored.
     Setting,
-    /// The API's socket.
+    /// The API's socket, or its directory.
     Socket,
     /// A file or directory of the state directory, or the directory itself.
     State,

@@ -15,8 +15,10 @@ mod error;
 mod explain;
 mod health;
 mod identity;
+mod installation;
 mod ipam;
 mod monitor;
+mod node_policy_status;
 mod object;
 mod policy;
 #[cfg(feature = "schema")]
@@ -48,6 +50,9 @@ pub use explain::{
 };
 pub use health::ProbeResult;
 pub use identity::{IdentityList, IdentityReport};
+pub use installation::{
+    CniInstallOutcome, CniInstallReport, LeftoverItem, LeftoverKind, UninstallReport,
+};
 pub use ipam::{
     AddressReport, IpamCheckReport, IpamFinding, IpamFindingKind, IpamReport, PoolReport,
 };
@@ -55,14 +60,17 @@ pub use monitor::{
     LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, MonitorRule, MonitorVerdict,
     PacketEvent, PacketReason,
 };
+pub use node_policy_status::{
+    EnforcedInstead, NodeCondition, NodePolicyReport, NotEnforcedObject, StaleSource,
+};
 pub use object::{IpFamily, ObjectRef, ProtocolName};
 pub use policy::{
     CountedAction, PacketCount, PolicyDetail, PolicyList, PolicySummary, RuleCounterReport,
 };
 pub use status::{
     AddressConflictReport, BootstrapStage, DataplaneStatus, DropCounterReport, FlushReport,
-    FollowedSource, Health, ProblemReport, ProblemSeverity, RepairReport, RetainedObjectReport,
-    SourceStatus, StalenessReport, Status,
+    FollowedSource, Health, NodeRoutesStatus, NodeStatus, ProblemReport, ProblemSeverity,
+    RepairReport, RetainedObjectReport, SourceStatus, StalenessReport, Status,
 };
 pub use validation::{CompletionScript, ValidationReport};
 pub use workload::{

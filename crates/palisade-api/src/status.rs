@@ -50,6 +50,9 @@ pub struct Status {
     pub source: SourceStatus,
     /// The dataplane.
     pub dataplane: DataplaneStatus,
+    /// This host's node, if addresses or routes follow the cluster's nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeStatus>,
     /// The stages of the start, in order.
     pub bootstrap: Vec<BootstrapStage>,
     /// Objects whose last valid version stays in force.
@@ -65,6 +68,37 @@ pub struct Status {
     /// Policies over the element budget, and what is enforced instead.
     #[serde(default)]
     pub over_budget: Vec<BudgetExcess>,
+    /// Why the state of this node cannot be written to the API server; absent if it can, or is not to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_status_error: Option<String>,
+}
+
+/// What this host takes from the Node objects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStatus {
+    /// The name of this host's Node.
+    pub name: String,
+    /// The address pools that were taken from it.
+    pub pools: Vec<String>,
+    /// The routes to other nodes; absent if there are to be none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes: Option<NodeRoutesStatus>,
+}
+
+/// The routes to the pods of other nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRoutesStatus {
+    /// Number of routes.
+    pub installed: usize,
+    /// Networks of other nodes that have no route here, or not the intended one, and why.
+    pub problems: Vec<String>,
+    /// Number of such networks beyond the hundred that are listed.
+    #[serde(default)]
+    pub more_problems: usize,
 }
 
 /// The source of objects.

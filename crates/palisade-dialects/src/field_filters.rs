@@ -56,6 +56,7 @@ static NODE: FieldFilter = Only(&[
     ("apiVersion", All),
     ("kind", All),
     ("metadata", METADATA),
+    ("spec", Only(&[("podCIDR", All), ("podCIDRs", All)])),
     ("status", Only(&[("addresses", All)])),
 ]);
 static OTHER: FieldFilter = AllBut(&[(
@@ -141,7 +142,8 @@ mod tests {
                 "CronJob",
                 format!(r#"{{"jobTemplate": {{"spec": {{"template": {template}}}}}}}"#),
             ),
-            ("v1", "Node", r#"{"podCIDR": "10.0.0.0/24"}"#.to_owned()),
+            ("v1", "Node", r#"{"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24", "fd00::/64"], "taints": []}"#
+                    .to_owned()),
             (
                 "v1",
                 "Service",

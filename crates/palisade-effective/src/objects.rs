@@ -171,7 +171,8 @@ impl EffectiveObjects {
         };
         let first_sync = delta.in_sync && !state.in_sync;
         state.in_sync |= delta.in_sync;
-        let since = state.stale.take().map_or(now, |stale| stale.since);
+        let since = state.stale.take().map(|stale| stale.since);
+        let since = since.or(delta.stale_since).unwrap_or(now);
         state.stale = delta.stale.map(|reason| Staleness { since, reason });
         if let Some(report) = delta.report {
             state.report = report;

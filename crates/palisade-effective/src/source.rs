@@ -44,8 +44,10 @@ pub struct SourceDelta {
     pub changes: Vec<DefinitionChange>,
     /// Whether everything that the source has was delivered. Once true it stays true.
     pub in_sync: bool,
-    /// Why changes may be missed since now; `None` while the source is followed.
+    /// Why changes may be missed; `None` while the source is followed.
     pub stale: Option<String>,
+    /// Since when, in seconds since 1970, if not since now: a source that starts from what it stored.
+    pub stale_since: Option<u64>,
     /// The state of the source's input, if it changed.
     pub report: Option<SourceReport>,
 }

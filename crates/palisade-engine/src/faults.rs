@@ -33,6 +33,7 @@ palisade_model::faults! {
         DeletedPolicyStays,
         LogNotReported,
         EncapsulationAllowed,
+        HairpinModeInverted,
         BudgetIgnored,
     }
 }

@@ -84,6 +84,8 @@ impl TransitionIds for GraphIds<'_> {
 pub struct EngineOptions {
     /// Whether packets from this host's own stack are judged at the ingress of its endpoints.
     pub judge_host_traffic: bool,
+    /// Whether packets from an endpoint to itself are judged.
+    pub judge_hairpin: bool,
     /// The encapsulations that endpoints may send where policy allows them; all others are denied.
     pub allowed_encapsulation: Encapsulations,
     /// Limits on the elements that policy may take in the dataplane.
@@ -105,6 +107,8 @@ impl Engine {
     pub fn new(options: EngineOptions) -> Self {
         let mut graph = Graph::default();
         graph.desired.judge_host_traffic = options.judge_host_traffic;
+        graph.desired.judge_hairpin =
+            options.judge_hairpin != EngineFault::HairpinModeInverted.is_injected();
         graph.budget = options.budget;
         graph.denied_encapsulation = options.allowed_encapsulation.complement();
         Engine {

@@ -31,6 +31,17 @@ pub enum Credentials {
     Kubeconfig(PathBuf),
 }
 
+impl Credentials {
+    /// Where they come from, for messages.
+    #[must_use]
+    pub fn location(&self) -> String {
+        match self {
+            Credentials::InCluster => "in-cluster".to_owned(),
+            Credentials::Kubeconfig(path) => path.display().to_string(),
+        }
+    }
+}
+
 /// The shortest time between two readings of the credentials.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -42,6 +53,8 @@ pub(crate) struct ApiServerClient(Arc<ClientState>);
 struct ClientState {
     credentials: Credentials,
     address: String,
+    /// The namespace that the credentials belong to.
+    namespace: String,
     present: Mutex<PresentClient>,
 }
 
@@ -58,10 +71,11 @@ impl ApiServerClient {
     /// # Errors
     /// If the credentials cannot be read.
     pub(crate) async fn new(credentials: &Credentials) -> Result<Self, ApiServerError> {
-        let (client, address) = open_client(credentials).await?;
+        let (client, address, namespace) = open_client(credentials).await?;
         Ok(ApiServerClient(Arc::new(ClientState {
             credentials: credentials.clone(),
             address,
+            namespace,
             present: Mutex::new(PresentClient {
                 client,
                 read_at: Instant::now(),
@@ -75,6 +89,11 @@ impl ApiServerClient {
         &self.0.address
     }
 
+    /// The namespace that the credentials belong to: that of the agent's pod, or of the kubeconfig's context.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.0.namespace
+    }
+
     /// The client; with credentials that were read again if they may be outdated.
     async fn present(&self) -> Client {
         let client = {
@@ -86,7 +105,7 @@ impl ApiServerClient {
             present.client.clone()
         };
         match open_client(&self.0.credentials).await {
-            Ok((client, _)) => {
+            Ok((client, ..)) => {
                 self.lock().client = client.clone();
                 client
             }
@@ -104,7 +123,12 @@ impl ApiServerClient {
 
     /// The text of an answer.
     pub(crate) async fn text(&self, path: &str) -> Result<String, ApiServerError> {
-        let body = self.send(path).await?;
+        self.text_of(get(path)?).await
+    }
+
+    /// The text of the answer to any request.
+    pub(crate) async fn text_of(&self, request: Request<Body>) -> Result<String, ApiServerError> {
+        let body = self.send(request).await?;
         let bytes = Limited::new(body, MAX_ANSWER).collect().await;
         let bytes = bytes.map_err(|error| ApiServerError::Connection(error.to_string()))?;
         String::from_utf8(bytes.to_bytes().into())
@@ -113,13 +137,10 @@ impl ApiServerClient {
 
     /// The lines of an answer as they arrive.
     pub(crate) async fn lines(&self, path: &str) -> Result<LineReader, ApiServerError> {
-        Ok(LineReader::new(self.send(path).await?))
+        Ok(LineReader::new(self.send(get(path)?).await?))
     }
 
-    async fn send(&self, path: &str) -> Result<Body, ApiServerError> {
-        let request = Request::get(path)
-            .body(Body::empty())
-            .map_err(|error| ApiServerError::Answer(error.to_string()))?;
+    async fn send(&self, request: Request<Body>) -> Result<Body, ApiServerError> {
         let client = self.present().await;
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, client.send(request)).await;
         let answer = answer.map_err(|_| ApiServerError::Timeout(ANSWER_TIMEOUT))?;
@@ -134,6 +155,8 @@ impl ApiServerClient {
         if code.is_success() {
             return Ok(answer.into_body());
         }
+        let retry_after = answer.headers().get(http::header::RETRY_AFTER);
+        let seconds = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
         let text = Limited::new(answer.into_body(), MAX_ERROR).collect().await;
         let text = text
             .map(http_body_util::Collected::to_bytes)
@@ -141,12 +164,20 @@ impl ApiServerClient {
         Err(ApiServerError::Status {
             code,
             message: status_message(&text),
+            retry_after: seconds.map(Duration::from_secs),
         })
     }
 }
 
-/// A client with the present content of the credentials' files, and the server's address.
-async fn open_client(credentials: &Credentials) -> Result<(Client, String), ApiServerError> {
+fn get(path: &str) -> Result<Request<Body>, ApiServerError> {
+    let request = Request::get(path).body(Body::empty());
+    request.map_err(|error| ApiServerError::Answer(error.to_string()))
+}
+
+/// A client with the present content of the credentials' files, the server's address, and the namespace.
+async fn open_client(
+    credentials: &Credentials,
+) -> Result<(Client, String, String), ApiServerError> {
     let unreadable =
         |error: &dyn std::error::Error| ApiServerError::Credentials(with_causes(error));
     let mut config = match credentials {
@@ -160,8 +191,9 @@ async fn open_client(credentials: &Credentials) -> Result<(Client, String), ApiS
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     let address = config.cluster_url.to_string();
+    let namespace = config.default_namespace.clone();
     let client = Client::try_from(config).map_err(|error| unreadable(&error))?;
-    Ok((client, address))
+    Ok((client, address, namespace))
 }
 
 /// The message of a `Status` object, or the beginning of the text itself.

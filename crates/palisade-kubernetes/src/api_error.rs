@@ -23,6 +23,8 @@ pub(crate) enum ApiServerError {
         code: StatusCode,
         /// Its message.
         message: String,
+        /// The delay that it asks for.
+        retry_after: Option<Duration>,
     },
     /// The answer is not what was requested.
     #[error("the API server's answer cannot be read: {0}")]
@@ -33,6 +35,27 @@ impl ApiServerError {
     /// Whether the resource version, or the token of a page, is too old: everything has to be listed again.
     pub(crate) fn is_expired(&self) -> bool {
         matches!(self, ApiServerError::Status { code, .. } if *code == StatusCode::GONE)
+    }
+
+    /// Whether the server failed by its own fault.
+    pub(crate) fn is_server_error(&self) -> bool {
+        matches!(self, ApiServerError::Status { code, .. } if code.is_server_error())
+    }
+
+    /// The HTTP status, if the server answered.
+    pub(crate) fn code(&self) -> Option<StatusCode> {
+        match self {
+            ApiServerError::Status { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// The delay that the server asks for.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            ApiServerError::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
     }
 
     /// Whether the server rejects the parameters of the request.

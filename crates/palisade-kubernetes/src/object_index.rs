@@ -10,7 +10,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use palisade_dialects::{ContentHash, field_filter_of_kind, lower_object};
 use palisade_effective::{Definition, DefinitionChange, Diagnostic, ObjectOrigin, SharedId};
-use palisade_manifest::{Limits, Location, Problem, read_server_object};
+use palisade_manifest::{Limits, Location, Problem, read_server_object, to_json};
 use palisade_model::{ObjectId, Str};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,6 +51,17 @@ pub(crate) struct IndexChanges {
     pub(crate) changes: BTreeMap<SharedId, DefinitionChange>,
     /// Whether errors or warnings changed.
     pub(crate) has_new_diagnostics: bool,
+    /// The same for the snapshot, if there is one.
+    pub(crate) stored: Option<Vec<StoredChange>>,
+}
+
+/// A change of an object in the snapshot.
+#[derive(Debug)]
+pub(crate) struct StoredChange {
+    /// Its key; it begins with the name of the resource.
+    pub(crate) key: String,
+    /// Its version and its text; `None` if it is gone.
+    pub(crate) value: Option<(Str, String)>,
 }
 
 impl ObjectIndex {
@@ -118,7 +129,17 @@ impl ObjectIndex {
         }
     }
 
+    /// The key of an object in the snapshot; it begins with the name of the resource.
+    fn key(&self, id: &ObjectId) -> String {
+        let namespace = id.namespace.as_deref().unwrap_or_default();
+        format!("{}/{namespace}/{}", self.name, id.name)
+    }
+
     fn remove(&mut self, id: SharedId, changes: &mut IndexChanges) {
+        if let Some(stored) = &mut changes.stored {
+            let key = self.key(&id);
+            stored.push(StoredChange { key, value: None });
+        }
         changes.has_new_diagnostics |= self.diagnostics.remove(&id).is_some();
         changes
             .changes
@@ -141,7 +162,7 @@ impl ObjectIndex {
         let read = read_server_object(&self.name, text, &self.limits, filter, type_of_list);
         let raw = match read {
             Ok(raw) => raw,
-            Err(problems) => return self.reject(id, version, problems, changes),
+            Err(problems) => return self.reject(id, (version, text), problems, changes),
         };
         let hash = ContentHash::of(&raw.root);
         if let Some(entry) = self.objects.get_mut(&id)
@@ -157,7 +178,14 @@ impl ObjectIndex {
                 lowered.id
             );
             let problem = self.problem(&id, reason);
-            return self.reject(id, version, vec![problem], changes);
+            return self.reject(id, (version, text), vec![problem], changes);
+        }
+        if let Some(stored) = &mut changes.stored {
+            let text = to_json(&raw.root).to_string();
+            stored.push(StoredChange {
+                key: self.key(&id),
+                value: Some((version.into(), text)),
+            });
         }
         let id = self.insert(id, Some(hash), version);
         let origin = ObjectOrigin::Resource {
@@ -176,10 +204,16 @@ impl ObjectIndex {
     fn reject(
         &mut self,
         id: ObjectId,
-        version: &str,
+        (version, text): (&str, &str),
         problems: Vec<Problem>,
         changes: &mut IndexChanges,
     ) {
+        if let Some(stored) = &mut changes.stored {
+            stored.push(StoredChange {
+                key: self.key(&id),
+                value: Some((version.into(), text.to_owned())),
+            });
+        }
         let id = self.insert(id, None, version);
         let named = problems.into_iter().map(|mut problem| {
             problem.object.get_or_insert_with(|| id.to_string());

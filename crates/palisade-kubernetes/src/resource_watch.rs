@@ -1,7 +1,7 @@
 //! Lists one resource, then watches it from the version of the list; again and again.
 //!
 //! A server with streaming lists sends the list as the first events of the watch, so that neither side holds
-//! it; another is asked for pages. A watch that ends is continued from the last version. Everything is listed
+//! it; another, or one that fails to do so, is asked for pages. A watch that ends is continued from the last version. Everything is listed
 //! again only if the server does not have the versions since then.
 
 use crate::api_client::ApiServerClient;
@@ -40,6 +40,18 @@ impl From<ApiServerError> for WatchEnd {
     }
 }
 
+/// How the next list is requested.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ListMethod {
+    /// As the first events of a watch.
+    Stream,
+    /// Page by page, and the one after that as a stream again: the server failed on a streaming list. It does
+    /// so while it starts, and always if its etcd is older than 3.4.25 (Kubernetes, `RequestWatchProgress`).
+    Pages,
+    /// Page by page: the server does not know streaming lists.
+    PagesOnly,
+}
+
 /// The state of one resource's watch.
 pub(crate) struct ResourceWatch {
     client: ApiServerClient,
@@ -50,7 +62,7 @@ pub(crate) struct ResourceWatch {
     random: SmallRng,
     /// The version up to which everything was passed on; `None` before a complete list.
     version: Option<String>,
-    has_streaming_lists: bool,
+    list_method: ListMethod,
     /// The last attempt failed.
     has_failed: bool,
     /// The delays after failures.
@@ -75,7 +87,7 @@ impl ResourceWatch {
             events,
             random,
             version: None,
-            has_streaming_lists: true,
+            list_method: ListMethod::Stream,
             has_failed: false,
             backoff: Backoff::default(),
             empty_backoff: Backoff::default(),
@@ -87,7 +99,7 @@ impl ResourceWatch {
         loop {
             let ended = match self.version.clone() {
                 Some(version) => self.watch(&version).await,
-                None if self.has_streaming_lists => self.stream_list().await,
+                None if self.list_method == ListMethod::Stream => self.stream_list().await,
                 None => self.list_pages().await,
             };
             let delay = match ended {
@@ -106,9 +118,18 @@ impl ResourceWatch {
     /// continued at once.
     async fn take_failure(&mut self, error: &ApiServerError) -> Result<Duration, WatchEnd> {
         tracing::debug!(resource = %self.resource.name(), %error, "watch failed");
-        if self.version.is_none() && self.has_streaming_lists && error.is_invalid() {
-            self.has_streaming_lists = false;
-            return Ok(Duration::ZERO);
+        if self.version.is_none() {
+            match self.list_method {
+                ListMethod::Stream if error.is_invalid() => {
+                    self.list_method = ListMethod::PagesOnly;
+                    return Ok(Duration::ZERO);
+                }
+                ListMethod::Stream if error.is_server_error() => {
+                    self.list_method = ListMethod::Pages;
+                }
+                ListMethod::Pages => self.list_method = ListMethod::Stream,
+                ListMethod::Stream | ListMethod::PagesOnly => {}
+            }
         }
         // A list follows at once.
         let is_expired_watch = error.is_expired() && self.version.take().is_some();
@@ -146,6 +167,9 @@ impl ResourceWatch {
             token = page.metadata.continue_token;
             if token.is_empty() {
                 self.version = Some(page.metadata.resource_version);
+                if self.list_method == ListMethod::Pages {
+                    self.list_method = ListMethod::Stream;
+                }
                 return self.send(ResourceEvent::ListEnds).await;
             }
         }
@@ -281,5 +305,6 @@ fn watch_error(kind: &str, object: &str) -> ApiServerError {
     ApiServerError::Status {
         code: code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         message: status.message,
+        retry_after: None,
     }
 }

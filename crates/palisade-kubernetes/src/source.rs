@@ -6,8 +6,9 @@ use crate::object_index::{IndexChanges, ObjectIndex};
 use crate::resource::RESOURCES;
 use crate::resource_event::ResourceEvent;
 use crate::resource_watch::ResourceWatch;
+use crate::source_snapshot::SourceSnapshot;
 use palisade_effective::{DefinitionChange, DiagnosticCollector, SourceDelta, SourceReport};
-use palisade_source::{DeltaSink, Source, SourceError};
+use palisade_source::{DeltaSink, SnapshotStore, Source, SourceError};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ const SETTLE: Duration = Duration::from_millis(5);
 /// And at the latest after so long, or when there are so many.
 const MAX_DELAY: Duration = Duration::from_millis(50);
 const MAX_CHANGES: usize = 1_000;
+/// The interval at which the snapshot takes note that the server is followed.
+const MARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A Kubernetes API server; see the module documentation of the crate.
 pub struct KubernetesSource {
@@ -59,6 +62,9 @@ impl SourceRefreshHandle {
 /// What was received and what was passed on.
 struct SourceProgress {
     indexes: Vec<ObjectIndex>,
+    snapshot: Option<SourceSnapshot>,
+    /// Since when changes may be missing that the snapshot does not have.
+    stale_since: Option<u64>,
     /// Why no request was made yet.
     client_problem: Option<String>,
     /// What was passed on last: in sync, stale.
@@ -66,15 +72,17 @@ struct SourceProgress {
 }
 
 impl KubernetesSource {
-    /// A source that has not connected yet.
+    /// A source that has not connected yet; it begins with the snapshot, and keeps that up to date.
     #[must_use]
-    pub fn new(credentials: Credentials) -> Self {
+    pub fn new(credentials: Credentials, snapshot: Option<SnapshotStore>) -> Self {
         KubernetesSource {
             credentials,
             stop: watch::channel(false),
             refresh: Arc::default(),
             state: SourceProgress {
                 indexes: RESOURCES.into_iter().map(ObjectIndex::new).collect(),
+                snapshot: snapshot.map(SourceSnapshot::new),
+                stale_since: None,
                 client_problem: None,
                 reported: (false, None),
             },
@@ -94,6 +102,7 @@ impl KubernetesSource {
     }
 
     async fn follow(&mut self, sink: DeltaSink<'_>) -> ControlFlow<()> {
+        self.state.restore(sink)?;
         let mut random = SmallRng::from_rng(&mut rand::rng());
         let mut backoff = Backoff::default();
         let client = loop {
@@ -118,6 +127,7 @@ impl KubernetesSource {
             watches.spawn(watch.run());
         }
         drop(events);
+        let mut minutes = tokio::time::interval(MARK_INTERVAL);
         loop {
             tokio::select! {
                 first = received.recv() => match first {
@@ -129,6 +139,7 @@ impl KubernetesSource {
                     tracing::error!(?ended, "a watch of the API server ended");
                     return ControlFlow::Break(());
                 }
+                _ = minutes.tick() => self.state.keep_mark(),
                 () = self.refresh.notified() => self.state.pass_on_unchanged(sink)?,
             }
         }
@@ -137,11 +148,7 @@ impl KubernetesSource {
 
 impl Source for KubernetesSource {
     fn describe(&self) -> (String, String) {
-        let place = match &self.credentials {
-            Credentials::InCluster => "in-cluster".to_owned(),
-            Credentials::Kubeconfig(path) => path.display().to_string(),
-        };
-        ("kubernetes".to_owned(), place)
+        ("kubernetes".to_owned(), self.credentials.location())
     }
 
     fn run(&mut self, sink: DeltaSink<'_>) -> Result<(), SourceError> {
@@ -164,6 +171,39 @@ impl Source for KubernetesSource {
 }
 
 impl SourceProgress {
+    /// Passes on what the snapshot has.
+    fn restore(&mut self, sink: DeltaSink<'_>) -> ControlFlow<()> {
+        let Some(mut snapshot) = self.snapshot.take() else {
+            return ControlFlow::Continue(());
+        };
+        let mut indexes = std::mem::take(&mut self.indexes);
+        let pass_on = |changes: IndexChanges| {
+            let part = SourceDelta {
+                changes: changes.changes.into_values().collect(),
+                ..SourceDelta::default()
+            };
+            sink(part, None)
+        };
+        let restored = snapshot.restore(&mut indexes, pass_on);
+        (self.indexes, self.snapshot) = (indexes, Some(snapshot));
+        match restored {
+            ControlFlow::Continue(since) => self.stale_since = since,
+            ControlFlow::Break(()) => return ControlFlow::Break(()),
+        }
+        match self.stale_since {
+            Some(_) => self.pass_on(IndexChanges::default(), None, sink),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Takes note in the snapshot that the server is followed.
+    fn keep_mark(&mut self) {
+        if let (Some(snapshot), (true, None)) = (&mut self.snapshot, &self.reported) {
+            // A problem is reported with the next change.
+            snapshot.mark(&self.indexes, true);
+        }
+    }
+
     /// Takes in an event and those that follow at once, and passes on what they change.
     async fn take_batch(
         &mut self,
@@ -173,7 +213,10 @@ impl SourceProgress {
     ) -> ControlFlow<()> {
         let detected_at = tokio::time::Instant::now();
         let deadline = detected_at + MAX_DELAY;
-        let mut changes = IndexChanges::default();
+        let mut changes = IndexChanges {
+            stored: self.snapshot.is_some().then(Vec::new),
+            ..IndexChanges::default()
+        };
         self.apply(first, &mut changes);
         while changes.changes.len() < MAX_CHANGES {
             let wait = deadline.min(tokio::time::Instant::now() + SETTLE);
@@ -193,7 +236,7 @@ impl SourceProgress {
 
     fn pass_on(
         &mut self,
-        changes: IndexChanges,
+        mut changes: IndexChanges,
         detected_at: Option<Instant>,
         sink: DeltaSink<'_>,
     ) -> ControlFlow<()> {
@@ -206,6 +249,14 @@ impl SourceProgress {
             return ControlFlow::Continue(());
         }
         self.reported = state;
+        if stale.is_none() {
+            self.stale_since = None;
+        }
+        if let Some(snapshot) = &mut self.snapshot {
+            // Before it is in force, so that a restart never goes back to an earlier state.
+            changes.has_new_diagnostics |= snapshot.save(&mut changes);
+            changes.has_new_diagnostics |= in_sync && snapshot.mark(&self.indexes, stale.is_none());
+        }
         let is_gone = |change: &DefinitionChange| matches!(change, DefinitionChange::Gone(_));
         let all = changes.changes.into_values();
         let (mut gone, others): (Vec<_>, Vec<_>) = all.partition(is_gone);
@@ -215,9 +266,14 @@ impl SourceProgress {
             changes: gone,
             in_sync,
             stale,
+            stale_since: self.stale_since,
             report: is_reported.then(|| self.report()),
         };
-        sink(delta, detected_at)
+        sink(delta, detected_at)?;
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.compact();
+        }
+        ControlFlow::Continue(())
     }
 
     /// Passes on the present state without a change.
@@ -226,6 +282,7 @@ impl SourceProgress {
         let delta = SourceDelta {
             in_sync,
             stale,
+            stale_since: self.stale_since,
             ..SourceDelta::default()
         };
         sink(delta, None)
@@ -254,6 +311,10 @@ impl SourceProgress {
         for diagnostic in self.indexes.iter().flat_map(ObjectIndex::diagnostics) {
             problems.add(diagnostic.clone());
         }
+        let problem = self.snapshot.as_ref().and_then(SourceSnapshot::problem);
+        problem
+            .into_iter()
+            .for_each(|problem| problems.add(problem.clone()));
         SourceReport {
             files: self.indexes.iter().map(ObjectIndex::len).sum(),
             problems,

@@ -9,12 +9,15 @@
 use palisade_generators::case_seeds;
 use palisade_kubernetes::{Credentials, KubernetesSource, SourceStopHandle};
 use palisade_model::{ObjectKey, State, Update};
-use palisade_source::{EffectiveReport, ElementBudget, Source, SourceSet};
+use palisade_source::{
+    Diagnostic, EffectiveReport, ElementBudget, SnapshotStore, Source, SourceSet,
+};
 use palisade_testkit::{ApiFault, FakeApiServer};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,7 +31,7 @@ struct Follower {
     seen: Arc<(Mutex<Seen>, Condvar)>,
     stop: SourceStopHandle,
     thread: Option<JoinHandle<()>>,
-    dir: tempfile::TempDir,
+    dir: Option<tempfile::TempDir>,
 }
 
 #[derive(Clone, Default)]
@@ -44,10 +47,15 @@ struct Seen {
 
 impl Follower {
     fn start(server: &FakeApiServer) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Follower::start_in(tempfile::tempdir().unwrap(), server)
+    }
+
+    /// The same with the files of another.
+    fn start_in(dir: tempfile::TempDir, server: &FakeApiServer) -> Self {
         let path = dir.path().join("kubeconfig");
         std::fs::write(&path, server.kubeconfig()).unwrap();
-        let mut source = KubernetesSource::new(Credentials::Kubeconfig(path));
+        let snapshot = SnapshotStore::new(dir.path(), "kubernetes", "here");
+        let mut source = KubernetesSource::new(Credentials::Kubeconfig(path), Some(snapshot));
         let stop = source.stop_handle();
         let names = ["kubernetes".into()];
         let mut sources = SourceSet::open(names, dir.path(), ElementBudget::default()).unwrap();
@@ -75,8 +83,17 @@ impl Follower {
             seen,
             stop,
             thread: Some(thread),
-            dir,
+            dir: Some(dir),
         }
+    }
+
+    /// Ends it; returns its files.
+    fn end(mut self) -> tempfile::TempDir {
+        self.dir.take().unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.as_ref().unwrap().path().join(name)
     }
 
     /// Waits until the condition holds.
@@ -169,6 +186,19 @@ fn objects_of_the_server_are_in_force_and_follow_it() {
         assert_eq!(pages, !has_streaming_lists, "{requests:#?}");
         assert!(!requests.iter().any(|target| target.contains("secrets")));
     }
+}
+
+/// An API server whose etcd cannot report the progress of a watch answers every streaming list with 500.
+#[test]
+fn a_server_that_fails_on_streaming_lists_is_asked_for_pages() {
+    let server = shop();
+    server.refuse_streaming_lists(500);
+    let follower = Follower::start(&server);
+    let seen = follower.wait("the first list", |seen| seen.in_sync);
+    assert_eq!(names(&seen.state).len(), 2);
+    assert!(seen.report.sources[0].stale.is_none());
+    server.delete(PODS, "shop/web");
+    follower.wait("one fewer", |seen| names(&seen.state).len() == 1);
 }
 
 #[test]
@@ -375,7 +405,7 @@ fn a_missing_kubeconfig_is_reported_and_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let server = shop();
     let path = dir.path().join("later");
-    let mut source = KubernetesSource::new(Credentials::Kubeconfig(path.clone()));
+    let mut source = KubernetesSource::new(Credentials::Kubeconfig(path.clone()), None);
     let mut stale = Vec::new();
     source
         .run(&mut |delta, _| {
@@ -404,8 +434,165 @@ fn credentials_that_are_rotated_are_read_again() {
     let is_stale = |seen: &Seen| seen.report.sources[0].stale.clone();
     let seen = follower.wait("a report", |seen| is_stale(seen).is_some());
     assert!(is_stale(&seen).unwrap().reason.contains("401"));
-    std::fs::write(follower.dir.path().join("kubeconfig"), server.kubeconfig()).unwrap();
+    std::fs::write(follower.path("kubeconfig"), server.kubeconfig()).unwrap();
     follower.wait("the new policy", |seen| {
         names(&seen.state).len() == 3 && is_stale(seen).is_none()
     });
+}
+
+/// Waits until the reason is that the server does not answer.
+fn wait_for_snapshot(follower: &Follower) -> Seen {
+    follower.wait("the snapshot", |seen| {
+        seen.in_sync && seen.report.sources[0].stale.is_some()
+    })
+}
+
+#[test]
+fn a_source_that_starts_without_its_server_has_what_it_had() {
+    let server = shop();
+    let follower = Follower::start(&server);
+    follower.wait("the first list", |seen| seen.in_sync);
+    server.put(PODS, pod("db", "10.0.0.2"));
+    server.put(PODS, pod("gone", "10.0.0.3"));
+    server.put(POLICIES, policy("more", "web"));
+    // Never valid: it isolates.
+    let mut invalid = policy("invalid", "db");
+    invalid["spec"]["ingress"] = json!(5);
+    server.put(POLICIES, invalid);
+    // Not even an object with a name.
+    server.put(
+        POLICIES,
+        json!({"metadata": {"name": "", "namespace": "shop"}}),
+    );
+    follower.wait("six objects", |seen| names(&seen.state).len() == 6);
+    server.delete(PODS, "shop/gone");
+    let before = follower.wait("the last change", |seen| names(&seen.state).len() == 5);
+    let problems = before.report.problems.clone();
+    assert_eq!(problems.len(), 2, "{problems:#?}");
+    server.set_down(true);
+    let follower = Follower::start_in(follower.end(), &server);
+    let after = wait_for_snapshot(&follower);
+    assert_eq!(after.state, before.state);
+    // Without the place in the text: only a part of it is stored.
+    let reasons = |problems: &[Diagnostic]| {
+        let problems = problems.iter().map(|found| found.problem.clone());
+        let reasons = problems.map(|problem| (problem.object, problem.field, problem.reason));
+        reasons.collect::<Vec<_>>()
+    };
+    assert_eq!(reasons(&after.report.problems), reasons(&problems));
+    let stale = after.report.sources[0].stale.clone().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    assert!(now.unwrap().as_secs() - stale.since < 60, "{stale:?}");
+    // One is gone and one is changed when it is back: nothing else changes.
+    server.delete(POLICIES, "shop/more");
+    server.put(PODS, pod("db", "10.0.0.9"));
+    server.compact();
+    server.set_down(false);
+    let seen = follower.wait("the list", |seen| seen.report.sources[0].stale.is_none());
+    assert_eq!(names(&seen.state).len(), 4);
+    assert_eq!(seen.deleted, ["more"]);
+    assert!(seen.batches - after.batches <= 2, "{}", seen.batches);
+    // What was learned from the list is in the next snapshot.
+    server.set_down(true);
+    let follower = Follower::start_in(follower.end(), &server);
+    assert_eq!(wait_for_snapshot(&follower).state, seen.state);
+}
+
+#[test]
+fn a_snapshot_that_was_not_marked_as_complete_is_none() {
+    let server = shop();
+    let follower = Follower::start(&server);
+    follower.wait("the first list", |seen| seen.in_sync);
+    let dir = follower.end();
+    std::fs::remove_file(dir.path().join("snapshot/kubernetes/mark.json")).unwrap();
+    server.set_down(true);
+    let follower = Follower::start_in(dir, &server);
+    let seen = follower.wait("a report", |seen| {
+        seen.report
+            .sources
+            .first()
+            .is_some_and(|source| source.stale.is_some())
+    });
+    assert!(!seen.in_sync && seen.state.endpoints.is_empty());
+}
+
+#[test]
+fn a_damaged_snapshot_is_reported_and_the_server_is_waited_for() {
+    let server = shop();
+    let follower = Follower::start(&server);
+    follower.wait("the first list", |seen| seen.in_sync);
+    let dir = follower.end();
+    let folder = dir.path().join("snapshot/kubernetes");
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let file = files
+        .into_iter()
+        .find(|path| path.extension() == Some("log".as_ref()))
+        .unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    server.set_down(true);
+    let follower = Follower::start_in(dir, &server);
+    let is_reported = |seen: &Seen| {
+        let problems = seen.report.problems.iter();
+        let reasons: Vec<_> = problems.map(|found| &*found.problem.reason).collect();
+        reasons
+            .iter()
+            .any(|reason| reason.contains("cannot be used") && reason.contains("damaged"))
+    };
+    let seen = follower.wait("a report", is_reported);
+    assert!(!seen.in_sync && seen.state.policies.is_empty());
+    server.set_down(false);
+    let seen = follower.wait("the server", |seen| {
+        seen.in_sync && seen.report.problems.is_empty()
+    });
+    server.set_down(true);
+    let follower = Follower::start_in(follower.end(), &server);
+    assert_eq!(wait_for_snapshot(&follower).state, seen.state);
+}
+
+/// With `PALISADE_SNAPSHOT_PODS=150000` it measures a large cluster.
+#[test]
+fn a_snapshot_of_many_pods_is_small() {
+    let pods = std::env::var("PALISADE_SNAPSHOT_PODS").ok();
+    let pods: usize = pods.map_or(2_000, |text| text.parse().unwrap());
+    let server = shop();
+    for n in 0..pods {
+        let address = format!("10.{}.{}.{}", n / 62_500, n / 250 % 250, n % 250 + 1);
+        let mut pod = pod(&format!("deployment-6f7b8c9d5-{n:06}"), &address);
+        pod["metadata"]["uid"] = json!(format!("8d0a4c0e-0000-4000-8000-{n:012}"));
+        pod["metadata"]["managedFields"] = json!([{"fields": "x".repeat(2_000)}]);
+        pod["metadata"]["labels"] = json!({"app": "a", "pod-template-hash": "6f7b8c9d5"});
+        server.put(PODS, pod);
+    }
+    let follower = Follower::start(&server);
+    let before = follower.wait("the list", |seen| {
+        seen.in_sync && seen.report.objects == pods + 3
+    });
+    let size = |path: PathBuf| -> u64 {
+        let files = std::fs::read_dir(path).unwrap();
+        files
+            .map(|file| file.unwrap().metadata().unwrap().len())
+            .sum()
+    };
+    let bytes = size(follower.path("snapshot/kubernetes"));
+    server.set_down(true);
+    let dir = follower.end();
+    let began = Instant::now();
+    let follower = Follower::start_in(dir, &server);
+    let after = wait_for_snapshot(&follower);
+    let took = began.elapsed();
+    println!("{pods} pods: {bytes} bytes, restored in {took:?}");
+    assert_eq!(after.state.endpoints.len(), before.state.endpoints.len());
+    assert!(bytes < pods as u64 * 700, "{bytes}");
+    // A change costs an entry, not the number of pods.
+    server.set_down(false);
+    follower.wait("the server", |seen| seen.report.sources[0].stale.is_none());
+    let before = size(follower.path("snapshot/kubernetes"));
+    server.put(POLICIES, policy("last", "web"));
+    follower.wait("a policy", |seen| seen.state.policies.len() == 2);
+    let grown = size(follower.path("snapshot/kubernetes")) - before;
+    assert!(grown < 1_000, "{grown}");
 }

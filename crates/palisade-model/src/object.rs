@@ -167,6 +167,12 @@ pub struct Node {
     pub labels: Labels,
     /// Its own addresses.
     pub addresses: Vec<IpAddr>,
+    /// Those of its addresses by which other nodes reach it.
+    #[serde(default)]
+    pub internal_addresses: Vec<IpAddr>,
+    /// The networks from which its pods get addresses.
+    #[serde(default)]
+    pub pod_networks: Vec<Prefix>,
 }
 
 impl Node {

@@ -15,6 +15,8 @@ pub struct Config {
     pub ct_mark_mask: u32,
     /// Whether packets from this host's own stack to its endpoints are subject to policy.
     pub judge_host_traffic: bool,
+    /// Whether packets from an endpoint to itself are subject to policy.
+    pub judge_hairpin: bool,
     /// Whether the kernel tracks SCTP by port. If not, all SCTP between two addresses is one connection, and
     /// each packet is judged.
     pub sctp_tracked: bool,
@@ -36,6 +38,7 @@ impl Default for Config {
             interface_prefix: "pal".into(),
             ct_mark_mask: 0xffff_ff00,
             judge_host_traffic: false,
+            judge_hairpin: false,
             sctp_tracked: true,
             owned: false,
             log: Some(NflogConfig::default()),

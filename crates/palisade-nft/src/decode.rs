@@ -111,6 +111,7 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
         observed: DecodedTable {
             tables: Tables {
                 judge_host_traffic: config.judge_host_traffic,
+                judge_hairpin: config.judge_hairpin,
                 ..Tables::default()
             },
             identity_ranges: Default::default(),
@@ -355,7 +356,7 @@ impl TableDecoder {
         }
         self.decode_programs(config)?;
         let tables = &mut self.observed.tables;
-        if self.hairpin_interfaces != tables.interfaces {
+        if !config.judge_hairpin && self.hairpin_interfaces != tables.interfaces {
             return Err(DecodeError("the interface set and the hairpin map differ"));
         }
         let mut used = BTreeSet::new();

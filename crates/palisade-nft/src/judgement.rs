@@ -57,7 +57,7 @@ pub(crate) fn pass_rules(
     allow_verdict: NftVerdict,
 ) -> Vec<NftRule> {
     let mut rules = Vec::new();
-    if !NftFault::HairpinJudged.is_injected() {
+    if !config.judge_hairpin && !NftFault::HairpinJudged.is_injected() {
         rules.push(hairpin_rule(family, allow_verdict.clone()));
     }
     for direction in [Direction::Egress, Direction::Ingress] {

@@ -77,6 +77,7 @@ impl Planner {
     pub(crate) fn with_numbers(config: Config, generation: u32, numbers: KernelNumbers) -> Self {
         let tables = Tables {
             judge_host_traffic: config.judge_host_traffic,
+            judge_hairpin: config.judge_hairpin,
             ..Tables::default()
         };
         Planner {
@@ -323,7 +324,9 @@ impl Planner {
                     &names::interface_name(name),
                 ]));
                 batch.edit(IF_OURS, key, member(before), member(*ours));
-                batch.edit(IF_HAIRPIN, same, member(before), member(*ours));
+                if !self.config.judge_hairpin {
+                    batch.edit(IF_HAIRPIN, same, member(before), member(*ours));
+                }
             }
             TableChange::Address(prefix, id) => self.change_address(*prefix, *id, batch),
             TableChange::Point(point, set) => self.change_point(point, *set, batch),

@@ -44,6 +44,9 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     ruleset.comment = Some(SCHEMA.into());
     ruleset.flags = config.table_flags();
     for (name, decl) in names::declarations() {
+        if name == names::IF_HAIRPIN && config.judge_hairpin {
+            continue;
+        }
         let elements = BTreeMap::new();
         ruleset.sets.insert(name.into(), NftSet { decl, elements });
     }

@@ -29,6 +29,7 @@ use support::{frame, renumbered, tables};
 fn config(rng: &mut SmallRng) -> Config {
     Config {
         judge_host_traffic: rng.random_bool(0.3),
+        judge_hairpin: rng.random_bool(0.3),
         min_shared_elements: support::share_from(rng),
         ..Config::default()
     }

@@ -22,6 +22,7 @@ fn first_difference() -> Option<usize> {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = Config {
             judge_host_traffic: rng.random_bool(0.3),
+            judge_hairpin: rng.random_bool(0.3),
             min_shared_elements: support::share_from(&rng),
             ..Config::default()
         };

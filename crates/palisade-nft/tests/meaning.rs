@@ -22,6 +22,7 @@ use support::{frame, tables};
 pub(crate) fn config(rng: &mut SmallRng) -> Config {
     Config {
         judge_host_traffic: rng.random_bool(0.3),
+        judge_hairpin: rng.random_bool(0.3),
         sctp_tracked: rng.random_bool(0.7),
         log: rng.random_bool(0.8).then(Default::default),
         max_expanded_ports: if rng.random_bool(0.8) { 16 } else { 1 },

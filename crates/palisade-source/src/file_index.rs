@@ -89,6 +89,7 @@ impl FileIndex {
             changes,
             in_sync: true,
             stale: None,
+            stale_since: None,
             report: Some(self.report(tree)),
         }
     }

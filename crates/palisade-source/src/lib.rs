@@ -24,6 +24,7 @@ mod partial_scan;
 mod path_entries;
 mod roots;
 mod scan;
+mod snapshot_store;
 mod source_set;
 mod string_interner;
 mod templates;
@@ -40,6 +41,7 @@ pub use palisade_effective::{
     Diagnostic, EffectiveReport, ElementBudget, ExceededLimit, ExpensiveRule, OversizedPolicy,
     RetainedObject, SourceDelta, SourceNumber,
 };
+pub use snapshot_store::{SnapshotEntry, SnapshotError, SnapshotMark, SnapshotStore};
 pub use source_set::{BatchSink, SourceSet};
 pub use version_store::VersionStoreError;
 

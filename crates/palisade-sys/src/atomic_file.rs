@@ -5,9 +5,9 @@
 //! symlink).
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -29,12 +29,42 @@ pub struct WriteError {
 /// # Errors
 /// The step that failed; the file is then unchanged.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    replace_file(path, bytes, FileMode::AtMost(0o640))
+}
+
+/// Replaces the content of `path`, readable by its owner alone (0600).
+///
+/// # Errors
+/// The step that failed; the file is then unchanged.
+pub fn write_privately(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    replace_file(path, bytes, FileMode::AtMost(0o600))
+}
+
+/// The same for a program: everybody may read and run it (0755, whatever the process masks). Processes that run
+/// the old one keep it.
+///
+/// # Errors
+/// The step that failed; the file is then unchanged.
+pub fn write_program_atomically(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    replace_file(path, bytes, FileMode::Exactly(0o755))
+}
+
+/// The permissions of a new file.
+#[derive(Clone, Copy)]
+enum FileMode {
+    /// These, less what the process masks.
+    AtMost(u32),
+    /// These, whatever the process masks.
+    Exactly(u32),
+}
+
+fn replace_file(path: &Path, bytes: &[u8], mode: FileMode) -> Result<(), WriteError> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let temporary = temporary_path(path);
-    let written = write_synced(&temporary, bytes).and_then(|()| {
+    let written = write_synced(&temporary, bytes, mode).and_then(|()| {
         std::fs::rename(&temporary, path).map_err(write_error("renaming onto", path))
     });
     if written.is_err() {
@@ -69,17 +99,22 @@ fn temporary_path(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+fn write_synced(path: &Path, bytes: &[u8], mode: FileMode) -> Result<(), WriteError> {
     // Left over from a crashed process with the same pid.
     let _ = std::fs::remove_file(path);
+    let (FileMode::AtMost(bits) | FileMode::Exactly(bits)) = mode;
     let mut file = File::options()
         .write(true)
         .create_new(true)
-        .mode(0o640)
+        .mode(bits)
         .open(path)
         .map_err(write_error("creating", path))?;
     file.write_all(bytes)
         .map_err(write_error("writing", path))?;
+    if let FileMode::Exactly(bits) = mode {
+        file.set_permissions(Permissions::from_mode(bits))
+            .map_err(write_error("setting the mode of", path))?;
+    }
     file.sync_all().map_err(write_error("syncing", path))
 }
 

@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -93,19 +93,29 @@ pub trait Sysctl {
 #[derive(Clone, Debug)]
 pub struct KernelSysctl {
     netns: NetNs,
+    /// Where the parameters are mounted.
+    root: PathBuf,
 }
 
 impl KernelSysctl {
-    /// The parameters of `netns`.
+    /// The parameters of `netns`, below `/proc/sys`.
     #[must_use]
     pub fn new(netns: &NetNs) -> Self {
+        Self::mounted_at(netns, Path::new("/proc/sys"))
+    }
+
+    /// The parameters of `netns`, below another folder: a mount of `/proc/sys`, or of a part of it under the
+    /// part's own name.
+    #[must_use]
+    pub fn mounted_at(netns: &NetNs, root: &Path) -> Self {
         Self {
             netns: netns.clone(),
+            root: root.to_owned(),
         }
     }
 
     fn read(&self, key: &str) -> Result<String, SysctlError> {
-        let path = sysctl_path(key)?;
+        let path = sysctl_path(&self.root, key)?;
         // `/proc/sys/net` shows the namespace of the process that opens it.
         let read = run_in(&self.netns, || std::fs::read_to_string(&path))?;
         match read {
@@ -139,7 +149,7 @@ impl Sysctl for KernelSysctl {
         if self.read(key)? == value {
             return Ok(false);
         }
-        let path = sysctl_path(key)?;
+        let path = sysctl_path(&self.root, key)?;
         run_in(&self.netns, || std::fs::write(&path, value))?
             .map(|()| true)
             .map_err(|source| SysctlError::Write {
@@ -151,7 +161,7 @@ impl Sysctl for KernelSysctl {
     }
 }
 
-fn sysctl_path(key: &str) -> Result<PathBuf, SysctlError> {
+fn sysctl_path(root: &Path, key: &str) -> Result<PathBuf, SysctlError> {
     let name = unescape_name(key);
     let bad = name
         .split(|byte| *byte == b'/')
@@ -161,7 +171,7 @@ fn sysctl_path(key: &str) -> Result<PathBuf, SysctlError> {
             key: key.to_owned(),
         });
     }
-    Ok(PathBuf::from("/proc/sys").join(OsString::from_vec(name)))
+    Ok(root.join(OsString::from_vec(name)))
 }
 
 #[cfg(test)]
@@ -179,12 +189,15 @@ mod tests {
             r"a/\x2e\x2e",
         ] {
             assert!(
-                matches!(sysctl_path(bad), Err(SysctlError::BadName { .. })),
+                matches!(
+                    sysctl_path(Path::new("/proc/sys"), bad),
+                    Err(SysctlError::BadName { .. })
+                ),
                 "{bad:?}"
             );
         }
         assert_eq!(
-            sysctl_path("net/ipv4/ip_forward").unwrap(),
+            sysctl_path(Path::new("/proc/sys"), "net/ipv4/ip_forward").unwrap(),
             PathBuf::from("/proc/sys/net/ipv4/ip_forward")
         );
     }
@@ -194,6 +207,11 @@ mod tests {
         let here = KernelSysctl::new(&NetNs::current().unwrap());
         let value = here.get("kernel/ostype").unwrap();
         assert_eq!(value, "Linux");
+        let root = Path::new("/proc/self/root/proc/sys");
+        let elsewhere = KernelSysctl::mounted_at(&NetNs::current().unwrap(), root);
+        assert_eq!(elsewhere.get("kernel/ostype").unwrap(), "Linux");
+        let nowhere = KernelSysctl::mounted_at(&NetNs::current().unwrap(), Path::new("/nowhere"));
+        assert!(!nowhere.exists("kernel/ostype").unwrap());
         assert!(!here.exists("net/ipv4/no_such_thing").unwrap());
     }
 }

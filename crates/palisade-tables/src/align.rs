@@ -136,6 +136,7 @@ impl Renumbering {
         let programs = wanted.programs.iter();
         Tables {
             judge_host_traffic: wanted.judge_host_traffic,
+            judge_hairpin: wanted.judge_hairpin,
             interfaces: wanted.interfaces.clone(),
             addresses: addresses
                 .filter_map(|(prefix, id)| Some((*prefix, identity(id)?)))

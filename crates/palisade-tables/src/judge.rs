@@ -88,8 +88,8 @@ pub enum DirectionVerdict<'a> {
     NoPoint,
     /// This host's own stack emitted the packet, and policy does not apply to its packets: allowed.
     HostOrigin,
-    /// Source and destination are the same endpoint: allowed, since policy cannot isolate an endpoint
-    /// from itself. The host sees such a packet only where the endpoint connected to a Service and NAT
+    /// Source and destination are the same endpoint, and policy does not apply to such packets: allowed.
+    /// The host sees such a packet only where the endpoint connected to a Service and NAT
     /// selected the same endpoint as backend.
     Hairpin,
     /// Evaluated by a policy set.
@@ -113,6 +113,8 @@ impl DirectionVerdict<'_> {
 pub(crate) trait TableLookup {
     /// Whether ingress policy applies to packets of this host's own stack.
     fn judges_host_traffic(&self) -> bool;
+    /// Whether policy applies to packets from an endpoint to itself.
+    fn judges_hairpin(&self) -> bool;
     /// Whether an interface is managed.
     fn is_managed(&self, interface: &Str) -> bool;
     /// The identity of exactly this prefix.
@@ -130,6 +132,10 @@ pub(crate) trait TableLookup {
 impl TableLookup for Tables {
     fn judges_host_traffic(&self) -> bool {
         self.judge_host_traffic
+    }
+
+    fn judges_hairpin(&self) -> bool {
+        self.judge_hairpin
     }
 
     fn is_managed(&self, interface: &Str) -> bool {
@@ -171,8 +177,8 @@ pub(crate) fn lookup_identity(view: &impl TableLookup, address: IpAddr) -> Ident
     }
 }
 
-/// Whether source and destination of a packet are the same endpoint: both addresses have a point on the
-/// interface by which the packet arrives and leaves.
+/// Whether a packet passes since source and destination are the same endpoint: both addresses have a point
+/// on the interface by which the packet arrives and leaves.
 fn is_hairpin_packet(view: &impl TableLookup, packet: &Packet) -> bool {
     let (Some(input), Some(to)) = (&packet.input_interface, &packet.output_interface) else {
         return false;
@@ -185,7 +191,8 @@ fn is_hairpin_packet(view: &impl TableLookup, packet: &Packet) -> bool {
         };
         view.point_set(&point).is_some()
     };
-    input == to
+    !view.judges_hairpin()
+        && input == to
         && view.is_managed(input)
         && has_point(packet.source)
         && has_point(packet.destination)
@@ -267,7 +274,7 @@ impl Tables {
         !self.points.contains_key(&point)
     }
 
-    /// Whether source and destination are the same endpoint, so that policy does not apply.
+    /// Whether source and destination are the same endpoint, and policy does not apply to such packets.
     pub fn is_hairpin(&self, packet: &Packet) -> bool {
         is_hairpin_packet(self, packet)
     }

@@ -122,6 +122,10 @@ impl TableLookup for PastTables<'_> {
         self.current.judge_host_traffic
     }
 
+    fn judges_hairpin(&self) -> bool {
+        self.current.judge_hairpin
+    }
+
     fn is_managed(&self, interface: &Str) -> bool {
         self.find_previous(|undo| undo.interfaces.get(interface).copied())
             .unwrap_or_else(|| self.current.interfaces.contains(interface))

@@ -146,6 +146,8 @@ pub struct Tables {
     /// Whether ingress policy applies to packets of this host's own stack to its endpoints. If false,
     /// they pass: a kubelet's probes must reach its pods.
     pub judge_host_traffic: bool,
+    /// Whether policy applies to packets from an endpoint to itself. If false, they pass.
+    pub judge_hairpin: bool,
     /// The managed interfaces: a packet that arrives or leaves there and has no point is denied.
     pub interfaces: BTreeSet<Str>,
     /// Address or prefix → identity; the longest prefix wins.

@@ -121,6 +121,18 @@ pub(crate) enum Command {
     /// agent runs. Enforcement ends. The agent's state-dir, table, interface-prefix and cni-conf-dir must
     /// have the same values here; the same configuration file is read.
     Cleanup(CleanupArgs),
+    /// Copy the CNI plugin into the plugin directory of this host's runtimes, if it differs.
+    ///
+    /// The copy is replaced atomically, so a runtime that calls it meanwhile runs the old or the new one. It
+    /// is recorded in the agent's state-dir, and removed by `palisade cleanup`. The container image runs this
+    /// before the agent; it runs no other program.
+    InstallCni(InstallCniArgs),
+    /// Show what is left of Palisade on this host: everything that cleanup would remove, and more.
+    ///
+    /// Besides what `palisade cleanup` removes, it reports a running agent, a CNI plugin that others
+    /// installed, and CNI configurations that name it. The exit code is 0 if nothing is left, else 1. The
+    /// agent's parameters must have the same values here; the same configuration file is read.
+    UninstallCheck(UninstallCheckArgs),
 }
 
 #[derive(Debug, Args)]
@@ -171,6 +183,24 @@ pub(crate) struct CleanupArgs {
     /// Do not ask for confirmation.
     #[arg(short, long)]
     pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InstallCniArgs {
+    /// The plugin to copy.
+    #[arg(long, value_name = "FILE", default_value = "/usr/lib/cni/palisade-cni")]
+    pub(crate) from: PathBuf,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UninstallCheckArgs {
+    /// If nothing is left, stay until SIGTERM or SIGINT: for a pod, whose containers must not end.
+    #[arg(long)]
+    pub(crate) stay: bool,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
 }

@@ -221,6 +221,8 @@ impl KernelLab {
             interface_prefix: "pal".to_owned(),
             mark_mask: 0xffff_ff00,
             judge_host_traffic,
+            // Each value in one of the two labs.
+            judge_hairpin: judge_host_traffic,
             own_table: false,
             log_group: Some(20545),
         };
@@ -306,7 +308,10 @@ impl KernelLab {
 
     fn options(&self) -> OracleOptions {
         OracleOptions {
-            hairpin: HairpinAction::Allow,
+            hairpin: match self.judge_host_traffic {
+                true => HairpinAction::Policy,
+                false => HairpinAction::Allow,
+            },
             allowed_encapsulation: Encapsulations::NONE,
             host_to_endpoint: match self.judge_host_traffic {
                 true => HostTrafficAction::Policy,
@@ -407,6 +412,7 @@ impl KernelLab {
         let half = dice.below(batches.len());
         let mut engine = Engine::new(palisade_engine::EngineOptions {
             judge_host_traffic: self.judge_host_traffic,
+            judge_hairpin: self.judge_host_traffic,
             ..palisade_engine::EngineOptions::default()
         });
         let mut rest = batches.into_iter();

@@ -31,9 +31,11 @@ impl ModelHost {
     pub(crate) fn new(
         dice: &mut Dice,
         judge_host_traffic: bool,
+        judge_hairpin: bool,
     ) -> Result<ModelHost, StageFailure> {
         let config = Config {
             judge_host_traffic,
+            judge_hairpin,
             sctp_tracked: dice.chance(70),
             max_expanded_ports: *dice.pick(&[16, 1]),
             ..Config::default()

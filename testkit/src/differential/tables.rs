@@ -37,13 +37,19 @@ pub(crate) fn check_tables(
         .filter(|(place, _)| case >> (2 * place) & 3 == 0)
         .map(|(_, encapsulation)| encapsulation)
         .collect();
+    // No dice: cases that were found once stay what they were.
+    let judge_hairpin = case >> 12 & 3 == 0;
     let engine_options = palisade_engine::EngineOptions {
         judge_host_traffic,
+        judge_hairpin,
         allowed_encapsulation,
         ..palisade_engine::EngineOptions::default()
     };
     let options = OracleOptions {
-        hairpin: HairpinAction::Allow,
+        hairpin: match judge_hairpin {
+            true => HairpinAction::Policy,
+            false => HairpinAction::Allow,
+        },
         allowed_encapsulation,
         host_to_endpoint: match judge_host_traffic {
             true => HostTrafficAction::Policy,
@@ -62,7 +68,7 @@ pub(crate) fn check_tables(
     let detour = lowered::ModelWorld::generate(case, 0, 0).state;
     let mut engine = Engine::new(engine_options);
     let mut written = engine.tables().clone();
-    let mut host = nft::ModelHost::new(dice, judge_host_traffic)?;
+    let mut host = nft::ModelHost::new(dice, judge_host_traffic, judge_hairpin)?;
     let mut before = State::default();
     for batch in lowered::batches(dice, &detour, state) {
         let delta = engine.apply(batch);

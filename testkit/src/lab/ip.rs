@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use super::LabError;
 
 /// Runs `ip` commands, in order, inside a namespace; stops at the first that is refused.
-pub(super) fn run(namespace: &str, commands: &[String]) -> Result<(), LabError> {
+pub(crate) fn run(namespace: &str, commands: &[String]) -> Result<(), LabError> {
     let script = commands.join("\n") + "\n";
     let failed = |said: String| LabError::Configure {
         namespace: namespace.to_owned(),

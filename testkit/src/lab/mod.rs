@@ -15,9 +15,9 @@
 mod advertise;
 pub mod craft;
 mod error;
-mod ip;
+pub(crate) mod ip;
 mod leaks;
-mod netns;
+pub(crate) mod netns;
 mod packet;
 mod probe;
 mod source;

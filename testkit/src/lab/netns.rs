@@ -164,7 +164,7 @@ pub fn delete(namespace: &str) -> Result<(), LabError> {
 }
 
 /// Runs `work` on a thread of its own inside a namespace.
-pub(super) fn run_in<R: Send>(
+pub(crate) fn run_in<R: Send>(
     namespace: &str,
     work: impl FnOnce() -> R + Send,
 ) -> Result<R, LabError> {

@@ -229,21 +229,6 @@ impl Containerd {
             .arg(self.runtimes.image());
         run_to_end(command, "ctr images import").map(drop)
     }
-
-    /// Removes control groups that pods had; they are free a moment after their last process.
-    fn remove_groups(&self) -> io::Result<()> {
-        let mut folders = vec![PathBuf::from("/sys/fs/cgroup")];
-        for entry in fs::read_dir("/sys/fs/cgroup")? {
-            folders.push(entry?.path());
-        }
-        for folder in folders {
-            let group = folder.join(&self.group);
-            if group.is_dir() {
-                remove_group(&group)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Containerd {
@@ -254,7 +239,7 @@ impl Drop for Containerd {
             let _ = nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL);
         }
         let _ = self.child.wait();
-        if let Err(error) = self.remove_groups() {
+        if let Err(error) = remove_groups(&self.group) {
             eprintln!(
                 "containerd of {}: removing its control groups: {error}",
                 self.group
@@ -264,6 +249,22 @@ impl Drop for Containerd {
             eprintln!("--- containerd log\n{}", self.log());
         }
     }
+}
+
+/// Removes control groups that pods had, with this name in any hierarchy; they are free a moment after their
+/// last process.
+pub(crate) fn remove_groups(name: &str) -> io::Result<()> {
+    let mut folders = vec![PathBuf::from("/sys/fs/cgroup")];
+    for entry in fs::read_dir("/sys/fs/cgroup")? {
+        folders.push(entry?.path());
+    }
+    for folder in folders {
+        let group = folder.join(name);
+        if group.is_dir() {
+            remove_group(&group)?;
+        }
+    }
+    Ok(())
 }
 
 fn remove_group(group: &Path) -> io::Result<()> {

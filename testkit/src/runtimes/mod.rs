@@ -13,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use containerd::Containerd;
+pub(crate) use containerd::remove_groups;
 pub use network::{CniNetwork, CniToolAttachment};
 pub use pods::{ExecOutput, Pod};
 
@@ -54,7 +55,7 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
-    fn io_error(doing: &'static str) -> impl Fn(io::Error) -> Self {
+    pub(crate) fn io_error(doing: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::System { doing, source }
     }
 }
@@ -78,13 +79,39 @@ impl RuntimePrograms {
         Self::with_programs(&["go", "containerd"])
     }
 
+    /// etcd, the API server and `kubectl`.
+    #[must_use]
+    pub fn control_plane() -> Option<Self> {
+        Self::with_programs(&["etcd", "kubernetes"])
+    }
+
+    /// All of these, with Kubernetes' other programs, and images.
+    #[must_use]
+    pub fn cluster() -> Option<Self> {
+        Self::with_programs(&["go", "containerd", "etcd", "kubernetes", "nodes"])
+    }
+
+    /// Helm alone.
+    #[must_use]
+    pub fn helm() -> Option<PathBuf> {
+        let found = Self::folder().map(|folder| folder.join("bin/helm"));
+        // It may have been built alone, by `scripts/runtimes helm`.
+        match found.filter(|helm| helm.exists()) {
+            Some(helm) => Some(helm),
+            None => Some(Self::with_programs(&["helm"])?.programs().join("helm")),
+        }
+    }
+
+    /// Where they are gathered.
+    fn folder() -> Option<PathBuf> {
+        let program = std::env::current_exe().ok()?;
+        // target/debug/deps/test
+        let target = program.ancestors().nth(3)?;
+        Some(target.join("runtimes"))
+    }
+
     fn with_programs(parts: &[&str]) -> Option<Self> {
-        let folder = std::env::current_exe().ok().and_then(|program| {
-            // target/debug/deps/test
-            let target = program.ancestors().nth(3)?;
-            Some(target.join("runtimes"))
-        });
-        let Some(folder) = folder.filter(|folder| folder.join("lock").exists()) else {
+        let Some(folder) = Self::folder().filter(|folder| folder.join("lock").exists()) else {
             report_skip("scripts/runtimes has not run (`make test` runs it)");
             return None;
         };
@@ -103,6 +130,12 @@ impl RuntimePrograms {
         self.folder.join("bin")
     }
 
+    /// The images that the pods of a cluster run.
+    #[must_use]
+    pub fn images(&self) -> PathBuf {
+        self.folder.join("images")
+    }
+
     /// The image that containerd is given.
     #[must_use]
     pub fn image(&self) -> PathBuf {
@@ -110,13 +143,13 @@ impl RuntimePrograms {
     }
 
     /// Where Debian's packages are unpacked.
-    fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.folder.join("root")
     }
 }
 
 /// Writes a file of a folder that nobody reads yet.
-fn write(path: &Path, text: &str) -> Result<(), RuntimeError> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), RuntimeError> {
     #[allow(
         clippy::disallowed_methods,
         reason = "a test's own folder; nobody reads it yet"
@@ -125,7 +158,10 @@ fn write(path: &Path, text: &str) -> Result<(), RuntimeError> {
 }
 
 /// Runs a program to its end and hands out what it printed.
-fn run_to_end(mut command: std::process::Command, program: &str) -> Result<String, RuntimeError> {
+pub(crate) fn run_to_end(
+    mut command: std::process::Command,
+    program: &str,
+) -> Result<String, RuntimeError> {
     let output = command
         .output()
         .map_err(RuntimeError::io_error("running a test's program"))?;

@@ -13,6 +13,8 @@ use std::sync::Arc;
 /// in the sorted list of credits, and classes by their programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanonicalTables {
+    /// Whether policy applies to packets from an endpoint to itself.
+    pub judge_hairpin: bool,
     /// The managed interfaces.
     pub interfaces: BTreeSet<Str>,
     /// The groups of prefixes that share an identity.
@@ -83,6 +85,7 @@ pub fn canonical(tables: &Tables) -> CanonicalTables {
             .insert(prefixes, program(*class));
     }
     CanonicalTables {
+        judge_hairpin: tables.judge_hairpin,
         interfaces: tables.interfaces.clone(),
         identities: members.into_values().collect(),
         sets,

@@ -37,7 +37,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "palisade-kubernetes",
-        &["model", "manifest", "dialects", "effective", "source"],
+        &[
+            "model",
+            "manifest",
+            "dialects",
+            "effective",
+            "source",
+            "api",
+        ],
     ),
     ("palisade-sys", &[]),
     ("palisade-dataplane", &["model", "tables", "nft", "sys"]),

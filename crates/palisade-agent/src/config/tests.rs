@@ -31,6 +31,7 @@ const OTHER: &[(&str, &str)] = &[
     ("directory", "/x/policy"),
     ("kubernetes", "kubeconfig"),
     ("kubeconfig", "/k"),
+    ("status-write", "false"),
     ("settle", "5"),
     ("policy-set-max-elements", "2048"),
     ("host-max-elements", "4096"),
@@ -38,12 +39,14 @@ const OTHER: &[(&str, &str)] = &[
     ("pool-ipv4", "10.1.0.0/24"),
     ("pool-ipv6", "none"),
     ("ipam-pool", "10.2.0.0/24,10.3.0.0/24,fd00:2::/64"),
+    ("node-name", "n1"),
     ("ipam-reserved", "10.2.0.4-10.2.0.9,fd00:2::/120"),
     ("mtu", "1400"),
     ("interface-prefix", "pod"),
     ("pod-mtu", "1450"),
     ("masquerade", "outside"),
     ("masquerade-except", "10.0.0.0/8"),
+    ("node-routes", "off"),
     ("cni-conf-dir", "/etc/cni/net.d"),
     ("cni-conf-name", "05-x.conflist"),
     ("cni-conf-keep", "false"),
@@ -52,11 +55,13 @@ const OTHER: &[(&str, &str)] = &[
     ("own-table", "false"),
     ("mark-mask", "0xffff0000"),
     ("host-to-endpoint", "policy"),
+    ("hairpin", "judge"),
     ("vxlan-from-workloads", "policy"),
     ("geneve-from-workloads", "policy"),
     ("ipip-from-workloads", "policy"),
     ("gre-from-workloads", "policy"),
     ("forwarding", "keep"),
+    ("sysctl-dir", "/host/proc/sys"),
     ("socket", "/x/socket"),
     ("api-group", "wheel"),
     ("api-group-labels", "any"),
@@ -350,6 +355,35 @@ fn a_refused_file_changes_nothing_and_says_why() {
         (mended.settle.as_millis(), mended.file_status()),
         (60, &ConfigFileStatus::default())
     );
+}
+
+#[test]
+fn without_a_configured_pool_an_api_server_means_those_of_the_node() {
+    let has = |flags: &[(&str, &str)]| {
+        let config = resolve(flags, &[], None).unwrap();
+        assert_eq!(config.has_node_pools, config.pools.is_empty());
+        config.has_node_pools
+    };
+    assert!(!has(&[]));
+    assert!(has(&[("ipam-pool", "node")]));
+    assert!(has(&[("kubernetes", "in-cluster")]));
+    assert!(has(&[
+        ("kubernetes", "in-cluster"),
+        ("ipam-reserved", "10.9.0.0/30")
+    ]));
+    assert!(!has(&[
+        ("kubernetes", "in-cluster"),
+        ("pool-ipv4", "10.9.0.0/24")
+    ]));
+    assert!(!has(&[
+        ("kubernetes", "in-cluster"),
+        ("ipam-pool", "10.9.0.0/24")
+    ]));
+    let name = |variables: &[(&str, &str)]| resolve(&[], variables, None).unwrap().node_name;
+    assert_eq!(name(&[]), None);
+    assert_eq!(name(&[("NODE_NAME", "n1")]).as_deref(), Some("n1"));
+    let both = [("NODE_NAME", "n1"), ("PALISADE_NODE_NAME", "n2")];
+    assert_eq!(name(&both).as_deref(), Some("n2"));
 }
 
 #[test]

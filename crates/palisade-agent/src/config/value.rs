@@ -46,12 +46,13 @@ pub enum ParameterKind {
     /// One network of a family from which addresses are allocated, or `none`.
     Network(Family),
     /// Networks that do not overlap, separated by commas.
-    Networks {
-        /// Whether `none` is accepted for an empty list.
-        none: bool,
-    },
+    Networks,
+    /// Networks from which addresses are allocated, separated by commas; or `none`, or `node`.
+    Pools,
     /// Networks and ranges of addresses, separated by commas.
     Ranges,
+    /// The name of a Kubernetes node, or nothing.
+    NodeName,
     /// Kubernetes namespaces, separated by commas.
     Namespaces,
     /// An address and a port, or nothing.
@@ -69,6 +70,8 @@ pub enum ParameterValue {
     Text(String),
     /// Networks; `None` if none were given.
     Networks(Option<Vec<Prefix>>),
+    /// The networks of this host's Node object.
+    NodeNetworks,
     /// Ranges of addresses.
     Ranges(Vec<AddressRange>),
     /// Names.
@@ -121,7 +124,10 @@ impl ParameterKind {
     pub fn is_list(self) -> bool {
         matches!(
             self,
-            ParameterKind::Networks { .. } | ParameterKind::Ranges | ParameterKind::Namespaces
+            ParameterKind::Networks
+                | ParameterKind::Pools
+                | ParameterKind::Ranges
+                | ParameterKind::Namespaces
         )
     }
 
@@ -143,8 +149,9 @@ impl ParameterKind {
             ParameterKind::Group => "group, or empty".to_owned(),
             ParameterKind::Mask => "mask of at least 8 contiguous bits".to_owned(),
             ParameterKind::Network(family) => format!("{family} network, or none"),
-            ParameterKind::Networks { none: true } => "networks, or none".to_owned(),
-            ParameterKind::Networks { none: false } => "networks".to_owned(),
+            ParameterKind::Networks => "networks".to_owned(),
+            ParameterKind::Pools => "networks, or node, or none".to_owned(),
+            ParameterKind::NodeName => "node name, or empty".to_owned(),
             ParameterKind::Ranges => "networks and ranges".to_owned(),
             ParameterKind::Namespaces => "namespaces".to_owned(),
             ParameterKind::Address => "address and port, or empty".to_owned(),
@@ -175,7 +182,10 @@ impl ParameterKind {
             ParameterKind::Group => parse_group(text).map(ParameterValue::Text),
             ParameterKind::Mask => parse_mask(text).map(ParameterValue::Number),
             ParameterKind::Network(family) => parse_pool(text, family),
-            ParameterKind::Networks { none } => parse_networks(text, none),
+            ParameterKind::Networks => parse_networks(text, false),
+            ParameterKind::Pools if text == "node" => Ok(ParameterValue::NodeNetworks),
+            ParameterKind::Pools => parse_networks(text, true),
+            ParameterKind::NodeName => parse_node_name(text).map(ParameterValue::Text),
             ParameterKind::Ranges => parse_ranges(text).map(ParameterValue::Ranges),
             ParameterKind::Namespaces => parse_namespaces(text).map(ParameterValue::Names),
             ParameterKind::Address => parse_socket_address(text).map(ParameterValue::Address),
@@ -295,6 +305,14 @@ fn parse_networks(text: &str, none: bool) -> Result<ParameterValue, String> {
     }))
 }
 
+fn parse_node_name(text: &str) -> Result<String, String> {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
+    match text.len() <= 253 && text.bytes().all(letter) {
+        true => Ok(text.to_owned()),
+        false => Err("is not a node name: a-z, 0-9, - and . are allowed".to_owned()),
+    }
+}
+
 fn parse_ranges(text: &str) -> Result<Vec<AddressRange>, String> {
     items(text).map(parse_range).collect()
 }
@@ -373,7 +391,7 @@ mod tests {
 
     #[test]
     fn lists_are_read_item_by_item() {
-        let pools = ParameterKind::Networks { none: true };
+        let pools = ParameterKind::Pools;
         let two = Some(vec![
             "10.0.0.0/24".parse().unwrap(),
             "fd00::/64".parse().unwrap(),
@@ -390,7 +408,17 @@ mod tests {
         assert!(error(pools, "10.0.0.0/24,10.0.0.128/25").contains("overlap"));
         assert!(error(pools, "10.0.0.0/31").contains("fewer than four"));
         assert!(error(pools, "10.0.0.0/24,").contains("\"\", which is not a CIDR"));
-        assert!(error(ParameterKind::Networks { none: false }, "none").contains("not a CIDR"));
+        assert!(error(ParameterKind::Networks, "none").contains("not a CIDR"));
+    }
+
+    #[test]
+    fn pools_may_be_those_of_the_node() {
+        let node = ParameterKind::Pools.parse("node");
+        assert_eq!(node, Ok(ParameterValue::NodeNetworks));
+        assert!(error(ParameterKind::Networks, "node").contains("not a CIDR"));
+        let name = ParameterKind::NodeName.parse("node-1.example");
+        assert_eq!(name, Ok(ParameterValue::Text("node-1.example".to_owned())));
+        assert!(error(ParameterKind::NodeName, "Node 1").contains("not a node name"));
     }
 
     #[test]

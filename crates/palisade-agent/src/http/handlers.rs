@@ -356,9 +356,18 @@ async fn attach_container(
 
 pub(super) async fn cni_del(
     State(core): State<CoreHandle>,
+    Extension(guard): Extension<Arc<AdmissionControl>>,
     JsonBody(request): JsonBody<CniAttachment>,
 ) -> Response {
-    let respond_to = |_: &mut Core, removed: Result<CniResponse, WorkloadError>| {
+    let received_at = guard.now();
+    let respond_to = move |core: &mut Core, removed: Result<CniResponse, WorkloadError>| {
+        if removed.is_ok() {
+            let took = core
+                .clock()
+                .monotonic()
+                .saturating_duration_since(received_at);
+            core.parts().1.metrics.detach.observe(took);
+        }
         removed.map_err(|error| workload_error_response(&error))
     };
     respond(core.detach_for_client(request, respond_to).await)
@@ -475,7 +484,7 @@ fn workload_error_response(error: &WorkloadError) -> (StatusCode, ApiError) {
         | WorkloadError::AddressTaken { .. }
         | WorkloadError::NotAsAttached { .. } => StatusCode::CONFLICT,
         WorkloadError::NotAttached { .. } => StatusCode::NOT_FOUND,
-        WorkloadError::NotInSync => StatusCode::SERVICE_UNAVAILABLE,
+        WorkloadError::NotInSync | WorkloadError::NoPools(_) => StatusCode::SERVICE_UNAVAILABLE,
         WorkloadError::Attach { .. }
         | WorkloadError::Detach { .. }
         | WorkloadError::Inspect { .. }

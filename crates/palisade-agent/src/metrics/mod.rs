@@ -23,6 +23,8 @@ pub struct CoreMetrics {
     pub(crate) flush: Histogram,
     /// From the arrival of an ADD to its open interface.
     pub(crate) attach: Histogram,
+    /// From the arrival of a DEL until everything of it is gone.
+    pub(crate) detach: Histogram,
     /// From the detection of a change by its source to its last acknowledgement by the kernel.
     pub(crate) implementation_delay: Histogram,
     pub(crate) phases: BTreeMap<&'static str, Histogram>,

@@ -76,6 +76,7 @@ metrics! {
     SOURCE_BATCHES Counter "palisade_source_batches_total" [] "Batches of changes from the source.";
     FLUSH_SECONDS Histogram "palisade_flush_duration_seconds" [] "From a change to its last acknowledgement by the kernel.";
     ATTACH_SECONDS Histogram "palisade_attach_duration_seconds" [] "From the arrival of an ADD to the open interface of its workload, with the wait in the queue and, if its Pod is not known yet, for the Pod.";
+    DETACH_SECONDS Histogram "palisade_detach_duration_seconds" [] "From the arrival of a DEL of a container runtime until its workload, its policy and its record are gone, with the wait in the queue.";
     IMPLEMENTATION_SECONDS Histogram "palisade_policy_implementation_delay_seconds" [] "From the detection of a change by its source to its last acknowledgement by the kernel, with the settle time and, if the kernel rejected it at first, the retries.";
     PHASE_SECONDS Histogram "palisade_flush_phase_duration_seconds" ["phase"] "Duration of each step of a flush or repair, including the grace period.";
     PHASE_WAIT_SECONDS Counter "palisade_flush_wait_seconds_total" [] "Time spent waiting for grace periods (no packet between two lookups).";

@@ -3,7 +3,7 @@
 use super::veth_pair::InnerVeth;
 use super::{
     AddressUse, GATEWAY_V4, GATEWAY_V6, HOST_MAC, HostInterfaceState, HostInventory, NetnsFacts,
-    NetnsInterface, NetworkDriver, NetworkDriverError,
+    NetnsInterface, NetworkDriver, NetworkDriverError, NodeRouteDriver,
 };
 use crate::settings::{self, SettingsFile};
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
@@ -13,6 +13,7 @@ use palisade_sys::link::{
 use palisade_sys::netns::{NetNs, NetNsError, NetNsOpener};
 use palisade_sys::sysctl::KernelSysctl;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long the core waits for the file system of a namespace's path.
@@ -25,20 +26,23 @@ pub struct KernelNetworkDriver {
     pub(super) host: NetNs,
     opener: NetNsOpener,
     pinned_netns: Option<NetNs>,
+    /// Where the host's kernel parameters are.
+    sysctl_dir: PathBuf,
     /// Every operation that would change something does nothing.
     is_read_only: bool,
 }
 
 impl KernelNetworkDriver {
-    /// The driver for the network namespace of this thread.
+    /// The driver for the network namespace of this thread; kernel parameters are below `sysctl_dir`.
     ///
     /// # Errors
     /// If the namespace cannot be opened.
-    pub fn current() -> Result<Self, NetworkDriverError> {
+    pub fn current(sysctl_dir: &Path) -> Result<Self, NetworkDriverError> {
         Ok(KernelNetworkDriver {
             host: NetNs::current()?,
             opener: NetNsOpener::default(),
             pinned_netns: None,
+            sysctl_dir: sysctl_dir.to_owned(),
             is_read_only: false,
         })
     }
@@ -49,7 +53,7 @@ impl KernelNetworkDriver {
     /// # Errors
     /// If the namespace cannot be opened.
     pub fn read_only() -> Result<Self, NetworkDriverError> {
-        let driver = Self::current()?;
+        let driver = Self::current(Path::new("/proc/sys"))?;
         Ok(KernelNetworkDriver {
             is_read_only: true,
             ..driver
@@ -331,7 +335,8 @@ impl NetworkDriver for KernelNetworkDriver {
         if self.is_read_only {
             return Ok(Vec::new());
         }
-        let (mut sysctl, mut links) = (KernelSysctl::new(&self.host), self.links()?);
+        let mut sysctl = KernelSysctl::mounted_at(&self.host, &self.sysctl_dir);
+        let mut links = self.links()?;
         Ok(settings::ensure_forwarding(
             &mut sysctl,
             &mut links,
@@ -380,6 +385,10 @@ impl NetworkDriver for KernelNetworkDriver {
         let links = host.links()?.into_iter();
         let uplinks = links.filter(|link| default_links.contains(&&link.name));
         Ok(uplinks.map(|link| link.mtu).min())
+    }
+
+    fn node_route_driver(&mut self) -> Option<&mut dyn NodeRouteDriver> {
+        (!self.is_read_only).then_some(self)
     }
 
     fn netns_exists(&self, record: &WorkloadRecord) -> bool {

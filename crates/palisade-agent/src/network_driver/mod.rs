@@ -12,10 +12,13 @@
 
 mod kernel;
 mod netns_facts;
+mod node_routes;
 mod veth_pair;
 
 pub use kernel::KernelNetworkDriver;
 pub use netns_facts::{AddressUse, NetnsFacts};
+pub use node_routes::{InstalledRoute, NODE_ROUTE_PROTOCOL, NodeRoute, NodeRouteDriver};
+pub(crate) use node_routes::{kernel_route, own_route};
 
 use crate::settings::{SettingsError, SettingsFile};
 use crate::workload_store::WorkloadRecord;
@@ -203,6 +206,11 @@ pub trait NetworkDriver: Send {
     /// # Errors
     /// If the kernel cannot be queried.
     fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError>;
+
+    /// The routes to other nodes; `None` if this driver has none, or changes nothing.
+    fn node_route_driver(&mut self) -> Option<&mut dyn NodeRouteDriver> {
+        None
+    }
 
     /// Whether the network namespace still exists.
     fn netns_exists(&self, record: &WorkloadRecord) -> bool;

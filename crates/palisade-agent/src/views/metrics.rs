@@ -37,6 +37,7 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
     out.add_sample(&SOURCE_BATCHES, &[], tally.batches as f64);
     out.add_histogram(&FLUSH_SECONDS, &[], &tally.flush);
     out.add_histogram(&ATTACH_SECONDS, &[], &tally.attach);
+    out.add_histogram(&DETACH_SECONDS, &[], &tally.detach);
     out.add_histogram(&IMPLEMENTATION_SECONDS, &[], &tally.implementation_delay);
     let none = Histogram::default();
     for phase in PHASES {

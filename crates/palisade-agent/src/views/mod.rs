@@ -7,6 +7,7 @@ pub mod endpoints;
 pub mod explain;
 pub mod ipam;
 pub mod metrics;
+pub mod node_status;
 pub mod policies;
 pub mod status;
 
@@ -37,4 +38,6 @@ pub struct CoreSnapshot<'a> {
     pub(crate) startup_stages: &'a [BootstrapStage],
     /// Why the CNI configuration could not be written.
     pub(crate) cni_conf_failure: Option<&'a str>,
+    /// Why the state of this node could not be written to the API server.
+    pub(crate) node_status_failure: Option<&'a str>,
 }

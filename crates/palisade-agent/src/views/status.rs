@@ -5,8 +5,8 @@ use super::budget::{budget_excesses, closed_policy_sets, closed_set_reason};
 use crate::clock::rfc3339;
 use palisade_api::{
     AddressConflictReport, DataplaneStatus, DropCounterReport, ElementBudgetReport, EndpointState,
-    FollowedSource, Health, PacketCount, PacketReason, ProblemReport, ProblemSeverity,
-    RetainedObjectReport, SourceStatus, StalenessReport, Status,
+    FollowedSource, Health, NodeRoutesStatus, NodeStatus, PacketCount, PacketReason, ProblemReport,
+    ProblemSeverity, RetainedObjectReport, SourceStatus, StalenessReport, Status,
 };
 use palisade_dataplane::Counters;
 use palisade_source::Diagnostic;
@@ -17,6 +17,8 @@ use std::time::Duration;
 const MAX_SOURCE_REASONS: usize = 100;
 /// The maximum number of retained objects in `status`; the others are counted.
 const MAX_RETAINED_OBJECTS: usize = 1_000;
+/// The maximum number of networks without a route in `status`; the others are counted.
+const MAX_ROUTE_PROBLEMS: usize = 100;
 
 /// Converts a diagnostic of the source for the API.
 pub fn problem_report(flaw: &Diagnostic) -> ProblemReport {
@@ -102,6 +104,7 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
             drops,
             error: core.enforcer.kernel_failure.clone(),
         },
+        node: node_status(core),
         bootstrap: core.startup_stages.to_vec(),
         kept: kept.map(retained_object_report).collect(),
         more_kept: (more_kept > 0).then_some(more_kept),
@@ -112,7 +115,34 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
             policy_set: core.config.budget.set,
         },
         over_budget: budget_excesses(core),
+        node_status_error: core.node_status_failure.map(str::to_owned),
     }
+}
+
+/// This host's node, if it has to do with what the cluster's nodes say.
+fn node_status(core: &CoreSnapshot<'_>) -> Option<NodeStatus> {
+    let workloads = core.workloads;
+    let pools = workloads.node_pools.as_ref();
+    let routes = Some(&workloads.node_routes).filter(|routes| routes.is_active());
+    if pools.is_none() && routes.is_none() {
+        return None;
+    }
+    let pools = pools.into_iter().flat_map(|pools| pools.pools());
+    Some(NodeStatus {
+        name: workloads.nodes.own_name().to_string(),
+        pools: pools.map(ToString::to_string).collect(),
+        routes: routes.map(|routes| {
+            let problems = routes.problems();
+            NodeRoutesStatus {
+                installed: routes.count(),
+                more_problems: problems.len().saturating_sub(MAX_ROUTE_PROBLEMS),
+                problems: problems
+                    .take(MAX_ROUTE_PROBLEMS)
+                    .map(str::to_owned)
+                    .collect(),
+            }
+        }),
+    })
 }
 
 /// The sources, in the order of precedence.
@@ -166,6 +196,10 @@ fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]
         reasons.push(format!("the kernel does not hold the policy: {failure}"));
     }
     reasons.extend(core.cni_conf_failure.map(str::to_owned));
+    let pools = core.workloads.node_pools.iter();
+    // Before that, the Node may not have been read yet.
+    let pools = pools.filter(|_| core.enforcer.in_sync);
+    reasons.extend(pools.flat_map(|pools| pools.problems().map(str::to_owned)));
     if let Some(failure) = &core.enforcer.masquerade_failure {
         reasons.push(format!("masquerading could not be set up: {failure}"));
     }

@@ -1,15 +1,15 @@
 //! The addresses and interface names of workloads: claimed, allocated, released, masqueraded.
 
 use super::cni::detach_vanished;
-use super::{WorkloadError, Workloads};
+use super::{WorkloadError, Workloads, missing_pools};
 use crate::config::Config;
 use crate::enforcer::Enforcer;
 use crate::error_chain::error_chain;
 use crate::ipam::IpamError;
-use crate::registry::WorkloadRegistry;
 use crate::workload_store::WorkloadRecord;
 use palisade_dataplane::MasqueradePolicy;
-use palisade_model::{Family, Str};
+use palisade_model::{Family, Prefix, Str};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// How many addresses of a pool are tried to find one that the host does not use.
@@ -26,6 +26,9 @@ pub(super) fn claim_addresses(
     let id = record.id().to_string();
     let requested = std::mem::take(&mut record.addresses);
     let claimed = if requested.is_empty() {
+        if let Some(reason) = missing_pools(workloads) {
+            return Err(WorkloadError::NoPools(reason));
+        }
         let wanted: Vec<Family> = match families {
             [] => workloads.ipam.families().collect(),
             some => some
@@ -193,15 +196,30 @@ pub(crate) fn is_masqueraded(config: &Config, record: &WorkloadRecord) -> bool {
     !record.chained && record.masquerade.unwrap_or(config.masquerade)
 }
 
-/// The masquerade rules of all workloads.
-pub(crate) fn masquerade_policy(config: &Config, registry: &WorkloadRegistry) -> MasqueradePolicy {
-    let records = registry.records();
+/// The masquerade rules of all workloads. The networks of all nodes are exempt, and so are addresses of this
+/// host's workloads from a pool that the Node does not have any more.
+pub(crate) fn masquerade_policy(workloads: &Workloads) -> MasqueradePolicy {
+    let config = &*workloads.config;
+    let records = workloads.registry.records();
     let masqueraded = records.filter(|record| is_masqueraded(config, record));
+    let addresses: BTreeSet<IpAddr> = masqueraded
+        .flat_map(|record| record.addresses.iter().copied())
+        .collect();
+    // Without such an address there are no rules.
+    if addresses.is_empty() {
+        return MasqueradePolicy::default();
+    }
     let exempt = config.pools.iter().chain(&config.masquerade_except);
+    let mut exempt_prefixes: Vec<Prefix> = exempt.copied().collect();
+    if let Some(pools) = &workloads.node_pools {
+        exempt_prefixes.extend(pools.pools());
+        let allocated = workloads.ipam.allocated().iter().copied();
+        let former = allocated.filter(|address| workloads.ipam.pool_of(*address).is_none());
+        exempt_prefixes.extend(former.map(Prefix::host));
+    }
+    exempt_prefixes.extend(workloads.nodes.other_networks());
     MasqueradePolicy {
-        addresses: masqueraded
-            .flat_map(|record| record.addresses.iter().copied())
-            .collect(),
-        exempt_prefixes: exempt.copied().collect(),
+        addresses,
+        exempt_prefixes,
     }
 }

@@ -36,6 +36,9 @@ pub enum WorkloadError {
         /// The cause.
         source: IpamError,
     },
+    /// The pools are those of this host's Node, and not known yet.
+    #[error("{0}; retry later, or configure ipam-pool")]
+    NoPools(String),
     /// Another workload has the address.
     #[error("the address {address} for {id} is in use by {holder}")]
     AddressTaken {

@@ -14,6 +14,7 @@ use crate::network_driver::{HOST_MAC, HostInterfaceState};
 use crate::settings::is_uplink;
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::EndpointState;
+use palisade_model::Prefix;
 use palisade_sys::link::LinkEvent;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -37,6 +38,8 @@ pub struct HostChanges {
     uplinks: BTreeSet<String>,
     /// Addresses whose routes or neighbours changed.
     addresses: BTreeSet<IpAddr>,
+    /// Networks of more than one address whose routes changed.
+    networks: BTreeSet<Prefix>,
     /// Host-wide sysctls.
     settings: bool,
 }
@@ -58,11 +61,28 @@ impl HostChanges {
             return;
         }
         self.names.extend(others.names);
+        self.indexes.extend(others.indexes);
+        self.networks.extend(others.networks);
         self.workload_like.extend(others.workload_like);
         self.uplinks.extend(others.uplinks);
         self.addresses.extend(others.addresses);
         self.settings |= others.settings;
         self.collapse();
+    }
+
+    /// Whether everything may have changed.
+    pub(crate) fn is_all(&self) -> bool {
+        self.all
+    }
+
+    /// The names of the links that may have changed.
+    pub(crate) fn names(&self) -> &BTreeSet<String> {
+        &self.names
+    }
+
+    /// Networks of more than one address whose routes may have changed.
+    pub(crate) fn networks(&self) -> &BTreeSet<Prefix> {
+        &self.networks
     }
 
     /// Inspecting that many individually is not cheaper than inspecting everything.
@@ -100,6 +120,10 @@ impl HostChanges {
             }
             LinkEvent::Route { destination } => {
                 self.addresses.insert(destination.address);
+                let network = Prefix::new(destination.address, destination.len);
+                if !network.is_host() {
+                    self.networks.insert(network);
+                }
             }
             LinkEvent::Neighbour { address } => {
                 self.addresses.insert(address);

@@ -17,15 +17,20 @@ mod error;
 pub mod host;
 mod lifecycle;
 pub mod named;
+mod nodes;
 
 pub use error::WorkloadError;
+pub(crate) use nodes::{NodeChanges, follow_nodes, missing_pools, repair_routes};
 
 use crate::clock::Clock;
+use crate::cluster_nodes::{ClusterNodes, own_node_name};
 use crate::config::Config;
 use crate::enforcer::{Enforcer, VerifyResult};
 use crate::error_chain::error_chain;
 use crate::ipam::Ipam;
 use crate::network_driver::{AddressUse, NetworkDriver, NetworkDriverError};
+use crate::node_pools::NodePools;
+use crate::node_routes::NodeRoutes;
 use crate::registry::{Workload, WorkloadRegistry};
 use crate::retry_timer::RetryTimer;
 use crate::settings::SettingsFile;
@@ -54,6 +59,12 @@ pub struct Workloads {
     pub(crate) records: WorkloadStore,
     pub(crate) registry: WorkloadRegistry,
     pub(crate) ipam: Ipam,
+    /// The nodes of the cluster.
+    pub(crate) nodes: ClusterNodes,
+    /// The pools of this host's Node, if addresses are allocated from these.
+    pub(crate) node_pools: Option<NodePools>,
+    /// The routes to the pods of other nodes.
+    pub(crate) node_routes: NodeRoutes,
     /// Workloads whose attach failed and could not be rolled back; saved as pending.
     pub(crate) leftovers: Vec<WorkloadRecord>,
     /// The file of changed sysctls.
@@ -79,13 +90,21 @@ impl Workloads {
         network: Box<dyn NetworkDriver>,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        let node = own_node_name(&config);
+        let node_pools = config
+            .has_node_pools
+            .then(|| NodePools::restore(&config.state_dir, node.clone(), config.dry_run));
+        let pools = node_pools.as_ref().map_or(&*config.pools, NodePools::pools);
         Workloads {
+            ipam: Ipam::new(pools, &config.reserved),
+            nodes: ClusterNodes::new(node),
+            node_pools,
+            node_routes: NodeRoutes::new(config.has_node_routes),
             records: match config.dry_run {
                 true => WorkloadStore::read_only(&config.state_dir),
                 false => WorkloadStore::in_state_dir(&config.state_dir),
             },
             settings: SettingsFile::in_state_dir(&config.state_dir),
-            ipam: Ipam::new(&config.pools, &config.reserved),
             config,
             clock,
             network,
@@ -102,7 +121,7 @@ impl Workloads {
 
     /// Passes updates to the enforcer, and opens the workloads that waited for their policy.
     pub(crate) fn apply(&mut self, enforcer: &mut Enforcer, updates: Vec<Update>) {
-        let masquerade = || masquerade_policy(&self.config, &self.registry);
+        let masquerade = || masquerade_policy(self);
         enforcer.apply(updates, &masquerade);
         self.open_pending(enforcer);
     }
@@ -110,14 +129,14 @@ impl Workloads {
     /// Makes the kernel hold the tables, whatever its present state is, and opens the workloads that waited
     /// for their policy.
     pub(crate) fn resync(&mut self, enforcer: &mut Enforcer) {
-        let masquerade = || masquerade_policy(&self.config, &self.registry);
+        let masquerade = || masquerade_policy(self);
         enforcer.resync(&masquerade);
         self.open_pending(enforcer);
     }
 
     /// Compares the kernel with the tables, and repairs it.
     pub(crate) fn verify(&mut self, enforcer: &mut Enforcer, what: &str, detected_at: Instant) {
-        let masquerade = || masquerade_policy(&self.config, &self.registry);
+        let masquerade = || masquerade_policy(self);
         if enforcer.verify(what, detected_at, &masquerade) == VerifyResult::Resynced {
             self.open_pending(enforcer);
         }
@@ -136,7 +155,14 @@ impl Workloads {
         {
             tracing::warn!(%error, "running queued CNI DELs failed");
         }
-        match self.leftovers.is_empty() && !self.deletions_failed {
+        if self.node_routes.has_failed() {
+            nodes::update_routes(self, |routes, inputs, driver| {
+                routes.retry(inputs, driver);
+                Vec::new()
+            });
+        }
+        let is_done = self.leftovers.is_empty() && !self.deletions_failed;
+        match is_done && !self.node_routes.has_failed() {
             true => self.retry.clear(),
             false => drop(self.retry.schedule(self.clock.monotonic())),
         }
@@ -192,13 +218,21 @@ impl Workloads {
         self.ensure_retry();
     }
 
+    /// Updates the masquerade rules after nodes changed; a failure is retried.
+    pub(crate) fn update_masquerade(&self, enforcer: &mut Enforcer) {
+        let wanted = masquerade_policy(self);
+        if !wanted.addresses.is_empty() {
+            enforcer.sync_masquerade(&wanted);
+        }
+    }
+
     /// Applies the masquerade rules for one workload.
     pub(crate) fn apply_masquerade_for(
         &mut self,
         enforcer: &mut Enforcer,
         id: &EndpointId,
     ) -> Result<(), WorkloadError> {
-        let wanted = masquerade_policy(&self.config, &self.registry);
+        let wanted = masquerade_policy(self);
         match enforcer.apply_masquerade(&wanted) {
             Ok(_) => Ok(()),
             Err(error) => Err(WorkloadError::NotMasqueraded {

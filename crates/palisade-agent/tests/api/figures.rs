@@ -165,3 +165,45 @@ async fn by_tcp_there_are_figures_and_probes_and_nothing_else() {
         );
     }
 }
+
+/// The words of a Prometheus expression that name metrics.
+fn metric_names(expression: &str) -> Vec<&str> {
+    let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let is_name = |word: &&str| word.starts_with("palisade_") || word.starts_with("process_");
+    words.filter(is_name).collect()
+}
+
+#[test]
+fn the_dashboard_names_metrics_and_labels_of_the_table() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../deploy/helm/palisade/dashboards/palisade.json");
+    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
+    let queries = variables.filter_map(|variable| variable["query"]["query"].as_str());
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|p| p["targets"].as_array().unwrap());
+    let expressions = targets.map(|target| target["expr"].as_str().unwrap());
+    let mut named = 0;
+    for expression in queries.chain(expressions) {
+        let names = metric_names(expression);
+        assert!(!names.is_empty(), "{expression}");
+        for name in names {
+            named += 1;
+            let metric = METRICS.iter().find(|metric| match metric.kind {
+                MetricKind::Histogram => name.strip_suffix("_bucket") == Some(metric.name),
+                _ => name == metric.name,
+            });
+            assert!(metric.is_some(), "{name} is no metric: {expression}");
+            // The labels by which it is grouped are its own.
+            let grouped = expression.split_once(" by (").map(|(_, rest)| rest);
+            let labels = grouped
+                .and_then(|rest| rest.split_once(')'))
+                .map(|(labels, _)| labels);
+            for label in labels.into_iter().flat_map(|labels| labels.split(", ")) {
+                let known = label == "le" || metric.unwrap().labels.contains(&label);
+                assert!(known, "{name} has no label {label}");
+            }
+        }
+    }
+    assert!(named > 20, "{named}");
+}

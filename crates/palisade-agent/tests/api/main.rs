@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod bodies;
+mod crd;
 mod document;
 mod figures;
 mod floods;

@@ -307,6 +307,8 @@ impl Dice {
             name: "node".into(),
             labels: self.labels(),
             addresses: vec![self.address()],
+            internal_addresses: Vec::new(),
+            pod_networks: Vec::new(),
         }));
         objects.push(Object::Profile(Profile {
             name: "made".into(),

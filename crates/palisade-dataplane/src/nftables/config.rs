@@ -18,6 +18,8 @@ pub struct NftConfig {
     pub mark_mask: u32,
     /// Whether packets of this host's own stack are subject to policy.
     pub judge_host_traffic: bool,
+    /// Whether packets from an endpoint to itself are subject to policy.
+    pub judge_hairpin: bool,
     /// Whether the socket owns the tables, so that no other program can change them while it is open; where
     /// the kernel supports it (6.9).
     pub own_table: bool,

@@ -96,6 +96,7 @@ impl NftDataplane {
             interface_prefix: config.interface_prefix.as_str().into(),
             ct_mark_mask: config.mark_mask,
             judge_host_traffic: config.judge_host_traffic,
+            judge_hairpin: config.judge_hairpin,
             sctp_tracked: tracks_sctp(netns)?,
             log: config::log_config(config.log_group, netns)?,
             owned: config.own_table,

@@ -447,6 +447,7 @@ fn the_layouts_skeleton_comes_back_as_written() {
         let config = Config {
             table: "t".into(),
             judge_host_traffic,
+            judge_hairpin: false,
             ..Config::default()
         };
         let ruleset = skeleton(&config, 5);

@@ -81,6 +81,7 @@ impl Place {
             interface_prefix: "pal".into(),
             mark_mask: 0xffff_ff00,
             judge_host_traffic: false,
+            judge_hairpin: false,
             own_table: false,
             log_group: Some(20545),
         };

@@ -89,6 +89,7 @@ impl Place {
     pub(crate) fn driver_for_host(&self) -> CountedDriver {
         let config = NftConfig {
             judge_host_traffic: true,
+            judge_hairpin: false,
             ..config()
         };
         NftDataplane::new_in(config, &self.netns()).unwrap().into()
@@ -136,6 +137,7 @@ fn config() -> NftConfig {
         interface_prefix: "pal".into(),
         mark_mask: 0xffff_ff00,
         judge_host_traffic: false,
+        judge_hairpin: false,
         own_table: false,
         log_group: None,
     }

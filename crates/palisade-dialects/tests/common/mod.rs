@@ -81,6 +81,8 @@ fn show_object(out: &mut String, object: &Object) {
         Object::Node(o) => {
             writeln!(out, "  labels {}", labels(&o.labels)).unwrap();
             writeln!(out, "  addresses {:?}", o.addresses).unwrap();
+            writeln!(out, "  internal {:?}", o.internal_addresses).unwrap();
+            writeln!(out, "  pods {:?}", o.pod_networks).unwrap();
         }
         Object::ServiceAccount(o) => writeln!(out, "  labels {}", labels(&o.labels)).unwrap(),
         Object::Service(o) => {

@@ -167,6 +167,7 @@ pub(crate) fn bases(ruleset: &Ruleset) -> usize {
 pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
     let mut tables = Tables {
         judge_host_traffic: config.judge_host_traffic,
+        judge_hairpin: config.judge_hairpin,
         ..Tables::default()
     };
     for rule in 0..20 {
@@ -398,6 +399,7 @@ pub(crate) fn renumbered(rng: &mut SmallRng, tables: &Tables) -> Tables {
     let programs = tables.programs.iter();
     Tables {
         judge_host_traffic: tables.judge_host_traffic,
+        judge_hairpin: tables.judge_hairpin,
         interfaces: tables.interfaces.clone(),
         addresses: tables.addresses.iter().map(|(k, v)| (*k, id(*v))).collect(),
         points: tables

@@ -29,6 +29,8 @@ fn guarded(rule: Rule) -> State {
             name: "node".into(),
             labels: labels("app=node"),
             addresses: vec![ip("192.0.2.7")],
+            internal_addresses: Vec::new(),
+            pod_networks: Vec::new(),
         }),
     ] {
         state.apply(Update::Upsert(object));

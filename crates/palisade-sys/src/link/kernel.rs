@@ -67,6 +67,14 @@ impl KernelLinks {
             .change(kind, flags, |out| out.extend_from_slice(&payload))
     }
 
+    fn change_route(&mut self, kind: u16, flags: u16, route: &Route) -> Result<(), KernelError> {
+        let index = match &route.link {
+            Some(link) => Some(self.index(link)?),
+            None => None,
+        };
+        self.change(kind, flags, |out| codec::write_route(out, route, index))
+    }
+
     fn find(&mut self, name: &str) -> Result<Option<Link>, KernelError> {
         let mut request = Vec::with_capacity(64);
         codec::write_link_by_name(&mut request, name)?;
@@ -305,15 +313,29 @@ impl KernelLinks {
     pub fn replace_route(&mut self, route: &Route) -> Result<(), LinkError> {
         self.with_action(
             || LinkAction::ReplaceRoute(route.clone()),
-            |this| {
-                let index = match &route.link {
-                    Some(link) => Some(this.index(link)?),
-                    None => None,
-                };
-                this.change(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, |out| {
-                    codec::write_route(out, route, index)
-                })
-            },
+            |this| this.change_route(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, route),
+        )
+    }
+
+    /// Adds a route, unless there is one to the same destination with the same metric.
+    ///
+    /// # Errors
+    /// `EEXIST` if there is one; otherwise as [`KernelLinks::replace_route`].
+    pub fn add_route(&mut self, route: &Route) -> Result<(), LinkError> {
+        self.with_action(
+            || LinkAction::AddRoute(route.clone()),
+            |this| this.change_route(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, route),
+        )
+    }
+
+    /// Deletes the route with this destination, gateway, link, metric and protocol.
+    ///
+    /// # Errors
+    /// `ESRCH` if there is none.
+    pub fn delete_route(&mut self, route: &Route) -> Result<(), LinkError> {
+        self.with_action(
+            || LinkAction::DeleteRoute(route.clone()),
+            |this| this.change_route(libc::RTM_DELROUTE, 0, route),
         )
     }
 

@@ -333,6 +333,10 @@ pub enum LinkAction {
     AddAddress(String, IpNet),
     /// Adding or replacing a route.
     ReplaceRoute(Route),
+    /// Adding a route where there is none.
+    AddRoute(Route),
+    /// Deleting a route.
+    DeleteRoute(Route),
     /// Setting a neighbour entry.
     SetNeighbour(Neighbour),
     /// Subscribing to notifications.
@@ -361,6 +365,8 @@ impl fmt::Display for LinkAction {
             Self::List(what) => write!(f, "listing {what}"),
             Self::AddAddress(link, prefix) => write!(f, "adding address {prefix} to {link}"),
             Self::ReplaceRoute(route) => write!(f, "replacing route {route}"),
+            Self::AddRoute(route) => write!(f, "adding route {route}"),
+            Self::DeleteRoute(route) => write!(f, "deleting route {route}"),
             Self::SetNeighbour(neighbour) => write!(f, "setting {neighbour}"),
             Self::Listen => f.write_str("listening for link changes"),
         }

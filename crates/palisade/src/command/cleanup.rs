@@ -74,8 +74,10 @@ fn item_name(item: &CleanupItem) -> String {
     let about = item.about.as_deref().unwrap_or_default();
     let kind = match item.kind {
         CleanupKind::CniConfiguration => "CNI configuration",
+        CleanupKind::CniPlugin => "CNI plugin",
         CleanupKind::Interface => "interface",
         CleanupKind::ChainedInterface => "interface of another plugin",
+        CleanupKind::Route => "route",
         CleanupKind::Table => "table",
         CleanupKind::Setting => return format!("setting {} ({about})", item.name),
         CleanupKind::Socket => "socket",

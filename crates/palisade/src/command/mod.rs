@@ -7,12 +7,14 @@ mod connections;
 mod diff;
 mod endpoint;
 mod explain;
+mod install_cni;
 mod ipam;
 mod manifests;
 mod monitor;
 mod policy;
 mod progress;
 mod status;
+mod uninstall_check;
 mod validate;
 mod workload;
 
@@ -42,6 +44,8 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Connections(args) => connections::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),
         Command::Cleanup(args) => cleanup::run(args, cli.output),
+        Command::InstallCni(args) => install_cni::run(args, cli.output),
+        Command::UninstallCheck(args) => uninstall_check::run(args, cli.output),
     };
     outcome.unwrap_or_else(|failure| {
         eprintln!("{failure}");

@@ -117,6 +117,9 @@ pub(super) fn status_text(status: &Status) -> String {
             pluralize(source.problems.iter().map(|p| p.count()).sum(), "problem")
         ),
     );
+    if let Some(error) = &status.node_status_error {
+        line("", format!("- NodePolicyStatus is not written: {error}"));
+    }
     for problem in &source.problems {
         line("", format!("- {}", problem_text(problem)));
     }

@@ -47,6 +47,8 @@ pub(super) fn objects(dice: &mut Dice) -> Vec<Object> {
             name: format!("node-{n}").into(),
             labels: labels(dice, &OWN, 60),
             addresses,
+            internal_addresses: Vec::new(),
+            pod_networks: Vec::new(),
         }));
     }
     all

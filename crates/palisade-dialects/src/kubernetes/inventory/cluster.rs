@@ -1,8 +1,9 @@
 //! Lowers Namespaces, Nodes and ServiceAccounts.
 
+use crate::cidr;
 use crate::kubernetes::{ManifestObject, metadata};
 use crate::report::ObjectReport;
-use palisade_model::{Namespace, Node, Object, ServiceAccount};
+use palisade_model::{Namespace, Node, Object, Prefix, ServiceAccount};
 use std::collections::BTreeSet;
 
 /// Lowers a Namespace. The label with its name always has the right value, whatever the file says.
@@ -25,13 +26,14 @@ pub(in crate::kubernetes) fn namespace(
     Some(Object::Namespace(Namespace { name, labels }))
 }
 
-/// Lowers a Node: its labels and addresses.
+/// Lowers a Node: its labels, its addresses, and the networks of its pods.
 pub(in crate::kubernetes) fn node(
     object: &ManifestObject<'_>,
     report: &mut ObjectReport,
 ) -> Option<Object> {
     let labels = metadata::metadata_labels(&object.root, report);
     let (mut addresses, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut internal_addresses = Vec::new();
     if let Some(status) = report.object(&object.root, "status") {
         for entry in report.items(&status, "addresses") {
             let kind = report.text(&entry, "type").map(|(text, _)| text);
@@ -42,6 +44,9 @@ pub(in crate::kubernetes) fn node(
                 continue;
             };
             let address = report.address(&field, text);
+            if kind == Some("InternalIP") {
+                internal_addresses.extend(address);
+            }
             addresses.extend(address.filter(|address| seen.insert(*address)));
         }
     }
@@ -49,8 +54,54 @@ pub(in crate::kubernetes) fn node(
         name: object.id.name.clone(),
         labels,
         addresses,
+        internal_addresses,
+        pod_networks: pod_networks(object, report),
     };
     Some(Object::Node(node))
+}
+
+/// The networks in podCIDRs; without it, the one in podCIDR, which is the first of them.
+fn pod_networks(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Vec<Prefix> {
+    let Some(spec) = report.object(&object.root, "spec") else {
+        return Vec::new();
+    };
+    let single = report.child(&spec, "podCIDR");
+    let mut written = report.items(&spec, "podCIDRs");
+    if written.is_empty() {
+        written.extend(single);
+    }
+    let mut networks: Vec<Prefix> = Vec::new();
+    for field in written {
+        let Some(text) = report.ok(field.as_str()).filter(|text| !text.is_empty()) else {
+            continue;
+        };
+        let network = match cidr::parse_network(text) {
+            Ok(literal) => {
+                literal
+                    .warnings
+                    .into_iter()
+                    .for_each(|doubt| report.warn(&field, doubt));
+                literal.net
+            }
+            Err(reason) => {
+                report.error(&field, reason);
+                continue;
+            }
+        };
+        let overlaps = |other: &&Prefix| other.covers(network) || network.covers(**other);
+        if let Some(what) = cidr::unusable_reason(network.address()) {
+            let reason = format!("{network} begins with {what}, so pods cannot have its addresses");
+            report.error(&field, reason);
+        } else if let Some(other) = networks.iter().find(overlaps) {
+            report.error(
+                &field,
+                format!("{network} overlaps {other} of the same node"),
+            );
+        } else {
+            networks.push(network);
+        }
+    }
+    networks
 }
 
 /// Lowers a ServiceAccount: its labels.

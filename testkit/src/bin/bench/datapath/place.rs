@@ -202,6 +202,7 @@ pub(crate) fn config() -> NftConfig {
         interface_prefix: "pal".to_owned(),
         mark_mask: 0xffff_ff00,
         judge_host_traffic: false,
+        judge_hairpin: false,
         own_table: false,
         log_group: Some(20_545),
     }

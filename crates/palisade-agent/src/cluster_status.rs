@@ -1,0 +1,62 @@
+//! The thread that writes back to the cluster: the state of this node, and events on policies.
+//!
+//! It asks the core as any other reader, one question at a time, and never blocks it. Without it, or while it
+//! fails, everything else goes on; status says why the state of this node cannot be written.
+
+use crate::clock::{Clock, SystemClock, rfc3339_micros};
+use crate::cluster_nodes::own_node_name;
+use crate::config::Config;
+use crate::core::{Core, CoreEvent};
+use crate::core_queue::CoreHandle;
+use crate::run_error::RunError;
+use crate::sources::credentials;
+use crate::views::node_status::{node_policy_report, policy_problems};
+use palisade_kubernetes::{EventIntervals, NodeStatusWriter, PolicyEventWriter, StatusIntervals};
+use std::io;
+
+/// Starts the thread, if there is an API server and the configuration does not forbid it.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub(crate) fn write_cluster_status(config: &Config, core: &CoreHandle) -> Result<(), RunError> {
+    let credentials = credentials(config).filter(|_| config.status_write);
+    let Some(credentials) = credentials else {
+        return Ok(());
+    };
+    let node = own_node_name(config).to_string();
+    // As other candidates of leases: two agents may have one host name.
+    let identity = format!("{node}_{}", std::process::id());
+    let wall = || rfc3339_micros(SystemClock.wall());
+    let events = EventIntervals::default();
+    let events = PolicyEventWriter::new(credentials.clone(), identity, events, wall);
+    let status = NodeStatusWriter::new(credentials, node, StatusIntervals::default());
+    let core = core.clone();
+    let failed = |error: io::Error| RunError::Thread("cluster-status", error);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    let work = move || {
+        let report = async || {
+            let build = |core: &mut Core| node_policy_report(&core.snapshot());
+            core.ask(build).await
+        };
+        let record = |failure: Option<String>| {
+            let record = move |core: &mut Core| core.record_node_status(failure);
+            core.send(CoreEvent::Request(Box::new(record)));
+        };
+        let problems = async || {
+            let build = |core: &mut Core| policy_problems(&core.snapshot());
+            core.ask(build).await
+        };
+        let status = status.run(report, record);
+        let events = events.run(problems);
+        runtime.block_on(async { tokio::join!(status, events) });
+    };
+    // Not supervised: enforcement does not need it. Not joined: a write may wait for the server.
+    std::thread::Builder::new()
+        .name("cluster-status".to_owned())
+        .spawn(work)
+        .map(drop)
+        .map_err(failed)
+}

@@ -1,0 +1,138 @@
+//! What is left of Palisade on this host after a removal: `palisade uninstall-check`.
+//!
+//! It reports everything that [`crate::cleanup`] would remove, and besides what cleanup does not remove: a
+//! running agent, a plugin that others installed, and CNI configurations that name the plugin. It changes
+//! nothing.
+
+use crate::cleanup::{
+    CleanupError, changed_settings, file_items, found_items, lock_without_agent, setting_item,
+};
+use crate::cni_conf::OWNER_KEY;
+use crate::config::Config;
+use crate::driver::{DEFAULT_DRIVER, open_driver};
+use crate::plugin_file::PLUGIN;
+use palisade_api::{CleanupItem, LeftoverItem, LeftoverKind};
+use palisade_sys::link::KernelLinks;
+use palisade_sys::netns::NetNs;
+use palisade_sys::sysctl::KernelSysctl;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Where runtimes look for CNI configurations, if the agent is not configured to write one.
+const USUAL_CONF_DIR: &str = "/etc/cni/net.d";
+
+/// Finds everything that is left of Palisade on a host with this configuration.
+///
+/// # Errors
+/// If the host cannot be inspected.
+pub fn find_leftovers(config: &Config) -> Result<Vec<LeftoverItem>, CleanupError> {
+    let mut dataplane = open_driver(DEFAULT_DRIVER, config)?;
+    let mut items = Vec::new();
+    // Held until everything is read: no agent starts meanwhile.
+    let _lock = match lock_without_agent(config, &mut *dataplane) {
+        Ok(lock) => lock,
+        Err(CleanupError::AgentRunning(which)) => {
+            items.push(leftover(LeftoverKind::Agent, which));
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let host = NetNs::current()?;
+    let mut links = KernelLinks::open(&host)?;
+    let mut removable = found_items(config, &mut *dataplane, &mut links)?;
+    let sysctl = KernelSysctl::mounted_at(&host, &config.sysctl_dir);
+    removable.extend(changed_settings(config, &sysctl)?.iter().map(setting_item));
+    removable.extend(file_items(config));
+    items.extend(removable.into_iter().map(from_cleanup));
+    let directory = config.cni_conf_dir.as_deref();
+    items.extend(cni_configurations(
+        directory.unwrap_or(Path::new(USUAL_CONF_DIR)),
+    ));
+    let plugin = config.cni_bin_dir.join(PLUGIN);
+    if std::fs::symlink_metadata(&plugin).is_ok() {
+        items.push(leftover(LeftoverKind::CniPlugin, plugin.display()));
+    }
+    let mut reported = BTreeSet::new();
+    items.retain(|item| reported.insert((item.kind, item.name.clone())));
+    Ok(items)
+}
+
+fn leftover(kind: LeftoverKind, name: impl ToString) -> LeftoverItem {
+    LeftoverItem {
+        kind,
+        name: name.to_string(),
+        about: None,
+    }
+}
+
+fn from_cleanup(item: CleanupItem) -> LeftoverItem {
+    LeftoverItem {
+        kind: item.kind.into(),
+        name: item.name,
+        about: item.about,
+    }
+}
+
+/// The configurations that an agent wrote, under any name, and those of others that name the plugin.
+fn cni_configurations(directory: &Path) -> Vec<LeftoverItem> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let of_file = |path: &PathBuf| {
+        let file: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        let plugins = file["plugins"].as_array().map_or(&[][..], Vec::as_slice);
+        let names_plugin = |plugin: &Value| plugin["type"] == PLUGIN;
+        let kind = match file.get(OWNER_KEY) {
+            Some(_) => LeftoverKind::CniConfiguration,
+            None if names_plugin(&file) || plugins.iter().any(names_plugin) => {
+                LeftoverKind::CniReference
+            }
+            None => return None,
+        };
+        Some(leftover(kind, path.display()))
+    };
+    paths.iter().filter_map(of_file).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_of_ours_and_references_to_the_plugin_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            (
+                "05-old.conflist",
+                r#"{"palisade.io/written-by": "palisade agent"}"#,
+            ),
+            (
+                "10-chain.conflist",
+                r#"{"plugins": [{"type": "ptp"}, {"type": "palisade-cni"}]}"#,
+            ),
+            ("20-one.conf", r#"{"type": "palisade-cni"}"#),
+            (
+                "30-other.conflist",
+                r#"{"name": "palisade-cni", "plugins": [{"type": "ptp"}]}"#,
+            ),
+            ("40-broken.conflist", "palisade-cni"),
+        ] {
+            let path = dir.path().join(name);
+            palisade_sys::atomic_file::write_atomically(&path, text.as_bytes()).unwrap();
+        }
+        let found: Vec<_> = cni_configurations(dir.path())
+            .into_iter()
+            .map(|item| (item.kind, item.name.rsplit('/').next().unwrap().to_owned()))
+            .collect();
+        let expected = [
+            (LeftoverKind::CniConfiguration, "05-old.conflist"),
+            (LeftoverKind::CniReference, "10-chain.conflist"),
+            (LeftoverKind::CniReference, "20-one.conf"),
+        ];
+        assert_eq!(found, expected.map(|(kind, name)| (kind, name.to_owned())));
+        assert_eq!(cni_configurations(&dir.path().join("none")), []);
+    }
+}

@@ -1,0 +1,208 @@
+//! Writes the `NodePolicyStatus` of one node: the only object that an agent writes.
+//!
+//! Promises: at most one write in an interval, and none if nothing has changed but figures, for which a slow
+//! heartbeat is enough, so that thousands of agents do not load the server; all times are spread at random. A
+//! server that refuses, or has no such resource, is asked again every few minutes, and one that is overloaded
+//! when it says. Nobody waits for a write.
+//!
+//! It shares the client with the source, and nothing else: it has a thread and connections of its own, so a
+//! slow write delays no policy.
+
+use crate::api_client::{ApiServerClient, Credentials};
+use crate::api_error::ApiServerError;
+use crate::backoff::Backoff;
+use http::{Request, StatusCode};
+use kube::client::Body;
+use palisade_api::NodePolicyReport;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The API group and version of the resource.
+pub const STATUS_API_VERSION: &str = "palisade.dev/v1alpha1";
+/// The kind of the resource.
+pub const STATUS_KIND: &str = "NodePolicyStatus";
+/// The path of the resource.
+pub const STATUS_PATH: &str = "/apis/palisade.dev/v1alpha1/nodepolicystatuses";
+/// Who owns the fields that are written.
+const FIELD_MANAGER: &str = "palisade-agent";
+
+/// The delays of a [`NodeStatusWriter`]. Each is prolonged at random by up to its half.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusIntervals {
+    /// Between two writes.
+    pub interval: Duration,
+    /// Between two writes if nothing has changed but figures.
+    pub heartbeat: Duration,
+    /// After the server refused.
+    pub refused: Duration,
+}
+
+impl Default for StatusIntervals {
+    fn default() -> Self {
+        StatusIntervals {
+            interval: Duration::from_secs(10),
+            heartbeat: Duration::from_secs(300),
+            refused: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Writes the status of one node; see the description of the module.
+pub struct NodeStatusWriter {
+    credentials: Credentials,
+    node: String,
+    intervals: StatusIntervals,
+    random: SmallRng,
+    backoff: Backoff,
+    client: Option<ApiServerClient>,
+    /// The reference to the Node, with which the status is deleted.
+    owner: Option<Value>,
+    /// What the server has, as far as it is known, and since when.
+    written: Option<(NodePolicyReport, Option<Instant>)>,
+}
+
+impl NodeStatusWriter {
+    /// A writer for the node of this name.
+    #[must_use]
+    pub fn new(credentials: Credentials, node: String, intervals: StatusIntervals) -> Self {
+        NodeStatusWriter {
+            credentials,
+            node,
+            intervals,
+            random: SmallRng::from_rng(&mut rand::rng()),
+            backoff: Backoff::default(),
+            client: None,
+            owner: None,
+            written: None,
+        }
+    }
+
+    /// Writes what `report` returns until that is `None`. `take_result` gets the result of every attempt: the
+    /// error of one that failed.
+    pub async fn run(
+        mut self,
+        mut report: impl AsyncFnMut() -> Option<NodePolicyReport>,
+        mut take_result: impl FnMut(Option<String>),
+    ) {
+        let mut delay = self.spread(self.intervals.interval);
+        loop {
+            tokio::time::sleep(delay).await;
+            let Some(mut present) = report().await else {
+                return;
+            };
+            delay = self.spread(self.intervals.interval);
+            if !self.is_due(&present) {
+                continue;
+            }
+            match self.write(&mut present).await {
+                Ok(()) => {
+                    self.backoff.reset();
+                    self.written = Some((present, Some(Instant::now())));
+                    take_result(None);
+                }
+                Err(error) => {
+                    delay = delay.max(self.delay_after(&error));
+                    take_result(Some(error.to_string()));
+                }
+            }
+        }
+    }
+
+    fn spread(&mut self, delay: Duration) -> Duration {
+        delay.mul_f64(self.random.random_range(1.0..=1.5))
+    }
+
+    fn is_due(&mut self, present: &NodePolicyReport) -> bool {
+        let heartbeat = self.spread(self.intervals.heartbeat);
+        match &self.written {
+            Some((before, Some(at))) => {
+                before.without_figures() != present.without_figures() || at.elapsed() >= heartbeat
+            }
+            _ => true,
+        }
+    }
+
+    fn delay_after(&mut self, error: &ApiServerError) -> Duration {
+        if let Some(asked) = error.retry_after() {
+            return self.spread(asked);
+        }
+        let refused = [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND];
+        match error.code().is_some_and(|code| refused.contains(&code)) {
+            true => self.spread(self.intervals.refused),
+            false => self.backoff.next_delay(&mut self.random),
+        }
+    }
+
+    async fn write(&mut self, present: &mut NodePolicyReport) -> Result<(), ApiServerError> {
+        let client = match &self.client {
+            Some(client) => client.clone(),
+            None => {
+                let client = ApiServerClient::new(&self.credentials).await?;
+                self.client.insert(client).clone()
+            }
+        };
+        if self.written.is_none() {
+            // Of an agent before this one: the times of transitions go on.
+            self.written = self.read(&client).await?.map(|report| (report, None));
+        }
+        if let Some((before, _)) = &self.written {
+            present.keep_transition_times(before);
+        }
+        if self.owner.is_none() {
+            self.owner = self.find_owner(&client).await?;
+        }
+        let object = json!({
+            "apiVersion": STATUS_API_VERSION,
+            "kind": STATUS_KIND,
+            "metadata": {
+                "name": self.node,
+                "ownerReferences": self.owner.iter().collect::<Vec<_>>(),
+            },
+            "status": present,
+        });
+        let path = format!(
+            "{STATUS_PATH}/{}?fieldManager={FIELD_MANAGER}&force=true",
+            self.node
+        );
+        let request = Request::patch(path)
+            .header("Content-Type", "application/apply-patch+yaml")
+            .body(Body::from(object.to_string().into_bytes()))
+            .map_err(|error| ApiServerError::Answer(error.to_string()))?;
+        client.text_of(request).await.map(drop)
+    }
+
+    /// The status that the server has; `None` if there is none that can be read.
+    async fn read(
+        &self,
+        client: &ApiServerClient,
+    ) -> Result<Option<NodePolicyReport>, ApiServerError> {
+        let text = match client.text(&format!("{STATUS_PATH}/{}", self.node)).await {
+            Err(error) if error.code() == Some(StatusCode::NOT_FOUND) => return Ok(None),
+            text => text?,
+        };
+        let object: Value = serde_json::from_str(&text).unwrap_or_default();
+        Ok(serde_json::from_value(object["status"].clone()).ok())
+    }
+
+    /// A reference to the Node, found by the right to list; `None` if there is no such Node.
+    async fn find_owner(&self, client: &ApiServerClient) -> Result<Option<Value>, ApiServerError> {
+        let path = format!(
+            "/api/v1/nodes?fieldSelector=metadata.name%3D{}&limit=1",
+            self.node
+        );
+        let list: Value = serde_json::from_str(&client.text(&path).await?).unwrap_or_default();
+        let metadata = &list["items"][0]["metadata"];
+        let is_it = metadata["name"] == *self.node && metadata["uid"].is_string();
+        Ok(is_it.then(|| {
+            json!({
+                "apiVersion": "v1",
+                "kind": "Node",
+                "name": self.node,
+                "uid": metadata["uid"],
+            })
+        }))
+    }
+}

@@ -1,0 +1,173 @@
+//! Policies of a real API server, with etcd behind it: enforced, followed through outages and compactions, and
+//! read with the rights that Palisade asks for and no others.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test: it runs other programs, and fails by panicking"
+)]
+
+mod agent;
+
+use agent::Agent;
+use agent::shop::{FROM_WEB_8080, Shop, policy};
+use palisade_testkit::cluster::{ControlPlane, Controllers};
+use palisade_testkit::lab::Lab;
+use palisade_testkit::need_root;
+use palisade_testkit::runtimes::RuntimePrograms;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const WEB: usize = 0;
+const API: usize = 1;
+const DB: usize = 2;
+
+/// A shop whose agent follows a real server.
+struct ClusterShop {
+    shop: Shop,
+    plane: ControlPlane,
+    folder: TempDir,
+}
+
+const ROLE: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: palisade}
+rules:
+- apiGroups: ['']
+  resources: [namespaces, nodes, pods, services]
+  verbs: [list, watch]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [list, watch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: palisade}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: palisade}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: palisade}]
+";
+
+fn open(name: &str) -> Option<ClusterShop> {
+    if !need_root() {
+        return None;
+    }
+    let programs = RuntimePrograms::control_plane()?;
+    let mut lab = Lab::new(name).unwrap();
+    let server = "10.90.0.1".parse().unwrap();
+    lab.add_address(lab.host(), server).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let host = lab.namespace_name(lab.host());
+    let plane = ControlPlane::start(host, &programs, folder.path(), Controllers::None).unwrap();
+    let kubectl = plane.kubectl();
+    kubectl.apply(ROLE).unwrap();
+    kubectl.run(&["create", "namespace", "shop"]).unwrap();
+    let mut agent = Agent::new();
+    let kubeconfig = agent.policy().with_file_name("kubeconfig");
+    plane
+        .write_kubeconfig(&kubeconfig, "palisade", None)
+        .unwrap();
+    let kubeconfig = kubeconfig.display().to_string();
+    agent.more(&["--kubernetes", "kubeconfig", "--kubeconfig", &kubeconfig]);
+    Some(ClusterShop {
+        shop: Shop::inside(agent, lab),
+        plane,
+        folder,
+    })
+}
+
+/// Waits until the kernel has so many policies.
+fn wait(shop: &Shop, policies: u64) -> Value {
+    shop.agent.wait("the policies are in the kernel", |s| {
+        s["policies"].as_u64() == Some(policies) && s["revision"] == s["realised"]
+    })
+}
+
+#[test]
+fn a_real_server_is_followed_through_its_death_and_a_compaction() {
+    let Some(ClusterShop {
+        mut shop,
+        mut plane,
+        folder: _folder,
+    }) = open("plane")
+    else {
+        return;
+    };
+    let kubectl = plane.kubectl();
+    shop.agent
+        .wait("in sync", |s| s["source"]["inSync"] == true);
+    assert!(shop.tcp(WEB, API, 8080) && shop.tcp(DB, API, 8080));
+    kubectl.apply(&policy("api", "api", FROM_WEB_8080)).unwrap();
+    wait(&shop, 1);
+    assert!(shop.tcp(WEB, API, 8080) && !shop.tcp(DB, API, 8080));
+
+    // What changes while the server is gone for the agent, and forgotten by etcd, is found by a new list.
+    shop.agent.kill();
+    kubectl.apply(&policy("db", "db", FROM_WEB_8080)).unwrap();
+    kubectl.apply(&policy("web", "web", FROM_WEB_8080)).unwrap();
+    kubectl
+        .run(&["-n", "shop", "delete", "networkpolicy", "api"])
+        .unwrap();
+    plane.compact().unwrap();
+    shop.agent.start(&shop.lab);
+    // It starts from its snapshot, which has one policy.
+    wait(&shop, 2);
+    assert!(shop.tcp(DB, API, 8080) && shop.tcp(WEB, DB, 8080) && !shop.tcp(API, DB, 8080));
+
+    plane.kill_api_server();
+    let status = shop.agent.wait("the outage is reported", |s| {
+        s["source"]["sources"][0]["stale"]["since"].is_string()
+    });
+    assert_eq!(status["policies"], 2, "{status:#}");
+    assert!(shop.tcp(WEB, DB, 8080) && !shop.tcp(API, DB, 8080));
+    plane.start_api_server().unwrap();
+    plane.compact().unwrap();
+    kubectl.apply(&policy("api", "api", FROM_WEB_8080)).unwrap();
+    wait(&shop, 3);
+    assert!(shop.tcp(WEB, API, 8080) && !shop.tcp(DB, API, 8080));
+    shop.agent.wait("not stale", |s| {
+        s["source"]["sources"][0]["stale"].is_null()
+    });
+}
+
+#[test]
+fn objects_written_behind_the_validation_fail_alone_and_by_name() {
+    let Some(ClusterShop {
+        shop,
+        plane,
+        folder: _folder,
+    }) = open("raw")
+    else {
+        return;
+    };
+    let good = policy("api", "api", FROM_WEB_8080);
+    plane.kubectl().apply(&good).unwrap();
+    wait(&shop, 1);
+    // etcd holds what no server would have accepted.
+    let bad = r#"{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"bad","namespace":"shop","uid":"6f6a2f5e-0000-4000-8000-000000000001","creationTimestamp":"2026-11-01T00:00:00Z"},"spec":{"podSelector":{"matchLabels":{"app":"db"}},"ingress":[{"ports":[{"port":70000}]}],"policyTypes":["Ingress"]}}"#;
+    plane
+        .put_raw("/registry/networkpolicies/shop/bad", bad)
+        .unwrap();
+    let status = shop.agent.wait("the object is reported", |s| {
+        s["source"]["problems"].to_string().contains("shop/bad")
+    });
+    assert!(
+        status["source"]["problems"].to_string().contains("70000"),
+        "{status:#}"
+    );
+    // What it selects is closed, and nothing else is concerned.
+    assert!(shop.tcp(WEB, API, 8080) && !shop.tcp(DB, API, 8080));
+    assert!(!shop.tcp(WEB, DB, 8080));
+    plane
+        .delete_raw("/registry/networkpolicies/shop/bad")
+        .unwrap();
+    shop.agent.wait("the problem is gone", |s| {
+        s["source"]["problems"]
+            .as_array()
+            .is_some_and(Vec::is_empty)
+    });
+    assert!(shop.tcp(WEB, DB, 8080));
+}
