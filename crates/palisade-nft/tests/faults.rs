@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use support::expected::{expected, reports};
 use support::{frame, tables};
 
-/// The number of cases until a packet's verdict differs from the tables'; `None` if 2,000 cases agree.
+/// The number of cases until a packet's verdict differs from the tables'; `None` if 20,000 cases agree.
 fn first_difference() -> Option<usize> {
     let mut cases = 0;
     for seed in 0.. {
@@ -67,7 +67,7 @@ fn first_difference() -> Option<usize> {
                 Err(_) => return Some(cases),
             }
             cases += 1;
-            if cases == 2000 {
+            if cases == 20_000 {
                 return None;
             }
         }
