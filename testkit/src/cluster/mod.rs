@@ -11,9 +11,13 @@
 //! everything and removes what it made. It never uses the machine's own network, nor its containerd.
 
 mod certificates;
+mod conformance;
+mod container;
 mod control_plane;
+mod installation;
 mod kubectl;
 mod node;
+mod pod;
 mod process;
 
 use std::path::Path;
@@ -24,9 +28,12 @@ use crate::lab::{LabError, TestNetNs, ip};
 use crate::runtimes::{RuntimeError, RuntimePrograms};
 
 pub use certificates::Identity;
+pub use conformance::{SpecOutcome, SpecResult, has_sctp};
 pub use control_plane::{ControlPlane, Controllers};
+pub use installation::PALISADE_NAMESPACE;
 pub use kubectl::Kubectl;
 pub use node::ClusterNode;
+pub use pod::ClusterPod;
 pub use process::Process;
 
 /// The pools that the controllers divide between the nodes.

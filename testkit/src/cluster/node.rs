@@ -58,7 +58,7 @@ impl ClusterNode {
             Some((path, value))
         });
         let mut node = Self {
-            init: start_init(&netns, folder)?,
+            init: start_init(&netns, folder, runtimes)?,
             name,
             programs: Vec::new(),
             netns,
@@ -222,6 +222,7 @@ impl ClusterNode {
             "cgroupRoot": format!("/{group}"),
             "failCgroupV1": false,
             "failSwapOn": false,
+            "clusterDNS": ["10.96.0.10"],
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
             "enforceNodeAllocatable": [],
             "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
@@ -323,14 +324,18 @@ fn join_lan(number: usize, lan: &TestNetNs, node: &TestNetNs) -> Result<[IpAddr;
             format!("addr add {v4}/24 dev eth0"),
             format!("addr add {v6}/64 dev eth0 nodad"),
             "route add default via 10.90.0.1".into(),
-            "-6 route add default via fd00:90::1".into(),
+            "route add ::/0 via fd00:90::1".into(),
         ],
     )?;
     Ok([v4.into(), v6.into()])
 }
 
 /// The first process of a node, in mount and process namespaces of its own.
-fn start_init(netns: &TestNetNs, folder: &Path) -> Result<Process, RuntimeError> {
+fn start_init(
+    netns: &TestNetNs,
+    folder: &Path,
+    runtimes: &RuntimePrograms,
+) -> Result<Process, RuntimeError> {
     let mut init = command(Path::new("unshare"));
     init.args(["--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
         .args(["bash", "-c"])
@@ -345,6 +350,8 @@ fn start_init(netns: &TestNetNs, folder: &Path) -> Result<Process, RuntimeError>
              mount --bind \"$1/cni\" /etc/cni
              mount -t tmpfs tmpfs /opt
              mkdir -p /opt/cni/bin /etc/cni/net.d
+             # containerd calls it for each pod, and nodes have it from their distribution.
+             cp \"$2\" /opt/cni/bin/
              touch \"$1/ready\"
              set +e
              # Whoever is the first process inherits all others, and has to wait for them.
@@ -352,7 +359,8 @@ fn start_init(netns: &TestNetNs, folder: &Path) -> Result<Process, RuntimeError>
              while :; do sleep 100000 & wait; done",
         )
         .arg("sh")
-        .arg(folder);
+        .arg(folder)
+        .arg(runtimes.programs().join("loopback"));
     let mut process = Process::start("init", netns.name(), folder, init)?;
     let ready = folder.join("ready");
     process.wait(TIMEOUT, || ready.exists())?;

@@ -105,9 +105,11 @@ impl RuntimePrograms {
     /// Where they are gathered.
     fn folder() -> Option<PathBuf> {
         let program = std::env::current_exe().ok()?;
-        // target/debug/deps/test
-        let target = program.ancestors().nth(3)?;
-        Some(target.join("runtimes"))
+        // A test is target/debug/deps/TEST, a program target/debug/PROGRAM.
+        let target = |program: &Path, depth| Some(program.ancestors().nth(depth)?.join("runtimes"));
+        target(&program, 2)
+            .filter(|folder| folder.is_dir())
+            .or_else(|| target(&program, 3))
     }
 
     fn with_programs(parts: &[&str]) -> Option<Self> {
@@ -134,6 +136,13 @@ impl RuntimePrograms {
     #[must_use]
     pub fn images(&self) -> PathBuf {
         self.folder.join("images")
+    }
+
+    /// The name of the image that the pods of a cluster run; absent where it was not made.
+    #[must_use]
+    pub fn pod_image(&self) -> Option<String> {
+        let name = std::fs::read_to_string(self.images().join("agnhost.name")).ok()?;
+        Some(name.trim().to_owned())
     }
 
     /// The image that containerd is given.
@@ -179,7 +188,7 @@ pub(crate) fn run_to_end(
 }
 
 /// Reads a program's answer.
-fn parse_json(text: &str, program: &str) -> Result<serde_json::Value, RuntimeError> {
+pub(crate) fn parse_json(text: &str, program: &str) -> Result<serde_json::Value, RuntimeError> {
     serde_json::from_str(text).map_err(|source| RuntimeError::Answer {
         program: program.to_owned(),
         answer: text.to_owned(),

@@ -6,6 +6,7 @@
 //! code 1. However the demo ends, everything it created is removed, and nothing else.
 
 mod agent;
+mod cluster;
 mod error;
 mod interrupt;
 mod matrix;
@@ -16,6 +17,7 @@ mod shop;
 mod site;
 
 use agent::AgentProcess;
+use cluster::Installation;
 use error::DemoError;
 use interrupt::Interrupt;
 use matrix::ProbeMatrix;
@@ -33,9 +35,13 @@ use std::time::{Duration, Instant};
 
 const HELP: &str = "\
 usage: demo [--keep] [--programs DIR]
+       demo --cluster [--image FILE] [--manifests DIR]
 
   --keep          keep everything at the end, and print how to inspect and how to remove it
-  --programs DIR  the folder of palisade and palisade-cni; without, that of this program";
+  --programs DIR  the folder of palisade and palisade-cni; without, that of this program
+  --cluster       install Palisade in a Kubernetes cluster of two nodes, and show the shop there
+  --image FILE    the image to install, as an archive
+  --manifests DIR the folder of palisade.yaml and palisade-cleanup.yaml";
 
 /// Limit on the time until a revoked connection stops.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
@@ -46,6 +52,8 @@ const SILENCE: Duration = Duration::from_millis(400);
 struct DemoArgs {
     keep: bool,
     programs: PathBuf,
+    cluster: bool,
+    installation: Installation,
 }
 
 fn main() -> ExitCode {
@@ -74,17 +82,25 @@ fn parse_arguments(
     let mut wanted = DemoArgs {
         keep: false,
         programs: own.parent().unwrap_or(&own).to_owned(),
+        cluster: false,
+        installation: Installation {
+            image: PathBuf::new(),
+            manifests: "deploy".into(),
+        },
     };
     let usage = |problem: String| DemoError::new(2, format!("{problem}\n\n{HELP}"));
     while let Some(argument) = arguments.next() {
+        let mut path = || {
+            let missing = || usage(format!("{argument} needs a path"));
+            arguments.next().map(PathBuf::from).ok_or_else(missing)
+        };
         match argument.as_str() {
             "--help" | "-h" => return Ok(None),
             "--keep" => wanted.keep = true,
-            "--programs" => {
-                let folder = arguments.next();
-                let missing = || usage("--programs needs a folder".to_owned());
-                wanted.programs = folder.ok_or_else(missing)?.into();
-            }
+            "--cluster" => wanted.cluster = true,
+            "--programs" => wanted.programs = path()?,
+            "--image" => wanted.installation.image = path()?,
+            "--manifests" => wanted.installation.manifests = path()?,
             _ => return Err(usage(format!("the demo does not know {argument}"))),
         }
     }
@@ -96,6 +112,9 @@ fn run(arguments: &DemoArgs) -> Result<(), DemoError> {
     let keep = arguments.keep;
     let screen = Screen::from_stdout();
     let interrupt = Interrupt::listen()?;
+    if arguments.cluster {
+        return run_cluster(screen, interrupt, &arguments.installation);
+    }
     for name in ["palisade", "palisade-cni"] {
         let program = arguments.programs.join(name);
         if !program.exists() {
@@ -121,21 +140,39 @@ fn run(arguments: &DemoArgs) -> Result<(), DemoError> {
     } else {
         demo.remove()?
     };
-    let took = duration_text(now() - began);
-    if wrong > 0 {
-        return Err(DemoError::problem(format!(
-            "{wrong} of the demo's checks failed; they are marked above"
-        )));
-    }
-    screen.line(format_args!(
-        "\n{}",
-        screen.bold(&format!("All checks passed in {took}."))
-    ));
+    conclude(screen, wrong, began)?;
     if !keep {
         screen.line("Try next:");
         screen.command(&format!("{program} explain -f examples/shop --from elsewhere/stranger --to shop/db --port 5432/TCP"));
         screen.command("make test");
     }
+    Ok(())
+}
+
+/// Runs the demo in a cluster and removes everything it created.
+fn run_cluster(
+    screen: Screen,
+    interrupt: Interrupt,
+    installation: &Installation,
+) -> Result<(), DemoError> {
+    let began = now();
+    screen.line(
+        screen.bold("palisade demo: a Kubernetes cluster, with real packets between its pods"),
+    );
+    let wrong = cluster::run(screen, interrupt, installation)?;
+    conclude(screen, wrong, began)
+}
+
+/// Reports the end of the demo; an error if a check failed.
+fn conclude(screen: Screen, wrong: usize, began: Instant) -> Result<(), DemoError> {
+    if wrong > 0 {
+        return Err(DemoError::problem(format!(
+            "{wrong} of the demo's checks failed; they are marked above"
+        )));
+    }
+    let took = duration_text(now() - began);
+    let text = format!("All checks passed in {took}.");
+    screen.line(format_args!("\n{}", screen.bold(&text)));
     Ok(())
 }
 

@@ -84,6 +84,13 @@ impl PartyNode {
         Ok(false)
     }
 
+    /// Whether a connection to an address is answered.
+    pub(crate) fn connects(&self, lab: &Lab, to: SocketAddr) -> Result<bool, DemoError> {
+        let kind = ProbeKind::Tcp;
+        let (to, port) = (to.ip(), to.port());
+        self.is_answered(lab, ProbeTarget { to, kind, port })
+    }
+
     /// Opens a connection and keeps it busy for the lifetime of the result.
     pub(crate) fn open_connection(&self, lab: &Lab, to: SocketAddr) -> Result<LongFlow, DemoError> {
         LongFlow::start(lab, self.node, to, PACE)
