@@ -10,6 +10,7 @@
 //! stay. A sysctl that another program has changed since is not restored. With `--forwarding keep` no
 //! sysctl is restored, for a host where other software relies on forwarding.
 
+use crate::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
 use crate::config::Config;
 use crate::driver::{DEFAULT_DRIVER, open_driver};
 use crate::error_chain::error_chain;
@@ -24,6 +25,7 @@ use palisade_sys::link::{KernelLinks, Link, LinkChange, LinkError};
 use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_sys::netns::{NetNs, NetNsError};
 use palisade_sys::sysctl::KernelSysctl;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io;
@@ -145,7 +147,7 @@ pub(crate) fn found_items(
     dataplane: &mut dyn Dataplane,
     links: &mut KernelLinks,
 ) -> Result<Vec<CleanupItem>, CleanupError> {
-    let mut items = Vec::from_iter(cni_configuration_item(config));
+    let mut items = cni_configuration_items(config);
     items.extend(interface_items(config, links)?);
     let routes = node_routes(links)?.into_keys();
     items.extend(routes.map(|name| CleanupItem::new(CleanupKind::Route, name, None)));
@@ -204,19 +206,32 @@ fn socket_directory(socket: &Path) -> Option<&Path> {
     others.next().is_none().then_some(directory)
 }
 
-/// The CNI configuration file, if the agent wrote it.
-fn cni_configuration_item(config: &Config) -> Option<CleanupItem> {
-    let path = config.cni_conf_dir.as_ref()?.join(&config.cni_conf_name);
-    let text = std::fs::read(&path).ok()?;
-    let list: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    let ours = list.get(crate::cni_conf::OWNER_KEY).is_some();
-    ours.then(|| {
+/// The CNI configurations that an agent of this configuration wrote: under the configured name, or under any
+/// other with the same socket, also where no directory is configured now.
+fn cni_configuration_items(config: &Config) -> Vec<CleanupItem> {
+    let directory = config.cni_conf_dir.as_deref();
+    let directory = directory.unwrap_or(Path::new(USUAL_CONF_DIR));
+    let configured = directory.join(&config.cni_conf_name);
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let is_ours = |path: &PathBuf| {
+        let text = std::fs::read(path).unwrap_or_default();
+        let list: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let socket = list["plugins"][0]["socket"].as_str().map(Path::new);
+        list.get(OWNER_KEY).is_some() && (*path == configured || socket == Some(&config.socket))
+    };
+    paths.retain(is_ours);
+    let item = |path: PathBuf| {
         CleanupItem::new(
             CleanupKind::CniConfiguration,
             path.display().to_string(),
             None,
         )
-    })
+    };
+    paths.into_iter().map(item).collect()
 }
 
 /// The host sides of the agent's veth pairs: recorded ones, and unrecorded ones with a generated name.

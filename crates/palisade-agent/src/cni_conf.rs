@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// The key that identifies a file written by the agent.
 pub(crate) const OWNER_KEY: &str = "palisade.io/written-by";
+/// Where runtimes look for configurations, unless configured otherwise.
+pub(crate) const USUAL_CONF_DIR: &str = "/etc/cni/net.d";
 /// The newest version that runtimes of recent years support. Newer runtimes select a version from
 /// `cniVersions`.
 const VERSION: &str = "1.0.0";
@@ -27,6 +29,17 @@ pub enum CniConfError {
          another cni-conf-name", .0.display()
     )]
     Foreign(PathBuf),
+    /// Plugins that runtimes would call are missing: they would fail to start any pod.
+    #[error(
+        "no CNI configuration is written: {} not in {}; try: palisade install-cni, or, for loopback, \
+         the package kubernetes-cni or containernetworking-plugins", .names.join(" and "), .directory.display()
+    )]
+    MissingPlugins {
+        /// Their names.
+        names: Vec<&'static str>,
+        /// The directory of plugins.
+        directory: PathBuf,
+    },
     /// The file cannot be read or removed.
     #[error("{doing} {}", path.display())]
     Io {
@@ -133,24 +146,35 @@ impl CniConf {
     }
 }
 
-/// Writes the CNI configuration; returns why that failed.
-pub(crate) fn install(config: &Config) -> Option<String> {
-    let conf = CniConf::from_config(config)?;
-    let path = conf.path().display();
-    let plugin = config.cni_bin_dir.join(PLUGIN);
-    if !plugin.is_file() {
-        // Not degraded: runtimes may have other plugin directories.
-        tracing::warn!(plugin = %plugin.display(), "the CNI plugin is not in cni-bin-dir; runtimes may not find it");
+/// The plugin that containerd before 2.2 and CRI-O call for every pod, besides those of the configuration.
+const LOOPBACK: &str = "loopback";
+
+/// An error while plugins are missing for which the configuration has to wait.
+fn check_plugins(config: &Config) -> Result<(), CniConfError> {
+    let is_missing = |name: &&str| !config.cni_bin_dir.join(name).is_file();
+    let names: Vec<_> = [PLUGIN, LOOPBACK].into_iter().filter(is_missing).collect();
+    if names.is_empty() || !config.waits_for_plugins {
+        return Ok(());
     }
-    match conf.write() {
-        Ok(true) => tracing::info!(file = %path, "CNI configuration written"),
-        Ok(false) => {}
-        Err(error) => {
-            tracing::error!(error = %error_chain(&error), "writing the CNI configuration failed");
-            return Some(error_chain(&error));
-        }
+    Err(CniConfError::MissingPlugins {
+        names,
+        directory: config.cni_bin_dir.clone(),
+    })
+}
+
+/// Writes the CNI configuration if there is one to write.
+///
+/// # Errors
+/// See [`CniConfError`]; the existing file is then unchanged.
+pub(crate) fn install(config: &Config) -> Result<(), CniConfError> {
+    let Some(conf) = CniConf::from_config(config) else {
+        return Ok(());
+    };
+    check_plugins(config)?;
+    if conf.write()? {
+        tracing::info!(file = %conf.path().display(), "CNI configuration written");
     }
-    None
+    Ok(())
 }
 
 /// Removes the CNI configuration, unless it is to be kept.

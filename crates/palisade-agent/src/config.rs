@@ -120,6 +120,8 @@ pub struct Config {
     pub cni_conf_keep: bool,
     /// The plugin directory of the runtimes.
     pub cni_bin_dir: PathBuf,
+    /// Whether the CNI configuration is written only once the plugins that it makes runtimes call are there.
+    pub waits_for_plugins: bool,
     /// The name of the nftables table.
     pub table: String,
     /// The bits of the conntrack mark that the agent uses.
@@ -386,6 +388,7 @@ impl ConfigBuilder {
             cni_conf_name: self.text("cni-conf-name").to_owned(),
             cni_conf_keep: self.number("cni-conf-keep") != 0,
             cni_bin_dir: self.path("cni-bin-dir"),
+            waits_for_plugins: self.number("cni-missing-plugin") == 0,
             table: self.text("table").to_owned(),
             mark_mask: self.number("mark-mask"),
             host_to_endpoint: match self.number("host-to-endpoint") {

@@ -10,9 +10,11 @@ use crate::clock::Clock;
 use crate::cni_conf;
 use crate::config::Config;
 use crate::enforcer::Enforcer;
+use crate::error_chain::error_chain;
 use crate::monitor::{Monitor, MonitorBatch, PacketContext};
 use crate::network_driver::NetworkDriver;
 use crate::reload::{ConfigListener, reread_config};
+use crate::retry_timer::RetryTimer;
 use crate::views::CoreSnapshot;
 use crate::workload_store::WorkloadRecord;
 use crate::workloads::attach::AttachRequest;
@@ -116,6 +118,8 @@ pub struct Core {
     startup_stages: Vec<BootstrapStage>,
     /// Why the CNI configuration could not be written.
     cni_conf_failure: Option<String>,
+    /// When to try again to write the CNI configuration.
+    cni_conf_retry: RetryTimer,
     /// Why the state of this node could not be written to the API server.
     node_status_failure: Option<String>,
     /// Whether the CNI configuration is written once this host has address pools.
@@ -140,6 +144,7 @@ impl Core {
             source_report: EffectiveReport::default(),
             startup_stages: Vec::new(),
             cni_conf_failure: None,
+            cni_conf_retry: RetryTimer::default(),
             node_status_failure: None,
             waits_for_pools: false,
             config_listeners: Vec::new(),
@@ -261,7 +266,11 @@ impl Core {
 
     /// When [`Core::retry_failed`] is due; `None`: nothing has failed.
     pub fn retry_due(&self) -> Option<Instant> {
-        let due = [self.workloads.retry.due(), self.enforcer.retry.due()];
+        let due = [
+            self.workloads.retry.due(),
+            self.enforcer.retry.due(),
+            self.cni_conf_retry.due(),
+        ];
         due.into_iter().flatten().min()
     }
 
@@ -277,6 +286,9 @@ impl Core {
         }
         if is_due(self.workloads.retry.due()) {
             self.workloads.retry_failed(&mut self.enforcer);
+        }
+        if is_due(self.cni_conf_retry.due()) {
+            self.install_cni_conf();
         }
     }
 
@@ -329,7 +341,21 @@ impl Core {
         if self.waits_for_pools {
             return;
         }
-        self.cni_conf_failure = cni_conf::install(&self.config);
+        let Err(error) = cni_conf::install(&self.config) else {
+            self.cni_conf_retry.clear();
+            self.cni_conf_failure = None;
+            return;
+        };
+        // Also a file of another program may go.
+        self.cni_conf_retry.schedule(self.clock.monotonic());
+        let failure = Some(error_chain(&error));
+        if self.cni_conf_failure != failure {
+            tracing::error!(
+                error = failure,
+                "the CNI configuration is not written; this is tried again"
+            );
+        }
+        self.cni_conf_failure = failure;
     }
 
     /// Takes note of the last attempt to write the state of this node to the API server.

@@ -7,7 +7,7 @@
 use crate::cleanup::{
     CleanupError, changed_settings, file_items, found_items, lock_without_agent, setting_item,
 };
-use crate::cni_conf::OWNER_KEY;
+use crate::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
 use crate::config::Config;
 use crate::driver::{DEFAULT_DRIVER, open_driver};
 use crate::plugin_file::PLUGIN;
@@ -18,9 +18,6 @@ use palisade_sys::sysctl::KernelSysctl;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-
-/// Where runtimes look for CNI configurations, if the agent is not configured to write one.
-const USUAL_CONF_DIR: &str = "/etc/cni/net.d";
 
 /// Finds everything that is left of Palisade on a host with this configuration.
 ///

@@ -1,7 +1,7 @@
 //! Writes the `NodePolicyStatus` of one node: the only object that an agent writes.
 //!
-//! Promises: at most one write in an interval, and none if nothing has changed but figures, for which a slow
-//! heartbeat is enough, so that thousands of agents do not load the server; all times are spread at random. A
+//! Promises: at most one write in an interval, fewer if only the number of policies has changed, and none if
+//! nothing has changed but other figures, for which a slow heartbeat is enough, so that thousands of agents do not load the server; all times are spread at random. A
 //! server that refuses, or has no such resource, is asked again every few minutes, and one that is overloaded
 //! when it says. Nobody waits for a write.
 //!
@@ -34,6 +34,8 @@ const FIELD_MANAGER: &str = "palisade-agent";
 pub struct StatusIntervals {
     /// Between two writes.
     pub interval: Duration,
+    /// Between two writes if, besides figures, only the number of policies in force has changed.
+    pub policies: Duration,
     /// Between two writes if nothing has changed but figures.
     pub heartbeat: Duration,
     /// After the server refused.
@@ -44,6 +46,7 @@ impl Default for StatusIntervals {
     fn default() -> Self {
         StatusIntervals {
             interval: Duration::from_secs(10),
+            policies: Duration::from_secs(30),
             heartbeat: Duration::from_secs(300),
             refused: Duration::from_secs(300),
         }
@@ -116,13 +119,18 @@ impl NodeStatusWriter {
     }
 
     fn is_due(&mut self, present: &NodePolicyReport) -> bool {
-        let heartbeat = self.spread(self.intervals.heartbeat);
-        match &self.written {
-            Some((before, Some(at))) => {
-                before.without_figures() != present.without_figures() || at.elapsed() >= heartbeat
-            }
-            _ => true,
+        let Some((before, Some(at))) = &self.written else {
+            return true;
+        };
+        if before.without_figures() != present.without_figures() {
+            return true;
         }
+        let (at, has_other_policies) = (*at, before.policies != present.policies);
+        let wait = match has_other_policies {
+            true => self.intervals.policies,
+            false => self.intervals.heartbeat,
+        };
+        at.elapsed() >= self.spread(wait)
     }
 
     fn delay_after(&mut self, error: &ApiServerError) -> Duration {

@@ -44,6 +44,7 @@ impl Scene {
         std::fs::write(&path, self.server.kubeconfig()).unwrap();
         let intervals = StatusIntervals {
             interval: INTERVAL,
+            policies: INTERVAL * 2,
             heartbeat,
             refused,
         };
@@ -122,11 +123,14 @@ fn what_changes_is_written_and_figures_wait_for_the_heartbeat() {
         std::thread::sleep(INTERVAL / 2);
     }
     assert_eq!(scene.server.take_writes().len(), 0);
+    scene.report.lock().unwrap().policies = 4;
+    scene.wait("the policies", |scene| scene.results().len() == 2);
+    assert_eq!(scene.status()["policies"], 4);
     *scene.report.lock().unwrap() = NodePolicyReport {
         revision: 99,
         ..report("False", "t2")
     };
-    scene.wait("the change", |scene| scene.results().len() == 2);
+    scene.wait("the change", |scene| scene.results().len() == 3);
     assert_eq!(scene.status()["revision"], 99);
     assert_eq!(scene.status()["conditions"][0]["lastTransitionTime"], "t2");
 }

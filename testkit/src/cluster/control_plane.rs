@@ -152,6 +152,7 @@ impl ControlPlane {
                 "--service-account-signing-key-file={}",
                 file("tokens.key")
             ))
+            .arg("--kubelet-preferred-address-types=InternalIP")
             .args(["--profiling=false", "--v=1"]);
         let mut process = Process::start("kube-apiserver", &self.namespace, &self.folder, server)?;
         let kubectl = self.kubectl();

@@ -333,6 +333,15 @@ pub const PARAMETERS: &[Parameter] = &{
             "The CNI plugin directory of the runtimes, which contains palisade-cni.",
         ),
         parameter(
+            "cni-missing-plugin",
+            Cni,
+            ParameterKind::OneOf(&["wait", "ignore"]),
+            "wait",
+            "wait|ignore",
+            Restart,
+            "What happens while palisade-cni or loopback, which runtimes call for every pod, is not in cni-bin-dir: wait writes no CNI configuration, and status names the plugin; ignore writes it, for runtimes with other plugin directories.",
+        ),
+        parameter(
             "table",
             Kernel,
             ParameterKind::Name { most: 64 },

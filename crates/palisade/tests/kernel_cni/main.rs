@@ -370,13 +370,28 @@ fn runtimes_are_told_while_the_agent_is_ready() {
     }
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().to_str().unwrap();
-    let agent = Agent::new().with(&["--cni-conf-dir", text, "--cni-conf-keep=false"]);
+    let plugins = tempfile::tempdir().unwrap();
+    let bin = plugins.path().to_str().unwrap();
+    let mut agent = Agent::new().with(&["--cni-conf-dir", text, "--cni-conf-keep=false"]);
+    agent.more(&["--cni-bin-dir", bin]);
     let mut world = World::under(agent, "conf");
     let file = folder.path().join("10-palisade.conflist");
+    // Runtimes would call plugins that are not there, and fail.
+    for (missing, added) in [
+        ("palisade-cni and loopback", "palisade-cni"),
+        ("loopback", "loopback"),
+    ] {
+        let text = format!("no CNI configuration is written: {missing} not in {bin}");
+        world.agent.wait("what is missing is named", |status| {
+            status["reasons"].to_string().contains(&text)
+        });
+        assert!(!file.exists());
+        std::fs::write(plugins.path().join(added), "").unwrap();
+    }
     let began = std::time::Instant::now();
     while !file.exists() {
         assert!(
-            began.elapsed() < Duration::from_secs(10),
+            began.elapsed() < Duration::from_secs(20),
             "{}",
             world.agent.log()
         );
