@@ -1,6 +1,8 @@
 //! The containers of a node, by the names that their pods give them, asked of its container runtime: that
 //! needs no API server.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use serde_json::Value;
 
 use super::ClusterNode;
@@ -24,27 +26,39 @@ impl ClusterNode {
         ended.map(drop)
     }
 
-    /// Runs a program in the running container of a name; answers with what it printed.
-    ///
-    /// # Errors
-    /// If none runs, or the program fails.
-    pub fn exec(&self, name: &str, program: &[&str]) -> Result<String, RuntimeError> {
-        let mut done = Err(missing(name));
-        for id in self.containers(name)? {
-            let exec = ["tasks", "exec", "--exec-id", "test", &id];
-            done = done.or(self.run("ctr", &[&SPACE[..], &exec, program].concat()));
-        }
-        done
-    }
-
-    /// The status of the node's agent.
+    /// The status of the node's agent, also of one that is degraded.
     ///
     /// # Errors
     /// If no agent answers.
     pub fn agent_status(&self) -> Result<Value, RuntimeError> {
+        // A name is used once: an attempt that failed may keep it.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let question = ["/usr/bin/palisade", "status", "-o", "json"];
-        let answer = self.exec("agent", &question)?;
-        parse_json(&answer, "palisade status")
+        let mut failed = missing("agent");
+        for id in self.containers("agent")? {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
+            let mut exec = self.command("ctr")?;
+            exec.args(SPACE)
+                .args(["tasks", "exec", "--exec-id", &number, &id])
+                .args(question);
+            let output = exec.output();
+            let output = output.map_err(RuntimeError::io_error("asking for an agent's status"))?;
+            let answer = String::from_utf8_lossy(&output.stdout);
+            // The exit code says whether it is healthy; a container that has ended answers nothing.
+            match parse_json(&answer, "palisade status") {
+                Ok(status) => return Ok(status),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// The end of what the containers of a name logged, as the node keeps it.
+    #[must_use]
+    pub fn pod_log(&self, name: &str) -> String {
+        let tail = format!("tail -n 20 /var/log/pods/*/{name}/*.log");
+        self.run("sh", &["-c", &tail])
+            .unwrap_or_else(|error| error.to_string())
     }
 
     /// The containers of a name, running or ended.

@@ -389,11 +389,17 @@ impl ClusterDemo {
         let limit = now() + LIMIT;
         while !is_so(self.cluster()?).map_err(cluster_error)? {
             if now() > limit {
-                let logs = self.cluster()?.logs();
-                return Err(DemoError::problem(format!(
-                    "not within {}: {what}\n{logs}",
-                    duration_text(LIMIT)
-                )));
+                let mut text = format!("not within {}: {what}", duration_text(LIMIT));
+                for node in self.cluster()?.nodes() {
+                    let status = node.agent_status().map_err(|error| error.to_string());
+                    let status = status.map_or_else(|error| error, |status| format!("{status:#}"));
+                    text.push_str(&format!(
+                        "\n{}: {status}\n{}",
+                        node.name(),
+                        node.pod_log("agent")
+                    ));
+                }
+                return Err(DemoError::problem(text));
             }
             self.interrupt.wait(PAUSE)?;
         }
