@@ -4,6 +4,7 @@ mod agent;
 mod case;
 mod check;
 mod children;
+mod cluster;
 mod datapath;
 mod engine;
 mod heap;
@@ -179,5 +180,6 @@ fn kernel_cases() -> Vec<BenchCase> {
     let mut cases = nft::cases();
     cases.extend(datapath::cases());
     cases.extend(agent::cases());
+    cases.extend(cluster::cases());
     cases
 }

@@ -319,7 +319,10 @@ impl ClusterDemo {
             .map(left_on)
             .collect::<Result<Vec<_>, _>>();
         for (node, left) in left? {
-            let text = format!("{node}: left of tables, files and CNI configuration: {left:?}");
+            let text = match left.is_empty() {
+                true => format!("{node}: no table, no file, no CNI configuration of Palisade"),
+                false => format!("{node}: left: {}", left.join(", ")),
+            };
             self.check(left.is_empty(), &text);
         }
         let Self {

@@ -195,7 +195,8 @@ fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-fn wait<T>(seen: impl Fn() -> Option<T>) -> Option<T> {
+/// Waits until something is seen; `None` if it is not in time.
+pub(crate) fn wait<T>(seen: impl Fn() -> Option<T>) -> Option<T> {
     let began = now();
     while began.elapsed() < PATIENCE {
         if let Some(seen) = seen() {

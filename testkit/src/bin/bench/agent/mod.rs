@@ -11,7 +11,9 @@ mod size;
 
 use crate::case::BenchCase;
 
-pub(crate) use process::{folder, program};
+pub(crate) use edits::wait;
+pub(crate) use prober::{NEW, Prober};
+pub(crate) use process::{AgentProcess, folder, program};
 
 /// Every case, in order.
 pub(crate) fn cases() -> Vec<BenchCase> {

@@ -18,7 +18,7 @@ const PACE: Duration = Duration::from_micros(100);
 const KINDS: usize = 2;
 
 /// A flow never seen before, each time.
-pub(super) const NEW: usize = 0;
+pub(crate) const NEW: usize = 0;
 /// One flow that goes on.
 pub(super) const STANDING: usize = 1;
 
@@ -31,7 +31,7 @@ struct PacketLog {
 
 /// Sends and receives until dropped.
 #[derive(Debug)]
-pub(super) struct Prober {
+pub(crate) struct Prober {
     notes: Arc<Mutex<PacketLog>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -43,7 +43,7 @@ fn lock_log(notes: &Mutex<PacketLog>) -> std::sync::MutexGuard<'_, PacketLog> {
 
 impl Prober {
     /// From one node of a lab to an address and port of another.
-    pub(super) fn start(
+    pub(crate) fn start(
         lab: &Lab,
         from: NodeId,
         to: NodeId,
@@ -79,7 +79,7 @@ impl Prober {
     }
 
     /// When the first packet of a kind was sent that arrived, of those sent from `from` on.
-    pub(super) fn first_arrival(&self, kind: usize, from: Instant) -> Option<Instant> {
+    pub(crate) fn first_arrival(&self, kind: usize, from: Instant) -> Option<Instant> {
         let notes = lock_log(&self.notes);
         let first = notes.sent.partition_point(|sent| *sent < from);
         let arrived = notes.arrived[kind].iter().skip(first);
@@ -90,7 +90,7 @@ impl Prober {
     }
 
     /// When the first packet was sent after the last one that arrived; none if none was sent since.
-    pub(super) fn first_send_after_last_arrival(&self, kind: usize) -> Option<Instant> {
+    pub(crate) fn first_send_after_last_arrival(&self, kind: usize) -> Option<Instant> {
         let notes = lock_log(&self.notes);
         let last = notes.arrived[kind].iter().rposition(|arrived| *arrived)?;
         notes.sent.get(last + 1).copied()

@@ -32,50 +32,70 @@ pub(crate) fn program() -> Result<PathBuf, String> {
 
 /// A folder of manifests, one of state, a socket, and the agent on them. Dropped, it is killed and
 /// the folders are removed.
-pub(super) struct AgentProcess {
+pub(crate) struct AgentProcess {
     folder: PathBuf,
+    arguments: Vec<String>,
     program: PathBuf,
     child: Option<Child>,
 }
 
 impl AgentProcess {
     /// Folders for an agent that does not run yet.
-    pub(super) fn new() -> Result<Self, String> {
+    pub(crate) fn new() -> Result<Self, String> {
         let program = program()?;
         let folder = folder(std::process::id());
         let made = std::fs::create_dir_all(folder.join("policy"));
         made.map_err(|error| format!("making {}: {error}", folder.display()))?;
         Ok(AgentProcess {
             folder,
+            arguments: Vec::new(),
             program,
             child: None,
         })
     }
 
     /// Writes a manifest: opened, written, closed.
-    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), String> {
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), String> {
         let path = self.folder.join("policy").join(name);
         let write = || File::create(&path)?.write_all(text.as_bytes());
         write().map_err(|error| format!("writing {}: {error}", path.display()))
     }
 
+    /// Further arguments of the agent's command line.
+    pub(crate) fn add_arguments(&mut self, arguments: &[&str]) {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned());
+        self.arguments.extend(arguments);
+    }
+
+    /// Seconds of processor time that its process has used.
+    pub(crate) fn processor_seconds(&self) -> Result<f64, String> {
+        let pid = self.child.as_ref().map_or(0, Child::id);
+        let path = format!("/proc/{pid}/stat");
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        // After the name in parentheses: utime and stime are the 12th and 13th fields, in hundredths.
+        let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let ticks = fields.split_whitespace().skip(11).take(2);
+        let ticks: f64 = ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+        Ok(ticks / 100.0)
+    }
+
     /// Its program.
-    pub(super) fn program(&self) -> &Path {
+    pub(crate) fn program(&self) -> &Path {
         &self.program
     }
 
     /// Its socket.
-    pub(super) fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("socket")
     }
 
     /// Its state directory.
-    pub(super) fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.folder.join("state")
     }
 
     /// Starts it and waits until it is in sync; says how long that took.
-    pub(super) fn start(&mut self, lab: &Lab, settle: Duration) -> Result<Duration, String> {
+    pub(crate) fn start(&mut self, lab: &Lab, settle: Duration) -> Result<Duration, String> {
         let log = File::create(self.folder.join("log")).map_err(|error| error.to_string())?;
         let mut command = self.command();
         command
@@ -85,6 +105,7 @@ impl AgentProcess {
             .arg("--state-dir")
             .arg(self.state())
             .args(["--settle", &settle.as_millis().to_string()])
+            .args(&self.arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
@@ -109,7 +130,7 @@ impl AgentProcess {
     }
 
     /// Attaches a namespace of the lab as the Pod of this name.
-    pub(super) fn attach(
+    pub(crate) fn attach(
         &self,
         lab: &Lab,
         node: NodeId,
@@ -134,7 +155,7 @@ impl AgentProcess {
     }
 
     /// The agent's state, as `palisade status` tells it.
-    pub(super) fn status(&self) -> Result<serde_json::Value, String> {
+    pub(crate) fn status(&self) -> Result<serde_json::Value, String> {
         let output = self.command().args(["status", "-o", "json"]).output();
         let output = output.map_err(|error| error.to_string())?;
         serde_json::from_slice(&output.stdout).map_err(|error| {
@@ -144,7 +165,7 @@ impl AgentProcess {
     }
 
     /// A number from a file of its process, given in kB there.
-    pub(super) fn proc_kilobytes(&self, file: &str, field: &str) -> Result<f64, String> {
+    pub(crate) fn proc_kilobytes(&self, file: &str, field: &str) -> Result<f64, String> {
         let pid = self.child.as_ref().map_or(0, Child::id);
         let path = Path::new("/proc").join(pid.to_string()).join(file);
         let text = std::fs::read_to_string(&path);
