@@ -7,7 +7,7 @@
     reason = "a test: it reads the environment, and fails by panicking"
 )]
 
-use palisade_testkit::cluster::{Cluster, Controllers, PALISADE_NAMESPACE, SpecOutcome};
+use palisade_testkit::cluster::{Cluster, Controllers, SpecOutcome};
 use palisade_testkit::ring::report_skip;
 use palisade_testkit::runtimes::RuntimePrograms;
 use palisade_testkit::{lab, need_root};
@@ -60,10 +60,6 @@ fn a_node_passes_specs_of_upstream_and_is_given_back() {
     let failed: Vec<_> = SPECS.iter().filter(|spec| !passed(spec)).collect();
     assert_eq!(failed, [&""; 0], "{specs:#?}");
 
-    let space = ["-n", PALISADE_NAMESPACE];
-    let agents = ["delete", "daemonset/palisade", "--timeout=120s"];
-    let kubectl = cluster.kubectl();
-    kubectl.run(&[&space[..], &agents].concat()).unwrap();
     // Ready once nothing is left.
     let cleanup = deploy.join("palisade-cleanup.yaml");
     cluster.roll_out(&cleanup, "palisade").unwrap();

@@ -65,6 +65,8 @@ metrics! {
     REVISION_ACCEPTED Gauge "palisade_revision_accepted" [] "The revision of the last accepted input.";
     REVISION_REALISED Gauge "palisade_revision_realised" [] "The revision that the kernel enforces.";
     SOURCE_IN_SYNC Gauge "palisade_source_in_sync" [] "Whether the source has been read completely and is still watched: 1 or 0.";
+    SOURCE_FOLLOWED Gauge "palisade_source_followed" ["source"] "Whether this source has been read completely and is still watched: 1 or 0.";
+    SOURCE_STALE_SINCE Gauge "palisade_source_stale_since_seconds" ["source"] "Since when changes of this source may be missed, in seconds since 1970; 0 while it is followed.";
     SOURCE_FILES Gauge "palisade_source_files" [] "Files that the source reads.";
     SOURCE_OBJECTS Gauge "palisade_source_objects" [] "Objects in force.";
     SOURCE_PROBLEMS Gauge "palisade_source_problems" ["severity"] "Errors and warnings of the input.";

@@ -86,6 +86,16 @@ fn collect_source(core: &CoreSnapshot<'_>, out: &mut Exposition) {
     let is_followed = sources.iter().all(|source| source.stale.is_none());
     let in_sync = core.enforcer.in_sync && is_followed;
     out.add_sample(&SOURCE_IN_SYNC, &[], f64::from(u8::from(in_sync)));
+    for source in sources {
+        let is_followed = source.in_sync && source.stale.is_none();
+        let since = source.stale.as_ref().map_or(0, |stale| stale.since);
+        out.add_sample(
+            &SOURCE_FOLLOWED,
+            &[&source.name],
+            f64::from(u8::from(is_followed)),
+        );
+        out.add_sample(&SOURCE_STALE_SINCE, &[&source.name], since as f64);
+    }
     out.add_sample(&SOURCE_FILES, &[], core.source_report.files as f64);
     out.add_sample(&SOURCE_OBJECTS, &[], core.source_report.objects as f64);
     let (errors, warnings) =

@@ -298,10 +298,6 @@ impl ClusterDemo {
         let shop = ["delete", "namespace", "shop", "elsewhere", "--timeout=120s"];
         kubectl.run(&shop).map_err(cluster_error)?;
         self.screen
-            .command("kubectl delete daemonset -n palisade-system palisade");
-        let agents = ["-n", PALISADE_NAMESPACE, "delete", AGENT, "--timeout=120s"];
-        kubectl.run(&agents).map_err(cluster_error)?;
-        self.screen
             .command("kubectl apply -f deploy/palisade-cleanup.yaml");
         cluster
             .roll_out(&file("palisade-cleanup.yaml"), "palisade")
