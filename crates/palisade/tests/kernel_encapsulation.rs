@@ -15,9 +15,7 @@ use agent::shop::{ADDRESSES, Shop, address, policy};
 use palisade_testkit::lab::craft::{self, CraftedPacket};
 use palisade_testkit::lab::{HOST_ADDRESSES, send_crafted_packets};
 use palisade_testkit::need_root;
-use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -246,15 +244,6 @@ fn the_hosts_own_tunnel_takes_nothing_from_a_pod() {
     assert_eq!(taken_out(&shop), before + 1, "the test sees what it must");
 }
 
-fn metrics(shop: &Shop) -> String {
-    let mut socket = UnixStream::connect(shop.agent.socket()).unwrap();
-    let request = b"GET /metrics HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n";
-    socket.write_all(request).unwrap();
-    let mut metrics = String::new();
-    socket.read_to_string(&mut metrics).unwrap();
-    metrics
-}
-
 /// Waits until a text satisfies a condition.
 fn wait(what: &str, text: impl Fn() -> String, is: impl Fn(&str) -> bool) -> String {
     let began = Instant::now();
@@ -277,7 +266,11 @@ fn a_dropped_tunnel_is_told_and_explained() {
     assert_eq!(arrive(&shop, 0, &all()), [false; 6]);
     let counted = "palisade_dropped_packets_total{reason=\"encapsulated\"} 6";
     // The kernel's counters are read at most once a second.
-    wait("counted", || metrics(&shop), |text| text.contains(counted));
+    wait(
+        "counted",
+        || shop.agent.metrics(),
+        |text| text.contains(counted),
+    );
 
     let remembered = || {
         let output = shop.agent.run(&["monitor", "--last", "100", "--no-follow"]);

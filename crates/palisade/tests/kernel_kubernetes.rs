@@ -131,6 +131,14 @@ fn enforcement_goes_on_while_the_server_is_gone() {
     let status = shop.agent.wait("the outage is reported", |s| {
         s["source"]["sources"][0]["stale"]["since"].is_string() && s["health"] == "Degraded"
     });
+    let metrics = shop.agent.metrics();
+    for line in [
+        "palisade_source_followed{source=\"kubernetes\"} 0\n",
+        "palisade_source_followed{source=\"directory\"} 1\n",
+        "palisade_source_stale_since_seconds{source=\"directory\"} 0\n",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
     let reasons = status["reasons"].to_string();
     assert!(
         reasons.contains("the source kubernetes is not followed since"),

@@ -1,7 +1,7 @@
 //! Writes many objects straight into etcd, behind the API server: a cluster's content in seconds, and its churn at
 //! a steady rate.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 
 use base64::Engine as _;
@@ -65,27 +65,52 @@ impl EtcdWriter {
         );
         let stream = self.stream.get_mut();
         stream.write_all(request.as_bytes()).map_err(&failed)?;
-        let (mut head, mut length) = (String::new(), 0);
-        loop {
-            let mut line = String::new();
-            self.stream.read_line(&mut line).map_err(&failed)?;
-            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse().unwrap_or(0);
-            }
-            if line.trim().is_empty() {
-                break;
-            }
+        let mut head = String::new();
+        while self.read_line().map_err(&failed)?.is_some_and(|line| {
             head.push_str(&line);
+            true
+        }) {}
+        let head = head.to_ascii_lowercase();
+        let field = |name: &str| {
+            let mut fields = head.lines().filter_map(|line| line.strip_prefix(name));
+            fields.next().map(str::trim)
+        };
+        let mut answer = Vec::new();
+        if field("transfer-encoding:") == Some("chunked") {
+            loop {
+                let size = self.read_line().map_err(&failed)?.unwrap_or_default();
+                let size = usize::from_str_radix(size.trim(), 16).unwrap_or(0);
+                self.read_into(&mut answer, size).map_err(&failed)?;
+                self.read_line().map_err(&failed)?;
+                if size == 0 {
+                    break;
+                }
+            }
+        } else {
+            let length = field("content-length:").and_then(|length| length.parse().ok());
+            self.read_into(&mut answer, length.unwrap_or(0))
+                .map_err(&failed)?;
         }
-        let mut answer = vec![0; length];
-        self.stream.read_exact(&mut answer).map_err(&failed)?;
-        if head.starts_with("HTTP/1.1 200") {
+        if head.starts_with("http/1.1 200") {
             return Ok(());
         }
         Err(RuntimeError::Refused {
             program: format!("etcd, {path}"),
             said: format!("{head}{}", String::from_utf8_lossy(&answer)),
         })
+    }
+
+    /// The next line; `None` if it is empty.
+    fn read_line(&mut self) -> io::Result<Option<String>> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        Ok((!line.trim().is_empty()).then_some(line))
+    }
+
+    fn read_into(&mut self, answer: &mut Vec<u8>, length: usize) -> io::Result<()> {
+        let before = answer.len();
+        answer.resize(before + length, 0);
+        self.stream.read_exact(&mut answer[before..])
     }
 }
 

@@ -12,7 +12,8 @@ use palisade_testkit::lab::{Lab, NodeId};
 use palisade_testkit::spelling::misspelled_keys;
 use serde_json::Value;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -53,6 +54,16 @@ impl Agent {
             environment: Vec::new(),
             child: None,
         }
+    }
+
+    /// Its metrics, as text.
+    pub(crate) fn metrics(&self) -> String {
+        let mut socket = UnixStream::connect(self.socket()).unwrap();
+        let request = b"GET /metrics HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n";
+        socket.write_all(request).unwrap();
+        let mut metrics = String::new();
+        socket.read_to_string(&mut metrics).unwrap();
+        metrics
     }
 
     /// Adds arguments for the next start.

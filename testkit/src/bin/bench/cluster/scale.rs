@@ -13,6 +13,7 @@ use palisade_testkit::runtimes::RuntimePrograms;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -191,8 +192,17 @@ impl Churn {
             let mut states = vec![PodState::default(); size.pods];
             let (began, mut batches) = (now(), 0_u32);
             while !stopped.load(Ordering::Acquire) {
-                let changes: Vec<EtcdChange> = (0..RATE / BATCHES)
-                    .map(|_| change(&mut random, &mut states, size))
+                // A transaction has each key once.
+                let mut pods = BTreeSet::new();
+                while pods.len() < RATE / BATCHES {
+                    let pod = random.random_range(0..size.pods);
+                    if pod % size.nodes != 0 {
+                        pods.insert(pod);
+                    }
+                }
+                let changes: Vec<EtcdChange> = pods
+                    .into_iter()
+                    .map(|pod| change(&mut random, pod, &mut states[pod], size))
                     .collect();
                 writer.write(&changes).map_err(text)?;
                 batches += 1;
@@ -222,12 +232,12 @@ impl Churn {
 }
 
 /// As pods change: half of it is status alone, three tenths a label, two tenths a new pod in place of an old.
-fn change(random: &mut SmallRng, states: &mut [PodState], size: ClusterSize) -> EtcdChange {
-    let mut pod = random.random_range(0..size.pods);
-    if pod % size.nodes == 0 {
-        pod += 1;
-    }
-    let state = &mut states[pod.min(size.pods - 1)];
+fn change(
+    random: &mut SmallRng,
+    pod: usize,
+    state: &mut PodState,
+    size: ClusterSize,
+) -> EtcdChange {
     match random.random_range(0..10) {
         0..5 => state.status += 1,
         5..8 => state.version += 1,
