@@ -70,13 +70,6 @@ impl EtcdClient {
         }
     }
 
-    /// The endpoint that it is connected to.
-    pub(crate) fn endpoint(&self) -> &str {
-        self.connection
-            .as_ref()
-            .map_or("", |connection| &connection.endpoint)
-    }
-
     /// Drops the connection; the next request tries another endpoint first.
     pub(crate) fn disconnect(&mut self) {
         self.connection = None;
@@ -316,6 +309,11 @@ impl WatchStream {
         let _ = self.requests.try_send(WatchRequest {
             request: Some(WatchOperation::Progress(WatchProgressRequest {})),
         });
+    }
+
+    /// The endpoint that it is served by.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
     }
 
     /// The error of a watch that ended.

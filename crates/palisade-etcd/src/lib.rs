@@ -16,6 +16,7 @@ mod key_index;
 mod key_layout;
 mod messages;
 mod options;
+mod progress;
 mod push;
 mod push_plan;
 mod reader;

@@ -43,6 +43,26 @@ pub(crate) async fn read_point(
     })
 }
 
+/// Whether etcd keeps a revision, and so those that follow it. A watch from one that it does not keep begins
+/// well, and is ended a moment later.
+pub(crate) async fn is_kept(
+    client: &mut EtcdClient,
+    layout: &KeyLayout,
+    revision: i64,
+) -> Result<bool, EtcdError> {
+    let request = RangeRequest {
+        key: layout.pointer().into_bytes(),
+        revision,
+        keys_only: true,
+        ..RangeRequest::default()
+    };
+    match client.range("reading a former revision", request).await {
+        Ok(_) => Ok(true),
+        Err(EtcdError::Compacted(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads all keys of a prefix at a revision, in their order, page by page.
 pub(crate) async fn read_prefix(
     client: &mut EtcdClient,

@@ -12,6 +12,7 @@
 
 mod certificates;
 mod control_plane;
+mod etcd;
 mod kubectl;
 mod node;
 mod process;
@@ -25,6 +26,7 @@ use crate::runtimes::{RuntimeError, RuntimePrograms};
 
 pub use certificates::Identity;
 pub use control_plane::{ControlPlane, Controllers};
+pub use etcd::{EtcdServer, EtcdTls};
 pub use kubectl::Kubectl;
 pub use node::ClusterNode;
 pub use process::Process;
