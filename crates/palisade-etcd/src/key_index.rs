@@ -295,7 +295,7 @@ impl KeyIndex {
     }
 }
 
-/// A key as messages name it: without the prefix, and without the generation.
+/// A key as messages name it: without the prefix, and without the bundle.
 pub(crate) fn name_of((area, path): &AreaKey) -> String {
     let path: String = path.chars().flat_map(char::escape_default).collect();
     format!("{}/{path}", area.name())

@@ -1,9 +1,9 @@
 //! The keys: where objects are below the prefix.
 //!
 //! ```text
-//!   PREFIX/objects/GROUP/KIND/NAMESPACE/NAME                 written by anything, with or without a lease
-//!   PREFIX/generations/GENERATION/GROUP/KIND/NAMESPACE/NAME  written by push
-//!   PREFIX/generation                                        which generation counts
+//!   PREFIX/objects/GROUP/KIND/NAMESPACE/NAME         written by anything, with or without a lease
+//!   PREFIX/bundles/BUNDLE/GROUP/KIND/NAMESPACE/NAME  written by push
+//!   PREFIX/bundle                                    which bundle counts
 //! ```
 
 use crate::error::EtcdError;
@@ -51,8 +51,8 @@ pub(crate) enum KeyRole<'k> {
     Pointer,
     /// An object, by its path.
     Direct(&'k str),
-    /// An object of a generation, by its path.
-    Generation(&'k str, &'k str),
+    /// An object of a bundle, by its path.
+    Bundle(&'k str, &'k str),
     /// None of ours.
     Other,
 }
@@ -60,10 +60,10 @@ pub(crate) enum KeyRole<'k> {
 /// The value of the pointer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct GenerationPointer {
+pub(crate) struct BundlePointer {
     schema: u32,
-    /// The generation that counts.
-    pub(crate) generation: String,
+    /// The bundle that counts.
+    pub(crate) bundle: String,
     /// The number of pushes so far.
     pub(crate) pushes: u64,
     /// The number of objects.
@@ -87,19 +87,19 @@ impl KeyLayout {
         format!("{}/objects/", self.prefix)
     }
 
-    /// What the keys of all generations begin with.
-    pub(crate) fn generations(&self) -> String {
-        format!("{}/generations/", self.prefix)
+    /// What the keys of all bundles begin with.
+    pub(crate) fn bundles(&self) -> String {
+        format!("{}/bundles/", self.prefix)
     }
 
-    /// What the keys of a generation begin with.
-    pub(crate) fn generation(&self, generation: &str) -> String {
-        format!("{}/generations/{generation}/", self.prefix)
+    /// What the keys of a bundle begin with.
+    pub(crate) fn bundle(&self, bundle: &str) -> String {
+        format!("{}/bundles/{bundle}/", self.prefix)
     }
 
-    /// The key that says which generation counts.
+    /// The key that says which bundle counts.
     pub(crate) fn pointer(&self) -> String {
-        format!("{}/generation", self.prefix)
+        format!("{}/bundle", self.prefix)
     }
 
     /// What a key is.
@@ -109,10 +109,10 @@ impl KeyLayout {
             return KeyRole::Other;
         };
         match below.split_once('/') {
-            None if below == "generation" => KeyRole::Pointer,
+            None if below == "bundle" => KeyRole::Pointer,
             Some(("objects", path)) => KeyRole::Direct(path),
-            Some(("generations", rest)) => match rest.split_once('/') {
-                Some((generation, path)) => KeyRole::Generation(generation, path),
+            Some(("bundles", rest)) => match rest.split_once('/') {
+                Some((bundle, path)) => KeyRole::Bundle(bundle, path),
                 None => KeyRole::Other,
             },
             _ => KeyRole::Other,
@@ -120,30 +120,30 @@ impl KeyLayout {
     }
 
     /// Reads the value of the pointer.
-    pub(crate) fn parse_pointer(&self, value: &[u8]) -> Result<GenerationPointer, EtcdError> {
+    pub(crate) fn parse_pointer(&self, value: &[u8]) -> Result<BundlePointer, EtcdError> {
         let failed = |reason: String| EtcdError::Pointer {
             key: self.pointer(),
             reason,
         };
-        let pointer: GenerationPointer =
+        let pointer: BundlePointer =
             serde_json::from_slice(value).map_err(|error| failed(error.to_string()))?;
         let is_name = |name: &str| !name.is_empty() && !name.contains('/');
-        match (pointer.schema == SCHEMA, is_name(&pointer.generation)) {
+        match (pointer.schema == SCHEMA, is_name(&pointer.bundle)) {
             (true, true) => Ok(pointer),
             (false, _) => Err(failed(format!(
                 "it has schema {}, and this version reads schema {SCHEMA}",
                 pointer.schema
             ))),
-            (true, false) => Err(failed("it names no generation".to_owned())),
+            (true, false) => Err(failed("it names no bundle".to_owned())),
         }
     }
 }
 
-impl GenerationPointer {
-    pub(crate) fn new(generation: &str, pushes: u64, objects: usize) -> Self {
-        GenerationPointer {
+impl BundlePointer {
+    pub(crate) fn new(bundle: &str, pushes: u64, objects: usize) -> Self {
+        BundlePointer {
             schema: SCHEMA,
-            generation: generation.to_owned(),
+            bundle: bundle.to_owned(),
             pushes,
             objects,
         }
@@ -215,19 +215,10 @@ mod tests {
     fn keys_of_other_prefixes_are_none_of_ours() {
         let layout = KeyLayout::new("/p");
         let role = |key: &'static str| layout.role(key);
-        assert_eq!(role("/p/generation"), KeyRole::Pointer);
+        assert_eq!(role("/p/bundle"), KeyRole::Pointer);
         assert_eq!(role("/p/objects/a/b"), KeyRole::Direct("a/b"));
-        assert_eq!(
-            role("/p/generations/7/a/b"),
-            KeyRole::Generation("7", "a/b")
-        );
-        for other in [
-            "/p",
-            "/pq/generation",
-            "/p/x",
-            "/p/generations/7",
-            "/p/objects",
-        ] {
+        assert_eq!(role("/p/bundles/7/a/b"), KeyRole::Bundle("7", "a/b"));
+        for other in ["/p", "/pq/bundle", "/p/x", "/p/bundles/7", "/p/objects"] {
             assert_eq!(role(other), KeyRole::Other, "{other}");
         }
     }
@@ -235,16 +226,16 @@ mod tests {
     #[test]
     fn a_pointer_that_push_did_not_write_is_refused() {
         let layout = KeyLayout::new("/p");
-        let text = serde_json::to_vec(&GenerationPointer::new("a1", 2, 3)).unwrap();
-        assert_eq!(layout.parse_pointer(&text).unwrap().generation, "a1");
+        let text = serde_json::to_vec(&BundlePointer::new("a1", 2, 3)).unwrap();
+        assert_eq!(layout.parse_pointer(&text).unwrap().bundle, "a1");
         for wrong in [
             "",
             "{}",
-            r#"{"schema":2,"generation":"a","pushes":1,"objects":1}"#,
-            r#"{"schema":1,"generation":"a/b","pushes":1,"objects":1}"#,
+            r#"{"schema":2,"bundle":"a","pushes":1,"objects":1}"#,
+            r#"{"schema":1,"bundle":"a/b","pushes":1,"objects":1}"#,
         ] {
             let error = layout.parse_pointer(wrong.as_bytes()).unwrap_err();
-            assert!(error.to_string().contains("/p/generation"), "{error}");
+            assert!(error.to_string().contains("/p/bundle"), "{error}");
         }
     }
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 ///
 /// Below the prefix, `objects/GROUP/KIND/NAMESPACE/NAME` is an object that anything may write: one object of
 /// that name, as a manifest. The group of core kinds is `core`, the namespace of cluster-wide kinds is `-`. What
-/// `palisade push` writes is below `generations`, and the key `generation` says which of them counts.
+/// `palisade push` writes is below `bundles`, and the key `bundle` says which of them counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdOptions {
     /// The endpoints, each `http://HOST:PORT` or `https://HOST:PORT`; at least one.

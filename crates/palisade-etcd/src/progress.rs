@@ -30,8 +30,8 @@ struct ReadPosition {
 pub(crate) struct EtcdProgress {
     pub(crate) layout: KeyLayout,
     index: KeyIndex,
-    /// The generation that counts.
-    generation: Option<String>,
+    /// The bundle that counts.
+    bundle: Option<String>,
     /// `None` if everything has to be read.
     position: Option<ReadPosition>,
     snapshot: Option<EtcdSnapshot>,
@@ -52,8 +52,8 @@ pub(crate) struct EtcdProgress {
 pub(crate) enum AnswerEffect {
     /// Its events were taken in.
     Applied,
-    /// Another generation counts: everything is read.
-    OtherGeneration,
+    /// Another bundle counts: everything is read.
+    OtherBundle,
 }
 
 impl EtcdProgress {
@@ -61,7 +61,7 @@ impl EtcdProgress {
         EtcdProgress {
             layout: KeyLayout::new(prefix),
             index: KeyIndex::new(),
-            generation: None,
+            bundle: None,
             position: None,
             snapshot: snapshot.map(EtcdSnapshot::new),
             in_sync: false,
@@ -146,7 +146,7 @@ impl EtcdProgress {
             }
         }
         self.index.end_read(&mut changes);
-        self.generation = point.pointer.as_ref().map(|p| p.generation.clone());
+        self.bundle = point.pointer.as_ref().map(|p| p.bundle.clone());
         self.position = Some(ReadPosition {
             revision: point.revision,
             cluster: point.cluster,
@@ -211,18 +211,18 @@ impl EtcdProgress {
                 KeyRole::Pointer => {
                     let pointer = match is_delete {
                         true => None,
-                        false => Some(self.layout.parse_pointer(&kv.value)?.generation),
+                        false => Some(self.layout.parse_pointer(&kv.value)?.bundle),
                     };
-                    if pointer != self.generation {
-                        return Ok(AnswerEffect::OtherGeneration);
+                    if pointer != self.bundle {
+                        return Ok(AnswerEffect::OtherBundle);
                     }
                     continue;
                 }
                 KeyRole::Direct(path) => (KeyArea::Direct, path.into()),
-                KeyRole::Generation(of, path) if Some(of) == self.generation.as_deref() => {
+                KeyRole::Bundle(of, path) if Some(of) == self.bundle.as_deref() => {
                     (KeyArea::Pushed, path.into())
                 }
-                KeyRole::Generation(..) | KeyRole::Other => continue,
+                KeyRole::Bundle(..) | KeyRole::Other => continue,
             };
             puts_and_deletes.push((key, is_delete, kv));
         }
@@ -315,3 +315,6 @@ impl EtcdProgress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,15 @@
 //! Makes a set of objects the pushed ones: all of them come into force together, or none does.
 //!
-//! Few changes are one transaction in the generation that counts. Many are written as a new generation, which
+//! Few changes are one transaction in the bundle that counts. Many are written as a new bundle, which
 //! nobody reads until the last transaction names it in the pointer. Both compare the revision of the pointer,
-//! so of two pushes at the same time one fails and changes nothing. Generations that do not count are removed
+//! so of two pushes at the same time one fails and changes nothing. Bundles that do not count are removed
 //! afterwards, as far as they existed when the push counted: never those that another push is writing.
 //!
 //! Never: writes or deletes an object that was not pushed.
 
 use crate::client::EtcdClient;
 use crate::error::EtcdError;
-use crate::key_layout::{GenerationPointer, KeyLayout, path_of};
+use crate::key_layout::{BundlePointer, KeyLayout, path_of};
 use crate::messages::{
     COMPARE_MOD_REVISION, Compare, CompareTarget, DeleteRangeRequest, KeyValue, PutRequest,
     RangeRequest, RequestOp, RequestOperation, TxnRequest,
@@ -36,7 +36,7 @@ pub struct PushOutcome {
     pub plan: PushPlan,
     /// The revision of etcd at which the objects were read back, or compared.
     pub revision: i64,
-    /// Old generations that could not be removed; the next push tries it again.
+    /// Old bundles that could not be removed; the next push tries it again.
     pub leftover: Option<String>,
 }
 
@@ -108,7 +108,7 @@ impl Pusher {
         let point = read_point(&mut self.client, &self.layout).await;
         let point = point.map_err(failed)?;
         let present = match &point.pointer {
-            Some(pointer) => self.read(&pointer.generation, point.revision).await,
+            Some(pointer) => self.read(&pointer.bundle, point.revision).await,
             None => Ok(PathValues::new()),
         };
         let present = present.map_err(failed)?;
@@ -121,27 +121,27 @@ impl Pusher {
             });
         }
         let pushes = point.pointer.as_ref().map_or(0, |pointer| pointer.pushes) + 1;
-        let (generation, revision) = match &point.pointer {
+        let (bundle, revision) = match &point.pointer {
             Some(pointer) if plan.fits_one_transaction(wanted) => {
-                let generation = pointer.generation.clone();
-                let next = GenerationPointer::new(&generation, pushes, wanted.len());
-                let operations = self.operations(&generation, &plan, wanted);
+                let bundle = pointer.bundle.clone();
+                let next = BundlePointer::new(&bundle, pushes, wanted.len());
+                let operations = self.operations(&bundle, &plan, wanted);
                 let revision = self.switch(&point, &next, operations).await?;
-                (generation, revision)
+                (bundle, revision)
             }
             _ => {
-                let generation = format!("{:016x}", rand::rng().random::<u64>());
-                let next = GenerationPointer::new(&generation, pushes, wanted.len());
-                let switched = self.write_generation(&point, &next, wanted).await;
+                let bundle = format!("{:016x}", rand::rng().random::<u64>());
+                let next = BundlePointer::new(&bundle, pushes, wanted.len());
+                let switched = self.write_bundle(&point, &next, wanted).await;
                 if switched.is_err() {
                     // Nobody reads it; what cannot be removed now is removed by the next push.
-                    let _ = self.remove_generation(&generation).await;
+                    let _ = self.remove_bundle(&bundle).await;
                 }
-                (generation, switched?)
+                (bundle, switched?)
             }
         };
-        self.verify(&generation, revision, wanted).await?;
-        let leftover = self.remove_others(&generation, revision).await.err();
+        self.verify(&bundle, revision, wanted).await?;
+        let leftover = self.remove_others(&bundle, revision).await.err();
         Ok(PushOutcome {
             plan,
             revision,
@@ -149,9 +149,9 @@ impl Pusher {
         })
     }
 
-    /// The objects of a generation by path.
-    async fn read(&mut self, generation: &str, revision: i64) -> Result<PathValues, EtcdError> {
-        let prefix = self.layout.generation(generation);
+    /// The objects of a bundle by path.
+    async fn read(&mut self, bundle: &str, revision: i64) -> Result<PathValues, EtcdError> {
+        let prefix = self.layout.bundle(bundle);
         let mut values = PathValues::new();
         let take = |page: Vec<KeyValue>| {
             for kv in page {
@@ -164,14 +164,14 @@ impl Pusher {
         Ok(values)
     }
 
-    /// The operations of a plan in a generation.
+    /// The operations of a plan in a bundle.
     fn operations(
         &self,
-        generation: &str,
+        bundle: &str,
         plan: &PushPlan,
         wanted: &PathValues,
     ) -> Vec<RequestOperation> {
-        let prefix = self.layout.generation(generation);
+        let prefix = self.layout.bundle(bundle);
         let puts = plan.written().filter_map(|path| {
             let value = wanted.get(path)?;
             Some(put(format!("{prefix}{path}"), value.clone()))
@@ -185,14 +185,14 @@ impl Pusher {
         puts.chain(deletes).collect()
     }
 
-    /// Writes a generation and makes it count; returns the revision.
-    async fn write_generation(
+    /// Writes a bundle and makes it count; returns the revision.
+    async fn write_bundle(
         &mut self,
         point: &ReadPoint,
-        next: &GenerationPointer,
+        next: &BundlePointer,
         wanted: &PathValues,
     ) -> Result<i64, PushError> {
-        let prefix = self.layout.generation(&next.generation);
+        let prefix = self.layout.bundle(&next.bundle);
         for part in split(wanted) {
             let puts = part
                 .into_iter()
@@ -214,7 +214,7 @@ impl Pusher {
     async fn switch(
         &mut self,
         point: &ReadPoint,
-        next: &GenerationPointer,
+        next: &BundlePointer,
         mut operations: Vec<RequestOperation>,
     ) -> Result<i64, PushError> {
         let failed = |source| PushError::Request {
@@ -248,11 +248,11 @@ impl Pusher {
     /// Reads back what counts since a revision.
     async fn verify(
         &mut self,
-        generation: &str,
+        bundle: &str,
         revision: i64,
         wanted: &PathValues,
     ) -> Result<(), PushError> {
-        let read = self.read(generation, revision).await;
+        let read = self.read(bundle, revision).await;
         let read = read.map_err(|source| PushError::Request {
             doing: "reading the objects back; the push is in force",
             source,
@@ -266,9 +266,9 @@ impl Pusher {
         }
     }
 
-    /// Removes the other generations that existed at a revision.
+    /// Removes the other bundles that existed at a revision.
     async fn remove_others(&mut self, counting: &str, revision: i64) -> Result<(), EtcdError> {
-        let all = self.layout.generations();
+        let all = self.layout.bundles();
         let mut from = all.clone().into_bytes();
         loop {
             let request = RangeRequest {
@@ -284,16 +284,16 @@ impl Pusher {
             };
             let key = String::from_utf8_lossy(&kv.key);
             let below = key.get(all.len()..).unwrap_or_default();
-            let generation = below.split('/').next().unwrap_or_default().to_owned();
-            from = prefix_end(&self.layout.generation(&generation));
-            if generation != counting {
-                self.remove_generation(&generation).await?;
+            let bundle = below.split('/').next().unwrap_or_default().to_owned();
+            from = prefix_end(&self.layout.bundle(&bundle));
+            if bundle != counting {
+                self.remove_bundle(&bundle).await?;
             }
         }
     }
 
-    async fn remove_generation(&mut self, generation: &str) -> Result<(), EtcdError> {
-        let prefix = self.layout.generation(generation);
+    async fn remove_bundle(&mut self, bundle: &str) -> Result<(), EtcdError> {
+        let prefix = self.layout.bundle(bundle);
         let all = RequestOperation::DeleteRange(DeleteRangeRequest {
             range_end: prefix_end(&prefix),
             key: prefix.into_bytes(),

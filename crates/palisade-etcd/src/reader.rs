@@ -2,7 +2,7 @@
 
 use crate::client::EtcdClient;
 use crate::error::EtcdError;
-use crate::key_layout::{GenerationPointer, KeyLayout};
+use crate::key_layout::{BundlePointer, KeyLayout};
 use crate::messages::{KeyValue, RangeRequest};
 
 /// The number of keys of a page.
@@ -16,7 +16,7 @@ pub(crate) struct ReadPoint {
     /// What identifies the etcd: another one has other revisions.
     pub(crate) cluster: u64,
     /// The pointer, if anything was pushed.
-    pub(crate) pointer: Option<GenerationPointer>,
+    pub(crate) pointer: Option<BundlePointer>,
     /// The revision at which the pointer was written; 0 if there is none.
     pub(crate) pointer_revision: i64,
 }

@@ -206,7 +206,7 @@ async fn read(
 ) -> Result<(), SessionEnd> {
     let mut prefixes = vec![(KeyArea::Direct, progress.layout.direct())];
     prefixes.extend(point.pointer.iter().map(|pointer| {
-        let prefix = progress.layout.generation(&pointer.generation);
+        let prefix = progress.layout.bundle(&pointer.bundle);
         (KeyArea::Pushed, prefix)
     }));
     let mut values = Vec::new();
@@ -255,7 +255,7 @@ async fn take_answers(
     }
     // Also before an error: what the answers before it changed was taken in.
     closed(progress.pass_on(changes, Some(detected_at.into_std()), sink))?;
-    if ended? == AnswerEffect::OtherGeneration {
+    if ended? == AnswerEffect::OtherBundle {
         let point = read_point(client, &progress.layout).await?;
         read(progress, client, &point, sink).await?;
     }

@@ -114,7 +114,7 @@ impl ObjectSink for InputCollector {
         if let Some(manifests) = &mut self.manifests {
             manifests.push(LoadedManifest {
                 id: lowered.id.clone(),
-                manifest: to_json(&object.root),
+                manifest: manifest_of(&object),
             });
         }
         self.strings.intern_lowered(&mut lowered);
@@ -158,6 +158,17 @@ impl ObjectSink for InputCollector {
         self.file_summary = self.checkpoint.file_summary;
         self.ignored = self.checkpoint.ignored.clone();
     }
+}
+
+/// The manifest of an object; an item of a list gets the type that the list gives it.
+fn manifest_of(object: &RawObject) -> serde_json::Value {
+    let mut manifest = to_json(&object.root);
+    if let Some(fields) = manifest.as_object_mut() {
+        for (field, value) in [("apiVersion", &object.api_version), ("kind", &object.kind)] {
+            fields.entry(field).or_insert_with(|| value.as_str().into());
+        }
+    }
+    manifest
 }
 
 impl InputCollector {

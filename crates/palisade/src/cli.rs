@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "Exit codes: 0 success, no problem, no difference; 1 problems or differences \
-found; 2 invalid usage; 3 agent not reached; 4 not permitted; 5 a thread of the agent terminated \
+found; 2 invalid usage; 3 agent (or etcd) not reached; 4 not permitted; 5 a thread of the agent terminated \
 unexpectedly.";
 
 /// Help heading of the options that every command has.

@@ -409,14 +409,14 @@ fn a_push_of_more_objects_than_a_transaction_holds_is_atomic() {
     let old = shop
         .etcd
         .etcdctl(
-            &["get", "--prefix", "--keys-only", "/palisade/generations/"],
+            &["get", "--prefix", "--keys-only", "/palisade/bundles/"],
             "",
         )
         .unwrap();
-    let generation = |key: &str| key.split('/').nth(3).map(str::to_owned);
-    let mut generations: Vec<String> = old.lines().filter_map(generation).collect();
-    generations.dedup();
-    assert_eq!(generations.len(), 1, "{generations:?}");
+    let bundle = |key: &str| key.split('/').nth(3).map(str::to_owned);
+    let mut bundles: Vec<String> = old.lines().filter_map(bundle).collect();
+    bundles.dedup();
+    assert_eq!(bundles.len(), 1, "{bundles:?}");
 
     // Of pushes at the same time each is in force as a whole, or says that another one came first.
     let folders: Vec<TempDir> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
