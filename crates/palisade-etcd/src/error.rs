@@ -86,7 +86,7 @@ impl EtcdError {
         if message.contains("required revision has been compacted") {
             return EtcdError::Compacted(revision);
         }
-        let cause = std::error::Error::source(status).map(|cause| with_causes(cause));
+        let cause = std::error::Error::source(status).map(with_causes);
         let message = message.strip_prefix("etcdserver: ").unwrap_or(message);
         let message = match cause {
             Some(cause) if !message.contains(&cause) => format!("{message}: {cause}"),
