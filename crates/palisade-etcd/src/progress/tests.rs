@@ -106,7 +106,7 @@ impl Follower {
     }
 
     fn problems(&mut self) -> Vec<String> {
-        let problems = self.effective.diagnostics().into_iter();
+        let problems = self.effective.report().problems.into_iter();
         problems.map(|d| d.problem.to_string()).collect()
     }
 }
