@@ -174,13 +174,13 @@ pub(crate) struct WatchResponse {
     #[prost(string, tag = "6")]
     pub(crate) cancel_reason: String,
     #[prost(message, repeated, tag = "11")]
-    pub(crate) events: Vec<WatchEvent>,
+    pub(crate) events: Vec<KeyEvent>,
 }
 
 /// A change of a key.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct WatchEvent {
-    #[prost(enumeration = "WatchEventType", tag = "1")]
+pub(crate) struct KeyEvent {
+    #[prost(enumeration = "KeyEventType", tag = "1")]
     pub(crate) kind: i32,
     #[prost(message, optional, tag = "2")]
     pub(crate) kv: Option<KeyValue>,
@@ -189,7 +189,7 @@ pub(crate) struct WatchEvent {
 /// How a key changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
-pub(crate) enum WatchEventType {
+pub(crate) enum KeyEventType {
     /// It was written.
     Put = 0,
     /// It was deleted, or its lease ended.
@@ -225,8 +225,8 @@ mod tests {
         };
         // Field 2 = 2, field 3 = "k", field 6 = 0: a member of a oneof is written even if it is 0.
         assert_eq!(compare.encode_to_vec(), [0x10, 2, 0x1a, 1, b'k', 0x30, 0]);
-        let event = WatchEvent {
-            kind: WatchEventType::Delete.into(),
+        let event = KeyEvent {
+            kind: KeyEventType::Delete.into(),
             kv: None,
         };
         let response = WatchResponse {

@@ -6,7 +6,7 @@
 use crate::error::EtcdError;
 use crate::key_index::{AreaKey, KeyChanges, KeyIndex};
 use crate::key_layout::{KeyArea, KeyLayout, KeyRole};
-use crate::messages::{KeyValue, WatchEvent, WatchEventType, WatchResponse};
+use crate::messages::{KeyEvent, KeyEventType, KeyValue, WatchResponse};
 use crate::reader::ReadPoint;
 use crate::snapshot::EtcdSnapshot;
 use palisade_effective::{DiagnosticCollector, SourceDelta, SourceReport};
@@ -191,7 +191,7 @@ impl EtcdProgress {
         let Some(position) = self.position else {
             return Ok(AnswerEffect::Applied);
         };
-        let is_new = |event: &&WatchEvent| {
+        let is_new = |event: &&KeyEvent| {
             let revision = event.kv.as_ref().map(|kv| kv.mod_revision);
             revision.is_some_and(|revision| revision > position.revision)
         };
@@ -205,7 +205,7 @@ impl EtcdProgress {
         for event in answer.events.iter().filter(is_new) {
             let Some(kv) = &event.kv else { continue };
             let key = String::from_utf8_lossy(&kv.key);
-            let is_delete = event.kind == i32::from(WatchEventType::Delete);
+            let is_delete = event.kind == i32::from(KeyEventType::Delete);
             last = last.max(kv.mod_revision);
             let key = match self.layout.role(&key) {
                 KeyRole::Pointer => {

@@ -120,10 +120,10 @@ fn key_value(key: &str, value: &str, revision: i64) -> KeyValue {
 }
 
 fn events(events: &[(&str, Option<&str>, i64)]) -> WatchResponse {
-    let event = |(key, value, revision): &(&str, Option<&str>, i64)| WatchEvent {
+    let event = |(key, value, revision): &(&str, Option<&str>, i64)| KeyEvent {
         kind: match value {
-            Some(_) => WatchEventType::Put.into(),
-            None => WatchEventType::Delete.into(),
+            Some(_) => KeyEventType::Put.into(),
+            None => KeyEventType::Delete.into(),
         },
         kv: Some(key_value(key, value.unwrap_or_default(), *revision)),
     };
