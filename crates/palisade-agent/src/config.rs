@@ -8,22 +8,28 @@
 
 mod chart;
 mod document;
+mod etcd;
 mod file;
+mod parameter;
 mod parameters;
 mod reread;
+mod section;
 #[cfg(test)]
 mod tests;
 mod value;
 
 pub use chart::{SET_BY_CHART, chart_parameters};
 pub use document::{example, man, markdown};
-pub use parameters::{PARAMETERS, Parameter, ReloadMode, Section};
+pub use parameter::{Parameter, ReloadMode};
+pub use parameters::PARAMETERS;
 pub use reread::{ConfigChanges, ConfigFile, ConfigFileStatus, ConfigReadError};
+pub use section::Section;
 pub use value::{AddressRange, ParameterKind, ParameterValue};
 
 use crate::access::GroupGrants;
 use palisade_api::ParameterOrigin;
 use palisade_engine::ElementBudget;
+use palisade_etcd::EtcdOptions;
 use palisade_model::{Encapsulation, Encapsulations, Family, HostTrafficAction, Prefix};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -82,6 +88,8 @@ pub struct Config {
     pub directory: PathBuf,
     /// The API server that objects are read from.
     pub kubernetes: KubernetesApi,
+    /// The etcd that objects are read from.
+    pub etcd: Option<EtcdOptions>,
     /// Whether the agent writes to the API server.
     pub status_write: bool,
     /// The API's socket.
@@ -364,6 +372,7 @@ impl ConfigBuilder {
                 USES_KUBECONFIG => KubernetesApi::Kubeconfig(self.path("kubeconfig")),
                 _ => KubernetesApi::InCluster,
             },
+            etcd: self.etcd(),
             socket: self.path("socket"),
             state_dir: self.path("state-dir"),
             settle: Duration::from_millis(self.number("settle").into()),
@@ -563,6 +572,7 @@ impl ConfigBuilder {
                 refuse("cni-conf-dir", "directory", reason);
             }
         }
+        problems.extend(self.etcd_contradictions());
         problems
     }
 

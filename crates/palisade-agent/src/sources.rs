@@ -1,7 +1,8 @@
-//! The sources that the configuration names, in the order of their precedence: the API server, then the
-//! directory, which may add objects to those of the cluster.
+//! The sources that the configuration names, in the order of their precedence: the API server, etcd, then
+//! the directory, which may add objects to theirs.
 
 use crate::config::{Config, KubernetesApi};
+use palisade_etcd::{EtcdOptions, EtcdSource};
 use palisade_kubernetes::{Credentials, KubernetesSource};
 use palisade_source::{
     Directory, DirectoryOptions, SettleHandle, SnapshotStore, Source, SourceDelta, SourceError,
@@ -52,15 +53,17 @@ impl ConfiguredSources {
             settle: config.settle,
         };
         let credentials = credentials(config);
-        let has_directory = credentials.is_none() || options.path.exists();
+        let is_alone = credentials.is_none() && config.etcd.is_none();
+        let has_directory = is_alone || options.path.exists();
         if has_directory {
             // Before anything is created in the state directory.
             options.check_path()?;
         } else {
             let directory = options.path.display();
-            tracing::info!(%directory, "no local policy directory; the API server is the only source");
+            tracing::info!(%directory, "no local policy directory");
         }
         let names = credentials.iter().map(|_| "kubernetes".into());
+        let names = names.chain(config.etcd.iter().map(|_| "etcd".into()));
         let names = names.chain(has_directory.then(|| "directory".into()));
         let set = match access {
             SourceAccess::ReadOnly => {
@@ -68,13 +71,19 @@ impl ConfiguredSources {
             }
             SourceAccess::ReadWrite => SourceSet::open(names, &config.state_dir, config.budget)?,
         };
+        let snapshot = |source: &str, location: &str| {
+            let open = || SnapshotStore::new(&config.state_dir, source, location);
+            (access == SourceAccess::ReadWrite).then(open)
+        };
         let kubernetes = credentials.map(|credentials| {
-            let location = credentials.location();
-            let open = || SnapshotStore::new(&config.state_dir, "kubernetes", &location);
-            let snapshot = (access == SourceAccess::ReadWrite).then(open);
+            let snapshot = snapshot("kubernetes", &credentials.location());
             open_kubernetes(credentials, snapshot)
         });
-        let mut sources: Vec<OpenedSource> = kubernetes.into_iter().collect();
+        let etcd = config.etcd.clone().map(|options| {
+            let snapshot = snapshot("etcd", &options.location());
+            open_etcd(options, snapshot)
+        });
+        let mut sources: Vec<OpenedSource> = kubernetes.into_iter().chain(etcd).collect();
         let mut settle = None;
         if has_directory {
             let number = SourceNumber::try_from(sources.len()).unwrap_or_default();
@@ -140,6 +149,19 @@ fn open_kubernetes(credentials: Credentials, snapshot: Option<SnapshotStore>) ->
     let (stop, refresh) = (source.stop_handle(), source.refresh_handle());
     OpenedSource {
         name: "kubernetes",
+        handles: SourceHandles {
+            stop: Box::new(move || stop.stop()),
+            refresh: Box::new(move || refresh.refresh()),
+        },
+        source: Box::new(source),
+    }
+}
+
+fn open_etcd(options: EtcdOptions, snapshot: Option<SnapshotStore>) -> OpenedSource {
+    let source = EtcdSource::new(options, snapshot);
+    let (stop, refresh) = (source.handle(), source.handle());
+    OpenedSource {
+        name: "etcd",
         handles: SourceHandles {
             stop: Box::new(move || stop.stop()),
             refresh: Box::new(move || refresh.refresh()),

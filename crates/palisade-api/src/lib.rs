@@ -21,6 +21,7 @@ mod monitor;
 mod node_policy_status;
 mod object;
 mod policy;
+mod push;
 #[cfg(feature = "schema")]
 mod schema;
 mod status;
@@ -67,6 +68,7 @@ pub use object::{IpFamily, ObjectRef, ProtocolName};
 pub use policy::{
     CountedAction, PacketCount, PolicyDetail, PolicyList, PolicySummary, RuleCounterReport,
 };
+pub use push::PushReport;
 pub use status::{
     AddressConflictReport, BootstrapStage, DataplaneStatus, DropCounterReport, FlushReport,
     FollowedSource, Health, NodeRoutesStatus, NodeStatus, ProblemReport, ProblemSeverity,

@@ -15,7 +15,6 @@
 
 mod api_client;
 mod api_error;
-mod backoff;
 mod lease_election;
 mod line_reader;
 mod list;

@@ -10,10 +10,10 @@
 
 use crate::api_client::{ApiServerClient, Credentials};
 use crate::api_error::ApiServerError;
-use crate::backoff::Backoff;
 use http::{Request, StatusCode};
 use kube::client::Body;
 use palisade_api::NodePolicyReport;
+use palisade_source::Backoff;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};

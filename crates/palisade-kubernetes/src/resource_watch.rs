@@ -6,12 +6,12 @@
 
 use crate::api_client::ApiServerClient;
 use crate::api_error::ApiServerError;
-use crate::backoff::Backoff;
 use crate::line_reader::LineReader;
 use crate::list::{ApiServerStatus, ListPage, ObjectIdentity, WatchLine};
 use crate::resource::ResourceType;
 use crate::resource_event::ResourceEvent;
 use http::StatusCode;
+use palisade_source::Backoff;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use std::time::Duration;

@@ -1,14 +1,13 @@
 //! The source: the watches of all resources, and what they change together.
 
 use crate::api_client::{ApiServerClient, Credentials};
-use crate::backoff::Backoff;
 use crate::object_index::{IndexChanges, ObjectIndex};
 use crate::resource::RESOURCES;
 use crate::resource_event::ResourceEvent;
 use crate::resource_watch::ResourceWatch;
 use crate::source_snapshot::SourceSnapshot;
 use palisade_effective::{DefinitionChange, DiagnosticCollector, SourceDelta, SourceReport};
-use palisade_source::{DeltaSink, SnapshotStore, Source, SourceError};
+use palisade_source::{Backoff, DeltaSink, SnapshotStore, Source, SourceError};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use std::collections::BTreeMap;

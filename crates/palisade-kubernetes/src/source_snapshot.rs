@@ -8,8 +8,7 @@ use crate::list::ObjectIdentity;
 use crate::object_index::{IndexChanges, ObjectIndex, StoredChange};
 use crate::resource_event::ResourceEvent;
 use palisade_effective::Diagnostic;
-use palisade_manifest::{Location, Problem};
-use palisade_source::{SnapshotEntry, SnapshotError, SnapshotStore};
+use palisade_source::{SnapshotEntry, SnapshotKeeper, SnapshotStore};
 use std::ops::ControlFlow;
 
 /// Why the resources of a snapshot are not followed.
@@ -17,22 +16,13 @@ const NO_ANSWER: &str = "the API server has not answered since the agent started
 /// Objects are passed on when there are so many.
 const CHUNK: usize = 1_000;
 
-/// The snapshot, and what is wrong with it.
+/// The snapshot of all resources.
 #[derive(Debug)]
-pub(crate) struct SourceSnapshot {
-    store: SnapshotStore,
-    /// Whether everything that changed is stored.
-    is_saved: bool,
-    problem: Option<Diagnostic>,
-}
+pub(crate) struct SourceSnapshot(SnapshotKeeper);
 
 impl SourceSnapshot {
     pub(crate) fn new(store: SnapshotStore) -> Self {
-        SourceSnapshot {
-            store,
-            is_saved: true,
-            problem: None,
-        }
+        SourceSnapshot(SnapshotKeeper::new(store, "the API server"))
     }
 
     /// Passes on what is stored. Returns since when changes may be missing; `None` if there is nothing.
@@ -44,7 +34,7 @@ impl SourceSnapshot {
         let mut changes = IndexChanges::default();
         let mut flow = ControlFlow::Continue(());
         let mut count = 0_usize;
-        let restored = self.store.restore(|entry| {
+        let mark = self.0.restore(|entry| {
             let resource = entry.key.split('/').next().unwrap_or_default();
             let index = indexes.iter_mut().find(|index| index.name() == resource);
             let Some(index) = index.filter(|_| flow.is_continue()) else {
@@ -64,14 +54,8 @@ impl SourceSnapshot {
             }
         });
         flow?;
-        let mark = match restored {
-            Ok(Some(mark)) => mark,
-            Ok(None) => return ControlFlow::Continue(None),
-            Err(error) => {
-                let consequence = "it is ignored, and nothing changes until the API server answers";
-                self.report("the snapshot cannot be used", &error, consequence);
-                return ControlFlow::Continue(None);
-            }
+        let Some(mark) = mark else {
+            return ControlFlow::Continue(None);
         };
         let is_complete =
             |index: &&mut ObjectIndex| mark.complete.iter().any(|c| c == index.name());
@@ -91,73 +75,32 @@ impl SourceSnapshot {
     pub(crate) fn save(&mut self, changes: &mut IndexChanges) -> bool {
         for StoredChange { key, value } in changes.stored.iter_mut().flat_map(std::mem::take) {
             match value {
-                Some((version, text)) => self.store.put(SnapshotEntry {
+                Some((version, text)) => self.0.put(SnapshotEntry {
                     key: &key,
                     version: &version,
                     text: &text,
                 }),
-                None => self.store.remove(&key),
+                None => self.0.remove(&key),
             }
         }
-        let saved = self.store.save();
-        self.is_saved = saved.is_ok();
-        !self.is_saved && self.take_result(saved)
+        self.0.save()
     }
 
     /// Says that all of these resources are stored, and whether they are followed. Returns whether there is
     /// another problem than before.
     pub(crate) fn mark(&mut self, indexes: &[ObjectIndex], is_followed: bool) -> bool {
-        if !self.is_saved {
-            return false;
-        }
         let names: Vec<&str> = indexes.iter().map(ObjectIndex::name).collect();
-        let marked = self.store.set_mark(&names, is_followed);
-        // What could not be read at the start was replaced by what the server has.
-        (marked.is_err() || is_followed) && self.take_result(marked)
+        self.0.mark(&names, is_followed)
     }
 
-    /// Makes room, after the changes were passed on: they do not wait for it. A problem is reported with the
-    /// next change.
+    /// Makes room, after the changes were passed on: they do not wait for it.
     pub(crate) fn compact(&mut self) {
-        let compacted = self.store.compact();
-        if compacted.is_err() {
-            self.take_result(compacted);
-        }
+        self.0.compact();
     }
 
     /// What is wrong with it.
     pub(crate) fn problem(&self) -> Option<&Diagnostic> {
-        self.problem.as_ref()
-    }
-
-    fn take_result(&mut self, result: Result<(), SnapshotError>) -> bool {
-        let Err(error) = result else {
-            return self.problem.take().is_some();
-        };
-        let before = self.problem.clone();
-        let consequence =
-            "an agent that starts while the API server cannot be reached would wait for it";
-        self.report("the snapshot cannot be saved", &error, consequence);
-        self.problem != before
-    }
-
-    fn report(&mut self, what: &str, error: &SnapshotError, consequence: &str) {
-        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
-        let reason = format!(
-            "{what} ({error}{}): {consequence}",
-            cause.unwrap_or_default()
-        );
-        let location = Location {
-            file: self.store.folder().display().to_string().into(),
-            line: 1,
-            column: 1,
-        };
-        self.problem = Some(Diagnostic::warning(Problem {
-            location,
-            object: None,
-            field: String::new(),
-            reason,
-        }));
+        self.0.problem()
     }
 }
 

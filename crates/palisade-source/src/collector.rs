@@ -2,7 +2,7 @@
 
 use crate::file_problem::origin_path;
 use crate::input_diagnostics::{DiagnosticsCheckpoint, InputDiagnostics};
-use crate::loaded_input::LoadedInput;
+use crate::loaded_input::{LoadedInput, LoadedManifest};
 use crate::string_interner::StringInterner;
 use crate::templates::{FileSummary, reword_problems};
 use palisade_dialects::{count_ignored, lower_object};
@@ -10,7 +10,7 @@ use palisade_effective::{
     BudgetUse, ChoiceFaults, Definition, DefinitionChange, Diagnostic, EffectiveObjects,
     ElementBudget, ObjectOrigin, SourceDelta,
 };
-use palisade_manifest::{ObjectSink, Problem, RawObject};
+use palisade_manifest::{ObjectSink, Problem, RawObject, to_json};
 use palisade_model::{Endpoint, EndpointId, Object, ObjectKey, State, Update};
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -34,6 +34,8 @@ pub(crate) struct InputCollector {
     file_summary: FileSummary,
     unparsed_problems: Vec<Problem>,
     strings: StringInterner,
+    /// The manifests, if they are kept.
+    manifests: Option<Vec<LoadedManifest>>,
     /// The state at the beginning of the current document, for rollback.
     checkpoint: DocumentCheckpoint,
 }
@@ -63,6 +65,7 @@ impl CollectedContent {
 #[derive(Default)]
 struct DocumentCheckpoint {
     pending: usize,
+    manifests: usize,
     diagnostics: DiagnosticsCheckpoint,
     unparsed_problems: usize,
     file_summary: FileSummary,
@@ -86,6 +89,7 @@ impl Default for InputCollector {
             file_summary: FileSummary::default(),
             unparsed_problems: Vec::new(),
             strings: StringInterner::default(),
+            manifests: None,
             checkpoint: DocumentCheckpoint::default(),
         }
     }
@@ -106,6 +110,12 @@ impl ObjectSink for InputCollector {
         if let Some(kind) = lowered.ignored.take() {
             count_ignored(&mut self.ignored, kind, 1);
             return;
+        }
+        if let Some(manifests) = &mut self.manifests {
+            manifests.push(LoadedManifest {
+                id: lowered.id.clone(),
+                manifest: manifest_of(&object),
+            });
         }
         self.strings.intern_lowered(&mut lowered);
         let id = Arc::new(lowered.id.clone());
@@ -128,6 +138,7 @@ impl ObjectSink for InputCollector {
         }
         self.checkpoint = DocumentCheckpoint {
             pending: self.pending.len(),
+            manifests: self.manifests.as_ref().map_or(0, Vec::len),
             diagnostics: self.diagnostics.checkpoint(),
             unparsed_problems: self.unparsed_problems.len(),
             file_summary: self.file_summary,
@@ -137,6 +148,9 @@ impl ObjectSink for InputCollector {
 
     fn rollback_document(&mut self) {
         self.pending.truncate(self.checkpoint.pending);
+        if let Some(manifests) = &mut self.manifests {
+            manifests.truncate(self.checkpoint.manifests);
+        }
         self.diagnostics
             .rollback(self.checkpoint.diagnostics.clone());
         self.unparsed_problems
@@ -146,7 +160,31 @@ impl ObjectSink for InputCollector {
     }
 }
 
+/// The manifest of an object; an item of a list gets the type that the list gives it.
+fn manifest_of(object: &RawObject) -> serde_json::Value {
+    let mut manifest = to_json(&object.root);
+    if let Some(fields) = manifest.as_object_mut() {
+        for (field, value) in [("apiVersion", &object.api_version), ("kind", &object.kind)] {
+            fields.entry(field).or_insert_with(|| value.as_str().into());
+        }
+    }
+    manifest
+}
+
 impl InputCollector {
+    /// A collector that keeps the manifests.
+    pub(crate) fn with_manifests() -> Self {
+        InputCollector {
+            manifests: Some(Vec::new()),
+            ..InputCollector::default()
+        }
+    }
+
+    /// Whether it keeps the manifests.
+    pub(crate) fn keeps_manifests(&self) -> bool {
+        self.manifests.is_some()
+    }
+
     /// Begins a file.
     pub(crate) fn begin_file(&mut self, path: &Path) {
         self.begin_document();
@@ -205,6 +243,7 @@ impl InputCollector {
         state.endpoints = endpoints.into_iter().collect();
         LoadedInput {
             state,
+            manifests: self.manifests.unwrap_or_default(),
             diagnostics: self.diagnostics.finish(),
             files,
             objects,

@@ -7,6 +7,7 @@
 //! file, a lost watch or a full scan. A source never decides what is in force, never evaluates policy and
 //! never accesses the kernel.
 
+mod backoff;
 mod collector;
 mod directory;
 mod file_index;
@@ -24,6 +25,7 @@ mod partial_scan;
 mod path_entries;
 mod roots;
 mod scan;
+mod snapshot_keeper;
 mod snapshot_store;
 mod source_set;
 mod string_interner;
@@ -32,15 +34,17 @@ mod tree_limits;
 mod version_store;
 mod watch_set;
 
+pub use backoff::Backoff;
 pub use directory::{Directory, DirectoryOptions, SettleHandle, StopHandle};
 pub use file_watch::FileWatch;
 pub use handles::{ElementBudgetHandle, RefreshHandle};
-pub use load::{LoadProgress, load, load_with_progress};
-pub use loaded_input::LoadedInput;
+pub use load::{LoadProgress, load, load_manifests, load_with_progress};
+pub use loaded_input::{LoadedInput, LoadedManifest};
 pub use palisade_effective::{
     Diagnostic, EffectiveReport, ElementBudget, ExceededLimit, ExpensiveRule, OversizedPolicy,
     RetainedObject, SourceDelta, SourceNumber,
 };
+pub use snapshot_keeper::SnapshotKeeper;
 pub use snapshot_store::{SnapshotEntry, SnapshotError, SnapshotMark, SnapshotStore};
 pub use source_set::{BatchSink, SourceSet};
 pub use version_store::VersionStoreError;

@@ -8,7 +8,7 @@ use crate::loaded_input::LoadedInput;
 use crate::roots::{RootOpenError, Roots};
 use crate::scan::Tree;
 use palisade_dialects::field_filter_of_kind;
-use palisade_manifest::{Limits, read_stream};
+use palisade_manifest::{FieldFilter, Limits, read_stream};
 use palisade_sys::writers::{WriterPresence, detect_writers};
 use std::fs::File;
 use std::io::{self, Read};
@@ -42,13 +42,25 @@ pub fn load_with_progress(
     paths: &[impl AsRef<Path>],
     on_progress: &mut dyn FnMut(LoadProgress<'_>),
 ) -> LoadedInput {
+    collect(paths, InputCollector::default(), on_progress)
+}
+
+/// Like [`load`], and keeps the manifest of every object that is not of an ignored kind, with all of its fields.
+pub fn load_manifests(paths: &[impl AsRef<Path>]) -> LoadedInput {
+    collect(paths, InputCollector::with_manifests(), &mut |_| {})
+}
+
+fn collect(
+    paths: &[impl AsRef<Path>],
+    mut collection: InputCollector,
+    on_progress: &mut dyn FnMut(LoadProgress<'_>),
+) -> LoadedInput {
     let (streams, roots): (Vec<PathBuf>, Vec<PathBuf>) = paths
         .iter()
         .map(|path| path.as_ref().to_path_buf())
         .partition(|path| is_stream(path));
     let tree = Tree::list(roots);
     let mut roots = Roots::new(&tree.roots);
-    let mut collection = InputCollector::default();
     for problem in tree.problems {
         collection.add_unreadable(problem);
     }
@@ -151,7 +163,10 @@ fn read_input(
         &mut progress_reader,
         &limits,
         None,
-        field_filter_of_kind,
+        match collection.keeps_manifests() {
+            true => |_| &FieldFilter::All,
+            false => field_filter_of_kind,
+        },
         collection,
     )?;
     let head = std::mem::take(&mut progress_reader.head);

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
 #![allow(clippy::disallowed_methods, reason = "tests write files")]
 
-use palisade_source::load;
+use palisade_source::{load, load_manifests};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -241,4 +241,36 @@ fn a_pod_that_is_defined_twice_is_the_first_one() {
         shown.iter().any(|text| text.contains("10.0.0.2")),
         "{shown:?}"
     );
+}
+
+#[test]
+fn manifests_are_kept_whole_if_they_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = policy("a").replace(
+        "metadata: {name: a}",
+        "metadata: {name: a, annotations: {team: shop}}",
+    );
+    let list = "{\"apiVersion\": \"v1\", \"kind\": \"PodList\", \"items\": [{\"metadata\": {\"name\": \"p\", \
+                \"namespace\": \"shop\"}, \"spec\": {\"nodeName\": \"n\", \"priority\": 5}}]}";
+    let other = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}";
+    fs::write(dir.path().join("a.yaml"), format!("{text}---\n{other}\n")).unwrap();
+    fs::write(dir.path().join("b.json"), list).unwrap();
+    let loaded = load_manifests(&[dir.path()]);
+    assert!(!loaded.has_errors(), "{:?}", loaded.diagnostics);
+    let names = loaded.manifests.iter().map(|loaded| loaded.id.to_string());
+    let names: Vec<String> = names.collect();
+    assert_eq!(names, ["NetworkPolicy default/a", "Pod shop/p"]);
+    assert_eq!(
+        loaded.manifests[0].manifest["metadata"]["annotations"]["team"],
+        "shop"
+    );
+    let pod = &loaded.manifests[1].manifest;
+    assert_eq!(pod["spec"]["priority"], 5, "{pod}");
+    // An item of a list has the kind of the list.
+    assert_eq!(
+        (&pod["apiVersion"], &pod["kind"]),
+        (&"v1".into(), &"Pod".into()),
+        "{pod}"
+    );
+    assert_eq!(load(&[dir.path()]).manifests, []);
 }

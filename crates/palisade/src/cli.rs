@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "Exit codes: 0 success, no problem, no difference; 1 problems or differences \
-found; 2 invalid usage; 3 agent not reached; 4 not permitted; 5 a thread of the agent terminated \
+found; 2 invalid usage; 3 agent (or etcd) not reached; 4 not permitted; 5 a thread of the agent terminated \
 unexpectedly.";
 
 /// Help heading of the options that every command has.
@@ -115,6 +115,14 @@ pub(crate) enum Command {
     /// As exact as the command connections. The exit code is 1 if there is a difference, or if the manifests
     /// have errors, which are printed on standard error.
     Diff(DiffArgs),
+    /// Write the manifests of a directory to etcd, from which agents read them: all of them, atomically.
+    ///
+    /// The parameters of etcd are those of the agent; the same configuration file is read. Objects that were
+    /// pushed before and are not in the directory are deleted; what others write to etcd is left alone. With an
+    /// error in a manifest nothing is written. Agents see the whole change at once; then it is read back and
+    /// compared. Of two pushes at the same time one fails and changes nothing. --dry-run only lists the
+    /// changes.
+    Push(PushArgs),
     /// Remove everything that Palisade created on this host: interfaces, tables, state.
     ///
     /// Lists it and asks for confirmation, unless --yes is given; --dry-run only lists it. Fails while an
@@ -176,6 +184,17 @@ pub(crate) struct AgentArgs {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) parameters: ParameterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PushArgs {
+    #[command(flatten)]
+    pub(crate) files: ManifestArgs,
+    /// Delete everything that was pushed before, if there is no object in the directory.
+    #[arg(long)]
+    pub(crate) allow_empty: bool,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
 }
 
 #[derive(Debug, Args)]

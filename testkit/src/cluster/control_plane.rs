@@ -4,10 +4,8 @@
 //! everything. The server can be killed, stopped and started again, and etcd written behind its back.
 
 use std::fs;
-use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -15,15 +13,14 @@ use base64::engine::general_purpose::STANDARD;
 use nix::sys::signal::Signal;
 
 use super::certificates::{Authority, Identity, token_keys};
+use super::etcd::{EtcdServer, EtcdTls};
 use super::kubectl::Kubectl;
 use super::process::{Process, command};
 use super::{POD_RANGES, SERVICE_RANGES};
-use crate::lab::netns;
-use crate::runtimes::{RuntimeError, RuntimePrograms, run_to_end, write};
+use crate::runtimes::{RuntimeError, RuntimePrograms, write};
 
 /// Where the nodes reach the server.
 pub(super) const SERVER: &str = "https://10.90.0.1:6443";
-const ETCD: &str = "http://127.0.0.1:2379";
 /// How long a program may take until it answers; a busy machine is slow.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -42,7 +39,7 @@ pub struct ControlPlane {
     // In the order in which they end.
     controllers: Vec<Process>,
     api_server: Option<Process>,
-    etcd: Process,
+    etcd: EtcdServer,
     authority: Authority,
     programs: RuntimePrograms,
     namespace: String,
@@ -64,11 +61,7 @@ impl ControlPlane {
         fs::create_dir_all(folder).map_err(RuntimeError::io_error("making a folder"))?;
         let authority = Authority::new()?;
         write_credentials(&authority, folder)?;
-        let mut etcd = start_etcd(namespace, programs, folder)?;
-        let probe = etcdctl(programs, &["endpoint", "health"]);
-        etcd.wait(TIMEOUT, || {
-            netns::run_in(namespace, || is_success(probe())).unwrap_or(false)
-        })?;
+        let etcd = EtcdServer::start(namespace, programs, folder, EtcdTls::Off)?;
         let mut plane = Self {
             controllers: Vec::new(),
             api_server: None,
@@ -130,7 +123,7 @@ impl ControlPlane {
         let file = |name: &str| self.folder.join(name).display().to_string();
         let mut server = command(&self.programs.programs().join("kube-apiserver"));
         server
-            .arg(format!("--etcd-servers={ETCD}"))
+            .arg(format!("--etcd-servers={}", self.etcd.endpoint()))
             .args(["--secure-port=6443", "--advertise-address=10.90.0.1"])
             .arg(format!(
                 "--service-cluster-ip-range={}",
@@ -180,16 +173,7 @@ impl ControlPlane {
     /// # Errors
     /// If etcd refuses.
     pub fn compact(&self) -> Result<(), RuntimeError> {
-        let status = self.etcdctl(&["endpoint", "status", "--write-out", "json"], "")?;
-        let status: serde_json::Value =
-            serde_json::from_str(&status).map_err(|source| RuntimeError::Answer {
-                program: "etcdctl endpoint status".into(),
-                answer: status,
-                source,
-            })?;
-        let revision = &status[0]["Status"]["header"]["revision"];
-        self.etcdctl(&["compact", &revision.to_string()], "")?;
-        Ok(())
+        self.etcd.compact()
     }
 
     /// Writes a value to etcd, behind the server's validation.
@@ -197,7 +181,7 @@ impl ControlPlane {
     /// # Errors
     /// If etcd refuses.
     pub fn put_raw(&self, key: &str, value: &str) -> Result<(), RuntimeError> {
-        self.etcdctl(&["put", key], value).map(drop)
+        self.etcd.etcdctl(&["put", key], value).map(drop)
     }
 
     /// Removes a value from etcd.
@@ -205,46 +189,21 @@ impl ControlPlane {
     /// # Errors
     /// If etcd refuses.
     pub fn delete_raw(&self, key: &str) -> Result<(), RuntimeError> {
-        self.etcdctl(&["del", key], "").map(drop)
+        self.etcd.etcdctl(&["del", key], "").map(drop)
     }
 
     /// The ends of the logs.
     #[must_use]
     pub fn logs(&self) -> String {
-        let server = self.api_server.iter();
-        let all = std::iter::once(&self.etcd)
-            .chain(server)
-            .chain(&self.controllers);
-        all.map(Process::log).collect()
+        let others = self.api_server.iter().chain(&self.controllers);
+        let logs = std::iter::once(self.etcd.log()).chain(others.map(Process::log));
+        logs.collect()
     }
 
     /// The processor time and the resident memory of the server: its process id.
     #[must_use]
     pub fn api_server_process(&self) -> Option<u32> {
         self.api_server.as_ref().map(Process::id)
-    }
-
-    fn etcdctl(&self, arguments: &[&str], input: &str) -> Result<String, RuntimeError> {
-        let make = etcdctl(&self.programs, arguments);
-        let program = format!("etcdctl {}", arguments.join(" "));
-        netns::run_in(&self.namespace, || {
-            let mut command = make();
-            if input.is_empty() {
-                return run_to_end(command, &program);
-            }
-            command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            let failed = RuntimeError::io_error("running etcdctl");
-            let mut child = command.spawn().map_err(&failed)?;
-            if let Some(mut stdin) = child.stdin.take() {
-                stdin.write_all(input.as_bytes()).map_err(&failed)?;
-            }
-            let output = child.wait_with_output().map_err(&failed)?;
-            if output.status.success() {
-                return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-            }
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            Err(RuntimeError::Refused { program, said })
-        })?
     }
 
     fn start_controllers(&mut self) -> Result<(), RuntimeError> {
@@ -283,46 +242,6 @@ impl ControlPlane {
         }
         Ok(())
     }
-}
-
-fn start_etcd(
-    namespace: &str,
-    programs: &RuntimePrograms,
-    folder: &Path,
-) -> Result<Process, RuntimeError> {
-    let mut etcd = command(&programs.root().join("usr/bin/etcd"));
-    etcd.arg("--data-dir")
-        .arg(folder.join("etcd"))
-        .args([
-            "--listen-client-urls",
-            ETCD,
-            "--advertise-client-urls",
-            ETCD,
-        ])
-        .args(["--listen-peer-urls", "http://127.0.0.1:2380"])
-        .args(["--log-level", "warn", "--logger", "zap"])
-        .args(["--quota-backend-bytes", "8589934592"]);
-    Process::start("etcd", namespace, folder, etcd)
-}
-
-/// Makes commands of etcd's own tool.
-fn etcdctl<'a>(
-    programs: &'a RuntimePrograms,
-    arguments: &'a [&'a str],
-) -> impl Fn() -> Command + Sync + 'a {
-    move || {
-        let mut command = command(&programs.root().join("usr/bin/etcdctl"));
-        command
-            .env("ETCDCTL_API", "3")
-            .args(["--endpoints", ETCD])
-            .args(arguments);
-        command
-    }
-}
-
-fn is_success(mut command: Command) -> bool {
-    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.is_ok_and(|status| status.success())
 }
 
 /// The files of the control plane: certificates, keys and the credentials of its programs.

@@ -79,6 +79,17 @@ impl RuntimePrograms {
         Self::with_programs(&["go", "containerd"])
     }
 
+    /// etcd alone.
+    #[must_use]
+    pub fn etcd() -> Option<Self> {
+        let programs = Self::with_programs(&["etcd"])?;
+        if programs.root().join("usr/bin/etcd").exists() {
+            return Some(programs);
+        }
+        report_skip("scripts/runtimes --control-plane has not run (`make test` runs it)");
+        None
+    }
+
     /// etcd, the API server and `kubectl`.
     #[must_use]
     pub fn control_plane() -> Option<Self> {

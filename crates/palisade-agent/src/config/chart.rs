@@ -6,10 +6,17 @@ use palisade_model::Family;
 use serde_json::{Map, Value, json};
 
 /// The parameters that the chart sets from other values, or that have no use in a cluster.
-pub const SET_BY_CHART: [&str; 12] = [
+pub const SET_BY_CHART: [&str; 19] = [
     "directory",
     "kubernetes",
     "kubeconfig",
+    "etcd",
+    "etcd-prefix",
+    "etcd-ca-file",
+    "etcd-cert-file",
+    "etcd-key-file",
+    "etcd-user",
+    "etcd-password-file",
     "state-dir",
     "cni-conf-dir",
     "cni-conf-name",
@@ -47,7 +54,9 @@ fn kind_schema(kind: ParameterKind) -> Value {
         ParameterKind::OptionalPath
         | ParameterKind::Group
         | ParameterKind::NodeName
-        | ParameterKind::Address => {
+        | ParameterKind::Address
+        | ParameterKind::KeyPrefix
+        | ParameterKind::OptionalText => {
             json!({"type": "string"})
         }
         ParameterKind::FileName => {
@@ -75,7 +84,8 @@ fn kind_schema(kind: ParameterKind) -> Value {
         ParameterKind::Networks
         | ParameterKind::Pools
         | ParameterKind::Ranges
-        | ParameterKind::Namespaces => {
+        | ParameterKind::Namespaces
+        | ParameterKind::Endpoints => {
             json!({"type": ["string", "array"], "items": {"type": "string"}})
         }
     }

@@ -4,117 +4,9 @@
 //! example file and `palisade config` are all generated from [`PARAMETERS`]. [`ParameterKind::parse`]
 //! parses the values; this module does not know what a parameter is used for.
 
-use super::ParameterKind;
+use super::parameter::{Parameter, ReloadMode};
+use super::{ParameterKind, Section};
 use palisade_model::Family;
-
-/// A section of the documentation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Section {
-    /// Source of policy.
-    Policy,
-    /// Interfaces and addresses of workloads.
-    Workloads,
-    /// Pods attached by a container runtime.
-    Cni,
-    /// Use of kernel facilities.
-    Kernel,
-    /// The socket, its access rules and limits.
-    Api,
-    /// Observability: packets, logs, health.
-    Observability,
-    /// The process itself.
-    Process,
-}
-
-impl Section {
-    /// All sections, in the order of the documentation.
-    pub const ALL: [Section; 7] = [
-        Section::Policy,
-        Section::Workloads,
-        Section::Cni,
-        Section::Kernel,
-        Section::Api,
-        Section::Observability,
-        Section::Process,
-    ];
-
-    /// Its heading.
-    pub fn title(self) -> &'static str {
-        match self {
-            Section::Policy => "Policy",
-            Section::Workloads => "Workloads and addresses",
-            Section::Cni => "Pods by CNI",
-            Section::Kernel => "Kernel",
-            Section::Api => "API",
-            Section::Observability => "Packets, logs and health",
-            Section::Process => "Process",
-        }
-    }
-}
-
-/// When a new value takes effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReloadMode {
-    /// Immediately, when the file is reread.
-    Live,
-    /// At the next start.
-    Restart,
-}
-
-/// One parameter.
-#[derive(Clone, Copy, Debug)]
-pub struct Parameter {
-    /// Its name: the flag without the leading dashes, and the key in the file.
-    pub name: &'static str,
-    /// Its section.
-    pub section: Section,
-    /// The values it accepts.
-    pub kind: ParameterKind,
-    /// The value if it is not set.
-    pub default: &'static str,
-    /// The placeholder of its value in usage texts.
-    pub placeholder: &'static str,
-    /// When a new value takes effect.
-    pub reload: ReloadMode,
-    /// Whether its value is a secret and must not be shown.
-    pub secret: bool,
-    /// Its purpose, with its unit.
-    pub help: &'static str,
-}
-
-impl Parameter {
-    /// The parameter with this name.
-    pub fn by_name(name: &str) -> Option<&'static Parameter> {
-        PARAMETERS.iter().find(|parameter| parameter.name == name)
-    }
-
-    /// The environment variable: `PALISADE_` and the name in upper case.
-    pub fn env_variable(&self) -> String {
-        format!("PALISADE_{}", self.name.to_uppercase().replace('-', "_"))
-    }
-
-    /// The flag.
-    pub fn flag(&self) -> String {
-        format!("--{}", self.name)
-    }
-
-    /// A value for display; secrets are masked.
-    pub fn displayed(&self, value: &str) -> String {
-        match (self.secret, value.is_empty()) {
-            (true, false) => "(secret)".to_owned(),
-            _ => value.to_owned(),
-        }
-    }
-
-    /// The help text of the flag, with default and environment variable.
-    pub fn flag_help(&self) -> String {
-        let default = match self.default {
-            "" => String::new(),
-            default => format!(" [default: {default}]"),
-        };
-        format!("{}{default} [env: {}]", self.help, self.env_variable())
-    }
-}
 
 /// Every parameter of the agent, in the order of the documentation.
 pub const PARAMETERS: &[Parameter] = &{
@@ -129,7 +21,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "/etc/palisade/policy",
             "DIR",
             Restart,
-            "The directory of the manifests to enforce.",
+            "The directory of the manifests to enforce. With kubernetes or etcd it may be missing; if it exists at the start, its objects are added.",
         ),
         parameter(
             "kubernetes",
@@ -138,7 +30,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "off",
             "HOW",
             Restart,
-            "Whether objects are read from a Kubernetes API server, and with which credentials: in-cluster (the service account of the agent's pod) or kubeconfig (a file). The directory may then be missing; if it exists at the start, its objects are added.",
+            "Whether objects are read from a Kubernetes API server, and with which credentials: in-cluster (the service account of the agent's pod) or kubeconfig (a file).",
         ),
         parameter(
             "kubeconfig",
@@ -157,6 +49,69 @@ pub const PARAMETERS: &[Parameter] = &{
             "true|false",
             Restart,
             "Whether the agent writes to the API server: the state of this node, as the NodePolicyStatus of its name, at most every ten seconds, and every five minutes if only figures have changed; and, if it holds the lease palisade-policy-events, events on policies that are not accepted.",
+        ),
+        parameter(
+            "etcd",
+            Policy,
+            ParameterKind::Endpoints,
+            "",
+            "ENDPOINT,…",
+            Restart,
+            "The endpoints of an etcd from which objects are read, such as https://10.0.0.1:2379; empty: none. The next one is used if one fails. Without a scheme, https if etcd-ca-file or etcd-cert-file is set.",
+        ),
+        parameter(
+            "etcd-prefix",
+            Policy,
+            ParameterKind::KeyPrefix,
+            "/palisade",
+            "PREFIX",
+            Restart,
+            "The prefix of all keys in etcd: objects are at PREFIX/objects/GROUP/KIND/NAMESPACE/NAME (core for the group of core kinds, - for the namespace of cluster-wide kinds), and where `palisade push` writes them.",
+        ),
+        parameter(
+            "etcd-ca-file",
+            Policy,
+            ParameterKind::OptionalPath,
+            "",
+            "FILE",
+            Restart,
+            "The certificates (PEM) of the authorities that sign etcd's certificate; empty: those of this host.",
+        ),
+        parameter(
+            "etcd-cert-file",
+            Policy,
+            ParameterKind::OptionalPath,
+            "",
+            "FILE",
+            Restart,
+            "The client certificate (PEM) for etcd, read again for each connection; empty: none.",
+        ),
+        parameter(
+            "etcd-key-file",
+            Policy,
+            ParameterKind::OptionalPath,
+            "",
+            "FILE",
+            Restart,
+            "The private key (PEM) of etcd-cert-file; empty: it is in etcd-cert-file itself.",
+        ),
+        parameter(
+            "etcd-user",
+            Policy,
+            ParameterKind::OptionalText,
+            "",
+            "NAME",
+            Restart,
+            "The user of etcd, with the password in etcd-password-file; empty: none.",
+        ),
+        parameter(
+            "etcd-password-file",
+            Policy,
+            ParameterKind::Path,
+            "/etc/palisade/etcd-password",
+            "FILE",
+            Restart,
+            "The file whose first line is the password of etcd-user, read again for each login.",
         ),
         parameter(
             "settle",

@@ -32,6 +32,13 @@ const OTHER: &[(&str, &str)] = &[
     ("kubernetes", "kubeconfig"),
     ("kubeconfig", "/k"),
     ("status-write", "false"),
+    ("etcd", "https://10.0.0.1:2379"),
+    ("etcd-prefix", "/other"),
+    ("etcd-ca-file", "/ca"),
+    ("etcd-cert-file", "/cert"),
+    ("etcd-key-file", "/key"),
+    ("etcd-user", "agent"),
+    ("etcd-password-file", "/password"),
     ("settle", "5"),
     ("policy-set-max-elements", "2048"),
     ("host-max-elements", "4096"),
@@ -96,6 +103,9 @@ fn each_parameter_is_read_from_flag_environment_and_file_and_reaches_its_field()
         let beside: &[(&str, &str)] = match *name {
             "ipam-reserved" => &[("ipam-pool", "10.2.0.0/24,fd00:2::/64")],
             "kubeconfig" => &[("kubernetes", "kubeconfig")],
+            "etcd-key-file" => &[("etcd", "https://e:2379"), ("etcd-cert-file", "/c")],
+            "etcd-password-file" => &[("etcd", "https://e:2379"), ("etcd-user", "u")],
+            name if name.starts_with("etcd-") => &[("etcd", "https://e:2379")],
             _ => &[],
         };
         let with = |more: (&'static str, &'static str)| [beside, &[more]].concat();
@@ -211,6 +221,26 @@ fn a_kubeconfig_that_is_not_used_is_refused() {
     }
     assert!(refused(&flags, &[], None).contains("the file is not used"));
     resolve(&[flags[0], ("kubernetes", "kubeconfig")], &[], None).unwrap();
+}
+
+#[test]
+fn what_etcd_does_not_use_is_refused() {
+    let etcd = ("etcd", "10.0.0.1:2379,http://10.0.0.2:2379");
+    let options = resolve(&[etcd], &[], None).unwrap().etcd.unwrap();
+    assert_eq!(
+        options.location(),
+        "http://10.0.0.1:2379,http://10.0.0.2:2379/palisade"
+    );
+    let secure = [("etcd", "10.0.0.1:2379"), ("etcd-ca-file", "/ca")];
+    let options = resolve(&secure, &[], None).unwrap().etcd.unwrap();
+    assert_eq!(options.endpoints, ["https://10.0.0.1:2379"]);
+    let one = |flags: &[(&str, &str)]| refused(flags, &[], None);
+    assert!(one(&[("etcd-ca-file", "/ca")]).contains("set etcd to its endpoints"));
+    assert!(one(&[etcd, ("etcd-ca-file", "/ca")]).contains("10.0.0.2:2379 has no TLS"));
+    assert!(one(&[secure[0], ("etcd-key-file", "/k")]).contains("set etcd-cert-file"));
+    assert!(one(&[etcd, ("etcd-password-file", "/p")]).contains("set etcd-user"));
+    assert!(one(&[("etcd", "e.example")]).contains("is not an endpoint"));
+    assert!(one(&[etcd, ("etcd-prefix", "palisade")]).contains("is not a prefix"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! All parsing of values is done here, the same for every source. [`super::Config::resolve`] checks the
 //! values of different parameters against each other.
 
+use palisade_etcd::EtcdOptions;
 use palisade_model::{Family, Prefix};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -57,6 +58,12 @@ pub enum ParameterKind {
     Namespaces,
     /// An address and a port, or nothing.
     Address,
+    /// Endpoints of etcd, separated by commas.
+    Endpoints,
+    /// What keys of etcd begin with.
+    KeyPrefix,
+    /// Printable text, or nothing.
+    OptionalText,
 }
 
 /// A parsed value.
@@ -128,6 +135,7 @@ impl ParameterKind {
                 | ParameterKind::Pools
                 | ParameterKind::Ranges
                 | ParameterKind::Namespaces
+                | ParameterKind::Endpoints
         )
     }
 
@@ -155,6 +163,9 @@ impl ParameterKind {
             ParameterKind::Ranges => "networks and ranges".to_owned(),
             ParameterKind::Namespaces => "namespaces".to_owned(),
             ParameterKind::Address => "address and port, or empty".to_owned(),
+            ParameterKind::Endpoints => "endpoints, or empty".to_owned(),
+            ParameterKind::KeyPrefix => "prefix of keys, a slash first".to_owned(),
+            ParameterKind::OptionalText => "text, or empty".to_owned(),
         }
     }
 
@@ -189,6 +200,14 @@ impl ParameterKind {
             ParameterKind::Ranges => parse_ranges(text).map(ParameterValue::Ranges),
             ParameterKind::Namespaces => parse_namespaces(text).map(ParameterValue::Names),
             ParameterKind::Address => parse_socket_address(text).map(ParameterValue::Address),
+            ParameterKind::Endpoints => parse_endpoints(text).map(ParameterValue::Names),
+            ParameterKind::KeyPrefix => EtcdOptions::parse_prefix(text)
+                .map(ParameterValue::Text)
+                .map_err(|error| error.to_string()),
+            ParameterKind::OptionalText => match text.chars().any(char::is_control) {
+                true => Err("contains control characters".to_owned()),
+                false => Ok(ParameterValue::Text(text.to_owned())),
+            },
         }
     }
 }
@@ -326,6 +345,15 @@ fn parse_namespaces(text: &str) -> Result<Vec<String>, String> {
             .ok_or_else(|| format!("contains {item:?}, which is not a namespace name"))
     };
     items(text).map(name).collect()
+}
+
+/// The endpoints as given: the scheme of one without any depends on other parameters.
+fn parse_endpoints(text: &str) -> Result<Vec<String>, String> {
+    let check = |item: &str| match EtcdOptions::parse_endpoint(item, false) {
+        Ok(_) => Ok(item.to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    items(text).map(check).collect()
 }
 
 fn parse_range(item: &str) -> Result<AddressRange, String> {

@@ -13,6 +13,7 @@ mod manifests;
 mod monitor;
 mod policy;
 mod progress;
+mod push;
 mod status;
 mod uninstall_check;
 mod validate;
@@ -43,6 +44,7 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Explain(args) => explain::run(&args, &client, cli.output),
         Command::Connections(args) => connections::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),
+        Command::Push(args) => push::run(args, cli.output),
         Command::Cleanup(args) => cleanup::run(args, cli.output),
         Command::InstallCni(args) => install_cni::run(args, cli.output),
         Command::UninstallCheck(args) => uninstall_check::run(args, cli.output),

@@ -32,7 +32,7 @@ fn split(line: &str) -> Ran {
 
 #[test]
 fn every_command_has_help() {
-    for command in COMMANDS.into_iter().chain(["diff"]) {
+    for command in COMMANDS.into_iter().chain(["diff", "push"]) {
         let help = split(&format!("{command} --help"));
         assert_eq!((help.code, &*help.err), (0, ""), "{command}");
         let usage = format!("Usage: palisade {command}");
@@ -214,4 +214,36 @@ fn a_closed_pipe_is_no_failure() {
     command.args(["-c", &script]);
     let ran = finish(command, "");
     assert_eq!((ran.code, &*ran.out, &*ran.err), (0, "{\n", ""));
+}
+
+#[test]
+fn a_push_needs_an_etcd_and_manifests_without_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let nowhere = run(&["push", "-f", path]);
+    assert_eq!(nowhere.code, 2, "{}", nowhere.err);
+    assert!(
+        nowhere.err.contains("try: palisade push --etcd"),
+        "{}",
+        nowhere.err
+    );
+    // Nobody listens at port 1.
+    let push = ["push", "--etcd", "127.0.0.1:1", "-f", path];
+    let empty = run(&push);
+    assert_eq!(empty.code, 1, "{}", empty.err);
+    assert!(empty.err.contains("no object") && empty.err.contains("--allow-empty"));
+    let unreached = run(&[&push[..], &["--allow-empty"]].concat());
+    assert_eq!(unreached.code, 3, "{}", unreached.err);
+    assert!(
+        unreached
+            .err
+            .contains("no endpoint of etcd can be reached: http://127.0.0.1:1")
+    );
+    let policy =
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\nspec: {}\n";
+    std::fs::write(dir.path().join("a.yaml"), policy.replace("spec", "spek")).unwrap();
+    let wrong = run(&push);
+    assert_eq!(wrong.code, 1, "{}", wrong.err);
+    assert!(wrong.err.contains("a.yaml:4:"), "{}", wrong.err);
+    assert!(wrong.err.contains("nothing was written: "), "{}", wrong.err);
 }

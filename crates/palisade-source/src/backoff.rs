@@ -1,5 +1,5 @@
 //! Delays between attempts to reach the server: growing, and random, so that the agents of a cluster do not
-//! return together after an outage.
+//! return together after an outage. Takes its randomness as an argument, and never waits itself.
 
 use rand::Rng;
 use std::time::Duration;
@@ -11,13 +11,13 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// The delays after failures in a row.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
     /// The delay before the next attempt: between half of the present limit and the limit, which doubles.
-    pub(crate) fn next_delay(&mut self, random: &mut impl Rng) -> Duration {
+    pub fn next_delay(&mut self, random: &mut impl Rng) -> Duration {
         let limit = FIRST
             .saturating_mul(1 << self.failures.min(16))
             .min(LONGEST);
@@ -26,7 +26,7 @@ impl Backoff {
     }
 
     /// An attempt succeeded.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.failures = 0;
     }
 }
