@@ -54,6 +54,7 @@ struct Outcome {
     faults: BTreeMap<Fault, u64>,
     kills: u64,
     account: Account,
+    unasked: usize,
 }
 
 /// Steps until there were so many faults; then the state is compared with a fresh start's.
@@ -82,6 +83,7 @@ fn run(mut world: World, seed: u64, wanted: u64, dice: &mut Dice) -> Outcome {
     let finished = traffic.finish(wanted, &world.objects.values());
     finished.unwrap_or_else(|what| failed(what, wanted));
     outcome.account = traffic.account;
+    outcome.unasked = world.unasked;
     drop(traffic);
     fresh::assert_equal_to_a_fresh_start(&mut world, wanted);
     outcome
@@ -90,7 +92,10 @@ fn run(mut world: World, seed: u64, wanted: u64, dice: &mut Dice) -> Outcome {
 fn print(what: &str, seed: u64, began: Instant, outcome: &Outcome) {
     let total: u64 = outcome.faults.values().sum();
     let account = outcome.account;
-    println!("source faults: seed {seed}: {:?}", outcome.faults);
+    println!(
+        "source faults: seed {seed}: {:?}; {} answers of a fault were not asked for",
+        outcome.faults, outcome.unasked
+    );
     println!(
         "account: source faults: {total} under traffic, {what}, seed {seed}, {} with the agent killed within, in \
          {} s; packets: {} allowed arrived, {} denied did not, {} while their verdict changed, {} lost for want \

@@ -36,6 +36,8 @@ pub(crate) struct World {
     pub(crate) pods: [NodeId; 4],
     pub(crate) objects: Objects,
     pub(crate) token: u64,
+    /// Faults of single answers that nobody asked for.
+    pub(crate) unasked: usize,
 }
 
 /// The rights of the agent.
@@ -143,6 +145,7 @@ impl World {
             lab,
             objects,
             token: 0,
+            unasked: 0,
         };
         world.write_credentials();
         world.agent.start(&world.lab);
@@ -201,7 +204,7 @@ impl World {
         self.settle(traffic, step)
             .map_err(|what| format!("{what}; changes {changes:#?}\n{}", self.agent.log()))?;
         if let Server::Fake(server) = &self.server {
-            server.clear_faults();
+            self.unasked += server.clear_faults();
         }
         traffic.ends_change(step, &states);
         traffic.wait_for_packets();
