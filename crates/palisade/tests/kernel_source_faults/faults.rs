@@ -148,7 +148,8 @@ pub(crate) fn go_on(world: &mut World, fault: Fault) {
         Server::Fake(server) => match fault {
             Fault::Gone | Fault::CutList | Fault::CutPage => {
                 if fault != Fault::Gone {
-                    server.add_fault(ApiFault::CutList);
+                    // One for each resource, so that no list is complete at first.
+                    (0..6).for_each(|_| server.add_fault(ApiFault::CutList));
                 }
                 server.compact();
                 server.cut_connections();

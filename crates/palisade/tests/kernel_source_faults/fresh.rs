@@ -41,8 +41,12 @@ fn report(world: &World) -> [Value; 4] {
         without_own(&mut list);
         list
     });
-    // Identities are numbered in the order in which they were needed.
+    // Identities and selectors are numbered in the order in which they were needed.
     let identities = lists[2]["identities"].as_array_mut().unwrap();
+    for identity in &mut *identities {
+        let matches = identity["matches"].as_array_mut().unwrap();
+        matches.sort_by_key(ToString::to_string);
+    }
     identities.sort_by_key(ToString::to_string);
     let [policies, endpoints, identities] = lists;
     let words = kernel(world).split(' ').count();

@@ -6,7 +6,7 @@ use palisade_generators::Dice;
 use palisade_testkit::FakeApiServer;
 use palisade_testkit::cluster::{ControlPlane, Controllers};
 use palisade_testkit::lab::{Lab, NodeId};
-use palisade_testkit::runtimes::RuntimePrograms;
+use palisade_testkit::runtimes::{RuntimeError, RuntimePrograms};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -80,6 +80,16 @@ fn raw_key((kind, namespace, name): &Key) -> String {
     }
 }
 
+/// Repeats what etcd is too busy for: both writes may happen twice.
+fn patiently(write: impl Fn() -> Result<(), RuntimeError>) {
+    for _ in 0..4 {
+        if write().is_ok() {
+            return;
+        }
+    }
+    write().unwrap();
+}
+
 impl Server {
     fn change(&self, (key, value): &Change) {
         let (kind, namespace, name) = key;
@@ -93,9 +103,9 @@ impl Server {
                 server.delete(path(*kind), &whole);
             }
             (Server::Real { plane, .. }, Some(value)) => {
-                plane.put_raw(&raw_key(key), &value.to_string()).unwrap();
+                patiently(|| plane.put_raw(&raw_key(key), &value.to_string()));
             }
-            (Server::Real { plane, .. }, None) => plane.delete_raw(&raw_key(key)).unwrap(),
+            (Server::Real { plane, .. }, None) => patiently(|| plane.delete_raw(&raw_key(key))),
         }
     }
 }
