@@ -170,7 +170,7 @@ fn what_passes_or_is_lost_is_noticed() {
         world.settle(&traffic, step).unwrap();
         step += 1;
         let state = world.objects.values();
-        traffic.ends_change(step, &[state.clone()]);
+        traffic.ends_change(step, std::slice::from_ref(&state));
         traffic.wait_for_packets();
         if script.starts_with("flush") {
             world.agent.kill();
