@@ -5,7 +5,10 @@
 //! version is the present one, and applied, where the last writer wins. It listens on loopback, and ends when it
 //! is dropped.
 
+mod failures;
 mod writes;
+
+pub use failures::ApiFault;
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,21 +21,6 @@ use std::time::Duration;
 pub struct FakeApiServer {
     shared: Arc<Shared>,
     address: SocketAddr,
-}
-
-/// How the server fails.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ApiFault {
-    /// The next request is answered with this status.
-    Status(u16),
-    /// The next watch ends in the middle of its first object.
-    CutObject,
-    /// The next watch reports an error object with this status.
-    WatchError(u16),
-    /// The next write is answered with this status.
-    Write(u16),
-    /// The next request is answered with bytes that are no HTTP.
-    Garbage,
 }
 
 struct Shared {
@@ -51,6 +39,8 @@ struct ServerState {
     /// No watch begins before this version.
     compacted: u64,
     faults: VecDeque<ApiFault>,
+    /// How slow it is.
+    delay: Duration,
     /// While true no request is answered and no event is sent.
     is_paused: bool,
     /// While true connections are refused, and open ones end.
@@ -172,52 +162,11 @@ impl FakeApiServer {
         state.compacted = state.version;
     }
 
-    /// Adds a fault; each happens once, in order.
-    pub fn add_fault(&self, fault: ApiFault) {
-        self.shared.lock().faults.push_back(fault);
-    }
-
-    /// The number of faults that have not happened yet.
-    pub fn waiting_faults(&self) -> usize {
-        self.shared.lock().faults.len()
-    }
-
-    /// Whether watches may begin with a list.
-    pub fn set_streaming_lists(&self, has: bool) {
-        self.shared.lock().refused_streaming_lists = (!has).then_some(422);
-    }
-
-    /// Refuses watches that begin with a list, with this status.
-    pub fn refuse_streaming_lists(&self, status: u16) {
-        self.shared.lock().refused_streaming_lists = Some(status);
-    }
-
     /// Requires this bearer token from now on, and ends all connections.
     pub fn set_token(&self, token: &str) {
         let mut state = self.shared.lock();
         state.token = Some(token.to_owned());
         state.close_connections();
-    }
-
-    /// Stops or continues answering; connections stay open.
-    pub fn set_paused(&self, is_paused: bool) {
-        self.shared.lock().is_paused = is_paused;
-        self.shared.changed.notify_all();
-    }
-
-    /// Ends all connections, and refuses others until it is up again.
-    pub fn set_down(&self, is_down: bool) {
-        let mut state = self.shared.lock();
-        state.is_down = is_down;
-        if is_down {
-            state.close_connections();
-        }
-        self.shared.changed.notify_all();
-    }
-
-    /// Ends all connections.
-    pub fn cut_connections(&self) {
-        self.shared.lock().close_connections();
     }
 
     /// The targets of the requests since the last call.
@@ -414,7 +363,19 @@ impl Shared {
             "metadata": {"resourceVersion": version.to_string(), "continue": next.unwrap_or_default()},
             "items": items,
         });
-        send_text(output, 200, &list.to_string())
+        let text = list.to_string();
+        let mut state = self.wait_until_active()?;
+        let is_cut = state.take_fault(|f| *f == ApiFault::CutList).is_some();
+        let delay = state.delay;
+        drop(state);
+        send_head(output, 200, text.len())?;
+        let (first, second) = text.as_bytes().split_at(text.len() / 2);
+        output.write_all(first)?;
+        if is_cut {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        wait_delay(delay);
+        output.write_all(second)
     }
 
     fn answer_watch(&self, query: &Query, output: &mut TcpStream) -> io::Result<()> {
@@ -442,8 +403,11 @@ impl Shared {
         } else if sent < state.compacted {
             first.push(event("ERROR", &status(410, "too old resource version")));
         }
-        let fault =
-            state.take_fault(|f| matches!(f, ApiFault::WatchError(_) | ApiFault::CutObject));
+        let fault = state.take_fault(|f| match f {
+            ApiFault::WatchError(_) | ApiFault::CutObject => true,
+            ApiFault::CutList => is_list,
+            _ => false,
+        });
         drop(state);
         output.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")?;
         match fault {
@@ -451,12 +415,17 @@ impl Shared {
                 send_chunk(output, &event("ERROR", &status(code, "a fault")))?;
                 return end_chunks(output);
             }
-            Some(_) => {
-                let text = first.first().cloned();
+            Some(fault) => {
+                let whole = match fault {
+                    ApiFault::CutList => first.len() / 2,
+                    _ => 0,
+                };
+                for line in &first[..whole] {
+                    send_chunk(output, line)?;
+                }
+                let text = first.get(whole).cloned();
                 let text = text.unwrap_or_else(|| event("ADDED", &json!({"metadata": {}})));
-                let half: String = text.chars().take(text.chars().count() / 2).collect();
-                send_chunk(output, &half)?;
-                return Err(io::ErrorKind::ConnectionAborted.into());
+                return send_half(output, &text);
             }
             None => {}
         }
@@ -485,7 +454,16 @@ impl Shared {
             }
             drop(state);
             for change in changes {
-                send_chunk(output, &event(change.kind, &change.object))?;
+                let text = event(change.kind, &change.object);
+                let mut state = self.lock();
+                let is_cut = state.take_fault(|f| *f == ApiFault::CutEvent).is_some();
+                let delay = state.delay;
+                drop(state);
+                if is_cut {
+                    return send_half(output, &text);
+                }
+                wait_delay(delay);
+                send_chunk(output, &text)?;
                 sent = change.version;
             }
         }
@@ -545,7 +523,11 @@ fn send_status(output: &mut TcpStream, code: u16, message: &str) -> io::Result<(
 }
 
 fn send_text(output: &mut TcpStream, code: u16, text: &str) -> io::Result<()> {
-    let length = text.len();
+    send_head(output, code, text.len())?;
+    output.write_all(text.as_bytes())
+}
+
+fn send_head(output: &mut TcpStream, code: u16, length: usize) -> io::Result<()> {
     let later = if code == 429 {
         "Retry-After: 1\r\n"
     } else {
@@ -553,8 +535,20 @@ fn send_text(output: &mut TcpStream, code: u16, text: &str) -> io::Result<()> {
     };
     write!(
         output,
-        "HTTP/1.1 {code} Status\r\n{later}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{text}"
+        "HTTP/1.1 {code} Status\r\n{later}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
     )
+}
+
+fn wait_delay(delay: Duration) {
+    #[allow(clippy::disallowed_methods, reason = "a slow server is one that waits")]
+    std::thread::sleep(delay);
+}
+
+/// Half of a line, and the end of the connection.
+fn send_half(output: &mut TcpStream, text: &str) -> io::Result<()> {
+    let half: String = text.chars().take(text.chars().count() / 2).collect();
+    send_chunk(output, &half)?;
+    Err(io::ErrorKind::ConnectionAborted.into())
 }
 
 fn send_chunk(output: &mut TcpStream, text: &str) -> io::Result<()> {

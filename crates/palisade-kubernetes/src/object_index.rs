@@ -12,6 +12,7 @@ use palisade_dialects::{ContentHash, field_filter_of_kind, lower_object};
 use palisade_effective::{Definition, DefinitionChange, Diagnostic, ObjectOrigin, SharedId};
 use palisade_manifest::{Limits, Location, Problem, read_server_object, to_json};
 use palisade_model::{ObjectId, Str};
+use palisade_sys::fault::is_injected;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -98,7 +99,12 @@ impl ObjectIndex {
     /// Takes in an event.
     pub(crate) fn apply(&mut self, event: ResourceEvent, changes: &mut IndexChanges) {
         match event {
-            ResourceEvent::ListBegins => self.list += 1,
+            ResourceEvent::ListBegins => {
+                self.list += 1;
+                if is_injected("list-begins-empty") {
+                    self.remove_unlisted(changes);
+                }
+            }
             ResourceEvent::Object(identity, text) => self.upsert(&identity, &text, changes),
             ResourceEvent::Deleted(identity) => {
                 let id = self.id(&identity);
@@ -107,16 +113,23 @@ impl ObjectIndex {
                 }
             }
             ResourceEvent::ListEnds => {
-                let list = self.list;
-                let gone = self.objects.extract_if(|_, entry| entry.list != list);
-                let gone: Vec<SharedId> = gone.map(|(id, _)| id).collect();
-                for id in gone {
-                    self.remove(id, changes);
+                if !is_injected("list-keeps-deleted") {
+                    self.remove_unlisted(changes);
                 }
                 self.is_listed = true;
             }
             ResourceEvent::Followed => self.interruption = None,
             ResourceEvent::Interrupted(reason) => self.interruption = Some(reason),
+        }
+    }
+
+    /// Removes what the present list has not mentioned.
+    fn remove_unlisted(&mut self, changes: &mut IndexChanges) {
+        let list = self.list;
+        let gone = self.objects.extract_if(|_, entry| entry.list != list);
+        let gone: Vec<SharedId> = gone.map(|(id, _)| id).collect();
+        for id in gone {
+            self.remove(id, changes);
         }
     }
 

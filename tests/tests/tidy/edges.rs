@@ -43,6 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dialects",
             "effective",
             "source",
+            "sys",
             "api",
         ],
     ),

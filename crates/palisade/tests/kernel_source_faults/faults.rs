@@ -1,0 +1,190 @@
+//! The ways in which a server fails its agent: how each begins, and how it ends.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use palisade_generators::Dice;
+use palisade_testkit::ApiFault;
+
+use crate::agent::nft;
+use crate::world::{Server, World};
+
+/// A way to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    // Of both servers.
+    Killed,
+    Paused,
+    Compacted,
+    CredentialsReplaced,
+    // Of the fake one.
+    Refused,
+    NoPackets,
+    Slow,
+    Gone,
+    WatchError,
+    TooManyRequests,
+    ServerError,
+    CutEvent,
+    CutObject,
+    CutList,
+    CutPage,
+    Garbage,
+    ConnectionsCut,
+}
+
+/// The faults of the fake server; the rare ones take seconds.
+const FAKE: [Fault; 16] = [
+    Fault::Killed,
+    Fault::Paused,
+    Fault::Compacted,
+    Fault::Refused,
+    Fault::NoPackets,
+    Fault::Slow,
+    Fault::Gone,
+    Fault::WatchError,
+    Fault::TooManyRequests,
+    Fault::ServerError,
+    Fault::CutEvent,
+    Fault::CutObject,
+    Fault::CutList,
+    Fault::CutPage,
+    Fault::Garbage,
+    Fault::ConnectionsCut,
+];
+
+impl Fault {
+    /// The fault of a step: each in turn, with those between that take seconds.
+    pub(crate) fn of_step(server: &Server, step: u64, first: u64) -> Fault {
+        let turn = step + first;
+        match server {
+            Server::Fake(_) if turn % 19 == 18 => Fault::CredentialsReplaced,
+            Server::Fake(_) => FAKE[(turn % 16) as usize],
+            Server::Real { .. } => match turn % 12 {
+                3 => Fault::Killed,
+                8 => Fault::CredentialsReplaced,
+                1 | 4 | 6 | 10 => Fault::Compacted,
+                _ => Fault::Paused,
+            },
+        }
+    }
+}
+
+/// Begins a fault.
+pub(crate) fn begin(world: &mut World, fault: Fault, dice: &mut Dice) {
+    let host = &world.lab;
+    let server = match &mut world.server {
+        Server::Fake(server) => server,
+        Server::Real { plane, .. } => {
+            match fault {
+                Fault::Killed | Fault::CredentialsReplaced => plane.kill_api_server(),
+                Fault::Paused => plane.signal_api_server(Signal::SIGSTOP),
+                _ => {}
+            }
+            return;
+        }
+    };
+    let add = |fault: ApiFault, count: usize| {
+        for _ in 0..count {
+            server.add_fault(fault.clone());
+        }
+    };
+    let some = dice.between(1, 4);
+    match fault {
+        Fault::Killed => server.set_down(true),
+        Fault::Paused => server.set_paused(true),
+        Fault::Compacted => {}
+        Fault::CredentialsReplaced => {
+            world.token += 1;
+            server.set_token(&format!("token-{}", world.token));
+        }
+        Fault::Refused | Fault::NoPackets => {
+            let verdict = match fault {
+                Fault::Refused => "reject with tcp reset",
+                _ => "drop",
+            };
+            let port = server.port();
+            nft(
+                host,
+                &format!(
+                    "add table inet outage {{ chain c {{ type filter hook input priority 0; tcp dport {port} {verdict}; }}; }}"
+                ),
+            );
+            if fault == Fault::Refused {
+                server.cut_connections();
+            }
+        }
+        Fault::Slow => {
+            server.set_delay(Duration::from_millis(dice.between(20, 150) as u64));
+            if dice.chance(60) {
+                server.cut_connections();
+            }
+        }
+        Fault::WatchError => add(ApiFault::WatchError(*dice.pick(&[410, 500, 504])), some),
+        Fault::TooManyRequests => add(ApiFault::Status(429), some),
+        Fault::ServerError => add(ApiFault::Status(*dice.pick(&[500, 503, 504])), some),
+        Fault::CutEvent => add(ApiFault::CutEvent, 1),
+        Fault::CutObject => add(ApiFault::CutObject, some),
+        Fault::Garbage => add(ApiFault::Garbage, some),
+        Fault::CutPage => server.set_streaming_lists(false),
+        Fault::Gone | Fault::CutList | Fault::ConnectionsCut => {}
+    }
+    if matches!(
+        fault,
+        Fault::WatchError
+            | Fault::TooManyRequests
+            | Fault::ServerError
+            | Fault::CutObject
+            | Fault::Garbage
+            | Fault::ConnectionsCut
+    ) {
+        server.cut_connections();
+    }
+}
+
+/// Goes on with a fault once the objects have changed.
+pub(crate) fn go_on(world: &mut World, fault: Fault) {
+    match &world.server {
+        Server::Fake(server) => match fault {
+            Fault::Gone | Fault::CutList | Fault::CutPage => {
+                if fault != Fault::Gone {
+                    // One for each resource, so that no list is complete at first.
+                    (0..6).for_each(|_| server.add_fault(ApiFault::CutList));
+                }
+                server.compact();
+                server.cut_connections();
+            }
+            Fault::Compacted => server.compact(),
+            _ => {}
+        },
+        Server::Real { plane, .. } => {
+            if fault == Fault::Compacted {
+                plane.compact().unwrap();
+            }
+        }
+    }
+}
+
+/// Ends a fault.
+pub(crate) fn end(world: &mut World, fault: Fault) {
+    if fault == Fault::CredentialsReplaced {
+        world.write_credentials();
+    }
+    match &mut world.server {
+        Server::Fake(server) => match fault {
+            Fault::Killed => server.set_down(false),
+            Fault::Paused => server.set_paused(false),
+            Fault::Refused | Fault::NoPackets => {
+                nft(&world.lab, "delete table inet outage");
+            }
+            Fault::Slow => server.set_delay(Duration::ZERO),
+            Fault::CutPage => server.set_streaming_lists(true),
+            _ => {}
+        },
+        Server::Real { plane, .. } => match fault {
+            Fault::Killed | Fault::CredentialsReplaced => plane.start_api_server().unwrap(),
+            Fault::Paused => plane.signal_api_server(Signal::SIGCONT),
+            _ => {}
+        },
+    }
+}
