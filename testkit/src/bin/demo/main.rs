@@ -6,6 +6,7 @@
 //! code 1. However the demo ends, everything it created is removed, and nothing else.
 
 mod agent;
+mod arguments;
 mod cluster;
 mod error;
 mod interrupt;
@@ -17,6 +18,7 @@ mod shop;
 mod site;
 
 use agent::AgentProcess;
+use arguments::{DemoArgs, HELP, parse_arguments};
 use cluster::Installation;
 use error::DemoError;
 use interrupt::Interrupt;
@@ -29,32 +31,14 @@ use screen::{Screen, duration_text};
 use shop::{EDIT, INVENTORY, PARTIES, POLICIES};
 use site::Site;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-const HELP: &str = "\
-usage: demo [--keep] [--programs DIR]
-       demo --cluster [--image FILE] [--manifests DIR]
-
-  --keep          keep everything at the end, and print how to inspect and how to remove it
-  --programs DIR  the folder of palisade and palisade-cni; without, that of this program
-  --cluster       install Palisade in a Kubernetes cluster of two nodes, and show the shop there
-  --image FILE    the image to install, as an archive
-  --manifests DIR the folder of palisade.yaml and palisade-cleanup.yaml";
 
 /// Limit on the time until a revoked connection stops.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
 /// Silence after which a connection counts as stopped.
 const SILENCE: Duration = Duration::from_millis(400);
-
-/// What the command line asks for.
-struct DemoArgs {
-    keep: bool,
-    programs: PathBuf,
-    cluster: bool,
-    installation: Installation,
-}
 
 fn main() -> ExitCode {
     let ended = match parse_arguments(std::env::args().skip(1)) {
@@ -72,39 +56,6 @@ fn main() -> ExitCode {
             ExitCode::from(error.exit)
         }
     }
-}
-
-/// `None` if help is asked for.
-fn parse_arguments(
-    mut arguments: impl Iterator<Item = String>,
-) -> Result<Option<DemoArgs>, DemoError> {
-    let own = std::env::current_exe().unwrap_or_default();
-    let mut wanted = DemoArgs {
-        keep: false,
-        programs: own.parent().unwrap_or(&own).to_owned(),
-        cluster: false,
-        installation: Installation {
-            image: PathBuf::new(),
-            manifests: "deploy".into(),
-        },
-    };
-    let usage = |problem: String| DemoError::new(2, format!("{problem}\n\n{HELP}"));
-    while let Some(argument) = arguments.next() {
-        let mut path = || {
-            let missing = || usage(format!("{argument} needs a path"));
-            arguments.next().map(PathBuf::from).ok_or_else(missing)
-        };
-        match argument.as_str() {
-            "--help" | "-h" => return Ok(None),
-            "--keep" => wanted.keep = true,
-            "--cluster" => wanted.cluster = true,
-            "--programs" => wanted.programs = path()?,
-            "--image" => wanted.installation.image = path()?,
-            "--manifests" => wanted.installation.manifests = path()?,
-            _ => return Err(usage(format!("the demo does not know {argument}"))),
-        }
-    }
-    Ok(Some(wanted))
 }
 
 /// Runs the demo and removes everything it created.

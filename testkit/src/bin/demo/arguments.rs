@@ -1,0 +1,60 @@
+//! The command line of the demo.
+
+use crate::cluster::Installation;
+use crate::error::DemoError;
+use std::path::PathBuf;
+
+pub(crate) const HELP: &str = "\
+usage: demo [--keep] [--programs DIR]
+       demo --cluster [--image FILE] [--manifests DIR]
+
+  --keep          keep everything at the end, and print how to inspect and how to remove it
+  --programs DIR  the folder of palisade and palisade-cni; without, that of this program
+  --cluster       install Palisade in a Kubernetes cluster of two nodes, and show the shop there
+  --image FILE    the image to install, as an archive
+  --manifests DIR the folder of palisade.yaml and palisade-cleanup.yaml";
+
+/// What the command line asks for.
+pub(crate) struct DemoArgs {
+    /// Whether everything is kept at the end.
+    pub(crate) keep: bool,
+    /// The folder of the product's programs.
+    pub(crate) programs: PathBuf,
+    /// Whether the demo runs in a cluster.
+    pub(crate) cluster: bool,
+    /// What is installed there.
+    pub(crate) installation: Installation,
+}
+
+/// `None` if help is asked for.
+pub(crate) fn parse_arguments(
+    mut arguments: impl Iterator<Item = String>,
+) -> Result<Option<DemoArgs>, DemoError> {
+    let own = std::env::current_exe().unwrap_or_default();
+    let mut wanted = DemoArgs {
+        keep: false,
+        programs: own.parent().unwrap_or(&own).to_owned(),
+        cluster: false,
+        installation: Installation {
+            image: PathBuf::new(),
+            manifests: "deploy".into(),
+        },
+    };
+    let usage = |problem: String| DemoError::new(2, format!("{problem}\n\n{HELP}"));
+    while let Some(argument) = arguments.next() {
+        let mut path = || {
+            let missing = || usage(format!("{argument} needs a path"));
+            arguments.next().map(PathBuf::from).ok_or_else(missing)
+        };
+        match argument.as_str() {
+            "--help" | "-h" => return Ok(None),
+            "--keep" => wanted.keep = true,
+            "--cluster" => wanted.cluster = true,
+            "--programs" => wanted.programs = path()?,
+            "--image" => wanted.installation.image = path()?,
+            "--manifests" => wanted.installation.manifests = path()?,
+            _ => return Err(usage(format!("the demo does not know {argument}"))),
+        }
+    }
+    Ok(Some(wanted))
+}
