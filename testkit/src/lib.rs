@@ -13,6 +13,7 @@ mod fake_dataplane;
 #[cfg(feature = "faults")]
 pub mod faults;
 mod grace;
+pub mod interrupt;
 pub mod lab;
 pub mod ring;
 pub mod runtimes;

@@ -48,7 +48,7 @@ fn a_node_passes_specs_of_upstream_and_is_given_back() {
     cluster.wait_for_nodes().unwrap();
 
     let log = cluster.folder().join("specs.log");
-    let specs = cluster.run_specs(&format!("({})", SPECS.join("|")), &log);
+    let specs = cluster.run_specs(&format!("({})", SPECS.join("|")), &log, None);
     let specs = specs.unwrap();
     for spec in &specs {
         println!("{:?} in {:?}: {}", spec.outcome, spec.took, spec.name);

@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Cluster;
-use super::process::command;
+use super::process::{command, sleep};
+use crate::interrupt::Interrupt;
 use crate::lab::netns;
 use crate::runtimes::{RuntimeError, parse_json};
 
@@ -35,6 +36,8 @@ pub enum SpecOutcome {
     LeftOut,
 }
 
+/// How often the suite is asked whether it has ended.
+const PAUSE: Duration = Duration::from_millis(200);
 /// How the names of upstream's specs begin.
 const SUITE: &str = "[sig-network] Netpol";
 /// In the names of specs that open SCTP sockets.
@@ -45,8 +48,13 @@ impl Cluster {
     /// name. What they print goes to the end of a file.
     ///
     /// # Errors
-    /// If the suite does not run to its end, with the end of what it printed.
-    pub fn run_specs(&self, focus: &str, log: &Path) -> Result<Vec<SpecResult>, RuntimeError> {
+    /// If the suite does not run to its end, or is interrupted, with the end of what it printed.
+    pub fn run_specs(
+        &self,
+        focus: &str,
+        log: &Path,
+        interrupt: Option<&Interrupt>,
+    ) -> Result<Vec<SpecResult>, RuntimeError> {
         let report = self.folder().join("conformance.json");
         let output = File::options().create(true).append(true).open(log);
         let output = output.map_err(RuntimeError::io_error("opening the log of the suite"))?;
@@ -79,8 +87,26 @@ impl Cluster {
         }
         let _ = fs::remove_file(&report);
         // Its exit code says whether a spec failed, and so does its report.
-        let ended = netns::run_in(self.lan.name(), move || suite.status())?;
-        let ended = ended.map_err(RuntimeError::io_error("running the suite"))?;
+        let failed = RuntimeError::io_error("running the suite");
+        let spawned = netns::run_in(self.lan.name(), move || suite.spawn())?;
+        let mut suite = spawned.map_err(&failed)?;
+        let ended = loop {
+            if let Some(ended) = suite.try_wait().map_err(&failed)? {
+                break ended;
+            }
+            if interrupt.is_some_and(|interrupt| interrupt.wait(PAUSE)) {
+                // One that has ended already needs no end.
+                let _ = suite.kill();
+                let _ = suite.wait();
+                return Err(RuntimeError::Refused {
+                    program: "netpol.test".into(),
+                    said: "interrupted; everything is removed".into(),
+                });
+            }
+            if interrupt.is_none() {
+                sleep(PAUSE);
+            }
+        };
         let text = fs::read_to_string(&report).map_err(|_| RuntimeError::Refused {
             program: format!("netpol.test ({ended})"),
             said: format!("it wrote no report; see {}", log.display()),

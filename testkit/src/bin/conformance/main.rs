@@ -6,6 +6,7 @@
 mod table;
 
 use palisade_testkit::cluster::{Cluster, Controllers, SpecOutcome, SpecResult};
+use palisade_testkit::interrupt::Interrupt;
 use palisade_testkit::runtimes::{RuntimeError, RuntimePrograms};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -105,9 +106,11 @@ fn run(arguments: &Arguments) -> Result<usize, String> {
     let missing =
         "a part of a Kubernetes cluster cannot be had on this machine; the line above says which";
     let programs = RuntimePrograms::cluster().ok_or(missing)?;
+    let interrupt =
+        Interrupt::listen().map_err(|error| format!("listening for signals: {error}"))?;
     let mut runs = Vec::new();
     for nodes in &arguments.nodes {
-        let run = run_once(arguments, &programs, *nodes);
+        let run = run_once(arguments, &programs, *nodes, &interrupt);
         runs.push(run.map_err(|error| error.to_string())?);
     }
     let failed = runs.iter().map(|run| count_failed(&run.specs)).sum();
@@ -125,6 +128,7 @@ fn run_once(
     arguments: &Arguments,
     programs: &RuntimePrograms,
     nodes: usize,
+    interrupt: &Interrupt,
 ) -> Result<ConformanceRun, RuntimeError> {
     println!("\na cluster of {nodes} with Palisade");
     let mut cluster = Cluster::start("conformance", programs, Controllers::All)?;
@@ -138,7 +142,7 @@ fn run_once(
         "the suite; what it prints goes to {}",
         arguments.log.display()
     );
-    let specs = cluster.run_specs(&arguments.focus, &arguments.log)?;
+    let specs = cluster.run_specs(&arguments.focus, &arguments.log, Some(interrupt))?;
     for spec in &specs {
         let took = spec.took.as_secs_f64();
         match &spec.outcome {

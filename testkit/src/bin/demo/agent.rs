@@ -1,7 +1,7 @@
 //! The agent of the demo, as a user runs it: a process in the host's namespace, and commands that call it.
 
 use crate::error::DemoError;
-use crate::interrupt::Interrupt;
+use crate::interrupt::DemoInterrupt;
 use crate::site::Site;
 use palisade_api::{Health, Status};
 use std::fs::File;
@@ -21,7 +21,7 @@ pub(crate) struct AgentProcess {
     socket: PathBuf,
     log: PathBuf,
     child: Child,
-    interrupt: Interrupt,
+    interrupt: DemoInterrupt,
     keep_running: bool,
 }
 
@@ -29,7 +29,7 @@ impl AgentProcess {
     /// Starts the agent and waits until it responds. With `apart`, it does not get the terminal's signals.
     pub(crate) fn start(
         site: &Site,
-        interrupt: &Interrupt,
+        interrupt: &DemoInterrupt,
         apart: bool,
     ) -> Result<(Self, Status), DemoError> {
         let mut agent = AgentProcess {

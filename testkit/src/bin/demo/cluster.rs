@@ -6,7 +6,7 @@
 //! server is dead. However it ends, everything it created is removed.
 
 use crate::error::DemoError;
-use crate::interrupt::Interrupt;
+use crate::interrupt::DemoInterrupt;
 use crate::matrix::ProbeMatrix;
 use crate::now;
 use crate::party::PartyNode;
@@ -48,7 +48,7 @@ spec:
 /// Runs the demo; returns the number of failed checks.
 pub(crate) fn run(
     screen: Screen,
-    interrupt: Interrupt,
+    interrupt: DemoInterrupt,
     installation: &Installation,
 ) -> Result<usize, DemoError> {
     let missing =
@@ -85,7 +85,7 @@ struct ClusterDemo {
     /// The image that the pods run.
     image: String,
     screen: Screen,
-    interrupt: Interrupt,
+    interrupt: DemoInterrupt,
     steps: usize,
     failed_checks: usize,
 }

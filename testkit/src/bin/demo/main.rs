@@ -21,7 +21,7 @@ use agent::AgentProcess;
 use arguments::{DemoArgs, HELP, parse_arguments};
 use cluster::Installation;
 use error::DemoError;
-use interrupt::Interrupt;
+use interrupt::DemoInterrupt;
 use matrix::ProbeMatrix;
 use palisade_api::Status;
 use palisade_testkit::lab::LongFlow;
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 fn run(arguments: &DemoArgs) -> Result<(), DemoError> {
     let keep = arguments.keep;
     let screen = Screen::from_stdout();
-    let interrupt = Interrupt::listen()?;
+    let interrupt = DemoInterrupt::listen()?;
     if arguments.cluster {
         return run_cluster(screen, interrupt, &arguments.installation);
     }
@@ -103,7 +103,7 @@ fn run(arguments: &DemoArgs) -> Result<(), DemoError> {
 /// Runs the demo in a cluster and removes everything it created.
 fn run_cluster(
     screen: Screen,
-    interrupt: Interrupt,
+    interrupt: DemoInterrupt,
     installation: &Installation,
 ) -> Result<(), DemoError> {
     let began = now();
@@ -134,7 +134,7 @@ struct Demo {
     plugin: Plugin,
     site: Site,
     screen: Screen,
-    interrupt: Interrupt,
+    interrupt: DemoInterrupt,
     keep: bool,
     interfaces: Vec<String>,
     steps: usize,
@@ -156,7 +156,7 @@ impl Demo {
     /// Step 1: the namespaces, the agent, the workloads.
     fn build(
         screen: Screen,
-        interrupt: Interrupt,
+        interrupt: DemoInterrupt,
         arguments: &DemoArgs,
     ) -> Result<Self, DemoError> {
         let keep = arguments.keep;
