@@ -58,6 +58,7 @@ const OTHER: &[(&str, &str)] = &[
     ("cni-conf-name", "05-x.conflist"),
     ("cni-conf-keep", "false"),
     ("cni-bin-dir", "/usr/lib/cni"),
+    ("cni-missing-plugin", "ignore"),
     ("table", "other"),
     ("own-table", "false"),
     ("mark-mask", "0xffff0000"),

@@ -86,15 +86,14 @@ fn collect_source(core: &CoreSnapshot<'_>, out: &mut Exposition) {
     let is_followed = sources.iter().all(|source| source.stale.is_none());
     let in_sync = core.enforcer.in_sync && is_followed;
     out.add_sample(&SOURCE_IN_SYNC, &[], f64::from(u8::from(in_sync)));
-    for source in sources {
-        let is_followed = source.in_sync && source.stale.is_none();
-        let since = source.stale.as_ref().map_or(0, |stale| stale.since);
-        out.add_sample(
-            &SOURCE_FOLLOWED,
-            &[&source.name],
-            f64::from(u8::from(is_followed)),
-        );
-        out.add_sample(&SOURCE_STALE_SINCE, &[&source.name], since as f64);
+    // Before the first report nothing is known of them but their names.
+    let states = sources.iter().map(Some).chain(std::iter::repeat(None));
+    for ((name, _), state) in core.sources.iter().zip(states) {
+        let stale = state.and_then(|state| state.stale.as_ref());
+        let is_followed = state.is_some_and(|state| state.in_sync) && stale.is_none();
+        out.add_sample(&SOURCE_FOLLOWED, &[name], f64::from(u8::from(is_followed)));
+        let since = stale.map_or(0, |stale| stale.since);
+        out.add_sample(&SOURCE_STALE_SINCE, &[name], since as f64);
     }
     out.add_sample(&SOURCE_FILES, &[], core.source_report.files as f64);
     out.add_sample(&SOURCE_OBJECTS, &[], core.source_report.objects as f64);
