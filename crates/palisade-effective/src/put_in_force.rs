@@ -72,13 +72,20 @@ impl EffectiveObjects {
             }
             VersionChoice::Definition(index) => {
                 let is_only = definitions.len() == 1;
-                let may_forget = is_only && (self.sources.len() == 1 || self.in_sync());
                 if let Some((source, definition)) = definitions.get_mut(index) {
+                    let may_forget = is_only && self.is_final(*source, &definition.origin);
                     let definition = (*source, &mut **definition);
                     self.put_definition(id, (effective, pod), definition, may_forget, now, updates);
                 }
             }
         }
+    }
+
+    /// Whether the only definition of an object cannot be displaced any more while it lasts. Before everything is in
+    /// sync a source of higher precedence can displace it, and an earlier file of the same source.
+    fn is_final(&self, source: SourceNumber, origin: &ObjectOrigin) -> bool {
+        let is_unique = matches!(origin, ObjectOrigin::Resource { .. });
+        self.sources.len() == 1 || self.in_sync() || source == 0 && is_unique
     }
 
     /// Puts a definition in force. If no other can take its place, its content is forgotten where only the

@@ -327,3 +327,67 @@ fn phase_and_host_network_decide_which_pods_hold_addresses() {
     );
     assert_eq!(scene.state.endpoints.len(), 1);
 }
+
+fn pod(written: &str) -> String {
+    let (name, value) = written.split_once(':').unwrap();
+    format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{v: \"{value}\"}}}}}}")
+}
+
+/// What can happen to one object in two sources.
+const STEPS: [(SourceNumber, &str); 7] = [
+    (0, "1"),
+    (1, "1"),
+    (1, "2"),
+    (0, "gone"),
+    (1, "gone"),
+    (0, "sync"),
+    (1, "sync"),
+];
+
+/// The value in force after these steps, of an object that is written so.
+fn value_after(steps: &[usize], write: fn(&str) -> String) -> Option<String> {
+    let mut scene = Scene::new(&["first", "second"]);
+    for (at, step) in steps.iter().enumerate() {
+        let (source, what) = STEPS[*step];
+        let changes = match what {
+            "sync" => vec![],
+            "gone" => vec![DefinitionChange::Gone(definition(&write("a:1"), 0).id)],
+            value => {
+                let version = u32::try_from(at).unwrap();
+                let written = definition(&write(&format!("a:{value}")), version);
+                vec![DefinitionChange::Upsert(written)]
+            }
+        };
+        let delta = SourceDelta {
+            changes,
+            in_sync: what == "sync",
+            ..SourceDelta::default()
+        };
+        scene.apply(source, delta);
+    }
+    let pods = scene.state.endpoints.values();
+    let pods = pods.filter_map(|pod| pod.labels.get("v").map(ToString::to_string));
+    let policies = scene.state.policies.values().filter_map(|policy| {
+        let rule = policy.ingress.as_ref()?.rules.first()?;
+        match rule.traffic.first()?.destination.is.as_deref()? {
+            [PortSpec::Range(PortRange { first, .. })] => Some(first.to_string()),
+            _ => None,
+        }
+    });
+    pods.chain(policies).next()
+}
+
+/// The content of a policy is always kept, that of a pod is forgotten where it is in force for good.
+#[test]
+fn a_pod_whose_content_was_forgotten_is_in_force_as_a_policy_is() {
+    let length = 5;
+    let mut compared = 0;
+    for number in 0..STEPS.len().pow(length) {
+        let digit = |at| number / STEPS.len().pow(at) % STEPS.len();
+        let steps: Vec<usize> = (0..length).map(digit).collect();
+        let (of_pod, of_policy) = (value_after(&steps, pod), value_after(&steps, policy));
+        assert_eq!(of_pod, of_policy, "{:?}", steps.iter().map(|at| STEPS[*at]));
+        compared += usize::from(of_pod.is_some());
+    }
+    assert!(compared > 5_000, "{compared}");
+}

@@ -90,9 +90,11 @@ pub(super) fn pod(pod: usize, nodes: usize, state: PodState) -> EtcdChange {
         status,
     } = state;
     let mut metadata = metadata(&name, Some(&namespace), pod + generation * 1_000_000);
+    // Those of its Deployment, as all pods of one have: 15,000 of them, with ten pods each.
+    let deployment = pod / 11 % APPS;
     metadata["labels"] = json!({
-        "app": app, "tier": format!("tier-{}", pod % 3), "version": format!("v{}", version % 4),
-        "pod-template-hash": format!("{:08x}", pod / 11 % APPS * 7919),
+        "app": app, "tier": format!("tier-{}", deployment % 3), "version": format!("v{}", version % 4),
+        "pod-template-hash": format!("{:08x}", deployment * 7919),
     });
     metadata["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app,
         "uid": "7d1d1c53-7a2b-4a0a-9a40-1f5f0e6d2c11", "controller": true, "blockOwnerDeletion": true}]);
