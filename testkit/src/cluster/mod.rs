@@ -17,6 +17,7 @@ mod control_plane;
 mod etcd;
 mod etcd_writer;
 mod installation;
+mod kernel_parameters;
 mod kubectl;
 mod node;
 mod pod;
@@ -28,6 +29,8 @@ use tempfile::TempDir;
 
 use crate::lab::{LabError, TestNetNs, ip};
 use crate::runtimes::{RuntimeError, RuntimePrograms};
+
+use kernel_parameters::KernelParameters;
 
 pub use certificates::Identity;
 pub use conformance::{SpecOutcome, SpecResult, has_sctp};
@@ -50,6 +53,7 @@ pub const SERVICE_RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
 pub struct Cluster {
     // In the order in which they end.
     nodes: Vec<ClusterNode>,
+    _parameters: KernelParameters,
     control_plane: ControlPlane,
     lan: TestNetNs,
     programs: RuntimePrograms,
@@ -77,6 +81,7 @@ impl Cluster {
         let control_plane = ControlPlane::start(lan.name(), programs, &folder, controllers)?;
         Ok(Self {
             nodes: Vec::new(),
+            _parameters: KernelParameters::read(),
             control_plane,
             lan,
             programs: programs.clone(),

@@ -1,8 +1,8 @@
 //! A node: containerd, kubelet and kube-proxy in namespaces of their own.
 //!
 //! Its first process ends everything on it. It sees the machine's files, but `/run`, `/opt`, `/etc/cni`,
-//! `/var/lib` and `/var/log` are its own. A kubelet changes kernel parameters of the whole machine: they are
-//! put back when the node ends.
+//! `/var/lib` and `/var/log` are its own. A kubelet changes kernel parameters of the whole machine: the cluster
+//! puts them back when its last node has ended.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,12 +17,6 @@ use crate::lab::{LabError, TestNetNs, ip, netns};
 use crate::runtimes::{RuntimeError, RuntimePrograms, remove_groups, run_to_end, write};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// The parameters that a kubelet changes, under `/proc/sys`.
-const CHANGED_BY_KUBELET: [&str; 3] = [
-    "vm/overcommit_memory",
-    "kernel/panic",
-    "kernel/panic_on_oops",
-];
 
 /// A node of a cluster, until dropped.
 #[derive(Debug)]
@@ -34,7 +28,6 @@ pub struct ClusterNode {
     netns: TestNetNs,
     runtimes: RuntimePrograms,
     folder: PathBuf,
-    parameters: Vec<(PathBuf, String)>,
 }
 
 impl ClusterNode {
@@ -52,11 +45,6 @@ impl ClusterNode {
         }
         let netns = TestNetNs::new(&format!("cluster-{name}"))?;
         let addresses = join_lan(number, lan, &netns)?;
-        let parameters = CHANGED_BY_KUBELET.iter().filter_map(|key| {
-            let path = Path::new("/proc/sys").join(key);
-            let value = fs::read_to_string(&path).ok()?;
-            Some((path, value))
-        });
         let mut node = Self {
             init: start_init(&netns, folder, runtimes)?,
             name,
@@ -64,7 +52,6 @@ impl ClusterNode {
             netns,
             runtimes: runtimes.clone(),
             folder: folder.to_owned(),
-            parameters: parameters.collect(),
         };
         node.start_containerd()?;
         node.import_images(&runtimes.images())?;
@@ -180,15 +167,14 @@ impl ClusterNode {
     fn start_containerd(&mut self) -> Result<(), RuntimeError> {
         let file = self.folder.join("containerd.toml");
         write(&file, &containerd_configuration(&self.runtimes))?;
-        let probe = self.command("ctr")?;
-        let namespace = self.netns.name().to_owned();
-        let arguments = ["--config".to_owned(), file.display().to_string()];
-        let process = self.start_program("containerd", &arguments)?;
-        let mut probe = probe;
+        let mut probe = self.command("ctr")?;
         probe
             .arg("version")
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null());
+        let namespace = self.netns.name().to_owned();
+        let arguments = ["--config".to_owned(), file.display().to_string()];
+        let process = self.start_program("containerd", &arguments)?;
         process.wait(TIMEOUT, move || {
             let status = netns::run_in(&namespace, || probe.status());
             matches!(status, Ok(Ok(status)) if status.success())
@@ -284,15 +270,6 @@ impl Drop for ClusterNode {
             let _ = nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL);
         }
         self.programs.clear();
-        for (path, value) in &self.parameters {
-            #[allow(
-                clippy::disallowed_methods,
-                reason = "a kernel parameter has no earlier content that a crash could lose"
-            )]
-            if let Err(error) = fs::write(path, value) {
-                eprintln!("left changed: {}: {error}", path.display());
-            }
-        }
         if let Err(error) = remove_groups(self.netns.name()) {
             eprintln!("{}: removing its control groups: {error}", self.name);
         }
