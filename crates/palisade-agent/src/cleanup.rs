@@ -13,7 +13,6 @@
 use crate::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
 use crate::config::Config;
 use crate::driver::{DEFAULT_DRIVER, open_driver};
-use crate::error_chain::error_chain;
 use crate::network_driver::{NodeRoute, kernel_route, own_route};
 use crate::plugin_file::{RECORD_FILE, installed_plugin};
 use crate::settings::{self, ChangedSetting, SettingsError, SettingsFile};
@@ -21,6 +20,7 @@ use crate::startup::LOCK_FILE;
 use crate::workload_store::{WorkloadStore, WorkloadStoreError};
 use palisade_api::{CleanupItem, CleanupKind};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
+use palisade_source::error_chain;
 use palisade_sys::link::{KernelLinks, Link, LinkChange, LinkError};
 use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_sys::netns::{NetNs, NetNsError};

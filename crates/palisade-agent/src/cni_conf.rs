@@ -5,8 +5,8 @@
 //! file contains an owner key, and a file without this key is foreign.
 
 use crate::config::Config;
-use crate::error_chain::error_chain;
 use crate::plugin_file::PLUGIN;
+use palisade_source::error_chain;
 use palisade_sys::atomic_file::{WriteError, write_atomically};
 use serde_json::{Value, json};
 use std::io;

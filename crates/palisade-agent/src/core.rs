@@ -10,7 +10,6 @@ use crate::clock::Clock;
 use crate::cni_conf;
 use crate::config::Config;
 use crate::enforcer::Enforcer;
-use crate::error_chain::error_chain;
 use crate::monitor::{Monitor, MonitorBatch, PacketContext};
 use crate::network_driver::NetworkDriver;
 use crate::reload::{ConfigListener, reread_config};
@@ -26,6 +25,7 @@ use crate::workloads::{
 use palisade_api::{BootstrapStage, CniAttachment, CniResponse, MonitorQuery};
 use palisade_dataplane::Dataplane;
 use palisade_model::Update;
+use palisade_source::error_chain;
 use palisade_source::{Diagnostic, EffectiveReport, UpdateBatch};
 use palisade_sys::fault;
 use std::collections::BTreeSet;

@@ -10,7 +10,6 @@
 use crate::clock::{Clock, millis};
 use crate::config::Config;
 use crate::counts::CountsFile;
-use crate::error_chain::error_chain;
 use crate::flush_history::FlushHistory;
 use crate::metrics::CoreMetrics;
 use crate::retry_timer::RetryTimer;
@@ -21,6 +20,7 @@ use palisade_dataplane::{
 };
 use palisade_engine::Engine;
 use palisade_model::{HostTrafficAction, Object, ObjectKey, PolicyId, Update};
+use palisade_source::error_chain;
 use palisade_sys::fault;
 use palisade_tables::{Credit, Delta};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -17,7 +17,6 @@ pub mod counts;
 pub mod driver;
 pub mod dry_run;
 pub mod enforcer;
-pub mod error_chain;
 mod flush_history;
 pub mod http;
 pub mod ipam;

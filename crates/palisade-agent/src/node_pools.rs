@@ -6,8 +6,8 @@
 //! restarted agent has them before any source is read. Never: allocates an address.
 
 use crate::cluster_nodes::ClusterNodes;
-use crate::error_chain::error_chain;
 use palisade_model::{Prefix, Str};
+use palisade_source::error_chain;
 use palisade_sys::atomic_file::write_atomically;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

@@ -7,9 +7,9 @@
 //! others, or one before the nodes were read completely.
 
 use crate::cluster_nodes::ClusterNodes;
-use crate::error_chain::error_chain;
 use crate::network_driver::{InstalledRoute, NetworkDriverError, NodeRoute, NodeRouteDriver};
 use palisade_model::{Family, Prefix, Str};
+use palisade_source::error_chain;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the routes are decided by.

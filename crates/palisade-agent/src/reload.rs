@@ -5,7 +5,7 @@
 //! [`crate::config::Config::reread`] interprets the file.
 
 use crate::config::{Config, ConfigChanges};
-use crate::error_chain::error_chain;
+use palisade_source::error_chain;
 
 /// Called with each new configuration, on the core's thread.
 pub type ConfigListener = Box<dyn Fn(&Config) + Send>;

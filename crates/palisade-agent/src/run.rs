@@ -13,7 +13,6 @@ use crate::config::Config;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
 use crate::driver::{DEFAULT_DRIVER, open_driver};
-use crate::error_chain::error_chain;
 use crate::http::sockets::{ApiSockets, request_limits};
 use crate::log::Log;
 use crate::monitor::packet_queue::forward_packets;
@@ -28,6 +27,7 @@ use crate::watchers::{follow_source, watch_config_file, watch_host, watch_tamper
 use crate::workloads::host::HostChanges;
 use palisade_api::BootstrapStage;
 use palisade_source::SourceNumber;
+use palisade_source::error_chain;
 use palisade_sys::link::KernelLinkEvents;
 use palisade_sys::netns::NetNs;
 use std::convert::Infallible;

@@ -8,7 +8,7 @@
 //! Never: changes an interface that ignored router advertisements, or restores a sysctl that another program
 //! has changed since.
 
-use crate::error_chain::error_chain;
+use palisade_source::error_chain;
 use palisade_sys::link::{KernelLinks, Link, LinkError, Route};
 use palisade_sys::sysctl::{Sysctl, SysctlError};
 use serde::{Deserialize, Serialize};

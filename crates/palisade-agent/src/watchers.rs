@@ -7,9 +7,9 @@
 use crate::clock::{Clock, SystemClock};
 use crate::core::CoreEvent;
 use crate::core_queue::CoreHandle;
-use crate::error_chain::error_chain;
 use crate::workloads::host::HostChanges;
 use palisade_dataplane::{TamperEvent, TamperWatch};
+use palisade_source::error_chain;
 use palisade_source::{FileWatch, Source, SourceDelta, SourceError, SourceNumber, SourceSet};
 use palisade_sys::link::{LinkError, LinkEvents};
 use std::ops::ControlFlow;

@@ -3,7 +3,7 @@
 //! Files with credentials are read again for each connection, and the password for each token: they may be
 //! replaced while the agent runs.
 
-use crate::error::{EtcdError, with_causes};
+use crate::error::EtcdError;
 use crate::messages::{
     AuthenticateRequest, AuthenticateResponse, RangeRequest, RangeResponse, TxnRequest,
     TxnResponse, WatchCreateRequest, WatchOperation, WatchProgressRequest, WatchRequest,
@@ -11,6 +11,7 @@ use crate::messages::{
 };
 use crate::options::EtcdOptions;
 use http::uri::PathAndQuery;
+use palisade_source::error_chain;
 use prost::Message;
 use std::path::Path;
 use std::time::Duration;
@@ -124,7 +125,7 @@ impl EtcdClient {
         let path = PathAndQuery::from_static(WATCH);
         let answer = async {
             grpc.ready().await.map_err(|error| {
-                EtcdError::Connection(format!("{}: {}", connection.endpoint, with_causes(&error)))
+                EtcdError::Connection(format!("{}: {}", connection.endpoint, error_chain(&error)))
             })?;
             let answer = grpc.streaming(request, path, codec).await;
             answer.map_err(|status| {
@@ -242,7 +243,7 @@ impl EtcdConnection {
         let request = self.request(request);
         let answer = async {
             grpc.ready().await.map_err(|error| {
-                EtcdError::Connection(format!("{}: {}", self.endpoint, with_causes(&error)))
+                EtcdError::Connection(format!("{}: {}", self.endpoint, error_chain(&error)))
             })?;
             let path = PathAndQuery::from_static(path);
             let answer = grpc.unary(request, path, ProstCodec::<Q, A>::default());
@@ -326,7 +327,7 @@ impl WatchStream {
 }
 
 async fn open_channel(endpoint: &str, tls: &ClientTlsConfig) -> Result<Channel, String> {
-    let channel = Endpoint::from_shared(endpoint.to_owned()).map_err(|e| with_causes(&e))?;
+    let channel = Endpoint::from_shared(endpoint.to_owned()).map_err(|e| error_chain(&e))?;
     let mut channel = channel
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
@@ -335,11 +336,11 @@ async fn open_channel(endpoint: &str, tls: &ClientTlsConfig) -> Result<Channel, 
     if endpoint.starts_with("https:") {
         channel = channel
             .tls_config(tls.clone())
-            .map_err(|error| with_causes(&error))?;
+            .map_err(|error| error_chain(&error))?;
     }
     let opened = tokio::time::timeout(CONNECT_TIMEOUT, channel.connect()).await;
     match opened {
-        Ok(opened) => opened.map_err(|error| with_causes(&error)),
+        Ok(opened) => opened.map_err(|error| error_chain(&error)),
         Err(_) => Err(format!(
             "no connection within {} s",
             CONNECT_TIMEOUT.as_secs()

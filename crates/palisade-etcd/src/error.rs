@@ -1,5 +1,6 @@
 //! Why a request to etcd failed.
 
+use palisade_source::error_chain;
 use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
@@ -86,7 +87,7 @@ impl EtcdError {
         if message.contains("required revision has been compacted") {
             return EtcdError::Compacted(revision);
         }
-        let cause = std::error::Error::source(status).map(with_causes);
+        let cause = std::error::Error::source(status).map(error_chain);
         let message = message.strip_prefix("etcdserver: ").unwrap_or(message);
         let message = match cause {
             Some(cause) if !message.contains(&cause) => format!("{message}: {cause}"),
@@ -108,19 +109,5 @@ impl EtcdError {
             }
             _ => false,
         }
-    }
-}
-
-/// An error with its causes, each once.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => {
-            let (text, cause) = (error.to_string(), with_causes(source));
-            match text.contains(&cause) {
-                true => text,
-                false => format!("{text}: {cause}"),
-            }
-        }
-        None => error.to_string(),
     }
 }

@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use palisade_source::error_chain;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -146,7 +147,7 @@ impl ApiServerClient {
         let answer = answer.map_err(|_| ApiServerError::Timeout(ANSWER_TIMEOUT))?;
         let answer = answer.map_err(|error| {
             self.lock().may_be_outdated = true;
-            ApiServerError::Connection(with_causes(&error))
+            ApiServerError::Connection(error_chain(&error))
         })?;
         let code = answer.status();
         if code == StatusCode::UNAUTHORIZED {
@@ -179,7 +180,7 @@ async fn open_client(
     credentials: &Credentials,
 ) -> Result<(Client, String, String), ApiServerError> {
     let unreadable =
-        |error: &dyn std::error::Error| ApiServerError::Credentials(with_causes(error));
+        |error: &dyn std::error::Error| ApiServerError::Credentials(error_chain(error));
     let mut config = match credentials {
         Credentials::InCluster => kube::Config::incluster().map_err(|error| unreadable(&error))?,
         Credentials::Kubeconfig(path) => {
@@ -204,18 +205,4 @@ fn status_message(text: &[u8]) -> String {
     }
     let text = String::from_utf8_lossy(text);
     text.trim().chars().take(200).collect()
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => {
-            let (text, cause) = (error.to_string(), with_causes(source));
-            // Some errors repeat their cause.
-            match text.contains(&cause) {
-                true => text,
-                false => format!("{text}: {cause}"),
-            }
-        }
-        None => error.to_string(),
-    }
 }

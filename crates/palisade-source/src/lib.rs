@@ -10,6 +10,7 @@
 mod backoff;
 mod collector;
 mod directory;
+mod error_chain;
 mod file_index;
 mod file_object;
 mod file_problem;
@@ -36,6 +37,7 @@ mod watch_set;
 
 pub use backoff::Backoff;
 pub use directory::{Directory, DirectoryOptions, SettleHandle, StopHandle};
+pub use error_chain::error_chain;
 pub use file_watch::FileWatch;
 pub use handles::{ElementBudgetHandle, RefreshHandle};
 pub use load::{LoadProgress, load, load_manifests, load_with_progress};

@@ -8,7 +8,6 @@ use crate::access::{
 use crate::core::Core;
 use crate::core_queue::{CoreHandle, CoreHealth, CoreUnavailable};
 use crate::enforcer::Enforcer;
-use crate::error_chain::error_chain;
 use crate::metrics::exposition::{self, Exposition};
 use crate::metrics::table::{API_REQUESTS, CORE_QUEUE};
 use crate::views;
@@ -27,6 +26,7 @@ use palisade_api::{
     CniResponse, ExplainQuery, MonitorQuery, ProbeResult, WorkloadAddRequest,
     WorkloadRemoveRequest,
 };
+use palisade_source::error_chain;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::pin::Pin;

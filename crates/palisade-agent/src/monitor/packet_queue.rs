@@ -4,8 +4,8 @@
 //! queued up to a limit; beyond it they are dropped and counted.
 
 use super::MonitorBatch;
-use crate::error_chain::error_chain;
 use palisade_dataplane::{PacketReport, PacketReportBatch, PacketWatch};
+use palisade_source::error_chain;
 use palisade_tables::ReportReason;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

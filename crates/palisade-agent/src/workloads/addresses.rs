@@ -4,11 +4,11 @@ use super::cni::detach_vanished;
 use super::{WorkloadError, Workloads, missing_pools};
 use crate::config::Config;
 use crate::enforcer::Enforcer;
-use crate::error_chain::error_chain;
 use crate::ipam::IpamError;
 use crate::workload_store::WorkloadRecord;
 use palisade_dataplane::MasqueradePolicy;
 use palisade_model::{Family, Prefix, Str};
+use palisade_source::error_chain;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 

@@ -8,7 +8,6 @@ use super::attach::AttachPlan;
 use super::named::{check_interface, check_netns, is_dns_subdomain, parse_addresses};
 use super::{PreopenedNetns, WorkloadError, Workloads, addresses};
 use crate::enforcer::Enforcer;
-use crate::error_chain::error_chain;
 use crate::network_driver::{GATEWAY_V4, GATEWAY_V6, HOST_MAC};
 use crate::workload_store::{Container, NetnsIdentity, WorkloadRecord};
 use palisade_api::{
@@ -16,6 +15,7 @@ use palisade_api::{
     CniResponse, CniRoute, EndpointState,
 };
 use palisade_model::{EndpointId, Prefix, Str};
+use palisade_source::error_chain;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Checks an ADD, detaches what it replaces, and makes its record.

@@ -8,8 +8,8 @@
 use super::Workloads;
 use super::cni::del;
 use crate::enforcer::Enforcer;
-use crate::error_chain::error_chain;
 use palisade_api::{CniAttachment, cni_queue};
+use palisade_source::error_chain;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -9,12 +9,12 @@
 
 use super::Workloads;
 use crate::enforcer::Enforcer;
-use crate::error_chain::error_chain;
 use crate::network_driver::{HOST_MAC, HostInterfaceState};
 use crate::settings::is_uplink;
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::EndpointState;
 use palisade_model::Prefix;
+use palisade_source::error_chain;
 use palisade_sys::link::LinkEvent;
 use std::collections::BTreeSet;
 use std::net::IpAddr;

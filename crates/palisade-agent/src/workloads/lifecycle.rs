@@ -9,11 +9,11 @@
 use super::addresses::release_addresses;
 use super::{WorkloadError, Workloads};
 use crate::enforcer::Enforcer;
-use crate::error_chain::error_chain;
 use crate::registry::Workload;
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::EndpointState;
 use palisade_model::{EndpointId, Update};
+use palisade_source::error_chain;
 use palisade_sys::fault;
 
 impl Workloads {

@@ -6,10 +6,10 @@ use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use palisade_agent::clock::SystemClock;
 use palisade_agent::config::{Config, ConfigFile};
-use palisade_agent::error_chain::error_chain;
 use palisade_agent::log::Log;
 use palisade_agent::run_error::RunError;
 use palisade_agent::service_manager::ServiceManager;
+use palisade_source::error_chain;
 use std::io;
 
 /// Default path of the configuration file.

@@ -25,9 +25,8 @@ pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) 
     } else {
         let read = manifests::load_state(&args.files)?;
         let explanation =
-            palisade_analysis::explain(&read.state, &query, &OracleOptions::default()).map_err(
-                |error| CommandError::usage(palisade_agent::error_chain::error_chain(&error)),
-            )?;
+            palisade_analysis::explain(&read.state, &query, &OracleOptions::default())
+                .map_err(|error| CommandError::usage(palisade_source::error_chain(&error)))?;
         (explanation, read.exit)
     };
     let explanation = match args.all {

@@ -7,9 +7,9 @@ use crate::command::status::problem_text;
 use crate::command::validate::problem_reports;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};
-use palisade_agent::error_chain::error_chain;
 use palisade_api::{ProblemSeverity, PushReport};
 use palisade_etcd::{EtcdError, PushError, PushMode, PushObject, push};
+use palisade_source::error_chain;
 use palisade_source::{LoadedInput, load_manifests};
 use palisade_text::printable;
 
