@@ -15,7 +15,7 @@ use palisade_testkit::runtimes::RuntimePrograms;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Folder of the product's programs: `PALISADE_PROGRAMS`, which the package ring sets to programs of the
 /// release profile, or else that of this build. In the kernel ring they are already
@@ -96,13 +96,31 @@ fn every_check_of_the_demo_holds() {
     assert!(!text.contains("WRONG"), "{text}");
 }
 
+/// Waits until the demo handles SIGINT; before that, it has made nothing, and a signal ends it without a word.
+fn wait_until_interrupts_are_handled(child: &mut Child) {
+    let interrupt = 1 << (Signal::SIGINT as u32 - 1);
+    let limit = Instant::now() + Duration::from_secs(60);
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.map(|mask| u64::from_str_radix(mask.trim(), 16).unwrap());
+        if caught.is_some_and(|mask| mask & interrupt != 0) {
+            return;
+        }
+        assert_eq!(child.try_wait().unwrap(), None, "the demo ended early");
+        assert!(Instant::now() < limit, "the demo does not handle SIGINT");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn an_interrupted_demo_leaves_nothing() {
     if !need_root() {
         return;
     }
-    for after in [30, 150, 700, 2500] {
-        let child = demo();
+    for after in [0, 30, 150, 700, 2500] {
+        let mut child = demo();
+        wait_until_interrupts_are_handled(&mut child);
         std::thread::sleep(Duration::from_millis(after));
         kill(
             Pid::from_raw(child.id().try_into().unwrap()),
