@@ -104,6 +104,18 @@ impl ObjectEntry {
             .map(|(_, definition)| &**definition)
     }
 
+    /// Forgets the content of the only definition, if it is in force and was handed out.
+    fn forget_content(&mut self) {
+        let ([(_, definition)], Some(effective)) = (&mut *self.definitions, &self.effective) else {
+            return;
+        };
+        let is_handed_out = matches!(effective.content, EffectiveContent::HandedOut(_));
+        let hash = effective.version.map(|version| version.hash);
+        if is_handed_out && hash == Some(definition.hash) && !definition.is_rejected {
+            definition.objects = None;
+        }
+    }
+
     /// The inventory object that this is, if its only definition is in force and was handed out. The entry is
     /// not used any more.
     fn take_inventory(&mut self) -> Option<InventoryEntry> {
@@ -165,6 +177,15 @@ pub(crate) struct StoredEntry {
 }
 
 impl StoredEntry {
+    /// Forgets the content of an inventory object of which the only definition is in force. To be called once no
+    /// other definition can displace it while it lasts.
+    pub(crate) fn forget_content(&mut self) {
+        if let Some(entry) = &mut self.full {
+            entry.forget_content();
+            self.close();
+        }
+    }
+
     /// The entry of the object of this name, to be changed.
     pub(crate) fn open(&mut self, id: &SharedId) -> &mut ObjectEntry {
         let inventory = self.inventory.take();

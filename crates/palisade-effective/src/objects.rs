@@ -187,6 +187,9 @@ impl EffectiveObjects {
             self.drop_unmentioned(source, &mut changed);
         }
         self.decide_all(changed, now, updates);
+        if first_sync && self.in_sync() {
+            self.objects.values_mut().for_each(StoredEntry::forget_content);
+        }
     }
 
     /// Changes the element budget.
@@ -432,4 +435,61 @@ fn find_definition(
             (other, origin) => other.cmp(origin),
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+    use alloc::string::ToString;
+    use palisade_dialects::lower_object;
+    use palisade_manifest::{Limits, extract_objects, parse};
+
+    fn pod() -> Definition {
+        let text = "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}, status: {podIP: 10.0.0.1}}";
+        let limits = Limits::default();
+        let read = extract_objects(parse("pod", text.as_bytes(), &limits), &limits);
+        let raw = read.objects.into_iter().next().unwrap();
+        let mut lowered = lower_object(&raw);
+        let origin = ObjectOrigin::File {
+            path: "pod".into(),
+            location: raw.location.clone(),
+        };
+        let id = Arc::new(lowered.id.clone());
+        Definition::new(id, &raw, &mut lowered, origin)
+    }
+
+    /// A file of the second source can be displaced until both sources are in sync, and not after.
+    #[test]
+    fn the_content_of_pods_is_forgotten_when_all_sources_are_in_sync() {
+        let mut objects = EffectiveObjects::new(
+            ["first", "second"].map(Str::from),
+            ElementBudget::default(),
+            BudgetUse::Enforced,
+            ChoiceFaults::default(),
+        );
+        let mut apply = |source, changes| {
+            let mut updates = Vec::new();
+            let delta = SourceDelta {
+                changes,
+                in_sync: true,
+                ..SourceDelta::default()
+            };
+            objects.apply(source, delta, 1, &mut |update| updates.push(update));
+            let kept = objects.objects.values().filter(|e| e.full().is_some());
+            (updates.len(), kept.count())
+        };
+        let upsert = || alloc::vec![DefinitionChange::Upsert(pod())];
+        assert_eq!(apply(1, upsert()), (1, 1));
+        assert_eq!(apply(0, Vec::new()), (0, 0));
+        assert_eq!(apply(1, upsert()), (0, 0));
+        let id = pod().id;
+        assert_eq!(id.to_string(), "Pod shop/web");
+        assert_eq!(
+            apply(1, alloc::vec![DefinitionChange::Gone(id)]),
+            (1, 0),
+            "its key is known without its content"
+        );
+    }
 }
