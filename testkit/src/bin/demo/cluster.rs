@@ -5,6 +5,7 @@
 //! results are measured with real packets in the pods and compared with the manifests, also while the API
 //! server is dead. However it ends, everything it created is removed.
 
+use crate::checks::Checks;
 use crate::error::DemoError;
 use crate::interrupt::DemoInterrupt;
 use crate::matrix::ProbeMatrix;
@@ -64,7 +65,7 @@ pub(crate) fn run(
         screen,
         interrupt,
         steps: 0,
-        failed_checks: 0,
+        checks: Checks::new(screen),
     };
     demo.start_cluster(&programs)?;
     demo.install(installation)?;
@@ -87,7 +88,7 @@ struct ClusterDemo {
     screen: Screen,
     interrupt: DemoInterrupt,
     steps: usize,
-    failed_checks: usize,
+    checks: Checks,
 }
 
 impl ClusterDemo {
@@ -240,20 +241,22 @@ impl ClusterDemo {
         self.interrupt.wait(PAUSE)?;
         self.plane()?.kill_api_server();
         let measured = self.measure(Some(strict))?;
-        self.check_unchanged(&measured, strict, "without an API server");
+        self.checks
+            .check_unchanged(&measured, strict, "without an API server");
         let cluster = self.cluster()?;
         for node in cluster.nodes() {
             node.kill_container("agent").map_err(cluster_error)?;
         }
         let measured = ProbeMatrix::measure(&self.lab, &self.parties)?;
-        self.check_unchanged(&measured, strict, "without agents");
+        self.checks
+            .check_unchanged(&measured, strict, "without agents");
         self.wait_for_agents("the agents run again, from their snapshots", |status| {
             let mut sources = status["source"]["sources"].as_array().into_iter().flatten();
             sources.any(|source| !source["stale"].is_null())
                 && status["policies"].as_u64() == Some(POLICIES.len() as u64)
         })?;
         let measured = ProbeMatrix::measure(&self.lab, &self.parties)?;
-        self.check_unchanged(
+        self.checks.check_unchanged(
             &measured,
             strict,
             "with new agents, started without an API server",
@@ -277,9 +280,9 @@ impl ClusterDemo {
             self.interrupt.wait(Duration::from_millis(20))?;
         }
         let counts = kept.counts();
-        self.check(
+        self.checks.check(
             counts.silent_for >= Duration::from_millis(500),
-            &format!(
+            format_args!(
                 "web to api: the connection lived through all of it ({} replies), and stopped {} after the edit",
                 counts.received,
                 duration_text((now() - began).saturating_sub(counts.silent_for))
@@ -319,27 +322,25 @@ impl ClusterDemo {
                 true => format!("{node}: no table, no file, no CNI configuration of Palisade"),
                 false => format!("{node}: left: {}", left.join(", ")),
             };
-            self.check(left.is_empty(), &text);
+            self.checks.check(left.is_empty(), &text);
         }
         let Self {
             parties,
             lab,
             folder,
             cluster,
-            screen,
-            mut failed_checks,
+            mut checks,
             ..
         } = self;
         drop((parties, lab, cluster, folder));
         let left = find_own_leaks();
         let left = left.map_err(|error| DemoError::caused("listing what is left", &error))?;
-        if left.is_empty() {
-            screen.pass("left on this machine: nothing of the cluster");
-        } else {
-            failed_checks += 1;
-            screen.fail(format_args!("left: {left:?}"));
-        }
-        Ok(failed_checks)
+        let text = match left.is_empty() {
+            true => "left on this machine: nothing of the cluster".to_owned(),
+            false => format!("left: {left:?}"),
+        };
+        checks.check(left.is_empty(), text);
+        Ok(checks.failed())
     }
 }
 
@@ -440,30 +441,10 @@ impl ClusterDemo {
         let measured = ProbeMatrix::measure(&self.lab, &self.parties)?;
         measured.print(self.screen, before);
         let written = ProbeMatrix::from_manifests(self.folder.path(), &self.parties)?;
-        self.compare(&measured, &written, |cells| {
+        self.checks.compare(&measured, &written, |cells| {
             format!("{cells} cells match palisade explain")
         });
         Ok(measured)
-    }
-
-    fn check_unchanged(&mut self, now: &ProbeMatrix, before: &ProbeMatrix, when: &str) {
-        self.compare(now, before, |cells| {
-            format!("{when}: {cells} cells unchanged")
-        });
-    }
-
-    fn compare(
-        &mut self,
-        got: &ProbeMatrix,
-        expected: &ProbeMatrix,
-        words: impl Fn(String) -> String,
-    ) {
-        let differences = got.differences(expected);
-        let cells = format!("{} of {}", got.len() - differences.len(), got.len());
-        self.check(differences.is_empty(), &words(cells));
-        for difference in differences.iter().take(12) {
-            self.screen.detail(format_args!("  {difference}"));
-        }
     }
 
     /// Whether a pod reaches the Service of api, over both families, as expected.
@@ -483,21 +464,12 @@ impl ClusterDemo {
                 .party(from)?
                 .connects(&self.lab, (address, 80).into())?;
             let state = if answered { "answered" } else { "dropped" };
-            self.check(
+            self.checks.check(
                 answered == expected,
-                &format!("{from} to the Service of api, {address}: {state}"),
+                format_args!("{from} to the Service of api, {address}: {state}"),
             );
         }
         Ok(())
-    }
-
-    fn check(&mut self, holds: bool, text: &str) {
-        if holds {
-            self.screen.pass(text);
-        } else {
-            self.failed_checks += 1;
-            self.screen.fail(text);
-        }
     }
 }
 

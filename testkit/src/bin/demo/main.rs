@@ -7,6 +7,7 @@
 
 mod agent;
 mod arguments;
+mod checks;
 mod cluster;
 mod error;
 mod interrupt;
@@ -19,6 +20,7 @@ mod site;
 
 use agent::AgentProcess;
 use arguments::{DemoArgs, HELP, parse_arguments};
+use checks::Checks;
 use cluster::Installation;
 use error::DemoError;
 use interrupt::DemoInterrupt;
@@ -138,7 +140,7 @@ struct Demo {
     keep: bool,
     interfaces: Vec<String>,
     steps: usize,
-    failed_checks: usize,
+    checks: Checks,
 }
 
 /// The connection opened before the edit that must survive, and the matrix after the edit.
@@ -193,7 +195,7 @@ impl Demo {
             keep,
             interfaces,
             steps,
-            failed_checks: 0,
+            checks: Checks::new(screen),
         };
         demo.attach()?;
         Ok(demo)
@@ -251,9 +253,9 @@ impl Demo {
             .wait_for_revision(before.revision, POLICIES.len())?;
         self.report_flush(written, &status);
         let strict = self.measure(None)?;
-        self.check(
+        self.checks.check(
             strict.answered() < open.answered(),
-            &format!(
+            format_args!(
                 "{} of {} probes are answered; all others are dropped silently",
                 strict.answered(),
                 strict.len()
@@ -284,18 +286,20 @@ impl Demo {
         let stopped = self.wait_for_silence(&revoked, written)?;
         let (count, alive) = (kept.counts().received, self.is_alive(&kept)?);
         match stopped.filter(|_| busy) {
-            Some(after) => self.check(
+            Some(after) => self.checks.check(
                 after < STOP_LIMIT,
-                &format!(
+                format_args!(
                     "web to api: the established connection stopped {} after the edit",
                     duration_text(after)
                 ),
             ),
-            None => self.check(false, "web to api: the established connection stops"),
+            None => self
+                .checks
+                .check(false, "web to api: the established connection stops"),
         }
-        self.check(
+        self.checks.check(
             alive,
-            &format!(
+            format_args!(
                 "api to db: still established, {count} replies so far, at most {} between two",
                 duration_text(kept.counts().longest_silence)
             ),
@@ -331,25 +335,27 @@ impl Demo {
         self.step("The agent is killed with SIGKILL: the kernel keeps enforcing");
         self.agent.kill()?;
         let without = ProbeMatrix::measure(&self.site.lab, &self.parties)?;
-        self.check_unchanged(&without, &held.matrix, "without an agent");
+        self.checks
+            .check_unchanged(&without, &held.matrix, "without an agent");
         let (agent, status) = AgentProcess::start(&self.site, &self.interrupt, self.keep)?;
         self.agent = agent;
         let writes = status.dataplane.start.as_ref().map(|start| start.writes);
         let shown = writes.map_or("unknown".to_owned(), |writes| writes.to_string());
-        self.check(
+        self.checks.check(
             writes == Some(0),
-            &format!(
+            format_args!(
                 "restarted, process {}: kernel writes at start: {shown}",
                 status.pid
             ),
         );
         let again = ProbeMatrix::measure(&self.site.lab, &self.parties)?;
-        self.check_unchanged(&again, &held.matrix, "with the new agent");
+        self.checks
+            .check_unchanged(&again, &held.matrix, "with the new agent");
         let alive = self.is_alive(&held.surviving)?;
         let counts = held.surviving.counts();
-        self.check(
+        self.checks.check(
             alive,
-            &format!(
+            format_args!(
                 "api to db: the same connection, {} replies so far, at most {} between two",
                 counts.received,
                 duration_text(counts.longest_silence)
@@ -367,9 +373,9 @@ impl Demo {
             }
         }
         let left = self.site.workload_interfaces()?;
-        self.check(
+        self.checks.check(
             left.is_empty(),
-            &format!(
+            format_args!(
                 "palisade-cni DEL: {} detached; remaining interfaces on the host: {}",
                 self.interfaces.len(),
                 left.len()
@@ -379,22 +385,20 @@ impl Demo {
             parties,
             mut agent,
             site,
-            screen,
             interfaces,
-            failed_checks: mut wrong,
+            mut checks,
             ..
         } = self;
         agent.kill()?;
         drop(parties);
         drop(agent);
         let left = site.remove(&interfaces)?;
-        if left.is_empty() {
-            screen.pass("left on this machine: 0 namespaces, 0 processes, 0 interfaces, 0 nftables tables, 0 files");
-        } else {
-            wrong += 1;
-            screen.fail(format_args!("left: {}", left.join(", ")));
-        }
-        Ok(wrong)
+        let text = match left.is_empty() {
+            true => "left on this machine: 0 namespaces, 0 processes, 0 interfaces, 0 nftables tables, 0 files".to_owned(),
+            false => format!("left: {}", left.join(", ")),
+        };
+        checks.check(left.is_empty(), text);
+        Ok(checks.failed())
     }
 
     /// Replaces step 8 with --keep: prints how to inspect and how to remove everything.
@@ -426,7 +430,7 @@ impl Demo {
             .command(&self.site.removal_command(self.agent.pid()));
         self.agent.keep();
         self.site.keep();
-        Ok(self.failed_checks)
+        Ok(self.checks.failed())
     }
 
     fn step(&mut self, text: &str) {
@@ -458,42 +462,13 @@ impl Demo {
         let took = now() - began;
         measured.print(self.screen, before);
         let written = ProbeMatrix::from_manifests(&self.site.policy(), &self.parties)?;
-        self.compare(&measured, &written, |cells| {
+        self.checks.compare(&measured, &written, |cells| {
             format!(
                 "{cells} cells match palisade explain; measured in {}",
                 duration_text(took)
             )
         });
         Ok(measured)
-    }
-
-    fn check_unchanged(&mut self, now: &ProbeMatrix, before: &ProbeMatrix, when: &str) {
-        self.compare(now, before, |cells| {
-            format!("{when}: {cells} cells unchanged")
-        });
-    }
-
-    fn compare(
-        &mut self,
-        got: &ProbeMatrix,
-        expected: &ProbeMatrix,
-        words: impl Fn(String) -> String,
-    ) {
-        let differences = got.differences(expected);
-        let cells = format!("{} of {}", got.len() - differences.len(), got.len());
-        self.check(differences.is_empty(), &words(cells));
-        for difference in differences.iter().take(12) {
-            self.screen.detail(format_args!("  {difference}"));
-        }
-    }
-
-    fn check(&mut self, holds: bool, text: &str) {
-        if holds {
-            self.screen.pass(text);
-        } else {
-            self.failed_checks += 1;
-            self.screen.fail(text);
-        }
     }
 
     fn report_flush(&self, written: Instant, status: &Status) {
