@@ -188,7 +188,9 @@ impl EffectiveObjects {
         }
         self.decide_all(changed, now, updates);
         if first_sync && self.in_sync() {
-            self.objects.values_mut().for_each(StoredEntry::forget_content);
+            self.objects
+                .values_mut()
+                .for_each(StoredEntry::forget_content);
         }
     }
 

@@ -191,6 +191,8 @@ async fn open_client(
         }
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // Failures are delayed and reported where the request is made; the library would hide them for a while.
+    config.default_retry = false;
     let address = config.cluster_url.to_string();
     let namespace = config.default_namespace.clone();
     let client = Client::try_from(config).map_err(|error| unreadable(&error))?;

@@ -134,13 +134,13 @@ impl NodeStatusWriter {
     }
 
     fn delay_after(&mut self, error: &ApiServerError) -> Duration {
-        if let Some(asked) = error.retry_after() {
-            return self.spread(asked);
-        }
         let refused = [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND];
         match error.code().is_some_and(|code| refused.contains(&code)) {
             true => self.spread(self.intervals.refused),
-            false => self.backoff.next_delay(&mut self.random),
+            false => {
+                let requested = error.retry_after();
+                self.backoff.next_delay_after(requested, &mut self.random)
+            }
         }
     }
 

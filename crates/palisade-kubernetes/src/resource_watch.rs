@@ -138,7 +138,8 @@ impl ResourceWatch {
                 .await?;
         }
         self.has_failed = true;
-        Ok(self.backoff.next_delay(&mut self.random))
+        let requested = error.retry_after();
+        Ok(self.backoff.next_delay_after(requested, &mut self.random))
     }
 
     async fn send(&self, event: ResourceEvent) -> Result<(), WatchEnd> {

@@ -160,6 +160,21 @@ fn shop() -> FakeApiServer {
 }
 
 #[test]
+fn a_server_that_asks_for_a_delay_is_not_asked_before() {
+    let server = FakeApiServer::start().unwrap();
+    // With Retry-After: 1; the first delay without it is at most a fifth of that.
+    server.add_fault(ApiFault::Status(429));
+    let began = Instant::now();
+    let follower = Follower::start(&server);
+    follower.wait("in sync", |seen| seen.in_sync);
+    assert!(
+        began.elapsed() >= Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[test]
 fn objects_of_the_server_are_in_force_and_follow_it() {
     for has_streaming_lists in [true, false] {
         let server = shop();

@@ -1,8 +1,10 @@
 //! The certificates of a cluster: one authority, and an identity for whoever speaks to the API server.
 //!
-//! They are made anew for each cluster and are never used outside it.
+//! They are made anew for each cluster and are never used outside it. They are valid for a day, as a client
+//! whose clock is wrong notices.
 
 use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -28,7 +30,7 @@ pub(super) struct Authority {
 
 impl Authority {
     pub(super) fn new() -> Result<Self, RuntimeError> {
-        let mut params = CertificateParams::default();
+        let mut params = valid_for_a_day();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let name = &mut params.distinguished_name;
@@ -51,7 +53,7 @@ impl Authority {
         addresses: &[IpAddr],
         hosts: &[&str],
     ) -> Result<Identity, RuntimeError> {
-        let mut params = CertificateParams::default();
+        let mut params = valid_for_a_day();
         params.distinguished_name.push(DnType::CommonName, name);
         if let Some(group) = group {
             let kind = DnType::OrganizationName;
@@ -76,6 +78,20 @@ impl Authority {
             key: key.serialize_pem(),
         })
     }
+}
+
+/// Parameters of a certificate that is valid from half a day ago on, for a day.
+fn valid_for_a_day() -> CertificateParams {
+    let half = Duration::from_secs(12 * 3600);
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the programs of the cluster have the real clock"
+    )]
+    let now = SystemTime::now();
+    let mut params = CertificateParams::default();
+    params.not_before = (now - half).into();
+    params.not_after = (now + half).into();
+    params
 }
 
 /// A key pair that signs tokens: the private and the public key, as PEM.

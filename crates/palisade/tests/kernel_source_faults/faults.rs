@@ -17,6 +17,8 @@ pub(crate) enum Fault {
     Paused,
     Compacted,
     CredentialsReplaced,
+    /// The agent's clock is wrong by years while the server restarts.
+    ClockSkewed,
     // Of the fake one.
     Refused,
     NoPackets,
@@ -34,8 +36,9 @@ pub(crate) enum Fault {
 }
 
 /// The faults of the fake server; the rare ones take seconds.
-const FAKE: [Fault; 16] = [
+const FAKE: [Fault; 17] = [
     Fault::Killed,
+    Fault::ClockSkewed,
     Fault::Paused,
     Fault::Compacted,
     Fault::Refused,
@@ -59,11 +62,12 @@ impl Fault {
         let turn = step + first;
         match server {
             Server::Fake(_) if turn % 19 == 18 => Fault::CredentialsReplaced,
-            Server::Fake(_) => FAKE[(turn % 16) as usize],
+            Server::Fake(_) => FAKE[(turn % FAKE.len() as u64) as usize],
             Server::Real { .. } => match turn % 12 {
                 3 => Fault::Killed,
                 8 => Fault::CredentialsReplaced,
-                1 | 4 | 6 | 10 => Fault::Compacted,
+                10 => Fault::ClockSkewed,
+                1 | 4 | 6 => Fault::Compacted,
                 _ => Fault::Paused,
             },
         }
@@ -72,12 +76,18 @@ impl Fault {
 
 /// Begins a fault.
 pub(crate) fn begin(world: &mut World, fault: Fault, dice: &mut Dice) {
+    if fault == Fault::ClockSkewed {
+        // Before the server's certificate is valid, or after.
+        world.set_clock(*dice.pick(&["-900d", "-2d", "+2d", "+9000d"]));
+    }
     let host = &world.lab;
     let server = match &mut world.server {
         Server::Fake(server) => server,
         Server::Real { plane, .. } => {
             match fault {
-                Fault::Killed | Fault::CredentialsReplaced => plane.kill_api_server(),
+                Fault::Killed | Fault::CredentialsReplaced | Fault::ClockSkewed => {
+                    plane.kill_api_server();
+                }
                 Fault::Paused => plane.signal_api_server(Signal::SIGSTOP),
                 _ => {}
             }
@@ -127,7 +137,7 @@ pub(crate) fn begin(world: &mut World, fault: Fault, dice: &mut Dice) {
         Fault::CutObject => add(ApiFault::CutObject, some),
         Fault::Garbage => add(ApiFault::Garbage, some),
         Fault::CutPage => server.set_streaming_lists(false),
-        Fault::Gone | Fault::CutList | Fault::ConnectionsCut => {}
+        Fault::Gone | Fault::CutList | Fault::ConnectionsCut | Fault::ClockSkewed => {}
     }
     if matches!(
         fault,
@@ -137,6 +147,7 @@ pub(crate) fn begin(world: &mut World, fault: Fault, dice: &mut Dice) {
             | Fault::CutObject
             | Fault::Garbage
             | Fault::ConnectionsCut
+            | Fault::ClockSkewed
     ) {
         server.cut_connections();
     }
@@ -144,7 +155,7 @@ pub(crate) fn begin(world: &mut World, fault: Fault, dice: &mut Dice) {
 
 /// Goes on with a fault once the objects have changed.
 pub(crate) fn go_on(world: &mut World, fault: Fault) {
-    match &world.server {
+    match &mut world.server {
         Server::Fake(server) => match fault {
             Fault::Gone | Fault::CutList | Fault::CutPage => {
                 if fault != Fault::Gone {
@@ -157,11 +168,11 @@ pub(crate) fn go_on(world: &mut World, fault: Fault) {
             Fault::Compacted => server.compact(),
             _ => {}
         },
-        Server::Real { plane, .. } => {
-            if fault == Fault::Compacted {
-                plane.compact().unwrap();
-            }
-        }
+        Server::Real { plane, .. } => match fault {
+            Fault::Compacted => plane.compact().unwrap(),
+            Fault::ClockSkewed => plane.start_api_server().unwrap(),
+            _ => {}
+        },
     }
 }
 
@@ -169,6 +180,9 @@ pub(crate) fn go_on(world: &mut World, fault: Fault) {
 pub(crate) fn end(world: &mut World, fault: Fault) {
     if fault == Fault::CredentialsReplaced {
         world.write_credentials();
+    }
+    if fault == Fault::ClockSkewed {
+        world.set_clock("+0");
     }
     match &mut world.server {
         Server::Fake(server) => match fault {

@@ -1,6 +1,6 @@
 //! The real agent under traffic while the server that it follows fails in every way: killed, paused, slow,
-//! refusing, cut in the middle of an object, without the versions of a watch, with other credentials; and while
-//! it is itself killed within. Objects change before and within each fault, in any order.
+//! refusing, cut in the middle of an object, without the versions of a watch, with other credentials; while the
+//! agent's clock is wrong; and while it is itself killed within. Objects change before and within each fault, in any order.
 //!
 //! No denied packet passes, none that is allowed is lost, each state is reached, and the last is that of a
 //! fresh start. `SOURCE_FAULTS` and `SERVER_FAULTS` set the number of faults of the fake server and of a real
@@ -22,7 +22,7 @@ mod objects;
 mod traffic;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use agent::nft;
@@ -32,7 +32,7 @@ use palisade_generators::Dice;
 use palisade_testkit::lab::{Lab, NodeId};
 use palisade_testkit::need_root;
 use traffic::{Account, Traffic};
-use world::World;
+use world::{Server, World};
 
 fn asked(name: &str, default: u64) -> u64 {
     // make passes an unset variable as an empty one.
@@ -55,6 +55,18 @@ struct Outcome {
     kills: u64,
     account: Account,
     unasked: usize,
+}
+
+/// A clock that was wrong left other dates in the log, and a real server's certificate was not accepted then.
+fn assert_clock_was_wrong(world: &World) {
+    let log = world.agent.log();
+    let dates: BTreeSet<&str> = log.lines().filter_map(|line| line.get(..10)).collect();
+    assert!(dates.len() > 1, "the agent's clock was right: {dates:?}");
+    let refused = ["certificate not valid yet", "certificate expired"];
+    assert!(
+        matches!(world.server, Server::Fake(_)) || refused.iter().any(|text| log.contains(text)),
+        "no certificate was refused"
+    );
 }
 
 /// Steps until there were so many faults; then the state is compared with a fresh start's.
@@ -85,6 +97,9 @@ fn run(mut world: World, seed: u64, wanted: u64, dice: &mut Dice) -> Outcome {
     outcome.account = traffic.account;
     outcome.unasked = world.unasked;
     drop(traffic);
+    if outcome.faults.contains_key(&Fault::ClockSkewed) {
+        assert_clock_was_wrong(&world);
+    }
     fresh::assert_equal_to_a_fresh_start(&mut world, wanted);
     outcome
 }

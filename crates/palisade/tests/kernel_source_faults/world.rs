@@ -18,6 +18,17 @@ use crate::traffic::Traffic;
 /// How long the state at the end of a step may take.
 const PATIENCE: Duration = Duration::from_secs(45);
 
+/// What makes a program's clock wrong (Debian: libfaketime).
+fn clock_library() -> String {
+    let folder = format!("/usr/lib/{}-linux-gnu/faketime", std::env::consts::ARCH);
+    let library = format!("{folder}/libfaketimeMT.so.1");
+    assert!(
+        std::path::Path::new(&library).exists(),
+        "{library} does not exist; scripts/setup --test installs it"
+    );
+    library
+}
+
 /// What the agent follows.
 pub(crate) enum Server {
     Fake(FakeApiServer),
@@ -148,6 +159,15 @@ impl World {
         let kubeconfig = agent.policy().with_file_name("kubeconfig");
         let kubeconfig = kubeconfig.display().to_string();
         agent.more(&["--kubernetes", "kubeconfig", "--kubeconfig", &kubeconfig]);
+        let clock = agent.policy().with_file_name("clock");
+        for (name, value) in [
+            ("LD_PRELOAD", &*clock_library()),
+            ("FAKETIME_TIMESTAMP_FILE", &*clock.display().to_string()),
+            ("FAKETIME_NO_CACHE", "1"),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+        ] {
+            agent.set(name, value);
+        }
         let mut world = World {
             pods: [lab.host(); 4],
             agent,
@@ -158,6 +178,7 @@ impl World {
             unasked: 0,
         };
         world.write_credentials();
+        world.set_clock("+0");
         world.agent.start(&world.lab);
         for (pod, name) in LOCAL.into_iter().enumerate() {
             let own = [0, 1].map(|family| address(pod, family));
@@ -178,6 +199,12 @@ impl World {
             Server::Fake(server) => std::fs::write(file, server.kubeconfig()).unwrap(),
             Server::Real { plane, .. } => plane.write_kubeconfig(&file, "palisade", None).unwrap(),
         }
+    }
+
+    /// Makes the agent's clock wrong by so much.
+    pub(crate) fn set_clock(&self, offset: &str) {
+        let clock = self.agent.policy().with_file_name("clock");
+        std::fs::write(clock, offset).unwrap();
     }
 
     fn change(&mut self, changes: &[Change]) {
