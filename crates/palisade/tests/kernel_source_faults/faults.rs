@@ -78,7 +78,8 @@ impl Fault {
 pub(crate) fn begin(world: &mut World, fault: Fault, dice: &mut Dice) {
     if fault == Fault::ClockSkewed {
         // Before the server's certificate is valid, or after.
-        world.set_clock(*dice.pick(&["-900d", "-2d", "+2d", "+9000d"]));
+        let offset = dice.pick(&["-900d", "-2d", "+2d", "+9000d"]);
+        world.set_clock(offset);
     }
     let host = &world.lab;
     let server = match &mut world.server {
