@@ -30,6 +30,17 @@ pub(crate) fn program() -> Result<PathBuf, String> {
     }
 }
 
+/// Seconds of processor time that a process has used.
+pub(crate) fn processor_seconds(process: u32) -> Result<f64, String> {
+    let path = format!("/proc/{process}/stat");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    // After the name in parentheses: utime and stime are the 12th and 13th fields, in hundredths.
+    let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: f64 = ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+    Ok(ticks / 100.0)
+}
+
 /// A folder of manifests, one of state, a socket, and the agent on them. Dropped, it is killed and
 /// the folders are removed.
 pub(crate) struct AgentProcess {
@@ -42,8 +53,16 @@ pub(crate) struct AgentProcess {
 impl AgentProcess {
     /// Folders for an agent that does not run yet.
     pub(crate) fn new() -> Result<Self, String> {
+        Self::at(folder(std::process::id()))
+    }
+
+    /// The same as one of several, each with its number.
+    pub(crate) fn numbered(number: usize) -> Result<Self, String> {
+        Self::at(folder(std::process::id()).join(number.to_string()))
+    }
+
+    fn at(folder: PathBuf) -> Result<Self, String> {
         let program = program()?;
-        let folder = folder(std::process::id());
         let made = std::fs::create_dir_all(folder.join("policy"));
         made.map_err(|error| format!("making {}: {error}", folder.display()))?;
         Ok(AgentProcess {
@@ -69,14 +88,7 @@ impl AgentProcess {
 
     /// Seconds of processor time that its process has used.
     pub(crate) fn processor_seconds(&self) -> Result<f64, String> {
-        let pid = self.child.as_ref().map_or(0, Child::id);
-        let path = format!("/proc/{pid}/stat");
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-        // After the name in parentheses: utime and stime are the 12th and 13th fields, in hundredths.
-        let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let ticks = fields.split_whitespace().skip(11).take(2);
-        let ticks: f64 = ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
-        Ok(ticks / 100.0)
+        processor_seconds(self.child.as_ref().map_or(0, Child::id))
     }
 
     /// Its program.
@@ -96,6 +108,19 @@ impl AgentProcess {
 
     /// Starts it and waits until it is in sync; says how long that took.
     pub(crate) fn start(&mut self, lab: &Lab, settle: Duration) -> Result<Duration, String> {
+        let began = now();
+        self.spawn(lab, lab.host(), settle)?;
+        self.wait_until_ready()?;
+        Ok(began.elapsed())
+    }
+
+    /// Starts it in a namespace of the lab.
+    pub(crate) fn spawn(
+        &mut self,
+        lab: &Lab,
+        node: NodeId,
+        settle: Duration,
+    ) -> Result<(), String> {
         let log = File::create(self.folder.join("log")).map_err(|error| error.to_string())?;
         let mut command = self.command();
         command
@@ -109,11 +134,16 @@ impl AgentProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
-        let began = now();
         // A child is born in the namespace of the thread that makes it.
-        let child = lab.run_in(lab.host(), move || command.spawn());
+        let child = lab.run_in(node, move || command.spawn());
         let child = child.map_err(|error| chain(&error))?;
         self.child = Some(child.map_err(|error| format!("starting the agent: {error}"))?);
+        Ok(())
+    }
+
+    /// Waits until it is in sync.
+    pub(crate) fn wait_until_ready(&self) -> Result<(), String> {
+        let began = now();
         let socket = self.socket();
         // The socket opens after a while even if the source is not read yet.
         while !socket.exists() || self.status()?["health"] != "Ready" {
@@ -126,7 +156,7 @@ impl AgentProcess {
             )]
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(began.elapsed())
+        Ok(())
     }
 
     /// Attaches a namespace of the lab as the Pod of this name.
