@@ -5,6 +5,8 @@ use std::fmt;
 
 /// Identifies the content of an object: equal for equal values, whatever the file, line, order of fields or
 /// notation. The same in every run and build. Not resistant to deliberate collisions.
+// Kept for every object of a cluster: aligned as a word, it takes no padding beside other fields.
+#[repr(Rust, packed(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentHash(pub u128);
 
@@ -21,7 +23,7 @@ impl ContentHash {
 
 impl fmt::Display for ContentHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", { self.0 })
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::list::ObjectIdentity;
 use crate::resource::ResourceType;
 use crate::resource_event::ResourceEvent;
+use core::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use palisade_dialects::{ContentHash, field_filter_of_kind, lower_object};
@@ -16,12 +17,13 @@ use palisade_sys::fault::is_injected;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is kept of an object.
+/// What is kept of an object: there is one for each of the cluster, so it is small.
 #[derive(Debug)]
 struct IndexEntry {
     /// The hash of what was passed on; `None` if the object cannot be read.
     hash: Option<ContentHash>,
-    version: Str,
+    /// The hash of the resource version, which is only compared.
+    version: u64,
     /// The list that mentioned it last.
     list: u32,
 }
@@ -164,7 +166,7 @@ impl ObjectIndex {
         let version = &identity.resource_version;
         let known = self.objects.get_mut(&id);
         if let Some(entry) = known
-            && *entry.version == **version
+            && entry.version == hash_of_version(version)
             && !version.is_empty()
         {
             entry.list = self.list;
@@ -181,7 +183,7 @@ impl ObjectIndex {
         if let Some(entry) = self.objects.get_mut(&id)
             && entry.hash == Some(hash)
         {
-            (entry.version, entry.list) = (version.into(), self.list);
+            (entry.version, entry.list) = (hash_of_version(version), self.list);
             return;
         }
         let mut lowered = lower_object(&raw);
@@ -256,7 +258,7 @@ impl ObjectIndex {
     fn insert(&mut self, id: ObjectId, hash: Option<ContentHash>, version: &str) -> SharedId {
         let entry = IndexEntry {
             hash,
-            version: version.into(),
+            version: hash_of_version(version),
             list: self.list,
         };
         let shared = self.objects.get_key_value(&id).map(|(id, _)| id.clone());
@@ -277,4 +279,8 @@ impl ObjectIndex {
         };
         changes.has_new_diagnostics |= before.unwrap_or_default() != diagnostics;
     }
+}
+
+fn hash_of_version(version: &str) -> u64 {
+    FixedState::default().hash_one(version)
 }

@@ -11,7 +11,7 @@ mod receivers;
 
 use crate::SharedId;
 use crate::definition::Definition;
-use addresses::ContestedAddresses;
+use addresses::{ContestedAddresses, PodAddresses};
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,6 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::IpAddr;
 use core::ops::Bound;
 use palisade_dialects::{FieldLocation, PolicyFields};
 use palisade_manifest::{Location, Problem};
@@ -34,7 +33,7 @@ use receivers::PolicyReceivers;
 #[derive(Debug)]
 pub(crate) struct PodFacts {
     traits: Arc<PodTraits>,
-    addresses: Box<[IpAddr]>,
+    addresses: PodAddresses,
     created: u64,
 }
 
@@ -183,15 +182,15 @@ impl InputLint {
             }
         });
         if let Some(before) = core::mem::replace(facts, new) {
-            for address in &before.addresses {
-                self.claims.remove(*address, id);
+            for address in before.addresses.iter() {
+                self.claims.remove(address, id);
             }
             if self.distinct.remove(&before.traits) {
                 self.count(&before.traits, false);
             }
         }
-        let held = facts.iter().flat_map(|facts| &facts.addresses);
-        held.for_each(|address| self.claims.add(*address, id));
+        let held = facts.iter().flat_map(|facts| facts.addresses.iter());
+        held.for_each(|address| self.claims.add(address, id));
     }
 
     /// Counts a distinct pod among the receivers of all policies.
