@@ -17,6 +17,9 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// Resources under this path are not there unless they are installed.
+const OPTIONAL_GROUP: &str = "/apis/policy.networking.k8s.io/";
+
 /// A server.
 pub struct FakeApiServer {
     shared: Arc<Shared>,
@@ -51,6 +54,8 @@ struct ServerState {
     token: Option<String>,
     /// The target of every request, in order.
     requests: Vec<String>,
+    /// The paths of the resources of [`OPTIONAL_GROUP`] that it has.
+    installed: BTreeSet<String>,
     /// The paths of the resources that can be written.
     writable: BTreeSet<String>,
     /// The target and the body of every write, in order, also of those that were refused.
@@ -313,6 +318,10 @@ impl Shared {
     }
 
     fn answer(&self, query: &Query, output: &mut TcpStream) -> io::Result<()> {
+        if query.path.starts_with(OPTIONAL_GROUP) && !self.lock().installed.contains(&query.path) {
+            let text = "404 page not found";
+            return send_text(output, 404, text);
+        }
         if query.parameters.contains_key("watch") {
             return self.answer_watch(query, output);
         }

@@ -137,6 +137,10 @@ pub struct FollowedSource {
     /// Since when and why changes may be missed; absent while it is followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stale: Option<StalenessReport>,
+    /// The resources that a server does not have: policy APIs that are not installed there. They are asked for
+    /// again every minute or so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<String>,
 }
 
 /// Since when and why a source is not followed.

@@ -61,6 +61,8 @@ pub struct SourceReport {
     pub problems: DiagnosticCollector,
     /// The number of ignored objects of other kinds, by `apiVersion kind`.
     pub ignored: BTreeMap<String, usize>,
+    /// The resources that a server does not have: policy APIs that are not installed there.
+    pub absent: Vec<String>,
 }
 
 /// Since when and why a source is not followed.
@@ -83,4 +85,11 @@ pub struct SourceState {
     pub stale: Option<Staleness>,
     /// The state of its input.
     pub(crate) report: SourceReport,
+}
+
+impl SourceState {
+    /// The resources that a server does not have.
+    pub fn absent(&self) -> &[String] {
+        &self.report.absent
+    }
 }

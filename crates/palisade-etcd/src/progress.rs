@@ -312,6 +312,7 @@ impl EtcdProgress {
             files: self.index.len(),
             problems,
             ignored: self.index.ignored(),
+            absent: Vec::new(),
         }
     }
 }

@@ -37,6 +37,11 @@ impl ApiServerError {
         matches!(self, ApiServerError::Status { code, .. } if *code == StatusCode::GONE)
     }
 
+    /// Whether the server does not have what the path names.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, ApiServerError::Status { code, .. } if *code == StatusCode::NOT_FOUND)
+    }
+
     /// Whether the server failed by its own fault.
     pub(crate) fn is_server_error(&self) -> bool {
         matches!(self, ApiServerError::Status { code, .. } if code.is_server_error())

@@ -42,6 +42,8 @@ pub(crate) struct ObjectIndex {
     pub(crate) is_listed: bool,
     /// Why changes may be missed; `None` while the server is followed.
     pub(crate) interruption: Option<String>,
+    /// Whether the server does not have the resource.
+    pub(crate) is_absent: bool,
     /// The errors and warnings of single objects.
     diagnostics: BTreeMap<SharedId, Vec<Diagnostic>>,
     limits: Limits,
@@ -78,6 +80,7 @@ impl ObjectIndex {
             list: 0,
             is_listed: false,
             interruption: None,
+            is_absent: false,
             diagnostics: BTreeMap::new(),
             limits: Limits::default(),
         }
@@ -118,11 +121,30 @@ impl ObjectIndex {
                 if !is_injected("list-keeps-deleted") {
                     self.remove_unlisted(changes);
                 }
-                self.is_listed = true;
+                (self.is_listed, self.is_absent) = (true, false);
             }
             ResourceEvent::Followed => self.interruption = None,
             ResourceEvent::Interrupted(reason) => self.interruption = Some(reason),
+            ResourceEvent::Absent => {
+                if is_injected("absent-deletes") {
+                    self.list += 1;
+                    self.remove_unlisted(changes);
+                }
+                self.set_absent();
+            }
         }
+    }
+
+    /// The server does not have the resource. An API that goes takes no policy with it: what was in force stays,
+    /// and changes of it are missed.
+    fn set_absent(&mut self) {
+        (self.is_listed, self.is_absent) = (true, true);
+        let is_gone = "the API server does not have this API any more";
+        self.interruption = match self.objects.len() {
+            0 => None,
+            1 => Some(format!("{is_gone}; its object stays in force")),
+            count => Some(format!("{is_gone}; its {count} objects stay in force")),
+        };
     }
 
     /// Removes what the present list has not mentioned.

@@ -11,10 +11,13 @@ pub struct ResourceType {
     pub plural: &'static str,
     /// The kind of its objects.
     pub kind: &'static str,
+    /// Whether a server may not have it: a policy API that has to be installed. It may come and go while the
+    /// server is followed.
+    pub is_optional: bool,
 }
 
 /// Every resource that is watched.
-pub const RESOURCES: [ResourceType; 6] = [
+pub const RESOURCES: [ResourceType; 9] = [
     core("namespaces", "Namespace"),
     core("nodes", "Node"),
     core("pods", "Pod"),
@@ -24,13 +27,22 @@ pub const RESOURCES: [ResourceType; 6] = [
         version: "v1",
         plural: "endpointslices",
         kind: "EndpointSlice",
+        is_optional: false,
     },
     ResourceType {
         group: "networking.k8s.io",
         version: "v1",
         plural: "networkpolicies",
         kind: "NetworkPolicy",
+        is_optional: false,
     },
+    network_policy_api("v1alpha2", "clusternetworkpolicies", "ClusterNetworkPolicy"),
+    network_policy_api("v1alpha1", "adminnetworkpolicies", "AdminNetworkPolicy"),
+    network_policy_api(
+        "v1alpha1",
+        "baselineadminnetworkpolicies",
+        "BaselineAdminNetworkPolicy",
+    ),
 ];
 
 const fn core(plural: &'static str, kind: &'static str) -> ResourceType {
@@ -39,6 +51,22 @@ const fn core(plural: &'static str, kind: &'static str) -> ResourceType {
         version: "v1",
         plural,
         kind,
+        is_optional: false,
+    }
+}
+
+/// A resource of the Network Policy API, which is installed by its own manifests.
+const fn network_policy_api(
+    version: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+) -> ResourceType {
+    ResourceType {
+        group: "policy.networking.k8s.io",
+        version,
+        plural,
+        kind,
+        is_optional: true,
     }
 }
 

@@ -17,4 +17,6 @@ pub(crate) enum ResourceEvent {
     Followed,
     /// Changes may be missed, for this reason.
     Interrupted(String),
+    /// The server does not have the resource. That says nothing of objects that it had.
+    Absent,
 }

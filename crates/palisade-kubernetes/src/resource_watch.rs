@@ -60,6 +60,8 @@ pub(crate) struct ResourceWatch {
     number: usize,
     events: Sender<(usize, ResourceEvent)>,
     random: SmallRng,
+    /// The shortest delay until an optional resource that the server does not have is asked for again.
+    absent_interval: Duration,
     /// The version up to which everything was passed on; `None` before a complete list.
     version: Option<String>,
     list_method: ListMethod,
@@ -79,6 +81,7 @@ impl ResourceWatch {
         number: usize,
         events: Sender<(usize, ResourceEvent)>,
         random: SmallRng,
+        absent_interval: Duration,
     ) -> Self {
         ResourceWatch {
             client,
@@ -86,6 +89,7 @@ impl ResourceWatch {
             number,
             events,
             random,
+            absent_interval,
             version: None,
             list_method: ListMethod::Stream,
             has_failed: false,
@@ -118,6 +122,13 @@ impl ResourceWatch {
     /// continued at once.
     async fn take_failure(&mut self, error: &ApiServerError) -> Result<Duration, WatchEnd> {
         tracing::debug!(resource = %self.resource.name(), %error, "watch failed");
+        if error.is_not_found() && self.resource.is_optional {
+            self.version = None;
+            self.send(ResourceEvent::Absent).await?;
+            return Ok(self
+                .absent_interval
+                .mul_f64(self.random.random_range(1.0..=1.5)));
+        }
         if self.version.is_none() {
             match self.list_method {
                 ListMethod::Stream if error.is_invalid() => {

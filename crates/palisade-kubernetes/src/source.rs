@@ -25,12 +25,16 @@ const SETTLE: Duration = Duration::from_millis(5);
 /// And at the latest after so long, or when there are so many.
 const MAX_DELAY: Duration = Duration::from_millis(50);
 const MAX_CHANGES: usize = 1_000;
+/// The shortest delay until an optional resource that the server does not have is asked for again; the longest
+/// is half as long again.
+const ABSENT_INTERVAL: Duration = Duration::from_secs(60);
 /// The interval at which the snapshot takes note that the server is followed.
 const MARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A Kubernetes API server; see the module documentation of the crate.
 pub struct KubernetesSource {
     credentials: Credentials,
+    absent_interval: Duration,
     stop: (watch::Sender<bool>, watch::Receiver<bool>),
     refresh: Arc<Notify>,
     state: SourceProgress,
@@ -67,7 +71,15 @@ struct SourceProgress {
     /// Why no request was made yet.
     client_problem: Option<String>,
     /// What was passed on last: in sync, stale.
-    reported: (bool, Option<String>),
+    reported: ReportedState,
+}
+
+/// What a source says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct ReportedState {
+    in_sync: bool,
+    stale: Option<String>,
+    absent: Vec<String>,
 }
 
 impl KubernetesSource {
@@ -76,6 +88,7 @@ impl KubernetesSource {
     pub fn new(credentials: Credentials, snapshot: Option<SnapshotStore>) -> Self {
         KubernetesSource {
             credentials,
+            absent_interval: ABSENT_INTERVAL,
             stop: watch::channel(false),
             refresh: Arc::default(),
             state: SourceProgress {
@@ -83,9 +96,16 @@ impl KubernetesSource {
                 snapshot: snapshot.map(SourceSnapshot::new),
                 stale_since: None,
                 client_problem: None,
-                reported: (false, None),
+                reported: ReportedState::default(),
             },
         }
+    }
+
+    /// Sets the shortest delay until an optional resource that the server does not have is asked for again.
+    #[must_use]
+    pub fn with_absent_interval(mut self, interval: Duration) -> Self {
+        self.absent_interval = interval;
+        self
     }
 
     /// A handle that stops [`Source::run`] from another thread.
@@ -121,8 +141,9 @@ impl KubernetesSource {
         let mut watches = JoinSet::new();
         for (number, resource) in RESOURCES.into_iter().enumerate() {
             let random = SmallRng::from_rng(&mut random);
-            let watch =
-                ResourceWatch::new(client.clone(), resource, number, events.clone(), random);
+            let (client, events) = (client.clone(), events.clone());
+            let interval = self.absent_interval;
+            let watch = ResourceWatch::new(client, resource, number, events, random, interval);
             watches.spawn(watch.run());
         }
         drop(events);
@@ -197,7 +218,8 @@ impl SourceProgress {
 
     /// Takes note in the snapshot that the server is followed.
     fn keep_mark(&mut self) {
-        if let (Some(snapshot), (true, None)) = (&mut self.snapshot, &self.reported) {
+        let is_followed = self.reported.in_sync && self.reported.stale.is_none();
+        if let (Some(snapshot), true) = (&mut self.snapshot, is_followed) {
             // A problem is reported with the next change.
             snapshot.mark(&self.indexes, true);
         }
@@ -241,7 +263,11 @@ impl SourceProgress {
     ) -> ControlFlow<()> {
         let in_sync = self.indexes.iter().all(|index| index.is_listed);
         let stale = self.stale_reason();
-        let state = (in_sync, stale.clone());
+        let state = ReportedState {
+            in_sync,
+            stale: stale.clone(),
+            absent: self.absent(),
+        };
         let is_part = !in_sync && stale.is_none();
         let has_new_state = state != self.reported;
         if changes.changes.is_empty() && !changes.has_new_diagnostics && !has_new_state {
@@ -277,14 +303,19 @@ impl SourceProgress {
 
     /// Passes on the present state without a change.
     fn pass_on_unchanged(&self, sink: DeltaSink<'_>) -> ControlFlow<()> {
-        let (in_sync, stale) = self.reported.clone();
         let delta = SourceDelta {
-            in_sync,
-            stale,
+            in_sync: self.reported.in_sync,
+            stale: self.reported.stale.clone(),
             stale_since: self.stale_since,
             ..SourceDelta::default()
         };
         sink(delta, None)
+    }
+
+    /// The resources that the server does not have.
+    fn absent(&self) -> Vec<String> {
+        let absent = self.indexes.iter().filter(|index| index.is_absent);
+        absent.map(|index| index.name().to_owned()).collect()
     }
 
     /// Why changes may be missed, with the resources of each reason.
@@ -318,6 +349,7 @@ impl SourceProgress {
             files: self.indexes.iter().map(ObjectIndex::len).sum(),
             problems,
             ignored: BTreeMap::new(),
+            absent: self.absent(),
         }
     }
 }

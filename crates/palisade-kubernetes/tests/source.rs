@@ -55,7 +55,8 @@ impl Follower {
         let path = dir.path().join("kubeconfig");
         std::fs::write(&path, server.kubeconfig()).unwrap();
         let snapshot = SnapshotStore::new(dir.path(), "kubernetes", "here");
-        let mut source = KubernetesSource::new(Credentials::Kubeconfig(path), Some(snapshot));
+        let mut source = KubernetesSource::new(Credentials::Kubeconfig(path), Some(snapshot))
+            .with_absent_interval(Duration::from_millis(100));
         let stop = source.stop_handle();
         let names = ["kubernetes".into()];
         let mut sources = SourceSet::open(names, dir.path(), ElementBudget::default()).unwrap();
@@ -610,4 +611,64 @@ fn a_snapshot_of_many_pods_is_small() {
     follower.wait("a policy", |seen| seen.state.policies.len() == 2);
     let grown = size(follower.path("snapshot/kubernetes")) - before;
     assert!(grown < 1_000, "{grown}");
+}
+
+const ADMIN_POLICIES: &str = "/apis/policy.networking.k8s.io/v1alpha1/adminnetworkpolicies";
+
+fn admin_policy(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "priority": 10,
+            "subject": {"namespaces": {}},
+            "ingress": [{"action": "Deny", "from": [{"namespaces": {}}]}],
+        },
+    })
+}
+
+/// The names of the objects that the source has reported as another dialect's, or has in force.
+fn has_read(seen: &Seen, name: &str) -> bool {
+    let problems = seen.report.problems.iter();
+    let mut named = problems.filter_map(|problem| problem.problem.object.as_deref());
+    named.any(|object| object.contains(name))
+        || names(&seen.state).iter().any(|n| n.ends_with(name))
+}
+
+#[test]
+fn a_policy_api_may_come_later_and_go() {
+    let server = shop();
+    let follower = Follower::start(&server);
+    let absent = |seen: &Seen| seen.report.sources[0].absent().len();
+    let seen = follower.wait("in sync without the API", |seen| {
+        seen.in_sync && absent(seen) == 3
+    });
+    assert_eq!(seen.report.sources[0].stale, None);
+
+    server.put(ADMIN_POLICIES, admin_policy("admin"));
+    server.set_installed(ADMIN_POLICIES, true);
+    follower.wait("the API has come", |seen| {
+        absent(seen) == 2 && has_read(seen, "admin")
+    });
+
+    server.set_installed(ADMIN_POLICIES, false);
+    server.cut_connections();
+    let seen = follower.wait("the API has gone", |seen| absent(seen) == 3);
+    assert!(has_read(&seen, "admin"));
+    let reason = &seen.report.sources[0].stale.as_ref().unwrap().reason;
+    assert_eq!(
+        reason,
+        "adminnetworkpolicies.policy.networking.k8s.io: the API server does not have this API any more; its \
+         object stays in force"
+    );
+    assert!(
+        names(&seen.state)
+            .iter()
+            .any(|name| name.ends_with("shop/deny"))
+    );
+
+    // Back again without the object: a complete list says that it is gone.
+    server.set_installed(ADMIN_POLICIES, true);
+    let seen = follower.wait("the API is back", |seen| absent(seen) == 2);
+    assert!(!has_read(&seen, "admin"));
+    assert_eq!(seen.report.sources[0].stale, None);
 }

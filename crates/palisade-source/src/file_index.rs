@@ -232,6 +232,7 @@ impl FileIndex {
             files: tree.files.len(),
             problems,
             ignored,
+            absent: Vec::new(),
         }
     }
 }

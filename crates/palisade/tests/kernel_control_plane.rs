@@ -43,6 +43,9 @@ rules:
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [list, watch]
+- apiGroups: [policy.networking.k8s.io]
+  resources: [clusternetworkpolicies, adminnetworkpolicies, baselineadminnetworkpolicies]
+  verbs: [list, watch]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

@@ -28,6 +28,18 @@ impl FakeApiServer {
         self.shared.lock().faults.push_back(fault);
     }
 
+    /// Whether it has a resource of the Network Policy API; its objects go with it, without a word.
+    pub fn set_installed(&self, path: &str, is_installed: bool) {
+        let mut state = self.shared.lock();
+        match is_installed {
+            true => drop(state.installed.insert(path.to_owned())),
+            false => {
+                state.installed.remove(path);
+                state.objects.remove(path);
+            }
+        }
+    }
+
     /// The number of faults that have not happened yet.
     pub fn waiting_faults(&self) -> usize {
         self.shared.lock().faults.len()

@@ -162,6 +162,7 @@ fn followed_sources(core: &CoreSnapshot<'_>) -> Vec<FollowedSource> {
                 reason: stale.reason.clone(),
             })
         }),
+        absent: state.map_or(Vec::new(), |state| state.absent().to_vec()),
     });
     followed.collect()
 }

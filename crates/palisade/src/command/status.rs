@@ -104,7 +104,11 @@ pub(super) fn status_text(status: &Status) -> String {
             (None, true) => "in sync".to_owned(),
             (None, false) => "not in sync yet".to_owned(),
         };
-        format!("{} {}: {synced}", source.name, source.location)
+        let absent = match source.absent.is_empty() {
+            true => String::new(),
+            false => format!(", which does not have {}", source.absent.join(", ")),
+        };
+        format!("{} {}: {synced}{absent}", source.name, source.location)
     };
     let sources: Vec<String> = source.sources.iter().map(text).collect();
     line(

@@ -60,6 +60,9 @@ rules:
 - apiGroups: ['', discovery.k8s.io, networking.k8s.io]
   resources: [namespaces, nodes, pods, services, endpointslices, networkpolicies]
   verbs: [list, watch]
+- apiGroups: [policy.networking.k8s.io]
+  resources: [clusternetworkpolicies, adminnetworkpolicies, baselineadminnetworkpolicies]
+  verbs: [list, watch]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
