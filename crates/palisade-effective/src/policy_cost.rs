@@ -161,16 +161,17 @@ impl OversizedPolicy {
     }
 }
 
-/// The policies without their rules: default deny for the pods they select.
+/// What replaces policies whose rules cannot be enforced: the pods that they select are isolated
+/// ([`palisade_model::DirectionRules::isolation`]).
 pub(crate) fn isolation_policies(objects: &[Object]) -> Vec<Object> {
     let isolated = objects.iter().filter_map(|object| {
         let Object::Policy(policy) = object else {
             return None;
         };
         let mut policy = policy.clone();
+        let line = policy.line.clone();
         for rules in policy.ingress.iter_mut().chain(&mut policy.egress) {
-            rules.rules.clear();
-            rules.default_deny = true;
+            *rules = rules.isolation(line.clone());
         }
         Some(Object::Policy(policy))
     });

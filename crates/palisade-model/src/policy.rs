@@ -195,6 +195,41 @@ pub struct DirectionRules {
     pub rules: Vec<Rule>,
 }
 
+impl DirectionRules {
+    /// One rule that denies everything, whatever the default of the tier. `line` is that of the policy.
+    pub fn deny_all(line: Option<SourceLine>) -> Self {
+        DirectionRules {
+            default_deny: false,
+            rules: alloc::vec![Rule {
+                origin: RuleOrigin {
+                    index: 0,
+                    name: None,
+                    fingerprint: 0,
+                    line,
+                },
+                action: Action::Deny,
+                peers: alloc::vec![Peer::any()],
+                own: None,
+                traffic: alloc::vec![TrafficMatch::any()],
+            }],
+        }
+    }
+
+    /// What replaces these rules where they cannot be enforced. Nothing is allowed by it that they deny:
+    /// with default deny no rule is left; without, everything is denied if one of the rules does more than
+    /// allow, and nothing is decided otherwise. `line` is that of the policy.
+    pub fn isolation(&self, line: Option<SourceLine>) -> Self {
+        let only_allows = |rule: &Rule| matches!(rule.action, Action::Allow | Action::Log);
+        if !self.default_deny && !self.rules.iter().all(only_allows) {
+            return DirectionRules::deny_all(line);
+        }
+        DirectionRules {
+            default_deny: self.default_deny,
+            rules: Vec::new(),
+        }
+    }
+}
+
 /// What a rule does with a flow it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Action {

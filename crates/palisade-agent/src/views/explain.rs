@@ -3,7 +3,7 @@
 use super::CoreSnapshot;
 use palisade_analysis::ExplainError;
 use palisade_api::{ExplainQuery, Explanation};
-use palisade_model::{Direction, PolicyId};
+use palisade_model::{Direction, DirectionRules, PolicyId};
 
 /// Whether a flow is allowed on this host, and why.
 ///
@@ -41,13 +41,17 @@ pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanat
     // As in the engine: the policies of a closed set have no rules.
     for (direction, policy) in &closed {
         let policy = state.policies.get_mut(policy);
+        let line = policy.as_ref().and_then(|policy| policy.line.clone());
         let side = policy.and_then(|policy| match direction {
             Direction::Ingress => policy.ingress.as_mut(),
             Direction::Egress => policy.egress.as_mut(),
         });
         if let Some(side) = side {
-            side.rules.clear();
-            side.default_deny = true;
+            if side.default_deny {
+                side.rules.clear();
+            } else {
+                *side = DirectionRules::deny_all(line);
+            }
         }
     }
     let mut explanation = palisade_analysis::explain(&state, query, &options)?;
