@@ -74,6 +74,29 @@ pub(crate) fn parse_network(text: &str) -> Result<CidrLiteral, String> {
     })
 }
 
+/// Parses `address/length` as CRDs do (`isCIDR`): a way to write it that not all programs read alike is an
+/// error. Host bits are allowed.
+pub(crate) fn parse_unambiguous_network(text: &str) -> Result<CidrLiteral, String> {
+    let literal = parse_network(text)?;
+    let (address, length) = text.split_once('/').unwrap_or_default();
+    if has_leading_zeros(address) || length.len() > 1 && length.starts_with('0') {
+        return Err(format!(
+            "{} has leading zeros, which some programs read as octal: write it as {}",
+            quote(text),
+            literal.net
+        ));
+    }
+    let is_mapped =
+        matches!(parse_ip(address), Some(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some());
+    if is_mapped {
+        return Err(format!(
+            "{} is an IPv4 network written as IPv6: write it as IPv4",
+            quote(text)
+        ));
+    }
+    Ok(literal)
+}
+
 /// Parses an address; the second value is a warning about how it is written.
 pub(crate) fn parse_address(text: &str) -> Result<(IpAddr, Option<String>), String> {
     let written = parse_ip(text).ok_or_else(|| not_an_address(text))?;
@@ -236,6 +259,46 @@ mod tests {
         ] {
             let reason = format!("{text:?} is not a CIDR: {length}");
             assert_eq!(parse_network(text), Err(reason), "{text}");
+        }
+    }
+
+    /// As `isCIDR` of CRDs: Go's `netip.ParsePrefix`, and no IPv4 written as IPv6.
+    #[test]
+    fn unambiguous_networks() {
+        for text in [
+            "10.0.0.0/8",
+            "10.1.2.3/8",
+            "fd00::/64",
+            "FD00:0:0::/48",
+            "::/0",
+        ] {
+            assert!(parse_unambiguous_network(text).is_ok(), "{text}");
+        }
+        for (text, reason) in [
+            (
+                "010.0.0.0/8",
+                "\"010.0.0.0/8\" has leading zeros, which some programs read as octal: write it as \
+                 10.0.0.0/8",
+            ),
+            (
+                "10.0.0.0/08",
+                "\"10.0.0.0/08\" has leading zeros, which some programs read as octal: write it as \
+                 10.0.0.0/8",
+            ),
+            (
+                "::ffff:10.0.0.0/104",
+                "\"::ffff:10.0.0.0/104\" is an IPv4 network written as IPv6: write it as IPv4",
+            ),
+            (
+                "::ffff:0:0/90",
+                "\"::ffff:0:0/90\" is an IPv4 network written as IPv6: write it as IPv4",
+            ),
+            (
+                "10.0.0.0",
+                "\"10.0.0.0\" is not a CIDR: write one address as 10.0.0.0/32",
+            ),
+        ] {
+            assert_eq!(parse_unambiguous_network(text), Err(reason.to_owned()));
         }
     }
 

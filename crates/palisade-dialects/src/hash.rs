@@ -1,6 +1,7 @@
-//! A hash of the content of an object.
+//! A hash of the content of an object, and of its rules.
 
 use palisade_manifest::{ManifestNode, ManifestValue, MapEntry};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Identifies the content of an object: equal for equal values, whatever the file, line, order of fields or
@@ -24,6 +25,24 @@ impl ContentHash {
 impl fmt::Display for ContentHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", { self.0 })
+    }
+}
+
+/// The fingerprints of the rules of one direction ([`palisade_model::RuleOrigin::fingerprint`]).
+#[derive(Debug, Default)]
+pub(crate) struct RuleFingerprints {
+    /// How many rules of each content were added.
+    counts: BTreeMap<ContentHash, u32>,
+}
+
+impl RuleFingerprints {
+    /// A hash of the next rule as written: never 0, and not that of an equal rule before it.
+    pub(crate) fn add(&mut self, rule: &ManifestNode) -> u64 {
+        let content = ContentHash::of(rule);
+        let earlier = self.counts.entry(content).or_default();
+        let number = (content.0 as u64).wrapping_add(u64::from(*earlier)).max(1);
+        *earlier += 1;
+        number
     }
 }
 

@@ -2,13 +2,14 @@
 
 use crate::dialect::{Dialect, LoweredObject};
 use crate::kubernetes::KubernetesDialect;
+use crate::policy_api::PolicyApiDialect;
 use crate::unknown;
 use crate::unsupported::UnsupportedDialects;
 use palisade_manifest::RawObject;
 use palisade_model::Policy;
 
 /// Every dialect of this build.
-const DIALECTS: [&dyn Dialect; 2] = [&KubernetesDialect, &UnsupportedDialects];
+const DIALECTS: [&dyn Dialect; 3] = [&KubernetesDialect, &PolicyApiDialect, &UnsupportedDialects];
 
 /// Lowers one object with its dialect.
 #[must_use]
@@ -28,6 +29,11 @@ pub fn lower_object(object: &RawObject) -> LoweredObject {
 /// namespace, as in a valid policy. The directions are those of policyTypes; both if policyTypes contains
 /// anything unreadable or a field of the spec may be a misspelling of it; without policyTypes, ingress, and
 /// egress as well if `egress` is not empty.
+///
+/// A cluster-wide policy of `policy.networking.k8s.io` closes each direction in which it has, or may have, a
+/// rule that does not allow: everything is denied there to the pods of its subject, in its tier and at its
+/// priority; before every other policy if these cannot be read. There is no isolation policy if the subject
+/// contains any error or is missing.
 #[must_use]
 pub fn isolate(object: &RawObject) -> Option<Policy> {
     let unknown = !unknown::is_known(object);

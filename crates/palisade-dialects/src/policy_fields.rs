@@ -3,6 +3,7 @@
 //! They are found once, when the policy is lowered; whether they have an effect is decided elsewhere, as pods
 //! and namespaces come and go. Never: keeps the object as written.
 
+use crate::policy_api;
 use palisade_manifest::{FieldPath, Location, ManifestNode, RawObject};
 use palisade_model::{
     Direction, LabelScope, Policy, PortSpec, Protocol, Rule, Selector, Str, TrafficMatch,
@@ -17,7 +18,7 @@ pub struct FieldLocation {
     pub field: Box<str>,
 }
 
-/// A `namespaceSelector` of a peer.
+/// A selector of namespaces: of a peer, or of the subject of a cluster-wide policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceField {
     /// The tests of namespace labels.
@@ -35,8 +36,8 @@ pub struct PortNameField {
     pub rule: usize,
     /// The name.
     pub name: Str,
-    /// The protocol.
-    pub protocol: Protocol,
+    /// The protocol; `None` for any.
+    pub protocol: Option<Protocol>,
     /// Where it is.
     pub at: FieldLocation,
 }
@@ -56,67 +57,116 @@ impl PolicyFields {
     /// The fields of a policy that was lowered from this object.
     #[must_use]
     pub fn of(policy: &Policy, object: &RawObject) -> Self {
+        let layout = match &*policy.id.object.group {
+            policy_api::GROUP => FieldLayout::PolicyApi,
+            _ => FieldLayout::NetworkPolicy,
+        };
+        let subject = match layout {
+            FieldLayout::NetworkPolicy => "podSelector",
+            FieldLayout::PolicyApi => "subject",
+        };
         let mut fields = PolicyFields {
-            subject: locate(
-                object,
-                &[PathStep::Key("spec"), PathStep::Key("podSelector")],
-            ),
+            subject: locate(object, &[PathStep::Key("spec"), PathStep::Key(subject)]),
             namespaces: Vec::new(),
             port_names: Vec::new(),
         };
+        if layout == FieldLayout::PolicyApi {
+            let steps = [PathStep::Key("spec"), PathStep::Key("subject")];
+            fields.add_namespaces(&policy.subject, &steps, layout, object);
+        }
         for direction in Direction::BOTH {
             let rules = policy
                 .rules(direction)
                 .map_or(&[][..], |rules| &rules.rules);
             for (index, rule) in rules.iter().enumerate() {
-                fields.add_rule(rule, (direction, index), object);
+                fields.add_rule(rule, (direction, index), layout, object);
             }
         }
         fields
     }
 
-    fn add_rule(&mut self, rule: &Rule, (direction, number): (Direction, usize), raw: &RawObject) {
+    fn add_rule(
+        &mut self,
+        rule: &Rule,
+        (direction, number): (Direction, usize),
+        layout: FieldLayout,
+        raw: &RawObject,
+    ) {
         let list = match direction {
             Direction::Ingress => "from",
             Direction::Egress => "to",
         };
         for (index, peer) in rule.peers.iter().enumerate() {
-            let tests = peer.selector.as_ref().map(namespace_tests);
-            let Some(tests) = tests.filter(|tests| *tests != Selector::all()) else {
-                continue;
-            };
-            let steps = [
-                PathStep::Key(list),
-                PathStep::Index(index),
-                PathStep::Key("namespaceSelector"),
-            ];
-            let at = locate(raw, &rule_path(rule, direction, &steps));
-            self.namespaces.push(NamespaceField { tests, at });
+            let steps = [PathStep::Key(list), PathStep::Index(index)];
+            let steps = rule_path(rule, direction, &steps);
+            if let Some(selector) = &peer.selector {
+                self.add_namespaces(selector, &steps, layout, raw);
+            }
         }
         for (index, traffic) in rule.traffic.iter().enumerate() {
-            let Some((name, protocol)) = named_port(traffic) else {
+            let Some(name) = port_name(traffic) else {
                 continue;
             };
-            let steps = [
-                PathStep::Key("ports"),
-                PathStep::Index(index),
-                PathStep::Key("port"),
-            ];
+            let port = |list, field| {
+                [
+                    PathStep::Key(list),
+                    PathStep::Index(index),
+                    PathStep::Key(field),
+                ]
+            };
+            let ports = match layout {
+                FieldLayout::NetworkPolicy => port("ports", "port"),
+                FieldLayout::PolicyApi if raw.kind == "ClusterNetworkPolicy" => {
+                    port("protocols", "destinationNamedPort")
+                }
+                FieldLayout::PolicyApi => port("ports", "namedPort"),
+            };
             self.port_names.push(PortNameField {
                 direction,
                 rule: number,
                 name: name.clone(),
-                protocol,
-                at: locate(raw, &rule_path(rule, direction, &steps)),
+                protocol: traffic.protocol,
+                at: locate(raw, &rule_path(rule, direction, &ports)),
             });
         }
     }
+
+    /// Adds the tests of namespaces in the selector of a peer or subject, if there are any.
+    fn add_namespaces(
+        &mut self,
+        selector: &Selector,
+        of: &[PathStep],
+        layout: FieldLayout,
+        raw: &RawObject,
+    ) {
+        let tests = namespace_tests(selector);
+        if tests == Selector::all() {
+            return;
+        }
+        let whole = [of, &[PathStep::Key("namespaces")]].concat();
+        let field: &[PathStep] = match layout {
+            FieldLayout::NetworkPolicy => &[PathStep::Key("namespaceSelector")],
+            FieldLayout::PolicyApi if find(raw, &whole).is_some() => &[PathStep::Key("namespaces")],
+            FieldLayout::PolicyApi => &[PathStep::Key("pods"), PathStep::Key("namespaceSelector")],
+        };
+        let at = locate(raw, &[of, field].concat());
+        self.namespaces.push(NamespaceField { tests, at });
+    }
 }
 
-/// The name and protocol of a named port.
-fn named_port(traffic: &TrafficMatch) -> Option<(&Str, Protocol)> {
+/// Where the fields of a policy are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FieldLayout {
+    /// As in NetworkPolicy.
+    NetworkPolicy,
+    /// As in the kinds of `policy.networking.k8s.io`.
+    PolicyApi,
+}
+
+/// The name of a named port.
+fn port_name(traffic: &TrafficMatch) -> Option<&Str> {
     match traffic.destination.is.as_deref()? {
-        [PortSpec::Named(name)] => Some((name, traffic.protocol?)),
+        [PortSpec::Named(name)] => Some(name),
         _ => None,
     }
 }
@@ -153,6 +203,16 @@ fn rule_path(rule: &Rule, direction: Direction, rest: &[PathStep]) -> Vec<PathSt
     ];
     steps.extend(rest);
     steps
+}
+
+/// The value at a path.
+fn find<'a>(object: &'a RawObject, steps: &[PathStep]) -> Option<&'a ManifestNode> {
+    let mut steps = steps.iter();
+    let node = steps.try_fold(&object.root, |node, step| match *step {
+        PathStep::Key(key) => node.get(key),
+        PathStep::Index(index) => node.index(index),
+    })?;
+    (!node.is_null()).then_some(node)
 }
 
 fn locate(object: &RawObject, steps: &[PathStep]) -> FieldLocation {

@@ -14,7 +14,7 @@
 use crate::dialect::{GroupVersionKind, LoweredObject, literal_id, qualified_kind};
 use crate::ignored_kinds::{ignored_kinds, known_groups};
 use crate::suggest::{edit_distance, nearest};
-use crate::{kubernetes, unsupported};
+use crate::{kubernetes, policy_api, unsupported};
 use palisade_manifest::{Problem, RawObject};
 
 /// Whether an object is either read or ignored; false for one that [`reject`] reports.
@@ -65,12 +65,15 @@ fn nearest_kind(object: &RawObject) -> Option<GroupVersionKind> {
 }
 
 fn all_kinds() -> impl Iterator<Item = GroupVersionKind> {
-    kubernetes::supported_kinds().chain(unsupported::recognised_kinds())
+    kubernetes::supported_kinds()
+        .chain(policy_api::supported_kinds())
+        .chain(unsupported::recognised_kinds())
 }
 
 /// Kinds that are also searched for in groups of other software: those of Kubernetes, and policies.
 fn kinds_of_any_group() -> impl Iterator<Item = GroupVersionKind> {
     kubernetes::supported_kinds()
+        .chain(policy_api::supported_kinds())
         .chain(unsupported::recognised_kinds().filter(GroupVersionKind::is_policy))
 }
 
@@ -158,7 +161,9 @@ fn reject(object: &RawObject) -> LoweredObject {
         true => format!("unknown kind {what} in {place}; {hint}"),
         false => format!("unknown apiVersion and kind {what}; {hint}"),
     };
-    let id = intended_kind(object).and_then(|known| kubernetes::intended_id(object, known));
+    let id = intended_kind(object).and_then(|known| {
+        kubernetes::intended_id(object, known).or_else(|| policy_api::intended_id(object, known))
+    });
     let mut lowered = LoweredObject::empty(id.unwrap_or_else(|| literal_id(object)), object);
     let at = object.field().get(field).ok().flatten();
     lowered.errors.push(Problem {

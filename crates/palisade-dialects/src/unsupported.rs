@@ -28,7 +28,7 @@ const CALICO_CLUSTER: &[&str] = &[
     "Tier",
 ];
 
-const GROUPS: [UnsupportedGroup; 4] = [
+const GROUPS: [UnsupportedGroup; 3] = [
     UnsupportedGroup {
         group: "cilium.io",
         dialect: "Cilium",
@@ -46,16 +46,6 @@ const GROUPS: [UnsupportedGroup; 4] = [
         dialect: "Calico",
         namespaced: CALICO_NAMESPACED,
         cluster: CALICO_CLUSTER,
-    },
-    UnsupportedGroup {
-        group: "policy.networking.k8s.io",
-        dialect: "ClusterNetworkPolicy",
-        namespaced: &[],
-        cluster: &[
-            "AdminNetworkPolicy",
-            "BaselineAdminNetworkPolicy",
-            "ClusterNetworkPolicy",
-        ],
     },
 ];
 

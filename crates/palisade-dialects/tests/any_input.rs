@@ -60,6 +60,26 @@ const WORDS: &[&str] = &[
     "creationTimestamp",
     "selector",
     "podselector",
+    "tier",
+    "priority",
+    "subject",
+    "namespaces",
+    "pods",
+    "networks",
+    "nodes",
+    "domainNames",
+    "action",
+    "portNumber",
+    "portRange",
+    "namedPort",
+    "protocols",
+    "tcp",
+    "destinationPort",
+    "destinationNamedPort",
+    "number",
+    "range",
+    "start",
+    "end",
     "",
 ];
 
@@ -91,6 +111,12 @@ const VALUES: &[&str] = &[
     "\"::1\"",
     "\"010.0.0.0/8\"",
     "\"None\"",
+    "\"Admin\"",
+    "\"Baseline\"",
+    "\"Accept\"",
+    "\"Allow\"",
+    "\"Deny\"",
+    "\"Pass\"",
     "\"Always\"",
     "\"Succeeded\"",
     "\"2026-09-01T12:30:15Z\"",
@@ -114,6 +140,8 @@ const KINDS: &[(&str, &str)] = &[
     ("apps/v1", "Deployment"),
     ("batch/v1", "Job"),
     ("batch/v1", "CronJob"),
+    ("policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"),
+    ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy"),
     ("cilium.io/v2", "CiliumNetworkPolicy"),
     ("example.com/v1", "Thing"),
 ];
@@ -158,12 +186,52 @@ fn spec() -> impl Strategy<Value = String> {
         })
 }
 
+/// The same for cluster-wide policies, with the fields of all kinds.
+fn cluster_spec() -> impl Strategy<Value = String> {
+    let part = |sound: &'static str| prop_oneof![6 => Just(sound.to_owned()), 1 => value()];
+    let word = |words: &'static [&'static str]| {
+        prop_oneof![
+            6 => proptest::sample::select(words).prop_map(|word| format!("{word:?}")),
+            1 => value(),
+        ]
+    };
+    let place = prop_oneof![
+        Just(""),
+        Just(r#""tier":"Admin","#),
+        Just(r#""tier":"Baseline","#)
+    ];
+    (
+        place,
+        part(r#"{"namespaces":{"matchLabels":{"team":"a"}}}"#),
+        word(&["Accept", "Allow", "Deny", "Pass"]),
+        part(r#"[{"namespaces":{}},{"pods":{"namespaceSelector":{},"podSelector":{}}}]"#),
+        part(r#"[{"networks":["10.0.0.0/8"]},{"nodes":{}},{"later":{}}]"#),
+        prop_oneof![
+            part(r#""ports":[{"portNumber":{"port":80}},{"portRange":{"start":1,"end":9}}]"#),
+            part(r#""protocols":[{"tcp":{"destinationPort":{"number":80}}}]"#),
+            Just(r#""name":"a""#.to_owned()),
+        ],
+    )
+        .prop_map(|(place, subject, action, from, to, ports)| {
+            let ports = if ports.starts_with("\"n") || ports.starts_with("\"p") {
+                ports
+            } else {
+                format!("\"ports\":{ports}")
+            };
+            format!(
+                r#"{{{place}"priority":7,"subject":{subject},
+                "ingress":[{{"action":{action},"from":{from},{ports}}}],
+                "egress":[{{"action":{action},"to":{to},{ports}}}]}}"#
+            )
+        })
+}
+
 fn object() -> impl Strategy<Value = String> {
     let names = proptest::sample::select(&["a", "b", "B_"][..]);
     let parts = (
         proptest::sample::select(KINDS),
         names,
-        prop_oneof![value(), spec()],
+        prop_oneof![value(), spec(), cluster_spec()],
         value(),
     );
     parts.prop_map(|((version, kind), name, spec, status)| {
@@ -194,9 +262,17 @@ fn check(lowering: &Lowering) {
                 .into_iter()
                 .flatten()
                 .map(|d| d.rules.len())
-                .sum()
+                .sum::<usize>()
         };
-        assert_eq!(entry.isolation.as_ref().map_or(0, rules), 0);
+        let Some(isolation) = &entry.isolation else {
+            continue;
+        };
+        // A NetworkPolicy isolates without rules, a cluster-wide policy by a rule that denies everything.
+        let mut directions = [&isolation.ingress, &isolation.egress]
+            .into_iter()
+            .flatten();
+        assert!(directions.all(|of| *of == of.isolation(isolation.line.clone())));
+        assert!(rules(isolation) <= 2);
     }
     assert!(lowering.errors.len() >= rejected);
     for problem in lowering.errors.iter().chain(&lowering.warnings) {

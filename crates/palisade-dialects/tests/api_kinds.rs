@@ -8,6 +8,10 @@ use common::EntryStatus;
 fn outcome(version: &str, kind: &str) -> String {
     let spec = match kind {
         "NetworkPolicy" => "{}",
+        "AdminNetworkPolicy" => "{\"priority\": 1, \"subject\": {\"namespaces\": {}}}",
+        "ClusterNetworkPolicy" => {
+            "{\"tier\": \"Admin\", \"priority\": 1, \"subject\": {\"namespaces\": {}}}"
+        }
         "CronJob" => "{\"jobTemplate\": {\"spec\": {\"template\": {}}}}",
         _ => "{\"template\": {}}",
     };
@@ -125,7 +129,7 @@ fn a_slip_is_an_error_with_a_suggestion() {
             "policy.networking.k8s.io/v1alpha1",
             "AdminNetworkpolicy",
             "kind",
-            "policy.networking.k8s.io AdminNetworkPolicy",
+            "policy.networking.k8s.io/v1alpha1 AdminNetworkPolicy",
         ),
         // The intended kind is unknown, but the object must not be ignored.
         ("networking.k8s.io/v1", "Firewall", "kind", ""),
@@ -159,6 +163,13 @@ fn another_version_is_an_error() {
         ("extensions/v1beta1", "Deployment"),
         ("apps/v1beta2", "Deployment"),
         ("batch/v1beta1", "CronJob"),
+        ("policy.networking.k8s.io/v1", "ClusterNetworkPolicy"),
+        ("policy.networking.k8s.io/v1alpha1", "ClusterNetworkPolicy"),
+        ("policy.networking.k8s.io/v1alpha2", "AdminNetworkPolicy"),
+        (
+            "policy.networking.k8s.io/v1alpha2",
+            "BaselineAdminNetworkPolicy",
+        ),
     ] {
         let outcome = outcome(version, kind);
         let start = format!("apiVersion: `{version}` is not a supported version: ");
@@ -311,6 +322,8 @@ fn what_is_of_no_concern_stays_so() {
         ("apps/v1", "Deployment StatefulSet DaemonSet ReplicaSet"),
         ("batch/v1", "Job CronJob"),
         ("networking.k8s.io/v1", "NetworkPolicy"),
+        ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy"),
+        ("policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"),
     ] {
         for kind in kinds.split_whitespace() {
             assert_eq!(outcome(version, kind), "read", "{version} {kind}");

@@ -47,6 +47,40 @@ kind: Pod
 metadata: {name: on-the-node}
 spec: {hostNetwork: true}
 status: {phase: Running, podIP: 10.0.0.2}
+---
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: admin}
+spec:
+  tier: Admin
+  priority: 7
+  subject: {pods: {namespaceSelector: {matchLabels: {team: a}}, podSelector: {}}}
+  ingress:
+  - {action: Pass, from: [{namespaces: {}}], protocols: [{tcp: {destinationPort: {range: {start: 1, end: 9}}}}]}
+  - {action: Accept, from: [{later: {}}]}
+  - {action: Deny, from: [{later: {}}]}
+  - {action: Pass, from: [{later: {}}]}
+  egress:
+  - {action: Accept, to: [{namespaces: {}}], protocols: [{destinationNamedPort: http}]}
+  - {action: Accept, to: [{domainNames: [a.example.com]}]}
+  - action: Deny
+    to: [{nodes: {matchLabels: {pool: infra}}}, {networks: [10.0.0.0/8, "fd00::/8"]}]
+---
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: baseline}
+spec:
+  tier: Baseline
+  priority: 8
+  subject: {namespaces: {}}
+  ingress: [{action: Deny, from: [{namespaces: {}}]}]
+---
+apiVersion: policy.networking.k8s.io/v1alpha1
+kind: BaselineAdminNetworkPolicy
+metadata: {name: default}
+spec:
+  subject: {namespaces: {}}
+  ingress: [{action: Deny, from: [{namespaces: {}}]}]
 "#;
 
 #[test]

@@ -139,19 +139,25 @@ fn show_policy(out: &mut String, p: &Policy) {
 
 fn show_direction(out: &mut String, name: &str, rules: Option<&DirectionRules>) {
     let Some(rules) = rules else { return };
-    assert!(rules.default_deny);
-    writeln!(out, "  {name}: default deny").unwrap();
+    let default = if rules.default_deny {
+        " default deny"
+    } else {
+        ""
+    };
+    writeln!(out, "  {name}:{default}").unwrap();
     for rule in &rules.rules {
         show_rule(out, rule);
     }
 }
 
 fn show_rule(out: &mut String, rule: &Rule) {
-    assert!(rule.own.is_none() && rule.origin.name.is_none());
+    assert!(rule.own.is_none());
+    let name = rule.origin.name.as_ref().map(|name| format!(" {name:?}"));
+    let name = name.unwrap_or_default();
     let line = rule.origin.line.as_ref().unwrap().line;
     writeln!(
         out,
-        "    {} (line {line}) {}",
+        "    {} (line {line}) {}{name}",
         rule.origin.index, rule.action
     )
     .unwrap();
@@ -185,15 +191,16 @@ fn show_traffic(traffic: &TrafficMatch) -> String {
     if *traffic == TrafficMatch::any() {
         return "any".to_owned();
     }
-    let protocol = traffic.protocol.expect("a port has a protocol");
+    let protocol = traffic.protocol.map(|protocol| protocol.to_string());
+    let protocol = protocol.unwrap_or_else(|| "any".to_owned());
     let expected = TrafficMatch {
-        protocol: Some(protocol),
+        protocol: traffic.protocol,
         destination: traffic.destination.clone(),
         ..TrafficMatch::any()
     };
     assert_eq!(*traffic, expected);
     if traffic.destination == PortMatch::any() {
-        return protocol.to_string();
+        return protocol;
     }
     assert!(traffic.destination.not.is_empty());
     let specs = traffic.destination.is.as_ref().unwrap();

@@ -99,11 +99,19 @@ impl Receivers {
     /// Why a port name has no effect.
     fn problem(&self, port: &PortNameField) -> Option<String> {
         let PortNameField { name, protocol, .. } = port;
+        let mut others = Protocol::WITH_PORTS.into_iter();
+        let other = others.find(|other| self.has_port(name, *other));
+        let Some(protocol) = protocol else {
+            let is_absent = self.pods > 0 && other.is_none();
+            return is_absent.then(|| {
+                format!(
+                    "none of the destination pods has a port named `{name}`, so it has no effect"
+                )
+            });
+        };
         if self.pods == 0 || self.has_port(name, *protocol) {
             return None;
         }
-        let mut others = Protocol::WITH_PORTS.into_iter();
-        let other = others.find(|other| self.has_port(name, *other));
         let elsewhere = other.map_or(String::new(), |other| {
             format!(" (there is one for {other})")
         });

@@ -104,21 +104,6 @@ fn policies_of_other_dialects_are_errors_that_name_them() {
         ("projectcalico.org/v3", "NetworkPolicy", "Calico"),
         ("projectcalico.org/v3", "GlobalNetworkPolicy", "Calico"),
         ("crd.projectcalico.org/v1", "NetworkPolicy", "Calico"),
-        (
-            "policy.networking.k8s.io/v1alpha1",
-            "AdminNetworkPolicy",
-            "ClusterNetworkPolicy",
-        ),
-        (
-            "policy.networking.k8s.io/v1alpha1",
-            "BaselineAdminNetworkPolicy",
-            "ClusterNetworkPolicy",
-        ),
-        (
-            "policy.networking.k8s.io/v1alpha2",
-            "ClusterNetworkPolicy",
-            "ClusterNetworkPolicy",
-        ),
     ];
     for (version, kind, dialect) in cases {
         let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: strict}}\n");

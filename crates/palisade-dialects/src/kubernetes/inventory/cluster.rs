@@ -1,7 +1,8 @@
 //! Lowers Namespaces, Nodes and ServiceAccounts.
 
 use crate::cidr;
-use crate::kubernetes::{ManifestObject, metadata};
+use crate::kind_reader::ManifestObject;
+use crate::metadata;
 use crate::report::ObjectReport;
 use palisade_model::{Namespace, Node, Object, Prefix, ServiceAccount};
 use std::collections::BTreeSet;

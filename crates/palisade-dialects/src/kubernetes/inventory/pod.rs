@@ -2,8 +2,10 @@
 
 use crate::cidr;
 use crate::faults::DialectFault;
-use crate::kubernetes::{ManifestObject, metadata, port};
+use crate::kind_reader::ManifestObject;
+use crate::metadata;
 use crate::names;
+use crate::port;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
 use palisade_model::{Endpoint, NamedPort, Object, Profile, Protocol};

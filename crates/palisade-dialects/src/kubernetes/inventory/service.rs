@@ -1,7 +1,9 @@
 //! Services: the addresses and ports, and the pods that they forward to.
 
-use crate::kubernetes::{ManifestObject, metadata, port};
+use crate::kind_reader::ManifestObject;
+use crate::metadata;
 use crate::names;
+use crate::port;
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, IntOrString};
 use palisade_model::{Labels, Object, PortRange, PortSpec, Service, ServicePort};

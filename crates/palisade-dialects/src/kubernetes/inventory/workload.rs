@@ -2,7 +2,7 @@
 //! CronJob), lowered to the pods of their templates, for analysis without a cluster.
 
 use super::pod;
-use crate::kubernetes::ManifestObject;
+use crate::kind_reader::ManifestObject;
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, FieldError};
 use palisade_model::Object;

@@ -1,8 +1,8 @@
 //! The isolation policy of a NetworkPolicy that was never valid: default deny for its pods.
 
 use super::network_policy::{KNOWN, KNOWN_SPEC, build_policy, policy_types};
-use super::selector;
-use crate::kubernetes::ManifestObject;
+use crate::kind_reader::ManifestObject;
+use crate::label_selector;
 use crate::report::ObjectReport;
 use crate::suggest::nearest;
 use palisade_manifest::Field;
@@ -16,7 +16,7 @@ pub(in crate::kubernetes) fn isolation_policy(object: &ManifestObject<'_>) -> Op
     };
     spec.as_map().ok()?;
     let pods = match report.child(&spec, "podSelector") {
-        Some(field) => selector::read(&field, LabelKey::own, &mut report),
+        Some(field) => label_selector::read(&field, LabelKey::own, &mut report),
         None if may_be_misspelled(object, &spec, &["podSelector"]) => return None,
         None => Selector::all(),
     };

@@ -6,4 +6,3 @@ mod ip_block;
 pub(super) mod isolation;
 pub(super) mod network_policy;
 mod rule;
-mod selector;

@@ -3,9 +3,11 @@
 //! Defaulting and validation follow the API server. What it accepts with a warning is accepted here with a
 //! warning.
 
-use super::{rule, selector};
+use super::rule;
 use crate::faults::DialectFault;
-use crate::kubernetes::{ManifestObject, metadata};
+use crate::kind_reader::ManifestObject;
+use crate::label_selector::{self, workload_selector};
+use crate::metadata;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
 use palisade_model::{
@@ -74,7 +76,7 @@ pub(in crate::kubernetes) fn read(
 /// The selector of the policy's pods, over their own labels; without a podSelector it matches all.
 fn subject(spec: &Field<'_>, report: &mut ObjectReport) -> Selector {
     let selector = match report.child(spec, "podSelector") {
-        Some(field) => selector::read(&field, LabelKey::own, report),
+        Some(field) => label_selector::read(&field, LabelKey::own, report),
         None => Selector::all(),
     };
     if DialectFault::EmptyPodSelectorSelectsNothing.is_injected() && selector == Selector::all() {
@@ -156,11 +158,6 @@ pub(super) fn build_policy(
         egress: rules(egress),
         line: Some(line_of(&source.root)),
     }
-}
-
-/// Pods and other attached workloads.
-pub(super) fn workload_selector() -> Selector {
-    Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_WORKLOAD)
 }
 
 /// Matches the objects of the policy's own namespace.

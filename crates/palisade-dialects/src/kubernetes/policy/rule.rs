@@ -1,19 +1,19 @@
 //! The rules of a NetworkPolicy: peers and ports.
 
-use super::network_policy::{own_namespace_selector, workload_selector};
-use super::{ip_block, selector};
+use super::ip_block;
+use super::network_policy::own_namespace_selector;
 use crate::faults::DialectFault;
-use crate::hash::ContentHash;
-use crate::kubernetes::ManifestObject;
-use crate::kubernetes::port::{port_number, protocol};
+use crate::hash::RuleFingerprints;
+use crate::kind_reader::ManifestObject;
+use crate::label_selector::{self, workload_selector};
 use crate::names;
+use crate::port::{port_number, protocol};
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, IntOrString, quote};
 use palisade_model::{
     Action, Direction, LabelKey, Peer, PortMatch, PortRange, PortSpec, Protocol, Rule, RuleOrigin,
     Selector, TrafficMatch,
 };
-use std::collections::BTreeMap;
 
 const KNOWN_INGRESS: &[&str] = &["from", "ports"];
 const KNOWN_EGRESS: &[&str] = &["to", "ports"];
@@ -60,7 +60,7 @@ pub(super) fn rules(
         Direction::Egress => ("egress", "to", KNOWN_EGRESS, MISPLACED_EGRESS),
     };
     let mut rules = Vec::new();
-    let mut fingerprint_counts: BTreeMap<ContentHash, u32> = BTreeMap::new();
+    let mut fingerprints = RuleFingerprints::default();
     for (index, field) in (0..).zip(report.items(spec, key)) {
         if !report.is_object(&field) {
             continue;
@@ -76,7 +76,7 @@ pub(super) fn rules(
             origin: RuleOrigin {
                 index,
                 name: None,
-                fingerprint: fingerprint(&field, &mut fingerprint_counts),
+                fingerprint: fingerprints.add(field.node),
                 line: Some(line_of(&field)),
             },
             action: Action::Allow,
@@ -86,15 +86,6 @@ pub(super) fn rules(
         });
     }
     rules
-}
-
-/// A hash of the rule as written, never 0. `fingerprint_counts` distinguishes equal rules.
-fn fingerprint(rule: &Field<'_>, fingerprint_counts: &mut BTreeMap<ContentHash, u32>) -> u64 {
-    let content = ContentHash::of(rule.node);
-    let earlier = fingerprint_counts.entry(content).or_default();
-    let number = (content.0 as u64).wrapping_add(u64::from(*earlier)).max(1);
-    *earlier += 1;
-    number
 }
 
 fn read_peers(
@@ -138,10 +129,10 @@ fn read_peer(
     let block = report.child(field, "ipBlock");
     let pod_selector = pods
         .as_ref()
-        .map(|field| selector::read(field, LabelKey::own, report));
+        .map(|field| label_selector::read(field, LabelKey::own, report));
     let namespace_selector = namespaces
         .as_ref()
-        .map(|field| selector::read(field, LabelKey::namespace, report));
+        .map(|field| label_selector::read(field, LabelKey::namespace, report));
     let net = block
         .as_ref()
         .and_then(|field| ip_block::read(field, report));

@@ -27,7 +27,7 @@ const KNOWN: &[&str] = &[
 ];
 
 /// Checks the metadata of a policy: its fields, its labels and its annotations.
-pub(super) fn check(root: &Field<'_>, report: &mut ObjectReport) {
+pub(crate) fn check(root: &Field<'_>, report: &mut ObjectReport) {
     let Some(metadata) = report.object(root, "metadata") else {
         return;
     };
@@ -49,7 +49,7 @@ pub(super) fn check(root: &Field<'_>, report: &mut ObjectReport) {
 }
 
 /// Labels, or another map with label keys and values. `null` is an empty value, as in the API server.
-pub(super) fn labels(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> Labels {
+pub(crate) fn labels(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> Labels {
     let mut labels = Labels::new();
     let Some(map) = report.object(of, key) else {
         return labels;
@@ -70,7 +70,7 @@ pub(super) fn labels(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> La
 }
 
 /// The labels in `metadata` of an object or of a template.
-pub(super) fn metadata_labels(of: &Field<'_>, report: &mut ObjectReport) -> Labels {
+pub(crate) fn metadata_labels(of: &Field<'_>, report: &mut ObjectReport) -> Labels {
     match report.object(of, "metadata") {
         Some(metadata) => labels(&metadata, "labels", report),
         None => Labels::new(),
@@ -78,7 +78,7 @@ pub(super) fn metadata_labels(of: &Field<'_>, report: &mut ObjectReport) -> Labe
 }
 
 /// The creation time in seconds since 1970; 0 if it is not known.
-pub(super) fn created(root: &Field<'_>, report: &mut ObjectReport) -> u64 {
+pub(crate) fn created(root: &Field<'_>, report: &mut ObjectReport) -> u64 {
     let Some(metadata) = report.object(root, "metadata") else {
         return 0;
     };
@@ -92,7 +92,7 @@ pub(super) fn created(root: &Field<'_>, report: &mut ObjectReport) -> u64 {
 }
 
 /// The controlling owner. `None` for a Node, which owns static pods but is not a workload.
-pub(super) fn owner(root: &Field<'_>, report: &mut ObjectReport) -> Option<Owner> {
+pub(crate) fn owner(root: &Field<'_>, report: &mut ObjectReport) -> Option<Owner> {
     let metadata = report.object(root, "metadata")?;
     for reference in report.items(&metadata, "ownerReferences") {
         let controls = report.child(&reference, "controller");

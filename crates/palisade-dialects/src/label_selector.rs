@@ -1,21 +1,21 @@
 //! Label selectors: matchLabels and matchExpressions.
 
 use crate::faults::DialectFault;
-use crate::kubernetes::metadata;
+use crate::metadata;
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, quote};
-use palisade_model::{LabelKey, Selector, Str};
+use palisade_model::{LabelKey, Selector, Str, reserved};
 
 const KNOWN: &[&str] = &["matchLabels", "matchExpressions"];
 const KNOWN_EXPRESSION: &[&str] = &["key", "operator", "values"];
 
 /// Makes a key from a label name, for the labels that a selector tests (of pods or of namespaces).
-pub(super) type LabelKeyFn = fn(Str) -> LabelKey;
+pub(crate) type LabelKeyFn = fn(Str) -> LabelKey;
 
 /// Lowers a label selector: all requirements have to match; an empty selector matches everything. If errors
 /// were added to the report, the returned selector must not be used.
-pub(super) fn read(field: &Field<'_>, key_of: LabelKeyFn, report: &mut ObjectReport) -> Selector {
+pub(crate) fn read(field: &Field<'_>, key_of: LabelKeyFn, report: &mut ObjectReport) -> Selector {
     if !report.is_object(field) {
         return Selector::none();
     }
@@ -33,6 +33,11 @@ pub(super) fn read(field: &Field<'_>, key_of: LabelKeyFn, report: &mut ObjectRep
         }
     }
     Selector::and(parts)
+}
+
+/// Matches pods and other attached workloads.
+pub(crate) fn workload_selector() -> Selector {
+    Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_WORKLOAD)
 }
 
 fn requirement(

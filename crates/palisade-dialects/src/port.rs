@@ -5,7 +5,7 @@ use palisade_manifest::{Field, quote};
 use palisade_model::Protocol;
 
 /// A port number.
-pub(super) fn port_number(field: &Field<'_>, value: i64, report: &mut ObjectReport) -> Option<u16> {
+pub(crate) fn port_number(field: &Field<'_>, value: i64, report: &mut ObjectReport) -> Option<u16> {
     match u16::try_from(value) {
         Ok(port) if port > 0 => Some(port),
         _ => {
@@ -16,7 +16,7 @@ pub(super) fn port_number(field: &Field<'_>, value: i64, report: &mut ObjectRepo
 }
 
 /// The field `protocol` of a pod or Service, where an empty one counts as missing.
-pub(super) fn optional_protocol(of: &Field<'_>, report: &mut ObjectReport) -> Option<Protocol> {
+pub(crate) fn optional_protocol(of: &Field<'_>, report: &mut ObjectReport) -> Option<Protocol> {
     let written = of.get("protocol").ok().flatten();
     match written.is_some_and(|field| field.node.as_str() == Some("")) {
         true => Some(Protocol::TCP),
@@ -25,7 +25,7 @@ pub(super) fn optional_protocol(of: &Field<'_>, report: &mut ObjectReport) -> Op
 }
 
 /// The field `protocol`, or the default where it is missing.
-pub(super) fn protocol(
+pub(crate) fn protocol(
     of: &Field<'_>,
     default: Protocol,
     report: &mut ObjectReport,

@@ -1,0 +1,174 @@
+//! The kinds that a dialect reads: name, scope and version of each, and what is the same for all of them.
+//!
+//! Promises: an object of a kind that is read in another version is an error that names the version; an invalid
+//! name is an error. Never: knows a field outside `apiVersion`, `kind` and `metadata`.
+
+use crate::dialect::{DEFAULT_NAMESPACE, GroupVersionKind, LoweredObject, literal_id};
+use crate::names;
+use crate::report::ObjectReport;
+use palisade_manifest::{Field, Problem, RawObject};
+use palisade_model::{Object, ObjectId, Str};
+
+const EMPTY_NAMESPACE: &str = "it is empty: treated as missing";
+
+/// An object being lowered.
+pub(crate) struct ManifestObject<'a> {
+    /// Its name, interpreted as that of its kind.
+    pub(crate) id: ObjectId,
+    /// The object as written.
+    pub(crate) root: Field<'a>,
+}
+
+impl ManifestObject<'_> {
+    /// The namespace of a namespaced object.
+    pub(crate) fn namespace(&self) -> Str {
+        self.id
+            .namespace
+            .clone()
+            .unwrap_or_else(|| DEFAULT_NAMESPACE.into())
+    }
+}
+
+/// The scope and the name format of a kind.
+#[derive(Clone, Copy)]
+pub(crate) enum Naming {
+    /// Namespaced; the name is a DNS subdomain.
+    Namespaced,
+    /// Cluster-scoped; the name is a DNS subdomain.
+    Cluster,
+    /// Cluster-scoped; the name is a DNS label.
+    ClusterLabel,
+}
+
+/// Lowers an object of one kind; `None`, or any value, if errors were added to the report.
+pub(crate) type ReadFn = fn(&ManifestObject<'_>, &mut ObjectReport) -> Option<Object>;
+
+/// A kind that is read.
+pub(crate) struct KindReader {
+    /// The API group.
+    pub(crate) group: &'static str,
+    /// The version that is read.
+    pub(crate) version: &'static str,
+    /// The name of the kind.
+    pub(crate) kind: &'static str,
+    /// Its scope and name format.
+    pub(crate) naming: Naming,
+    /// Lowers its objects.
+    pub(crate) read: ReadFn,
+}
+
+impl KindReader {
+    /// The kind without what reads it.
+    pub(crate) fn group_version_kind(&self) -> GroupVersionKind {
+        GroupVersionKind {
+            group: self.group,
+            version: Some(self.version),
+            kind: self.kind,
+        }
+    }
+
+    /// Whether it reads this kind, of whatever version.
+    pub(crate) fn reads(&self, gvk: GroupVersionKind) -> bool {
+        (self.group, self.kind) == (gvk.group, gvk.kind)
+    }
+
+    /// The name of an object, interpreted as an object of this kind.
+    pub(crate) fn id_of(&self, object: &RawObject) -> ObjectId {
+        ObjectId {
+            group: self.group.into(),
+            kind: self.kind.into(),
+            ..object_id(object, self.naming)
+        }
+    }
+
+    /// The object interpreted as one of this kind, unchecked.
+    pub(crate) fn interpret<'a>(&self, object: &'a RawObject) -> ManifestObject<'a> {
+        ManifestObject {
+            id: self.id_of(object),
+            root: object.field(),
+        }
+    }
+
+    /// Lowers an object of this kind and version.
+    pub(crate) fn lower(&self, object: &RawObject) -> LoweredObject {
+        let id = object_id(object, self.naming);
+        let mut report = ObjectReport::new(id.to_string());
+        let manifest_object = ManifestObject {
+            id,
+            root: object.field(),
+        };
+        self.check_name(&manifest_object.root, &mut report);
+        let lowered = (self.read)(&manifest_object, &mut report);
+        let lowered = lowered.filter(|_| report.errors.is_empty());
+        LoweredObject {
+            objects: lowered.into_iter().collect(),
+            omitted: report.omitted(),
+            errors: report.errors,
+            warnings: report.warnings,
+            ..LoweredObject::empty(manifest_object.id, object)
+        }
+    }
+
+    /// An object of an unsupported version: an error, as in the API server.
+    pub(crate) fn reject_version(&self, object: &RawObject) -> LoweredObject {
+        let id = ObjectId {
+            group: self.group.into(),
+            ..object_id(object, self.naming)
+        };
+        let mut lowered = LoweredObject::empty(id, object);
+        let served_as = match self.group {
+            "" => self.version.to_owned(),
+            group => format!("{group}/{}", self.version),
+        };
+        let mut problem = Problem {
+            location: object.location.clone(),
+            object: Some(lowered.id.to_string()),
+            field: "apiVersion".to_owned(),
+            reason: format!(
+                "`{}` is not a supported version: {} is served as {served_as}",
+                object.api_version, self.kind
+            ),
+        };
+        if let Ok(Some(field)) = object.field().get("apiVersion") {
+            problem.location = field.location().clone();
+        }
+        lowered.errors.push(problem);
+        lowered
+    }
+
+    /// Adds errors for an invalid name.
+    fn check_name(&self, root: &Field<'_>, report: &mut ObjectReport) {
+        let Some(metadata) = report.object(root, "metadata") else {
+            return;
+        };
+        if let Some((name, field)) = report.text(&metadata, "name") {
+            let reasons = match self.naming {
+                Naming::ClusterLabel => names::dns_label_errors(name),
+                Naming::Namespaced | Naming::Cluster => names::dns_subdomain_errors(name),
+            };
+            report.errors(&field, reasons);
+        }
+        if let Some((namespace, field)) = report.text(&metadata, "namespace") {
+            match self.naming {
+                _ if namespace.is_empty() => report.warn(&field, EMPTY_NAMESPACE),
+                Naming::Namespaced => report.errors(&field, names::dns_label_errors(namespace)),
+                Naming::Cluster | Naming::ClusterLabel => report.warn(
+                    &field,
+                    format!("{} is cluster-scoped: its namespace is ignored", self.kind),
+                ),
+            }
+        }
+    }
+}
+
+/// The object's name, with the default namespace applied.
+fn object_id(object: &RawObject, naming: Naming) -> ObjectId {
+    let mut id = literal_id(object);
+    match naming {
+        Naming::Namespaced => {
+            id.namespace.get_or_insert_with(|| DEFAULT_NAMESPACE.into());
+        }
+        Naming::Cluster | Naming::ClusterLabel => id.namespace = None,
+    }
+    id
+}
