@@ -1,7 +1,7 @@
-//! The faults in lowering Kubernetes objects that tests must detect, see [`palisade_model::faults!`].
+//! The faults in lowering objects that tests must detect, see [`palisade_model::faults!`].
 
 palisade_model::faults! {
-    /// A fault in lowering Kubernetes objects.
+    /// A fault in lowering objects; those from `AdminTierLast` on are in cluster-wide policies.
     pub enum DialectFault {
         ExceptIgnored,
         EndPortIgnored,
@@ -49,5 +49,13 @@ palisade_model::faults! {
         DomainNamesOpen,
         NamedPortOpen,
         PortRangeEndIgnored,
+    }
+}
+
+#[cfg(feature = "faults")]
+impl DialectFault {
+    /// Whether it is in the kinds of `policy.networking.k8s.io`.
+    pub fn is_of_policy_api(self) -> bool {
+        self >= DialectFault::AdminTierLast
     }
 }

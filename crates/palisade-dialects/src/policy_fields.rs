@@ -47,6 +47,8 @@ pub struct PortNameField {
 pub struct PolicyFields {
     /// The field that selects the pods of the policy.
     pub subject: FieldLocation,
+    /// The field that orders it among the policies of its tier, if it has one.
+    pub priority: Option<FieldLocation>,
     /// Its selectors of namespaces.
     pub namespaces: Vec<NamespaceField>,
     /// Its port names.
@@ -67,12 +69,15 @@ impl PolicyFields {
         };
         let mut fields = PolicyFields {
             subject: locate(object, &[PathStep::Key("spec"), PathStep::Key(subject)]),
+            priority: None,
             namespaces: Vec::new(),
             port_names: Vec::new(),
         };
         if layout == FieldLayout::PolicyApi {
             let steps = [PathStep::Key("spec"), PathStep::Key("subject")];
             fields.add_namespaces(&policy.subject, &steps, layout, object);
+            let priority = [PathStep::Key("spec"), PathStep::Key("priority")];
+            fields.priority = find(object, &priority).map(|_| locate(object, &priority));
         }
         for direction in Direction::BOTH {
             let rules = policy

@@ -2,11 +2,12 @@
 //!
 //! Policies that select pods on the host network, where policies do not apply; namespace selectors that match
 //! no namespace; port names that none of the destination pods has; pods that claim the address of another
-//! pod. Checks that need pods or namespaces are skipped while there are none. Policies are those defined,
+//! pod; cluster-wide policies of equal priority. Checks that need pods or namespaces are skipped while there are none. Policies are those defined,
 //! pods and namespaces those in force. Warnings never change what is in force.
 
 mod addresses;
 mod pods;
+mod priorities;
 mod receivers;
 
 use crate::SharedId;
@@ -27,6 +28,7 @@ use palisade_model::{
     Selector, Str,
 };
 use pods::{DistinctPods, InheritedPodLabels, NamespaceLabels, PodTraits};
+use priorities::{PolicyPriorities, PriorityPlace};
 use receivers::PolicyReceivers;
 
 /// What the warnings need of a pod.
@@ -48,6 +50,8 @@ struct PolicyFacts {
     subject: Selector,
     fields: PolicyFields,
     receivers: PolicyReceivers,
+    /// Its place, if it has a priority.
+    place: Option<PriorityPlace>,
     /// The namespace selectors that match nothing, as indexes.
     unmatched: Vec<usize>,
     host_network: Option<Problem>,
@@ -64,6 +68,7 @@ pub(crate) struct InputLint {
     policies: BTreeMap<SharedId, PolicyFacts>,
     /// The policies whose receivers may be in a namespace; `None` for any.
     by_receivers: BTreeMap<Option<Str>, BTreeSet<SharedId>>,
+    priorities: PolicyPriorities,
     stale: StaleWarnings,
 }
 
@@ -149,6 +154,9 @@ impl InputLint {
                     ids.remove(id);
                 }
             }
+            if let Some(place) = &before.place {
+                self.priorities.remove(id, place);
+            }
         }
         let Some((policy, fields)) = policy else {
             return;
@@ -159,6 +167,9 @@ impl InputLint {
             ids.insert(id.clone());
         }
         let facts = PolicyFacts::new(policy, fields, receivers);
+        if let Some(place) = &facts.place {
+            self.priorities.add(id, place);
+        }
         self.policies.insert(id.clone(), facts);
         self.stale.policies.insert(id.clone());
     }
@@ -215,6 +226,9 @@ impl InputLint {
 
     fn update_inherited(&mut self, namespace: &Str, changed: bool) {
         self.stale.namespaces |= changed;
+        if changed {
+            self.stale.host_network.insert(Some(namespace.clone()));
+        }
         self.recount_receivers(namespace, changed);
     }
 
@@ -309,7 +323,11 @@ impl InputLint {
             .range((start, Bound::Unbounded))
             .take_while(|(id, _)| policy.namespace.is_none() || id.namespace == policy.namespace);
         let selected = of_namespace.map(|(_, pod)| &**pod);
-        let selected = selected.filter(|(_, pod)| policy.subject.matches(&OwnLabels(pod)));
+        let labels = |pod| HostPodLabels {
+            inherited: &self.inherited,
+            pod,
+        };
+        let selected = selected.filter(|(_, pod)| policy.subject.matches(&labels(pod)));
         let others = selected.clone().count().saturating_sub(1);
         let (_, Endpoint { id: pod, .. }) = selected.min_by(|(a, _), (b, _)| a.cmp(b))?;
         let others = match others {
@@ -325,6 +343,15 @@ impl InputLint {
     /// All warnings, in any order.
     pub(crate) fn warnings(&self, pod: &PodLookup<'_>) -> Vec<Problem> {
         let mut warnings = self.claims.warnings(pod);
+        for (id, reason) in self.priorities.ties() {
+            let policy = self.policies.get(id);
+            let at = policy.and_then(|policy| policy.fields.priority.as_ref());
+            warnings.extend(
+                policy
+                    .zip(at)
+                    .map(|(policy, at)| policy.problem(at, reason)),
+            );
+        }
         for policy in self.policies.values() {
             warnings.extend(policy.host_network.clone());
             for index in &policy.unmatched {
@@ -349,6 +376,7 @@ impl PolicyFacts {
             subject: policy.subject.clone(),
             fields: fields.clone(),
             receivers,
+            place: fields.priority.as_ref().map(|_| PriorityPlace::of(policy)),
             unmatched: Vec::new(),
             host_network: None,
         }
@@ -364,18 +392,25 @@ impl PolicyFacts {
     }
 }
 
-/// The labels of a pod without those of its namespace and service account.
-struct OwnLabels<'a>(&'a Endpoint);
+/// The labels of a pod on the host network, without those of its service account.
+struct HostPodLabels<'a> {
+    inherited: &'a InheritedPodLabels,
+    pod: &'a Endpoint,
+}
 
-impl LabelLookup for OwnLabels<'_> {
+impl LabelLookup for HostPodLabels<'_> {
     fn label(&self, key: &LabelKey) -> Option<&str> {
         match key.scope {
-            LabelScope::Own => self.0.labels.get(&key.name).map(|value| &**value),
-            LabelScope::Reserved => self.0.reserved_label(&key.name),
-            LabelScope::Namespace if *key.name == *Namespace::NAME_LABEL => {
-                self.0.id.namespace.as_deref()
+            LabelScope::Own => self.pod.labels.get(&key.name).map(|value| &**value),
+            LabelScope::Reserved => self.pod.reserved_label(&key.name),
+            LabelScope::Namespace => {
+                let namespace = self.pod.id.namespace.as_ref()?;
+                match self.inherited.namespaces.get(namespace) {
+                    Some(labels) => labels.get(&key.name).map(|value| &**value),
+                    None => (*key.name == *Namespace::NAME_LABEL).then_some(&**namespace),
+                }
             }
-            LabelScope::Namespace | LabelScope::ServiceAccount => None,
+            LabelScope::ServiceAccount => None,
         }
     }
 }
