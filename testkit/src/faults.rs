@@ -91,6 +91,9 @@ impl InjectedFault {
     /// The worlds in which it can be found: nothing that is lowered already passes a dialect.
     fn generator_kind(self) -> Option<GeneratorKind> {
         match self {
+            InjectedFault::Dialects(fault) if fault.is_of_policy_api() => {
+                Some(GeneratorKind::PolicyApi)
+            }
             InjectedFault::Dialects(_) => Some(GeneratorKind::Kubernetes),
             InjectedFault::Engine(_) | InjectedFault::Tables(_) | InjectedFault::Nft(_) => None,
         }

@@ -1,10 +1,13 @@
-//! A second, naive reading of Kubernetes objects: what NetworkPolicy's own documentation says, one
-//! flow at a time, straight from the objects' values.
+//! A second, naive reading of Kubernetes objects: what the documentation of NetworkPolicy and of the
+//! cluster-wide policies says, one flow at a time, straight from the objects' values.
 //!
 //! It promises to share nothing with the product: no model, no dialect, no index, only `std` and
 //! `serde_json`, so that a mistake made there is not made here as well. It never validates: it is
 //! given objects that a cluster would have accepted, and what it cannot read matches nothing.
 
+mod policy_api;
+
+use policy_api::NaiveTier;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -31,7 +34,8 @@ pub struct NaiveReading {
     pub egress: bool,
     /// Whether the receiver may have it.
     pub ingress: bool,
-    /// The indices of the pods at its ends and of the policies that isolate them for it.
+    /// The indices of the pods at its ends, of the policies that isolate them for it, and of the
+    /// cluster-wide policies that were asked.
     pub used: BTreeSet<usize>,
 }
 
@@ -69,6 +73,13 @@ pub fn read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
         if egress && is_tunnel(flow) {
             return false;
         }
+        let admin = NaiveTier::Admin;
+        let of_pod = &objects[pod];
+        if let Some(allowed) =
+            policy_api::decision(objects, of_pod, admin, (egress, other), flow, &mut used)
+        {
+            return allowed;
+        }
         let mut isolated = false;
         let mut permitted = false;
         for (index, policy) in objects.iter().enumerate() {
@@ -80,7 +91,12 @@ pub fn read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
                     .any(|rule| rule_allows(objects, policy, rule, egress, other, flow));
             }
         }
-        !isolated || permitted
+        if isolated {
+            return permitted;
+        }
+        let baseline = NaiveTier::Baseline;
+        policy_api::decision(objects, of_pod, baseline, (egress, other), flow, &mut used)
+            .unwrap_or(true)
     };
     let egress = side(true);
     let ingress = side(false);

@@ -11,6 +11,7 @@ Random worlds through every reading of policy there is, which must all agree.
   --kernel-cases N    cases to judge with real packets as well, as root (default 0)
   --seed N            what the worlds are drawn from (default 1)
   --kubernetes-only   only worlds of Kubernetes objects
+  --policy-api-only   only worlds with cluster-wide policies
   --lowered-only      only worlds of lowered policies
   --replay DIR        judge a case once more that was left behind in DIR
   --fault NAME        with a mistake switched on (builds with the feature `faults`)
@@ -107,6 +108,7 @@ impl DifferentialArgs {
                 "--kernel-cases" => wanted.kernel_cases = number(value()?)?,
                 "--seed" => wanted.options.seed = number(value()?)?,
                 "--kubernetes-only" => wanted.options.only = Some(GeneratorKind::Kubernetes),
+                "--policy-api-only" => wanted.options.only = Some(GeneratorKind::PolicyApi),
                 "--lowered-only" => wanted.options.only = Some(GeneratorKind::Lowered),
                 "--fault" => switch_on(value()?)?,
                 "--faults" => wanted.every_fault = true,

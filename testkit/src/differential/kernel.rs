@@ -10,6 +10,7 @@
 //! arrived, an answer must arrive; and of Kubernetes objects the naive reading is asked as well.
 
 use super::report::{self, ReplayCase};
+use super::run::generator_kind;
 use super::{GeneratorKind, StageFailure, cluster, flows_of, tables};
 use crate::CountedDriver;
 use crate::lab::{self, Lab, NodeId, PodSpec, probe};
@@ -75,14 +76,10 @@ pub fn run_kernel(
         if report.passed >= cases {
             break;
         }
-        let half = match only {
-            Some(half) => half,
-            None if world.is_multiple_of(2) => GeneratorKind::Kubernetes,
-            None => GeneratorKind::Lowered,
-        };
+        let half = generator_kind(only, world);
         let drawn = GeneratedCase::generate(half, seed, world)?;
-        // Both halves in both modes.
-        let place = &mut places[(world / 2 % 2) as usize];
+        // Every kind of world in both modes.
+        let place = &mut places[(world / 4 % 2) as usize];
         match place.judge(&drawn, seed, world, &mut report)? {
             Ok(arrivals) => {
                 let before = report.passed;
@@ -160,8 +157,14 @@ impl GeneratedCase {
         // Other worlds than those of the run without a kernel.
         let seed = seed ^ 0x6b65_726e_656c;
         match half {
-            GeneratorKind::Kubernetes => {
-                let world = kubernetes::ClusterWorld::generate(seed, case, DRAWN);
+            GeneratorKind::Kubernetes | GeneratorKind::PolicyApi => {
+                let make = match half {
+                    GeneratorKind::PolicyApi => {
+                        kubernetes::ClusterWorld::generate_with_cluster_policies
+                    }
+                    _ => kubernetes::ClusterWorld::generate,
+                };
+                let world = make(seed, case, DRAWN);
                 let files = cluster::render_manifests(&world, seed, case, false);
                 let mut state =
                     cluster::lower(&files).map_err(|f| format!("{}: {}", f.stage, f.detail))?;

@@ -14,8 +14,10 @@ use std::path::Path;
 /// Which kind of world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GeneratorKind {
-    /// Kubernetes objects.
+    /// Kubernetes objects: NetworkPolicies.
     Kubernetes,
+    /// Kubernetes objects: cluster-wide policies, and NetworkPolicies.
+    PolicyApi,
     /// Lowered policies over the whole model.
     Lowered,
 }
@@ -27,7 +29,7 @@ pub struct RunOptions {
     pub cases: u64,
     /// What the worlds are drawn from.
     pub seed: u64,
-    /// Only this kind of world; both in turn otherwise.
+    /// Only this kind of world; all in turn otherwise.
     pub only: Option<GeneratorKind>,
 }
 
@@ -51,6 +53,10 @@ pub struct RunReport {
 pub fn run(options: &RunOptions, print: &mut dyn FnMut(&str)) -> RunReport {
     let mut tallies = [
         FeatureTally::new("Kubernetes worlds", kubernetes::FEATURES),
+        FeatureTally::new(
+            "worlds of cluster-wide policies",
+            kubernetes::POLICY_API_FEATURES,
+        ),
         FeatureTally::new("lowered worlds", lower::FEATURES),
     ];
     let (mut passed, mut failed) = (0, 0);
@@ -61,7 +67,11 @@ pub fn run(options: &RunOptions, print: &mut dyn FnMut(&str)) -> RunReport {
         match case.check(StageFilter::ANY) {
             Ok(verdicts) => {
                 passed += FLOWS as u64;
-                let tally = &mut tallies[usize::from(half == GeneratorKind::Lowered)];
+                let tally = &mut tallies[match half {
+                    GeneratorKind::Kubernetes => 0,
+                    GeneratorKind::PolicyApi => 1,
+                    GeneratorKind::Lowered => 2,
+                }];
                 case.count(&verdicts, tally);
             }
             Err(failure) => {
@@ -132,17 +142,20 @@ pub fn replay(directory: &Path) -> io::Result<Result<(), StageFailure>> {
     Ok(outcome.map(drop))
 }
 
-fn generator_kind(only: Option<GeneratorKind>, world: u64) -> GeneratorKind {
-    match only {
-        Some(half) => half,
-        None if world.is_multiple_of(2) => GeneratorKind::Kubernetes,
-        None => GeneratorKind::Lowered,
+/// The kind of a world by its number: every second one is lowered, and the others are of both kinds in turn.
+pub(super) fn generator_kind(only: Option<GeneratorKind>, world: u64) -> GeneratorKind {
+    match (only, world % 4) {
+        (Some(half), _) => half,
+        (None, 0) => GeneratorKind::Kubernetes,
+        (None, 2) => GeneratorKind::PolicyApi,
+        (None, _) => GeneratorKind::Lowered,
     }
 }
 
 /// A world that was drawn.
 enum GeneratedInput {
     Kubernetes(kubernetes::ClusterWorld, u64, u64),
+    PolicyApi(kubernetes::ClusterWorld, u64, u64),
     Lowered(Box<lower::ModelWorld>, u64, u64),
 }
 
@@ -154,6 +167,10 @@ impl GeneratedInput {
                 seed,
                 case,
             ),
+            GeneratorKind::PolicyApi => {
+                let make = kubernetes::ClusterWorld::generate_with_cluster_policies;
+                GeneratedInput::PolicyApi(make(seed, case, FLOWS + EXTRA), seed, case)
+            }
             GeneratorKind::Lowered => {
                 let world = lower::ModelWorld::generate(seed, case, FLOWS + EXTRA);
                 GeneratedInput::Lowered(Box::new(world), seed, case)
@@ -163,7 +180,8 @@ impl GeneratedInput {
 
     fn check(&self, sought: StageFilter) -> CaseOutcome {
         match self {
-            GeneratedInput::Kubernetes(world, seed, case) => {
+            GeneratedInput::Kubernetes(world, seed, case)
+            | GeneratedInput::PolicyApi(world, seed, case) => {
                 let files = cluster::render_manifests(world, *seed, *case, false);
                 catch_panic(|| cluster::check_cluster(world, &files, *seed, *case, sought))
             }
@@ -177,10 +195,12 @@ impl GeneratedInput {
     fn count(&self, verdicts: &[(bool, bool)], tally: &mut FeatureTally) {
         for (index, (egress, ingress)) in verdicts.iter().take(FLOWS).enumerate() {
             let tried = match self {
-                GeneratedInput::Kubernetes(world, ..) => {
-                    let trial = &world.trials[index];
-                    let reading = palisade_generators::naive::read(&world.objects(), &trial.flow);
-                    world.tried_features(trial, &reading)
+                GeneratedInput::Kubernetes(world, ..) => tried_features(world, index),
+                GeneratedInput::PolicyApi(world, ..) => {
+                    // What NetworkPolicies try is counted in worlds that have more of them.
+                    let mut tried = tried_features(world, index);
+                    tried.retain(|feature| kubernetes::POLICY_API_FEATURES.contains(feature));
+                    tried
                 }
                 GeneratedInput::Lowered(world, ..) => world.tried_features(&world.trials[index]),
             };
@@ -191,7 +211,8 @@ impl GeneratedInput {
     /// Shrinks the failing world and leaves it behind.
     fn reproduce(self, failure: StageFailure) -> String {
         let (left, failure, seed, case) = match self {
-            GeneratedInput::Kubernetes(world, seed, case) => {
+            GeneratedInput::Kubernetes(world, seed, case)
+            | GeneratedInput::PolicyApi(world, seed, case) => {
                 // Plain manifests are easier to read, if they fail as well.
                 let same = |f: &StageFailure| f.stage == failure.stage;
                 let plain = cluster_outcome(&world, seed, case, true);
@@ -220,6 +241,12 @@ impl GeneratedInput {
             )
         })
     }
+}
+
+fn tried_features(world: &kubernetes::ClusterWorld, index: usize) -> kubernetes::Features {
+    let trial = &world.trials[index];
+    let reading = palisade_generators::naive::read(&world.objects(), &trial.flow);
+    world.tried_features(trial, &reading)
 }
 
 pub(crate) fn flows_of(world: &lower::ModelWorld) -> Vec<Flow> {

@@ -32,6 +32,7 @@ pub const FEATURES: &[&str] = &[
     "ipBlock with except",
     "ipBlock with host bits",
     "ipBlock with several excepts",
+    "isolated by NetworkPolicy",
     "matchExpressions DoesNotExist",
     "matchExpressions Exists",
     "matchExpressions In",

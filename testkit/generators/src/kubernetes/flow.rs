@@ -162,7 +162,8 @@ fn collect(value: &Value, into: &mut Vec<u16>) {
             for (name, field) in fields {
                 match field.as_u64().map(u16::try_from) {
                     Some(Ok(port))
-                        if ["port", "endPort", "containerPort"].contains(&name.as_str()) =>
+                        if ["port", "endPort", "containerPort", "number", "start", "end"]
+                            .contains(&name.as_str()) =>
                     {
                         into.push(port);
                     }

@@ -7,15 +7,18 @@ mod features;
 mod flow;
 mod pod;
 mod policy;
+mod policy_api;
 
 pub use super::address::NODE;
 pub use features::FEATURES;
+pub use policy_api::POLICY_API_FEATURES;
 
 use super::{Dice, address};
 use crate::encapsulation::TunnelGenerator;
 use crate::naive;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// Names of what a world tries, as they are printed.
 pub type Features = BTreeSet<&'static str>;
@@ -58,9 +61,44 @@ impl ClusterWorld {
         made.extend(pod::bystanders(&mut dice));
         let count = dice.between(2, 7);
         made.extend((0..count).map(|n| policy::policy(&mut dice, &pods, n)));
+        Self::with_flows(made, &mut dice, (seed, case), flows)
+    }
+
+    /// The world of a case with cluster-wide policies, beside fewer NetworkPolicies.
+    #[must_use]
+    pub fn generate_with_cluster_policies(seed: u64, case: u64, flows: usize) -> ClusterWorld {
+        let mut dice = Dice::new(seed ^ 0x706f_6c69_6379_6170, case);
+        let mut made = namespaces(&mut dice);
+        let pods = pod::pods(&mut dice);
+        made.extend(pods.iter().cloned());
+        made.extend(policy_api::nodes(&mut dice));
+        made.extend(policy_api::policies(&mut dice));
+        let count = dice.between(0, 3);
+        made.extend((0..count).map(|n| policy::policy(&mut dice, &pods, n)));
+        let mut world = Self::with_flows(made, &mut dice, (seed, case), flows);
+        let nodes: Vec<IpAddr> = (world.made.iter())
+            .filter(|made| made.object["kind"] == "Node")
+            .filter_map(|made| made.object["status"]["addresses"].as_array())
+            .flatten()
+            .filter_map(|entry| entry["address"].as_str()?.parse().ok())
+            .collect();
+        for trial in &mut world.trials {
+            if nodes.contains(&trial.flow.destination) {
+                trial.features.insert("flow: to a node");
+            }
+        }
+        world
+    }
+
+    fn with_flows(
+        mut made: Vec<GeneratedObject>,
+        dice: &mut Dice,
+        (seed, case): (u64, u64),
+        flows: usize,
+    ) -> ClusterWorld {
         dice.shuffle(&mut made);
         let mut tunnels = TunnelGenerator::new(seed, case);
-        let trials = (0..flows).map(|_| flow::trial(&mut dice, &made));
+        let trials = (0..flows).map(|_| flow::trial(dice, &made));
         let trials = trials.map(|mut trial| {
             if let Some((protocol, port)) = tunnels.draw(&mut trial.features) {
                 trial.flow.protocol = protocol;
@@ -88,6 +126,9 @@ impl ClusterWorld {
             if reading.used.contains(&index) || at_an_end() {
                 features.extend(&made.features);
             }
+            if reading.used.contains(&index) && made.object["kind"] == "NetworkPolicy" {
+                features.insert(ISOLATED);
+            }
         }
         features
     }
@@ -98,6 +139,9 @@ impl ClusterWorld {
         self.made.iter().map(|made| made.object.clone()).collect()
     }
 }
+
+/// What a flow tries that a NetworkPolicy decides.
+const ISOLATED: &str = "isolated by NetworkPolicy";
 
 pub(super) const NAMESPACES: [&str; 3] = ["shop", "stock", "default"];
 

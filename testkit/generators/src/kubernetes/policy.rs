@@ -213,7 +213,7 @@ fn peer(dice: &mut Dice, features: &mut Features) -> Value {
     }
 }
 
-fn pods(dice: &mut Dice, features: &mut Features) -> Value {
+pub(super) fn pods(dice: &mut Dice, features: &mut Features) -> Value {
     if dice.chance(30) {
         features.insert("podSelector that is {}");
         return json!({});
@@ -221,7 +221,7 @@ fn pods(dice: &mut Dice, features: &mut Features) -> Value {
     selector(dice, &LABELS, features)
 }
 
-fn namespaces(dice: &mut Dice, features: &mut Features) -> Value {
+pub(super) fn namespaces(dice: &mut Dice, features: &mut Features) -> Value {
     match dice.below(100) {
         0..25 => {
             features.insert("namespaceSelector that is {}");
