@@ -1,4 +1,4 @@
-//! The thread that writes back to the cluster: the state of this node, and events on policies.
+//! The thread that writes back to the cluster: the state of this node, and events and conditions of policies.
 //!
 //! It asks the core as any other reader, one question at a time, and never blocks it. Without it, or while it
 //! fails, everything else goes on; status says why the state of this node cannot be written.
@@ -10,8 +10,11 @@ use crate::core::{Core, CoreEvent};
 use crate::core_queue::CoreHandle;
 use crate::run_error::RunError;
 use crate::sources::credentials;
-use crate::views::node_status::{node_policy_report, policy_problems};
-use palisade_kubernetes::{EventIntervals, NodeStatusWriter, PolicyEventWriter, StatusIntervals};
+use crate::views::node_status::node_policy_report;
+use crate::views::policy_findings::policy_findings;
+use palisade_kubernetes::{
+    FeedbackIntervals, NodeStatusWriter, PolicyFeedbackWriter, StatusIntervals,
+};
 use std::io;
 
 /// Starts the thread, if there is an API server and the configuration does not forbid it.
@@ -27,8 +30,8 @@ pub(crate) fn write_cluster_status(config: &Config, core: &CoreHandle) -> Result
     // As other candidates of leases: two agents may have one host name.
     let identity = format!("{node}_{}", std::process::id());
     let wall = || rfc3339_micros(SystemClock.wall());
-    let events = EventIntervals::default();
-    let events = PolicyEventWriter::new(credentials.clone(), identity, events, wall);
+    let intervals = FeedbackIntervals::default();
+    let feedback = PolicyFeedbackWriter::new(credentials.clone(), identity, intervals, wall);
     let status = NodeStatusWriter::new(credentials, node, StatusIntervals::default());
     let core = core.clone();
     let failed = |error: io::Error| RunError::Thread("cluster-status", error);
@@ -45,13 +48,13 @@ pub(crate) fn write_cluster_status(config: &Config, core: &CoreHandle) -> Result
             let record = move |core: &mut Core| core.record_node_status(failure);
             core.send(CoreEvent::Request(Box::new(record)));
         };
-        let problems = async || {
-            let build = |core: &mut Core| policy_problems(&core.snapshot());
+        let findings = async || {
+            let build = |core: &mut Core| policy_findings(&core.snapshot());
             core.ask(build).await
         };
         let status = status.run(report, record);
-        let events = events.run(problems);
-        runtime.block_on(async { tokio::join!(status, events) });
+        let feedback = feedback.run(findings);
+        runtime.block_on(async { tokio::join!(status, feedback) });
     };
     // Not supervised: enforcement does not need it. Not joined: a write may wait for the server.
     std::thread::Builder::new()

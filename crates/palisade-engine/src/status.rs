@@ -10,7 +10,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{
-    Direction, Endpoint, EndpointId, Policy, PolicyId, Prefix, Profile, Protocol, Selector, Str,
+    Direction, Endpoint, EndpointId, ObjectId, Policy, PolicyId, Prefix, Profile, Protocol,
+    Selector, Str,
 };
 use palisade_tables::{IdentityId, Point, PolicySetId};
 
@@ -195,6 +196,13 @@ impl Engine {
         let of = number.into_iter();
         of.flat_map(|number| self.graph.active_policies.endpoints_selected_by(number))
             .collect()
+    }
+
+    /// The object of every policy, with the file that it is in; one of several parts comes several times.
+    pub fn policy_objects(&self) -> Vec<(ObjectId, Option<Str>)> {
+        let policies = self.graph.named_policies();
+        let row = |number| Some((policies.id(number)?.object, policies.file(number).cloned()));
+        policies.numbers().filter_map(row).collect()
     }
 
     /// All policies, in evaluation order.

@@ -3,12 +3,13 @@
 use crate::api_error::ApiServerError;
 use crate::line_reader::LineReader;
 use crate::list::ApiServerStatus;
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use palisade_source::error_chain;
+use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,6 +19,12 @@ use tokio::time::Instant;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time within which the server must begin to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Who owns the fields that are written.
+const FIELD_MANAGER: &str = "palisade-agent";
+/// The content type of an object.
+pub(crate) const JSON: &str = "application/json";
+/// The content type of a server-side apply.
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
 /// The maximum length of an answer that is read at once: a page of a list.
 const MAX_ANSWER: usize = 512 << 20;
 /// The maximum length of an error's text that is read.
@@ -127,8 +134,31 @@ impl ApiServerClient {
         self.text_of(get(path)?).await
     }
 
+    /// Writes an object by server-side apply, as the owner of the fields that it has.
+    pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<(), ApiServerError> {
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
+        self.write(Method::PATCH, &path, APPLY_PATCH, object).await
+    }
+
+    /// Writes an object in another way.
+    pub(crate) async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        object: &Value,
+    ) -> Result<(), ApiServerError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::CONTENT_TYPE, content_type)
+            .body(Body::from(object.to_string().into_bytes()))
+            .map_err(|error| ApiServerError::Answer(error.to_string()))?;
+        self.text_of(request).await.map(drop)
+    }
+
     /// The text of the answer to any request.
-    pub(crate) async fn text_of(&self, request: Request<Body>) -> Result<String, ApiServerError> {
+    async fn text_of(&self, request: Request<Body>) -> Result<String, ApiServerError> {
         let body = self.send(request).await?;
         let bytes = Limited::new(body, MAX_ANSWER).collect().await;
         let bytes = bytes.map_err(|error| ApiServerError::Connection(error.to_string()))?;

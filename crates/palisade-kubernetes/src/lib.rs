@@ -8,20 +8,23 @@
 //! server that cannot be reached deletes nothing, and is reported as stale with the reason; an object that
 //! cannot be read fails alone, by name; a change of fields that policy does not need changes nothing.
 //!
-//! [`NodeStatusWriter`] writes one object, the `NodePolicyStatus` of its node, and [`PolicyEventWriter`] events on
-//! policies that are not accepted, if it holds a lease. Everything else only reads.
+//! [`NodeStatusWriter`] writes one object, the `NodePolicyStatus` of its node, and
+//! [`PolicyFeedbackWriter`] events and conditions on policies, if it holds a lease. Everything else only reads.
 //!
 //! Never: decides what is in force.
 
 mod api_client;
 mod api_error;
+mod feedback_kind;
 mod lease_election;
+mod lease_holder;
 mod line_reader;
 mod list;
 mod node_status_writer;
 mod object_index;
 mod permission;
-mod policy_event_writer;
+mod policy_condition;
+mod policy_feedback_writer;
 mod resource;
 mod resource_event;
 mod resource_watch;
@@ -29,13 +32,15 @@ mod source;
 mod source_snapshot;
 
 pub use api_client::Credentials;
+pub use feedback_kind::{FEEDBACK, FeedbackKind};
+pub use lease_holder::LEASE_NAME;
 pub use node_status_writer::{
     NodeStatusWriter, STATUS_API_VERSION, STATUS_KIND, STATUS_PATH, StatusIntervals,
 };
 pub use permission::{Permission, PermissionScope, WRITTEN, permissions, role_rules};
-pub use policy_event_writer::{
-    EventIntervals, FEEDBACK, FeedbackKind, LEASE_NAME, PolicyEventWriter, PolicyFeedback,
-    PolicyProblem,
+pub use policy_condition::{ACCEPTED, PolicyCondition};
+pub use policy_feedback_writer::{
+    FeedbackIntervals, PolicyFeedbackWriter, PolicyFindings, PolicyProblem,
 };
 pub use resource::{RESOURCES, ResourceType};
 pub use source::{KubernetesSource, SourceRefreshHandle, SourceStopHandle};

@@ -10,8 +10,7 @@
 
 use crate::api_client::{ApiServerClient, Credentials};
 use crate::api_error::ApiServerError;
-use http::{Request, StatusCode};
-use kube::client::Body;
+use http::StatusCode;
 use palisade_api::NodePolicyReport;
 use palisade_source::Backoff;
 use rand::rngs::SmallRng;
@@ -26,8 +25,6 @@ pub const STATUS_API_VERSION: &str = "palisade.dev/v1alpha1";
 pub const STATUS_KIND: &str = "NodePolicyStatus";
 /// The path of the resource.
 pub const STATUS_PATH: &str = "/apis/palisade.dev/v1alpha1/nodepolicystatuses";
-/// Who owns the fields that are written.
-const FIELD_MANAGER: &str = "palisade-agent";
 
 /// The delays of a [`NodeStatusWriter`]. Each is prolonged at random by up to its half.
 #[derive(Clone, Copy, Debug)]
@@ -171,15 +168,8 @@ impl NodeStatusWriter {
             },
             "status": present,
         });
-        let path = format!(
-            "{STATUS_PATH}/{}?fieldManager={FIELD_MANAGER}&force=true",
-            self.node
-        );
-        let request = Request::patch(path)
-            .header("Content-Type", "application/apply-patch+yaml")
-            .body(Body::from(object.to_string().into_bytes()))
-            .map_err(|error| ApiServerError::Answer(error.to_string()))?;
-        client.text_of(request).await.map(drop)
+        let path = format!("{STATUS_PATH}/{}", self.node);
+        client.apply(&path, &object).await
     }
 
     /// The status that the server has; `None` if there is none that can be read.

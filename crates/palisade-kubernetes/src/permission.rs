@@ -5,6 +5,7 @@
 //! `make docs` writes them. Promises: least rights; what is not in a list here is not granted. Never: secrets,
 //! wildcards, or a right to change an object that Palisade does not write.
 
+use crate::feedback_kind::FEEDBACK;
 use crate::resource::RESOURCES;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -34,7 +35,7 @@ pub struct Permission {
 /// What is needed to follow a resource.
 const FOLLOW: &[&str] = &["list", "watch"];
 
-/// What the agent writes. One row for each resource, with the verbs that are really used.
+/// What the agent writes besides conditions. One row for each resource, with the verbs that are really used.
 pub const WRITTEN: [Permission; 3] = [
     Permission {
         scope: PermissionScope::Cluster,
@@ -65,7 +66,16 @@ pub fn permissions() -> Vec<Permission> {
         resource: resource.plural,
         verbs: FOLLOW,
     });
-    read.chain(WRITTEN).collect()
+    // Server-side apply of an object that exists is a patch.
+    let conditions = FEEDBACK.iter().filter_map(|kind| {
+        Some(Permission {
+            scope: PermissionScope::Cluster,
+            group: kind.group,
+            resource: kind.status?,
+            verbs: &["patch"],
+        })
+    });
+    read.chain(WRITTEN).chain(conditions).collect()
 }
 
 /// The permissions of a scope as rules of a role, in YAML; resources of a group with the same verbs are one rule.

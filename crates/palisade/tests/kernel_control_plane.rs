@@ -11,11 +11,13 @@ mod agent;
 
 use agent::Agent;
 use agent::shop::{FROM_WEB_8080, Shop, policy};
-use palisade_testkit::cluster::{ControlPlane, Controllers};
+use palisade_testkit::cluster::{ControlPlane, Controllers, Kubectl};
 use palisade_testkit::lab::Lab;
 use palisade_testkit::need_root;
 use palisade_testkit::runtimes::RuntimePrograms;
 use serde_json::Value;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const WEB: usize = 0;
@@ -46,6 +48,15 @@ rules:
 - apiGroups: [policy.networking.k8s.io]
   resources: [clusternetworkpolicies, adminnetworkpolicies, baselineadminnetworkpolicies]
   verbs: [list, watch]
+- apiGroups: [policy.networking.k8s.io]
+  resources: [clusternetworkpolicies/status, adminnetworkpolicies/status, baselineadminnetworkpolicies/status]
+  verbs: [patch]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, create, update]
+- apiGroups: ['']
+  resources: [events]
+  verbs: [create]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -58,13 +69,16 @@ fn open(name: &str) -> Option<ClusterShop> {
     if !need_root() {
         return None;
     }
-    let programs = RuntimePrograms::control_plane()?;
+    open_with(name, &RuntimePrograms::control_plane()?)
+}
+
+fn open_with(name: &str, programs: &RuntimePrograms) -> Option<ClusterShop> {
     let mut lab = Lab::new(name).unwrap();
     let server = "10.90.0.1".parse().unwrap();
     lab.add_address(lab.host(), server).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let host = lab.namespace_name(lab.host());
-    let plane = ControlPlane::start(host, &programs, folder.path(), Controllers::None).unwrap();
+    let plane = ControlPlane::start(host, programs, folder.path(), Controllers::None).unwrap();
     let kubectl = plane.kubectl();
     kubectl.apply(ROLE).unwrap();
     kubectl.run(&["create", "namespace", "shop"]).unwrap();
@@ -173,4 +187,130 @@ fn objects_written_behind_the_validation_fail_alone_and_by_name() {
             .is_some_and(Vec::is_empty)
     });
     assert!(shop.tcp(WEB, DB, 8080));
+}
+
+const NO_API: &str = "
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: no-api}
+spec:
+  tier: Admin
+  priority: 10
+  subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: api}}}}
+  ingress:
+  - name: not-from-db
+    action: Deny
+    from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: db}}}}]
+";
+
+const NO_WEB: &str = "
+apiVersion: policy.networking.k8s.io/v1alpha1
+kind: AdminNetworkPolicy
+metadata: {name: no-web}
+spec:
+  priority: 20
+  subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: web}}}}
+  ingress:
+  - action: Deny
+    from: [{namespaces: {}}]
+  egress:
+  - action: Allow
+    to: [{domainNames: [example.com]}]
+";
+
+/// The condition `Accepted` of a policy: status, reason and message.
+fn accepted(kubectl: &Kubectl, resource: &str, name: &str) -> Option<[String; 3]> {
+    let policy = kubectl.get(&[resource, name]).unwrap();
+    let conditions = policy["status"]["conditions"].as_array()?;
+    let accepted = conditions.iter().find(|c| c["type"] == "Accepted")?;
+    Some(["status", "reason", "message"].map(|key| accepted[key].as_str().unwrap().to_owned()))
+}
+
+/// Waits for a condition that meets this.
+fn wait_for_condition(
+    kubectl: &Kubectl,
+    (resource, name): (&str, &str),
+    is_reached: impl Fn(&[String; 3]) -> bool,
+) {
+    wait_until(name, Duration::from_secs(90), || {
+        let found = accepted(kubectl, resource, name);
+        match found.as_ref().is_some_and(&is_reached) {
+            true => Ok(()),
+            false => Err(found),
+        }
+    });
+}
+
+/// Waits until this is reached; an error is what was found instead.
+fn wait_until<E: Debug>(what: &str, patience: Duration, is_reached: impl Fn() -> Result<(), E>) {
+    let deadline = Instant::now() + patience;
+    while let Err(found) = is_reached() {
+        assert!(Instant::now() < deadline, "{what}: {found:?}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+#[test]
+fn policies_with_conditions_are_enforced_and_have_them() {
+    if !need_root() {
+        return;
+    }
+    let Some(programs) = RuntimePrograms::policy_api() else {
+        return;
+    };
+    let Some(ClusterShop {
+        shop,
+        plane,
+        folder: _folder,
+    }) = open_with("cond", &programs)
+    else {
+        return;
+    };
+    let kubectl = plane.kubectl();
+    // The API comes while the agent runs.
+    let definitions = programs.definitions().display().to_string();
+    kubectl
+        .run(&["apply", "--server-side", "-f", &definitions])
+        .unwrap();
+    kubectl
+        .run(&[
+            "wait",
+            "--for=condition=Established",
+            "crd",
+            "--all",
+            "--timeout=60s",
+        ])
+        .unwrap();
+    // It is asked for again after 60 to 90 s.
+    wait_until("the API is followed", Duration::from_secs(150), || {
+        let status = shop.agent.status();
+        let absent = status["source"]["sources"][0]["absent"].as_array();
+        absent.is_none_or(Vec::is_empty).then_some(()).ok_or(status)
+    });
+    assert!(shop.tcp(DB, API, 8080) && shop.tcp(API, WEB, 8080));
+    kubectl.apply(NO_API).unwrap();
+    kubectl.apply(NO_WEB).unwrap();
+    wait(&shop, 2);
+    assert!(!shop.tcp(DB, API, 8080) && shop.tcp(WEB, API, 8080) && !shop.tcp(API, WEB, 8080));
+
+    let of_api = ("clusternetworkpolicies", "no-api");
+    wait_for_condition(&kubectl, of_api, |c| c[..2] == ["True", "Accepted"]);
+    let of_web = ("adminnetworkpolicies", "no-web");
+    wait_for_condition(&kubectl, of_web, |[status, reason, message]| {
+        status == "True" && reason == "AcceptedWithWarnings" && message.contains("domainNames")
+    });
+    // Of an object that is refused the last valid version stays, and it says so itself.
+    let raw = "/registry/policy.networking.k8s.io/clusternetworkpolicies/no-api";
+    let mut bad = kubectl.get(&["clusternetworkpolicies", "no-api"]).unwrap();
+    bad["spec"]["ingress"][0]["action"] = "Forbid".into();
+    plane.put_raw(raw, &bad.to_string()).unwrap();
+    wait_for_condition(&kubectl, of_api, |[status, reason, message]| {
+        status == "False"
+            && reason == "NotAccepted"
+            && message.contains("spec.ingress[0].action")
+            && message.contains("the last valid version stays in force")
+    });
+    assert!(!shop.tcp(DB, API, 8080) && shop.tcp(WEB, API, 8080));
+    kubectl.apply(NO_API).unwrap();
+    wait_for_condition(&kubectl, of_api, |c| c[..2] == ["True", "Accepted"]);
 }

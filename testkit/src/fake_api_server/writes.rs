@@ -37,7 +37,9 @@ impl ServerState {
         if let Some(ApiFault::Write(code)) = self.take_fault(|f| matches!(f, ApiFault::Write(_))) {
             return (code, status(code, "a fault"));
         }
-        let refused = |code, message| (code, status(code, message));
+        if let Some(object) = query.path.strip_suffix("/status") {
+            return self.write_status(method, query, object, body);
+        }
         let (parent, _) = query.path.rsplit_once('/').unwrap_or_default();
         let path = if method == "POST" {
             &*query.path
@@ -63,6 +65,44 @@ impl ServerState {
             _ => (200, self.put(path, body.clone())),
         }
     }
+
+    /// The answer to the apply of conditions: each replaces the one of its type.
+    fn write_status(
+        &mut self,
+        method: &str,
+        query: &Query,
+        object: &str,
+        body: &Value,
+    ) -> (u16, Value) {
+        let (path, name) = object.rsplit_once('/').unwrap_or_default();
+        if method != "PATCH" || !query.parameters.contains_key("fieldManager") {
+            return refused(400, "this is no apply");
+        }
+        if !self.writable.contains(&format!("{path}/status")) {
+            return refused(404, "the server could not find the requested resource");
+        }
+        let key = query.key(name);
+        if key != key_of(body) {
+            return refused(400, "the name is another");
+        }
+        let present = self.objects.get(path).and_then(|all| all.get(&key));
+        let Some(mut object) = present.cloned() else {
+            return refused(404, "not found");
+        };
+        let list = |object: &Value| {
+            let list = object["status"]["conditions"].as_array();
+            list.cloned().unwrap_or_default()
+        };
+        let (mut conditions, applied) = (list(&object), list(body));
+        conditions.retain(|old| applied.iter().all(|new| new["type"] != old["type"]));
+        conditions.extend(applied);
+        object["status"]["conditions"] = conditions.into();
+        (200, self.put(path, object))
+    }
+}
+
+fn refused(code: u16, message: &str) -> (u16, Value) {
+    (code, status(code, message))
 }
 
 impl Query {

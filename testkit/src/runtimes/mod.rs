@@ -96,6 +96,12 @@ impl RuntimePrograms {
         Self::with_programs(&["etcd", "kubernetes"])
     }
 
+    /// The same with the definitions of the Network Policy API.
+    #[must_use]
+    pub fn policy_api() -> Option<Self> {
+        Self::with_programs(&["etcd", "kubernetes", "policy-api"])
+    }
+
     /// All of these, with Kubernetes' other programs, and images.
     #[must_use]
     pub fn cluster() -> Option<Self> {
@@ -141,6 +147,12 @@ impl RuntimePrograms {
     #[must_use]
     pub fn programs(&self) -> PathBuf {
         self.folder.join("bin")
+    }
+
+    /// The folder of custom resource definitions.
+    #[must_use]
+    pub fn definitions(&self) -> PathBuf {
+        self.folder.join("crds")
     }
 
     /// The images that the pods of a cluster run.

@@ -48,7 +48,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "true",
             "true|false",
             Restart,
-            "Whether the agent writes to the API server: the state of this node, as the NodePolicyStatus of its name, at most every ten seconds, and every five minutes if only figures have changed; and, if it holds the lease palisade-policy-events, events on policies that are not accepted.",
+            "Whether the agent writes to the API server: the state of this node, as the NodePolicyStatus of its name, at most every ten seconds, and every five minutes if only figures have changed; and, if it holds the lease palisade-policy-feedback, events on policies that are not accepted, and conditions of policies whose API has them.",
         ),
         parameter(
             "etcd",

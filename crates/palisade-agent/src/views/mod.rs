@@ -9,6 +9,7 @@ pub mod ipam;
 pub mod metrics;
 pub mod node_status;
 pub mod policies;
+pub mod policy_findings;
 pub mod status;
 
 use crate::config::Config;

@@ -6,7 +6,6 @@ use crate::clock::rfc3339;
 use palisade_api::{
     EnforcedInstead, NodeCondition, NodePolicyReport, NotEnforcedObject, StaleSource,
 };
-use palisade_kubernetes::{FEEDBACK, PolicyProblem};
 use palisade_source::Diagnostic;
 use palisade_text::printable;
 use std::collections::BTreeMap;
@@ -48,43 +47,6 @@ pub fn node_policy_report(core: &CoreSnapshot<'_>) -> NodePolicyReport {
         not_enforced_count,
         not_enforced,
     }
-}
-
-/// The policies of an API server that are not accepted, for events there.
-pub fn policy_problems(core: &CoreSnapshot<'_>) -> Vec<PolicyProblem> {
-    let errors = core.source_report.problems.iter();
-    let errors = errors.filter(|diagnostic| diagnostic.is_error);
-    let mut problems: BTreeMap<(&str, &str), String> = BTreeMap::new();
-    for diagnostic in errors {
-        let problem = &diagnostic.problem;
-        let Some(object) = problem.object.as_deref() else {
-            continue;
-        };
-        // What is in a file has the file's name as its place.
-        let place: &str = &problem.location.file;
-        if FEEDBACK.iter().any(|kind| kind.resource() == place) {
-            let reason = match problem.field.is_empty() {
-                true => problem.reason.clone(),
-                false => format!("{}: {}", problem.field, problem.reason),
-            };
-            problems.entry((place, object)).or_insert(reason);
-        }
-    }
-    let problem = |((_, object), message): ((&str, &str), String)| {
-        let (kind, name) = object.split_once(' ')?;
-        let (namespace, name) = name.split_once('/')?;
-        Some(PolicyProblem {
-            kind: kind.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            message: bounded(&message),
-        })
-    };
-    problems
-        .into_iter()
-        .filter_map(problem)
-        .take(MAX_LISTED)
-        .collect()
 }
 
 fn conditions(
@@ -195,7 +157,7 @@ fn object(name: &str, enforced: EnforcedInstead, field: &str, reason: &str) -> N
 }
 
 /// Printable text of bounded length.
-fn bounded(text: &str) -> String {
+pub(super) fn bounded(text: &str) -> String {
     let text = printable(text);
     match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),

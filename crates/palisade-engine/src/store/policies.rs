@@ -290,6 +290,12 @@ impl<'a> NamedPolicies<'a> {
         })
     }
 
+    /// The file that a policy is in.
+    pub(crate) fn file(&self, number: PolicyNumber) -> Option<&'a Str> {
+        let record = self.policies.records.get(number)?;
+        self.names.get(record.file)
+    }
+
     /// Compares the names of two policies.
     pub(crate) fn compare_names(&self, a: PolicyNumber, b: PolicyNumber) -> Ordering {
         let name = |number| {

@@ -1,0 +1,270 @@
+//! What a cluster is told about its policies: those that are not accepted, and the conditions of all whose API
+//! has conditions.
+//!
+//! It says what every agent finds alike: nothing of this node, whose state its `NodePolicyStatus` has. Policies
+//! of folders have nobody to be told but the agent's own status.
+
+use super::CoreSnapshot;
+use super::node_status::bounded;
+use palisade_kubernetes::{FeedbackKind, PolicyCondition, PolicyFindings, PolicyProblem};
+use palisade_model::{ObjectId, Str};
+use palisade_source::EffectiveReport;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The maximum number of problems that are told; the others wait until these are mended.
+const MAX_LISTED: usize = 100;
+
+/// What to write to the API server about its policies.
+pub fn policy_findings(core: &CoreSnapshot<'_>) -> PolicyFindings {
+    find(core.source_report, core.engine.policy_objects())
+}
+
+/// The diagnostics of one object.
+#[derive(Default)]
+struct ObjectFindings {
+    errors: Vec<String>,
+    warnings: Vec<String>,
+}
+
+/// The findings of a report, with the objects and the files of the policies in force.
+fn find(
+    report: &EffectiveReport,
+    in_force: impl IntoIterator<Item = (ObjectId, Option<Str>)>,
+) -> PolicyFindings {
+    let mut by_object: BTreeMap<&str, ObjectFindings> = BTreeMap::new();
+    for diagnostic in &report.problems {
+        let problem = &diagnostic.problem;
+        let Some(object) = problem.object.as_deref() else {
+            continue;
+        };
+        if !is_at_server(object, &problem.location.file) {
+            continue;
+        }
+        let reason = match problem.field.is_empty() {
+            true => problem.reason.clone(),
+            false => format!("{}: {}", problem.field, problem.reason),
+        };
+        let of = by_object.entry(object).or_default();
+        match diagnostic.is_error {
+            true => of.errors.push(reason),
+            false => of.warnings.push(reason),
+        }
+    }
+    let problems = by_object.iter().filter_map(|(object, of)| {
+        let (kind, namespace, name) = split(object)?;
+        Some(PolicyProblem {
+            kind: kind.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+            message: bounded(of.errors.first()?),
+        })
+    });
+    let problems = problems.take(MAX_LISTED).collect();
+    let in_force = in_force.into_iter().filter_map(|(object, file)| {
+        let object = object.to_string();
+        is_at_server(&object, file.as_deref()?).then_some(object)
+    });
+    let with_errors = by_object.iter().filter(|(_, of)| !of.errors.is_empty());
+    let refused = with_errors.map(|(object, _)| (*object).to_owned());
+    let all: BTreeSet<String> = in_force.chain(refused).collect();
+    let instead: BTreeMap<&str, &str> = report
+        .retained
+        .iter()
+        .map(|kept| {
+            let instead = match kept.since {
+                Some(_) => "the last valid version stays in force",
+                None => "what it selects is isolated",
+            };
+            (&*kept.object, instead)
+        })
+        .collect();
+    let conditions = all.iter().filter_map(|object| {
+        let (kind, namespace, name) = split(object)?;
+        FeedbackKind::of(kind)?.status?;
+        let none = ObjectFindings::default();
+        let of = by_object.get(&**object).unwrap_or(&none);
+        let instead = instead.get(&**object).copied();
+        let (is_accepted, reason, message) = judge(of, instead);
+        Some(PolicyCondition {
+            kind: kind.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+            is_accepted,
+            reason: reason.to_owned(),
+            message: bounded(&message),
+        })
+    });
+    PolicyFindings {
+        problems,
+        conditions: conditions.collect(),
+    }
+}
+
+/// Whether an object of this name, from this place, is one of the API server: the place is its resource's name.
+fn is_at_server(object: &str, place: &str) -> bool {
+    let kind = split(object).and_then(|(kind, ..)| FeedbackKind::of(kind));
+    kind.is_some_and(|kind| kind.resource() == place)
+}
+
+/// The kind, the namespace and the name of an object.
+fn split(object: &str) -> Option<(&str, Option<&str>, &str)> {
+    let (kind, name) = object.split_once(' ')?;
+    Some(match name.split_once('/') {
+        Some((namespace, name)) => (kind, Some(namespace), name),
+        None => (kind, None, name),
+    })
+}
+
+/// Whether an object is accepted, with the reason in a word and in a sentence. `instead` is what is in force if
+/// the present definition is not.
+fn judge(of: &ObjectFindings, instead: Option<&str>) -> (bool, &'static str, String) {
+    let is_refused = !of.errors.is_empty() || instead.is_some();
+    match (is_refused, of.warnings.is_empty()) {
+        (true, _) => {
+            let reasons = of.errors.iter().map(String::as_str);
+            let reasons: Vec<&str> = match of.errors.is_empty() {
+                // The list of problems is bounded.
+                true => vec!["its present definition is not valid"],
+                false => reasons.collect(),
+            };
+            let instead = instead.unwrap_or("nothing of it is in force");
+            let message = format!("{instead}: {}", reasons.join("; "));
+            (false, "NotAccepted", message)
+        }
+        (false, false) => (true, "AcceptedWithWarnings", of.warnings.join("; ")),
+        (false, true) => (true, "Accepted", "every field is understood".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_manifest::{Location, Problem};
+    use palisade_source::{Diagnostic, RetainedObject};
+
+    const ADMIN: &str = "adminnetworkpolicies.policy.networking.k8s.io";
+
+    fn diagnostic(object: &str, place: &str, field: &str, is_error: bool) -> Diagnostic {
+        let problem = Problem {
+            location: Location {
+                file: place.into(),
+                line: 0,
+                column: 1,
+            },
+            object: Some(object.to_owned()),
+            field: field.to_owned(),
+            reason: "wrong".to_owned(),
+        };
+        match is_error {
+            true => Diagnostic::error(problem),
+            false => Diagnostic::warning(problem),
+        }
+    }
+
+    fn in_force(name: &str, place: &str) -> (ObjectId, Option<Str>) {
+        let id = ObjectId {
+            namespace: None,
+            name: name.into(),
+            group: "policy.networking.k8s.io".into(),
+            kind: "AdminNetworkPolicy".into(),
+        };
+        (id, Some(place.into()))
+    }
+
+    fn row(condition: &PolicyCondition) -> (&str, bool, &str, &str) {
+        let PolicyCondition {
+            name,
+            is_accepted,
+            reason,
+            message,
+            ..
+        } = condition;
+        (name, *is_accepted, reason, message)
+    }
+
+    #[test]
+    fn conditions_say_what_is_accepted_and_what_is_in_force_instead() {
+        let kept = |object: &str, since| RetainedObject {
+            object: object.to_owned(),
+            since,
+            hash: None,
+        };
+        let report = EffectiveReport {
+            problems: vec![
+                diagnostic("AdminNetworkPolicy b", ADMIN, "spec.x", false),
+                diagnostic("AdminNetworkPolicy c", ADMIN, "spec.x", true),
+                diagnostic("AdminNetworkPolicy c", ADMIN, "spec.y", true),
+                diagnostic("AdminNetworkPolicy d", ADMIN, "", true),
+                diagnostic("AdminNetworkPolicy e", ADMIN, "", true),
+                diagnostic("AdminNetworkPolicy g", "a.yaml", "", true),
+            ],
+            retained: vec![
+                kept("AdminNetworkPolicy c", Some(7)),
+                kept("AdminNetworkPolicy d", None),
+                kept("AdminNetworkPolicy f", None),
+            ],
+            ..EffectiveReport::default()
+        };
+        let here = ["a", "b", "c", "d", "f"].map(|name| in_force(name, ADMIN));
+        let folder = [in_force("h", "a.yaml")];
+        let found = find(&report, here.into_iter().chain(folder));
+        let rows: Vec<_> = found.conditions.iter().map(row).collect();
+        assert_eq!(
+            rows,
+            [
+                ("a", true, "Accepted", "every field is understood"),
+                ("b", true, "AcceptedWithWarnings", "spec.x: wrong"),
+                (
+                    "c",
+                    false,
+                    "NotAccepted",
+                    "the last valid version stays in force: spec.x: wrong; spec.y: wrong"
+                ),
+                (
+                    "d",
+                    false,
+                    "NotAccepted",
+                    "what it selects is isolated: wrong"
+                ),
+                (
+                    "e",
+                    false,
+                    "NotAccepted",
+                    "nothing of it is in force: wrong"
+                ),
+                (
+                    "f",
+                    false,
+                    "NotAccepted",
+                    "what it selects is isolated: its present definition is not valid"
+                ),
+            ]
+        );
+        let problems: Vec<&str> = found.problems.iter().map(|p| &*p.name).collect();
+        assert_eq!(problems, ["c", "d", "e"]);
+    }
+
+    #[test]
+    fn a_networkpolicy_has_events_and_no_condition() {
+        let place = "networkpolicies.networking.k8s.io";
+        let report = EffectiveReport {
+            problems: vec![
+                diagnostic("NetworkPolicy shop/a", place, "spec.x", true),
+                diagnostic("NetworkPolicy shop/b", place, "spec.x", false),
+                diagnostic("NetworkPolicy shop/c", "a.yaml", "spec.x", true),
+            ],
+            ..EffectiveReport::default()
+        };
+        let found = find(&report, []);
+        assert_eq!(found.conditions, []);
+        assert_eq!(
+            found.problems,
+            [PolicyProblem {
+                kind: "NetworkPolicy".to_owned(),
+                namespace: Some("shop".to_owned()),
+                name: "a".to_owned(),
+                message: "spec.x: wrong".to_owned(),
+            }]
+        );
+    }
+}
