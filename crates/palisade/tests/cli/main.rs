@@ -11,6 +11,7 @@
 mod configuration;
 mod connections;
 mod dump;
+mod examples;
 mod explain;
 mod hostile;
 mod usage;
