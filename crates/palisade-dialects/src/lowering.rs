@@ -6,7 +6,7 @@ use crate::policy_api::PolicyApiDialect;
 use crate::unknown;
 use crate::unsupported::UnsupportedDialects;
 use palisade_manifest::RawObject;
-use palisade_model::Policy;
+use palisade_model::{Object, Policy};
 
 /// Every dialect of this build.
 const DIALECTS: [&dyn Dialect; 3] = [&KubernetesDialect, &PolicyApiDialect, &UnsupportedDialects];
@@ -14,10 +14,14 @@ const DIALECTS: [&dyn Dialect; 3] = [&KubernetesDialect, &PolicyApiDialect, &Uns
 /// Lowers one object with its dialect.
 #[must_use]
 pub fn lower_object(object: &RawObject) -> LoweredObject {
-    DIALECTS
-        .iter()
-        .find_map(|dialect| dialect.lower(object))
-        .unwrap_or_else(|| unknown::lower_unknown(object))
+    let lowered = DIALECTS.iter().find_map(|dialect| dialect.lower(object));
+    let mut lowered = lowered.unwrap_or_else(|| unknown::lower_unknown(object));
+    for object in &mut lowered.objects {
+        if let Object::Policy(policy) = object {
+            policy.shrink_to_fit();
+        }
+    }
+    lowered
 }
 
 /// The isolation policy of an object that [`lower_object`] rejects and that was never valid, if its kind

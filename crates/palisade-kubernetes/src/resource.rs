@@ -17,10 +17,11 @@ pub struct ResourceType {
 }
 
 /// Every resource that is watched.
-pub const RESOURCES: [ResourceType; 9] = [
+pub const RESOURCES: [ResourceType; 10] = [
     core("namespaces", "Namespace"),
     core("nodes", "Node"),
     core("pods", "Pod"),
+    core("serviceaccounts", "ServiceAccount"),
     core("services", "Service"),
     ResourceType {
         group: "discovery.k8s.io",

@@ -184,6 +184,22 @@ impl Policy {
             Direction::Egress => self.egress.as_ref(),
         }
     }
+
+    /// Frees what its lists have reserved beyond their length: more than half of the memory of a policy whose
+    /// lists were built element by element.
+    pub fn shrink_to_fit(&mut self) {
+        for of in [&mut self.ingress, &mut self.egress].into_iter().flatten() {
+            of.rules.shrink_to_fit();
+            for rule in &mut of.rules {
+                rule.traffic.shrink_to_fit();
+                rule.peers.shrink_to_fit();
+                for peer in rule.peers.iter_mut().chain(&mut rule.own) {
+                    peer.nets.iter_mut().for_each(Vec::shrink_to_fit);
+                    peer.not_nets.shrink_to_fit();
+                }
+            }
+        }
+    }
 }
 
 /// A policy's rules for one direction.

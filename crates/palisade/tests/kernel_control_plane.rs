@@ -37,7 +37,7 @@ kind: ClusterRole
 metadata: {name: palisade}
 rules:
 - apiGroups: ['']
-  resources: [namespaces, nodes, pods, services]
+  resources: [namespaces, nodes, pods, serviceaccounts, services]
   verbs: [list, watch]
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]

@@ -65,7 +65,7 @@ pub(crate) struct InputLint {
     claims: ContestedAddresses,
     /// The pods on the host network, and where they are.
     host_network: BTreeMap<SharedId, Box<(Location, Endpoint)>>,
-    policies: BTreeMap<SharedId, PolicyFacts>,
+    policies: BTreeMap<SharedId, Box<PolicyFacts>>,
     /// The policies whose receivers may be in a namespace; `None` for any.
     by_receivers: BTreeMap<Option<Str>, BTreeSet<SharedId>>,
     priorities: PolicyPriorities,
@@ -170,7 +170,7 @@ impl InputLint {
         if let Some(place) = &facts.place {
             self.priorities.add(id, place);
         }
-        self.policies.insert(id.clone(), facts);
+        self.policies.insert(id.clone(), Box::new(facts));
         self.stale.policies.insert(id.clone());
     }
 

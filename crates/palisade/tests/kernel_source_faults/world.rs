@@ -58,7 +58,7 @@ kind: ClusterRole
 metadata: {name: palisade}
 rules:
 - apiGroups: ['', discovery.k8s.io, networking.k8s.io]
-  resources: [namespaces, nodes, pods, services, endpointslices, networkpolicies]
+  resources: [namespaces, nodes, pods, serviceaccounts, services, endpointslices, networkpolicies]
   verbs: [list, watch]
 - apiGroups: [policy.networking.k8s.io]
   resources: [clusternetworkpolicies, adminnetworkpolicies, baselineadminnetworkpolicies]
