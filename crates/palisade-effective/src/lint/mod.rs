@@ -66,6 +66,8 @@ pub(crate) struct InputLint {
     /// The pods on the host network, and where they are.
     host_network: BTreeMap<SharedId, Box<(Location, Endpoint)>>,
     policies: BTreeMap<SharedId, Box<PolicyFacts>>,
+    /// The policies about which there may be a warning: a report looks at these alone.
+    doubtful: BTreeSet<SharedId>,
     /// The policies whose receivers may be in a namespace; `None` for any.
     by_receivers: BTreeMap<Option<Str>, BTreeSet<SharedId>>,
     priorities: PolicyPriorities,
@@ -148,6 +150,7 @@ impl InputLint {
     /// Takes in the first definition of an object, if it is a valid policy.
     pub(crate) fn update_policy(&mut self, id: &SharedId, definition: Option<&Definition>) {
         let policy = definition.and_then(|d| d.valid_policies().next().zip(d.fields.as_ref()));
+        self.doubtful.remove(id);
         if let Some(before) = self.policies.remove(id) {
             for namespace in before.receivers.namespaces() {
                 if let Some(ids) = self.by_receivers.get_mut(&namespace) {
@@ -275,6 +278,7 @@ impl InputLint {
                     policy.host_network = of_host.flatten();
                 }
             }
+            self.update_doubtful(&id);
         }
         if stale.host_network.is_empty() {
             return;
@@ -289,7 +293,16 @@ impl InputLint {
             if let Some(policy) = self.policies.get_mut(&id) {
                 policy.host_network = warning;
             }
+            self.update_doubtful(&id);
         }
+    }
+
+    fn update_doubtful(&mut self, id: &SharedId) {
+        let policy = self.policies.get(id);
+        match policy.is_some_and(|policy| policy.may_warn()) {
+            true => self.doubtful.insert(id.clone()),
+            false => self.doubtful.remove(id),
+        };
     }
 
     /// Whether a namespace has these labels: one with an object, or one that has pods.
@@ -352,7 +365,7 @@ impl InputLint {
                     .map(|(policy, at)| policy.problem(at, reason)),
             );
         }
-        for policy in self.policies.values() {
+        for policy in self.doubtful.iter().filter_map(|id| self.policies.get(id)) {
             warnings.extend(policy.host_network.clone());
             for index in &policy.unmatched {
                 let field = policy.fields.namespaces.get(*index);
@@ -369,6 +382,14 @@ impl InputLint {
 }
 
 impl PolicyFacts {
+    /// Whether there may be a warning about it, but for those about several policies. Which pods have a named
+    /// port changes with every pod, and is counted when it is asked for.
+    fn may_warn(&self) -> bool {
+        self.host_network.is_some()
+            || !self.unmatched.is_empty()
+            || !self.fields.port_names.is_empty()
+    }
+
     fn new(policy: &Policy, fields: &PolicyFields, receivers: PolicyReceivers) -> Self {
         PolicyFacts {
             name: policy.id.to_string(),
