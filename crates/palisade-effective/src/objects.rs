@@ -10,9 +10,7 @@ use crate::effective_object::{
 };
 use crate::lint::InputLint;
 use crate::policy_cost::PolicyCostTracker;
-use crate::source::{
-    DefinitionChange, SourceDelta, SourceNumber, SourceReport, SourceState, Staleness,
-};
+use crate::source::{DefinitionChange, SourceDelta, SourceNumber, SourceState, Staleness};
 use crate::version_choice::{
     ChoiceFaults, EffectiveVersion, PreviousVersion, VersionChoice, choose_version,
 };
@@ -79,15 +77,9 @@ impl EffectiveObjects {
         budget_use: BudgetUse,
         faults: ChoiceFaults,
     ) -> Self {
-        let state = |name| SourceState {
-            name,
-            in_sync: false,
-            stale: None,
-            report: SourceReport::default(),
-        };
         EffectiveObjects {
             objects: ObjectMap::default(),
-            sources: sources.into_iter().map(state).collect(),
+            sources: sources.into_iter().map(SourceState::new).collect(),
             missing: BTreeMap::new(),
             duplicates: BTreeSet::new(),
             retained: BTreeSet::new(),

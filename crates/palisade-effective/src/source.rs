@@ -88,6 +88,16 @@ pub struct SourceState {
 }
 
 impl SourceState {
+    /// A source that has delivered nothing yet.
+    pub fn new(name: Str) -> Self {
+        SourceState {
+            name,
+            in_sync: false,
+            stale: None,
+            report: SourceReport::default(),
+        }
+    }
+
     /// The resources that a server does not have.
     pub fn absent(&self) -> &[String] {
         &self.report.absent

@@ -30,6 +30,7 @@ mod resource_event;
 mod resource_watch;
 mod source;
 mod source_snapshot;
+mod writer_connection;
 
 pub use api_client::Credentials;
 pub use feedback_kind::{FEEDBACK, FeedbackKind};

@@ -10,11 +10,8 @@
 
 use crate::api_client::{ApiServerClient, Credentials};
 use crate::api_error::ApiServerError;
-use http::StatusCode;
+use crate::writer_connection::WriterConnection;
 use palisade_api::NodePolicyReport;
-use palisade_source::Backoff;
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -52,12 +49,9 @@ impl Default for StatusIntervals {
 
 /// Writes the status of one node; see the description of the module.
 pub struct NodeStatusWriter {
-    credentials: Credentials,
+    connection: WriterConnection,
     node: String,
     intervals: StatusIntervals,
-    random: SmallRng,
-    backoff: Backoff,
-    client: Option<ApiServerClient>,
     /// The reference to the Node, with which the status is deleted.
     owner: Option<Value>,
     /// What the server has, as far as it is known, and since when.
@@ -69,12 +63,9 @@ impl NodeStatusWriter {
     #[must_use]
     pub fn new(credentials: Credentials, node: String, intervals: StatusIntervals) -> Self {
         NodeStatusWriter {
-            credentials,
+            connection: WriterConnection::new(credentials),
             node,
             intervals,
-            random: SmallRng::from_rng(&mut rand::rng()),
-            backoff: Backoff::default(),
-            client: None,
             owner: None,
             written: None,
         }
@@ -87,32 +78,28 @@ impl NodeStatusWriter {
         mut report: impl AsyncFnMut() -> Option<NodePolicyReport>,
         mut take_result: impl FnMut(Option<String>),
     ) {
-        let mut delay = self.spread(self.intervals.interval);
+        let mut delay = self.connection.spread(self.intervals.interval);
         loop {
             tokio::time::sleep(delay).await;
             let Some(mut present) = report().await else {
                 return;
             };
-            delay = self.spread(self.intervals.interval);
+            delay = self.connection.spread(self.intervals.interval);
             if !self.is_due(&present) {
                 continue;
             }
             match self.write(&mut present).await {
                 Ok(()) => {
-                    self.backoff.reset();
+                    self.connection.take_success();
                     self.written = Some((present, Some(Instant::now())));
                     take_result(None);
                 }
                 Err(error) => {
-                    delay = delay.max(self.delay_after(&error));
+                    delay = delay.max(self.connection.delay_after(&error, self.intervals.refused));
                     take_result(Some(error.to_string()));
                 }
             }
         }
-    }
-
-    fn spread(&mut self, delay: Duration) -> Duration {
-        delay.mul_f64(self.random.random_range(1.0..=1.5))
     }
 
     fn is_due(&mut self, present: &NodePolicyReport) -> bool {
@@ -127,28 +114,11 @@ impl NodeStatusWriter {
             true => self.intervals.policies,
             false => self.intervals.heartbeat,
         };
-        at.elapsed() >= self.spread(wait)
-    }
-
-    fn delay_after(&mut self, error: &ApiServerError) -> Duration {
-        let refused = [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND];
-        match error.code().is_some_and(|code| refused.contains(&code)) {
-            true => self.spread(self.intervals.refused),
-            false => {
-                let requested = error.retry_after();
-                self.backoff.next_delay_after(requested, &mut self.random)
-            }
-        }
+        at.elapsed() >= self.connection.spread(wait)
     }
 
     async fn write(&mut self, present: &mut NodePolicyReport) -> Result<(), ApiServerError> {
-        let client = match &self.client {
-            Some(client) => client.clone(),
-            None => {
-                let client = ApiServerClient::new(&self.credentials).await?;
-                self.client.insert(client).clone()
-            }
-        };
+        let client = self.connection.client().await?;
         if self.written.is_none() {
             // Of an agent before this one: the times of transitions go on.
             self.written = self.read(&client).await?.map(|report| (report, None));
@@ -178,7 +148,7 @@ impl NodeStatusWriter {
         client: &ApiServerClient,
     ) -> Result<Option<NodePolicyReport>, ApiServerError> {
         let text = match client.text(&format!("{STATUS_PATH}/{}", self.node)).await {
-            Err(error) if error.code() == Some(StatusCode::NOT_FOUND) => return Ok(None),
+            Err(error) if error.is_not_found() => return Ok(None),
             text => text?,
         };
         let object: Value = serde_json::from_str(&text).unwrap_or_default();

@@ -70,7 +70,7 @@ pub fn permissions() -> Vec<Permission> {
     let conditions = FEEDBACK.iter().filter_map(|kind| {
         Some(Permission {
             scope: PermissionScope::Cluster,
-            group: kind.group,
+            group: kind.resource.group,
             resource: kind.status?,
             verbs: &["patch"],
         })

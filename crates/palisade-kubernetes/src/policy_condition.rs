@@ -9,6 +9,7 @@ use crate::api_client::ApiServerClient;
 use crate::api_error::ApiServerError;
 use crate::feedback_kind::{FEEDBACK, FeedbackKind};
 use crate::list::ListPage;
+use crate::resource_watch::PAGE;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -21,8 +22,6 @@ pub const ACCEPTED: &str = "Accepted";
 const MAX_CONDITIONS: usize = 20;
 /// What others changed, and what was created anew under the same name, is found after this time.
 const LIST_INTERVAL: Duration = Duration::from_secs(600);
-/// The number of objects of a page.
-const PAGE: &str = "500";
 
 /// What a policy's condition has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +150,10 @@ impl ConditionWriter {
     ) -> Result<(), ApiServerError> {
         let mut stored = BTreeMap::new();
         let is_wanted = |kind: &&FeedbackKind| {
-            kind.status.is_some() && wanted.iter().any(|wanted| wanted.kind == kind.kind)
+            kind.status.is_some()
+                && wanted
+                    .iter()
+                    .any(|wanted| wanted.kind == kind.resource.kind)
         };
         for kind in FEEDBACK.iter().filter(is_wanted) {
             match list_kind(client, kind, &mut stored).await {
@@ -169,7 +171,7 @@ impl ConditionWriter {
 fn key_of(condition: &PolicyCondition) -> Option<(&'static FeedbackKind, PolicyKey)> {
     let kind = FeedbackKind::of(&condition.kind).filter(|kind| kind.status.is_some())?;
     let key = (
-        kind.kind,
+        kind.resource.kind,
         condition.namespace.clone(),
         condition.name.clone(),
     );
@@ -184,14 +186,11 @@ async fn list_kind(
     let answer = |error: serde_json::Error| ApiServerError::Answer(error.to_string());
     let mut token = String::new();
     loop {
-        let path = format!("{}?", kind.path(None));
-        let length = path.len();
-        let mut query = form_urlencoded::Serializer::for_suffix(path, length);
-        query.append_pair("limit", PAGE);
-        if !token.is_empty() {
-            query.append_pair("continue", &token);
-        }
-        let text = client.text(&query.finish()).await?;
+        let next = (!token.is_empty()).then_some(("continue", &*token));
+        let path = kind
+            .resource
+            .path_with([("limit", PAGE)].into_iter().chain(next));
+        let text = client.text(&path).await?;
         let page: ListPage<'_> = serde_json::from_str(&text).map_err(answer)?;
         for item in page.items.unwrap_or_default() {
             // One that cannot be read is written.
@@ -200,7 +199,7 @@ async fn list_kind(
             let conditions = conditions.unwrap_or_default().into_iter();
             if let Some(accepted) = conditions.into_iter().find(|c| c.kind == ACCEPTED) {
                 let ConditionedName { namespace, name } = object.metadata;
-                stored.insert((kind.kind, namespace, name), accepted);
+                stored.insert((kind.resource.kind, namespace, name), accepted);
             }
         }
         token = page.metadata.continue_token;
@@ -222,11 +221,15 @@ async fn apply(
         metadata["namespace"] = namespace.into();
     }
     let object = json!({
-        "apiVersion": kind.api_version(),
-        "kind": kind.kind,
+        "apiVersion": kind.resource.api_version(),
+        "kind": kind.resource.kind,
         "metadata": metadata,
         "status": {"conditions": [stored]},
     });
-    let path = format!("{}/{}/status", kind.path(namespace), condition.name);
+    let path = format!(
+        "{}/{}/status",
+        kind.resource.path_in(namespace),
+        condition.name
+    );
     client.apply(&path, &object).await
 }

@@ -12,16 +12,14 @@
 //!
 //! [`FEEDBACK`]: crate::FEEDBACK
 
-use crate::api_client::{ApiServerClient, Credentials, JSON};
+use crate::api_client::{Credentials, JSON};
 use crate::api_error::ApiServerError;
 use crate::feedback_kind::FeedbackKind;
 use crate::lease_election::RENEW_INTERVAL;
 use crate::lease_holder::LeaseHolder;
 use crate::policy_condition::{ConditionWriter, PolicyCondition};
+use crate::writer_connection::WriterConnection;
 use http::{Method, StatusCode};
-use palisade_source::Backoff;
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -81,15 +79,12 @@ impl Default for FeedbackIntervals {
 
 /// Writes events and conditions; see the description of the module.
 pub struct PolicyFeedbackWriter {
-    credentials: Credentials,
+    connection: WriterConnection,
     identity: String,
     intervals: FeedbackIntervals,
     wall: fn() -> String,
     lease: LeaseHolder,
     conditions: ConditionWriter,
-    random: SmallRng,
-    backoff: Backoff,
-    client: Option<ApiServerClient>,
     /// When the event of each was written.
     written: BTreeMap<PolicyProblem, Instant>,
 }
@@ -104,22 +99,19 @@ impl PolicyFeedbackWriter {
         wall: fn() -> String,
     ) -> Self {
         PolicyFeedbackWriter {
-            credentials,
+            connection: WriterConnection::new(credentials),
             lease: LeaseHolder::new(identity.clone(), wall),
             conditions: ConditionWriter::default(),
             identity,
             intervals,
             wall,
-            random: SmallRng::from_rng(&mut rand::rng()),
-            backoff: Backoff::default(),
-            client: None,
             written: BTreeMap::new(),
         }
     }
 
     /// Writes what `findings` returns until that is `None`.
     pub async fn run(mut self, mut findings: impl AsyncFnMut() -> Option<PolicyFindings>) {
-        let mut delay = self.spread(self.intervals.look);
+        let mut delay = self.connection.spread(self.intervals.look);
         loop {
             tokio::time::sleep(delay).await;
             let Some(present) = findings().await else {
@@ -127,29 +119,14 @@ impl PolicyFeedbackWriter {
             };
             delay = match self.take_turn(present).await {
                 Ok(delay) => {
-                    self.backoff.reset();
+                    self.connection.take_success();
                     delay
                 }
                 Err(error) => {
                     tracing::debug!(%error, "events and conditions of policies cannot be written");
-                    self.delay_after(&error)
+                    self.connection.delay_after(&error, self.intervals.refused)
                 }
             };
-        }
-    }
-
-    fn spread(&mut self, delay: Duration) -> Duration {
-        delay.mul_f64(self.random.random_range(1.0..=1.5))
-    }
-
-    fn delay_after(&mut self, error: &ApiServerError) -> Duration {
-        let refused = [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND];
-        match error.code().is_some_and(|code| refused.contains(&code)) {
-            true => self.spread(self.intervals.refused),
-            false => {
-                let requested = error.retry_after();
-                self.backoff.next_delay_after(requested, &mut self.random)
-            }
         }
     }
 
@@ -163,16 +140,16 @@ impl PolicyFeedbackWriter {
             .retain(|problem, at| problems.contains(problem) && at.elapsed() < EVENT_LIFETIME);
         if problems.is_empty() && conditions.is_empty() {
             if self.lease.is_holder() {
-                let client = self.client().await?;
+                let client = self.connection.client().await?;
                 self.lease.release(&client).await?;
                 self.conditions.forget();
             }
-            return Ok(self.spread(self.intervals.look));
+            return Ok(self.connection.spread(self.intervals.look));
         }
-        let client = self.client().await?;
+        let client = self.connection.client().await?;
         if !self.lease.hold(&client).await? {
             self.conditions.forget();
-            return Ok(self.spread(self.intervals.follow));
+            return Ok(self.connection.spread(self.intervals.follow));
         }
         let new = problems
             .into_iter()
@@ -192,28 +169,18 @@ impl PolicyFeedbackWriter {
         Ok(RENEW_INTERVAL.min(self.intervals.follow))
     }
 
-    async fn client(&mut self) -> Result<ApiServerClient, ApiServerError> {
-        match &self.client {
-            Some(client) => Ok(client.clone()),
-            None => {
-                let client = ApiServerClient::new(&self.credentials).await?;
-                Ok(self.client.insert(client).clone())
-            }
-        }
-    }
-
     /// Writes an event, unless the object does not exist any more, or the event exists.
     async fn write_event(&mut self, problem: &PolicyProblem) -> Result<(), ApiServerError> {
         let Some(kind) = FeedbackKind::of(&problem.kind) else {
             return Ok(());
         };
-        let client = self.client().await?;
+        let client = self.connection.client().await?;
         let PolicyProblem {
             namespace, name, ..
         } = problem;
         let path = format!(
             "{}?fieldSelector=metadata.name%3D{name}&limit=1",
-            kind.path(namespace.as_deref())
+            kind.resource.path_in(namespace.as_deref())
         );
         let text = match client.text(&path).await {
             // The API is not there any more.
@@ -229,8 +196,8 @@ impl PolicyFeedbackWriter {
         let mut message = problem.message.clone();
         message.truncate(message.floor_char_boundary(MAX_MESSAGE));
         let mut object = json!({
-            "apiVersion": kind.api_version(),
-            "kind": kind.kind,
+            "apiVersion": kind.resource.api_version(),
+            "kind": kind.resource.kind,
             "name": name,
             "uid": uid,
             "resourceVersion": metadata["resourceVersion"],

@@ -30,21 +30,28 @@ pub const RESOURCES: [ResourceType; 10] = [
         kind: "EndpointSlice",
         is_optional: false,
     },
-    ResourceType {
-        group: "networking.k8s.io",
-        version: "v1",
-        plural: "networkpolicies",
-        kind: "NetworkPolicy",
-        is_optional: false,
-    },
-    network_policy_api("v1alpha2", "clusternetworkpolicies", "ClusterNetworkPolicy"),
-    network_policy_api("v1alpha1", "adminnetworkpolicies", "AdminNetworkPolicy"),
-    network_policy_api(
-        "v1alpha1",
-        "baselineadminnetworkpolicies",
-        "BaselineAdminNetworkPolicy",
-    ),
+    NETWORK_POLICY,
+    CLUSTER_NETWORK_POLICY,
+    ADMIN_NETWORK_POLICY,
+    BASELINE_ADMIN_NETWORK_POLICY,
 ];
+
+pub(crate) const NETWORK_POLICY: ResourceType = ResourceType {
+    group: "networking.k8s.io",
+    version: "v1",
+    plural: "networkpolicies",
+    kind: "NetworkPolicy",
+    is_optional: false,
+};
+pub(crate) const CLUSTER_NETWORK_POLICY: ResourceType =
+    network_policy_api("v1alpha2", "clusternetworkpolicies", "ClusterNetworkPolicy");
+pub(crate) const ADMIN_NETWORK_POLICY: ResourceType =
+    network_policy_api("v1alpha1", "adminnetworkpolicies", "AdminNetworkPolicy");
+pub(crate) const BASELINE_ADMIN_NETWORK_POLICY: ResourceType = network_policy_api(
+    "v1alpha1",
+    "baselineadminnetworkpolicies",
+    "BaselineAdminNetworkPolicy",
+);
 
 const fn core(plural: &'static str, kind: &'static str) -> ResourceType {
     ResourceType {
@@ -93,9 +100,35 @@ impl ResourceType {
     /// The path of all its objects, in every namespace.
     #[must_use]
     pub fn path(&self) -> String {
-        match self.group {
-            "" => format!("/api/{}/{}", self.version, self.plural),
-            group => format!("/apis/{group}/{}/{}", self.version, self.plural),
+        self.path_in(None)
+    }
+
+    /// The path of its objects in a namespace; of all without one.
+    pub(crate) fn path_in(&self, namespace: Option<&str>) -> String {
+        let Self {
+            group,
+            version,
+            plural,
+            ..
+        } = self;
+        let api = match *group {
+            "" => format!("/api/{version}"),
+            group => format!("/apis/{group}/{version}"),
+        };
+        match namespace {
+            Some(namespace) => format!("{api}/namespaces/{namespace}/{plural}"),
+            None => format!("{api}/{plural}"),
         }
+    }
+
+    /// The path of all its objects with parameters.
+    pub(crate) fn path_with<'p>(
+        &self,
+        parameters: impl IntoIterator<Item = (&'p str, &'p str)>,
+    ) -> String {
+        let path = format!("{}?", self.path());
+        let start = path.len();
+        let mut query = form_urlencoded::Serializer::for_suffix(path, start);
+        query.extend_pairs(parameters).finish()
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
 /// The number of objects of a page.
-const PAGE: usize = 500;
+pub(crate) const PAGE: &str = "500";
 /// A watch in which nothing arrives for so long is continued on another connection: a server sends a bookmark
 /// every minute.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -160,7 +160,6 @@ impl ResourceWatch {
 
     /// Lists page by page; the watch follows.
     async fn list_pages(&mut self) -> Result<(), WatchEnd> {
-        let limit = PAGE.to_string();
         let mut token = String::new();
         self.send(ResourceEvent::ListBegins).await?;
         loop {
@@ -168,7 +167,7 @@ impl ResourceWatch {
             let next = if token.is_empty() { &[][..] } else { &next };
             let text = self
                 .client
-                .text(&self.path([("limit", &*limit)], next))
+                .text(&self.path([("limit", PAGE)], next))
                 .await?;
             let page: ListPage<'_> = parse(&text)?;
             for item in page.items.into_iter().flatten() {
@@ -217,11 +216,8 @@ impl ResourceWatch {
     }
 
     fn path<const N: usize>(&self, first: [(&str, &str); N], others: &[(&str, &str)]) -> String {
-        let path = format!("{}?", self.resource.path());
-        let start = path.len();
-        let mut query = form_urlencoded::Serializer::for_suffix(path, start);
-        query.extend_pairs(first).extend_pairs(others);
-        query.finish()
+        self.resource
+            .path_with(first.into_iter().chain(others.iter().copied()))
     }
 
     /// Passes on the events of a watch until it ends.

@@ -31,39 +31,25 @@ struct ClusterShop {
     folder: TempDir,
 }
 
-const ROLE: &str = "
+/// The rights that the chart grants; those of the agent's namespace are granted in every one here.
+const ROLE: &str = concat!(
+    "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: palisade}
 rules:
-- apiGroups: ['']
-  resources: [namespaces, nodes, pods, serviceaccounts, services]
-  verbs: [list, watch]
-- apiGroups: [discovery.k8s.io]
-  resources: [endpointslices]
-  verbs: [list, watch]
-- apiGroups: [networking.k8s.io]
-  resources: [networkpolicies]
-  verbs: [list, watch]
-- apiGroups: [policy.networking.k8s.io]
-  resources: [clusternetworkpolicies, adminnetworkpolicies, baselineadminnetworkpolicies]
-  verbs: [list, watch]
-- apiGroups: [policy.networking.k8s.io]
-  resources: [clusternetworkpolicies/status, adminnetworkpolicies/status, baselineadminnetworkpolicies/status]
-  verbs: [patch]
-- apiGroups: [coordination.k8s.io]
-  resources: [leases]
-  verbs: [get, create, update]
-- apiGroups: ['']
-  resources: [events]
-  verbs: [create]
+",
+    include_str!("../../../deploy/helm/palisade/files/cluster-role-rules.yaml"),
+    include_str!("../../../deploy/helm/palisade/files/role-rules.yaml"),
+    "
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: palisade}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: palisade}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: palisade}]
-";
+"
+);
 
 fn open(name: &str) -> Option<ClusterShop> {
     if !need_root() {

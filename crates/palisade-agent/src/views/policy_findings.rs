@@ -31,6 +31,10 @@ fn find(
     report: &EffectiveReport,
     in_force: impl IntoIterator<Item = (ObjectId, Option<Str>)>,
 ) -> PolicyFindings {
+    if !report.sources.iter().all(|source| source.in_sync) {
+        // What is in force from an earlier run may be refused now.
+        return PolicyFindings::default();
+    }
     let mut by_object: BTreeMap<&str, ObjectFindings> = BTreeMap::new();
     for diagnostic in &report.problems {
         let problem = &diagnostic.problem;
@@ -103,7 +107,7 @@ fn find(
 /// Whether an object of this name, from this place, is one of the API server: the place is its resource's name.
 fn is_at_server(object: &str, place: &str) -> bool {
     let kind = split(object).and_then(|(kind, ..)| FeedbackKind::of(kind));
-    kind.is_some_and(|kind| kind.resource() == place)
+    kind.is_some_and(|kind| kind.resource.name() == place)
 }
 
 /// The kind, the namespace and the name of an object.
@@ -140,7 +144,7 @@ fn judge(of: &ObjectFindings, instead: Option<&str>) -> (bool, &'static str, Str
 mod tests {
     use super::*;
     use palisade_manifest::{Location, Problem};
-    use palisade_source::{Diagnostic, RetainedObject};
+    use palisade_source::{Diagnostic, RetainedObject, SourceState};
 
     const ADMIN: &str = "adminnetworkpolicies.policy.networking.k8s.io";
 
@@ -242,6 +246,23 @@ mod tests {
         );
         let problems: Vec<&str> = found.problems.iter().map(|p| &*p.name).collect();
         assert_eq!(problems, ["c", "d", "e"]);
+    }
+
+    #[test]
+    fn before_every_source_was_read_nothing_is_found() {
+        let source = |in_sync| {
+            let mut state = SourceState::new("kubernetes".into());
+            state.in_sync = in_sync;
+            state
+        };
+        let found = |in_sync| {
+            let report = EffectiveReport {
+                sources: vec![source(true), source(in_sync)],
+                ..EffectiveReport::default()
+            };
+            find(&report, [in_force("a", ADMIN)]).conditions.len()
+        };
+        assert_eq!((found(false), found(true)), (0, 1));
     }
 
     #[test]

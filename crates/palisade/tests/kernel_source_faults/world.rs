@@ -51,25 +51,24 @@ pub(crate) struct World {
     pub(crate) unasked: usize,
 }
 
-/// The rights of the agent.
-const ROLE: &str = "
+/// The rights of the agent, as the chart grants them in the cluster.
+const ROLE: &str = concat!(
+    "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: palisade}
 rules:
-- apiGroups: ['', discovery.k8s.io, networking.k8s.io]
-  resources: [namespaces, nodes, pods, serviceaccounts, services, endpointslices, networkpolicies]
-  verbs: [list, watch]
-- apiGroups: [policy.networking.k8s.io]
-  resources: [clusternetworkpolicies, adminnetworkpolicies, baselineadminnetworkpolicies]
-  verbs: [list, watch]
+",
+    include_str!("../../../../deploy/helm/palisade/files/cluster-role-rules.yaml"),
+    "
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: palisade}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: palisade}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: palisade}]
-";
+"
+);
 
 fn path(kind: Kind) -> &'static str {
     match kind {
