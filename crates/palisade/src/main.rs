@@ -10,6 +10,10 @@ mod output;
 
 use std::process::ExitCode;
 
+/// See the description of the module.
+#[global_allocator]
+static ALLOCATOR: palisade_sys::heap::Allocator = palisade_sys::heap::ALLOCATOR;
+
 fn main() -> ExitCode {
     match cli::parse() {
         Ok(cli) => command::run(cli).into(),
