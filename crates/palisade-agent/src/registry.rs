@@ -11,7 +11,7 @@
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::{CniAttachment, EndpointState};
 use palisade_model::{
-    Endpoint, EndpointId, Labels, Object, ObjectId, ObjectKey, Profile, Str, Update,
+    Endpoint, EndpointId, Labels, Object, ObjectId, ObjectKey, ObjectKind, Profile, Str, Update,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -208,8 +208,7 @@ fn closed_endpoint_id(interface: &Str) -> EndpointId {
     ObjectId {
         namespace: None,
         name: interface.clone(),
-        group: "".into(),
-        kind: "Interface".into(),
+        kind: ObjectKind::new("", "Interface"),
     }
 }
 

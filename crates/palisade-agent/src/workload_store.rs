@@ -5,7 +5,7 @@
 //! replaced atomically by temporary file, fsync and rename.
 
 use palisade_api::CniAttachment;
-use palisade_model::{EndpointId, NamedPort, ObjectId, Str};
+use palisade_model::{EndpointId, NamedPort, ObjectId, ObjectKind, Str};
 use palisade_sys::netns::NetNs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -143,8 +143,7 @@ pub fn pod_id(namespace: &str, name: &str) -> EndpointId {
     ObjectId {
         namespace: Some(namespace.into()),
         name: name.into(),
-        group: "".into(),
-        kind: "Pod".into(),
+        kind: ObjectKind::new("", "Pod"),
     }
 }
 

@@ -100,7 +100,7 @@ impl WorkloadRef {
         WorkloadRef {
             namespace: endpoint.id.namespace.clone(),
             name: endpoint.id.name.clone(),
-            kind: endpoint.id.kind.clone(),
+            kind: endpoint.id.kind.name().into(),
             address: None,
         }
     }

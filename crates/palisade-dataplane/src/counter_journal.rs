@@ -162,7 +162,7 @@ pub(crate) fn encode_entries(entries: &[JournalEntry], text: &mut Vec<u8>) -> io
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_model::{Direction, ObjectId, PolicyId, RuleOrigin};
+    use palisade_model::{Direction, ObjectId, ObjectKind, PolicyId, RuleOrigin};
 
     fn entries() -> Vec<JournalEntry> {
         let rule = Credit::Rule {
@@ -170,8 +170,7 @@ mod tests {
                 object: ObjectId {
                     namespace: Some("shop".into()),
                     name: "web".into(),
-                    group: "".into(),
-                    kind: "Pod".into(),
+                    kind: ObjectKind::new("", "Pod"),
                 },
                 part: 0,
             },

@@ -2,7 +2,7 @@
 
 use crate::quota::OmittedProblems;
 use palisade_manifest::{Location, Problem, RawObject};
-use palisade_model::{Object, ObjectId, Policy};
+use palisade_model::{Object, ObjectId, ObjectKind, Policy};
 
 /// The namespace of a namespaced object without one.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
@@ -86,8 +86,7 @@ pub(crate) fn literal_id(object: &RawObject) -> ObjectId {
     ObjectId {
         namespace: object.namespace.as_deref().map(Into::into),
         name: object.name.as_str().into(),
-        group: object.group().into(),
-        kind: object.kind.as_str().into(),
+        kind: ObjectKind::new(object.group(), &object.kind),
     }
 }
 

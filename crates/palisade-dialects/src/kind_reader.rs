@@ -7,7 +7,7 @@ use crate::dialect::{DEFAULT_NAMESPACE, GroupVersionKind, LoweredObject, literal
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, Problem, RawObject};
-use palisade_model::{Object, ObjectId, Str};
+use palisade_model::{Object, ObjectId, ObjectKind, Str};
 
 const EMPTY_NAMESPACE: &str = "it is empty: treated as missing";
 
@@ -75,8 +75,7 @@ impl KindReader {
     /// The name of an object, interpreted as an object of this kind.
     pub(crate) fn id_of(&self, object: &RawObject) -> ObjectId {
         ObjectId {
-            group: self.group.into(),
-            kind: self.kind.into(),
+            kind: ObjectKind::new(self.group, self.kind),
             ..object_id(object, self.naming)
         }
     }
@@ -112,7 +111,7 @@ impl KindReader {
     /// An object of an unsupported version: an error, as in the API server.
     pub(crate) fn reject_version(&self, object: &RawObject) -> LoweredObject {
         let id = ObjectId {
-            group: self.group.into(),
+            kind: ObjectKind::new(self.group, &object.kind),
             ..object_id(object, self.naming)
         };
         let mut lowered = LoweredObject::empty(id, object);

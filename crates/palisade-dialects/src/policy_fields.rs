@@ -59,7 +59,7 @@ impl PolicyFields {
     /// The fields of a policy that was lowered from this object.
     #[must_use]
     pub fn of(policy: &Policy, object: &RawObject) -> Self {
-        let layout = match &*policy.id.object.group {
+        let layout = match policy.id.object.kind.group() {
             policy_api::GROUP => FieldLayout::PolicyApi,
             _ => FieldLayout::NetworkPolicy,
         };

@@ -340,7 +340,7 @@ fn a_mistyped_policy_is_an_invalid_version_of_the_policy() {
         panic!("{lowering:?}");
     };
     assert_eq!(entry.id.to_string(), "NetworkPolicy default/a");
-    assert_eq!(&*entry.id.group, "networking.k8s.io");
+    assert_eq!(entry.id.kind.group(), "networking.k8s.io");
     // Never valid: its pods are isolated.
     let isolation = entry
         .isolation

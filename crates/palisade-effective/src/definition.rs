@@ -25,7 +25,7 @@ pub enum ObjectOrigin {
     },
     /// An object of a server that numbers the versions of its objects.
     Resource {
-        /// The resource version, as the server writes it.
+        /// The resource version, as the server writes it; empty once it is not kept any more.
         version: Str,
         /// The place in the text of the object, for messages; its file is the name of the resource.
         location: Location,
@@ -86,6 +86,7 @@ impl fmt::Display for ObjectOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ObjectOrigin::File { location, .. } => location.fmt(f),
+            ObjectOrigin::Resource { version, location } if version.is_empty() => location.fmt(f),
             ObjectOrigin::Resource { version, location } => {
                 write!(f, "{}, resource version {version}", location.file)
             }

@@ -8,8 +8,10 @@ use crate::version_choice::ValidVersion;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
+use palisade_dialects::ContentHash;
 use palisade_manifest::Location;
-use palisade_model::{Object, ObjectId, ObjectKey};
+use palisade_model::{Object, ObjectId, ObjectKey, Str};
 
 /// The type of an object of which only the key is known any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +106,30 @@ impl ObjectEntry {
             .map(|(_, definition)| &**definition)
     }
 
+    /// Puts a definition of a source in its place.
+    pub(crate) fn put(&mut self, source: SourceNumber, definition: Definition) {
+        let definitions = &mut self.definitions;
+        match find_definition(definitions, source, &definition.origin) {
+            Ok(at) => definitions[at] = (source, Box::new(definition)),
+            Err(at) => {
+                if definitions.is_empty() {
+                    definitions.reserve_exact(1);
+                }
+                definitions.insert(at, (source, Box::new(definition)));
+            }
+        }
+    }
+
+    /// Removes a definition of a source; returns whether the source has no other.
+    pub(crate) fn remove(&mut self, source: SourceNumber, origin: &ObjectOrigin) -> bool {
+        let definitions = &mut self.definitions;
+        if let Ok(at) = find_definition(definitions, source, origin) {
+            definitions.remove(at);
+        }
+        let first = definitions.partition_point(|(of, _)| *of < source);
+        definitions.get(first).is_none_or(|(of, _)| *of != source)
+    }
+
     /// Forgets the content of the only definition, if it is in force and was handed out.
     fn forget_content(&mut self) {
         let ([(_, definition)], Some(effective)) = (&mut *self.definitions, &self.effective) else {
@@ -131,34 +157,106 @@ impl ObjectEntry {
             && definition.hash == version.hash
             && *source == effective.source;
         is_in_force.then(|| InventoryEntry {
-            version,
-            origin: effective.origin.clone(),
+            hash: version.hash,
+            origin: InventoryOrigin::from(&effective.origin),
             pod: self.pod.take(),
+            since: u32::try_from(version.since).unwrap_or(u32::MAX),
             source: *source,
             content,
         })
     }
 }
 
+/// The position of a definition among those of its object, or where it belongs. A server has one version of
+/// an object, so all resource versions in a source are one origin.
+fn find_definition(
+    definitions: &[(SourceNumber, Box<Definition>)],
+    source: SourceNumber,
+    origin: &ObjectOrigin,
+) -> Result<usize, usize> {
+    definitions.binary_search_by(|(of, other)| {
+        of.cmp(&source).then_with(|| match (&other.origin, origin) {
+            (ObjectOrigin::Resource { .. }, ObjectOrigin::Resource { .. }) => Ordering::Equal,
+            (other, origin) => other.cmp(origin),
+        })
+    })
+}
+
+/// Where an inventory object was read. There is one for each object of a cluster, so what objects of a server
+/// have in common is shared, and their resource version, which no message about them needs, is not kept.
+#[derive(Debug)]
+enum InventoryOrigin {
+    /// An object of a server: the name of the resource.
+    Server(Arc<str>),
+    Other(Box<ObjectOrigin>),
+}
+
+impl From<&ObjectOrigin> for InventoryOrigin {
+    fn from(origin: &ObjectOrigin) -> Self {
+        match origin {
+            // A line is only counted in texts that people write.
+            ObjectOrigin::Resource { location, .. } if location.line == 0 => {
+                InventoryOrigin::Server(location.file.clone())
+            }
+            other => InventoryOrigin::Other(Box::new(other.clone())),
+        }
+    }
+}
+
+impl From<InventoryOrigin> for ObjectOrigin {
+    fn from(origin: InventoryOrigin) -> Self {
+        match origin {
+            InventoryOrigin::Server(file) => ObjectOrigin::Resource {
+                version: Str::default(),
+                location: Location::of_server(file),
+            },
+            InventoryOrigin::Other(origin) => *origin,
+        }
+    }
+}
+
+impl InventoryOrigin {
+    fn location(&self) -> Location {
+        match self {
+            InventoryOrigin::Server(file) => Location::of_server(file.clone()),
+            InventoryOrigin::Other(origin) => origin.location().clone(),
+        }
+    }
+}
+
 /// All that is kept of an inventory object of which the only definition is in force.
 #[derive(Debug)]
 struct InventoryEntry {
-    version: ValidVersion,
-    origin: ObjectOrigin,
+    hash: ContentHash,
+    origin: InventoryOrigin,
     pod: Option<PodFacts>,
+    /// When the version was first read, in seconds since 1970; until 2106.
+    since: u32,
     source: SourceNumber,
     content: Option<InventoryType>,
 }
 
+// One for each object of a cluster: 80 bytes are a size of the allocator's.
+const _: () = assert!(size_of::<EntryContent>() <= 80);
+
 impl InventoryEntry {
+    fn version(&self) -> ValidVersion {
+        ValidVersion {
+            hash: self.hash,
+            since: self.since.into(),
+        }
+    }
+
     fn into_entry(self, id: &SharedId) -> ObjectEntry {
-        let definition = Definition::handed_out(id, self.origin.clone(), self.version.hash);
+        let version = self.version();
+        let origin = ObjectOrigin::from(self.origin);
+        let definition = Definition::handed_out(id, origin.clone(), version.hash);
         ObjectEntry {
             definitions: alloc::vec![(self.source, Box::new(definition))],
             effective: Some(EffectiveObject {
-                version: Some(self.version),
+                version: Some(version),
                 source: self.source,
-                origin: self.origin,
+                origin,
                 content: EffectiveContent::HandedOut(self.content),
                 is_announced: true,
                 is_restored: false,
@@ -169,74 +267,103 @@ impl InventoryEntry {
     }
 }
 
-/// An entry as it is stored: one of the two, or none.
+/// An entry as it is stored; `None` before it is first opened.
 #[derive(Debug, Default)]
-pub(crate) struct StoredEntry {
-    inventory: Option<Box<InventoryEntry>>,
-    full: Option<Box<ObjectEntry>>,
+pub(crate) struct StoredEntry(Option<Box<EntryContent>>);
+
+/// The two forms of an entry. Nearly all are the first, and they are kept in place.
+#[derive(Debug)]
+enum EntryContent {
+    Inventory(InventoryEntry),
+    Full(Box<ObjectEntry>),
 }
 
 impl StoredEntry {
     /// Forgets the content of an inventory object of which the only definition is in force. To be called once no
     /// other definition can displace it while it lasts.
     pub(crate) fn forget_content(&mut self) {
-        if let Some(entry) = &mut self.full {
+        if let Some(entry) = self.full_mut() {
             entry.forget_content();
-            self.close();
+            if let Some(inventory) = entry.take_inventory() {
+                self.0 = Some(Box::new(EntryContent::Inventory(inventory)));
+            }
         }
     }
 
-    /// The entry of the object of this name, to be changed.
-    pub(crate) fn open(&mut self, id: &SharedId) -> &mut ObjectEntry {
-        let inventory = self.inventory.take();
-        self.full.get_or_insert_with(|| {
-            let entry = inventory.map(|inventory| inventory.into_entry(id));
-            Box::new(entry.unwrap_or_default())
-        })
+    /// Takes the entry of the object of this name out.
+    pub(crate) fn take(&mut self, id: &SharedId) -> Box<ObjectEntry> {
+        match self.0.take().map(|content| *content) {
+            None => Box::default(),
+            Some(EntryContent::Inventory(inventory)) => Box::new(inventory.into_entry(id)),
+            Some(EntryContent::Full(entry)) => entry,
+        }
     }
 
-    /// Stores a changed entry in its shortest form; returns whether there is anything to store.
-    pub(crate) fn close(&mut self) -> bool {
-        if let Some(entry) = &mut self.full {
-            if entry.definitions.is_empty() && entry.effective.is_none() {
-                return false;
-            }
-            self.inventory = entry.take_inventory().map(Box::new);
-            if self.inventory.is_some() {
-                self.full = None;
-            }
+    /// Changes the entry of the object of this name.
+    pub(crate) fn change<T>(
+        &mut self,
+        id: &SharedId,
+        change: impl FnOnce(&mut ObjectEntry) -> T,
+    ) -> T {
+        let mut entry = self.take(id);
+        let result = change(&mut entry);
+        self.0 = Some(Box::new(EntryContent::Full(entry)));
+        result
+    }
+
+    /// An entry in its shortest form; `None` if there is nothing to store.
+    pub(crate) fn of(mut entry: Box<ObjectEntry>) -> Option<Self> {
+        if entry.definitions.is_empty() && entry.effective.is_none() {
+            return None;
         }
-        true
+        let content = match entry.take_inventory() {
+            Some(inventory) => EntryContent::Inventory(inventory),
+            None => EntryContent::Full(entry),
+        };
+        Some(StoredEntry(Some(Box::new(content))))
+    }
+
+    fn inventory(&self) -> Option<&InventoryEntry> {
+        match self.0.as_deref()? {
+            EntryContent::Inventory(inventory) => Some(inventory),
+            EntryContent::Full(_) => None,
+        }
     }
 
     /// The entry, unless it is that of an inventory object of which the only definition is in force.
     pub(crate) fn full(&self) -> Option<&ObjectEntry> {
-        self.full.as_deref()
+        match self.0.as_deref()? {
+            EntryContent::Full(entry) => Some(entry),
+            EntryContent::Inventory(_) => None,
+        }
     }
 
     /// The same, to be changed.
     pub(crate) fn full_mut(&mut self) -> Option<&mut ObjectEntry> {
-        self.full.as_deref_mut()
+        match self.0.as_deref_mut()? {
+            EntryContent::Full(entry) => Some(entry),
+            EntryContent::Inventory(_) => None,
+        }
     }
 
     /// The valid version in force.
     pub(crate) fn version(&self) -> Option<ValidVersion> {
-        match &self.inventory {
-            Some(inventory) => Some(inventory.version),
+        match self.inventory() {
+            Some(inventory) => Some(inventory.version()),
             None => self.full()?.effective.as_ref()?.version,
         }
     }
 
     /// What the warnings need, and where it was read, if it is a pod in force.
-    pub(crate) fn pod(&self) -> Option<(&PodFacts, &Location)> {
-        let (pod, origin) = match &self.inventory {
-            Some(inventory) => (&inventory.pod, &inventory.origin),
+    pub(crate) fn pod(&self) -> Option<(&PodFacts, Location)> {
+        match self.inventory() {
+            Some(inventory) => Some((inventory.pod.as_ref()?, inventory.origin.location())),
             None => {
                 let entry = self.full()?;
-                (&entry.pod, &entry.effective.as_ref()?.origin)
+                let origin = &entry.effective.as_ref()?.origin;
+                Some((entry.pod.as_ref()?, origin.location().clone()))
             }
-        };
-        Some((pod.as_ref()?, origin.location()))
+        }
     }
 }
 

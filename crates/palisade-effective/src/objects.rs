@@ -14,11 +14,9 @@ use crate::source::{DefinitionChange, SourceDelta, SourceNumber, SourceState, St
 use crate::version_choice::{
     ChoiceFaults, EffectiveVersion, PreviousVersion, VersionChoice, choose_version,
 };
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use palisade_engine::{ElementBudget, ExceededLimit};
@@ -117,8 +115,9 @@ impl EffectiveObjects {
                 is_restored: true,
             };
             self.missing.insert((id.clone(), source), false);
-            let entry = self.objects.entry(id.clone()).or_default().open(&id);
-            self.effective_count += usize::from(entry.effective.replace(effective).is_none());
+            let stored = self.objects.entry(id.clone()).or_default();
+            let before = stored.change(&id, |entry| entry.effective.replace(effective));
+            self.effective_count += usize::from(before.is_none());
         }
     }
 
@@ -228,27 +227,14 @@ impl EffectiveObjects {
             DefinitionChange::Upsert(definition) => {
                 let id = definition.id.clone();
                 self.remove_missing(&id, source);
-                let entry = self.objects.entry(id.clone()).or_default().open(&id);
-                let definitions = &mut entry.definitions;
-                match find_definition(definitions, source, &definition.origin) {
-                    Ok(at) => definitions[at] = (source, Box::new(definition)),
-                    Err(at) => {
-                        if definitions.is_empty() {
-                            definitions.reserve_exact(1);
-                        }
-                        definitions.insert(at, (source, Box::new(definition)));
-                    }
-                }
+                let stored = self.objects.entry(id.clone()).or_default();
+                stored.change(&id, |entry| entry.put(source, definition));
                 id
             }
             DefinitionChange::Delete { id, origin } => {
                 if let Some(stored) = self.objects.get_mut(&id) {
-                    let definitions = &mut stored.open(&id).definitions;
-                    if let Ok(at) = find_definition(definitions, source, &origin) {
-                        definitions.remove(at);
-                    }
-                    let first = definitions.partition_point(|(of, _)| *of < source);
-                    if definitions.get(first).is_none_or(|(of, _)| *of != source) {
+                    let is_last = stored.change(&id, |entry| entry.remove(source, &origin));
+                    if is_last {
                         self.missing.insert((id.clone(), source), false);
                     }
                 }
@@ -261,8 +247,9 @@ impl EffectiveObjects {
             DefinitionChange::Gone(id) => {
                 self.remove_missing(&id, source);
                 if let Some(stored) = self.objects.get_mut(&id) {
-                    let definitions = &mut stored.open(&id).definitions;
-                    definitions.retain(|(of, _)| *of != source);
+                    stored.change(&id, |entry| {
+                        entry.definitions.retain(|(of, _)| *of != source)
+                    });
                 }
                 id
             }
@@ -335,7 +322,8 @@ impl EffectiveObjects {
         let Some(mut stored) = self.objects.get_mut(&id).map(core::mem::take) else {
             return self.forget_missing(&id);
         };
-        let entry = stored.open(&id);
+        let mut stored_entry = stored.take(&id);
+        let entry = &mut *stored_entry;
         let was_effective = entry.effective.is_some();
         let missing = self.missing_in(&id);
         let (choice, retained) = self.choose(entry, &missing);
@@ -352,10 +340,9 @@ impl EffectiveObjects {
         }
         self.effective_count =
             self.effective_count + usize::from(is_effective) - usize::from(was_effective);
-        if !stored.close() {
-            self.objects.remove(&id);
-        } else if let Some(place) = self.objects.get_mut(&id) {
-            *place = stored;
+        match (StoredEntry::of(stored_entry), self.objects.get_mut(&id)) {
+            (Some(stored), Some(place)) => *place = stored,
+            _ => drop(self.objects.remove(&id)),
         }
     }
 
@@ -414,21 +401,6 @@ impl EffectiveObjects {
             self.faults,
         )
     }
-}
-
-/// The position of a definition among those of its object, or where it belongs. A server has one version of
-/// an object, so all resource versions in a source are one origin.
-fn find_definition(
-    definitions: &[(SourceNumber, Box<Definition>)],
-    source: SourceNumber,
-    origin: &ObjectOrigin,
-) -> Result<usize, usize> {
-    definitions.binary_search_by(|(of, other)| {
-        of.cmp(&source).then_with(|| match (&other.origin, origin) {
-            (ObjectOrigin::Resource { .. }, ObjectOrigin::Resource { .. }) => Ordering::Equal,
-            (other, origin) => other.cmp(origin),
-        })
-    })
 }
 
 #[cfg(test)]

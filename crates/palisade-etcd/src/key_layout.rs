@@ -7,7 +7,7 @@
 //! ```
 
 use crate::error::EtcdError;
-use palisade_model::ObjectId;
+use palisade_model::{ObjectId, ObjectKind};
 use serde::{Deserialize, Serialize};
 
 /// The form of a key below `objects/`, for messages.
@@ -152,7 +152,7 @@ impl BundlePointer {
 
 /// The path of an object's key.
 pub(crate) fn path_of(id: &ObjectId) -> String {
-    let group = match &*id.group {
+    let group = match id.kind.group() {
         "" => CORE,
         group => group,
     };
@@ -174,11 +174,7 @@ pub(crate) fn id_of(path: &str) -> Option<ObjectId> {
             .filter(|namespace| *namespace != CLUSTER_WIDE)
             .map(Into::into),
         name: name.into(),
-        group: match group {
-            CORE => "".into(),
-            group => group.into(),
-        },
-        kind: kind.into(),
+        kind: ObjectKind::new(if group == CORE { "" } else { group }, kind),
     })
 }
 
@@ -199,7 +195,7 @@ mod tests {
             assert_eq!(path_of(&id_of(path).unwrap()), path);
         }
         let id = id_of("core/Namespace/-/shop").unwrap();
-        assert_eq!((&*id.group, id.namespace), ("", None));
+        assert_eq!((id.kind.group(), id.namespace), ("", None));
         for wrong in [
             "",
             "core/Pod/web",

@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use palisade_dialects::{ContentHash, field_filter_of_kind, lower_object};
 use palisade_effective::{Definition, DefinitionChange, Diagnostic, ObjectOrigin, SharedId};
 use palisade_manifest::{Limits, Location, Problem, read_server_object, to_json};
-use palisade_model::{ObjectId, Str};
+use palisade_model::{ObjectId, ObjectKind, Str};
 use palisade_sys::fault::is_injected;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,14 @@ use std::sync::Arc;
 /// What is kept of an object: there is one for each of the cluster, so it is small.
 #[derive(Debug)]
 struct IndexEntry {
-    /// The hash of what was passed on; `None` if the object cannot be read.
-    hash: Option<ContentHash>,
+    /// The hash of what was passed on, if the object can be read.
+    hash: ContentHash,
     /// The hash of the resource version, which is only compared.
     version: u64,
     /// The list that mentioned it last.
     list: u32,
+    /// Whether the object can be read.
+    is_readable: bool,
 }
 
 /// The objects of one resource.
@@ -161,8 +163,7 @@ impl ObjectIndex {
         ObjectId {
             namespace: identity.namespace.as_deref().map(Into::into),
             name: identity.name.as_str().into(),
-            group: self.resource.group.into(),
-            kind: self.resource.kind.into(),
+            kind: ObjectKind::new(self.resource.group, self.resource.kind),
         }
     }
 
@@ -203,7 +204,8 @@ impl ObjectIndex {
         };
         let hash = ContentHash::of(&raw.root);
         if let Some(entry) = self.objects.get_mut(&id)
-            && entry.hash == Some(hash)
+            && entry.is_readable
+            && entry.hash == hash
         {
             (entry.version, entry.list) = (hash_of_version(version), self.list);
             return;
@@ -266,11 +268,7 @@ impl ObjectIndex {
 
     fn problem(&self, id: &ObjectId, reason: String) -> Problem {
         Problem {
-            location: Location {
-                file: Arc::clone(&self.name),
-                line: 0,
-                column: 0,
-            },
+            location: Location::of_server(Arc::clone(&self.name)),
             object: Some(id.to_string()),
             field: String::new(),
             reason,
@@ -279,9 +277,10 @@ impl ObjectIndex {
 
     fn insert(&mut self, id: ObjectId, hash: Option<ContentHash>, version: &str) -> SharedId {
         let entry = IndexEntry {
-            hash,
+            hash: hash.unwrap_or(ContentHash(0)),
             version: hash_of_version(version),
             list: self.list,
+            is_readable: hash.is_some(),
         };
         let shared = self.objects.get_key_value(&id).map(|(id, _)| id.clone());
         let shared = shared.unwrap_or_else(|| Arc::new(id));

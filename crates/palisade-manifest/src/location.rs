@@ -15,6 +15,18 @@ pub struct Location {
     pub column: u32,
 }
 
+impl Location {
+    /// An object of a server, by the name of its resource.
+    #[must_use]
+    pub fn of_server(resource: Arc<str>) -> Self {
+        Location {
+            file: resource,
+            line: 0,
+            column: 0,
+        }
+    }
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {

@@ -15,6 +15,7 @@ mod label;
 mod label_values;
 mod net;
 mod object;
+mod object_kind;
 mod policy;
 mod ports;
 mod ranges;
@@ -30,6 +31,7 @@ pub use object::{
     Endpoint, EndpointId, NamedPort, Namespace, NetworkSet, Node, Object, ObjectId, ObjectKey,
     Owner, Profile, Service, ServiceAccount, ServicePort, Update, reserved,
 };
+pub use object_kind::ObjectKind;
 pub use policy::{
     Action, Direction, DirectionRules, IcmpMatch, Order, Peer, Policy, PolicyId, Precedence, Rule,
     RuleOrigin, SourceLine, Tier, TierDefault, TrafficMatch, builtin_tiers, tier_name,

@@ -1,6 +1,8 @@
 //! The objects that sources provide, their keys, and the updates that carry them.
 
-use crate::{LabelKey, LabelScope, Labels, Policy, PolicyId, Prefix, Protocol, Rule, Str, Tier};
+use crate::{
+    LabelKey, LabelScope, Labels, ObjectKind, Policy, PolicyId, Prefix, Protocol, Rule, Str, Tier,
+};
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
@@ -35,10 +37,9 @@ pub struct ObjectId {
     pub namespace: Option<Str>,
     /// The name.
     pub name: Str,
-    /// The API group without version; empty for the core group.
-    pub group: Str,
-    /// The kind.
-    pub kind: Str,
+    /// The API group and the kind.
+    #[serde(flatten)]
+    pub kind: ObjectKind,
 }
 
 impl fmt::Display for ObjectId {

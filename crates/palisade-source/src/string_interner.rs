@@ -31,10 +31,9 @@ impl StringInterner {
         let ObjectId {
             namespace,
             name,
-            group,
-            kind,
+            kind: _,
         } = id;
-        for word in [name, group, kind].into_iter().chain(namespace) {
+        for word in [name].into_iter().chain(namespace) {
             self.intern(word);
         }
     }

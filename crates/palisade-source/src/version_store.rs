@@ -315,7 +315,7 @@ fn shard_of(id: &ObjectId) -> usize {
     let parts = [
         id.namespace.as_deref().unwrap_or_default(),
         &id.name,
-        &id.kind,
+        id.kind.name(),
     ];
     let bytes = parts.iter().flat_map(|part| part.bytes());
     // Source: FNV-1a of 32 bits.

@@ -15,9 +15,9 @@
 )]
 
 use palisade_model::{
-    Action, DirectionRules, Endpoint, LabelKey, NamedPort, ObjectId, Order, Peer, Policy, PolicyId,
-    PortMatch, PortRange, PortSpec, Precedence, Prefix, Profile, Protocol, Rule, RuleOrigin,
-    Selector, TrafficMatch, tier_name,
+    Action, DirectionRules, Endpoint, LabelKey, NamedPort, ObjectId, ObjectKind, Order, Peer,
+    Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Prefix, Profile, Protocol, Rule,
+    RuleOrigin, Selector, TrafficMatch, tier_name,
 };
 use std::str::FromStr;
 
@@ -31,8 +31,7 @@ pub fn id(kind: &str, name: &str) -> ObjectId {
     ObjectId {
         namespace,
         name: name.into(),
-        group: "".into(),
-        kind: kind.into(),
+        kind: ObjectKind::new("", kind),
     }
 }
 

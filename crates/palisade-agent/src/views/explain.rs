@@ -27,7 +27,7 @@ pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanat
         let end = end.as_ref()?;
         let locals = core.engine.local_endpoints();
         let mut ids = locals.map(|endpoint| &endpoint.id).filter(|id| {
-            (&*id.kind, id.namespace.as_deref(), &*id.name)
+            (id.kind.name(), id.namespace.as_deref(), &*id.name)
                 == (&*end.kind, end.namespace.as_deref(), &*end.name)
         });
         let policies = core.engine.closed_policies(ids.next()?, direction)?;

@@ -73,7 +73,7 @@ fn collect_endpoints_and_policies(core: &CoreSnapshot<'_>, out: &mut Exposition)
             true => "idle",
             false => "active",
         };
-        let dialect = dialect_name(&policy.id.object.group);
+        let dialect = dialect_name(policy.id.object.kind.group());
         *policies.entry((dialect, state)).or_default() += 1;
     }
     for ((dialect, state), count) in policies {

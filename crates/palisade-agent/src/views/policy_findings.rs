@@ -144,6 +144,7 @@ fn judge(of: &ObjectFindings, instead: Option<&str>) -> (bool, &'static str, Str
 mod tests {
     use super::*;
     use palisade_manifest::{Location, Problem};
+    use palisade_model::ObjectKind;
     use palisade_source::{Diagnostic, RetainedObject, SourceState};
 
     const ADMIN: &str = "adminnetworkpolicies.policy.networking.k8s.io";
@@ -169,8 +170,7 @@ mod tests {
         let id = ObjectId {
             namespace: None,
             name: name.into(),
-            group: "policy.networking.k8s.io".into(),
-            kind: "AdminNetworkPolicy".into(),
+            kind: ObjectKind::new("policy.networking.k8s.io", "AdminNetworkPolicy"),
         };
         (id, Some(place.into()))
     }

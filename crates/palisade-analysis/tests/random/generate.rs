@@ -205,8 +205,7 @@ impl Dice {
         ObjectId {
             namespace: Some(self.word(&["x", "y"])),
             name: name.as_str().into(),
-            group: "".into(),
-            kind: kind.into(),
+            kind: ObjectKind::new("", kind),
         }
     }
 

@@ -114,17 +114,17 @@ impl ContestedAddresses {
     pub(super) fn warnings(&self, pod: &PodLookup<'_>) -> Vec<Problem> {
         let mut problems = Vec::new();
         for (address, claims) in &self.contested {
-            let mut claims: Vec<(&SharedId, (&PodFacts, &Location))> = claims
+            let mut claims: Vec<(&SharedId, (&PodFacts, Location))> = claims
                 .iter()
                 .filter_map(|id| Some((id, pod(id)?)))
                 .filter(|(_, (pod, _))| pod.addresses.iter().any(|own| own == *address))
                 .collect();
-            claims.sort_by_key(|(id, (pod, _))| (pod.created, *id));
+            claims.sort_unstable_by_key(|(id, (pod, _))| (pod.created, *id));
             let Some(((holder, _), others)) = claims.split_last() else {
                 continue;
             };
             problems.extend(others.iter().map(|(id, (_, location))| Problem {
-                location: (*location).clone(),
+                location: location.clone(),
                 object: Some(id.to_string()),
                 field: "status".to_owned(),
                 reason: format!("address {address} is also claimed by {holder}, which gets it"),

@@ -24,8 +24,8 @@ use core::ops::Bound;
 use palisade_dialects::{FieldLocation, PolicyFields};
 use palisade_manifest::{Location, Problem};
 use palisade_model::{
-    Endpoint, LabelKey, LabelLookup, LabelScope, Labels, Namespace, Object, ObjectId, Policy,
-    Selector, Str,
+    Endpoint, LabelKey, LabelLookup, LabelScope, Labels, Namespace, Object, ObjectId, ObjectKind,
+    Policy, Selector, Str,
 };
 use pods::{DistinctPods, InheritedPodLabels, NamespaceLabels, PodTraits};
 use priorities::{PolicyPriorities, PriorityPlace};
@@ -40,7 +40,7 @@ pub(crate) struct PodFacts {
 }
 
 /// Finds what the warnings need of a pod in force, and where it was read.
-pub(crate) type PodLookup<'a> = dyn Fn(&SharedId) -> Option<(&'a PodFacts, &'a Location)> + 'a;
+pub(crate) type PodLookup<'a> = dyn Fn(&SharedId) -> Option<(&'a PodFacts, Location)> + 'a;
 
 /// What the warnings need of a policy.
 #[derive(Debug)]
@@ -327,8 +327,7 @@ impl InputLint {
             namespace => Bound::Included(ObjectId {
                 namespace: namespace.clone(),
                 name: "".into(),
-                group: "".into(),
-                kind: "".into(),
+                kind: ObjectKind::default(),
             }),
         };
         let of_namespace = self

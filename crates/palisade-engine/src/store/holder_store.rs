@@ -148,10 +148,7 @@ impl HolderStore {
                         .shared_attributes
                         .get(record.shared & !REMOVED)
                         .is_some_and(|common| {
-                            common.holder_kind == kind
-                                && id.is_none_or(|id| {
-                                    common.kind == id.kind && common.group == id.group
-                                })
+                            common.holder_kind == kind && id.is_none_or(|id| common.kind == id.kind)
                         })
             })
         };
@@ -193,7 +190,6 @@ impl HolderStore {
         let id = |name| ObjectId {
             namespace: self.names.get(record.namespace).cloned(),
             name,
-            group: common.group.clone(),
             kind: common.kind.clone(),
         };
         Some(match common.holder_kind {

@@ -7,7 +7,9 @@
 use super::encoding::{ByteReader, HolderAddresses};
 use super::holder_store::{HolderStore, NONE};
 use alloc::vec::Vec;
-use palisade_model::{Endpoint, EndpointId, Labels, NamedPort, NetworkSet, Node, ObjectId, Str};
+use palisade_model::{
+    Endpoint, EndpointId, Labels, NamedPort, NetworkSet, Node, ObjectId, ObjectKind, Str,
+};
 
 /// The name of a holder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,8 +31,8 @@ pub(crate) enum HolderKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SharedAttributes {
     pub(crate) holder_kind: HolderKind,
-    pub(crate) group: Str,
-    pub(crate) kind: Str,
+    /// Empty for a node, which has a name only.
+    pub(crate) kind: ObjectKind,
     pub(crate) host: bool,
     /// Whether it is attached to this host.
     pub(crate) attached: bool,
@@ -241,8 +243,7 @@ impl<'a> HolderObject<'a> {
     pub(crate) fn has_shared(&self, common: &SharedAttributes) -> bool {
         let id = self.id();
         common.holder_kind == self.kind()
-            && *common.group == *id.map_or("", |id| &*id.group)
-            && *common.kind == *id.map_or("", |id| &*id.kind)
+            && common.kind == id.map_or_else(ObjectKind::default, |id| id.kind.clone())
             && match self {
                 HolderObject::Endpoint(e) => {
                     common.host == e.host
@@ -266,8 +267,7 @@ impl<'a> HolderObject<'a> {
         };
         SharedAttributes {
             holder_kind: self.kind(),
-            group: id.map_or_else(|| "".into(), |id| id.group.clone()),
-            kind: id.map_or_else(|| "".into(), |id| id.kind.clone()),
+            kind: id.map_or_else(ObjectKind::default, |id| id.kind.clone()),
             host: endpoint.is_some_and(|e| e.host),
             attached: endpoint.is_some_and(|e| e.interface.is_some()),
             template: endpoint.is_some_and(|e| e.template),

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::ops::Deref;
 use palisade_model::{
-    DirectionRules, LabelLookup, ObjectId, Policy, PolicyId, Selector, SourceLine, Str,
+    DirectionRules, LabelLookup, ObjectId, ObjectKind, Policy, PolicyId, Selector, SourceLine, Str,
 };
 
 /// The number of a policy name.
@@ -58,8 +58,8 @@ impl PolicyEdit {
     }
 }
 
-/// Group, kind and part of a policy name.
-type PolicyKind = (Str, Str, u8);
+/// Kind and part of a policy name.
+type PolicyKind = (ObjectKind, u8);
 
 /// All policies.
 #[derive(Debug, Default)]
@@ -179,13 +179,12 @@ impl Policies {
         let ObjectId {
             namespace,
             name,
-            group,
             kind,
         } = &id.object;
         let mut acquire = |name: &Str| names.acquire_with::<str>(name, || name.clone());
         let namespace = namespace.as_ref().map_or(NONE, &mut acquire);
         let name = acquire(name);
-        let kind = self.acquire_kind(group, kind, id.part);
+        let kind = self.acquire_kind(kind, id.part);
         let before = self.numbers.len();
         let number = self.numbers.acquire((namespace, name, kind));
         if self.numbers.len() == before {
@@ -208,12 +207,12 @@ impl Policies {
         number
     }
 
-    fn acquire_kind(&mut self, group: &Str, kind: &Str, part: u8) -> u32 {
+    fn acquire_kind(&mut self, kind: &ObjectKind, part: u8) -> u32 {
         let last = self.kinds.get(self.last_kind);
-        if last.is_some_and(|last| (&last.0, &last.1, last.2) == (group, kind, part)) {
+        if last.is_some_and(|last| (&last.0, last.1) == (kind, part)) {
             self.kinds.retain(self.last_kind);
         } else {
-            self.last_kind = self.kinds.acquire((group.clone(), kind.clone(), part));
+            self.last_kind = self.kinds.acquire((kind.clone(), part));
         }
         self.last_kind
     }
@@ -269,7 +268,7 @@ impl<'a> NamedPolicies<'a> {
             None => NONE,
         };
         let name = self.names.find::<str>(&object.name)?;
-        let kind = (object.group.clone(), object.kind.clone(), id.part);
+        let kind = (object.kind.clone(), id.part);
         let kind = self.kinds.find(&kind)?;
         let number = self.numbers.find(&(namespace, name, kind))?;
         self.body(number).map(|_| number)
@@ -278,12 +277,11 @@ impl<'a> NamedPolicies<'a> {
     /// The name of a policy.
     pub(crate) fn id(&self, number: PolicyNumber) -> Option<PolicyId> {
         let (namespace, name, kind) = *self.numbers.get(number)?;
-        let (group, kind, part) = self.kinds.get(kind)?;
+        let (kind, part) = self.kinds.get(kind)?;
         Some(PolicyId {
             object: ObjectId {
                 namespace: self.names.get(namespace).cloned(),
                 name: self.names.get(name)?.clone(),
-                group: group.clone(),
                 kind: kind.clone(),
             },
             part: *part,
@@ -431,8 +429,7 @@ mod tests {
                 object: ObjectId {
                     namespace: Some(namespace.into()),
                     name: "isolate".into(),
-                    group: "".into(),
-                    kind: "NetworkPolicy".into(),
+                    kind: ObjectKind::new("", "NetworkPolicy"),
                 },
                 part: 0,
             },

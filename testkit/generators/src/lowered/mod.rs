@@ -19,7 +19,7 @@ use super::Dice;
 use super::kubernetes::Features;
 use crate::encapsulation::TunnelGenerator;
 use palisade_model::{
-    Flow, L4, Object, ObjectId, Policy, PolicyId, Profile, Protocol, State, Str, Update,
+    Flow, L4, Object, ObjectId, ObjectKind, Policy, PolicyId, Profile, Protocol, State, Str, Update,
 };
 use std::collections::BTreeMap;
 
@@ -153,8 +153,7 @@ pub(super) fn id(namespace: Option<&str>, name: &str, kind: &str) -> ObjectId {
     ObjectId {
         namespace: namespace.map(Str::from),
         name: name.into(),
-        group: if kind == "Pod" { "" } else { "example.org" }.into(),
-        kind: kind.into(),
+        kind: ObjectKind::new(if kind == "Pod" { "" } else { "example.org" }, kind),
     }
 }
 

@@ -6,9 +6,10 @@
 //! rule), and shares nothing between objects but the name of the file.
 
 use palisade_model::{
-    Action, DirectionRules, Endpoint, LabelKey, Labels, Namespace, Object, ObjectId, Order, Peer,
-    Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Prefix, Profile, Protocol, Rule,
-    RuleOrigin, Selector, SourceLine, Str, Tier, TierDefault, TrafficMatch, Update, reserved,
+    Action, DirectionRules, Endpoint, LabelKey, Labels, Namespace, Object, ObjectId, ObjectKind,
+    Order, Peer, Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Prefix, Profile,
+    Protocol, Rule, RuleOrigin, Selector, SourceLine, Str, Tier, TierDefault, TrafficMatch, Update,
+    reserved,
 };
 use std::net::IpAddr;
 
@@ -126,8 +127,7 @@ impl BenchPod {
             id: ObjectId {
                 namespace: Some((&*self.namespace).into()),
                 name: (&*self.name).into(),
-                group: "".into(),
-                kind: "Pod".into(),
+                kind: ObjectKind::new("", "Pod"),
             },
             host: false,
             labels: labels(&self.labels),
@@ -176,8 +176,7 @@ impl BenchPolicy {
                 object: ObjectId {
                     namespace: self.namespace.as_deref().map(Into::into),
                     name: (&*self.name).into(),
-                    group: group.into(),
-                    kind: kind.into(),
+                    kind: ObjectKind::new(group, kind),
                 },
                 part: 0,
             },

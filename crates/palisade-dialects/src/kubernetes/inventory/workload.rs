@@ -22,7 +22,7 @@ pub(in crate::kubernetes) fn read(
 
 fn template<'a>(object: &ManifestObject<'a>) -> Result<Field<'a>, FieldError> {
     let mut spec = object.root.require("spec")?;
-    if &*object.id.kind == "CronJob" {
+    if object.id.kind.name() == "CronJob" {
         spec = spec.require("jobTemplate")?.require("spec")?;
     }
     spec.require("template")
