@@ -59,8 +59,11 @@ build_static() {
     # Where this tree and the crates lie on this machine is not written into the programs.
     local flags="-C target-feature=+crt-static --remap-path-prefix=$ROOT=/palisade"
     flags+=" --remap-path-prefix=${CARGO_HOME:-${HOME:-/root}/.cargo}=/cargo"
+    # The same for the C of jemalloc; its pages are as large as an arm64 kernel may have them.
+    local c_flags="-ffile-prefix-map=$ROOT=/palisade"
+    case $target in aarch64-*) export JEMALLOC_SYS_WITH_LG_PAGE=16 ;; esac
     # A target is named so that build scripts and macros, which run here, are linked as ever.
-    RUSTFLAGS=$flags CARGO_TARGET_DIR=$TARGET/static \
+    RUSTFLAGS=$flags CFLAGS="${CFLAGS:-} $c_flags" CARGO_TARGET_DIR=$TARGET/static \
         cargo build --locked --profile "$profile" --target "$target" -p palisade -p palisade-cni
     for program in palisade palisade-cni; do
         program=$TARGET/static/$target/$folder/$program
