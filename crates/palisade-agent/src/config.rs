@@ -138,6 +138,10 @@ pub struct Config {
     pub host_to_endpoint: HostTrafficAction,
     /// Whether policy applies to traffic from an endpoint to itself.
     pub judge_hairpin: bool,
+    /// Whether every endpoint is in audit.
+    pub policy_audit_mode: bool,
+    /// Whether the annotation of a Pod puts it in audit.
+    pub honors_pod_mode: bool,
     /// The encapsulations that endpoints may send where policy allows it.
     pub allowed_encapsulation: Encapsulations,
     /// Whether the nftables tables are owned by the agent, so that no other program can change them.
@@ -405,6 +409,8 @@ impl ConfigBuilder {
                 _ => HostTrafficAction::Policy,
             },
             judge_hairpin: self.number("hairpin") != 0,
+            policy_audit_mode: self.number("policy-audit-mode") != 0,
+            honors_pod_mode: self.number("pod-mode-annotation") == 0,
             allowed_encapsulation: Encapsulation::ALL
                 .into_iter()
                 .filter(|encapsulation| self.number(&encapsulation.parameter()) != 0)

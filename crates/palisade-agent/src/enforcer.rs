@@ -105,6 +105,7 @@ impl Enforcer {
                 judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
                 judge_hairpin: config.judge_hairpin,
                 allowed_encapsulation: config.allowed_encapsulation,
+                audit: config.policy_audit_mode,
                 budget: config.budget,
             }),
             dataplane,
@@ -320,7 +321,7 @@ impl Enforcer {
     /// Removes the counters of deleted policies, which would otherwise accumulate in memory and on disk.
     fn prune_counts(&mut self) {
         let engine = &self.engine;
-        self.ledger.retain(&|credit| match credit {
+        self.ledger.retain(&|credit| match credit.unaudited() {
             Credit::Rule { policy, .. } => engine.has_policy(policy),
             Credit::TierDefault { policies: of, .. } => of.iter().any(|p| engine.has_policy(p)),
             _ => true,

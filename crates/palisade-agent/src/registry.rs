@@ -46,9 +46,19 @@ pub struct WorkloadRegistry {
     completed_pods: BTreeSet<EndpointId>,
     /// Interfaces that lost their workload and stay closed, by name.
     closed_interfaces: BTreeMap<Str, ClosedInterface>,
+    /// Whether a Pod cannot put itself in audit.
+    ignores_pod_mode: bool,
 }
 
 impl WorkloadRegistry {
+    /// A registry without workloads. `honors_pod_mode`: whether a Pod can put itself in audit.
+    pub fn new(honors_pod_mode: bool) -> Self {
+        WorkloadRegistry {
+            ignores_pod_mode: !honors_pod_mode,
+            ..WorkloadRegistry::default()
+        }
+    }
+
     /// The workload with this id.
     pub fn get(&self, id: &EndpointId) -> Option<&Workload> {
         self.workloads.get(id)
@@ -147,6 +157,7 @@ impl WorkloadRegistry {
             return Update::Upsert(Object::Endpoint(pod.clone()));
         }
         let mut endpoint = merge_endpoint(&workload.record, self.pods.get(id));
+        endpoint.audit &= !self.ignores_pod_mode;
         if self.completed_pods.contains(id) {
             endpoint.addresses.clear();
         }
@@ -229,6 +240,7 @@ fn closed_endpoint(interface: &Str) -> Endpoint {
         template: false,
         completed: false,
         host_network: false,
+        audit: false,
     }
 }
 
@@ -262,6 +274,7 @@ fn merge_endpoint(record: &WorkloadRecord, pod: Option<&Endpoint>) -> Endpoint {
         template: false,
         completed: false,
         host_network: false,
+        audit: pod.is_some_and(|pod| pod.audit),
     }
 }
 

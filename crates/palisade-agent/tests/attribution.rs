@@ -14,7 +14,7 @@ use palisade_oracle::{
     RuleOwner, TraceStep,
 };
 use palisade_tables::ReportReason;
-use palisade_tables::{Credit, Packet, PastTables};
+use palisade_tables::{Credit, Packet, PastTables, Verdict};
 
 const SEED: u64 = 0x0070_616c_6973;
 const CASES: u64 = 300;
@@ -52,7 +52,8 @@ fn is_decider(credit: &Credit, judgement: &DirectionJudgement) -> bool {
             Credit::MissingProfile { profile, .. },
             DecisionReason::MissingProfile { profile: of },
         ) => profile == of,
-        (Credit::ProfileRule { .. }, DecisionReason::AllowAllProfile) => true,
+        (Credit::ProfileRule { .. }, DecisionReason::AllowAllProfile)
+        | (Credit::EndpointInAudit { .. }, DecisionReason::EndpointInAudit) => true,
         (credit, DecisionReason::Encapsulated { .. }) => *credit == Credit::Encapsulated,
         (Credit::Rule { origin: of, .. } | Credit::ProfileRule { origin: of, .. }, _) => {
             last.is_some_and(|(source, origin)| same(source, origin, of))
@@ -71,7 +72,7 @@ fn logs(judgement: &DirectionJudgement) -> bool {
 
 #[test]
 fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
-    let (mut denied, mut logged, mut refused) = (0, 0, 0);
+    let (mut denied, mut logged, mut audited, mut refused) = (0, 0, 0, 0);
     for (seed, case) in seeded_cases(SEED, CASES) {
         let world = ModelWorld::generate(seed, case, 40);
         let mut engine = Engine::new(EngineOptions::default());
@@ -82,6 +83,7 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
             hairpin: HairpinAction::Allow,
             allowed_encapsulation: Encapsulations::NONE,
             host_to_endpoint: HostTrafficAction::Allow,
+            ..palisade_oracle::OracleOptions::default()
         };
         for trial in &world.trials {
             let mut flow = trial.flow;
@@ -109,10 +111,15 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
                 }
                 let allowed = judged.verdict.is_allow();
                 passes &= allowed;
+                let audit = judged.audit.as_deref();
+                let would_deny = audit.is_some_and(|audit| !audit.verdict.is_allow());
                 let why = match (allowed, logs(judged)) {
                     (false, _) => ReportReason::Denied,
                     (true, true) => ReportReason::Logged(direction),
+                    (true, false) if would_deny => ReportReason::Audited(direction),
                     (true, false) => {
+                        let blamed = attribute(&now, ReportReason::Audited(direction), &packet);
+                        assert_eq!(blamed, None, "seed {seed} case {case}: {flow}");
                         // The kernel does not report this packet; if it did, no rule would be blamed.
                         let blamed = attribute(&now, ReportReason::Logged(direction), &packet);
                         assert_eq!(blamed, None, "seed {seed} case {case}: {flow}");
@@ -133,8 +140,24 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
                     "seed {seed} case {case}: {flow}: {last:?}, oracle {:?}",
                     judged.decided_by
                 );
+                let told = found.audit.as_ref().map(|audit| audit.verdict);
+                let wanted = audit.map(|audit| match audit.verdict.is_allow() {
+                    true => Verdict::Allow,
+                    false => Verdict::Deny,
+                });
+                assert_eq!(told, wanted, "seed {seed} case {case}: {flow}");
+                if let (Some(told), Some(audit)) = (&found.audit, audit) {
+                    let last = told.hits.last().unwrap();
+                    assert!(
+                        matches!(&**last, Credit::Audit { .. })
+                            && is_decider(last.unaudited(), audit),
+                        "seed {seed} case {case}: {flow}: {last:?}, oracle {:?}",
+                        audit.decided_by
+                    );
+                }
                 match why {
                     ReportReason::Denied => denied += 1,
+                    ReportReason::Audited(_) => audited += 1,
                     _ => logged += 1,
                 }
             }
@@ -147,6 +170,6 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
             }
         }
     }
-    println!("{denied} denied, {logged} logged, {refused} neither");
-    assert!(denied > 500 && logged > 50 && refused > 500);
+    println!("{denied} denied, {logged} logged, {audited} audited, {refused} none of these");
+    assert!(denied > 500 && logged > 50 && audited > 20 && refused > 500);
 }

@@ -6,9 +6,10 @@ use crate::pair_evaluator::{TrafficSetId, TrafficSetInterner};
 use crate::reachability::Reachability;
 use crate::reachability_matrix::{INSIDE, OUTSIDE};
 use crate::rules::to_u32;
+use crate::state_view::StateView;
 use crate::traffic::TrafficSet;
 use palisade_api::{ConnectionReport, TrafficReport, WorkloadRef};
-use palisade_model::{Family, NumberRange, RangeSet, State};
+use palisade_model::{Family, NumberRange, RangeSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -70,9 +71,9 @@ const MAX_EXPANDED_PAIRS: usize = 16;
 
 /// Every connection that a state allows between workloads, and between workloads and the outside.
 /// There is one for each source, destination and family, ordered by these.
-pub fn connections(state: &State) -> Vec<Connection> {
+pub fn connections<'a>(state: impl Into<StateView<'a>>) -> Vec<Connection> {
     let sets = Rc::new(TrafficSetInterner::new());
-    let view = Reachability::new(state, &sets);
+    let view = Reachability::new(state.into(), &sets);
     let views = [&view];
     let units = [view.units(&view.find_split_workloads())];
     let kinds = EquivalenceClasses::new(&views, &units, &sets);
@@ -86,12 +87,12 @@ pub fn connections(state: &State) -> Vec<Connection> {
 ///
 /// # Errors
 /// If a name in the filter does not exist.
-pub fn grouped_connections(
-    state: &State,
+pub fn grouped_connections<'a>(
+    state: impl Into<StateView<'a>>,
     scope: &ConnectionFilter,
 ) -> Result<Vec<Connection>, ConnectionFilterError> {
     let sets = Rc::new(TrafficSetInterner::new());
-    let view = Reachability::new(state, &sets);
+    let view = Reachability::new(state.into(), &sets);
     let views = [&view];
     let units = [view.units(&view.find_split_workloads())];
     let wanted = ResolvedFilter::resolve(scope, &views)?;

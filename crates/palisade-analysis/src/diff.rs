@@ -7,9 +7,10 @@ use crate::connections::{
 use crate::equivalence::{EquivalenceClasses, LayerTraffic};
 use crate::pair_evaluator::{TrafficSetId, TrafficSetInterner};
 use crate::reachability::{Reachability, ReportUnit};
+use crate::state_view::StateView;
 use crate::traffic::TrafficSet;
 use palisade_api::{DiffReport, WorkloadRef};
-use palisade_model::{Family, State};
+use palisade_model::Family;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -50,9 +51,9 @@ impl ConnectionDiff {
 /// Pods of one owner are listed separately if they differ in either state. The outside is every address
 /// that is outside in both states: changes of an address that a workload gains or loses are listed
 /// under that workload.
-pub fn diff(old: &State, new: &State) -> ConnectionDiff {
+pub fn diff<'a>(old: impl Into<StateView<'a>>, new: impl Into<StateView<'a>>) -> ConnectionDiff {
     let sets = Rc::new(TrafficSetInterner::new());
-    let change = StatePair::new(old, new, &sets);
+    let change = StatePair::new(old.into(), new.into(), &sets);
     let views = [&change.views[0], &change.views[1]];
     let kinds = EquivalenceClasses::new(&views, &change.units, &sets);
     let rows = ConnectionRows::build(&kinds, &|value| differs(value));
@@ -70,13 +71,13 @@ pub fn diff(old: &State, new: &State) -> ConnectionDiff {
 ///
 /// # Errors
 /// If a name in the filter does not exist.
-pub fn grouped_diff(
-    old: &State,
-    new: &State,
+pub fn grouped_diff<'a>(
+    old: impl Into<StateView<'a>>,
+    new: impl Into<StateView<'a>>,
     scope: &ConnectionFilter,
 ) -> Result<ConnectionDiff, ConnectionFilterError> {
     let sets = Rc::new(TrafficSetInterner::new());
-    let change = StatePair::new(old, new, &sets);
+    let change = StatePair::new(old.into(), new.into(), &sets);
     let views = [&change.views[0], &change.views[1]];
     let wanted = ResolvedFilter::resolve(scope, &views)?;
     let kinds = EquivalenceClasses::new(&views, &change.units, &sets);
@@ -96,7 +97,7 @@ struct StatePair {
 }
 
 impl StatePair {
-    fn new(old: &State, new: &State, sets: &Rc<TrafficSetInterner>) -> Self {
+    fn new(old: StateView<'_>, new: StateView<'_>, sets: &Rc<TrafficSetInterner>) -> Self {
         let views = [Reachability::new(old, sets), Reachability::new(new, sets)];
         let split = views[0]
             .find_split_workloads()

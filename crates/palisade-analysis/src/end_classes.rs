@@ -6,8 +6,8 @@
 
 use crate::rules::{StateRules, to_u32};
 use palisade_model::{
-    Endpoint, Family, LabelKey, LabelScope, NetworkSet, Node, NumberRange, Prefix, Protocol,
-    RangeSet, State, Str, address_from_number, address_to_number, reserved,
+    Endpoint, Family, LabelKey, LabelScope, NetworkSet, Node, NumberRange, PolicyView, Prefix,
+    Profile, Protocol, RangeSet, State, Str, address_from_number, address_to_number, reserved,
 };
 use palisade_oracle::{FlowEnd, PreparedState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +43,7 @@ type TestedValue<'a> = Option<&'a str>;
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct EndFeatures<'a> {
     host: bool,
+    audit: bool,
     namespace: u32,
     account: u32,
     own: Vec<(&'a LabelKey, TestedValue<'a>)>,
@@ -273,6 +274,7 @@ impl<'a> EndClassifier<'a> {
         });
         EndFeatures {
             host: endpoint.host,
+            audit: state.is_in_audit(endpoint),
             namespace: self
                 .namespaces
                 .intern(endpoint, (namespace, None), state, rules),
@@ -319,8 +321,23 @@ impl<'a> EndClassifier<'a> {
             let labels = state.endpoint_labels(endpoint);
             rules.by_labels.candidates(&labels, &mut tests);
             rules.by_subject.candidates(&labels, &mut policies);
-            policies.retain(|id| prepared.selects(rules.policies[*id as usize], endpoint));
+            policies.retain(|id| {
+                let policy = rules.policies[*id as usize];
+                rules.view.includes(policy.mode) && prepared.selects(policy, endpoint)
+            });
         }
+        let is_open = |endpoint: &&Endpoint| {
+            rules.view == PolicyView::Enforced && state.is_in_audit(endpoint)
+        };
+        let in_audit = endpoint.filter(is_open).is_some();
+        if in_audit {
+            policies.clear();
+        }
+        let profiles = match endpoint {
+            _ if in_audit => Vec::from([Profile::ALLOW_ALL.into()]),
+            Some(endpoint) => endpoint.profiles.clone(),
+            None => Vec::new(),
+        };
         tests.sort_unstable();
         tests.dedup();
         policies.sort_unstable();
@@ -333,7 +350,7 @@ impl<'a> EndClassifier<'a> {
             is_endpoint: endpoint.is_some(),
             matching_tests: tests,
             policies,
-            profiles: endpoint.map_or_else(Vec::new, |e| e.profiles.clone()),
+            profiles,
             ports: endpoint.map_or_else(Vec::new, |e| named_ports(e, rules)),
         }
     }

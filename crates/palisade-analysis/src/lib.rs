@@ -20,6 +20,7 @@ mod pair_set;
 mod reachability;
 mod reachability_matrix;
 mod rules;
+mod state_view;
 mod traffic;
 mod workload;
 
@@ -31,4 +32,5 @@ pub use diff::{ConnectionDiff, diff, grouped_diff};
 pub use explain::{ExplainError, explain};
 pub use ip_blocks::IpBlock;
 pub use pair_set::PairSet;
+pub use state_view::StateView;
 pub use traffic::TrafficSet;

@@ -293,6 +293,7 @@ impl PairEvaluator<'_, '_> {
             hairpin: HairpinAction::Policy,
             // Configuration is not policy, and would split the ports of every connection.
             allowed_encapsulation: Encapsulations::ALL,
+            view: self.rules.view,
             ..OracleOptions::default()
         };
         let allows = |protocol: Protocol, l4: L4| {

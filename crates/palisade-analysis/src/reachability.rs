@@ -4,9 +4,10 @@ use crate::end_classes::EndClassifier;
 use crate::pair_evaluator::{PairEvaluator, TrafficSetInterner};
 use crate::reachability_matrix::ReachabilityMatrix;
 use crate::rules::{StateRules, to_u32};
+use crate::state_view::StateView;
 use crate::workload::group_endpoints;
 use palisade_api::WorkloadRef;
-use palisade_model::{Endpoint, Family, RangeSet, State};
+use palisade_model::{Endpoint, Family, RangeSet};
 use palisade_oracle::{FlowEnd, PreparedState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -96,9 +97,10 @@ pub(crate) struct Reachability {
 }
 
 impl Reachability {
-    pub(crate) fn new(state: &State, sets: &Rc<TrafficSetInterner>) -> Self {
+    pub(crate) fn new(of: StateView<'_>, sets: &Rc<TrafficSetInterner>) -> Self {
+        let StateView { state, .. } = of;
         let prepared = PreparedState::new(state);
-        let rules = StateRules::new(state, &prepared);
+        let rules = StateRules::new(of, &prepared);
         let mut ends = Family::BOTH.map(|family| EndClassifier::new(family, &prepared, &rules));
         let mut members = BTreeMap::new();
         for (name, endpoints) in group_endpoints(state) {

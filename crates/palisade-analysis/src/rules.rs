@@ -1,9 +1,10 @@
 //! The rules of a state, and the tests in them by which policy can distinguish two ends of flows.
 
 use crate::label_value_index::LabelValueIndex;
+use crate::state_view::StateView;
 use palisade_model::{
-    Action, Direction, LabelKey, Peer, Policy, PortMatch, PortSpec, Prefix, Rule, Selector, State,
-    Str, TrafficMatch,
+    Action, Direction, LabelKey, Peer, Policy, PolicyView, PortMatch, PortSpec, Prefix, Rule,
+    Selector, Str, TrafficMatch,
 };
 use palisade_oracle::PreparedState;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +35,8 @@ pub(crate) struct KeyTests<'a> {
 
 /// Every rule of a state, with its policy or profile.
 pub(crate) struct StateRules<'a> {
+    /// Which policies decide.
+    pub(crate) view: PolicyView,
     pub(crate) policies: Vec<&'a Policy>,
     pub(crate) all: Vec<DirectedRule<'a>>,
     /// For each policy, the range of its rules in `all`.
@@ -56,8 +59,10 @@ pub(crate) struct StateRules<'a> {
 }
 
 impl<'a> StateRules<'a> {
-    pub(crate) fn new(state: &'a State, prepared: &PreparedState<'a>) -> Self {
+    pub(crate) fn new(of: StateView<'a>, prepared: &PreparedState<'a>) -> Self {
+        let StateView { state, view } = of;
         let mut rules = StateRules {
+            view,
             policies: state.policies.values().collect(),
             all: Vec::new(),
             policy_rules: Vec::new(),

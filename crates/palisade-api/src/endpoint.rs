@@ -48,6 +48,9 @@ pub struct EndpointSummary {
     pub addresses: Vec<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// Whether it is in audit: no policy is enforced for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub audit: bool,
     /// Whether a policy isolates it for ingress.
     pub ingress_isolated: bool,
     /// Whether a policy isolates it for egress.

@@ -59,14 +59,15 @@ pub use ipam::{
 };
 pub use monitor::{
     LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, MonitorRule, MonitorVerdict,
-    PacketEvent, PacketReason,
+    PacketAudit, PacketEvent, PacketReason,
 };
 pub use node_policy_status::{
     EnforcedInstead, NodeCondition, NodePolicyReport, NotEnforcedObject, StaleSource,
 };
 pub use object::{IpFamily, ObjectRef, ProtocolName};
 pub use policy::{
-    CountedAction, PacketCount, PolicyDetail, PolicyList, PolicySummary, RuleCounterReport,
+    CountedAction, PacketCount, PolicyDetail, PolicyList, PolicyModeName, PolicySummary,
+    RuleCounterReport,
 };
 pub use push::PushReport;
 pub use status::{

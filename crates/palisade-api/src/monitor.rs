@@ -52,6 +52,10 @@ named_enum! {
         Denied = "denied",
         /// Of packets that are counted only: a Log rule matched them.
         Logged = "logged",
+        /// Of packets that are counted only: they would be denied if nothing were in audit.
+        Audited = "audited",
+        /// The endpoint is in audit: no policy is enforced for it.
+        EndpointInAudit = "endpoint-in-audit",
     }
 }
 
@@ -82,6 +86,9 @@ pub struct PacketEvent {
     pub verdict: MonitorVerdict,
     /// What decided, or why it was dropped before policy evaluation.
     pub reason: PacketReason,
+    /// The verdict if nothing were in audit; absent where nothing in audit applies, or if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<PacketAudit>,
     /// The direction, relative to `endpoint`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
@@ -127,6 +134,23 @@ pub struct PacketEvent {
     /// Whether the rules have changed since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stale: bool,
+}
+
+/// The evaluation of a packet if nothing were in audit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct PacketAudit {
+    /// The verdict in the reported direction.
+    pub verdict: MonitorVerdict,
+    /// What would decide.
+    pub reason: PacketReason,
+    /// The rule that would decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<MonitorRule>,
+    /// For a default deny, the policies that would isolate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<ObjectRef>,
 }
 
 /// Source or destination of a packet.
@@ -213,6 +237,9 @@ pub struct MonitorQuery {
     /// Only packets to this workload or address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
+    /// Only packets whose verdict would be another if nothing were in audit.
+    #[serde(default)]
+    pub audit: bool,
     /// Start with this many of the most recent packets.
     #[serde(default)]
     pub last: usize,
@@ -250,6 +277,7 @@ mod tests {
             time: "2026-11-21T07:32:05.000001Z".to_owned(),
             verdict: MonitorVerdict::Denied,
             reason: PacketReason::DefaultDeny,
+            audit: None,
             direction: Some(Direction::Ingress),
             endpoint: Some("shop/db".to_owned()),
             source: end("10.0.0.9", None),

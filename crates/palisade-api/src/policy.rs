@@ -2,7 +2,7 @@
 
 use crate::object::named_enum;
 use crate::{BudgetExcess, ObjectRef};
-use palisade_model::{Action, Direction};
+use palisade_model::{Action, Direction, PolicyMode};
 use serde::{Deserialize, Serialize};
 
 /// Every policy known to the agent.
@@ -28,8 +28,14 @@ pub struct PolicySummary {
     pub policy: ObjectRef,
     /// Its selector.
     pub subject: String,
+    /// Whether it is enforced.
+    #[serde(default)]
+    pub mode: PolicyModeName,
     /// Number of endpoints of this host that it selects.
     pub endpoints: usize,
+    /// Number of these that are in audit, so that it is not enforced for them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub endpoints_in_audit: usize,
     /// Number of rules in both directions.
     pub rules: usize,
     /// The revision that brought its present version into the kernel; 0: it is not in the kernel yet.
@@ -41,6 +47,43 @@ pub struct PolicySummary {
     /// The excess, if this policy or a policy set it belongs to is over the element budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_budget: Option<BudgetExcess>,
+}
+
+named_enum! {
+    /// Whether a policy is enforced.
+    PolicyModeName {
+        /// It is enforced.
+        Enforce = "enforce",
+        /// It decides nothing; what it would decide is counted.
+        Audit = "audit",
+    }
+}
+
+#[allow(
+    clippy::derivable_impls,
+    reason = "the macro takes no attribute of a variant"
+)]
+impl Default for PolicyModeName {
+    fn default() -> Self {
+        PolicyModeName::Enforce
+    }
+}
+
+impl From<PolicyMode> for PolicyModeName {
+    fn from(mode: PolicyMode) -> Self {
+        match mode {
+            PolicyMode::Enforce => PolicyModeName::Enforce,
+            PolicyMode::Audit => PolicyModeName::Audit,
+        }
+    }
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde requires a reference"
+)]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// Packets and bytes.
@@ -117,4 +160,10 @@ pub struct RuleCounterReport {
     pub line: Option<String>,
     /// Packets and bytes.
     pub count: PacketCount,
+    /// Packets that it would have a part in allowing if nothing were in audit; only where something is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub would_allow: Option<PacketCount>,
+    /// Packets that it would have a part in denying if nothing were in audit; only where something is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub would_deny: Option<PacketCount>,
 }

@@ -27,6 +27,8 @@ palisade_model::faults! {
         EmptyPodSelectorSelectsNothing,
         OnlyFirstLabelRead,
         HostNetworkPodHoldsAddress,
+        AuditAnnotationIgnored,
+        NamespaceAuditIgnored,
         AdminTierLast,
         BaselineReadAsAdmin,
         BaselineBeforeIsolation,

@@ -25,6 +25,7 @@ mod kubernetes;
 mod label_selector;
 mod lowering;
 mod metadata;
+mod mode;
 mod names;
 mod policy_api;
 mod policy_fields;
@@ -41,6 +42,7 @@ pub use dialect::LoweredObject;
 pub use field_filters::field_filter_of_kind;
 pub use hash::ContentHash;
 pub use lowering::{isolate, lower_object};
+pub use mode::MODE_ANNOTATION;
 pub use policy_fields::{FieldLocation, NamespaceField, PolicyFields, PortNameField};
 pub use quota::{
     MAX_PROBLEMS_PER_FILE, MAX_PROBLEMS_PER_INPUT, MAX_PROBLEMS_PER_OBJECT, OmittedCounts,

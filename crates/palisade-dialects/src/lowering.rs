@@ -2,6 +2,7 @@
 
 use crate::dialect::{Dialect, LoweredObject};
 use crate::kubernetes::KubernetesDialect;
+use crate::mode::annotated_mode;
 use crate::policy_api::PolicyApiDialect;
 use crate::unknown;
 use crate::unsupported::UnsupportedDialects;
@@ -16,8 +17,10 @@ const DIALECTS: [&dyn Dialect; 3] = [&KubernetesDialect, &PolicyApiDialect, &Uns
 pub fn lower_object(object: &RawObject) -> LoweredObject {
     let lowered = DIALECTS.iter().find_map(|dialect| dialect.lower(object));
     let mut lowered = lowered.unwrap_or_else(|| unknown::lower_unknown(object));
+    let mode = annotated_mode(&object.field());
     for object in &mut lowered.objects {
         if let Object::Policy(policy) = object {
+            policy.mode = policy.mode.max(mode);
             policy.shrink_to_fit();
         }
     }
@@ -42,7 +45,10 @@ pub fn lower_object(object: &RawObject) -> LoweredObject {
 pub fn isolate(object: &RawObject) -> Option<Policy> {
     let unknown = !unknown::is_known(object);
     let intended = unknown.then(|| unknown::intended_kind(object)).flatten();
-    DIALECTS
+    let mut policy = DIALECTS
         .iter()
-        .find_map(|dialect| dialect.isolate(object, intended))
+        .find_map(|dialect| dialect.isolate(object, intended))?;
+    // What would isolate if it were enforced enforces nothing either.
+    policy.mode = policy.mode.max(annotated_mode(&object.field()));
+    Some(policy)
 }

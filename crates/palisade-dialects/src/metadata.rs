@@ -1,5 +1,6 @@
 //! The fields of `metadata`.
 
+use crate::mode;
 use crate::names;
 use crate::report::ObjectReport;
 use crate::timestamp;
@@ -45,6 +46,7 @@ pub(crate) fn check(root: &Field<'_>, report: &mut ObjectReport) {
         if !field.node.is_null() {
             report.ok(field.as_str());
         }
+        mode::check_policy(key, &field, report);
     }
 }
 

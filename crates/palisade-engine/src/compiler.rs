@@ -211,6 +211,7 @@ fn evaluate(
                     verdict: *verdict,
                     hits,
                     log,
+                    audit: None,
                 };
             }
             StepOperation::Rule { action, next, .. } => (action, next),
@@ -231,11 +232,17 @@ fn evaluate(
                 continue;
             }
         };
-        return Cell { verdict, hits, log };
+        return Cell {
+            verdict,
+            hits,
+            log,
+            audit: None,
+        };
     }
     Cell {
         verdict: Verdict::Deny,
         hits,
         log,
+        audit: None,
     }
 }

@@ -39,6 +39,7 @@ fn denial_program(denied: Encapsulations, credit: RuleId) -> Program {
         verdict,
         hits: Vec::from([credit]),
         log: None,
+        audit: None,
     };
     let always = |verdict| PortMap::constant(cell(verdict));
     let mut ports: Vec<u16> = denied

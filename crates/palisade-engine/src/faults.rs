@@ -33,6 +33,11 @@ palisade_model::faults! {
         DeletedPolicyStays,
         LogNotReported,
         EncapsulationAllowed,
+        AuditEnforced,
+        AuditVerdictEnforced,
+        AuditDefaultDenyEnforced,
+        EndpointAuditIgnored,
+        AuditVerdictLost,
         HairpinModeInverted,
         BudgetIgnored,
     }

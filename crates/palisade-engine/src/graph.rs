@@ -65,6 +65,8 @@ pub(crate) struct Graph {
     /// The networks of the network sets that match an active selector.
     network_set_nets: BTreeMap<HolderSlot, Vec<Prefix>>,
     pending: PendingChanges,
+    /// Whether every endpoint is in audit.
+    pub(crate) audit: bool,
     /// Encapsulations that endpoints may not send even where rules allow them.
     pub(crate) denied_encapsulation: Encapsulations,
     /// The limits on the elements of policy sets, and the elements in use.
@@ -101,10 +103,12 @@ impl Graph {
             Update::Upsert(Object::Policy(policy)) => self.upsert_policy(policy),
             Update::Delete(ObjectKey::Policy(id)) => self.remove_policy(&id),
             Update::Upsert(Object::Namespace(n)) => {
-                self.set_inherited_labels(&n.name, None, Some(&n.labels))
+                self.set_namespace_audit(&n.name, n.audit);
+                self.set_inherited_labels(&n.name, None, Some(&n.labels));
             }
             Update::Delete(ObjectKey::Namespace(name)) => {
-                self.set_inherited_labels(&name, None, None)
+                self.set_namespace_audit(&name, false);
+                self.set_inherited_labels(&name, None, None);
             }
             Update::Upsert(Object::ServiceAccount(a)) => {
                 self.set_inherited_labels(&a.namespace, Some(&a.name), Some(&a.labels));
@@ -191,6 +195,21 @@ impl Graph {
             }
             self.pending.holders.push(slot);
         }
+    }
+
+    /// Sets whether a namespace is in audit, and marks its local endpoints if that changed.
+    fn set_namespace_audit(&mut self, namespace: &Str, audit: bool) {
+        let store = &mut self.label_index.store;
+        if store.set_namespace_audit(namespace, audit) {
+            let locals = self.state.endpoints.keys();
+            let members = locals.filter(|id| id.namespace.as_ref() == Some(namespace));
+            self.pending.locals.extend(members.cloned());
+        }
+    }
+
+    /// Whether a local endpoint is in audit.
+    pub(crate) fn is_in_audit(&self, endpoint: &Endpoint) -> bool {
+        self.audit || self.label_index.store.is_in_audit(endpoint)
     }
 
     fn upsert_endpoint(&mut self, endpoint: Endpoint) {
@@ -383,6 +402,7 @@ impl Graph {
                 active_policies: &self.active_policies,
                 active_rules: &self.active_rules,
                 identities: &self.identities,
+                audit: self.audit,
             },
             &locals,
             &mut self.sets,

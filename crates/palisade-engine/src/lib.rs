@@ -45,7 +45,7 @@ use alloc::vec::Vec;
 use graph::Graph;
 use identities::Identities;
 use palisade_model::{
-    Encapsulations, Endpoint, EndpointId, Policy, PolicyId, Profile, State, Update,
+    Direction, Encapsulations, Endpoint, EndpointId, Policy, PolicyId, Profile, State, Update,
 };
 use palisade_tables::{
     ClassId, Delta, IdentityId, PolicySetId, Program, TableChange, Tables, TransitionHints,
@@ -88,6 +88,8 @@ pub struct EngineOptions {
     pub judge_hairpin: bool,
     /// The encapsulations that endpoints may send where policy allows them; all others are denied.
     pub allowed_encapsulation: Encapsulations,
+    /// Whether every endpoint is in audit.
+    pub audit: bool,
     /// Limits on the elements that policy may take in the dataplane.
     pub budget: ElementBudget,
 }
@@ -109,6 +111,7 @@ impl Engine {
         graph.desired.judge_host_traffic = options.judge_host_traffic;
         graph.desired.judge_hairpin =
             options.judge_hairpin != EngineFault::HairpinModeInverted.is_injected();
+        graph.audit = options.audit;
         graph.budget = options.budget;
         graph.denied_encapsulation = options.allowed_encapsulation.complement();
         Engine {
@@ -174,6 +177,12 @@ impl Engine {
         self.graph.closed_policy_sets()
     }
 
+    /// The direction and the policies of each policy set for which the tables lack what would be decided if
+    /// nothing were in audit, because of the element budget.
+    pub fn unaudited_policies(&self) -> Vec<(Direction, Vec<PolicyId>)> {
+        self.graph.policy_sets_omitting_audit()
+    }
+
     /// The tables that the objects require: what is in force once the last delta is written.
     pub fn tables(&self) -> &Tables {
         &self.graph.desired
@@ -203,6 +212,11 @@ impl Engine {
     pub fn endpoint(&self, id: &EndpointId) -> Option<Endpoint> {
         let store = &self.graph.label_index.store;
         store.endpoint(store.find_endpoint(id)?)
+    }
+
+    /// Whether an endpoint is in audit: by the options, by itself, or with its namespace.
+    pub fn is_in_audit(&self, endpoint: &Endpoint) -> bool {
+        self.graph.is_in_audit(endpoint)
     }
 
     /// A policy, exactly as its last update gave it.

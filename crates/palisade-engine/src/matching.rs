@@ -12,7 +12,7 @@ use crate::store::{HashMap, NamedPolicies};
 use crate::traffic::{PortEnd, is_total};
 use alloc::vec::Vec;
 use hashbrown::hash_map::Entry;
-use palisade_model::{Action, Direction, Encapsulations, Protocol, Str, TrafficMatch};
+use palisade_model::{Action, Direction, Encapsulations, PolicyView, Protocol, Str, TrafficMatch};
 use palisade_tables::{ClassId, Credit, Program, RuleId, Verdict};
 
 /// One step that applies to an identity.
@@ -27,9 +27,26 @@ pub(crate) enum MatchedStep {
 /// The named ports of an identity.
 type NamedPorts = Vec<(Str, Protocol, u16)>;
 
-/// What determines the class of an identity in a set: the matched steps with their blocks, and its
-/// named ports if rules use them.
-pub(crate) type ClassKey = (Vec<(u32, MatchedStep)>, NamedPorts);
+/// Matched steps with their blocks.
+type MatchedSteps = Vec<(u32, MatchedStep)>;
+
+/// What determines the class of an identity in a set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClassKey {
+    /// What is enforced.
+    steps: MatchedSteps,
+    /// What would be enforced if nothing were in audit; `None` where nothing in audit applies.
+    audit_steps: Option<MatchedSteps>,
+    /// The identity's named ports, if rules use them.
+    ports: NamedPorts,
+}
+
+impl ClassKey {
+    /// The steps if nothing were in audit.
+    pub(crate) fn audited_steps(&self) -> &[(u32, MatchedStep)] {
+        self.audit_steps.as_ref().unwrap_or(&self.steps)
+    }
+}
 
 /// The programs of a pass that are compiled without a template, which takes longer for a few.
 const WITHOUT_TEMPLATE: usize = 4;
@@ -38,13 +55,15 @@ const WITHOUT_TEMPLATE: usize = 4;
 #[derive(Default)]
 pub(crate) struct ClassCache {
     classes: HashMap<ClassKey, ClassId>,
-    /// The rule number and the operation of each matched step.
-    steps: HashMap<(u32, MatchedStep), (RuleId, TemplateStep)>,
+    /// The rule number and the operation of each matched step in each view.
+    steps: HashMap<(PolicyView, u32, MatchedStep), (RuleId, TemplateStep)>,
     /// Numbers of traffic: rules with equal terms have the same.
     traffic: HashMap<Vec<TrafficMatch>, usize>,
     /// By operations and named ports. Many identities differ only in which of several rules with
     /// equal traffic name them.
     templates: HashMap<(Vec<TemplateStep>, NamedPorts), ProgramTemplate>,
+    /// The rule numbers of audit credits, by what would be credited and the verdict.
+    audit_rules: HashMap<(RuleId, Verdict), RuleId>,
 }
 
 /// The operation of a step in a block.
@@ -72,6 +91,14 @@ pub(crate) struct CompileContext<'a> {
     pub(crate) denied_encapsulation: Encapsulations,
     /// The most elements that a program may have.
     pub(crate) max_elements: usize,
+}
+
+/// The steps of one view that an identity matches, with its named ports.
+#[derive(Clone, Copy)]
+struct StepsOfView<'a> {
+    view: PolicyView,
+    steps: &'a [(u32, MatchedStep)],
+    ports: &'a [(Str, Protocol, u16)],
 }
 
 /// The positions of a rule group's sources that are not yet processed, and its matching rules.
@@ -105,14 +132,21 @@ impl PolicySetRules {
             true => identity.ports.clone(),
             false => Vec::new(),
         };
-        (self.matched_steps(identity), ports)
+        let audited = self.is_audited()
+            && self.omits_audit().is_none()
+            && !EngineFault::AuditVerdictLost.is_injected();
+        ClassKey {
+            steps: self.matched_steps(identity, PolicyView::Enforced),
+            audit_steps: audited.then(|| self.matched_steps(identity, PolicyView::Audit)),
+            ports,
+        }
     }
 
     pub(crate) fn rule(&self, (group, rule): RulePosition) -> Option<&ResolvedRule> {
         self.group(group)?.1.rules.get(rule as usize)
     }
 
-    fn matched_steps(&self, identity: &IdentityKey) -> Vec<(u32, MatchedStep)> {
+    fn matched_steps(&self, identity: &IdentityKey, view: PolicyView) -> MatchedSteps {
         let peers = |place| self.rule(place).map_or(&[][..], |body| &*body.peers);
         let matched = self.index.matching_rules(identity, peers);
         let mut cursors: Vec<GroupCursor<'_>> = matched
@@ -139,10 +173,13 @@ impl PolicySetRules {
                     break;
                 }
                 cursor.positions = &cursor.positions[1..];
-                let own = self
-                    .segments
-                    .get(at as usize)
-                    .map_or(0, |s| s.first_own_test);
+                let Some(segment) = self.segments.get(at as usize) else {
+                    continue;
+                };
+                if !view.includes(segment.mode) {
+                    continue;
+                }
+                let own = segment.first_own_test;
                 for place in cursor.rules {
                     let Some(body) = self.rule(*place) else {
                         continue;
@@ -166,7 +203,7 @@ impl PolicySetRules {
                 let after = cursor.positions.partition_point(|at| *at < block.end);
                 cursor.positions = &cursor.positions[after..];
             }
-            if !decided && block.fallback.is_some() {
+            if !decided && block.fallback_in(view).is_some() {
                 steps.push((number, MatchedStep::Fallback));
                 decided = true;
             }
@@ -190,22 +227,60 @@ impl PolicySetRules {
         })
     }
 
+    /// The program of a class, with what would be decided if nothing were in audit where that applies.
     fn compile(
         &self,
         class_key: &ClassKey,
         context: &mut CompileContext<'_>,
         cache: &mut ClassCache,
     ) -> Option<Program> {
-        let (steps, ports) = class_key;
+        let ports = &class_key.ports;
+        let enforced = StepsOfView {
+            view: PolicyView::Enforced,
+            steps: &class_key.steps,
+            ports,
+        };
+        let program = self.compile_view(enforced, context, cache)?;
+        let Some(steps) = &class_key.audit_steps else {
+            return Some(program);
+        };
+        let audited = StepsOfView {
+            view: PolicyView::Audit,
+            steps,
+            ports,
+        };
+        let audit = self.compile_view(audited, context, cache)?;
+        if EngineFault::AuditVerdictEnforced.is_injected() {
+            return Some(audit);
+        }
+        let ClassCache { audit_rules, .. } = cache;
+        let credits = &mut *context.credits;
+        let audit_rule = |rule, verdict| {
+            *audit_rules
+                .entry((rule, verdict))
+                .or_insert_with(|| credits.intern_audit(rule, verdict))
+        };
+        Some(program.with_audit(&audit, self.key.direction, audit_rule))
+    }
+
+    /// The program of the steps of a view.
+    fn compile_view(
+        &self,
+        class_key: StepsOfView<'_>,
+        context: &mut CompileContext<'_>,
+        cache: &mut ClassCache,
+    ) -> Option<Program> {
+        let StepsOfView { view, steps, ports } = class_key;
         if cache.classes.len() < WITHOUT_TEMPLATE {
-            let rule = |(block, step): &(u32, MatchedStep)| self.step_rule(*block, *step, context);
+            let rule =
+                |(block, step): &(u32, MatchedStep)| self.step_rule(view, *block, *step, context);
             let rules: Option<Vec<RuleId>> = steps.iter().map(rule).collect();
             return self.compile_alone(class_key, &rules?, context);
         }
         let mut rules = Vec::with_capacity(steps.len() + 1);
         let mut operations = Vec::with_capacity(steps.len());
         for step in steps {
-            let (rule, operation) = self.template_step(*step, context, cache)?;
+            let (rule, operation) = self.template_step(view, *step, context, cache)?;
             rules.push(rule);
             operations.push(operation);
         }
@@ -216,7 +291,7 @@ impl PolicySetRules {
             // Cells that a template tells apart may be equal.
             return self.compile_alone(class_key, &rules, context);
         }
-        let template = match cache.templates.entry((operations, ports.clone())) {
+        let template = match cache.templates.entry((operations, ports.to_vec())) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let indexes: Vec<RuleId> = (0..).map(RuleId).take(rules.len()).collect();
@@ -242,7 +317,7 @@ impl PolicySetRules {
     /// The program of these steps, compiled without a template.
     fn compile_alone(
         &self,
-        class_key: &ClassKey,
+        class_key: StepsOfView<'_>,
         rules: &[RuleId],
         context: &mut CompileContext<'_>,
     ) -> Option<Program> {
@@ -252,35 +327,38 @@ impl PolicySetRules {
         self.compile_rules(class_key, rules, denied, most, denial)
     }
 
-    /// The rule number of a step.
+    /// The rule number of a step of a view.
     fn step_rule(
         &self,
+        view: PolicyView,
         block: u32,
         step: MatchedStep,
         context: &mut CompileContext<'_>,
     ) -> Option<RuleId> {
         let block = self.blocks.get(block as usize)?;
         match step {
-            MatchedStep::Fallback => Some(block.fallback?.0),
+            MatchedStep::Fallback => Some(block.fallback_in(view)?.0),
             MatchedStep::Rule(at, group, rule) => {
                 self.rule_credit(context, block, at, self.rule((group, rule))?)
             }
         }
     }
 
-    /// The rule number and the operation of a step.
+    /// The rule number and the operation of a step of a view.
     fn template_step(
         &self,
+        view: PolicyView,
         (block, matched): (u32, MatchedStep),
         context: &mut CompileContext<'_>,
         cache: &mut ClassCache,
     ) -> Option<(RuleId, TemplateStep)> {
-        if let Some(known) = cache.steps.get(&(block, matched)) {
+        if let Some(known) = cache.steps.get(&(view, block, matched)) {
             return Some(*known);
         }
         let operation = match matched {
             MatchedStep::Fallback => {
-                let (_, verdict) = self.blocks.get(block as usize)?.fallback?;
+                let of = self.blocks.get(block as usize)?;
+                let (_, verdict) = of.fallback_in(view)?;
                 TemplateStep::Fallback(block, verdict)
             }
             MatchedStep::Rule(_, group, rule) => {
@@ -293,22 +371,26 @@ impl PolicySetRules {
                 TemplateStep::Rule(block, body.action, traffic)
             }
         };
-        let step = (self.step_rule(block, matched, context)?, operation);
-        cache.steps.insert((block, matched), step);
+        let step = (self.step_rule(view, block, matched, context)?, operation);
+        cache.steps.insert((view, block, matched), step);
         Some(step)
     }
 
     /// The program of these steps, which have these rule numbers.
     fn compile_rules(
         &self,
-        class_key: &ClassKey,
+        class_key: StepsOfView<'_>,
         rules: &[RuleId],
         denied_encapsulation: Encapsulations,
         max_elements: usize,
         denial: impl FnOnce() -> RuleId,
     ) -> Option<Program> {
         let key = &self.key;
-        let (matched, peer_ports) = class_key;
+        let StepsOfView {
+            view,
+            steps,
+            ports: peer_ports,
+        } = class_key;
         let own_end = match key.direction {
             Direction::Ingress => PortEnd::Destination,
             Direction::Egress => PortEnd::Source,
@@ -329,7 +411,7 @@ impl PolicySetRules {
             let MatchedStep::Rule(_, group, rule) = *matched else {
                 return Some(SequenceStep {
                     id: *id,
-                    operation: StepOperation::Fallback(of.fallback?.1),
+                    operation: StepOperation::Fallback(of.fallback_in(view)?.1),
                 });
             };
             let body = self.rule((group, rule))?;
@@ -346,14 +428,14 @@ impl PolicySetRules {
                         Action::Pass if of.profile.is_some() => Action::Allow,
                         action => action,
                     },
-                    next: class_key.0.partition_point(|(other, _)| other <= block),
+                    next: steps.partition_point(|(other, _)| other <= block),
                     terms: self.applicable_traffic(body).collect(),
                 },
             })
         };
         let sequence = RuleSequence {
             direction: key.direction,
-            steps: matched.iter().zip(rules).filter_map(step).collect(),
+            steps: steps.iter().zip(rules).filter_map(step).collect(),
         };
         let program = compile(&sequence, resolve_port, max_elements)?;
         Some(match key.direction {

@@ -105,6 +105,8 @@ pub(crate) struct PointInputs<'a> {
     pub(crate) active_policies: &'a ActivePolicies,
     pub(crate) active_rules: &'a ActiveRules,
     pub(crate) identities: &'a Identities,
+    /// Whether every endpoint is in audit.
+    pub(crate) audit: bool,
 }
 
 impl JudgementPoints {
@@ -326,8 +328,11 @@ impl<'a> ApplicableRules<'a> {
                 tests.iter().map(holds).collect()
             }
         };
+        let store = &inputs.identity_inputs.label_index.store;
+        let audited = inputs.audit || store.is_in_audit(self.endpoint);
         PolicySetKey {
             direction: self.direction,
+            audit: audited && !EngineFault::EndpointAuditIgnored.is_injected(),
             policies: self.policies.clone(),
             profiles: self.endpoint.profiles.clone(),
             own_tests: own,

@@ -1,11 +1,12 @@
 //! Interned programs (classes) and credits, with use counts.
 
 use crate::store::{HashMap, PolicyNumber, hash};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 use palisade_model::{Direction, RuleOrigin};
-use palisade_tables::{ClassId, Credit, Program, RuleId};
+use palisade_tables::{ClassId, Credit, Program, RuleId, Verdict};
 
 #[derive(Debug)]
 struct ProgramEntry {
@@ -128,6 +129,8 @@ impl ProgramPool {
 enum CreditKey {
     /// A rule of a policy.
     Rule(PolicyNumber, Direction, RuleOrigin),
+    /// A rule of a policy that would be credited if nothing were in audit.
+    AuditRule(PolicyNumber, Direction, RuleOrigin, Verdict),
     /// Anything else.
     Other(Arc<Credit>),
 }
@@ -161,6 +164,27 @@ impl CreditPool {
             Some(rule) => *rule,
             None => self.insert(origin, credit),
         }
+    }
+
+    /// The number of the audit credit of a rule, without counting a use.
+    pub(crate) fn intern_audit(&mut self, rule: RuleId, verdict: Verdict) -> RuleId {
+        let Some(audited) = self.credits.get(&rule) else {
+            return rule;
+        };
+        let key = match &audited.key {
+            CreditKey::Rule(policy, direction, origin) => {
+                CreditKey::AuditRule(*policy, *direction, origin.clone(), verdict)
+            }
+            _ => {
+                let credit = Box::new(Credit::clone(&audited.credit));
+                return self.intern(Credit::Audit { verdict, credit });
+            }
+        };
+        if let Some(known) = self.numbers.get(&key) {
+            return *known;
+        }
+        let credit = Box::new(Credit::clone(&audited.credit));
+        self.insert(key, Arc::new(Credit::Audit { verdict, credit }))
     }
 
     /// The number of a policy rule's credit, without counting a use. The credit is made only if it

@@ -6,9 +6,8 @@
 //! identities that the changed rules name. Each identity has a class, compiled from the rules that
 //! it matches up to the first that decides all traffic.
 
-use crate::active_policies::is_builtin;
 use crate::active_rules::{ActiveRules, ResolvedDirectionRules, ResolvedRules};
-use crate::faults::EngineFault;
+use crate::budget::ExceededLimit;
 use crate::identities::IdentityKey;
 use crate::peer_rule_index::PeerRuleIndex;
 use crate::policy_set_index::{ChangedPeers, PolicySetIndex};
@@ -17,13 +16,18 @@ use crate::store::{NamedPolicies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_model::{Direction, Family, Prefix, Protocol, RuleOrigin, State, Str, TierDefault};
-use palisade_tables::{Credit, PolicySetId, RuleId, Verdict};
+use builder::PolicySetBuilder;
+use palisade_model::{Direction, Family, PolicyMode, PolicyView, Prefix, Protocol, State, Str};
+use palisade_tables::{PolicySetId, RuleId, Verdict};
+
+mod builder;
 
 /// What distinguishes a policy set from all others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PolicySetKey {
     pub(crate) direction: Direction,
+    /// Whether the endpoint is in audit.
+    pub(crate) audit: bool,
     pub(crate) policies: Vec<PolicyNumber>,
     pub(crate) profiles: Vec<Str>,
     /// The result of each test of the own address, in the order of the rules.
@@ -62,6 +66,8 @@ pub(super) struct RuleGroup {
 pub(super) struct SourceSegment {
     /// The rule group; `None` if the source has no rules.
     group: Option<u32>,
+    /// Whether it is enforced.
+    pub(super) mode: PolicyMode,
     /// The index of its first test in [`PolicySetKey::own_tests`].
     pub(super) first_own_test: u32,
 }
@@ -73,8 +79,20 @@ pub(super) struct DecisionBlock {
     /// The position after its last source.
     pub(super) end: u32,
     pub(super) fallback: Option<(RuleId, Verdict)>,
+    /// The fallback if nothing were in audit.
+    pub(super) audit_fallback: Option<(RuleId, Verdict)>,
     /// For a profile, its index in [`PolicySetKey::profiles`].
     pub(super) profile: Option<usize>,
+}
+
+impl DecisionBlock {
+    /// The fallback in a view.
+    pub(super) fn fallback_in(&self, view: PolicyView) -> Option<(RuleId, Verdict)> {
+        match view {
+            PolicyView::Enforced => self.fallback,
+            PolicyView::Audit => self.audit_fallback,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -86,6 +104,9 @@ pub(crate) struct PolicySetRules {
     /// By group number; `None` where the number is free.
     groups: Vec<Option<RuleGroup>>,
     pub(super) index: PeerRuleIndex,
+    /// The limit that it would exceed with what would be decided if nothing were in audit, so that it is
+    /// compiled without that.
+    pub(super) omits_audit: Option<ExceededLimit>,
 }
 
 /// All policy sets.
@@ -147,6 +168,7 @@ impl PolicySets {
             blocks: Vec::new(),
             groups: Vec::new(),
             index: PeerRuleIndex::default(),
+            omits_audit: None,
         };
         self.sets.insert(number, set);
         self.stale.insert(number);
@@ -200,6 +222,22 @@ impl PolicySets {
     /// A set, if it is built.
     pub(crate) fn get(&self, number: PolicySetId) -> Option<&PolicySetRules> {
         self.sets.get(&number)
+    }
+
+    /// Sets the limit for which a set is compiled without what would be decided if nothing were in audit.
+    pub(crate) fn set_omits_audit(&mut self, number: PolicySetId, limit: Option<ExceededLimit>) {
+        if let Some(set) = self.sets.get_mut(&number) {
+            set.omits_audit = limit;
+        }
+    }
+
+    /// The sets that are compiled without what would be decided if nothing were in audit.
+    pub(crate) fn omitting_audit(&self) -> impl Iterator<Item = (PolicySetId, &PolicySetRules)> {
+        let sets = self
+            .sets
+            .iter()
+            .filter(|(_, set)| set.omits_audit.is_some());
+        sets.map(|(number, set)| (*number, set))
     }
 
     /// Removes sets without points, and builds those that changed.
@@ -274,9 +312,24 @@ impl PolicySetRules {
         Some((kind, kind.rules.direction(self.key.direction)?))
     }
 
+    /// The limit for which it is compiled without what would be decided if nothing were in audit.
+    pub(crate) fn omits_audit(&self) -> Option<ExceededLimit> {
+        self.omits_audit
+    }
+
+    /// Whether anything in audit applies: the endpoint, or one of the policies.
+    pub(crate) fn is_audited(&self) -> bool {
+        let mut segments = self.segments.iter();
+        self.key.audit || segments.any(|segment| segment.mode == PolicyMode::Audit)
+    }
+
     fn release(self, credits: &mut CreditPool) {
-        let stops = self.blocks.into_iter().filter_map(|block| block.fallback);
-        stops.for_each(|(rule, _)| credits.release_from_set(rule));
+        for block in self.blocks {
+            let fallbacks = PolicyView::BOTH.map(|view| block.fallback_in(view));
+            for (rule, _) in fallbacks.into_iter().flatten() {
+                credits.release_from_set(rule);
+            }
+        }
     }
 
     /// The group of these rules, new or known. `None` if they do not govern the direction.
@@ -309,7 +362,7 @@ impl PolicySetRules {
     }
 
     /// Replaces the rules of one policy. Returns false if the set must be built anew: if the
-    /// policy's default denial or own tests change, or if a changed rule may match any identity.
+    /// policy's mode, default denial or own tests change, or if a changed rule may match any identity.
     fn replace_rules(
         &mut self,
         inputs: PolicySetInputs<'_>,
@@ -327,11 +380,15 @@ impl PolicySetRules {
         };
         let Some(SourceSegment {
             group: Some(old_group),
+            mode,
             ..
         }) = self.segments.get(at).copied()
         else {
             return false;
         };
+        if inputs.policies.body(policy).map(|body| body.mode) != Some(mode) {
+            return false;
+        }
         let Some(old) = self.group(old_group).map(|(kind, _)| kind.rules.clone()) else {
             return false;
         };
@@ -375,151 +432,5 @@ impl PolicySetRules {
         self.segments[at].group = Some(new_group);
         index.update(number, &self.index, changed_peers);
         true
-    }
-}
-
-/// Builds a set.
-struct PolicySetBuilder<'a> {
-    inputs: PolicySetInputs<'a>,
-    credits: &'a mut CreditPool,
-    next_own_test: u32,
-    set: PolicySetRules,
-}
-
-impl<'a> PolicySetBuilder<'a> {
-    fn new(
-        inputs: PolicySetInputs<'a>,
-        credits: &'a mut CreditPool,
-        key: &Arc<PolicySetKey>,
-    ) -> Self {
-        PolicySetBuilder {
-            inputs,
-            credits,
-            next_own_test: 0,
-            set: PolicySetRules {
-                key: key.clone(),
-                points: 0,
-                segments: Vec::with_capacity(key.policies.len()),
-                blocks: Vec::new(),
-                groups: Vec::new(),
-                index: PeerRuleIndex::default(),
-            },
-        }
-    }
-
-    fn build(mut self, points: usize) -> PolicySetRules {
-        let key = self.set.key.clone();
-        let all = self.inputs.policies;
-        let tier = |policy: &PolicyNumber| all.body(*policy).map(|body| &body.tier);
-        let tiers = key.policies.chunk_by(|a, b| tier(a) == tier(b));
-        for policies in tiers {
-            self.add_tier(policies);
-        }
-        for (place, name) in key.profiles.iter().enumerate() {
-            self.add_profile(place, name);
-        }
-        let direction = key.direction;
-        self.add_fallback(Credit::NoProfileMatch { direction }, Verdict::Deny);
-        self.set.points = points;
-        self.set
-    }
-
-    fn add_tier(&mut self, policies: &[PolicyNumber]) {
-        let direction = self.set.key.direction;
-        let mut isolating = Vec::new();
-        for policy in policies {
-            let bodies = self.inputs.active_rules.policy(*policy);
-            let side = bodies.and_then(|bodies| bodies.direction(direction));
-            if side.is_some_and(|side| side.default_deny) {
-                isolating.push(*policy);
-            }
-            self.add_source(bodies);
-        }
-        let first = policies.first();
-        let Some(body) = first.and_then(|policy| self.inputs.policies.body(*policy)) else {
-            return;
-        };
-        let default = match self.inputs.state.tier(&body.tier).map(|tier| tier.default) {
-            Some(TierDefault::Pass) if !EngineFault::TierDefaultPassLost.is_injected() => {
-                TierDefault::Pass
-            }
-            _ => TierDefault::Deny,
-        };
-        let denies = default == TierDefault::Deny && !isolating.is_empty();
-        if denies && !EngineFault::DefaultDenyIgnored.is_injected() {
-            let policies = self.inputs.policies;
-            let credit = Credit::TierDefault {
-                tier: body.tier.clone(),
-                direction,
-                policies: isolating
-                    .into_iter()
-                    .filter_map(|policy| policies.id(policy))
-                    .collect(),
-            };
-            self.add_fallback(credit, Verdict::Deny);
-        } else {
-            self.add_block(None, None);
-        }
-    }
-
-    fn add_profile(&mut self, place: usize, name: &Str) {
-        let direction = self.set.key.direction;
-        if is_builtin(name) || EngineFault::ProfileAllowAlways.is_injected() {
-            let credit = Credit::ProfileRule {
-                profile: name.clone(),
-                direction,
-                origin: RuleOrigin {
-                    index: 0,
-                    name: None,
-                    fingerprint: 0,
-                    line: None,
-                },
-            };
-            return self.add_fallback(credit, Verdict::Allow);
-        }
-        if let Some(bodies) = self.inputs.active_rules.profile(name) {
-            self.add_source(Some(bodies));
-            return self.add_block(None, Some(place));
-        }
-        let credit = Credit::MissingProfile {
-            profile: name.clone(),
-            direction,
-        };
-        let verdict = match EngineFault::MissingProfileAllows.is_injected() {
-            true => Verdict::Allow,
-            false => Verdict::Deny,
-        };
-        self.add_fallback(credit, verdict);
-    }
-
-    /// Adds a source with its rules.
-    fn add_source(&mut self, bodies: Option<&Arc<ResolvedRules>>) {
-        let at = u32::try_from(self.set.segments.len()).unwrap_or(u32::MAX);
-        let kind = bodies.and_then(|bodies| self.set.intern_rules(bodies));
-        self.set.segments.push(SourceSegment {
-            group: kind,
-            first_own_test: self.next_own_test,
-        });
-        let Some(number) = kind else { return };
-        if let Some(Some(kind)) = self.set.groups.get_mut(number as usize) {
-            kind.positions.push(at);
-        }
-        if let Some((_, side)) = self.set.group(number) {
-            self.next_own_test += u32::try_from(side.own_end.tests.len()).unwrap_or(0);
-        }
-    }
-
-    fn add_fallback(&mut self, credit: Credit, verdict: Verdict) {
-        let id = self.credits.intern(credit);
-        self.credits.acquire_for_set(id);
-        self.add_block(Some((id, verdict)), None);
-    }
-
-    fn add_block(&mut self, stop: Option<(RuleId, Verdict)>, profile: Option<usize>) {
-        self.set.blocks.push(DecisionBlock {
-            end: u32::try_from(self.set.segments.len()).unwrap_or(u32::MAX),
-            fallback: stop,
-            profile,
-        });
     }
 }

@@ -7,7 +7,7 @@ use palisade_engine::{ElementBudget, Engine, EngineOptions, ExceededLimit, polic
 use palisade_generators::line;
 use palisade_model::{
     Direction, Endpoint, L4, LabelKey, Object, ObjectId, ObjectKey, Peer, Policy, PolicyId,
-    PortMatch, PortRange, PortSpec, Protocol, Rule, Selector, TrafficMatch, Update,
+    PolicyMode, PortMatch, PortRange, PortSpec, Protocol, Rule, Selector, TrafficMatch, Update,
 };
 use palisade_tables::{Program, SHARE_MIN_ELEMENTS, Verdict, find_shared_bases};
 use palisade_verification::{CanonicalTables, canonical, check};
@@ -373,6 +373,57 @@ fn room_on_the_host_does_not_depend_on_order() {
         ["b", "d"],
         "first by name, then those that still fit"
     );
+}
+
+/// A policy in audit that would exceed a limit is not enforced either: what it would decide is left out, by
+/// the names of policies where they exceed the host's limit together, whatever the order of updates.
+#[test]
+fn what_is_in_audit_closes_nothing() {
+    let audited = |name: &str, list| {
+        let mut policy = wide(name, name, list, 3);
+        policy.mode = PolicyMode::Audit;
+        policy
+    };
+    let mut updates: Vec<Update> = peers(3).collect();
+    for (number, name) in (1..).zip(["a", "b", "c"]) {
+        updates.push(pod(name, number, Some(&format!("pal{name}"))));
+        updates.push(upsert(&audited(name, if name == "a" { 3000 } else { 900 })));
+    }
+    let mut seen: Option<CanonicalTables> = None;
+    for turn in 0..updates.len() {
+        let mut order = updates.clone();
+        order.rotate_left(turn);
+        let mut engine = engine(2000, 1600);
+        for update in order {
+            apply(&mut engine, [update]);
+        }
+        assert_eq!(engine.over_budget(), []);
+        assert!(
+            ["a", "b", "c"]
+                .iter()
+                .all(|name| allows(&engine, name, "p0", 7))
+        );
+        let lacking = engine.unaudited_policies().into_iter();
+        let lacking: Vec<String> = lacking
+            .flat_map(|(_, policies)| policies)
+            .map(|id| id.object.name.to_string())
+            .collect();
+        assert_eq!(lacking, ["a", "c"], "turn {turn}");
+        let now = canonical(engine.tables());
+        match &seen {
+            None => seen = Some(now),
+            Some(before) => assert_eq!(*before, now, "turn {turn}"),
+        }
+    }
+    // With room for it, it is told again.
+    let mut engine = engine(2000, 1600);
+    apply(&mut engine, updates);
+    apply(
+        &mut engine,
+        [Update::Delete(ObjectKey::Endpoint(id("b", "Pod")))],
+    );
+    let lacking = engine.unaudited_policies();
+    assert!(lacking.len() == 1 && &*lacking[0].1[0].object.name == "a");
 }
 
 #[cfg(feature = "faults")]

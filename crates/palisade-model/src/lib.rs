@@ -33,8 +33,9 @@ pub use object::{
 };
 pub use object_kind::ObjectKind;
 pub use policy::{
-    Action, Direction, DirectionRules, IcmpMatch, Order, Peer, Policy, PolicyId, Precedence, Rule,
-    RuleOrigin, SourceLine, Tier, TierDefault, TrafficMatch, builtin_tiers, tier_name,
+    Action, Direction, DirectionRules, IcmpMatch, Order, Peer, Policy, PolicyId, PolicyMode,
+    PolicyView, Precedence, Rule, RuleOrigin, SourceLine, Tier, TierDefault, TrafficMatch,
+    builtin_tiers, tier_name,
 };
 pub use ports::{PortMatch, PortRange, PortSpec};
 pub use ranges::{NumberRange, RangeNumber, RangeSet, address_from_number, address_to_number};

@@ -109,6 +109,9 @@ pub struct Endpoint {
     /// of a policy.
     #[serde(default)]
     pub host_network: bool,
+    /// Whether it is in audit by itself: no policy is enforced for it. See [`crate::State::is_in_audit`].
+    #[serde(default)]
+    pub audit: bool,
 }
 
 impl Endpoint {
@@ -195,6 +198,9 @@ pub struct Namespace {
     pub name: Str,
     /// Its labels, `kubernetes.io/metadata.name` included.
     pub labels: Labels,
+    /// Whether its endpoints are in audit: no policy is enforced for them.
+    #[serde(default)]
+    pub audit: bool,
 }
 
 impl Namespace {
@@ -205,7 +211,11 @@ impl Namespace {
     /// A namespace with only the name label.
     pub fn from_name(name: Str) -> Self {
         let labels = Labels::from([(Self::NAME_LABEL.into(), name.clone())]);
-        Namespace { name, labels }
+        Namespace {
+            name,
+            labels,
+            audit: false,
+        }
     }
 }
 

@@ -157,6 +157,47 @@ impl fmt::Display for PolicyId {
     }
 }
 
+/// Whether a policy is enforced.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum PolicyMode {
+    /// It is enforced.
+    #[default]
+    Enforce,
+    /// It decides nothing. What it would decide is counted and reported beside the verdict.
+    Audit,
+}
+
+impl fmt::Display for PolicyMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PolicyMode::Enforce => "enforce",
+            PolicyMode::Audit => "audit",
+        })
+    }
+}
+
+/// The policies that an evaluation takes into account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PolicyView {
+    /// What is enforced: policies in [`PolicyMode::Enforce`]. At an endpoint in audit everything is allowed.
+    #[default]
+    Enforced,
+    /// What would be enforced if nothing were in audit: every policy, at every endpoint.
+    Audit,
+}
+
+impl PolicyView {
+    /// Both views.
+    pub const BOTH: [PolicyView; 2] = [PolicyView::Enforced, PolicyView::Audit];
+
+    /// Whether a policy in this mode has a part in the view.
+    pub fn includes(self, mode: PolicyMode) -> bool {
+        self == PolicyView::Audit || mode == PolicyMode::Enforce
+    }
+}
+
 /// A policy: the endpoints it selects, and its rules for each direction that it governs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
@@ -166,6 +207,9 @@ pub struct Policy {
     pub tier: Str,
     /// Its position inside the tier.
     pub precedence: Precedence,
+    /// Whether it is enforced.
+    #[serde(default)]
+    pub mode: PolicyMode,
     /// The endpoints it selects. Each dialect adds its own tests of kind and namespace.
     pub subject: Selector,
     /// Its ingress rules; `None` where it does not govern ingress.

@@ -128,6 +128,13 @@ impl State {
             .or_else(|| builtin_tiers().into_iter().find(|tier| &*tier.name == name))
     }
 
+    /// Whether an endpoint is in audit, by itself or with its namespace: no policy is enforced for it.
+    pub fn is_in_audit(&self, endpoint: &Endpoint) -> bool {
+        let namespace = endpoint.id.namespace.as_ref();
+        let namespace = namespace.and_then(|name| self.namespaces.get(name));
+        endpoint.audit || namespace.is_some_and(|namespace| namespace.audit)
+    }
+
     /// The labels of an endpoint that selectors test.
     pub fn endpoint_labels<'a>(&'a self, endpoint: &'a Endpoint) -> EndpointLabels<'a> {
         EndpointLabels {

@@ -199,12 +199,10 @@ fn plan_in_kernel_numbers(
 
 /// The program with no rule credited.
 fn strip_credits(program: &Program) -> Program {
-    let cell = |cell: &Cell| Cell {
-        verdict: cell.verdict,
-        hits: Vec::new(),
-        log: cell.log,
-    };
     let protocols = program.protocols().iter();
-    let protocols = protocols.map(|(protocol, map)| (*protocol, map.map(|v| v.map(cell))));
-    Program::new(protocols, cell(program.default()))
+    let protocols = protocols.map(|(protocol, map)| {
+        let map = map.map(|values| values.map(Cell::without_credits));
+        (*protocol, map)
+    });
+    Program::new(protocols, program.default().without_credits())
 }

@@ -197,7 +197,9 @@ impl<'a> ClassContentBuilder<'a> {
             set: map.into(),
             key: key.clone(),
         };
-        self.content.counters.push((place, cell.hits.clone()));
+        self.content
+            .counters
+            .push((place, cell.credited_rules().collect()));
         self.add_element(map, key, cell_code(cell));
     }
 
@@ -253,7 +255,9 @@ impl<'a> ClassContentBuilder<'a> {
             for (chain, index) in [(&name, index + 1), (&reply_name, index)] {
                 let chain = Str::from(&**chain);
                 let place = CounterLocation::Rule { chain, index };
-                self.content.counters.push((place, cell.hits.clone()));
+                self.content
+                    .counters
+                    .push((place, cell.credited_rules().collect()));
             }
         }
         let named_chain = |name: &str, rules| {
@@ -336,7 +340,10 @@ pub(crate) fn fingerprint(tables: &Tables, program: &Program) -> alloc::string::
 
 fn hash_cell(tables: &Tables, cell: &Cell, hash: &mut FingerprintHasher) {
     (cell.verdict, cell.hits.len()).hash(hash);
-    for rule in &cell.hits {
+    if let Some(audit) = &cell.audit {
+        (5u8, audit.direction, audit.verdict, audit.hits.len()).hash(hash);
+    }
+    for rule in &cell.credited_rules().collect::<Vec<RuleId>>() {
         match tables.rules.get(rule).map(|credit| &**credit) {
             Some(Credit::Rule {
                 policy,

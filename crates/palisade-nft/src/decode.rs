@@ -431,9 +431,11 @@ fn decode_program(
     let mut next = base.map_or(UNKNOWN_RULE, |(_, (_, last))| *last);
     let mut cell = |code| {
         next += 1;
-        let (verdict, log) = code_cell(code)?;
         let hits = [RuleId(next)].into();
-        Some(Cell { verdict, hits, log })
+        Some(Cell {
+            hits,
+            ..code_cell(code)?
+        })
     };
     let mut residues: BTreeMap<u32, SourcePortMap> = BTreeMap::new();
     for (name, chain) in &content.chains {

@@ -21,6 +21,7 @@ palisade_model::faults! {
         SourcePortOrderReversed,
         HostTrafficJudged,
         LogRuleForgotten,
+        AuditReportForgotten,
         MidstreamJudgedOneWay,
         MidstreamSynAccepted,
         TranslatedNotJudged,

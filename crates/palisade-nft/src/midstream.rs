@@ -107,7 +107,7 @@ pub(crate) fn verdict_elements() -> Vec<(&'static str, ElementKey, Element)> {
             zero_prefixed_marks(&[0]),
             element(NftVerdict::Continue),
         ));
-        for code in [names::ALLOW, names::LOG_INGRESS, names::LOG_EGRESS] {
+        for code in names::ALLOWING {
             let allowed = NftVerdict::Goto(allowed.clone());
             out.push((name, zero_prefixed_marks(&[code]), element(allowed)));
         }

@@ -53,8 +53,14 @@ pub(crate) const ALLOW: u32 = 2;
 pub(crate) const LOG_INGRESS: u32 = 3;
 /// Value of a class element: allowed and reported, by an egress rule.
 pub(crate) const LOG_EGRESS: u32 = 4;
+/// Value of a class element: allowed at ingress and reported, since it would be denied without audit.
+pub(crate) const AUDIT_INGRESS: u32 = 5;
+/// Value of a class element: allowed at egress and reported, since it would be denied without audit.
+pub(crate) const AUDIT_EGRESS: u32 = 6;
 /// The greatest value that is a verdict. Greater ones are codes of source-port chains.
-pub(crate) const LAST_VERDICT: u32 = LOG_EGRESS;
+pub(crate) const LAST_VERDICT: u32 = AUDIT_EGRESS;
+/// The values that allow.
+pub(crate) const ALLOWING: [u32; 5] = [ALLOW, LOG_INGRESS, LOG_EGRESS, AUDIT_INGRESS, AUDIT_EGRESS];
 
 /// The map of points: own interface and address → policy set.
 pub(crate) fn point_map(family: Family, direction: Direction) -> &'static str {

@@ -1,7 +1,7 @@
 //! The chains that send packets to nflog, with the reason.
 //!
-//! Every denial, every drop without a judgement, and every judgement that matches a Log rule ends in a chain
-//! that counts the packet, sends its headers to an nflog group within a rate limit, and gives the verdict.
+//! Every denial, every drop without a judgement, and every judgement that matches a Log rule, or allows what
+//! would be denied if nothing were in audit, ends in a chain that counts the packet, sends its headers to an nflog group within a rate limit, and gives the verdict.
 //! The difference between the counter and the packets received was suppressed, so no loss is unnoticed. The
 //! log prefix has neither class nor rule: the judgement is repeated from the headers. Promises: verdicts are
 //! the same with or without a listener or reporting.
@@ -21,6 +21,8 @@ fn names(reason: ReportReason) -> (&'static str, &'static str) {
         ReportReason::Denied => ("p_denied", "denied"),
         ReportReason::Logged(Direction::Ingress) => ("p_logged_i", "logged ingress"),
         ReportReason::Logged(Direction::Egress) => ("p_logged_e", "logged egress"),
+        ReportReason::Audited(Direction::Ingress) => ("p_audit_i", "audited ingress"),
+        ReportReason::Audited(Direction::Egress) => ("p_audit_e", "audited egress"),
         ReportReason::Spoofed => ("p_spoofed", "spoofed"),
         ReportReason::UnknownInterface => ("p_unknown", "unknown interface"),
         ReportReason::Invalid => ("p_invalid", "invalid"),
@@ -42,14 +44,17 @@ fn label(reason: ReportReason) -> &'static str {
 fn has_replies(reason: ReportReason) -> bool {
     matches!(
         reason,
-        ReportReason::Denied | ReportReason::Logged(_) | ReportReason::NoPoint
+        ReportReason::Denied
+            | ReportReason::Logged(_)
+            | ReportReason::Audited(_)
+            | ReportReason::NoPoint
     )
 }
 
 /// The verdict of packets with this reason.
 fn verdict(reason: ReportReason) -> NftVerdict {
     match reason {
-        ReportReason::Logged(_) => NftVerdict::Return,
+        ReportReason::Logged(_) | ReportReason::Audited(_) => NftVerdict::Return,
         _ => NftVerdict::Drop,
     }
 }

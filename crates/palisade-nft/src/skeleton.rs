@@ -27,15 +27,18 @@ use crate::rule::{RuleBuilder, chain, family_number};
 use crate::translated;
 use crate::{Chain, CmpOp, Config, CtKey, Element, ElementKey, Hook, MapValue, MetaKey, NftFault};
 use crate::{NftRule, NftSet, NftVerdict, PayloadBase, Ruleset, ct_state};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Protocol, Str};
-use palisade_tables::{Cell, ICMP_REPLIES, LOOPBACK, ReportReason, Verdict as Judgement};
+use palisade_tables::{
+    AuditCell, Cell, ICMP_REPLIES, LOOPBACK, ReportReason, Verdict as Judgement,
+};
 
 /// The comment of the table. The number changes whenever the skeleton's meaning does.
-pub const SCHEMA: &str = "palisade layout 8";
+pub const SCHEMA: &str = "palisade layout 9";
 
 /// The table without endpoints: everything that depends on the configuration alone, and the generation that
 /// accepted flows are marked with.
@@ -160,40 +163,66 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
     out
 }
 
-/// The code of a cell in the class maps.
+/// The code of a cell in the class maps. A packet is reported once: a Log rule has precedence.
 pub(crate) fn cell_code(cell: &Cell) -> u32 {
     let log = cell
         .log
         .filter(|_| !NftFault::LogRuleForgotten.is_injected());
-    match (cell.verdict, log) {
+    let audit = cell
+        .audit_report()
+        .filter(|_| !NftFault::AuditReportForgotten.is_injected());
+    match (cell.verdict, log, audit) {
         // Denied packets are always reported.
-        (Judgement::Deny, _) => names::DENY,
-        (Judgement::Allow, None) => names::ALLOW,
-        (Judgement::Allow, Some(Direction::Ingress)) => names::LOG_INGRESS,
-        (Judgement::Allow, Some(Direction::Egress)) => names::LOG_EGRESS,
+        (Judgement::Deny, ..) => names::DENY,
+        (Judgement::Allow, Some(Direction::Ingress), _) => names::LOG_INGRESS,
+        (Judgement::Allow, Some(Direction::Egress), _) => names::LOG_EGRESS,
+        (Judgement::Allow, None, Some(Direction::Ingress)) => names::AUDIT_INGRESS,
+        (Judgement::Allow, None, Some(Direction::Egress)) => names::AUDIT_EGRESS,
+        (Judgement::Allow, None, None) => names::ALLOW,
     }
 }
 
-/// The cell of a code; `None` for the code of a source-port chain.
-pub(crate) fn code_cell(code: u32) -> Option<(Judgement, Option<Direction>)> {
-    Some(match code {
-        names::DENY => (Judgement::Deny, None),
-        names::ALLOW => (Judgement::Allow, None),
-        names::LOG_INGRESS => (Judgement::Allow, Some(Direction::Ingress)),
-        names::LOG_EGRESS => (Judgement::Allow, Some(Direction::Egress)),
+/// The cell of a code as far as the kernel has it, without the rules that it is credited to; `None` for the
+/// code of a source-port chain.
+pub(crate) fn code_cell(code: u32) -> Option<Cell> {
+    let (verdict, log, audit) = match code {
+        names::DENY => (Judgement::Deny, None, None),
+        names::ALLOW => (Judgement::Allow, None, None),
+        names::LOG_INGRESS => (Judgement::Allow, Some(Direction::Ingress), None),
+        names::LOG_EGRESS => (Judgement::Allow, Some(Direction::Egress), None),
+        names::AUDIT_INGRESS => (Judgement::Allow, None, Some(Direction::Ingress)),
+        names::AUDIT_EGRESS => (Judgement::Allow, None, Some(Direction::Egress)),
         _ => return None,
+    };
+    let audit = audit.map(|direction| {
+        Box::new(AuditCell {
+            direction,
+            verdict: Judgement::Deny,
+            hits: Vec::new(),
+        })
+    });
+    Some(Cell {
+        verdict,
+        hits: Vec::new(),
+        log,
+        audit,
     })
 }
 
 /// The verdict of a code; source-port codes and invalid ones deny.
 pub(crate) fn code_verdict(config: &Config, code: u32) -> NftVerdict {
-    match code_cell(code) {
-        Some((Judgement::Allow, None)) => NftVerdict::Return,
-        Some((Judgement::Allow, Some(direction))) => {
-            nflog::final_verdict(config, ReportReason::Logged(direction))
+    let reason = match code_cell(code) {
+        Some(cell) if cell.verdict == Judgement::Allow => {
+            let logged = cell.log.map(ReportReason::Logged);
+            let audited = || cell.audit_report().map(ReportReason::Audited);
+            match logged.or_else(audited) {
+                Some(reason) => reason,
+                None => return NftVerdict::Return,
+            }
         }
-        Some((Judgement::Deny, _)) | None => nflog::final_verdict(config, ReportReason::Denied),
-    }
+        _ => ReportReason::Denied,
+    };
+    nflog::final_verdict(config, reason)
 }
 
 /// The element that maps a code to its verdict: code 0 continues with the next map, the code of a

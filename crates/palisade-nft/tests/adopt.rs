@@ -208,6 +208,7 @@ fn an_exception_is_there_before_its_range_moves() {
         verdict: Verdict::Deny,
         hits: Vec::new(),
         log: None,
+        audit: None,
     };
     let allow = Cell {
         verdict: Verdict::Allow,

@@ -29,6 +29,7 @@ fn program(rng: &mut SmallRng, kind: u32) -> Program {
         verdict,
         hits: vec![rule],
         log: (kind == 2).then_some(Direction::Ingress),
+        audit: None,
     };
     let map = PortMap::from_segments([
         (79, PortMap::constant(cell(Verdict::Deny))),

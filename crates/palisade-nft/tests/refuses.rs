@@ -133,6 +133,7 @@ fn a_plan_reads_well() {
         verdict,
         hits: vec![RuleId(rule)],
         log: None,
+        audit: None,
     };
     let always = |cell: Cell| PortMap::constant(cell);
     let (yes, no) = (cell(Judgement::Allow, 1), cell(Judgement::Deny, 2));

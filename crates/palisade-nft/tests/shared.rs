@@ -22,6 +22,7 @@ fn program(list: u16, own: Option<u16>) -> Program {
             verdict,
             hits: vec![RuleId(rule)],
             log: None,
+            audit: None,
         })
     };
     let denied = cell(Verdict::Deny, 0);

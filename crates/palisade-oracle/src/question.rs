@@ -2,7 +2,8 @@
 
 use core::net::IpAddr;
 use palisade_model::{
-    Encapsulations, EndpointId, Family, Flow, FlowOrigin, HostTrafficAction, L4, Protocol,
+    Encapsulations, EndpointId, Family, Flow, FlowOrigin, HostTrafficAction, L4, PolicyView,
+    Protocol,
 };
 
 /// One end of a flow.
@@ -66,4 +67,8 @@ pub struct OracleOptions {
     /// The encapsulations that endpoints may send where policy allows it. The others are always denied,
     /// since policy does not see the inner packet.
     pub allowed_encapsulation: Encapsulations,
+    /// Whether every endpoint is in audit.
+    pub audit: bool,
+    /// The policies that decide.
+    pub view: PolicyView,
 }

@@ -1,5 +1,6 @@
 //! The output of the oracle: verdicts, the deciding reasons, and the trace of each evaluation.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
@@ -64,6 +65,9 @@ pub struct DirectionJudgement {
     pub decided_by: DecisionReason,
     /// The evaluation trace, in order, up to the decision.
     pub steps: Vec<TraceStep>,
+    /// The judgement if nothing were in audit; `None` where nothing in audit applies to this direction of
+    /// the endpoint.
+    pub audit: Option<Box<DirectionJudgement>>,
 }
 
 /// The reason for the verdict of one direction.
@@ -106,6 +110,8 @@ pub enum DecisionReason {
         /// The encapsulation.
         encapsulation: Encapsulation,
     },
+    /// The endpoint is in audit: no policy is enforced for it.
+    EndpointInAudit,
     /// The end is not an endpoint.
     NotAnEndpoint,
 }
@@ -174,6 +180,8 @@ pub enum TraceStep {
 pub enum PolicyApplicability {
     /// It applies.
     Applies,
+    /// It selects the endpoint, and is in audit.
+    InAudit,
     /// It has no rules for the direction (whether or not it selects the endpoint).
     OtherDirection,
     /// It does not select the endpoint.

@@ -9,10 +9,11 @@ use crate::{
     OrderedTier, PolicyApplicability, PreparedState, Question, RuleOutcome, RuleOwner, TierOutcome,
     TraceStep,
 };
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use palisade_model::{
     Action, Direction, Encapsulation, Endpoint, FlowOrigin, HostTrafficAction, Policy, PolicyId,
-    Profile, Rule, Str, TierDefault,
+    PolicyMode, PolicyView, Profile, Rule, Str, TierDefault,
 };
 
 /// Borrowed form of [`DecisionReason`].
@@ -25,6 +26,7 @@ enum DecisionRef<'w> {
     HostOrigin,
     Hairpin,
     Encapsulated(Encapsulation),
+    EndpointInAudit,
     NotAnEndpoint,
 }
 
@@ -50,6 +52,7 @@ impl DecisionRef<'_> {
             DecisionRef::AllowAllProfile
             | DecisionRef::HostOrigin
             | DecisionRef::Hairpin
+            | DecisionRef::EndpointInAudit
             | DecisionRef::NotAnEndpoint => true,
             DecisionRef::TierDefault(..)
             | DecisionRef::NoProfileMatch
@@ -80,6 +83,7 @@ impl DecisionRef<'_> {
             DecisionRef::Encapsulated(encapsulation) => {
                 DecisionReason::Encapsulated { encapsulation }
             }
+            DecisionRef::EndpointInAudit => DecisionReason::EndpointInAudit,
             DecisionRef::NotAnEndpoint => DecisionReason::NotAnEndpoint,
         }
     }
@@ -161,13 +165,46 @@ impl<'a> PreparedState<'a> {
     ) -> DirectionJudgement {
         let mut steps = Vec::new();
         let decision = self.decide(context, direction, options, &mut steps);
+        let judged_by_policy = !matches!(
+            decision,
+            DecisionRef::NotAnEndpoint | DecisionRef::HostOrigin | DecisionRef::Hairpin
+        );
         let subject = direction_ends(context, direction).own.endpoint;
+        let audited = options.view == PolicyView::Enforced
+            && judged_by_policy
+            && subject.is_some_and(|subject| self.is_audited(subject, direction, options));
+        let audit = audited.then(|| {
+            let options = OracleOptions {
+                view: PolicyView::Audit,
+                ..*options
+            };
+            Box::new(self.judge_direction(context, direction, &options))
+        });
         DirectionJudgement {
             subject: subject.map(|endpoint| endpoint.id.clone()),
             verdict: FlowVerdict::from_allowed(decision.allows()),
             decided_by: decision.into_reason(direction),
             steps,
+            audit,
         }
+    }
+
+    /// Whether an endpoint is in audit.
+    fn is_in_audit(&self, endpoint: &Endpoint, options: &OracleOptions) -> bool {
+        options.audit || self.state.is_in_audit(endpoint)
+    }
+
+    /// Whether anything in audit applies to a direction of an endpoint: it, or a policy that applies to it.
+    fn is_audited(
+        &self,
+        endpoint: &Endpoint,
+        direction: Direction,
+        options: &OracleOptions,
+    ) -> bool {
+        let policies = self.tiers.iter().flat_map(|tier| &tier.policies);
+        let mut in_audit = policies.filter(|policy| policy.mode == PolicyMode::Audit);
+        self.is_in_audit(endpoint, options)
+            || in_audit.any(|policy| self.applies(policy, endpoint, direction))
     }
 
     /// No policy applies at an end that is not an endpoint. Traffic of the host itself and hairpin traffic
@@ -189,23 +226,28 @@ impl<'a> PreparedState<'a> {
         if passes_hairpin(context, options) {
             return DecisionRef::Hairpin;
         }
-        let decision = self.decide_by_rules(context, direction, subject, recorder);
+        let decision = self.decide_by_rules(context, direction, subject, options, recorder);
         match denied_encapsulation(context, direction, options) {
             Some(encapsulation) if decision.allows() => DecisionRef::Encapsulated(encapsulation),
             _ => decision,
         }
     }
 
-    /// Tiers decide, then profiles.
+    /// At an endpoint in audit nothing is enforced. Elsewhere tiers decide, then profiles.
     fn decide_by_rules<'w>(
         &'w self,
         context: &MatchContext<'w>,
         direction: Direction,
         subject: &'w Endpoint,
+        options: &OracleOptions,
         recorder: &mut impl TraceRecorder,
     ) -> DecisionRef<'w> {
+        if options.view == PolicyView::Enforced && self.is_in_audit(subject, options) {
+            return DecisionRef::EndpointInAudit;
+        }
+        let view = options.view;
         for tier in 0..self.tiers.len() {
-            match self.evaluate_tier(context, direction, subject, tier, recorder) {
+            match self.evaluate_tier(context, direction, subject, tier, view, recorder) {
                 TierDecision::Decided(decision) => return decision,
                 TierDecision::NextTier => {}
             }
@@ -213,18 +255,22 @@ impl<'a> PreparedState<'a> {
         self.evaluate_profiles(context, direction, subject, recorder)
     }
 
-    /// A tier applies only if one of its policies applies to the endpoint. Its first matching rule
-    /// decides or passes to the next tier; if none matches, the tier's default applies.
+    /// A tier applies only if one of its policies in the view applies to the endpoint. Its first matching
+    /// rule decides or passes to the next tier; if none matches, the tier's default applies.
     fn evaluate_tier<'w>(
         &'w self,
         context: &MatchContext<'w>,
         direction: Direction,
         subject: &Endpoint,
         index: usize,
+        view: PolicyView,
         recorder: &mut impl TraceRecorder,
     ) -> TierDecision<'w> {
         let tier = &self.tiers[index];
-        let applicability = self.policy_applicability(index, subject, direction);
+        let mut applicability = self.policy_applicability(index, subject, direction);
+        for (policy, judges) in tier.policies.iter().zip(&mut applicability) {
+            *judges &= view.includes(policy.mode);
+        }
         let counts = applicability.contains(&true);
         recorder.record(|| TraceStep::Tier {
             tier: tier.tier.name.clone(),
@@ -236,7 +282,7 @@ impl<'a> PreparedState<'a> {
             recorder.record(|| TraceStep::Policy {
                 policy: policy.id.clone(),
                 line: policy.line.clone(),
-                applicability: self.applicability_of(policy, subject, direction),
+                applicability: self.applicability_of(policy, subject, direction, view),
             });
             if !judges {
                 continue;
@@ -271,11 +317,15 @@ impl<'a> PreparedState<'a> {
         policy: &Policy,
         subject: &Endpoint,
         direction: Direction,
+        view: PolicyView,
     ) -> PolicyApplicability {
         if policy.rules(direction).is_none() {
             PolicyApplicability::OtherDirection
         } else if self.selects(policy, subject) {
-            PolicyApplicability::Applies
+            match view.includes(policy.mode) {
+                true => PolicyApplicability::Applies,
+                false => PolicyApplicability::InAudit,
+            }
         } else {
             PolicyApplicability::NotSelected {
                 unmet_requirements: Holder::Endpoint(subject)

@@ -174,6 +174,7 @@ mod tests {
             verdict,
             hits: vec![RuleId(rule)],
             log: None,
+            audit: None,
         }))
     }
 

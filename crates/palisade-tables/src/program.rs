@@ -1,11 +1,13 @@
 //! Programs: the function from a packet's transport header to its verdict, for one class.
 
 use crate::{PortMap, RuleId};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use palisade_model::{Direction, L4, PortRange, Protocol};
+use serde::{Deserialize, Serialize};
 
-/// The verdict of a direction or a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The verdict of a direction or a packet. Serialized in state on disk, as a part of credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Verdict {
     /// Denied.
     Deny,
@@ -24,6 +26,68 @@ pub struct Cell {
     /// The direction of a matching `Log` rule, if any: a dataplane must then report the packet even if
     /// it allows it.
     pub log: Option<Direction>,
+    /// The verdict if nothing were in audit; `None` where nothing in audit applies. A dataplane must report
+    /// a packet that it allows and that this would deny; nothing else depends on it.
+    pub audit: Option<Box<AuditCell>>,
+}
+
+/// What a cell would be if nothing were in audit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AuditCell {
+    /// The direction that is judged.
+    pub direction: Direction,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The rules that would be credited, in order of evaluation; their credits are
+    /// [`Credit::Audit`](crate::Credit::Audit).
+    pub hits: Vec<RuleId>,
+}
+
+impl Cell {
+    /// Every rule that is credited with a packet of this cell.
+    pub fn credited_rules(&self) -> impl Iterator<Item = RuleId> + '_ {
+        let audit = self.audit.iter().flat_map(|audit| &audit.hits);
+        self.hits.iter().chain(audit).copied()
+    }
+
+    /// The direction in which a dataplane must report a packet that it allows although it would be denied if
+    /// nothing were in audit.
+    pub fn audit_report(&self) -> Option<Direction> {
+        let audit = self.audit.as_ref()?;
+        (self.verdict == Verdict::Allow && audit.verdict == Verdict::Deny)
+            .then_some(audit.direction)
+    }
+
+    /// The same cell without the rules that it is credited to.
+    pub fn without_credits(&self) -> Cell {
+        Cell {
+            verdict: self.verdict,
+            hits: Vec::new(),
+            log: self.log,
+            audit: self.audit.as_ref().map(|audit| {
+                Box::new(AuditCell {
+                    hits: Vec::new(),
+                    ..**audit
+                })
+            }),
+        }
+    }
+
+    /// The same cell with `f` of each rule number.
+    fn map_rules(&self, mut f: impl FnMut(RuleId) -> RuleId) -> Cell {
+        let mut map = |hits: &[RuleId]| hits.iter().map(|hit| f(*hit)).collect();
+        Cell {
+            verdict: self.verdict,
+            hits: map(&self.hits),
+            log: self.log,
+            audit: self.audit.as_ref().map(|audit| {
+                Box::new(AuditCell {
+                    hits: map(&audit.hits),
+                    ..**audit
+                })
+            }),
+        }
+    }
 }
 
 /// The cells of one destination port (or ICMP type and code), by source port. Constant unless a rule
@@ -222,7 +286,30 @@ impl Program {
         }
     }
 
-    /// The same program with `rules[n]` for each rule number `n`. No rule is in the list twice.
+    /// This program, with what `audit` decides as [`Cell::audit`]. `audit_rule` gives the number of the audit
+    /// credit of one of the rules of `audit`, for the verdict of its cell.
+    pub fn with_audit(
+        &self,
+        audit: &Program,
+        direction: Direction,
+        mut audit_rule: impl FnMut(RuleId, Verdict) -> RuleId,
+    ) -> Program {
+        self.zip(audit, |enforced, audit| Cell {
+            audit: Some(Box::new(AuditCell {
+                direction,
+                verdict: audit.verdict,
+                hits: audit
+                    .hits
+                    .iter()
+                    .map(|hit| audit_rule(*hit, audit.verdict))
+                    .collect(),
+            })),
+            ..enforced.clone()
+        })
+    }
+
+    /// The same program with `rules[n]` for each rule number `n`. No rule is in the list twice, and the
+    /// program has no audit.
     ///
     /// Returns `None` if the program has a number beyond the list.
     pub fn with_rules(&self, rules: &[RuleId]) -> Option<Program> {
@@ -231,7 +318,11 @@ impl Program {
             let rule = |hit: &RuleId| usize::try_from(hit.0).ok().and_then(|at| rules.get(at));
             let hits: Vec<RuleId> = cell.hits.iter().filter_map(rule).copied().collect();
             complete &= hits.len() == cell.hits.len();
-            Cell { hits, ..*cell }
+            Cell {
+                hits,
+                audit: None,
+                ..*cell
+            }
         };
         let default = cell(&self.default);
         let protocols = self.protocols.iter().map(|(protocol, map)| {
@@ -244,11 +335,7 @@ impl Program {
 
     /// The same program with renumbered rules.
     pub fn renumber_rules(&self, mut name: impl FnMut(RuleId) -> RuleId) -> Program {
-        let mut cell = |cell: &Cell| Cell {
-            verdict: cell.verdict,
-            hits: cell.hits.iter().map(|hit| name(*hit)).collect(),
-            log: cell.log,
-        };
+        let mut cell = |cell: &Cell| cell.map_rules(&mut name);
         let default = cell(&self.default);
         let protocols = self
             .protocols

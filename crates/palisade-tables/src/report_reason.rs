@@ -1,4 +1,4 @@
-//! The reasons why a dataplane reports a packet: denied, logged, or dropped without a judgement.
+//! The reasons why a dataplane reports a packet: denied, logged, in audit, or dropped without a judgement.
 //!
 //! Promises: one list for drivers, counters and the monitor; a reason's name never changes. Never: decides a
 //! verdict.
@@ -12,6 +12,8 @@ pub enum ReportReason {
     Denied,
     /// Policy allowed it in this direction, and a Log rule matched.
     Logged(Direction),
+    /// Policy allowed it in this direction, and would deny it if nothing were in audit.
+    Audited(Direction),
     /// Dropped: its source is not an address of the endpoint.
     Spoofed,
     /// Dropped: it arrived by an interface with our prefix that belongs to no known endpoint.
@@ -24,10 +26,12 @@ pub enum ReportReason {
 
 impl ReportReason {
     /// All reasons.
-    pub const ALL: [ReportReason; 7] = [
+    pub const ALL: [ReportReason; 9] = [
         ReportReason::Denied,
         ReportReason::Logged(Direction::Ingress),
         ReportReason::Logged(Direction::Egress),
+        ReportReason::Audited(Direction::Ingress),
+        ReportReason::Audited(Direction::Egress),
         ReportReason::Spoofed,
         ReportReason::UnknownInterface,
         ReportReason::Invalid,
@@ -48,6 +52,7 @@ impl ReportReason {
         match self {
             ReportReason::Denied => "denied",
             ReportReason::Logged(_) => "logged",
+            ReportReason::Audited(_) => "audited",
             ReportReason::Spoofed => "spoofed",
             ReportReason::UnknownInterface => "unknown-interface",
             ReportReason::Invalid => "invalid",

@@ -238,6 +238,7 @@ mod tests {
             verdict,
             hits: vec![RuleId(rule)],
             log: None,
+            audit: None,
         }
     }
 

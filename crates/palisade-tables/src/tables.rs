@@ -1,6 +1,7 @@
 //! The decision tables and the numeric ids that they use.
 
-use crate::{Program, TableChange};
+use crate::{Program, TableChange, Verdict};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -124,9 +125,29 @@ pub enum Credit {
     },
     /// An encapsulated packet from an endpoint, which rules allow and the configuration denies.
     Encapsulated,
+    /// The endpoint is in audit: no policy is enforced for it.
+    EndpointInAudit {
+        /// The direction.
+        direction: Direction,
+    },
+    /// What would be credited if nothing were in audit.
+    Audit {
+        /// The verdict if nothing were in audit.
+        verdict: Verdict,
+        /// What would be credited; itself no audit.
+        credit: Box<Credit>,
+    },
 }
 
 impl Credit {
+    /// What is credited, or would be if nothing were in audit.
+    pub fn unaudited(&self) -> &Credit {
+        match self {
+            Credit::Audit { credit, .. } => credit,
+            credit => credit,
+        }
+    }
+
     /// The direction that was judged.
     pub fn direction(&self) -> Direction {
         match self {
@@ -134,8 +155,10 @@ impl Credit {
             | Credit::ProfileRule { direction, .. }
             | Credit::TierDefault { direction, .. }
             | Credit::MissingProfile { direction, .. }
-            | Credit::NoProfileMatch { direction } => *direction,
+            | Credit::NoProfileMatch { direction }
+            | Credit::EndpointInAudit { direction } => *direction,
             Credit::Encapsulated => Direction::Egress,
+            Credit::Audit { credit, .. } => credit.direction(),
         }
     }
 }

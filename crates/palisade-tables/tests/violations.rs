@@ -35,6 +35,7 @@ fn program(verdict: Verdict, rule: u32) -> Arc<Program> {
         verdict,
         hits: vec![RuleId(rule)],
         log: None,
+        audit: None,
     }))
 }
 

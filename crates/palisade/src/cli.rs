@@ -147,6 +147,9 @@ pub(crate) enum Command {
 pub(crate) struct ConnectionsArgs {
     #[command(flatten)]
     pub(crate) files: ManifestArgs,
+    /// What would be allowed if nothing were in audit.
+    #[arg(long)]
+    pub(crate) audit: bool,
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
 }
@@ -410,6 +413,9 @@ pub(crate) struct MonitorArgs {
     /// Only packets to this workload or address.
     #[arg(long, value_name = "Y")]
     pub(crate) to: Option<String>,
+    /// Only packets whose verdict would be another if nothing were in audit.
+    #[arg(long)]
+    pub(crate) audit: bool,
     /// Start with the last N packets; the agent keeps about a thousand.
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) last: usize,
@@ -423,7 +429,7 @@ pub(crate) struct MonitorArgs {
 pub(crate) enum VerdictFilter {
     /// Dropped packets.
     Denied,
-    /// Packets that were logged by a Log rule and allowed.
+    /// Packets that were allowed, and logged by a Log rule or denied if nothing were in audit.
     Allowed,
 }
 
@@ -439,6 +445,10 @@ pub(crate) struct DiffArgs {
         value_name = "PATH"
     )]
     pub(crate) files: Vec<PathBuf>,
+    /// What would be opened and closed by enforcing what is in audit: with one -f, in these manifests; with
+    /// two, everything is compared as if nothing were in audit.
+    #[arg(long)]
+    pub(crate) audit: bool,
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
 }

@@ -6,6 +6,7 @@
 //! the edges of networks. They know nothing of how the product reads what they make.
 
 mod address;
+mod audit;
 mod dice;
 mod encapsulation;
 pub mod kubernetes;

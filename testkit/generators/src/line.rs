@@ -16,8 +16,8 @@
 
 use palisade_model::{
     Action, DirectionRules, Endpoint, LabelKey, NamedPort, ObjectId, ObjectKind, Order, Peer,
-    Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Prefix, Profile, Protocol, Rule,
-    RuleOrigin, Selector, TrafficMatch, tier_name,
+    Policy, PolicyId, PolicyMode, PortMatch, PortRange, PortSpec, Precedence, Prefix, Profile,
+    Protocol, Rule, RuleOrigin, Selector, TrafficMatch, tier_name,
 };
 use std::str::FromStr;
 
@@ -58,6 +58,7 @@ pub fn endpoint(line: &str) -> Endpoint {
         template: false,
         completed: false,
         host_network: false,
+        audit: false,
     };
     while let Some(word) = words.next() {
         match (word, word.split_once('=')) {
@@ -154,6 +155,7 @@ pub fn policy(line: &str, rules: impl IntoIterator<Item = Rule>) -> Policy {
             order: Order::from_number(1000.0),
             rank: 1,
         },
+        mode: PolicyMode::Enforce,
         subject: selector(subject),
         ingress: Some(DirectionRules {
             default_deny: true,

@@ -6,7 +6,7 @@ use palisade_generators::manifest::{self, RenderedFile};
 use palisade_generators::naive;
 use palisade_generators::{Dice, kubernetes::ClusterWorld};
 use palisade_manifest::{Limits, extract_objects, parse};
-use palisade_model::{Flow, FlowOrigin, L4, Protocol, State};
+use palisade_model::{Flow, FlowOrigin, L4, PolicyView, Protocol, State};
 use palisade_oracle::{OracleOptions, PreparedState, Question};
 
 /// The manifests of a world: in random styles, or in the plainest one.
@@ -83,6 +83,23 @@ fn oracle_outcome(world: &ClusterWorld, state: &State) -> CaseOutcome {
         if naive != oracle {
             let detail = format!(
                 "(egress, ingress) naive {naive:?}, oracle {oracle:?}: {}",
+                model_flow(&trial.flow)
+            );
+            return Err(StageFailure::at_flow(
+                "naive reading and oracle",
+                index,
+                detail,
+            ));
+        }
+        let audit = OracleOptions {
+            view: PolicyView::Audit,
+            ..options
+        };
+        let audited = prepared.verdict(&question, &audit);
+        let naive = naive::audit_verdicts(&objects, &trial.flow);
+        if naive != audited {
+            let detail = format!(
+                "without audit (egress, ingress) naive {naive:?}, oracle {audited:?}: {}",
                 model_flow(&trial.flow)
             );
             return Err(StageFailure::at_flow(

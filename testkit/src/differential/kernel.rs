@@ -320,6 +320,7 @@ impl KernelLab {
                 true => HostTrafficAction::Policy,
                 false => HostTrafficAction::Allow,
             },
+            ..OracleOptions::default()
         }
     }
 

@@ -374,7 +374,9 @@ fn reports(tables: &Tables, first: &Packet) -> Option<Vec<ReportReason>> {
                 break;
             }
             DirectionVerdict::Evaluated(seen) => {
-                reports.extend(seen.cell.log.map(ReportReason::Logged))
+                let logged = seen.cell.log.map(ReportReason::Logged);
+                let audited = || seen.cell.audit_report().map(ReportReason::Audited);
+                reports.extend(logged.or_else(audited));
             }
         }
     }

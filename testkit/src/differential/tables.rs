@@ -4,14 +4,14 @@ use super::{StageFailure, StageFilter, moments, nft};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered};
 use palisade_model::{
-    Action, Direction, Encapsulation, Encapsulations, Flow, FlowOrigin, HostTrafficAction, Profile,
-    RuleOrigin, State, Str, Update,
+    Action, Direction, Encapsulation, Encapsulations, Flow, FlowOrigin, HostTrafficAction,
+    PolicyView, Profile, RuleOrigin, State, Str, Update,
 };
 use palisade_oracle::{
     DecisionReason, DirectionJudgement, HairpinAction, OracleOptions, PreparedState, Question,
     RuleOutcome, RuleOwner, TraceStep,
 };
-use palisade_tables::{Credit, DirectionVerdict, Packet, Tables, Verdict};
+use palisade_tables::{Cell, Credit, DirectionVerdict, Packet, Tables, Verdict};
 use palisade_verification::{Atomicity, Violation, canonical, check_any_order};
 use std::sync::Arc;
 
@@ -39,10 +39,12 @@ pub(crate) fn check_tables(
         .collect();
     // No dice: cases that were found once stay what they were.
     let judge_hairpin = case >> 12 & 3 == 0;
+    let audit = case >> 14 & 15 == 0;
     let engine_options = palisade_engine::EngineOptions {
         judge_host_traffic,
         judge_hairpin,
         allowed_encapsulation,
+        audit,
         ..palisade_engine::EngineOptions::default()
     };
     let options = OracleOptions {
@@ -51,6 +53,8 @@ pub(crate) fn check_tables(
             false => HairpinAction::Allow,
         },
         allowed_encapsulation,
+        audit,
+        view: PolicyView::Enforced,
         host_to_endpoint: match judge_host_traffic {
             true => HostTrafficAction::Policy,
             false => HostTrafficAction::Allow,
@@ -196,9 +200,44 @@ fn check_agreement(
                     seen.cell.log
                 ));
             }
+            let (wanted, found) = (
+                oracle_audit(judgement, direction),
+                table_audit(tables, seen.cell),
+            );
+            if wanted != found {
+                return Err(format!(
+                    "{direction}: oracle audits {wanted:?}, tables {found:?}: {flow}"
+                ));
+            }
         }
     }
     Ok(())
+}
+
+/// A verdict if nothing were in audit: its direction, the verdict, and what is credited.
+type AuditVerdict = (Direction, Verdict, Vec<Option<Arc<Credit>>>);
+
+fn oracle_audit(judgement: &DirectionJudgement, direction: Direction) -> Option<AuditVerdict> {
+    let audit = judgement.audit.as_ref()?;
+    let verdict = match audit.verdict.is_allow() {
+        true => Verdict::Allow,
+        false => Verdict::Deny,
+    };
+    let audited = |credit: Option<Arc<Credit>>| {
+        let credit = Box::new(Credit::clone(&*credit?));
+        Some(Arc::new(Credit::Audit { verdict, credit }))
+    };
+    let credits = oracle_credits(audit, direction).into_iter().map(audited);
+    Some((direction, verdict, credits.collect()))
+}
+
+fn table_audit(tables: &Tables, cell: &Cell) -> Option<AuditVerdict> {
+    let audit = cell.audit.as_ref()?;
+    let credits = audit
+        .hits
+        .iter()
+        .map(|rule| tables.rules.get(rule).cloned());
+    Some((audit.direction, audit.verdict, credits.collect()))
 }
 
 /// Whether the oracle met a Log rule on its way, for what it credits with rules.
@@ -287,6 +326,7 @@ fn oracle_credits(
             profile: profile.clone(),
             direction,
         }),
+        DecisionReason::EndpointInAudit => Some(Credit::EndpointInAudit { direction }),
         DecisionReason::Rule { .. }
         | DecisionReason::HostOrigin
         | DecisionReason::Hairpin

@@ -32,6 +32,7 @@ impl OutcomeInterner {
                 verdict,
                 hits: Vec::new(),
                 log: None,
+                audit: None,
             })));
         }
         outcomes

@@ -136,8 +136,10 @@ fn find_dangling_reference(tables: &Tables) -> Option<String> {
     for (class, program) in &tables.programs {
         let mut missing = None;
         program.for_each_cell(|cell| {
-            let gone = cell.hits.iter().find(|hit| !tables.rules.contains_key(hit));
-            missing = missing.or(gone.copied());
+            let gone = cell
+                .credited_rules()
+                .find(|hit| !tables.rules.contains_key(hit));
+            missing = missing.or(gone);
         });
         if let Some(rule) = missing {
             return Some(format!("{class} names {rule}, which is not there"));

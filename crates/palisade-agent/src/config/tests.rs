@@ -64,6 +64,8 @@ const OTHER: &[(&str, &str)] = &[
     ("mark-mask", "0xffff0000"),
     ("host-to-endpoint", "policy"),
     ("hairpin", "judge"),
+    ("policy-audit-mode", "true"),
+    ("pod-mode-annotation", "ignore"),
     ("vxlan-from-workloads", "policy"),
     ("geneve-from-workloads", "policy"),
     ("ipip-from-workloads", "policy"),

@@ -5,7 +5,7 @@
 
 use palisade_model::Direction;
 use palisade_tables::ReportReason;
-use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables, Verdict};
+use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables, RuleId, Verdict};
 use std::sync::Arc;
 
 /// The evaluation of a packet.
@@ -14,6 +14,17 @@ pub struct PacketAttribution {
     /// The direction that was reported.
     pub direction: Direction,
     /// The rules matched, in order, the deciding one last; empty if no rule was evaluated.
+    pub hits: Vec<Arc<Credit>>,
+    /// The evaluation if nothing were in audit; `None` where nothing in audit applies.
+    pub audit: Option<AuditAttribution>,
+}
+
+/// The evaluation of a packet if nothing were in audit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditAttribution {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The audit credits, in order, that of the deciding rule last.
     pub hits: Vec<Arc<Credit>>,
 }
 
@@ -24,15 +35,18 @@ pub fn attribute(
     packet: &Packet,
 ) -> Option<PacketAttribution> {
     let directions = match reason {
-        ReportReason::Logged(direction) => vec![direction],
+        ReportReason::Logged(direction) | ReportReason::Audited(direction) => vec![direction],
         _ => vec![Direction::Egress, Direction::Ingress],
     };
     for direction in directions {
         let judged = tables.judge_direction(packet, direction);
         let seen = match (reason, judged) {
             (ReportReason::NoPoint, DirectionVerdict::NoPoint) => {
-                let hits = Vec::new();
-                return Some(PacketAttribution { direction, hits });
+                return Some(PacketAttribution {
+                    direction,
+                    hits: Vec::new(),
+                    audit: None,
+                });
             }
             (_, DirectionVerdict::Evaluated(seen)) => seen,
             (_, DirectionVerdict::NoPoint) => return None,
@@ -48,14 +62,21 @@ pub fn attribute(
             ReportReason::Logged(_) => {
                 seen.cell.verdict == Verdict::Allow && seen.cell.log == Some(direction)
             }
+            ReportReason::Audited(_) => seen.cell.audit_report() == Some(direction),
             _ => false,
         };
         if is_consistent {
-            let hits = seen.cell.hits.iter();
-            let hits = hits.filter_map(|rule| tables.rule(*rule).cloned());
+            let credits = |rules: &[RuleId]| -> Vec<Arc<Credit>> {
+                let credits = rules.iter().filter_map(|rule| tables.rule(*rule));
+                credits.cloned().collect()
+            };
             return Some(PacketAttribution {
                 direction,
-                hits: hits.collect(),
+                hits: credits(&seen.cell.hits),
+                audit: seen.cell.audit.as_ref().map(|audit| AuditAttribution {
+                    verdict: audit.verdict,
+                    hits: credits(&audit.hits),
+                }),
             });
         }
         if seen.cell.verdict == Verdict::Deny {

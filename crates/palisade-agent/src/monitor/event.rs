@@ -2,16 +2,16 @@
 //!
 //! The line is that of the rule's present definition; a deleted rule has none.
 
-use super::attribution::PacketAttribution;
+use super::attribution::{AuditAttribution, PacketAttribution};
 use crate::clock::rfc3339_micros;
 use crate::enforcer::Enforcer;
 use crate::registry::WorkloadRegistry;
 use palisade_api::{
-    MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, PacketEvent, PacketReason,
+    MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, PacketAudit, PacketEvent, PacketReason,
 };
 use palisade_dataplane::PacketReport;
 use palisade_model::{Action, Direction, L4, PolicyId, Rule, RuleOrigin};
-use palisade_tables::{Credit, Packet, PastTables, ReportReason};
+use palisade_tables::{Credit, Packet, PastTables, ReportReason, Verdict};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ pub(super) fn packet_reason(reason: ReportReason) -> PacketReason {
     match reason {
         ReportReason::Denied => PacketReason::Denied,
         ReportReason::Logged(_) => PacketReason::Logged,
+        ReportReason::Audited(_) => PacketReason::Audited,
         ReportReason::Spoofed => PacketReason::Spoofed,
         ReportReason::UnknownInterface => PacketReason::UnknownInterface,
         ReportReason::Invalid => PacketReason::Invalid,
@@ -64,7 +65,9 @@ impl PacketContext<'_> {
         let packet = &report.packet;
         let direction = match (&attribution, report.reason) {
             (Some((judgement, ..)), _) => Some(judgement.direction),
-            (None, ReportReason::Logged(direction)) => Some(direction),
+            (None, ReportReason::Logged(direction) | ReportReason::Audited(direction)) => {
+                Some(direction)
+            }
             (None, ReportReason::Spoofed | ReportReason::UnknownInterface) => {
                 Some(Direction::Egress)
             }
@@ -96,9 +99,13 @@ impl PacketContext<'_> {
             api_version: palisade_api::api_version(),
             time: rfc3339_micros(at),
             verdict: match report.reason {
-                ReportReason::Logged(_) => MonitorVerdict::Allowed,
+                ReportReason::Logged(_) | ReportReason::Audited(_) => MonitorVerdict::Allowed,
                 _ => MonitorVerdict::Denied,
             },
+            audit: attribution.as_ref().and_then(|(of, ..)| {
+                let audit = of.audit.as_ref()?;
+                Some(self.packet_audit(audit))
+            }),
             reason: cause.reason,
             direction,
             endpoint: interface.and_then(|name| {
@@ -151,28 +158,61 @@ impl PacketContext<'_> {
             policies: Vec::new(),
         };
         match (why, credit) {
-            (ReportReason::Denied | ReportReason::Logged(_), None) => {
-                without_rule(PacketReason::Unknown)
+            (ReportReason::Denied | ReportReason::Logged(_) | ReportReason::Audited(_), credit) => {
+                credit.map_or_else(|| without_rule(PacketReason::Unknown), |c| self.cause(c))
             }
-            (ReportReason::Denied | ReportReason::Logged(_), Some(credit)) => match credit {
-                Credit::Rule { .. } => PacketCause {
-                    rule: self.monitor_rule(credit),
-                    ..without_rule(PacketReason::Rule)
-                },
-                Credit::ProfileRule { .. } => PacketCause {
-                    rule: self.monitor_rule(credit),
-                    ..without_rule(PacketReason::Profile)
-                },
-                Credit::TierDefault { policies, .. } => PacketCause {
-                    policies: policies.iter().map(|id| self.monitor_policy(id)).collect(),
-                    ..without_rule(PacketReason::DefaultDeny)
-                },
-                Credit::MissingProfile { .. } | Credit::NoProfileMatch { .. } => {
-                    without_rule(PacketReason::Profile)
-                }
-                Credit::Encapsulated => without_rule(PacketReason::Encapsulated),
-            },
             (other, _) => without_rule(packet_reason(other)),
+        }
+    }
+
+    /// The cause of what is credited, or would be if nothing were in audit.
+    fn cause(&self, credit: &Credit) -> PacketCause {
+        let without_rule = |reason| PacketCause {
+            reason,
+            rule: None,
+            policies: Vec::new(),
+        };
+        match credit {
+            Credit::Rule { .. } => PacketCause {
+                rule: self.monitor_rule(credit),
+                ..without_rule(PacketReason::Rule)
+            },
+            Credit::ProfileRule { .. } => PacketCause {
+                rule: self.monitor_rule(credit),
+                ..without_rule(PacketReason::Profile)
+            },
+            Credit::TierDefault { policies, .. } => PacketCause {
+                policies: policies.iter().map(|id| self.monitor_policy(id)).collect(),
+                ..without_rule(PacketReason::DefaultDeny)
+            },
+            Credit::MissingProfile { .. } | Credit::NoProfileMatch { .. } => {
+                without_rule(PacketReason::Profile)
+            }
+            Credit::Encapsulated => without_rule(PacketReason::Encapsulated),
+            Credit::EndpointInAudit { .. } => without_rule(PacketReason::EndpointInAudit),
+            Credit::Audit { credit, .. } => self.cause(credit),
+        }
+    }
+
+    /// The evaluation if nothing were in audit.
+    fn packet_audit(&self, audit: &AuditAttribution) -> PacketAudit {
+        let unknown = PacketCause {
+            reason: PacketReason::Unknown,
+            rule: None,
+            policies: Vec::new(),
+        };
+        let cause = audit
+            .hits
+            .last()
+            .map_or(unknown, |credit| self.cause(credit));
+        PacketAudit {
+            verdict: match audit.verdict {
+                Verdict::Allow => MonitorVerdict::Allowed,
+                Verdict::Deny => MonitorVerdict::Denied,
+            },
+            reason: cause.reason,
+            rule: cause.rule,
+            policies: cause.policies,
         }
     }
 

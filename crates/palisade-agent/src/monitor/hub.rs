@@ -151,6 +151,11 @@ pub fn matches_query(query: &MonitorQuery, event: &PacketEvent) -> bool {
     endpoint
         && namespace
         && query.verdict.is_none_or(|wanted| wanted == event.verdict)
+        && (!query.audit
+            || event
+                .audit
+                .as_ref()
+                .is_some_and(|a| a.verdict != event.verdict))
         && query
             .from
             .as_deref()
@@ -180,6 +185,7 @@ mod tests {
             api_version: palisade_api::api_version(),
             time: "t".to_owned(),
             verdict: MonitorVerdict::Denied,
+            audit: None,
             reason: PacketReason::Rule,
             direction: None,
             endpoint: Some("shop/db".to_owned()),

@@ -165,10 +165,14 @@ fn packet_rate(per_second: u32) -> RateLimit {
     }
 }
 
-/// The rate-limit key of a packet: for denied and logged packets it has the deciding rule.
+/// The rate-limit key of a packet: for denied, logged and audited packets it has the deciding rule.
 fn rate_key(reason: ReportReason, judgement: Option<&PacketAttribution>) -> MonitorKey {
-    match judgement {
-        Some(of) => (reason, Some(of.direction), of.hits.last().cloned()),
-        None => (reason, None, None),
-    }
+    let Some(of) = judgement else {
+        return (reason, None, None);
+    };
+    let hits = match (&of.audit, reason) {
+        (Some(audit), ReportReason::Audited(_)) => &audit.hits,
+        _ => &of.hits,
+    };
+    (reason, Some(of.direction), hits.last().cloned())
 }

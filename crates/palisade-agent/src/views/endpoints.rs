@@ -7,7 +7,7 @@ use palisade_api::{
     AppliedPolicyReport, EndpointDetail, EndpointList, EndpointState, EndpointSummary,
     IdentityList, IdentityReport, ObjectRef,
 };
-use palisade_model::{Direction, EndpointId, NamedPort, Prefix};
+use palisade_model::{Direction, EndpointId, NamedPort, PolicyMode, Prefix};
 
 /// `GET /v1/endpoints`.
 pub fn endpoint_list(core: &CoreSnapshot<'_>) -> EndpointList {
@@ -49,9 +49,15 @@ fn endpoint_summary(
     let policies = core.engine.policies_of(id).into_iter();
     let policies = policies.filter_map(|applied| core.engine.policy(&applied.policy));
     let policies: Vec<_> = policies.collect();
+    let audit = endpoint
+        .as_ref()
+        .is_some_and(|endpoint| core.engine.is_in_audit(endpoint));
     let isolated = |direction| {
-        let mut rules = policies.iter().filter_map(|policy| policy.rules(direction));
-        rules.any(|rules| rules.default_deny)
+        let enforced = policies
+            .iter()
+            .filter(|policy| policy.mode == PolicyMode::Enforce);
+        let mut rules = enforced.filter_map(|policy| policy.rules(direction));
+        !audit && rules.any(|rules| rules.default_deny)
     };
     EndpointSummary {
         namespace: record.namespace.to_string(),
@@ -63,6 +69,7 @@ fn endpoint_summary(
         labels: labels
             .map(|(key, value)| (key.to_string(), value.to_string()))
             .collect(),
+        audit,
         ingress_isolated: isolated(Direction::Ingress),
         egress_isolated: isolated(Direction::Egress),
         revision: match workload.state {

@@ -13,6 +13,7 @@ pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanat
     let options = palisade_oracle::OracleOptions {
         host_to_endpoint: core.config.host_to_endpoint,
         allowed_encapsulation: core.config.allowed_encapsulation,
+        audit: core.config.policy_audit_mode,
         ..palisade_oracle::OracleOptions::default()
     };
     let mut state = core.engine.state();

@@ -140,6 +140,7 @@ fn collect_drops(counters: &Counters, out: &mut Exposition) {
             Credit::Encapsulated => "encapsulated",
             // Packets of a rule are shown with the rule: `palisade policy get`.
             Credit::Rule { .. } | Credit::ProfileRule { .. } => continue,
+            Credit::EndpointInAudit { .. } | Credit::Audit { .. } => continue,
         };
         add_count(drops.entry(reason).or_default(), count);
     }

@@ -8,8 +8,8 @@ use palisade_api::{
     RuleCounterReport,
 };
 use palisade_dataplane::Counters;
-use palisade_model::{Direction, EndpointId, Policy};
-use palisade_tables::Credit;
+use palisade_model::{Direction, EndpointId, Policy, PolicyMode, SourceLine};
+use palisade_tables::{Credit, Verdict};
 use std::collections::BTreeMap;
 
 /// `GET /v1/policies`.
@@ -37,11 +37,13 @@ pub fn policy_detail(
     };
     let policy = core.engine.ordered_policies().into_iter().find(named)?;
     let selects = core.engine.selected_endpoints(&policy.id).into_iter();
+    let summary = policy_summary(core, &policy, &budget_excesses(core));
+    let audited = policy.mode == PolicyMode::Audit || summary.endpoints_in_audit > 0;
     Some(PolicyDetail {
         api_version: palisade_api::api_version(),
-        summary: policy_summary(core, &policy, &budget_excesses(core)),
+        summary,
         selects: selects.map(short_name).collect(),
-        rule_counters: rule_counters(&policy, counters),
+        rule_counters: rule_counters(&policy, audited, counters),
     })
 }
 
@@ -52,11 +54,16 @@ fn policy_summary(
 ) -> PolicySummary {
     let rules = |direction| policy.rules(direction).map_or(0, |rules| rules.rules.len());
     let realised = core.enforcer.realised_policies.get(&policy.id);
+    let selected = core.engine.selected_endpoints(&policy.id);
+    let endpoints = selected.iter().filter_map(|id| core.engine.endpoint(id));
+    let in_audit = endpoints.filter(|endpoint| core.engine.is_in_audit(endpoint));
     PolicySummary {
         tier: policy.tier.to_string(),
         policy: ObjectRef::new(&policy.id.object, policy.line.as_ref()),
         subject: policy.subject.to_string(),
-        endpoints: core.engine.selected_endpoints(&policy.id).len(),
+        mode: policy.mode.into(),
+        endpoints: selected.len(),
+        endpoints_in_audit: in_audit.count(),
         rules: rules(Direction::Ingress) + rules(Direction::Egress),
         revision: realised.map_or(0, |realised| realised.revision),
         since: realised.map(|realised| rfc3339(realised.since)),
@@ -72,68 +79,115 @@ fn short_name(id: &EndpointId) -> String {
     )
 }
 
+/// What a counter of a policy counts for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum CounterPlace {
+    /// The rule at this place in the list of its direction.
+    Rule(usize),
+    /// The default denial of the policies of a tier.
+    DefaultDeny,
+    /// A rule that the policy no longer has.
+    Retired,
+}
+
+/// The packets of one place.
+#[derive(Clone, Copy, Default)]
+struct PlaceCounts {
+    count: PacketCount,
+    would_allow: PacketCount,
+    would_deny: PacketCount,
+}
+
+/// The place of a credit in a policy, if it is one of the policy's.
+fn counter_place(policy: &Policy, credit: &Credit) -> Option<(Direction, CounterPlace)> {
+    match credit {
+        Credit::Rule {
+            policy: of,
+            direction,
+            origin,
+        } if *of == policy.id => {
+            let rules = policy.rules(*direction).into_iter();
+            let mut rules = rules.flat_map(|of| &of.rules);
+            let place = rules.position(|rule| rule.origin.is_same_rule(origin));
+            Some((
+                *direction,
+                place.map_or(CounterPlace::Retired, CounterPlace::Rule),
+            ))
+        }
+        Credit::TierDefault {
+            direction,
+            policies,
+            ..
+        } if policies.contains(&policy.id) => Some((*direction, CounterPlace::DefaultDeny)),
+        _ => None,
+    }
+}
+
 /// The counters of every rule of a policy, then the policy's share of default denials, then the
-/// counters of deleted rules: a counter is never shown with a different rule.
-fn rule_counters(policy: &Policy, counters: &Counters) -> Vec<RuleCounterReport> {
-    let mut rules: BTreeMap<(Direction, usize), PacketCount> = BTreeMap::new();
-    let mut denied: BTreeMap<Direction, PacketCount> = BTreeMap::new();
-    let mut retired: BTreeMap<Direction, PacketCount> = BTreeMap::new();
+/// counters of deleted rules: a counter is never shown with a different rule. `audited`: also what would be
+/// counted if nothing were in audit.
+fn rule_counters(policy: &Policy, audited: bool, counters: &Counters) -> Vec<RuleCounterReport> {
+    let mut places: BTreeMap<(Direction, CounterPlace), PlaceCounts> = BTreeMap::new();
     for (credit, count) in &counters.by_rule {
+        let Some(place) = counter_place(policy, credit.unaudited()) else {
+            continue;
+        };
+        let counts = places.entry(place).or_default();
         let to = match &**credit {
-            Credit::Rule {
-                policy: of,
-                direction,
-                origin,
-            } if *of == policy.id => {
-                let mut current_rules = policy
-                    .rules(*direction)
-                    .into_iter()
-                    .flat_map(|of| &of.rules);
-                match current_rules.position(|rule| rule.origin.is_same_rule(origin)) {
-                    Some(at) => rules.entry((*direction, at)).or_default(),
-                    None => retired.entry(*direction).or_default(),
-                }
-            }
-            Credit::TierDefault {
-                direction,
-                policies,
-                ..
-            } if policies.contains(&policy.id) => denied.entry(*direction).or_default(),
-            _ => continue,
+            Credit::Audit { verdict, .. } => match verdict {
+                Verdict::Allow => &mut counts.would_allow,
+                Verdict::Deny => &mut counts.would_deny,
+            },
+            _ => &mut counts.count,
         };
         to.packets += count.packets;
         to.bytes += count.bytes;
     }
+    let audited = audited || places.values().any(PlaceCounts::has_audit);
+    let report = |direction, index, action, line: Option<&SourceLine>, counts: PlaceCounts| {
+        RuleCounterReport {
+            direction,
+            index,
+            action,
+            line: line.map(ToString::to_string),
+            count: counts.count,
+            would_allow: audited.then_some(counts.would_allow),
+            would_deny: audited.then_some(counts.would_deny),
+        }
+    };
     let mut out = Vec::new();
     for direction in Direction::BOTH {
         let of = policy.rules(direction);
         for (at, rule) in of.into_iter().flat_map(|of| &of.rules).enumerate() {
-            out.push(RuleCounterReport {
-                direction,
-                index: Some(rule.origin.index),
-                action: rule.action.into(),
-                line: rule.origin.line.as_ref().map(ToString::to_string),
-                count: rules.remove(&(direction, at)).unwrap_or_default(),
-            });
+            let counts = places.remove(&(direction, CounterPlace::Rule(at)));
+            let (index, line) = (Some(rule.origin.index), rule.origin.line.as_ref());
+            let counts = counts.unwrap_or_default();
+            out.push(report(direction, index, rule.action.into(), line, counts));
         }
-        let mut other = |action, count| {
-            out.push(RuleCounterReport {
-                direction,
-                index: None,
-                action,
-                line: policy.line.as_ref().map(ToString::to_string),
-                count,
-            });
-        };
-        let denied = denied.remove(&direction);
+        let line = policy.line.as_ref();
+        let denied = places.remove(&(direction, CounterPlace::DefaultDeny));
         if denied.is_some() || of.is_some_and(|of| of.default_deny) {
-            other(CountedAction::DefaultDeny, denied.unwrap_or_default());
+            let counts = denied.unwrap_or_default();
+            let action = CountedAction::DefaultDeny;
+            out.push(report(direction, None, action, line, counts));
         }
-        if let Some(count) = retired.remove(&direction) {
-            other(CountedAction::Retired, count);
+        if let Some(counts) = places.remove(&(direction, CounterPlace::Retired)) {
+            out.push(report(
+                direction,
+                None,
+                CountedAction::Retired,
+                line,
+                counts,
+            ));
         }
     }
     out
+}
+
+impl PlaceCounts {
+    fn has_audit(&self) -> bool {
+        self.would_allow.packets + self.would_deny.packets > 0
+    }
 }
 
 #[cfg(test)]
@@ -141,8 +195,8 @@ mod tests {
     use super::*;
     use crate::workload_store::pod_id;
     use palisade_model::{
-        Action, DirectionRules, Order, Peer, PolicyId, Precedence, Rule, RuleOrigin, Selector,
-        TrafficMatch,
+        Action, DirectionRules, Order, Peer, PolicyId, PolicyMode, Precedence, Rule, RuleOrigin,
+        Selector, TrafficMatch,
     };
     use std::sync::Arc;
 
@@ -174,6 +228,7 @@ mod tests {
                 order: Order::At(1.0),
                 rank: 1,
             },
+            mode: PolicyMode::Enforce,
             subject: Selector::all(),
             ingress: Some(DirectionRules {
                 default_deny: true,
@@ -219,7 +274,7 @@ mod tests {
             ..Counters::default()
         };
         let shown = |says: &[u64]| -> Vec<(Option<u32>, CountedAction, u64)> {
-            let report = rule_counters(&policy(says), &counters);
+            let report = rule_counters(&policy(says), false, &counters);
             let row = |row: RuleCounterReport| (row.index, row.action, row.count.packets);
             report.into_iter().map(row).collect()
         };

@@ -239,6 +239,13 @@ fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]
             "{by} refers to profile {profile}, which does not exist: it denies"
         ));
     }
+    for (direction, policies) in core.engine.unaudited_policies() {
+        let names: Vec<String> = policies.iter().map(ToString::to_string).collect();
+        reasons.push(format!(
+            "what {} would decide for {direction} if nothing were in audit is not counted: it would exceed the element budget",
+            names.join(", ")
+        ));
+    }
     for conflict in conflicts {
         let others = conflict.others.join(", ");
         reasons.push(format!(

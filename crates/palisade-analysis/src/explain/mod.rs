@@ -16,7 +16,7 @@ pub use resolve::FlowEndError;
 
 use palisade_api::{ExplainQuery, Explanation, FlowReport, VerdictWord};
 use palisade_model::State;
-use palisade_oracle::{DecisionReason, OracleOptions, PreparedState};
+use palisade_oracle::{DecisionReason, DirectionJudgement, OracleOptions, PreparedState};
 use resolve::QueryFlows;
 
 /// Why a query cannot be answered.
@@ -42,12 +42,18 @@ pub fn explain(
 ) -> Result<Explanation, ExplainError> {
     let prepared = PreparedState::new(state);
     let flows = QueryFlows::resolve(&prepared, query)?;
-    let mut cases: Vec<(FlowReport, [DecisionReason; 2])> = Vec::new();
+    let mut cases: Vec<(FlowReport, [Option<DecisionReason>; 4])> = Vec::new();
     for flow in flows.flows {
         let answer = prepared.judge(&flow.question, options);
+        let audited = |side: &DirectionJudgement| {
+            let audit = side.audit.as_ref();
+            audit.map(|audit| audit.decided_by.clone())
+        };
         let deciders = [
-            answer.egress.decided_by.clone(),
-            answer.ingress.decided_by.clone(),
+            Some(answer.egress.decided_by.clone()),
+            Some(answer.ingress.decided_by.clone()),
+            audited(&answer.egress),
+            audited(&answer.ingress),
         ];
         if !cases.iter().any(|(_, known)| *known == deciders) {
             cases.push((

@@ -44,6 +44,7 @@ pub(super) fn flow_report(
     };
     FlowReport {
         verdict: verdict_word(answer.verdict),
+        audit_verdict: audit_verdict(answer),
         from: flow_end_report(prepared, &question.source, None),
         to: flow_end_report(prepared, &question.destination, flow.service.clone()),
         family: question.family.into(),
@@ -54,6 +55,21 @@ pub(super) fn flow_report(
         egress: direction_report(&answer.egress, Direction::Egress),
         ingress: direction_report(&answer.ingress, Direction::Ingress),
     }
+}
+
+/// The verdict if nothing were in audit; `None` where nothing in audit applies at either end.
+fn audit_verdict(answer: &Answer) -> Option<VerdictWord> {
+    let sides = [&answer.egress, &answer.ingress];
+    sides.iter().find(|side| side.audit.is_some())?;
+    let allows = |side: &&DirectionJudgement| {
+        let audited = side
+            .audit
+            .as_ref()
+            .map_or(side.verdict, |audit| audit.verdict);
+        audited.is_allow()
+    };
+    let verdict = FlowVerdict::from_allowed(sides.iter().all(allows));
+    Some(verdict_word(verdict))
 }
 
 fn verdict_word(verdict: FlowVerdict) -> VerdictWord {
@@ -124,6 +140,10 @@ impl ReportBuilder<'_> {
                 .collect(),
             not_applying: 0,
             nearest_miss,
+            audit: judgement
+                .audit
+                .as_ref()
+                .map(|audit| Box::new(self.direction_report(audit))),
         }
     }
 
@@ -172,6 +192,7 @@ impl ReportBuilder<'_> {
                 encapsulation: *encapsulation,
                 parameter: encapsulation.parameter(),
             },
+            DecisionReason::EndpointInAudit => DecisionReport::EndpointInAudit,
             DecisionReason::NotAnEndpoint => DecisionReport::NotAnEndpoint,
         }
     }
@@ -196,6 +217,7 @@ impl ReportBuilder<'_> {
             } => StepReport::Policy {
                 policy: self.policy(policy),
                 judges: *fit == PolicyApplicability::Applies,
+                in_audit: *fit == PolicyApplicability::InAudit,
                 reason: self.applicability_reason(fit, judgement),
             },
             TraceStep::Rule {
@@ -246,6 +268,9 @@ impl ReportBuilder<'_> {
     ) -> Option<String> {
         match fit {
             PolicyApplicability::Applies => None,
+            PolicyApplicability::InAudit => {
+                Some("it is in audit: it selects the endpoint and is not enforced".to_owned())
+            }
             PolicyApplicability::OtherDirection => {
                 Some(format!("it does not govern {}", self.direction))
             }

@@ -225,6 +225,7 @@ impl Dice {
                 tier_name::KUBE_BASELINE,
                 "gone",
             ]),
+            mode: self.one(&[PolicyMode::Enforce, PolicyMode::Enforce, PolicyMode::Audit]),
             precedence: Precedence {
                 order: self.one(&[
                     Order::from_number(1.0),
@@ -273,6 +274,7 @@ impl Dice {
             template: false,
             completed: false,
             host_network: false,
+            audit: false,
         }
     }
 

@@ -56,11 +56,10 @@ impl Explanation {
     pub fn brief(mut self) -> Self {
         for case in std::iter::once(&mut self.case).chain(&mut self.others) {
             for side in [&mut case.egress, &mut case.ingress] {
-                let before = side.steps.len();
-                let applies =
-                    |step: &StepReport| !matches!(step, StepReport::Policy { judges: false, .. });
-                side.steps.retain(applies);
-                side.not_applying += before - side.steps.len();
+                side.omit_not_applying();
+                if let Some(audit) = &mut side.audit {
+                    audit.omit_not_applying();
+                }
             }
         }
         self
@@ -91,6 +90,9 @@ pub enum VerdictWord {
 pub struct FlowReport {
     /// The verdict: `Allow` if both directions allow.
     pub verdict: VerdictWord,
+    /// The verdict if nothing were in audit; absent where nothing in audit applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit_verdict: Option<VerdictWord>,
     /// The source.
     pub from: FlowEndReport,
     /// The destination.
@@ -177,6 +179,28 @@ pub struct DirectionReport {
     /// For a default deny, the allow rule that came nearest to matching.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nearest_miss: Option<NearestMiss>,
+    /// The decision if nothing were in audit; absent where nothing in audit applies to this end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<Box<DirectionReport>>,
+}
+
+impl DirectionReport {
+    /// Counts the policies that do not apply instead of listing them.
+    fn omit_not_applying(&mut self) {
+        let before = self.steps.len();
+        let unrelated = |step: &StepReport| {
+            matches!(
+                step,
+                StepReport::Policy {
+                    judges: false,
+                    in_audit: false,
+                    ..
+                }
+            )
+        };
+        self.steps.retain(|step| !unrelated(step));
+        self.not_applying += before - self.steps.len();
+    }
 }
 
 /// The reason for the verdict of one direction.
@@ -217,6 +241,8 @@ pub enum DecisionReport {
         /// The configuration parameter of the agent that denies it.
         parameter: String,
     },
+    /// The endpoint is in audit: no policy is enforced for it.
+    EndpointInAudit,
     /// The end is not an endpoint.
     NotAnEndpoint,
 }
@@ -247,6 +273,9 @@ pub enum StepReport {
         policy: ObjectRef,
         /// Whether it applies to the endpoint in this direction.
         judges: bool,
+        /// Whether it would apply, but is in audit.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        in_audit: bool,
         /// Why it does not apply.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,

@@ -82,6 +82,9 @@ impl Display for Explanation {
 impl Display for FlowReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}  {}", self.verdict, self.traffic())?;
+        if let Some(audit) = self.audit_verdict {
+            writeln!(f, "  {audit} if nothing were in audit")?;
+        }
         writeln!(f, "  from  {}", self.from)?;
         writeln!(f, "  to    {}", self.to)?;
         for (name, side) in [("egress", &self.egress), ("ingress", &self.ingress)] {
@@ -112,6 +115,16 @@ fn write_direction(name: &str, report: &DirectionReport, f: &mut Formatter<'_>) 
         Some(subject) => writeln!(f, "{} by {name} of {subject}", report.verdict)?,
         None => writeln!(f, "{} by {name}", report.verdict)?,
     }
+    write_judgement(report, f)?;
+    let Some(audit) = &report.audit else {
+        return Ok(());
+    };
+    writeln!(f, "{} by {name} if nothing were in audit", audit.verdict)?;
+    write_judgement(audit, f)
+}
+
+/// The decision, and what led to it.
+fn write_judgement(report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Result {
     write_decision(report, f)?;
     if let Some(miss) = &report.nearest_miss {
         writeln!(f, "  nearest rule: {}", miss.rule.qualified())?;
@@ -178,6 +191,12 @@ fn write_decision(report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Resul
             "  rules allow it, but it is an encapsulated packet ({encapsulation}), and rules do not see the \
              inner packet; the agent drops it unless {parameter} is `policy`"
         ),
+        DecisionReport::EndpointInAudit => {
+            writeln!(
+                f,
+                "  allowed: the endpoint is in audit, so no policy is enforced"
+            )
+        }
         DecisionReport::NotAnEndpoint => {
             writeln!(f, "  not a pod or workload: no policy applies at this end")
         }

@@ -125,6 +125,7 @@ fn cell(verdict: Verdict, rule: u32) -> Cell {
         verdict,
         hits: vec![RuleId(rule)],
         log: None,
+        audit: None,
     }
 }
 

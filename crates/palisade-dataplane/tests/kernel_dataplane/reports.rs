@@ -19,6 +19,7 @@ fn logging() -> Tables {
         verdict: Verdict::Allow,
         hits: vec![RuleId(1)],
         log: Some(Direction::Egress),
+        audit: None,
     };
     let logs = |cell: &Cell| Cell {
         log: (cell.verdict == Verdict::Allow).then_some(Direction::Ingress),

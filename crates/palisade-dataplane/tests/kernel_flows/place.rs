@@ -161,6 +161,7 @@ fn cell(verdict: Verdict) -> Cell {
         verdict,
         hits: vec![RuleId(rule)],
         log: None,
+        audit: None,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
-use palisade_model::{Direction, DirectionRules, Object, Policy, PolicyId, Selector};
+use palisade_model::{Direction, DirectionRules, Object, Policy, PolicyId, PolicyMode, Selector};
 
 pub(super) const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
 const IN_SPEC: &str = "it belongs inside `spec`";
@@ -158,6 +158,7 @@ pub(super) fn build_policy(
         },
         tier: place.tier.name().into(),
         precedence: variant.precedence(place),
+        mode: PolicyMode::Enforce,
         subject,
         ingress,
         egress,

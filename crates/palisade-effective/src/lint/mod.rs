@@ -109,7 +109,7 @@ impl InputLint {
                     self.host_network.insert(id.clone(), Box::new(pod));
                 }
                 Object::Endpoint(pod) => self.set_pod(id, facts, Some(pod)),
-                Object::Namespace(Namespace { name, labels }) => {
+                Object::Namespace(Namespace { name, labels, .. }) => {
                     let before = self
                         .inherited
                         .namespaces

@@ -9,7 +9,7 @@ use crate::identities::IdentityChanges;
 use crate::matching::{ClassCache, CompileContext};
 use crate::points::PointChanges;
 use crate::policy_set_index::ChangedPeers;
-use crate::sets::PolicySetChanges;
+use crate::sets::{PolicySetChanges, PolicySetRules};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use palisade_model::Prefix;
@@ -82,6 +82,7 @@ impl Graph {
         }
         if !identities.removed.is_empty() || !affected.is_empty() {
             whole.extend(self.usage.closed_sets().map(|(number, _)| number));
+            whole.extend(self.sets.omitting_audit().map(|(number, _)| number));
         }
         for number in whole {
             self.write_set(number, &mut differences);
@@ -182,7 +183,8 @@ impl Graph {
         for identity in identities {
             let compiled = self.usage.compiled_elements(number) / COMPILED_PER_WRITTEN;
             let too_large = compiled > self.budget.set;
-            if too_large || self.usage.close_reason(number).is_some() {
+            let omits_audit = self.sets.get(number).and_then(PolicySetRules::omits_audit);
+            if too_large || omits_audit.is_some() || self.usage.close_reason(number).is_some() {
                 whole.insert(number);
                 return;
             }
@@ -285,7 +287,7 @@ impl Graph {
 /// All rules that a program credits.
 fn credited_rules(program: &Program) -> Vec<RuleId> {
     let mut hits = Vec::new();
-    program.for_each_cell(|cell| hits.extend(&cell.hits));
+    program.for_each_cell(|cell| hits.extend(cell.credited_rules()));
     hits.sort_unstable();
     hits.dedup();
     hits

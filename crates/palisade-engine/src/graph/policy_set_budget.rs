@@ -34,14 +34,21 @@ struct CompiledSet {
 }
 
 impl Graph {
-    /// Compiles and writes all classes of a set, or closes it if they exceed the budget.
+    /// Compiles and writes all classes of a set. If they exceed the budget of the set, what would be decided
+    /// if nothing were in audit is left out, since what is in audit must deny nothing; if they exceed it even
+    /// so, the set is closed.
     pub(super) fn write_set(&mut self, number: PolicySetId, differences: &mut TableDifferences) {
         self.recompute_savings();
         let others = self
             .usage
             .total()
             .saturating_sub(self.usage.required(number));
-        let closed = match self.compile_set(number) {
+        self.sets.set_omits_audit(number, None);
+        let mut compiled = self.compile_set(number);
+        if compiled.is_none() && self.omit_audit(number, ExceededLimit::Set) {
+            compiled = self.compile_set(number);
+        }
+        let closed = match compiled {
             Some(compiled) if others + compiled.required_elements <= self.budget.host => {
                 return self.open_set(number, compiled, differences);
             }
@@ -55,6 +62,17 @@ impl Graph {
             },
         };
         self.close_set(number, closed, differences);
+    }
+
+    /// Leaves out what would be decided if nothing were in audit, for a limit. Returns whether the set had
+    /// that.
+    fn omit_audit(&mut self, number: PolicySetId, limit: ExceededLimit) -> bool {
+        let set = self.sets.get(number);
+        let had = set.is_some_and(|set| set.is_audited() && set.omits_audit().is_none());
+        if had {
+            self.sets.set_omits_audit(number, Some(limit));
+        }
+        had
     }
 
     /// Compiles the classes of a set. `None` if they exceed the budget of the set.
@@ -172,6 +190,7 @@ impl Graph {
             verdict: Verdict::Deny,
             hits: Vec::from([rule]),
             log: None,
+            audit: None,
         });
         let Some(class) = self.programs.intern(denied, usize::MAX) else {
             return;
@@ -224,12 +243,18 @@ impl Graph {
     }
 
     /// Allocates the host budget to sets in the order of their policies' names. Does nothing if the
-    /// budget suffices and no set is closed for it.
+    /// budget suffices and no set is closed, or lacks its audit, for it.
     pub(super) fn allocate_host_budget(&mut self, differences: &mut TableDifferences) {
         self.recompute_savings();
         let bound_by_host =
             |(_, closed): (PolicySetId, CloseReason)| closed.exceeded == ExceededLimit::Host;
-        if self.usage.total() <= self.budget.host && !self.usage.closed_sets().any(bound_by_host) {
+        let lacks_audit = |(_, set): (PolicySetId, &PolicySetRules)| {
+            set.omits_audit() == Some(ExceededLimit::Host)
+        };
+        if self.usage.total() <= self.budget.host
+            && !self.usage.closed_sets().any(bound_by_host)
+            && !self.sets.omitting_audit().any(lacks_audit)
+        {
             return;
         }
         let mut sets: Vec<PolicySetId> = self.usage.sets().collect();
@@ -238,28 +263,34 @@ impl Graph {
         let mut open = Vec::new();
         for number in sets {
             let closed = self.usage.close_reason(number);
-            let needs = match closed {
-                Some(closed) if closed.exceeded == ExceededLimit::Set => continue,
-                Some(closed) => closed.required_elements,
-                None => self.usage.required(number),
+            let lacked_audit = self.restore_audit(number);
+            let needs = match (closed, lacked_audit) {
+                (Some(closed), _) if closed.exceeded == ExceededLimit::Set => continue,
+                (Some(closed), _) => closed.required_elements,
+                (None, Some(needs)) => needs,
+                (None, None) => self.usage.required(number),
             };
-            match room.checked_sub(needs) {
-                Some(left) => {
+            if let Some(left) = room.checked_sub(needs) {
+                room = left;
+                if closed.is_some() || lacked_audit.is_some() {
+                    open.push(number);
+                }
+                continue;
+            }
+            if let Some(needs) = self.needs_without_audit(number) {
+                if let Some(left) = room.checked_sub(needs) {
                     room = left;
-                    open.extend(closed.map(|_| number));
+                    open.push(number);
+                    continue;
                 }
-                None if closed.is_none() => {
-                    let bound = ExceededLimit::Host;
-                    self.close_set(
-                        number,
-                        CloseReason {
-                            exceeded: bound,
-                            required_elements: needs,
-                        },
-                        differences,
-                    );
-                }
-                None => {}
+                self.sets.set_omits_audit(number, None);
+            }
+            if closed.is_none() {
+                let reason = CloseReason {
+                    exceeded: ExceededLimit::Host,
+                    required_elements: needs,
+                };
+                self.close_set(number, reason, differences);
             }
         }
         for number in open {
@@ -267,6 +298,24 @@ impl Graph {
                 self.open_set(number, compiled, differences);
             }
         }
+    }
+
+    /// Adds what a set lacks for the host's limit, and returns the elements that it then needs; `None` if it
+    /// lacks nothing for that limit.
+    fn restore_audit(&mut self, number: PolicySetId) -> Option<usize> {
+        let lacks = self.sets.get(number)?.omits_audit();
+        (lacks == Some(ExceededLimit::Host)).then_some(())?;
+        self.sets.set_omits_audit(number, None);
+        let compiled = self.compile_set(number);
+        Some(compiled.map_or(usize::MAX, |compiled| compiled.required_elements))
+    }
+
+    /// Leaves out what would be decided if nothing were in audit, and returns the elements that the set then
+    /// needs; `None` if it has nothing to leave out.
+    fn needs_without_audit(&mut self, number: PolicySetId) -> Option<usize> {
+        self.omit_audit(number, ExceededLimit::Host).then_some(())?;
+        let compiled = self.compile_set(number);
+        Some(compiled.map_or(usize::MAX, |compiled| compiled.required_elements))
     }
 
     /// An order of sets that does not depend on their numbers.
@@ -283,7 +332,7 @@ impl Graph {
                 let (profiles, own) = (key.profiles.clone(), key.own_tests.clone());
                 (
                     key.policies.len(),
-                    key.direction,
+                    (key.direction, key.audit),
                     profiles,
                     own,
                     key.ports.clone(),
@@ -307,6 +356,22 @@ impl Graph {
         let told = closed.into_iter();
         told.filter_map(|(number, closed)| self.closed_policy_set(number, closed))
             .collect()
+    }
+
+    /// The policies and direction of each set that is compiled without what would be decided if nothing were
+    /// in audit.
+    pub(crate) fn policy_sets_omitting_audit(&self) -> Vec<(Direction, Vec<PolicyId>)> {
+        let sets = self.sets.omitting_audit();
+        let mut sets: Vec<(Direction, Vec<PolicyId>)> = sets
+            .map(|(_, set)| {
+                let policies = set.key.policies.iter();
+                let ids = policies.filter_map(|policy| self.named_policies().id(*policy));
+                (set.key.direction, ids.collect())
+            })
+            .collect();
+        sets.sort();
+        sets.dedup();
+        sets
     }
 
     /// The policies of a closed set; `None` if it is open.
@@ -414,8 +479,10 @@ impl Graph {
 
 /// The rules in a class key: position of the source, rule group, index of the rule in the group.
 fn matched_rules(met: &ClassKey) -> impl Iterator<Item = (u32, u32, u32)> {
-    met.0.iter().filter_map(|(_, step)| match step {
-        MatchedStep::Rule(at, kind, rule) => Some((*at, *kind, *rule)),
-        MatchedStep::Fallback => None,
-    })
+    met.audited_steps()
+        .iter()
+        .filter_map(|(_, step)| match step {
+            MatchedStep::Rule(at, kind, rule) => Some((*at, *kind, *rule)),
+            MatchedStep::Fallback => None,
+        })
 }

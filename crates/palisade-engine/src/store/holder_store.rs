@@ -66,7 +66,7 @@ pub(crate) struct HolderStore {
     pub(super) key_lists: InternPool<Box<[u32]>>,
     shared_attributes: InternPool<SharedAttributes>,
     /// The labels of namespaces and service accounts.
-    pub(super) inherited_labels: InheritedLabels,
+    pub(crate) inherited_labels: InheritedLabels,
     /// The first holder of each namespace.
     pub(super) namespaces: HashMap<u32, HolderSlot>,
     /// The number of holders, without removed ones.
@@ -240,6 +240,7 @@ impl HolderStore {
             template: common.template,
             completed: common.completed,
             host_network: common.host_network,
+            audit: common.audit,
         })
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct SharedAttributes {
     pub(crate) template: bool,
     pub(crate) completed: bool,
     pub(crate) host_network: bool,
+    /// Whether it is in audit by itself.
+    pub(crate) audit: bool,
     pub(crate) account: Option<Str>,
     pub(crate) profiles: Vec<Str>,
     pub(crate) ports: Vec<NamedPort>,
@@ -251,6 +253,7 @@ impl<'a> HolderObject<'a> {
                         && common.template == e.template
                         && common.completed == e.completed
                         && common.host_network == e.host_network
+                        && common.audit == e.audit
                         && common.account == e.service_account
                         && common.profiles == e.profiles
                         && common.ports == e.ports
@@ -273,6 +276,7 @@ impl<'a> HolderObject<'a> {
             template: endpoint.is_some_and(|e| e.template),
             completed: endpoint.is_some_and(|e| e.completed),
             host_network: endpoint.is_some_and(|e| e.host_network),
+            audit: endpoint.is_some_and(|e| e.audit),
             account: endpoint.and_then(|e| e.service_account.clone()),
             profiles: endpoint.map_or_else(Vec::new, |e| e.profiles.clone()),
             ports: endpoint.map_or_else(Vec::new, |e| e.ports.clone()),

@@ -1,4 +1,4 @@
-//! The labels of namespaces and service accounts, which their holders inherit.
+//! The labels of namespaces and service accounts, which their holders inherit, and the namespaces in audit.
 //!
 //! A cluster may have a namespace for each pod, so the encoding is that of holders: an interned
 //! list of keys, values as bytes. Labels are given back exactly as they came. Nothing here
@@ -8,9 +8,9 @@ use super::encoding::{ByteReader, write_text};
 use super::holder_store::{HolderStore, NONE};
 use super::pool::HashMap;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use palisade_model::{Labels, Namespace, ServiceAccount, Str};
+use palisade_model::{Endpoint, Labels, Namespace, ServiceAccount, Str};
 
 /// A namespace and a service account in it, or `NONE`, by the numbers of their names.
 type LabelOwner = (u32, u32);
@@ -26,6 +26,8 @@ struct EncodedLabels {
 #[derive(Debug, Default)]
 pub(crate) struct InheritedLabels {
     all: HashMap<LabelOwner, EncodedLabels>,
+    /// The namespaces in audit.
+    audit: BTreeSet<Str>,
 }
 
 impl InheritedLabels {
@@ -36,6 +38,20 @@ impl InheritedLabels {
 }
 
 impl HolderStore {
+    /// Whether an endpoint is in audit, by itself or with its namespace.
+    pub(crate) fn is_in_audit(&self, endpoint: &Endpoint) -> bool {
+        let namespace = endpoint.id.namespace.as_ref();
+        endpoint.audit || namespace.is_some_and(|name| self.inherited_labels.audit.contains(name))
+    }
+
+    /// Sets whether a namespace is in audit. Returns whether that changed anything.
+    pub(crate) fn set_namespace_audit(&mut self, namespace: &Str, audit: bool) -> bool {
+        match audit {
+            true => self.inherited_labels.audit.insert(namespace.clone()),
+            false => self.inherited_labels.audit.remove(namespace),
+        }
+    }
+
     /// Sets or, without `labels`, removes the labels of a namespace or of a service account in it.
     /// Returns whether that changed anything.
     pub(crate) fn set_inherited_labels(
@@ -80,7 +96,7 @@ impl HolderStore {
         };
         self.release_labels(owner, &was);
         if self.inherited_labels.all.is_empty() {
-            self.inherited_labels = InheritedLabels::default();
+            self.inherited_labels.all = HashMap::default();
         }
         true
     }
@@ -147,8 +163,12 @@ impl HolderStore {
                 };
                 accounts.insert((namespace, name), account);
             } else {
-                let name = namespace.clone();
-                namespaces.insert(namespace, Namespace { name, labels });
+                let described = Namespace {
+                    audit: self.inherited_labels.audit.contains(&namespace),
+                    name: namespace.clone(),
+                    labels,
+                };
+                namespaces.insert(namespace, described);
             }
         }
         (namespaces, accounts)
@@ -187,6 +207,7 @@ mod tests {
         let expected = Namespace {
             name: space.clone(),
             labels: none,
+            audit: false,
         };
         assert_eq!(namespaces, BTreeMap::from([(space.clone(), expected)]));
         let expected = ServiceAccount {

@@ -378,6 +378,7 @@ impl<'a> NamedPolicies<'a> {
             id: self.id(number)?,
             tier: shape.tier.clone(),
             precedence: shape.precedence,
+            mode: shape.mode,
             subject: self.absolute_selector(number, self.subject(number)?.1),
             ingress: rules(&shape.ingress),
             egress: rules(&shape.egress),
@@ -397,8 +398,8 @@ mod tests {
     use super::*;
     use alloc::vec;
     use palisade_model::{
-        Action, LabelKey, Namespace, Order, Peer, Precedence, Rule, RuleOrigin, TrafficMatch,
-        reserved,
+        Action, LabelKey, Namespace, Order, Peer, PolicyMode, Precedence, Rule, RuleOrigin,
+        TrafficMatch, reserved,
     };
 
     fn named(namespace: &str, key: LabelKey) -> Selector {
@@ -438,6 +439,7 @@ mod tests {
                 order: Order::from_number(1000.0),
                 rank: 1,
             },
+            mode: PolicyMode::Enforce,
             subject: named(namespace, LabelKey::reserved(reserved::NAMESPACE)),
             ingress: Some(DirectionRules {
                 default_deny: true,

@@ -8,7 +8,7 @@ use super::relative::{self, PLACEHOLDER, PolicyOrigin};
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use palisade_model::{
-    Direction, DirectionRules, Order, Policy, Precedence, Selector, SourceLine, Str,
+    Direction, DirectionRules, Order, Policy, PolicyMode, Precedence, Selector, SourceLine, Str,
 };
 
 /// The number of [`PolicyBodies::likely`].
@@ -19,6 +19,7 @@ const LIKELY: usize = 256;
 pub(crate) struct PolicyBody {
     pub(crate) tier: Str,
     pub(crate) precedence: Precedence,
+    pub(crate) mode: PolicyMode,
     pub(super) subject: u32,
     pub(super) ingress: Option<DirectionRules>,
     pub(super) egress: Option<DirectionRules>,
@@ -36,6 +37,7 @@ impl Hash for PolicyBody {
             Order::At(number) => number.to_bits().hash(state),
             Order::Last => 0.hash(state),
         }
+        self.mode.hash(state);
         self.subject.hash(state);
         self.ingress.hash(state);
         self.egress.hash(state);
@@ -114,6 +116,7 @@ impl PolicyBodies {
             id,
             tier,
             precedence,
+            mode,
             subject,
             ingress,
             egress,
@@ -131,6 +134,7 @@ impl PolicyBodies {
                 && body.line_relative == line.is_some()
                 && body.tier == *tier
                 && body.precedence == *precedence
+                && body.mode == *mode
                 && origin.has_equal_rules(ingress.as_ref(), body.ingress.as_ref())
                 && origin.has_equal_rules(egress.as_ref(), body.egress.as_ref())
                 && known.is_some_and(|known| origin.is_equal_selector(subject, known))
@@ -143,6 +147,7 @@ impl PolicyBodies {
             id,
             tier,
             precedence,
+            mode,
             mut subject,
             ingress,
             egress,
@@ -176,6 +181,7 @@ impl PolicyBodies {
         let shape = self.bodies.acquire(PolicyBody {
             tier,
             precedence,
+            mode,
             subject,
             ingress,
             egress,

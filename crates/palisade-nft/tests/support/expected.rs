@@ -231,10 +231,12 @@ pub(crate) fn reports(
             | DirectionVerdict::HostOrigin
             | DirectionVerdict::Hairpin => continue,
             DirectionVerdict::NoPoint => out.push(ReportReason::NoPoint),
-            DirectionVerdict::Evaluated(seen) => match (seen.cell.verdict, seen.cell.log) {
-                (Verdict::Deny, _) => out.push(ReportReason::Denied),
-                (Verdict::Allow, log) => {
-                    out.extend(log.map(ReportReason::Logged));
+            DirectionVerdict::Evaluated(seen) => match seen.cell.verdict {
+                Verdict::Deny => out.push(ReportReason::Denied),
+                Verdict::Allow => {
+                    let logged = seen.cell.log.map(ReportReason::Logged);
+                    let audited = || seen.cell.audit_report().map(ReportReason::Audited);
+                    out.extend(logged.or_else(audited));
                     continue;
                 }
             },

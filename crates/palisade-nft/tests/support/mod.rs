@@ -8,8 +8,8 @@ pub(crate) mod expected;
 use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
 use palisade_nft::{Config, ElementKey, Ruleset, ct_state, tcp_flag};
 use palisade_tables::{
-    Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId,
-    SHARE_MIN_ELEMENTS, SourcePortMap, Tables, Verdict,
+    AuditCell, Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program,
+    RuleId, SHARE_MIN_ELEMENTS, SourcePortMap, Tables, Verdict,
 };
 use palisade_verification::{ConntrackInfo, HookPacket};
 use rand::Rng;
@@ -40,11 +40,21 @@ fn cell(rng: &mut SmallRng) -> Cell {
         Verdict::Deny
     };
     let direction = *Direction::BOTH.choose(rng).unwrap();
-    let hits = (0..rng.random_range(1..3)).map(|_| RuleId(rng.random_range(0..20)));
+    let mut hits = || -> Vec<RuleId> {
+        let hits = (0..rng.random_range(1..3)).map(|_| RuleId(rng.random_range(0..20)));
+        hits.collect()
+    };
+    let (hits, audit_hits) = (hits(), hits());
+    let audit = rng.random_bool(0.25).then(|| AuditCell {
+        direction,
+        verdict: *[Verdict::Allow, Verdict::Deny].choose(rng).unwrap(),
+        hits: audit_hits,
+    });
     Cell {
         verdict,
-        hits: hits.collect(),
+        hits,
         log: rng.random_bool(0.25).then_some(direction),
+        audit: audit.map(Box::new),
     }
 }
 

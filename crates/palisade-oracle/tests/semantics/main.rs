@@ -1,5 +1,6 @@
 //! Tests of every sentence of the verdict semantics and of every decision reason of the oracle.
 
+mod audit;
 mod build;
 mod matching;
 mod narrative;

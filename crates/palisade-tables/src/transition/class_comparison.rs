@@ -115,6 +115,7 @@ impl<'a> ClassComparison<'a> {
                 verdict: Verdict::Deny,
                 hits: Vec::new(),
                 log: None,
+                audit: None,
             }),
             _ => a.intersect(b),
         };

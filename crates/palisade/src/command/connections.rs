@@ -4,7 +4,7 @@ use super::manifests;
 use crate::cli::{ConnectionsArgs, OutputFormat, ScopeArgs};
 use crate::exit::{CommandError, CommandResult};
 use crate::output::{TextTable, or_dash, print_output};
-use palisade_analysis::{Connection, ConnectionEnd, ConnectionFilter};
+use palisade_analysis::{Connection, ConnectionEnd, ConnectionFilter, StateView};
 use palisade_api::ConnectionList;
 use palisade_model::State;
 use std::collections::BTreeSet;
@@ -15,11 +15,15 @@ const MAX_UNGROUPED_PODS: usize = 64;
 /// Lists every allowed connection.
 pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult {
     let manifests::LoadedManifests { state, exit } = manifests::load_state(&args.files.files)?;
+    let view = match args.audit {
+        true => StateView::audit(&state),
+        false => StateView::from(&state),
+    };
     let connections = match is_ungrouped(format, &args.scope, &[&state]) {
-        true => palisade_analysis::connections(&state),
+        true => palisade_analysis::connections(view),
         false => {
             let found =
-                palisade_analysis::grouped_connections(&state, &connection_scope(&args.scope));
+                palisade_analysis::grouped_connections(view, &connection_scope(&args.scope));
             found.map_err(|error| CommandError::usage(error.to_string()))?
         }
     };

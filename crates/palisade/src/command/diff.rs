@@ -5,28 +5,48 @@ use super::manifests;
 use crate::cli::{DiffArgs, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
-use palisade_analysis::ConnectionDiff;
+use palisade_analysis::{ConnectionDiff, StateView};
 use palisade_text::printable;
 
 /// Shows the difference; exit code 1 if there is one, or if the manifests have errors.
 pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
-    let [old, new] = &args.files[..] else {
-        let given = args.files.len();
-        return Err(CommandError::usage(format!(
-            "diff needs -f OLD -f NEW, two files or directories; {given} given"
-        )));
+    let (old, new) = match &args.files[..] {
+        [old, new] => (old, Some(new)),
+        [of] if args.audit => (of, None),
+        files => {
+            let given = files.len();
+            return Err(CommandError::usage(format!(
+                "diff needs -f OLD -f NEW, two files or directories, or --audit -f PATH; {given} given"
+            )));
+        }
     };
-    if old.as_os_str() == "-" && new.as_os_str() == "-" {
+    if old.as_os_str() == "-" && new.is_some_and(|new| new.as_os_str() == "-") {
         return Err(CommandError::usage("only one of OLD and NEW can be `-`"));
     }
     let old = manifests::load_state(std::slice::from_ref(old))?;
-    let new = manifests::load_state(std::slice::from_ref(new))?;
-    let problems = [old.exit, new.exit].contains(&ExitStatus::ProblemsFound);
-    let diff = match is_ungrouped(format, &args.scope, &[&old.state, &new.state]) {
-        true => palisade_analysis::diff(&old.state, &new.state),
+    let new = match new {
+        Some(new) => Some(manifests::load_state(std::slice::from_ref(new))?),
+        None => None,
+    };
+    let exits = [Some(&old), new.as_ref()].into_iter().flatten();
+    let problems = exits
+        .map(|loaded| loaded.exit)
+        .any(|exit| exit == ExitStatus::ProblemsFound);
+    let is_single = new.is_none();
+    let (old, new) = (
+        &old.state,
+        new.as_ref().map_or(&old.state, |new| &new.state),
+    );
+    let view = |state, audit| match audit {
+        true => StateView::audit(state),
+        false => StateView::from(state),
+    };
+    let (old, new) = (view(old, args.audit && !is_single), view(new, args.audit));
+    let diff = match is_ungrouped(format, &args.scope, &[old.state, new.state]) {
+        true => palisade_analysis::diff(old, new),
         false => {
             let scope = connection_scope(&args.scope);
-            let found = palisade_analysis::grouped_diff(&old.state, &new.state, &scope);
+            let found = palisade_analysis::grouped_diff(old, new, &scope);
             found.map_err(|error| CommandError::usage(error.to_string()))?
         }
     };

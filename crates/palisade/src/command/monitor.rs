@@ -28,6 +28,7 @@ pub(crate) fn run(args: MonitorArgs, client: &ApiClient, format: OutputFormat) -
         ("verdict", verdict),
         ("from", args.from),
         ("to", args.to),
+        ("audit", args.audit.then(|| "true".to_owned())),
         ("last", Some(args.last.to_string())),
         ("stop", Some(stop.to_string())),
     ]
@@ -95,6 +96,14 @@ fn packet_text(packet: &PacketEvent) -> String {
     }
     let reason = reason_text(packet.reason, packet.rule.as_ref(), &packet.policies);
     out.push_str(&format!(": {reason}"));
+    if let Some(audit) = packet
+        .audit
+        .as_ref()
+        .filter(|audit| audit.verdict != packet.verdict)
+    {
+        let reason = reason_text(audit.reason, audit.rule.as_ref(), &audit.policies);
+        out.push_str(&format!("; without audit {}: {reason}", audit.verdict));
+    }
     for logged in packet.logged.iter() {
         out.push_str(&format!("; logged by {}", rule_text(logged)));
     }
@@ -151,6 +160,8 @@ fn reason_text(
         PacketReason::Invalid => "invalid conntrack state",
         PacketReason::NoPoint => "destination is not an address of this interface's workload",
         PacketReason::Unknown => "rule unknown: policy changed before the packet was attributed",
+        PacketReason::EndpointInAudit => "the workload is in audit",
+        PacketReason::Audited => "would be denied without audit",
         PacketReason::Rule | PacketReason::Denied | PacketReason::Logged => reason.name(),
     };
     text.to_owned()
@@ -195,6 +206,7 @@ mod tests {
             time: "T".to_owned(),
             verdict: MonitorVerdict::Denied,
             reason: PacketReason::DefaultDeny,
+            audit: None,
             direction: Some(Direction::Ingress),
             endpoint: Some("shop/db".to_owned()),
             source: end("10.0.0.9", Some(40_000), None),

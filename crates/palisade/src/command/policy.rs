@@ -5,7 +5,9 @@ use crate::cli::{OutputFormat, PolicyCommand};
 use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, print_output};
-use palisade_api::{BudgetExcess, BudgetFallback, PolicyDetail, PolicyList, path};
+use palisade_api::{
+    BudgetExcess, BudgetFallback, PolicyDetail, PolicyList, PolicyModeName, PolicySummary, path,
+};
 use palisade_text::printable;
 use std::fmt::Write;
 
@@ -54,6 +56,20 @@ pub(crate) fn run(
     Ok(ExitStatus::Success)
 }
 
+/// Whether the policy is enforced.
+fn mode_text(p: &PolicySummary) -> String {
+    match (p.mode, p.endpoints_in_audit) {
+        (PolicyModeName::Audit, _) => "audit: it is not enforced".to_owned(),
+        (PolicyModeName::Enforce, 0) => "enforce".to_owned(),
+        (PolicyModeName::Enforce, some) => {
+            format!(
+                "enforce, except for {some} of {} endpoints, which are in audit",
+                p.endpoints
+            )
+        }
+    }
+}
+
 fn budget_excess_cell(over: &BudgetExcess) -> String {
     format!("{} of {}", over.elements, over.budget)
 }
@@ -82,6 +98,7 @@ fn detail_text(detail: &PolicyDetail) -> String {
     line("Tier", p.tier.clone());
     line("From", or_dash(p.policy.line.clone().unwrap_or_default()));
     line("Subject", p.subject.clone());
+    line("Mode", mode_text(p));
     line("Selects", or_dash(detail.selects.join(", ")));
     let since = p.since.as_ref();
     let since = since.map(|since| format!("revision {}, since {since}", p.revision));
@@ -99,16 +116,32 @@ fn detail_text(detail: &PolicyDetail) -> String {
         }
     }
     out.push('\n');
-    let mut table = TextTable::new(&["DIRECTION", "RULE", "ACTION", "PACKETS", "BYTES", "FROM"]);
+    let mut rules = detail.rule_counters.iter();
+    let audited = rules.any(|rule| rule.would_allow.is_some() || rule.would_deny.is_some());
+    let audit_columns: &[&str] = match audited {
+        true => &["WOULD ALLOW", "WOULD DENY"],
+        false => &[],
+    };
+    let columns = ["DIRECTION", "RULE", "ACTION", "PACKETS", "BYTES"].iter();
+    let columns: Vec<&str> = columns
+        .chain(audit_columns)
+        .chain(&["FROM"])
+        .copied()
+        .collect();
+    let mut table = TextTable::new(&columns);
     for rule in &detail.rule_counters {
-        table.row([
+        let would = [rule.would_allow, rule.would_deny];
+        let would = would.map(|count| count.unwrap_or_default().packets.to_string());
+        let cells = [
             rule.direction.to_string(),
             rule.index.map_or("-".to_owned(), |index| index.to_string()),
             rule.action.to_string(),
             rule.count.packets.to_string(),
             rule.count.bytes.to_string(),
-            or_dash(rule.line.clone().unwrap_or_default()),
-        ]);
+        ];
+        let would = would.into_iter().filter(|_| audited);
+        let from = or_dash(rule.line.clone().unwrap_or_default());
+        table.row(cells.into_iter().chain(would).chain([from]));
     }
     out + &table.to_string()
 }

@@ -8,6 +8,7 @@
     reason = "a test: it runs other programs, and fails by panicking"
 )]
 
+mod audit;
 mod configuration;
 mod connections;
 mod dump;

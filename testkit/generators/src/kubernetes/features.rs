@@ -4,6 +4,7 @@
 pub const FEATURES: &[&str] = &[
     "address claimed twice",
     "endPort",
+    "endpoint in audit",
     "field that is null",
     "flow: ICMP",
     "flow: ICMPv6",
@@ -40,6 +41,7 @@ pub const FEATURES: &[&str] = &[
     "matchLabels with two labels",
     "matchLabels",
     "named port",
+    "namespace in audit",
     "namespace left out",
     "namespaceSelector by kubernetes.io/metadata.name",
     "namespaceSelector that is {}",
@@ -59,6 +61,7 @@ pub const FEATURES: &[&str] = &[
     "pod without labels",
     "podSelector missing",
     "podSelector that is {}",
+    "policy in audit",
     "policy without spec",
     "policyTypes empty",
     "policyTypes unset with egress",

@@ -14,6 +14,7 @@ pub use features::FEATURES;
 pub use policy_api::POLICY_API_FEATURES;
 
 use super::{Dice, address};
+use crate::audit;
 use crate::encapsulation::TunnelGenerator;
 use crate::naive;
 use serde_json::{Map, Value, json};
@@ -97,6 +98,7 @@ impl ClusterWorld {
         flows: usize,
     ) -> ClusterWorld {
         dice.shuffle(&mut made);
+        audit::annotate(&mut made, seed, case);
         let mut tunnels = TunnelGenerator::new(seed, case);
         let trials = (0..flows).map(|_| flow::trial(dice, &made));
         let trials = trials.map(|mut trial| {

@@ -17,6 +17,7 @@ pub use updates::batches;
 
 use super::Dice;
 use super::kubernetes::Features;
+use crate::audit;
 use crate::encapsulation::TunnelGenerator;
 use palisade_model::{
     Flow, L4, Object, ObjectId, ObjectKind, Policy, PolicyId, Profile, Protocol, State, Str, Update,
@@ -72,6 +73,7 @@ impl ModelWorld {
                 world.state.apply(Update::Upsert(Object::Profile(profile)));
             }
         }
+        audit::mark(&mut world.state, seed, case);
         let mut tunnels = TunnelGenerator::new(seed, case);
         let trials = (0..flows).map(|_| flow::trial(&mut dice, &world.state));
         let trials = trials.map(|mut trial| {
@@ -105,10 +107,16 @@ impl ModelWorld {
             }
             for endpoint in claimants {
                 thing::features(endpoint, &mut features);
+                if endpoint.audit {
+                    features.insert(audit::ENDPOINT);
+                } else if self.state.is_in_audit(endpoint) {
+                    features.insert(audit::NAMESPACE);
+                }
                 let labels = self.state.endpoint_labels(endpoint);
                 for (id, policy) in &self.state.policies {
                     if policy.subject.matches(&labels) {
                         features.extend(self.policies.get(id).into_iter().flatten());
+                        audit::policy_features(policy.mode, &mut features);
                         let tier = self.state.tier(&policy.tier);
                         features.insert(match tier.map(|tier| tier.default) {
                             None => "tier that does not exist",

@@ -6,8 +6,9 @@ use super::{NAMESPACES, id};
 use crate::Dice;
 use crate::kubernetes::Features;
 use palisade_model::{
-    Action, DirectionRules, Family, IcmpMatch, Order, Peer, Policy, PolicyId, PortMatch, PortRange,
-    PortSpec, Precedence, Profile, Protocol, Rule, RuleOrigin, Selector, Str, TrafficMatch,
+    Action, DirectionRules, Family, IcmpMatch, Order, Peer, Policy, PolicyId, PolicyMode,
+    PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule, RuleOrigin, Selector, Str,
+    TrafficMatch,
 };
 
 /// A policy; two draws may have the same name.
@@ -41,6 +42,7 @@ pub(super) fn policy(dice: &mut Dice) -> (Policy, Features) {
             part: dice.below(2) as u8,
         },
         tier: (*dice.pick(&TIERS)).into(),
+        mode: PolicyMode::Enforce,
         precedence: Precedence {
             order,
             rank: dice.below(2) as u8,

@@ -137,6 +137,7 @@ fn endpoint(dice: &mut Dice, n: usize, numbers: &[u8]) -> Endpoint {
         template,
         completed: false,
         host_network: false,
+        audit: false,
     }
 }
 

@@ -7,6 +7,7 @@ use super::{
     NaiveFlow, in_cidr, is_kind, labels, list, named_port, namespace, namespace_labels, pod_at,
     present, protocol, selects, text,
 };
+use crate::audit;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -40,6 +41,9 @@ pub(super) fn decision(
     policies.sort_by_key(|(_, policy)| place(policy));
     for (index, policy) in policies {
         used.insert(index);
+        if audit::is_in_audit(policy) {
+            continue;
+        }
         for rule in rules(policy, egress) {
             match outcome(objects, policy, rule, (egress, other), flow) {
                 RuleOutcome::NoMatch => {}

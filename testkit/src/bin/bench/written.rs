@@ -7,9 +7,9 @@
 
 use palisade_model::{
     Action, DirectionRules, Endpoint, LabelKey, Labels, Namespace, Object, ObjectId, ObjectKind,
-    Order, Peer, Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Prefix, Profile,
-    Protocol, Rule, RuleOrigin, Selector, SourceLine, Str, Tier, TierDefault, TrafficMatch, Update,
-    reserved,
+    Order, Peer, Policy, PolicyId, PolicyMode, PortMatch, PortRange, PortSpec, Precedence, Prefix,
+    Profile, Protocol, Rule, RuleOrigin, Selector, SourceLine, Str, Tier, TierDefault,
+    TrafficMatch, Update, reserved,
 };
 use std::net::IpAddr;
 
@@ -108,6 +108,7 @@ impl BenchObject {
                 Object::Namespace(Namespace {
                     name: (&*namespace.name).into(),
                     labels,
+                    audit: false,
                 })
             }
             BenchObject::Policy(policy) => Object::Policy(policy.lower()),
@@ -142,6 +143,7 @@ impl BenchPod {
             template: false,
             completed: false,
             host_network: false,
+            audit: false,
         }
     }
 }
@@ -185,6 +187,7 @@ impl BenchPolicy {
                 order: Order::from_number(1000.0),
                 rank: 1,
             },
+            mode: PolicyMode::Enforce,
             subject: match &self.namespace {
                 Some(namespace) => pods_of(namespace, subject),
                 None => Selector::and([workload()].into_iter().chain(subject)),

@@ -1,8 +1,10 @@
 //! Lowers Namespaces, Nodes and ServiceAccounts.
 
 use crate::cidr;
+use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
+use crate::mode;
 use crate::report::ObjectReport;
 use palisade_model::{Namespace, Node, Object, Prefix, ServiceAccount};
 use std::collections::BTreeSet;
@@ -24,7 +26,12 @@ pub(in crate::kubernetes) fn namespace(
             ),
         );
     }
-    Some(Object::Namespace(Namespace { name, labels }))
+    Some(Object::Namespace(Namespace {
+        name,
+        labels,
+        audit: mode::is_in_audit(&object.root, report)
+            && !DialectFault::NamespaceAuditIgnored.is_injected(),
+    }))
 }
 
 /// Lowers a Node: its labels, its addresses, and the networks of its pods.

@@ -4,6 +4,7 @@ use crate::cidr;
 use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
+use crate::mode;
 use crate::names;
 use crate::port;
 use crate::report::ObjectReport;
@@ -62,6 +63,7 @@ pub(super) fn endpoint(
         completed: false,
         host_network: uses_host_network(pod, report)
             && !DialectFault::HostNetworkPodHoldsAddress.is_injected(),
+        audit: mode::is_in_audit(pod, report),
     }
 }
 

@@ -11,8 +11,8 @@ use crate::metadata;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
 use palisade_model::{
-    Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, Precedence, Rule,
-    Selector, reserved, tier_name,
+    Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, PolicyMode, Precedence,
+    Rule, Selector, reserved, tier_name,
 };
 
 pub(super) const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
@@ -153,6 +153,7 @@ pub(super) fn build_policy(
             order: Order::At(1000.0),
             rank: 1,
         },
+        mode: PolicyMode::Enforce,
         subject: Selector::and([workload_selector(), own_namespace_selector(source), pods]),
         ingress: rules(ingress),
         egress: rules(egress),
