@@ -48,6 +48,7 @@ pub(crate) fn cases() -> Vec<BenchCase> {
     ] {
         cases.push(policy_set(set, name, aim));
     }
+    cases.extend(crate::tiers::cases());
     cases
 }
 
@@ -309,7 +310,7 @@ fn state_of(input: &BenchInput) -> State {
 }
 
 /// The verdicts of an engine against the oracle's, in this state.
-fn check_engine_agreement(state: &State, engine: &Engine) -> Result<(), String> {
+pub(crate) fn check_engine_agreement(state: &State, engine: &Engine) -> Result<(), String> {
     let compared = check::check(state, engine.tables())?;
     let counts = engine.counts();
     let objects = state.objects().fold([0_usize; 3], |mut n, object| {

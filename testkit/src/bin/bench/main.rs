@@ -14,6 +14,7 @@ mod offline;
 mod report;
 mod states;
 mod stopwatch;
+mod tiers;
 mod updates;
 mod written;
 

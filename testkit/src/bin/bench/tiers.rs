@@ -1,0 +1,168 @@
+//! The big states with a third of their policies in the tiers of cluster-wide policies, and with everything in
+//! audit: each against the plain state, in the same process just before.
+
+use crate::case::BenchCase;
+use crate::heap;
+use crate::report::Figure;
+use crate::states::{self, BenchInput, Families};
+use crate::stopwatch::Stopwatch;
+use crate::written::BenchObject;
+use palisade_engine::{Engine, EngineOptions};
+use palisade_model::{
+    Action, Object, ObjectKind, Order, Policy, PolicyMode, State, Update, tier_name,
+};
+
+/// What is made of a plain state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Variant {
+    Plain,
+    /// A third of the policies are cluster-wide ones: half of these before, half after the others.
+    Tiers,
+    /// Every policy is in audit.
+    Audit,
+}
+
+/// The most that a variant may take, as a multiple of the plain state.
+const AIM: f64 = 1.3;
+
+/// Every case, in order.
+pub(crate) fn cases() -> Vec<BenchCase> {
+    ["tags", "tenants", "tenants-differing"].map(start).into()
+}
+
+fn start(state: &'static str) -> BenchCase {
+    let name = format!("engine/tiers/{state}");
+    let mut figures = vec![
+        Figure::of(format!("{name}/plain"), "s"),
+        Figure::of(format!("{name}/plain/heap"), "MiB"),
+        Figure::of(format!("{name}/plain/policy-edited"), "micros"),
+    ];
+    for variant in ["tiers", "audit"] {
+        for (what, baseline) in [
+            ("ratio", "plain"),
+            ("heap-ratio", "plain/heap"),
+            ("policy-edited-ratio", "plain/policy-edited"),
+        ] {
+            let figure = Figure::of(format!("{name}/{variant}/{what}"), "ratio");
+            let figure = figure.relative_to(&format!("{name}/{baseline}"));
+            figures.push(match variant {
+                "tiers" => figure.with_reference("aim", AIM),
+                _ => figure,
+            });
+        }
+    }
+    BenchCase {
+        figures,
+        name,
+        processes: 3,
+        asks_the_oracle: true,
+        limits: 4,
+        measure: Box::new(move |scale, samples| {
+            let input = match state {
+                "tags" => states::tags::input(scale, Families::V4),
+                "tenants" => states::tenants::input(scale, Families::V4, 1),
+                _ => states::tenants::input(scale, Families::V4, states::tenants::BODIES),
+            };
+            let plain = measure(&input, Variant::Plain)?;
+            plain.iter().for_each(|sample| samples(vec![*sample]));
+            for variant in [Variant::Tiers, Variant::Audit] {
+                let of = measure(&input, variant)?;
+                for (sample, plain) in of.iter().zip(plain) {
+                    samples(vec![sample / plain]);
+                }
+            }
+            Ok(())
+        }),
+    }
+}
+
+/// Seconds of the first flush, live heap in MiB, and microseconds of an edit of one policy, the median of many.
+fn measure(input: &BenchInput, variant: Variant) -> Result<[f64; 3], String> {
+    let before = heap::live();
+    let mut engine = Engine::new(EngineOptions::default());
+    let watch = Stopwatch::start();
+    let mut number = 0;
+    let changed = |update| variant.of(update, &mut number);
+    let delta = engine.apply(input.updates(&watch).map(changed));
+    let seconds = watch.elapsed().as_secs_f64();
+    drop(delta);
+    let live = heap::live().saturating_sub(before) as u64;
+    let mut number = 0;
+    let objects = input.objects().map(|object: BenchObject| object.update());
+    let mut state = State::from_updates(objects.map(|update| variant.of(update, &mut number)));
+    let mut times = Vec::new();
+    let policies: Vec<Policy> = state
+        .policies
+        .values()
+        .step_by(37)
+        .take(400)
+        .cloned()
+        .collect();
+    for policy in policies {
+        let edited = without_last_rule(policy);
+        let watch = Stopwatch::start();
+        let delta = engine.apply([Update::Upsert(Object::Policy(edited.clone()))]);
+        times.push(watch.elapsed().as_secs_f64() * 1e6);
+        drop(delta);
+        state.apply(Update::Upsert(Object::Policy(edited)));
+    }
+    times.sort_by(f64::total_cmp);
+    let median = times.get(times.len() / 2).copied().unwrap_or_default();
+    crate::engine::check_engine_agreement(&state, &engine)?;
+    Ok([seconds, heap::mebibytes(live), median])
+}
+
+fn without_last_rule(mut policy: Policy) -> Policy {
+    for rules in [&mut policy.ingress, &mut policy.egress]
+        .into_iter()
+        .flatten()
+    {
+        rules.rules.pop();
+    }
+    policy
+}
+
+impl Variant {
+    /// The update in this variant; `number` counts the policies.
+    fn of(self, update: Update, number: &mut usize) -> Update {
+        let Update::Upsert(Object::Policy(mut policy)) = update else {
+            return update;
+        };
+        *number += 1;
+        match self {
+            Variant::Audit => policy.mode = PolicyMode::Audit,
+            Variant::Tiers if number.is_multiple_of(3) => policy = cluster_wide(policy, *number),
+            Variant::Tiers | Variant::Plain => {}
+        }
+        Update::Upsert(Object::Policy(policy))
+    }
+}
+
+/// The same rules as those of a cluster-wide policy, with each of its actions.
+fn cluster_wide(mut policy: Policy, number: usize) -> Policy {
+    let admin = number.is_multiple_of(2);
+    policy.tier = match admin {
+        true => tier_name::KUBE_ADMIN.into(),
+        false => tier_name::KUBE_BASELINE.into(),
+    };
+    let object = &mut policy.id.object;
+    let namespace = object.namespace.take().unwrap_or_default();
+    object.name = format!("{namespace}-{}", object.name).into();
+    object.kind = ObjectKind::new("policy.networking.k8s.io", "ClusterNetworkPolicy");
+    policy.precedence.order =
+        Order::from_number(f64::from(u32::try_from(number % 1_000).unwrap_or(0)));
+    let actions = match admin {
+        true => [Action::Allow, Action::Deny, Action::Pass],
+        false => [Action::Allow, Action::Allow, Action::Deny],
+    };
+    for rules in [&mut policy.ingress, &mut policy.egress]
+        .into_iter()
+        .flatten()
+    {
+        rules.default_deny = false;
+        for (place, rule) in rules.rules.iter_mut().enumerate() {
+            rule.action = actions[place % actions.len()];
+        }
+    }
+    policy
+}
