@@ -1,0 +1,41 @@
+// Package conformance runs the conformance tests of the Network Policy API for ClusterNetworkPolicy, all of
+// them: those of the experimental channel, too. It is upstream's own program but for its profiles.
+package conformance
+
+import (
+	"testing"
+
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+	api "sigs.k8s.io/network-policy-api/apis/v1alpha2"
+	"sigs.k8s.io/network-policy-api/conformance/tests"
+	"sigs.k8s.io/network-policy-api/conformance/utils/suite"
+)
+
+func TestConformance(t *testing.T) {
+	access, err := config.GetConfig()
+	if err != nil {
+		t.Fatalf("the kubeconfig: %v", err)
+	}
+	objects, err := client.New(access, client.Options{})
+	if err != nil {
+		t.Fatalf("the client of objects: %v", err)
+	}
+	calls, err := kubernetes.NewForConfig(access)
+	if err != nil {
+		t.Fatalf("the client of calls: %v", err)
+	}
+	if err := api.Install(objects.Scheme()); err != nil {
+		t.Fatalf("the kinds: %v", err)
+	}
+	all := suite.New(suite.Options{
+		Client:                     objects,
+		ClientSet:                  calls,
+		KubeConfig:                 *access,
+		CleanupBaseResources:       true,
+		EnableAllSupportedFeatures: true,
+	})
+	all.Setup(t)
+	all.Run(t, tests.ConformanceTests)
+}
