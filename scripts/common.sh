@@ -51,6 +51,12 @@ root_runner() {
 # The version of the workspace.
 workspace_version() { sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml; }
 
+# What the programs of the tests are built with. Cargo unifies the features of what is built together: with the whole
+# workspace and one of its tests they are those of `cargo test --workspace`, and no dependency is compiled twice.
+WORKSPACE=(--workspace --test tidy)
+# The mistakes that can be switched on, all of them: one set of features, for the same reason.
+FAULTS=palisade-agent/faults,palisade-dataplane/faults,palisade-kubernetes/faults,palisade-source/faults,palisade-testkit/faults
+
 # Builds palisade and palisade-cni so that they need no other file, in $TARGET/static: profile, target.
 build_static() {
     local profile=$1 target=$2 program folder=$1
