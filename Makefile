@@ -21,7 +21,7 @@ demo-chained: setup ## the second demo: the commands of docs/chained.md, policy 
 demo-cluster: setup ## the third demo: a Kubernetes cluster of two nodes, with Palisade installed in it (as root, by sudo)
 	@scripts/demo-cluster
 
-conformance: setup ## Kubernetes' own NetworkPolicy specs, on one node and on two; writes docs/conformance.md (an hour)
+conformance: setup ## the suites of Kubernetes and of the Network Policy API, on one node and on two; writes docs/conformance.md (an hour and a half)
 	@scripts/conformance
 
 test: ## every ring of proof: house, pure, kernel, differential, faults, fuzz, package

@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -87,31 +88,41 @@ impl Cluster {
         }
         let _ = fs::remove_file(&report);
         // Its exit code says whether a spec failed, and so does its report.
-        let failed = RuntimeError::io_error("running the suite");
-        let spawned = netns::run_in(self.lan.name(), move || suite.spawn())?;
-        let mut suite = spawned.map_err(&failed)?;
-        let ended = loop {
-            if let Some(ended) = suite.try_wait().map_err(&failed)? {
-                break ended;
-            }
-            if interrupt.is_some_and(|interrupt| interrupt.wait(PAUSE)) {
-                // One that has ended already needs no end.
-                let _ = suite.kill();
-                let _ = suite.wait();
-                return Err(RuntimeError::Refused {
-                    program: "netpol.test".into(),
-                    said: "interrupted; everything is removed".into(),
-                });
-            }
-            if interrupt.is_none() {
-                sleep(PAUSE);
-            }
-        };
+        let ended = run_suite(self.lan.name(), "netpol.test", suite, interrupt)?;
         let text = fs::read_to_string(&report).map_err(|_| RuntimeError::Refused {
             program: format!("netpol.test ({ended})"),
             said: format!("it wrote no report; see {}", log.display()),
         })?;
         results(&parse_json(&text, "netpol.test")?, focus)
+    }
+}
+
+/// Runs a suite in a namespace to its end, or until the interrupt.
+pub(super) fn run_suite(
+    namespace: &str,
+    name: &str,
+    mut suite: Command,
+    interrupt: Option<&Interrupt>,
+) -> Result<ExitStatus, RuntimeError> {
+    let failed = RuntimeError::io_error("running the suite");
+    let spawned = netns::run_in(namespace, move || suite.spawn())?;
+    let mut suite = spawned.map_err(&failed)?;
+    loop {
+        if let Some(ended) = suite.try_wait().map_err(&failed)? {
+            return Ok(ended);
+        }
+        if interrupt.is_some_and(|interrupt| interrupt.wait(PAUSE)) {
+            // One that has ended already needs no end.
+            let _ = suite.kill();
+            let _ = suite.wait();
+            return Err(RuntimeError::Refused {
+                program: name.to_owned(),
+                said: "interrupted; everything is removed".into(),
+            });
+        }
+        if interrupt.is_none() {
+            sleep(PAUSE);
+        }
     }
 }
 

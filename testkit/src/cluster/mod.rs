@@ -21,6 +21,7 @@ mod kernel_parameters;
 mod kubectl;
 mod node;
 mod pod;
+mod policy_suite;
 mod process;
 
 use std::path::Path;
@@ -41,6 +42,7 @@ pub use installation::PALISADE_NAMESPACE;
 pub use kubectl::Kubectl;
 pub use node::ClusterNode;
 pub use pod::ClusterPod;
+pub use policy_suite::PolicySuite;
 pub use process::Process;
 
 /// The pools that the controllers divide between the nodes.

@@ -108,6 +108,18 @@ impl RuntimePrograms {
         Self::with_programs(&["go", "containerd", "etcd", "kubernetes", "nodes"])
     }
 
+    /// The same with the definitions of the Network Policy API and its conformance tests.
+    #[must_use]
+    pub fn conformance() -> Option<Self> {
+        Self::cluster()?;
+        let programs = Self::with_programs(&["policy-api", "policy-suites"])?;
+        if programs.programs().join("policy-v1alpha2.test").exists() {
+            return Some(programs);
+        }
+        report_skip("scripts/runtimes --conformance has not run (`make conformance` runs it)");
+        None
+    }
+
     /// Helm alone.
     #[must_use]
     pub fn helm() -> Option<PathBuf> {
