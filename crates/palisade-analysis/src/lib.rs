@@ -20,6 +20,7 @@ mod pair_set;
 mod reachability;
 mod reachability_matrix;
 mod rules;
+mod similar_names;
 mod state_view;
 mod traffic;
 mod workload;

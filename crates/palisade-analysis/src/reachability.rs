@@ -208,6 +208,20 @@ fn group_member<'a>(
     rules: &StateRules<'a>,
     endpoint: &'a Endpoint,
 ) -> GroupMember {
+    GroupMember {
+        name: WorkloadRef::from_endpoint(endpoint),
+        address_classes: classify_endpoint(ends, prepared, rules, endpoint),
+    }
+}
+
+/// The class of each address that an endpoint holds, by family; if its addresses are unknown, of the endpoint
+/// itself.
+pub(crate) fn classify_endpoint<'a>(
+    ends: &mut [EndClassifier<'a>; 2],
+    prepared: &PreparedState<'a>,
+    rules: &StateRules<'a>,
+    endpoint: &'a Endpoint,
+) -> [Vec<(Option<IpAddr>, u32)>; 2] {
     let mut points = [Vec::new(), Vec::new()];
     for family in Family::BOTH {
         let ends = &mut ends[family as usize];
@@ -227,8 +241,5 @@ fn group_member<'a>(
             }
         }
     }
-    GroupMember {
-        name: WorkloadRef::from_endpoint(endpoint),
-        address_classes: points,
-    }
+    points
 }

@@ -1,7 +1,7 @@
 //! The allowed traffic between all end classes of one family, stored as the usual traffic of each class
 //! and the exceptions to it.
 
-use crate::end_classes::EndClassifier;
+use crate::end_classes::{EndClass, EndClassifier};
 use crate::pair_evaluator::{PairEvaluator, TrafficSetId, TrafficSetInterner};
 use crate::rules::{StateRules, to_u32};
 use palisade_model::Direction;
@@ -60,10 +60,7 @@ impl ReachabilityMatrix {
         sets: Rc<TrafficSetInterner>,
     ) -> Self {
         let count = ends.classes.len();
-        let outside = |class: &crate::end_classes::EndClass<'_>| {
-            usize::from(class.endpoint.is_none_or(|endpoint| endpoint.host))
-        };
-        let zones: Vec<usize> = ends.classes.iter().map(outside).collect();
+        let zones: Vec<usize> = ends.classes.iter().map(zone_of).collect();
         let rows = RowBuilder::new(judge, ends, &zones);
         let egress: Vec<MatrixRow> = (0..count).map(|c| rows.row(c, Direction::Egress)).collect();
         let ingress: Vec<MatrixRow> = (0..count)
@@ -184,27 +181,73 @@ impl ReachabilityMatrix {
     }
 }
 
+/// The zone of an end class.
+pub(crate) fn zone_of(class: &EndClass<'_>) -> usize {
+    match class.endpoint.is_none_or(|endpoint| endpoint.host) {
+        true => OUTSIDE,
+        false => INSIDE,
+    }
+}
+
 /// Computes the rows of the matrix.
 struct RowBuilder<'r, 'a> {
     judge: &'r PairEvaluator<'r, 'a>,
     zones: &'r [usize],
+    index: PeerIndex<'r, 'a>,
+}
+
+/// Finds the rules of a class that match each other class.
+pub(crate) struct PeerIndex<'r, 'a> {
+    rules: &'r StateRules<'a>,
+    classes: &'r [EndClass<'a>],
     /// For each rule, the classes that its peers match.
     peer_matches: Vec<Rc<PeerMatches>>,
     /// Classes that have named ports that rules use.
     with_named_ports: Vec<u32>,
 }
 
-impl<'r, 'a> RowBuilder<'r, 'a> {
-    fn new(
-        judge: &'r PairEvaluator<'r, 'a>,
-        ends: &'r EndClassifier<'a>,
-        zones: &'r [usize],
+/// The rules of a class for a direction that match each other class: the same rules for most classes of a
+/// zone, others for the rest.
+pub(crate) struct RulesByPeer {
+    /// The rules that match most classes, by zone.
+    pub(crate) usual: [Vec<u32>; 2],
+    /// The other classes, ascending.
+    pub(crate) unusual: Vec<u32>,
+    /// (class, rule) where a class differs from the usual: it matches the rule, or alone does not.
+    toggled: Vec<(u32, u32)>,
+}
+
+impl RulesByPeer {
+    /// The rules that match an unusual class of this zone.
+    pub(crate) fn of_unusual(&self, peer: u32, zone: usize) -> Vec<u32> {
+        let from = self.toggled.partition_point(|(class, _)| *class < peer);
+        let to = self.toggled.partition_point(|(class, _)| *class <= peer);
+        let mut relevant = self.usual[zone].clone();
+        for (_, rule) in self.toggled.get(from..to).unwrap_or_default() {
+            match relevant.binary_search(rule) {
+                Ok(at) => drop(relevant.remove(at)),
+                Err(at) => relevant.insert(at, *rule),
+            }
+        }
+        relevant
+    }
+
+    /// Whether a class is matched by the usual rules of its zone.
+    pub(crate) fn is_usual(&self, peer: u32) -> bool {
+        self.unusual.binary_search(&peer).is_err()
+    }
+}
+
+impl<'r, 'a> PeerIndex<'r, 'a> {
+    pub(crate) fn new(
+        rules: &'r StateRules<'a>,
+        classes: &'r [EndClass<'a>],
+        zones: &[usize],
     ) -> Self {
-        let rules: &StateRules<'_> = judge.rules;
         let mut of_tests: Vec<Vec<u32>> = vec![Vec::new(); rules.tests.len()];
         let mut with_ports = Vec::new();
         let mut sizes = [0; 2];
-        for (class, zone) in ends.classes.iter().zip(zones) {
+        for (class, zone) in classes.iter().zip(zones) {
             let id = to_u32(sizes[INSIDE] + sizes[OUTSIDE]);
             for test in &class.signature.matching_tests {
                 of_tests[*test as usize].push(id);
@@ -228,18 +271,18 @@ impl<'r, 'a> RowBuilder<'r, 'a> {
             });
             Rc::clone(matched)
         });
-        RowBuilder {
+        PeerIndex {
             peer_matches: matched.collect(),
-            judge,
-            zones,
+            rules,
+            classes,
             with_named_ports: with_ports,
         }
     }
 
     /// The rules of a class for a direction whose test of the own address matches.
-    fn applicable_rules(&self, class: usize, direction: Direction) -> Vec<u32> {
-        let rules = self.judge.rules;
-        let signature = &self.judge.classes[class].signature;
+    pub(crate) fn applicable_rules(&self, class: usize, direction: Direction) -> Vec<u32> {
+        let rules = self.rules;
+        let signature = &self.classes[class].signature;
         let of_policies = signature.policies.iter();
         let of_policies = of_policies.map(|policy| &rules.policy_rules[*policy as usize]);
         let of_profiles = signature.profiles.iter();
@@ -257,13 +300,8 @@ impl<'r, 'a> RowBuilder<'r, 'a> {
         all
     }
 
-    fn row(&self, class: usize, direction: Direction) -> MatrixRow {
-        if !self.judge.classes[class].signature.is_endpoint {
-            return MatrixRow {
-                usual: [TrafficSetInterner::ALL; 2],
-                exceptions: Vec::new(),
-            };
-        }
+    /// The rules of a class for a direction, by the class at the other end.
+    pub(crate) fn rules_by_peer(&self, class: usize, direction: Direction) -> RulesByPeer {
         let rules = self.applicable_rules(class, direction);
         let usual = [INSIDE, OUTSIDE].map(|zone| {
             let inverted = |rule: &&u32| self.peer_matches[**rule as usize].inverted[zone];
@@ -278,7 +316,7 @@ impl<'r, 'a> RowBuilder<'r, 'a> {
         let end = usize::from(direction == Direction::Egress);
         let named = rules
             .iter()
-            .any(|rule| self.judge.rules.all[*rule as usize].names_ports[end]);
+            .any(|rule| self.rules.all[*rule as usize].names_ports[end]);
         let mut classes: Vec<u32> = toggled.iter().map(|(class, _)| *class).collect();
         if named {
             classes.extend(&self.with_named_ports);
@@ -286,35 +324,54 @@ impl<'r, 'a> RowBuilder<'r, 'a> {
         classes.sort_unstable();
         classes.dedup();
         toggled.sort_unstable();
-        let most = [INSIDE, OUTSIDE].map(|zone| {
-            let usual_peer = |peer: &usize| {
-                self.zones[*peer] == zone && classes.binary_search(&to_u32(*peer)).is_err()
+        RulesByPeer {
+            usual,
+            unusual: classes,
+            toggled,
+        }
+    }
+}
+
+impl<'r, 'a> RowBuilder<'r, 'a> {
+    fn new(
+        judge: &'r PairEvaluator<'r, 'a>,
+        ends: &'r EndClassifier<'a>,
+        zones: &'r [usize],
+    ) -> Self {
+        RowBuilder {
+            index: PeerIndex::new(judge.rules, &ends.classes, zones),
+            judge,
+            zones,
+        }
+    }
+
+    fn row(&self, class: usize, direction: Direction) -> MatrixRow {
+        if !self.judge.classes[class].signature.is_endpoint {
+            return MatrixRow {
+                usual: [TrafficSetInterner::ALL; 2],
+                exceptions: Vec::new(),
             };
+        }
+        let rules = self.index.rules_by_peer(class, direction);
+        let most = [INSIDE, OUTSIDE].map(|zone| {
+            let usual_peer =
+                |peer: &usize| self.zones[*peer] == zone && rules.is_usual(to_u32(*peer));
             let peer = (0..self.zones.len()).find(usual_peer);
             let allowed = |peer| {
                 self.judge
-                    .allowed_traffic(class, peer, direction, &usual[zone])
+                    .allowed_traffic(class, peer, direction, &rules.usual[zone])
             };
             peer.map_or(TrafficSetInterner::NONE, allowed)
         });
         let mut others = Vec::new();
-        for peer in classes {
-            let zone = self.zones[peer as usize];
-            let from = toggled.partition_point(|(class, _)| *class < peer);
-            let to = toggled.partition_point(|(class, _)| *class <= peer);
-            let turned = toggled.get(from..to).unwrap_or_default();
-            let mut relevant = usual[zone].clone();
-            for (_, rule) in turned {
-                match relevant.binary_search(rule) {
-                    Ok(at) => drop(relevant.remove(at)),
-                    Err(at) => relevant.insert(at, *rule),
-                }
-            }
+        for peer in &rules.unusual {
+            let zone = self.zones[*peer as usize];
+            let relevant = rules.of_unusual(*peer, zone);
             let set = self
                 .judge
-                .allowed_traffic(class, peer as usize, direction, &relevant);
+                .allowed_traffic(class, *peer as usize, direction, &relevant);
             if set != most[zone] {
-                others.push((peer, set));
+                others.push((*peer, set));
             }
         }
         MatrixRow {

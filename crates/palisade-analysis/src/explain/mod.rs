@@ -6,10 +6,9 @@
 
 mod nearest;
 mod query_traffic;
-mod reasons;
+pub(crate) mod reasons;
 mod report_builder;
 mod resolve;
-mod similar_names;
 
 pub use query_traffic::TrafficError;
 pub use resolve::FlowEndError;

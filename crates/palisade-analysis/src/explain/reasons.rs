@@ -238,7 +238,7 @@ fn relevant_failures(failures: &[TrafficFailure]) -> impl Iterator<Item = &Traff
 }
 
 /// Describes the objects that a selector matches, as a phrase to follow "is".
-pub(super) fn describe(selector: &Selector) -> String {
+pub(crate) fn describe(selector: &Selector) -> String {
     match selector {
         Selector::And(parts) if parts.len() > 1 => {
             parts.iter().map(describe).collect::<Vec<_>>().join(" and ")

@@ -1,8 +1,8 @@
 //! Resolves the ends of a query: names to endpoints, endpoints to addresses, services to backend pods.
 
 use super::query_traffic::{QueryPort, QueryTraffic};
-use super::similar_names::similar_names;
 use super::{ExplainError, TrafficError};
+use crate::similar_names::similar_names;
 use palisade_api::ExplainQuery;
 use palisade_model::{
     Endpoint, Family, FlowOrigin, PortSpec, Protocol, Service, ServicePort, State, Str,

@@ -1,7 +1,7 @@
 //! Suggestions for a name that does not exist.
 
 /// The names (at most three) that a misspelled `namespace/name` most likely means.
-pub(super) fn similar_names(wanted: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
+pub(crate) fn similar_names(wanted: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
     let (wanted_namespace, wanted_own) = split_name(wanted);
     let mut scored: Vec<(usize, String)> = names
         .into_iter()
