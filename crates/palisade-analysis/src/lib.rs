@@ -1,9 +1,10 @@
-//! Offline analysis of policies: allowed connections, diffs of two states, explanations of flows.
+//! Offline analysis of policies: allowed connections, diffs of two states, explanations of flows, findings.
 //!
-//! [`connections`] lists everything that a state allows, [`diff`] what a change opens and closes, and
-//! [`explain`] gives the reasons for the verdict of one flow. Results are exact and in a fixed order.
-//! Every verdict comes from the oracle: this crate partitions the space of flows into parts that every
-//! policy treats alike, and asks the oracle once for each part. [`grouped_connections`] and
+//! [`connections`] lists everything that a state allows, [`diff`] what a change opens and closes, [`explain`]
+//! gives the reasons for the verdict of one flow, and [`lint`] finds what is surely not meant. Results are exact
+//! and in a fixed order. Every verdict of the first three comes from the oracle: this crate partitions the space
+//! of flows into parts that every policy treats alike, and asks the oracle once for each part. [`lint`] asks who
+//! decides instead, walks the rules with sets, and is held against the oracle by a random test. [`grouped_connections`] and
 //! [`grouped_diff`] give the same result in fewer rows; their cost depends on the number of
 //! differences, not on the number of pairs. This crate never reads files or accesses the kernel.
 
@@ -15,6 +16,7 @@ mod equivalence;
 pub mod explain;
 mod ip_blocks;
 mod label_value_index;
+mod lint;
 mod pair_evaluator;
 mod pair_set;
 mod reachability;
@@ -32,6 +34,7 @@ pub use connections::{
 pub use diff::{ConnectionDiff, diff, grouped_diff};
 pub use explain::{ExplainError, explain};
 pub use ip_blocks::IpBlock;
+pub use lint::{LintLimit, lint};
 pub use pair_set::PairSet;
 pub use state_view::StateView;
 pub use traffic::TrafficSet;

@@ -46,6 +46,11 @@ impl PairSet {
         }
     }
 
+    /// Every pair of an x and a y of these sets.
+    pub(crate) fn from_product(xs: &RangeSet<u16>, ys: &RangeSet<u16>) -> Self {
+        Self::from_rows(xs.ranges().iter().map(|x| (*x, ys.clone())))
+    }
+
     /// Joins adjacent ranges of x with equal sets of y; without those that have none.
     fn from_rows(all: impl IntoIterator<Item = (NumberRange<u16>, RangeSet<u16>)>) -> Self {
         let mut rows: Vec<(NumberRange<u16>, RangeSet<u16>)> = Vec::new();
@@ -107,10 +112,21 @@ impl PairSet {
         }))
     }
 
+    /// The union of both.
+    pub(crate) fn union(&self, other: &PairSet) -> PairSet {
+        if self == other || other.is_empty() {
+            return self.clone();
+        }
+        self.combine(other, RangeSet::union)
+    }
+
     /// The intersection of both.
     pub fn intersect(&self, other: &PairSet) -> PairSet {
         if self == other {
             return self.clone();
+        }
+        if self.is_empty() || other.is_empty() {
+            return PairSet::empty();
         }
         self.combine(other, RangeSet::intersect)
     }
@@ -119,6 +135,9 @@ impl PairSet {
     pub fn subtract(&self, other: &PairSet) -> PairSet {
         if self == other || self.is_empty() {
             return PairSet::empty();
+        }
+        if other.is_empty() {
+            return self.clone();
         }
         self.combine(other, RangeSet::subtract)
     }
@@ -158,11 +177,8 @@ mod tests {
                 rows: vec![(x, y.into())],
             }
         };
-        let either = |a: PairSet, b: &PairSet| a.combine(b, RangeSet::union);
-        cells
-            .iter()
-            .map(one)
-            .fold(PairSet::empty(), |a, b| either(a, &b))
+        let sets = cells.iter().map(one);
+        sets.fold(PairSet::empty(), |a, b| a.union(&b))
     }
 
     #[test]

@@ -76,7 +76,11 @@ impl TrafficSet {
 
     /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
-        *self == TrafficSet::none()
+        self.port_pairs
+            .iter()
+            .chain(&self.icmp)
+            .all(PairSet::is_empty)
+            && self.others == [0; 4]
     }
 
     /// Whether it is all traffic.
@@ -102,6 +106,16 @@ impl TrafficSet {
 
     fn has_other(&self, protocol: Protocol) -> bool {
         self.others[usize::from(protocol.0 / 64)] >> (protocol.0 % 64) & 1 == 1
+    }
+
+    /// The union of both.
+    pub(crate) fn union(&self, other: &TrafficSet) -> TrafficSet {
+        self.combine(other, PairSet::union, |a, b| a | b)
+    }
+
+    /// Whether both have traffic in common.
+    pub(crate) fn overlaps(&self, other: &TrafficSet) -> bool {
+        !self.intersect(other).is_empty()
     }
 
     /// The intersection of both.

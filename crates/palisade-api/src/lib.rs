@@ -17,6 +17,7 @@ mod health;
 mod identity;
 mod installation;
 mod ipam;
+mod lint;
 mod monitor;
 mod node_policy_status;
 mod object;
@@ -57,6 +58,7 @@ pub use installation::{
 pub use ipam::{
     AddressReport, IpamCheckReport, IpamFinding, IpamFindingKind, IpamReport, PoolReport,
 };
+pub use lint::{LintCode, LintFinding, LintReport, MAX_RELATED_RULES};
 pub use monitor::{
     LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, MonitorRule, MonitorVerdict,
     PacketAudit, PacketEvent, PacketReason,

@@ -6,4 +6,5 @@ mod build;
 mod connections;
 mod diff;
 mod explain;
+mod lint;
 mod size;

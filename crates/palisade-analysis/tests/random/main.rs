@@ -6,7 +6,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
+mod flows;
 mod generate;
+mod lint;
 
 use generate::Dice;
 use palisade_analysis::{

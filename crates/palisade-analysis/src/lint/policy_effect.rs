@@ -1,0 +1,171 @@
+//! Whether a policy changes anything: with the policy and without it, the connections are compared, over all
+//! flows between two endpoints, and between an endpoint and the outside.
+//!
+//! A connection needs both ends, so what one end allows counts only where the other end allows it too. The
+//! search ends at the first difference; nearly every policy has one in the first pair.
+
+use super::classified_state::{ClassPair, ClassifiedState, PairLister};
+use super::pair_view::ViewMaker;
+use crate::rules::to_u32;
+use crate::traffic::TrafficSet;
+use palisade_model::{Direction, Family};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+/// What a policy changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PolicyEffect {
+    /// A connection.
+    Something,
+    /// No connection.
+    Nothing,
+    /// Not known: the search was given up.
+    Unknown,
+}
+
+/// Compares connections with and without policies.
+pub(super) struct EffectSearch<'s, 'c, 'a> {
+    classified: &'c ClassifiedState<'a>,
+    lister: &'s PairLister<'c, 'a>,
+    views: &'s ViewMaker<'c, 'a>,
+    /// For each policy, the classes that it selects.
+    selected: Vec<Vec<(Family, u32)>>,
+}
+
+/// What an end allows, with the policies and without them.
+struct AllowedTraffic {
+    with: TrafficSet,
+    without: TrafficSet,
+}
+
+impl<'s, 'c, 'a> EffectSearch<'s, 'c, 'a> {
+    pub(super) fn new(
+        classified: &'c ClassifiedState<'a>,
+        lister: &'s PairLister<'c, 'a>,
+        views: &'s ViewMaker<'c, 'a>,
+    ) -> Self {
+        let mut selected = vec![Vec::new(); classified.rules.policies.len()];
+        for family in Family::BOTH {
+            for (class, end) in classified.ends[family as usize].classes.iter().enumerate() {
+                for policy in &end.signature.policies {
+                    selected[*policy as usize].push((family, to_u32(class)));
+                }
+            }
+        }
+        EffectSearch {
+            classified,
+            lister,
+            views,
+            selected,
+        }
+    }
+
+    /// What the policies (ascending) change together.
+    pub(super) fn find_effect(&self, policies: &[u32]) -> PolicyEffect {
+        let mut effect = PolicyEffect::Nothing;
+        // Pairs between which the policies make no difference at their own end.
+        let mut alike: BTreeSet<Vec<u32>> = BTreeSet::new();
+        for (family, subject, direction) in self.subjects(policies) {
+            let _ = self
+                .lister
+                .visit_pairs(family, subject, direction, &mut |peers, pair| {
+                    effect = self.compare(policies, peers, pair, &mut alike);
+                    match effect {
+                        PolicyEffect::Nothing => ControlFlow::Continue(()),
+                        _ => ControlFlow::Break(()),
+                    }
+                });
+            if effect != PolicyEffect::Nothing {
+                break;
+            }
+        }
+        effect
+    }
+
+    /// The classes to which one of the policies applies, with family and direction.
+    fn subjects(&self, policies: &[u32]) -> BTreeSet<(Family, u32, Direction)> {
+        let mut subjects = BTreeSet::new();
+        for policy in policies {
+            let rules = self.classified.rules.policies[*policy as usize];
+            for direction in Direction::BOTH {
+                if rules.rules(direction).is_some() {
+                    let selected = self.selected[*policy as usize].iter();
+                    subjects.extend(selected.map(|(family, class)| (*family, *class, direction)));
+                }
+            }
+        }
+        subjects
+    }
+
+    /// What the policies change between the subject of a pair and each of some peers with the same rules.
+    fn compare(
+        &self,
+        policies: &[u32],
+        peers: &[u32],
+        pair: &ClassPair<'_>,
+        alike: &mut BTreeSet<Vec<u32>>,
+    ) -> PolicyEffect {
+        let mut key = self.classified.key(pair);
+        key.push(self.classified.profile_list(pair.family, pair.subject));
+        if alike.contains(&key) {
+            return PolicyEffect::Nothing;
+        }
+        let Some(own) = self.allowed(policies, pair) else {
+            return PolicyEffect::Unknown;
+        };
+        if own.with == own.without {
+            alike.insert(key);
+            return PolicyEffect::Nothing;
+        }
+        for peer in peers {
+            let pair = ClassPair {
+                peer: *peer,
+                ..*pair
+            };
+            let Some(other) = self.allowed_by_peer(policies, &pair) else {
+                return PolicyEffect::Unknown;
+            };
+            if own.with.intersect(&other.with) != own.without.intersect(&other.without) {
+                return PolicyEffect::Something;
+            }
+        }
+        PolicyEffect::Nothing
+    }
+
+    /// What the subject of a pair allows; `None` if the search is given up.
+    fn allowed(&self, policies: &[u32], pair: &ClassPair<'_>) -> Option<AllowedTraffic> {
+        let view = self.views.view(pair);
+        let enough = self.views.count_steps(view.size());
+        enough.then(|| AllowedTraffic {
+            with: view.allowed(&[]),
+            without: view.allowed(policies),
+        })
+    }
+
+    /// What the peer of a pair allows; `None` if the search is given up.
+    fn allowed_by_peer(&self, policies: &[u32], pair: &ClassPair<'_>) -> Option<AllowedTraffic> {
+        let classes = &self.classified.ends[pair.family as usize].classes;
+        if !classes[pair.peer as usize].signature.is_endpoint {
+            return Some(AllowedTraffic {
+                with: TrafficSet::all(),
+                without: TrafficSet::all(),
+            });
+        }
+        let direction = match pair.direction {
+            Direction::Ingress => Direction::Egress,
+            Direction::Egress => Direction::Ingress,
+        };
+        let (family, subject, peer) = (pair.family, pair.peer, pair.subject);
+        let rules = self.lister.rules_between(family, subject, peer, direction);
+        let applying = self.classified.applying(family, subject, direction);
+        let reverse = ClassPair {
+            family,
+            direction,
+            subject,
+            peer,
+            policies: &applying,
+            rules: &rules,
+        };
+        self.allowed(policies, &reverse)
+    }
+}

@@ -1,0 +1,72 @@
+//! `palisade lint -o json`: what is valid in policies and surely not meant.
+
+use crate::object::named_enum;
+use crate::{ObjectRef, RuleRef};
+use palisade_model::Direction;
+use serde::Serialize;
+
+named_enum! {
+    /// What is surely not meant.
+    LintCode {
+        /// The policy's subject selects no endpoint.
+        SubjectSelectsNothing = "subject-selects-nothing",
+        /// A peer's selector matches no endpoint, network set or node.
+        PeerSelectsNothing = "peer-selects-nothing",
+        /// Earlier rules decide every flow that the rule matches.
+        RuleNeverReached = "rule-never-reached",
+        /// Without the rule, later rules of its policy do the same.
+        RuleAddsNothing = "rule-adds-nothing",
+        /// Without the policy, every connection is the same.
+        PolicyChangesNothing = "policy-changes-nothing",
+        /// Two policies of one order decide a flow differently, so that their names decide.
+        OrderDecidedByName = "order-decided-by-name",
+        /// A rule passes to later tiers, and none of them has a policy.
+        PassIntoNothing = "pass-into-nothing",
+    }
+}
+
+/// What was found in the policies of manifests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LintReport {
+    /// [`crate::API_VERSION`].
+    pub api_version: String,
+    /// The number of policies that were looked at.
+    pub policies: usize,
+    /// The findings, by file and line.
+    pub findings: Vec<LintFinding>,
+    /// What was not looked at, and why. Where it is not empty, there may be more findings.
+    pub unchecked: Vec<String>,
+}
+
+/// One thing that is surely not meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LintFinding {
+    /// What it is.
+    pub code: LintCode,
+    /// The policy, with the line where it is defined.
+    pub policy: ObjectRef,
+    /// The direction, where the finding is about rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
+    /// The rule: its index in the object's list for the direction, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<u32>,
+    /// The rule's own name, in dialects that have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule_name: Option<String>,
+    /// File and line of the rule, or of the policy, where known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+    /// What is wrong.
+    pub message: String,
+    /// What to do next.
+    pub suggestion: String,
+    /// The rules that decide instead, or differently; at most [`MAX_RELATED_RULES`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub related: Vec<RuleRef>,
+}
+
+/// The most rules that a finding names; its message has the number of the others.
+pub const MAX_RELATED_RULES: usize = 8;
