@@ -4,9 +4,9 @@
 //! gives the reasons for the verdict of one flow, and [`lint`] finds what is surely not meant. Results are exact
 //! and in a fixed order. Every verdict of the first three comes from the oracle: this crate partitions the space
 //! of flows into parts that every policy treats alike, and asks the oracle once for each part. [`lint`] asks who
-//! decides instead, walks the rules with sets, and is held against the oracle by a random test. [`grouped_connections`] and
-//! [`grouped_diff`] give the same result in fewer rows; their cost depends on the number of
-//! differences, not on the number of pairs. This crate never reads files or accesses the kernel.
+//! decides instead, walks the rules with sets, and is held against the oracle by a random test.
+//! [`grouped_connections`] and [`grouped_diff`] give the same result in fewer rows; their cost depends on the
+//! number of differences, not on the number of pairs. This crate never reads files or accesses the kernel.
 
 mod connection_end;
 mod connections;

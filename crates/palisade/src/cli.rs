@@ -97,6 +97,15 @@ pub(crate) enum Command {
     ///
     /// The exit code is 1 if there is an error; warnings alone do not count.
     Validate(ManifestArgs),
+    /// Find what is valid in policies and surely not meant, given the pods, namespaces and policies of the manifests.
+    ///
+    /// Subjects and peers that select nothing, with the nearest label that exists; rules that earlier ones always
+    /// decide, or that add nothing to their policy; policies that change nothing; policies of one order or priority
+    /// that decide a flow differently; rules that pass to tiers without policies. Each with file and line, and exact
+    /// over all flows between the workloads of the manifests and the outside. The exit code is 1 if there is a
+    /// finding, if something could not be checked, or if the manifests have errors, which are printed on standard
+    /// error.
+    Lint(ManifestArgs),
     /// Show whether a connection is allowed, and which rule decides.
     ///
     /// The exit code is 0 for every verdict, unless --exit-code is given; it is 1 if the manifests have

@@ -7,10 +7,14 @@
 //! Promises: exact over all flows, by the classes of ends that policies distinguish; the same state gives the
 //! same findings; the work is bounded, and what was not looked at is reported. Never: a guess. Only the nearest
 //! label of a finding compares spellings.
+//!
+//! Deliberately no finding: policies of one order that repeat each other; rules of one policy that match the same
+//! only because of the objects that there are; a rule that only isolation by an earlier tier keeps from deciding; a
+//! policy that isolates or logs and changes nothing.
 
 mod classified_state;
 mod finding;
-mod pair_view;
+mod pair_rules;
 mod peer_implication;
 mod policy_effect;
 mod rule_facts;
@@ -20,7 +24,7 @@ mod selection;
 use crate::rules::to_u32;
 use classified_state::{ClassifiedState, PairLister};
 use finding::FindingList;
-use pair_view::ViewMaker;
+use pair_rules::PairRulesBuilder;
 use palisade_api::LintReport;
 use palisade_model::{
     Action, Direction, DirectionRules, Family, ObjectId, Peer, Policy, Rule, Selector, State, Str,
@@ -33,8 +37,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 /// How much work a lint may do: the number of rules that are compared, each time they are.
-///
-/// A cluster of 10,000 policies takes a few million; the default is a few minutes of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LintLimit {
     /// For rules, and again for policies.
@@ -144,7 +146,7 @@ impl<'a> Linter<'_, 'a> {
     /// Rules that do nothing, or not what they say.
     fn check_rules(&mut self) {
         let classified = self.classified;
-        let views = ViewMaker::new(classified, self.limit.max_steps);
+        let builder = PairRulesBuilder::new(classified, self.limit.max_steps);
         let mut facts = RuleFacts::new(&classified.rules);
         let mut seen: BTreeSet<Vec<u32>> = BTreeSet::new();
         let mut is_complete = true;
@@ -155,9 +157,9 @@ impl<'a> Linter<'_, 'a> {
                     if pair.rules.is_empty() || !seen.insert(classified.key(pair)) {
                         return ControlFlow::Continue(());
                     }
-                    let view = views.view(pair);
-                    facts.take_in(&view);
-                    match views.count_steps(view.size()) {
+                    let rules = builder.rules_of(pair);
+                    facts.take_in(&rules);
+                    match builder.count_steps(rules.size()) {
                         true => ControlFlow::Continue(()),
                         false => ControlFlow::Break(()),
                     }
@@ -250,8 +252,8 @@ impl<'a> Linter<'_, 'a> {
     /// Policies that change nothing.
     fn check_policies(&mut self, without_subject: &BTreeSet<u32>) {
         let classified = self.classified;
-        let views = ViewMaker::new(classified, self.limit.max_steps);
-        let search = EffectSearch::new(classified, &self.lister, &views);
+        let builder = PairRulesBuilder::new(classified, self.limit.max_steps);
+        let search = EffectSearch::new(classified, &self.lister, &builder);
         let policies = &classified.rules.policies;
         let mut objects: BTreeMap<&ObjectId, Vec<u32>> = BTreeMap::new();
         for (at, policy) in policies.iter().enumerate() {
@@ -263,8 +265,7 @@ impl<'a> Linter<'_, 'a> {
         let mut unknown = 0;
         for parts in objects.into_values() {
             let mut of = parts.iter().map(|part| policies[*part as usize]);
-            if parts.iter().all(|part| without_subject.contains(part))
-                || of.any(|policy| is_kept_for_later(policy))
+            if parts.iter().all(|part| without_subject.contains(part)) || of.any(is_kept_for_later)
             {
                 continue;
             }

@@ -5,7 +5,7 @@
 //! search ends at the first difference; nearly every policy has one in the first pair.
 
 use super::classified_state::{ClassPair, ClassifiedState, PairLister};
-use super::pair_view::ViewMaker;
+use super::pair_rules::PairRulesBuilder;
 use crate::rules::to_u32;
 use crate::traffic::TrafficSet;
 use palisade_model::{Direction, Family};
@@ -27,7 +27,7 @@ pub(super) enum PolicyEffect {
 pub(super) struct EffectSearch<'s, 'c, 'a> {
     classified: &'c ClassifiedState<'a>,
     lister: &'s PairLister<'c, 'a>,
-    views: &'s ViewMaker<'c, 'a>,
+    builder: &'s PairRulesBuilder<'c, 'a>,
     /// For each policy, the classes that it selects.
     selected: Vec<Vec<(Family, u32)>>,
 }
@@ -42,7 +42,7 @@ impl<'s, 'c, 'a> EffectSearch<'s, 'c, 'a> {
     pub(super) fn new(
         classified: &'c ClassifiedState<'a>,
         lister: &'s PairLister<'c, 'a>,
-        views: &'s ViewMaker<'c, 'a>,
+        builder: &'s PairRulesBuilder<'c, 'a>,
     ) -> Self {
         let mut selected = vec![Vec::new(); classified.rules.policies.len()];
         for family in Family::BOTH {
@@ -55,7 +55,7 @@ impl<'s, 'c, 'a> EffectSearch<'s, 'c, 'a> {
         EffectSearch {
             classified,
             lister,
-            views,
+            builder,
             selected,
         }
     }
@@ -134,11 +134,11 @@ impl<'s, 'c, 'a> EffectSearch<'s, 'c, 'a> {
 
     /// What the subject of a pair allows; `None` if the search is given up.
     fn allowed(&self, policies: &[u32], pair: &ClassPair<'_>) -> Option<AllowedTraffic> {
-        let view = self.views.view(pair);
-        let enough = self.views.count_steps(view.size());
+        let rules = self.builder.rules_of(pair);
+        let enough = self.builder.count_steps(rules.size());
         enough.then(|| AllowedTraffic {
-            with: view.allowed(&[]),
-            without: view.allowed(policies),
+            with: rules.allowed(&[]),
+            without: rules.allowed(policies),
         })
     }
 

@@ -7,7 +7,7 @@
 //! another is deliberate, so it does not count. Isolation by the default of an earlier tier is not a rule and
 //! does not count either: a baseline is meant for pods that no policy isolates yet.
 
-use super::pair_view::{PairView, SizedRule, TierView};
+use super::pair_rules::{PairRules, SizedRule, TierRules};
 use super::peer_implication::peers_are_among;
 use crate::rules::StateRules;
 use crate::traffic::TrafficSet;
@@ -96,18 +96,18 @@ impl<'s, 'a> RuleFacts<'s, 'a> {
     }
 
     /// Takes in a pair.
-    pub(super) fn take_in(&mut self, view: &PairView) {
+    pub(super) fn take_in(&mut self, pair: &PairRules) {
         let mut arriving = TrafficSet::all();
         let mut isolated = TrafficSet::none();
         let mut decided = Vec::new();
-        for (at, tier) in view.tiers.iter().enumerate() {
+        for (at, tier) in pair.tiers.iter().enumerate() {
             let exit = self.walk_tier(
                 tier,
                 TierEntry {
                     arriving,
                     decided: &decided,
                     isolated: &isolated,
-                    has_later: at + 1 < view.tiers.len(),
+                    has_later: at + 1 < pair.tiers.len(),
                 },
             );
             // What is passed can still reach the rules of later tiers.
@@ -123,7 +123,7 @@ impl<'s, 'a> RuleFacts<'s, 'a> {
         }
     }
 
-    fn walk_tier(&mut self, tier: &TierView, entry: TierEntry<'_>) -> TierExit {
+    fn walk_tier(&mut self, tier: &TierRules, entry: TierEntry<'_>) -> TierExit {
         let mut exit = TierExit {
             passed: TrafficSet::none(),
             undecided: entry.arriving,

@@ -178,7 +178,7 @@ impl<'a> SelectableObjects<'a> {
                 && meets_all(object, &parts.kind)
         };
         let all = || self.by_namespace.values().flatten();
-        if !all().any(|object| is_kind(object)) {
+        if !all().any(&is_kind) {
             return Some(miss(format!("there is no {noun}"), None));
         }
         let mut places = String::new();

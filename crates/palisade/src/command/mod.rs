@@ -9,6 +9,7 @@ mod endpoint;
 mod explain;
 mod install_cni;
 mod ipam;
+mod lint;
 mod manifests;
 mod monitor;
 mod policy;
@@ -41,6 +42,7 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Config => status::run_config(&client, cli.output),
         Command::Completion(args) => completion::run(args.shell, cli.output),
         Command::Validate(files) => validate::run(&files, cli.output),
+        Command::Lint(files) => lint::run(&files, cli.output),
         Command::Explain(args) => explain::run(&args, &client, cli.output),
         Command::Connections(args) => connections::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),

@@ -105,6 +105,7 @@ fn nothing_printed_carries_control_characters_of_the_input() {
         for (command, rest) in [
             ("validate", ""),
             ("connections", ""),
+            ("lint", ""),
             ("explain", "--from other/guest --to shop/sound --port 80"),
             ("explain", "--from shop/sound --to shop/web --port 80"),
         ] {

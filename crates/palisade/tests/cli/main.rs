@@ -15,6 +15,7 @@ mod dump;
 mod examples;
 mod explain;
 mod hostile;
+mod lint;
 mod usage;
 mod validate;
 

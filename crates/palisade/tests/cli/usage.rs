@@ -32,7 +32,7 @@ fn split(line: &str) -> Ran {
 
 #[test]
 fn every_command_has_help() {
-    for command in COMMANDS.into_iter().chain(["diff", "push"]) {
+    for command in COMMANDS.into_iter().chain(["diff", "lint", "push"]) {
         let help = split(&format!("{command} --help"));
         assert_eq!((help.code, &*help.err), (0, ""), "{command}");
         let usage = format!("Usage: palisade {command}");
@@ -87,6 +87,7 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
         ),
         (
             "connections -f /not/there".to_owned(),
+            "lint -f /not/there".to_owned(),
             "no such file or directory: /not/there",
         ),
         (

@@ -20,7 +20,7 @@ pub(super) struct SizedRule {
 }
 
 /// A policy that applies to the subject of a pair, with those of its rules that match the peer.
-pub(super) struct PolicyView {
+pub(super) struct PolicyRules {
     pub(super) policy: u32,
     default_deny: bool,
     /// In order of evaluation.
@@ -28,15 +28,15 @@ pub(super) struct PolicyView {
 }
 
 /// The policies of a tier that apply, in order of evaluation.
-pub(super) struct TierView {
+pub(super) struct TierRules {
     /// Whether unmatched traffic is denied if one of the policies has default deny.
     denies: bool,
-    pub(super) policies: Vec<PolicyView>,
+    pub(super) policies: Vec<PolicyRules>,
 }
 
 /// What judges a pair.
-pub(super) struct PairView {
-    pub(super) tiers: Vec<TierView>,
+pub(super) struct PairRules {
+    pub(super) tiers: Vec<TierRules>,
     /// The rules of each profile; `None` for one that does not exist. The list ends with the first that
     /// allows everything.
     profiles: Vec<Option<Vec<SizedRule>>>,
@@ -44,16 +44,16 @@ pub(super) struct PairView {
     allows_rest: bool,
 }
 
-/// Makes views, and counts the work.
-pub(super) struct ViewMaker<'c, 'a> {
+/// Collects the rules of pairs, and counts the work.
+pub(super) struct PairRulesBuilder<'c, 'a> {
     pub(super) classified: &'c ClassifiedState<'a>,
     traffic: RuleTraffic,
     steps_left: Cell<u64>,
 }
 
-impl<'c, 'a> ViewMaker<'c, 'a> {
+impl<'c, 'a> PairRulesBuilder<'c, 'a> {
     pub(super) fn new(classified: &'c ClassifiedState<'a>, max_steps: u64) -> Self {
-        ViewMaker {
+        PairRulesBuilder {
             classified,
             traffic: RuleTraffic::default(),
             steps_left: Cell::new(max_steps),
@@ -68,7 +68,7 @@ impl<'c, 'a> ViewMaker<'c, 'a> {
     }
 
     /// What judges a pair.
-    pub(super) fn view(&self, pair: &ClassPair<'_>) -> PairView {
+    pub(super) fn rules_of(&self, pair: &ClassPair<'_>) -> PairRules {
         let rules = &self.classified.rules;
         let prepared_tiers = self.classified.prepared.tiers();
         let sized = |range: &std::ops::Range<usize>| -> Vec<SizedRule> {
@@ -86,20 +86,20 @@ impl<'c, 'a> ViewMaker<'c, 'a> {
             };
             of_range.map(sized).collect()
         };
-        let mut tiers: Vec<TierView> = Vec::new();
+        let mut tiers: Vec<TierRules> = Vec::new();
         let mut last_tier = None;
         for policy in pair.policies {
             let tier = self.classified.tier_of(*policy);
             if last_tier.replace(tier) != Some(tier) {
                 let default = prepared_tiers.get(tier as usize).map(|t| t.tier.default);
-                tiers.push(TierView {
+                tiers.push(TierRules {
                     denies: default == Some(TierDefault::Deny),
                     policies: Vec::new(),
                 });
             }
             let list = rules.policies[*policy as usize].rules(pair.direction);
             if let Some(tier) = tiers.last_mut() {
-                tier.policies.push(PolicyView {
+                tier.policies.push(PolicyRules {
                     policy: *policy,
                     default_deny: list.is_some_and(|list| list.default_deny),
                     rules: sized(&rules.policy_rules[*policy as usize]),
@@ -110,7 +110,7 @@ impl<'c, 'a> ViewMaker<'c, 'a> {
         let names = &classes[pair.subject as usize].signature.profiles;
         let is_built_in = |name: &Str| **name == *Profile::ALLOW_ALL;
         let profiles = names.iter().take_while(|name| !is_built_in(name));
-        PairView {
+        PairRules {
             tiers,
             profiles: profiles
                 .map(|name| rules.profile_rules.get(name).map(sized))
@@ -120,7 +120,7 @@ impl<'c, 'a> ViewMaker<'c, 'a> {
     }
 }
 
-impl TierView {
+impl TierRules {
     /// Whether traffic that none of the tier's rules matches is denied, without the policies of `without`.
     pub(super) fn isolates(&self, without: &[u32]) -> bool {
         let mut judging = self.policies.iter();
@@ -128,7 +128,7 @@ impl TierView {
     }
 }
 
-impl PairView {
+impl PairRules {
     /// The number of rules.
     pub(super) fn size(&self) -> usize {
         let tiers = self.tiers.iter();

@@ -1,0 +1,169 @@
+//! `palisade lint`: its output as text and as JSON, its exit codes, the examples, and dumps of clusters.
+
+use super::{PODS, World, policy, run, run_with};
+use palisade_testkit::dump::ClusterDump;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+const DENY_ALL: &str = "policyTypes: [Ingress]";
+
+#[test]
+fn no_finding_is_exit_code_0() {
+    let cases: [(&[(&str, &str)], &str); 3] = [
+        (&[], "0 policies, 0 findings\n"),
+        (&[("pods.yaml", PODS)], "0 policies, 0 findings\n"),
+        (
+            &[("pods.yaml", PODS), ("p.yaml", &policy(DENY_ALL))],
+            "1 policy, 0 findings\n",
+        ),
+    ];
+    for (files, expected) in cases {
+        let ran = World::of(files).run("lint", "");
+        assert_eq!((ran.code, &*ran.out, &*ran.err), (0, expected, ""));
+    }
+    let path = World::of(&[("p.yaml", &policy(DENY_ALL))]);
+    let input = run_with(
+        &[
+            "lint",
+            "-f",
+            path.file("p.yaml").to_str().unwrap(),
+            "-f",
+            "-",
+        ],
+        PODS,
+    );
+    assert_eq!((input.code, &*input.out), (0, "1 policy, 0 findings\n"));
+}
+
+#[test]
+fn findings_are_exit_code_1() {
+    let text = policy(
+        "policyTypes: [Ingress], ingress: [\n {from: [{podSelector: {matchLabels: {app: web}}}]},\n \
+         {from: [{namespaceSelector: {matchLabels: {team: slaes}}},\n \
+         {podSelector: {matchLabels: {app: wbe}}}]}]",
+    );
+    let world = World::of(&[("pods.yaml", PODS), ("p.yaml", &text)]);
+    let ran = world.run("lint", "");
+    assert_eq!(ran.err, "");
+    assert_eq!(
+        ran.out,
+        "p.yaml:6: peer-selects-nothing: NetworkPolicy shop/p: ingress rule 1: peer 0 of the rule matches nothing: \
+         no namespace is labelled team = \"slaes\"\n  try: did you mean team = \"sales\"?\n\
+         p.yaml:6: peer-selects-nothing: NetworkPolicy shop/p: ingress rule 1: peer 1 of the rule matches nothing: \
+         no pod or workload in namespace shop is labelled app = \"wbe\"\n  try: did you mean app = \"web\"?\n\
+         1 policy, 2 findings\n"
+    );
+    assert_eq!(ran.code, 1);
+    let json = world.json("lint", "");
+    assert_eq!(
+        (&json["policies"], &json["unchecked"]),
+        (&json!(1), &json!([]))
+    );
+    assert_eq!(
+        json["findings"][0],
+        json!({
+            "code": "PeerSelectsNothing",
+            "policy": {"kind": "NetworkPolicy", "namespace": "shop", "name": "p", "line": "p.yaml:1"},
+            "direction": "Ingress",
+            "rule": 1,
+            "line": "p.yaml:6",
+            "message": "peer 0 of the rule matches nothing: no namespace is labelled team = \"slaes\"",
+            "suggestion": "did you mean team = \"sales\"?",
+        })
+    );
+    assert_eq!(json["findings"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn rules_that_decide_instead_are_named() {
+    let rule = "{from: [{podSelector: {matchLabels: {app: web}}}]}";
+    let text = policy(&format!("ingress: [{rule},\n {rule}]"));
+    let world = World::of(&[("pods.yaml", PODS), ("p.yaml", &text)]);
+    let json = world.json("lint", "");
+    assert_eq!(
+        json["findings"][0]["related"],
+        json!([{
+            "policy": {"kind": "NetworkPolicy", "namespace": "shop", "name": "p", "line": "p.yaml:1"},
+            "direction": "Ingress",
+            "index": 0,
+            "line": "p.yaml:4",
+            "action": "Allow",
+        }])
+    );
+    assert_eq!(json["findings"][0]["code"], "RuleNeverReached");
+}
+
+/// Errors of the manifests, and policies without pods, are no clean result.
+#[test]
+fn what_cannot_be_checked_is_exit_code_1() {
+    let broken = World::of(&[
+        ("pods.yaml", PODS),
+        ("p.yaml", &policy("policyTypes: [Both]")),
+    ]);
+    let ran = broken.run("lint", "");
+    assert_eq!((ran.code, &*ran.out), (1, "1 policy, 0 findings\n"));
+    assert!(ran.err.contains("\"Both\" is not a policy type"), "{ran:?}");
+    let ran = World::of(&[("p.yaml", &policy(DENY_ALL))]).run("lint", "");
+    assert_eq!(
+        (ran.code, &*ran.out, &*ran.err),
+        (
+            1,
+            "not checked: there is no pod or workload, so it is not known what policies select\n\
+             1 policy, 0 findings\n",
+            ""
+        )
+    );
+    let missing = run(&["lint", "-f", "/not/there"]);
+    assert_eq!((missing.code, &*missing.out), (2, ""));
+    assert_eq!(run(&["lint"]).code, 2);
+}
+
+/// The examples are free of findings, but for those that say what they are for in a cluster with other policies.
+#[test]
+fn examples_have_the_findings_that_are_expected() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut found = Vec::new();
+    let mut lint = |name: &str, paths: &[PathBuf]| {
+        let mut args = vec!["lint"];
+        for path in paths {
+            args.extend(["-f", path.to_str().unwrap()]);
+        }
+        let ran = run(&args);
+        assert_eq!(ran.err, "", "{name}");
+        let codes = ran.out.lines().filter_map(|line| line.split(": ").nth(1));
+        let codes = codes.filter(|code| code.contains('-'));
+        let before = found.len();
+        found.extend(codes.map(|code| format!("{name}: {code}")));
+        assert_eq!(ran.code, i32::from(found.len() > before), "{ran:?}");
+    };
+    lint("shop", &[folder.join("shop")]);
+    for dialect in ["networkpolicy", "clusternetworkpolicy"] {
+        let files = std::fs::read_dir(folder.join("policies").join(dialect)).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        let mut manifests: Vec<PathBuf> = paths
+            .filter(|path| path.extension().is_some_and(|end| end == "yaml"))
+            .collect();
+        manifests.sort();
+        for manifest in manifests {
+            let name = manifest.file_stem().unwrap().to_str().unwrap().to_owned();
+            lint(&name, &[folder.join("policies/cluster.yaml"), manifest]);
+        }
+    }
+    assert_eq!(found, [""; 0]);
+}
+
+#[test]
+fn a_dump_of_a_cluster_is_checked() {
+    let dump = ClusterDump {
+        pods: 600,
+        workloads: 60,
+        namespaces: 12,
+        policies: 90,
+    };
+    let mut text = Vec::new();
+    dump.write(&mut text).unwrap();
+    let world = World::of(&[("all.json", &String::from_utf8(text).unwrap())]);
+    let json = world.json("lint", "");
+    assert_eq!(json["policies"], 90);
+    assert_eq!(json["unchecked"], json!([]));
+}
