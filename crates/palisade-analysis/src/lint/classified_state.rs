@@ -9,6 +9,7 @@ use crate::end_classes::EndClassifier;
 use crate::reachability::classify_endpoint;
 use crate::reachability_matrix::{INSIDE, OUTSIDE, PeerIndex, zone_of};
 use crate::rules::{StateRules, to_u32};
+use crate::state_view::StateView;
 use crate::workload::group_endpoints;
 use palisade_model::{Direction, EndpointId, Family, State, Str};
 use palisade_oracle::{FlowEnd, PreparedState};
@@ -57,7 +58,8 @@ pub(super) struct ClassPair<'p> {
 impl<'a> ClassifiedState<'a> {
     pub(super) fn new(state: &'a State) -> Self {
         let prepared = PreparedState::new(state);
-        let rules = StateRules::new(state, &prepared);
+        // What is in audit is linted as what it would be: that is when its author looks at it.
+        let rules = StateRules::new(StateView::audit(state), &prepared);
         let mut ends = Family::BOTH.map(|family| EndClassifier::new(family, &prepared, &rules));
         let mut members: [Vec<ClassMembers<'a>>; 2] = [Vec::new(), Vec::new()];
         let mut add = |family: Family, class: u32, id: &'a EndpointId, is_template: bool| {

@@ -167,6 +167,8 @@ impl Flows {
         let (old, new) = (PreparedState::new(old), PreparedState::new(new));
         let options = OracleOptions {
             allowed_encapsulation: Encapsulations::ALL,
+            // Policies in audit are linted as if they were enforced.
+            view: PolicyView::Audit,
             ..OracleOptions::default()
         };
         for (from, to, family) in &self.pairs {

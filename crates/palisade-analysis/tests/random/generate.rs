@@ -225,7 +225,7 @@ impl Dice {
                 tier_name::KUBE_BASELINE,
                 "gone",
             ]),
-            mode: self.one(&[PolicyMode::Enforce, PolicyMode::Enforce, PolicyMode::Audit]),
+            mode: PolicyMode::Enforce,
             precedence: Precedence {
                 order: self.one(&[
                     Order::from_number(1.0),
@@ -332,5 +332,16 @@ impl Dice {
             }
         }
         new
+    }
+}
+
+/// Puts some policies and endpoints of a state in audit, by dice of their own.
+pub(crate) fn put_in_audit(state: &mut State, seed: u64) {
+    let mut dice = Dice::new(seed ^ 0x6175_6469_7400);
+    for policy in state.policies.values_mut() {
+        policy.mode = dice.one(&[PolicyMode::Enforce, PolicyMode::Enforce, PolicyMode::Audit]);
+    }
+    for endpoint in state.endpoints.values_mut() {
+        endpoint.audit = dice.below(10) == 0;
     }
 }

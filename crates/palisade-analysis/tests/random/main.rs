@@ -10,14 +10,16 @@ mod flows;
 mod generate;
 mod lint;
 
-use generate::Dice;
+use generate::{Dice, put_in_audit};
 use palisade_analysis::{
-    Connection, ConnectionEnd, ConnectionFilter, connections, diff, explain, grouped_connections,
-    grouped_diff,
+    Connection, ConnectionEnd, ConnectionFilter, StateView, connections, diff, explain,
+    grouped_connections, grouped_diff,
 };
 use palisade_api::{DecisionReport, ExplainQuery, ProtocolName, VerdictWord, WorkloadRef};
 use palisade_generators::case_seeds;
-use palisade_model::{Encapsulations, Endpoint, Family, FlowOrigin, L4, Protocol, State};
+use palisade_model::{
+    Encapsulations, Endpoint, Family, FlowOrigin, L4, PolicyView, Protocol, State,
+};
 use palisade_oracle::{FlowEnd, OracleOptions, PreparedState, Question};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -114,7 +116,12 @@ fn question(from: &Side, to: &Side, dice: &mut Dice) -> Option<Question> {
 
 /// Whether policy allows a flow. Listings do not include the effect of configuration.
 fn allowed(prepared: &PreparedState<'_>, question: &Question) -> bool {
+    allowed_in(PolicyView::Enforced, prepared, question)
+}
+
+fn allowed_in(view: PolicyView, prepared: &PreparedState<'_>, question: &Question) -> bool {
     let options = OracleOptions {
+        view,
         allowed_encapsulation: Encapsulations::ALL,
         ..OracleOptions::default()
     };
@@ -175,8 +182,14 @@ fn connections_say_what_the_oracle_says() {
     let (mut asked, mut passed) = (0, 0);
     for seed in case_seeds(0, 600) {
         let mut dice = Dice::new(seed);
-        let state = dice.state();
-        let list = connections(&state);
+        let mut state = dice.state();
+        put_in_audit(&mut state, seed);
+        // Every third as if nothing were in audit.
+        let view = PolicyView::BOTH[usize::from(seed.is_multiple_of(3))];
+        let list = connections(StateView {
+            state: &state,
+            view,
+        });
         list.iter().for_each(|c| count(c, &mut features));
         let prepared = PreparedState::new(&state);
         let sides = sides(&state, &mut dice);
@@ -187,7 +200,7 @@ fn connections_say_what_the_oracle_says() {
                 else {
                     continue;
                 };
-                let expected = allowed(&prepared, &q);
+                let expected = allowed_in(view, &prepared, &q);
                 assert_eq!(
                     listed(&list, from, to, &q),
                     expected,
@@ -208,8 +221,10 @@ fn diff_says_where_the_oracle_changes_its_mind() {
     let (mut asked, mut changed) = (0, 0);
     for seed in case_seeds(10_000, 400) {
         let mut dice = Dice::new(seed);
-        let old = dice.state();
-        let new = dice.edited(&old);
+        let mut old = dice.state();
+        let mut new = dice.edited(&old);
+        put_in_audit(&mut old, seed);
+        put_in_audit(&mut new, seed.wrapping_add(1));
         let diff = diff(&old, &new);
         let lists: [&[Connection]; 2] = [&diff.opened, &diff.closed];
         let (before, after) = (PreparedState::new(&old), PreparedState::new(&new));
