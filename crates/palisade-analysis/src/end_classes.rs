@@ -48,6 +48,7 @@ struct EndFeatures<'a> {
     account: u32,
     own: Vec<(&'a LabelKey, TestedValue<'a>)>,
     name: Option<TestedValue<'a>>,
+    node: Option<TestedValue<'a>>,
     ports: Vec<(u32, u8, u16)>,
     profiles: &'a [Str],
     /// The innermost network that contains its address; `None` where the address is unknown.
@@ -272,6 +273,11 @@ impl<'a> EndClassifier<'a> {
             let text = &*endpoint.id.name;
             (asked.tests_substring || asked.values.contains(text)).then_some(text)
         });
+        let node = LabelKey::reserved(reserved::NODE);
+        let node = rules.keys.get(&node).zip(endpoint.node.as_deref());
+        let node_value = node.map(|(asked, text)| {
+            (asked.tests_substring || asked.values.contains(text)).then_some(text)
+        });
         EndFeatures {
             host: endpoint.host,
             audit: state.is_in_audit(endpoint),
@@ -283,6 +289,7 @@ impl<'a> EndClassifier<'a> {
                 .intern(endpoint, (namespace, account), state, rules),
             own,
             name: name_value,
+            node: node_value,
             ports: named_ports(endpoint, rules),
             profiles: &endpoint.profiles,
             innermost_net,
@@ -312,7 +319,7 @@ impl<'a> EndClassifier<'a> {
             for node in &inner.nodes {
                 rules
                     .by_labels
-                    .candidates(&state.node_labels(node), &mut tests);
+                    .candidates(&state.node_labels(node, None), &mut tests);
             }
             net = inner.parent;
         }

@@ -17,6 +17,7 @@ pub mod explain;
 mod ip_blocks;
 mod label_value_index;
 mod lint;
+mod own_nodes;
 mod pair_evaluator;
 mod pair_set;
 mod reachability;

@@ -1,6 +1,7 @@
 //! The reachability of a state: its workloads, the outside, and the traffic allowed between them.
 
 use crate::end_classes::EndClassifier;
+use crate::own_nodes::resolve_own_nodes;
 use crate::pair_evaluator::{PairEvaluator, TrafficSetInterner};
 use crate::reachability_matrix::ReachabilityMatrix;
 use crate::rules::{StateRules, to_u32};
@@ -98,6 +99,11 @@ pub(crate) struct Reachability {
 
 impl Reachability {
     pub(crate) fn new(of: StateView<'_>, sets: &Rc<TrafficSetInterner>) -> Self {
+        let resolved = resolve_own_nodes(of.state);
+        let of = StateView {
+            state: &resolved,
+            ..of
+        };
         let StateView { state, .. } = of;
         let prepared = PreparedState::new(state);
         let rules = StateRules::new(of, &prepared);

@@ -28,6 +28,7 @@ palisade_model::faults! {
         OldestClaimWins,
         NetworkSetIgnored,
         NodeIgnored,
+        OwnNodeUnknown,
         LongestPrefixLost,
         NamespaceLabelsStale,
         DeletedPolicyStays,

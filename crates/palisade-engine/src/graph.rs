@@ -62,6 +62,8 @@ pub(crate) struct Graph {
     pub(crate) credits: CreditPool,
     /// Endpoints by the names of their named ports.
     slots_by_named_port: BTreeMap<Str, BTreeSet<HolderSlot>>,
+    /// The nodes that attached endpoints say they run on, with their numbers. The first is that of this host.
+    host_nodes: BTreeMap<Str, usize>,
     /// The networks of the network sets that match an active selector.
     network_set_nets: BTreeMap<HolderSlot, Vec<Prefix>>,
     pending: PendingChanges,
@@ -220,18 +222,50 @@ impl Graph {
         let Some((slot, before)) = put else {
             return;
         };
+        let mut was = None;
         if let Some(before) = before {
             self.mark_endpoint_change(slot, Some(&before), true);
-            let was = self.label_index.store.view_replaced(&before);
-            if is_local_view(&was) {
-                self.state.endpoints.remove(&endpoint.id);
+            if is_local_view(&self.label_index.store.view_replaced(&before)) {
+                was = self.state.endpoints.remove(&endpoint.id);
             }
             self.label_index.store.release_replaced(before);
         } else {
             self.mark_new_endpoint(slot, &endpoint);
         }
+        let is = endpoint.node.clone().filter(|_| is_local(&endpoint));
+        self.update_host_node(was.and_then(|was| was.node), is);
         if is_local(&endpoint) {
             self.state.endpoints.insert(endpoint.id.clone(), endpoint);
+        }
+    }
+
+    /// Counts the node of an attached endpoint, before and after an update. Where that changes the node of this
+    /// host, the labels of two nodes change.
+    fn update_host_node(&mut self, was: Option<Str>, is: Option<Str>) {
+        if was == is {
+            return;
+        }
+        if let Some(name) = is {
+            *self.host_nodes.entry(name).or_default() += 1;
+        }
+        if let Some(name) = was
+            && let Some(count) = self.host_nodes.get_mut(&name)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.host_nodes.remove(&name);
+            }
+        }
+        let first = self.host_nodes.keys().next().cloned();
+        let first = first.filter(|_| !EngineFault::OwnNodeUnknown.is_injected());
+        let store = &mut self.label_index.store;
+        if store.host_node == first {
+            return;
+        }
+        let before = core::mem::replace(&mut store.host_node, first);
+        for name in before.into_iter().chain(store.host_node.clone()) {
+            let slot = store.find(&HolderId::Node(name));
+            self.pending.holders.extend(slot);
         }
     }
 
@@ -260,7 +294,8 @@ impl Graph {
         };
         self.mark_endpoint_change(slot, None, false);
         self.label_index.store.remove(slot);
-        self.state.endpoints.remove(id);
+        let was = self.state.endpoints.remove(id);
+        self.update_host_node(was.and_then(|was| was.node), None);
     }
 
     /// Records what a change of an endpoint affects. `before` is the endpoint that was replaced. If

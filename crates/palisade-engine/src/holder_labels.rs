@@ -4,7 +4,7 @@
 //! Nothing is copied or cached here.
 
 use crate::store::{HolderKind, HolderStore, HolderView};
-use palisade_model::{EndpointId, LabelKey, LabelLookup, LabelScope, reserved};
+use palisade_model::{EndpointId, LabelKey, LabelLookup, LabelScope, NetworkSet, reserved};
 
 /// A holder's labels, for a selector to test.
 pub(crate) struct HolderLabels<'a> {
@@ -36,7 +36,7 @@ impl<'a> HolderLabels<'a> {
     fn reserved_label(&self, key: &str) -> Option<&'a str> {
         match key {
             reserved::KIND => Some(match self.view.kind() {
-                HolderKind::NetworkSet => reserved::KIND_NETWORK_SET,
+                HolderKind::NetworkSet => NetworkSet::reserved_kind(&self.view.shared()?.kind),
                 HolderKind::Node => reserved::KIND_NODE,
                 HolderKind::Endpoint if self.view.shared().is_some_and(|c| c.host) => {
                     reserved::KIND_HOST
@@ -49,6 +49,8 @@ impl<'a> HolderLabels<'a> {
             }
             reserved::NAME => Some(self.view.name()),
             reserved::SERVICE_ACCOUNT => self.view.shared()?.account.as_deref(),
+            reserved::NODE => self.view.node(),
+            reserved::OWN_NODE => self.view.is_own_node().then_some("true"),
             _ => None,
         }
     }

@@ -24,6 +24,9 @@ pub(crate) type MatchedSelectors = Arc<[u32]>;
 /// A key, and its value as active selectors see it.
 type LabelPair = (KeyNumber, u32);
 
+/// The reserved labels that a holder does not have in common with all of its namespace and shared attributes.
+const RESERVED_OF_ONE: [&str; 3] = [reserved::NAME, reserved::NODE, reserved::OWN_NODE];
+
 /// Stands for all values of a key that no active selector names.
 const UNNAMED_VALUE: u32 = NONE;
 
@@ -396,7 +399,7 @@ impl LabelIndex {
         true
     }
 
-    /// Collects the labels that only this holder has: its own and its name.
+    /// Collects the labels that only this holder has: its own, its name and what its node is.
     fn collect_own(&self, keys: &TestedKeys, slot: HolderSlot, scratch: &mut Scratch) {
         let Some(view) = self.store.view(slot) else {
             return;
@@ -415,9 +418,16 @@ impl LabelIndex {
                 }
             }
         }
-        let name = self.name_key().and_then(|key| Some((key, keys.get(key)?)));
-        if let Some((key, used)) = name {
-            scratch.labels.add(&self.store, key, used, view.name());
+        let seen = HolderLabels { view };
+        for name in RESERVED_OF_ONE {
+            let key = self
+                .reserved_key(name)
+                .and_then(|key| Some((key, keys.get(key)?)));
+            if let Some((key, used)) = key
+                && let Some(value) = seen.value(LabelScope::Reserved, name)
+            {
+                scratch.labels.add(&self.store, key, used, value);
+            }
         }
     }
 
@@ -443,7 +453,7 @@ impl LabelIndex {
                     LabelScope::Namespace => {
                         self.store.namespace_label(namespace, name, Some(number))
                     }
-                    LabelScope::Reserved if **name == *reserved::NAME => continue,
+                    LabelScope::Reserved if RESERVED_OF_ONE.contains(&&**name) => continue,
                     _ => seen.value(scope, name),
                 };
                 if let (Some(used), Some(value)) = (keys.get(key), value) {
@@ -453,9 +463,9 @@ impl LabelIndex {
         }
     }
 
-    /// The key of a holder's name, if its name is interned.
-    fn name_key(&self) -> Option<KeyNumber> {
-        let name = self.store.names.find(reserved::NAME)?;
+    /// The key of a reserved label, if its name is interned.
+    fn reserved_key(&self, name: &str) -> Option<KeyNumber> {
+        let name = self.store.names.find(name)?;
         Some(key_number(LabelScope::Reserved, name))
     }
 

@@ -18,6 +18,8 @@ pub mod reserved {
     pub const NAME: &str = "name";
     /// The name of the service account an endpoint runs under; absent without one.
     pub const SERVICE_ACCOUNT: &str = "serviceaccount";
+    /// The name of the node that an endpoint says it runs on; absent without one.
+    pub const NODE: &str = "node";
     /// A pod or another attached workload.
     pub const KIND_WORKLOAD: &str = "workload";
     /// A node's own interface (a host endpoint).
@@ -26,6 +28,15 @@ pub mod reserved {
     pub const KIND_NODE: &str = "node";
     /// A network set.
     pub const KIND_NETWORK_SET: &str = "networkset";
+    /// The networks from which the pods of a node get addresses: a network set with the name of the node.
+    pub const KIND_POD_NETWORK: &str = "podnetwork";
+    /// The addresses of endpoints of a Service: a network set that is an EndpointSlice.
+    pub const KIND_ENDPOINT_SLICE: &str = "endpointslice";
+    /// A network set that is a CiliumCIDRGroup.
+    pub const KIND_CIDR_GROUP: &str = "cidrgroup";
+    /// Present, with the value `true`, on the node that the judged endpoint runs on; see
+    /// [`crate::State::node_of`]. Absent on every other object.
+    pub const OWN_NODE: &str = "ownnode";
 }
 
 /// Identifies an object as written. Objects of different API group or kind are different objects.
@@ -126,6 +137,7 @@ impl Endpoint {
             reserved::NAMESPACE => self.id.namespace.as_deref(),
             reserved::NAME => Some(&self.id.name),
             reserved::SERVICE_ACCOUNT => self.service_account.as_deref(),
+            reserved::NODE => self.node.as_deref(),
             _ => None,
         }
     }
@@ -140,6 +152,8 @@ impl Endpoint {
 }
 
 /// A network set: a labelled set of networks that a selector can match.
+///
+/// Objects of several kinds are network sets; the value of [`reserved::KIND`] tells them apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkSet {
     /// Its name.
@@ -154,10 +168,20 @@ impl NetworkSet {
     /// The value of a reserved label; see [`reserved`].
     pub fn reserved_label(&self, name: &str) -> Option<&str> {
         match name {
-            reserved::KIND => Some(reserved::KIND_NETWORK_SET),
+            reserved::KIND => Some(NetworkSet::reserved_kind(&self.id.kind)),
             reserved::NAMESPACE => self.id.namespace.as_deref(),
             reserved::NAME => Some(&self.id.name),
             _ => None,
+        }
+    }
+
+    /// The value of [`reserved::KIND`] for a network set of this kind.
+    pub fn reserved_kind(kind: &ObjectKind) -> &'static str {
+        match (kind.group(), kind.name()) {
+            ("", "Node") => reserved::KIND_POD_NETWORK,
+            ("discovery.k8s.io", "EndpointSlice") => reserved::KIND_ENDPOINT_SLICE,
+            ("cilium.io", "CiliumCIDRGroup") => reserved::KIND_CIDR_GROUP,
+            _ => reserved::KIND_NETWORK_SET,
         }
     }
 }
@@ -180,6 +204,24 @@ pub struct Node {
 }
 
 impl Node {
+    /// The name of the node's network set ([`reserved::KIND_POD_NETWORK`]).
+    pub fn pod_network_id(name: Str) -> ObjectId {
+        ObjectId {
+            namespace: None,
+            name,
+            kind: ObjectKind::new("", "Node"),
+        }
+    }
+
+    /// The networks of its pods, as a network set: they are a holder of their own. `None` without networks.
+    pub fn pod_network(&self) -> Option<NetworkSet> {
+        (!self.pod_networks.is_empty()).then(|| NetworkSet {
+            id: Node::pod_network_id(self.name.clone()),
+            labels: Labels::new(),
+            nets: self.pod_networks.clone(),
+        })
+    }
+
     /// The value of a reserved label; see [`reserved`].
     pub fn reserved_label(&self, name: &str) -> Option<&str> {
         match name {

@@ -142,13 +142,13 @@ pub struct Precedence {
 /// whose denying and allowing rules have different precedence is lowered to several policies).
 ///
 /// Ordered by namespace, name, group, kind, part. This is the order in which rules of equal
-/// precedence are credited.
+/// precedence are credited. An object can have any number of parts, so eight bits are not enough.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PolicyId {
     /// The object as written.
     pub object: ObjectId,
     /// Which part of the object; 0 where there is only one.
-    pub part: u8,
+    pub part: u32,
 }
 
 impl fmt::Display for PolicyId {

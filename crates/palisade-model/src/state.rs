@@ -8,7 +8,7 @@ use crate::object::own_or_reserved;
 use crate::{
     Endpoint, EndpointId, LabelKey, LabelLookup, LabelScope, Namespace, NetworkSet, Node, Object,
     ObjectId, ObjectKey, Policy, PolicyId, Profile, Service, ServiceAccount, Str, Tier, Update,
-    builtin_tiers,
+    builtin_tiers, reserved,
 };
 use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
@@ -148,9 +148,30 @@ impl State {
         NetworkSetLabels { state: self, set }
     }
 
-    /// The labels of a node that selectors test.
-    pub fn node_labels<'a>(&'a self, node: &'a Node) -> NodeLabels<'a> {
-        NodeLabels { node }
+    /// The labels of a node that selectors test, seen by an endpoint on the node `own_node`
+    /// ([`State::node_of`]).
+    pub fn node_labels<'a>(&'a self, node: &'a Node, own_node: Option<&str>) -> NodeLabels<'a> {
+        NodeLabels {
+            node,
+            is_own: own_node == Some(&*node.name),
+        }
+    }
+
+    /// The name of the node that an endpoint runs on, if it is known: for an endpoint that is attached to this
+    /// host, the node of this host; for any other, the one that it names.
+    pub fn node_of<'a>(&'a self, endpoint: &'a Endpoint) -> Option<&'a Str> {
+        match endpoint.interface {
+            Some(_) => self.host_node(),
+            None => endpoint.node.as_ref(),
+        }
+    }
+
+    /// The node of this host, if it is known: the one that its attached endpoints name, and the first by name if
+    /// they disagree.
+    pub fn host_node(&self) -> Option<&Str> {
+        let attached = |endpoint: &&Endpoint| endpoint.interface.is_some() && !endpoint.template;
+        let all = self.endpoints.values().filter(attached);
+        all.filter_map(|endpoint| endpoint.node.as_ref()).min()
     }
 
     fn namespace_label<'a>(&'a self, namespace: Option<&'a Str>, name: &str) -> Option<&'a str> {
@@ -211,12 +232,14 @@ impl LabelLookup for NetworkSetLabels<'_> {
 #[derive(Clone, Copy)]
 pub struct NodeLabels<'a> {
     node: &'a Node,
+    is_own: bool,
 }
 
 impl LabelLookup for NodeLabels<'_> {
     fn label(&self, key: &LabelKey) -> Option<&str> {
-        own_or_reserved(key, &self.node.labels, |name| {
-            self.node.reserved_label(name)
+        own_or_reserved(key, &self.node.labels, |name| match name {
+            reserved::OWN_NODE => self.is_own.then_some("true"),
+            name => self.node.reserved_label(name),
         })
     }
 }

@@ -3,13 +3,14 @@
 //! Matching and reporting use the same list of criteria, so a trace never contradicts the verdict.
 
 use crate::Question;
-use crate::resolved_end::ResolvedEnd;
+use crate::resolved_end::{ResolvedEnd, Viewpoint};
 use crate::trace::{
     HolderMismatch, PeerFailure, PeerMiss, PortFailure, RuleMiss, TrafficFailure, TrafficMiss,
 };
 use alloc::vec::Vec;
 use palisade_model::{
-    Endpoint, IcmpMatch, L4, Peer, PortMatch, PortSpec, Prefix, Protocol, Rule, State, TrafficMatch,
+    Endpoint, IcmpMatch, L4, Peer, PortMatch, PortSpec, Prefix, Protocol, Rule, State, Str,
+    TrafficMatch,
 };
 
 /// The input of rule matching: the flow and both of its resolved ends.
@@ -18,6 +19,8 @@ pub(crate) struct MatchContext<'a> {
     pub(crate) question: &'a Question,
     pub(crate) source: ResolvedEnd<'a>,
     pub(crate) destination: ResolvedEnd<'a>,
+    /// The node of this host.
+    pub(crate) host_node: Option<&'a Str>,
 }
 
 /// The ends of a flow from the viewpoint of one direction.
@@ -27,6 +30,11 @@ pub(crate) struct DirectionEnds<'c, 'a> {
     pub(crate) own: &'c ResolvedEnd<'a>,
     /// The other end.
     pub(crate) peer: &'c ResolvedEnd<'a>,
+}
+
+/// How an endpoint sees holders: the labels of one, the endpoint's own node, depend on who asks.
+fn viewpoint<'a>(context: &MatchContext<'a>, ends: DirectionEnds<'_, 'a>) -> Viewpoint<'a> {
+    Viewpoint::new(context.state, ends.own.endpoint, context.host_node)
 }
 
 /// A rule matches if the endpoint's own address, one of the peers and one of the traffic terms match.
@@ -46,12 +54,12 @@ fn own_address_matches(
     rule: &Rule,
 ) -> bool {
     let own = rule.own.as_ref();
-    own.is_none_or(|own| peer_matches(context.state, own, ends.own))
+    own.is_none_or(|own| peer_matches(viewpoint(context, ends), own, ends.own))
 }
 
 fn any_peer_matches(context: &MatchContext<'_>, ends: DirectionEnds<'_, '_>, rule: &Rule) -> bool {
     let mut peers = rule.peers.iter();
-    peers.any(|peer| peer_matches(context.state, peer, ends.peer))
+    peers.any(|peer| peer_matches(viewpoint(context, ends), peer, ends.peer))
 }
 
 fn any_traffic_matches(context: &MatchContext<'_>, rule: &Rule) -> bool {
@@ -66,16 +74,17 @@ pub(crate) fn rule_miss(
     ends: DirectionEnds<'_, '_>,
     rule: &Rule,
 ) -> RuleMiss {
+    let viewpoint = viewpoint(context, ends);
     let own = rule
         .own
         .as_ref()
         .filter(|_| !own_address_matches(context, ends, rule));
     RuleMiss {
-        own: own.map(|own| peer_failures(context.state, own, ends.own)),
+        own: own.map(|own| peer_failures(viewpoint, own, ends.own)),
         peers: (!any_peer_matches(context, ends, rule)).then(|| {
             let miss = |(index, peer)| PeerMiss {
                 index,
-                failures: peer_failures(context.state, peer, ends.peer),
+                failures: peer_failures(viewpoint, peer, ends.peer),
             };
             rule.peers.iter().enumerate().map(miss).collect()
         }),
@@ -105,22 +114,27 @@ impl PeerCriterion {
         PeerCriterion::NotNets,
     ];
 
-    fn holds(self, state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
+    fn holds(self, viewpoint: Viewpoint<'_>, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
         match self {
-            PeerCriterion::Selector => selector_holds(state, peer, end),
-            PeerCriterion::NotSelector => not_selector_holds(state, peer, end),
+            PeerCriterion::Selector => selector_holds(viewpoint, peer, end),
+            PeerCriterion::NotSelector => not_selector_holds(viewpoint, peer, end),
             PeerCriterion::Nets => nets_hold(peer, end),
             PeerCriterion::NotNets => excluding_net(peer, end).is_none(),
         }
     }
 
-    fn failure(self, state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> Option<PeerFailure> {
+    fn failure(
+        self,
+        viewpoint: Viewpoint<'_>,
+        peer: &Peer,
+        end: &ResolvedEnd<'_>,
+    ) -> Option<PeerFailure> {
         match self {
             PeerCriterion::Selector => {
                 let wanted = peer.selector.as_ref()?;
                 let gap = |holder: crate::resolved_end::Holder<'_>| HolderMismatch {
                     holder: holder.name(),
-                    unmet_requirements: holder.unmet_requirements(state, wanted),
+                    unmet_requirements: holder.unmet_requirements(viewpoint, wanted),
                 };
                 Some(PeerFailure::Selector {
                     selector: wanted.clone(),
@@ -130,7 +144,7 @@ impl PeerCriterion {
             PeerCriterion::NotSelector => {
                 let unwanted = peer.not_selector.as_ref()?;
                 let mut holders = end.holders();
-                let holder = holders.find(|holder| holder.matches(state, unwanted))?;
+                let holder = holders.find(|holder| holder.matches(viewpoint, unwanted))?;
                 Some(PeerFailure::NotSelector {
                     selector: unwanted.clone(),
                     holder: holder.name(),
@@ -148,29 +162,35 @@ impl PeerCriterion {
 }
 
 /// Whether a peer matches an end: all its criteria must hold.
-pub(crate) fn peer_matches(state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
+pub(crate) fn peer_matches(viewpoint: Viewpoint<'_>, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
     let mut criteria = PeerCriterion::ALL.into_iter();
-    criteria.all(|criterion| criterion.holds(state, peer, end))
+    criteria.all(|criterion| criterion.holds(viewpoint, peer, end))
 }
 
-fn peer_failures(state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> Vec<PeerFailure> {
+fn peer_failures(viewpoint: Viewpoint<'_>, peer: &Peer, end: &ResolvedEnd<'_>) -> Vec<PeerFailure> {
     PeerCriterion::ALL
         .into_iter()
-        .filter(|criterion| !criterion.holds(state, peer, end))
-        .filter_map(|criterion| criterion.failure(state, peer, end))
+        .filter(|criterion| !criterion.holds(viewpoint, peer, end))
+        .filter_map(|criterion| criterion.failure(viewpoint, peer, end))
         .collect()
 }
 
 /// A selector matches if it matches any holder of the address.
-fn selector_holds(state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
+fn selector_holds(viewpoint: Viewpoint<'_>, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
     let wanted = peer.selector.as_ref();
-    wanted.is_none_or(|wanted| end.holders().any(|holder| holder.matches(state, wanted)))
+    wanted.is_none_or(|wanted| {
+        let mut holders = end.holders();
+        holders.any(|holder| holder.matches(viewpoint, wanted))
+    })
 }
 
 /// No holder of the address may match. An address without a holder therefore passes.
-fn not_selector_holds(state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
+fn not_selector_holds(viewpoint: Viewpoint<'_>, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
     let unwanted = peer.not_selector.as_ref();
-    unwanted.is_none_or(|unwanted| !end.holders().any(|holder| holder.matches(state, unwanted)))
+    unwanted.is_none_or(|unwanted| {
+        let mut holders = end.holders();
+        !holders.any(|holder| holder.matches(viewpoint, unwanted))
+    })
 }
 
 /// The address is in one of the networks; an unknown address is in none.

@@ -4,7 +4,7 @@
 
 use crate::FlowEnd;
 use crate::criteria;
-use crate::resolved_end::ResolvedEnd;
+use crate::resolved_end::{ResolvedEnd, Viewpoint};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -33,6 +33,7 @@ pub struct PreparedState<'a> {
     pub(crate) state: &'a State,
     pub(crate) tiers: Vec<OrderedTier<'a>>,
     claims: BTreeMap<IpAddr, &'a Endpoint>,
+    pub(crate) host_node: Option<&'a Str>,
     /// For each endpoint, whether each policy selects it, indexed as `tiers`. Empty for a state beyond
     /// [`MAX_CACHED_SELECTIONS`]; selectors are then evaluated on demand.
     selection_cache: BTreeMap<&'a EndpointId, Vec<Vec<bool>>>,
@@ -55,6 +56,7 @@ impl<'a> PreparedState<'a> {
         PreparedState {
             selection_cache: endpoints.map(|e| (&e.id, selected(e))).collect(),
             claims: resolve_address_claims(state),
+            host_node: state.host_node(),
             state,
             tiers,
         }
@@ -127,19 +129,21 @@ impl<'a> PreparedState<'a> {
             .collect()
     }
 
-    /// Whether a peer matches an end.
+    /// Whether a peer matches an end, seen from no node.
     pub fn peer_matches(&self, peer: &Peer, end: &FlowEnd) -> bool {
-        criteria::peer_matches(self.state, peer, &self.resolve_end(end))
+        let viewpoint = Viewpoint::new(self.state, None, None);
+        criteria::peer_matches(viewpoint, peer, &self.resolve_end(end))
     }
 
-    /// For each of these peers, whether it matches an end.
+    /// For each of these peers, whether it matches an end, seen from no node.
     pub fn match_peers<'p>(
         &self,
         peers: impl IntoIterator<Item = &'p Peer>,
         end: &FlowEnd,
     ) -> Vec<bool> {
         let resolved_end = self.resolve_end(end);
-        let holds = |peer| criteria::peer_matches(self.state, peer, &resolved_end);
+        let viewpoint = Viewpoint::new(self.state, None, None);
+        let holds = |peer| criteria::peer_matches(viewpoint, peer, &resolved_end);
         peers.into_iter().map(holds).collect()
     }
 

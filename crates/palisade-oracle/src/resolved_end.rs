@@ -3,7 +3,7 @@
 use crate::HolderName;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use palisade_model::{Endpoint, NetworkSet, Node, Selector, State};
+use palisade_model::{Endpoint, NetworkSet, Node, Selector, State, Str};
 
 /// A holder of an address.
 #[derive(Clone, Copy)]
@@ -13,12 +13,39 @@ pub(crate) enum Holder<'a> {
     Node(&'a Node),
 }
 
+/// Who looks at holders: an endpoint, by the node that it runs on.
+#[derive(Clone, Copy)]
+pub(crate) struct Viewpoint<'a> {
+    state: &'a State,
+    /// The node that the endpoint runs on, if there is an endpoint and its node is known.
+    own_node: Option<&'a str>,
+}
+
+impl<'a> Viewpoint<'a> {
+    /// That of an endpoint on a host whose node has been found ([`State::host_node`]).
+    pub(crate) fn new(
+        state: &'a State,
+        endpoint: Option<&'a Endpoint>,
+        host_node: Option<&'a Str>,
+    ) -> Self {
+        let own_node = endpoint.and_then(|endpoint| match endpoint.interface {
+            Some(_) => host_node,
+            None => endpoint.node.as_ref(),
+        });
+        Viewpoint {
+            state,
+            own_node: own_node.map(|name| &**name),
+        }
+    }
+}
+
 impl Holder<'_> {
-    pub(crate) fn matches(self, state: &State, selector: &Selector) -> bool {
+    pub(crate) fn matches(self, viewpoint: Viewpoint<'_>, selector: &Selector) -> bool {
+        let Viewpoint { state, own_node } = viewpoint;
         match self {
             Holder::Endpoint(endpoint) => selector.matches(&state.endpoint_labels(endpoint)),
             Holder::NetworkSet(set) => selector.matches(&state.network_set_labels(set)),
-            Holder::Node(node) => selector.matches(&state.node_labels(node)),
+            Holder::Node(node) => selector.matches(&state.node_labels(node, own_node)),
         }
     }
 
@@ -31,12 +58,16 @@ impl Holder<'_> {
     }
 
     /// The conjuncts that do not hold; the whole selector if it is not a conjunction.
-    pub(crate) fn unmet_requirements(self, state: &State, selector: &Selector) -> Vec<Selector> {
+    pub(crate) fn unmet_requirements(
+        self,
+        viewpoint: Viewpoint<'_>,
+        selector: &Selector,
+    ) -> Vec<Selector> {
         let parts = match selector {
             Selector::And(parts) => parts.as_slice(),
             one => core::slice::from_ref(one),
         };
-        let failing = parts.iter().filter(|part| !self.matches(state, part));
+        let failing = parts.iter().filter(|part| !self.matches(viewpoint, part));
         failing.cloned().collect()
     }
 }

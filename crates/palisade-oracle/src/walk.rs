@@ -2,7 +2,7 @@
 //! code runs with and without a trace.
 
 use crate::criteria::{DirectionEnds, MatchContext, rule_matches, rule_miss};
-use crate::resolved_end::Holder;
+use crate::resolved_end::{Holder, Viewpoint};
 use crate::trace::{NoTrace, TraceRecorder};
 use crate::{
     Answer, DecisionReason, DirectionJudgement, FlowVerdict, HairpinAction, OracleOptions,
@@ -154,6 +154,7 @@ impl<'a> PreparedState<'a> {
             question,
             source: self.resolve_end(&question.source),
             destination: self.resolve_end(&question.destination),
+            host_node: self.host_node,
         }
     }
 
@@ -329,7 +330,7 @@ impl<'a> PreparedState<'a> {
         } else {
             PolicyApplicability::NotSelected {
                 unmet_requirements: Holder::Endpoint(subject)
-                    .unmet_requirements(self.state, &policy.subject),
+                    .unmet_requirements(Viewpoint::new(self.state, None, None), &policy.subject),
             }
         }
     }

@@ -124,7 +124,7 @@ impl ReasonContext<'_> {
             }
             HolderName::Node(name) => {
                 let node = state.nodes.get(name)?;
-                owned(state.node_labels(node).label(key))
+                owned(state.node_labels(node, None).label(key))
             }
         }
     }
@@ -268,6 +268,8 @@ fn describe_values(key: &LabelKey, values: &[String]) -> String {
         }
         reserved::NAMESPACE => format!("in namespace {any}"),
         reserved::NAME => format!("named {any}"),
+        reserved::NODE => format!("on node {any}"),
+        reserved::OWN_NODE => "the node of the pod".to_owned(),
         reserved::SERVICE_ACCOUNT => format!("running as service account {any}"),
         _ => format!("{key} {any}"),
     }
@@ -289,6 +291,9 @@ fn describe_kind(quoted: &str) -> &str {
         reserved::KIND_HOST => "a host endpoint",
         reserved::KIND_NODE => "a node",
         reserved::KIND_NETWORK_SET => "a network set",
+        reserved::KIND_POD_NETWORK => "an address of the networks of pods",
+        reserved::KIND_ENDPOINT_SLICE => "an endpoint of a Service",
+        reserved::KIND_CIDR_GROUP => "an address of a CiliumCIDRGroup",
         other => other,
     }
 }

@@ -69,6 +69,8 @@ pub(crate) struct HolderStore {
     pub(crate) inherited_labels: InheritedLabels,
     /// The first holder of each namespace.
     pub(super) namespaces: HashMap<u32, HolderSlot>,
+    /// The name of the node of this host, as its endpoints name it.
+    pub(crate) host_node: Option<Str>,
     /// The number of holders, without removed ones.
     live_count: usize,
     /// Lists of keys that the next labels are likely to have, by a part of a hash of their ends.

@@ -165,6 +165,17 @@ impl<'a> HolderView<'a> {
         self.values_at(core::iter::once(at)).next()
     }
 
+    /// The name of the node that it says it runs on.
+    pub(crate) fn node(&self) -> Option<&'a str> {
+        let name = self.store.names.get(self.attributes().node)?;
+        Some(name)
+    }
+
+    /// Whether it is the node of this host.
+    pub(crate) fn is_own_node(&self) -> bool {
+        self.kind() == HolderKind::Node && self.store.host_node.as_deref() == Some(self.name())
+    }
+
     /// The text of its name.
     pub(crate) fn name(&self) -> &'a str {
         text(self.attributes().name)
@@ -174,6 +185,7 @@ impl<'a> HolderView<'a> {
     pub(crate) fn has_same_labels(&self, other: &HolderView<'_>) -> bool {
         let (a, b) = (self.attributes(), other.attributes());
         self.keys == other.keys
+            && a.node == b.node
             && a.values.0 == b.values.0
             && match (self.shared(), other.shared()) {
                 (Some(a), Some(b)) => {

@@ -59,7 +59,7 @@ impl PolicyEdit {
 }
 
 /// Kind and part of a policy name.
-type PolicyKind = (ObjectKind, u8);
+type PolicyKind = (ObjectKind, u32);
 
 /// All policies.
 #[derive(Debug, Default)]
@@ -207,7 +207,7 @@ impl Policies {
         number
     }
 
-    fn acquire_kind(&mut self, kind: &ObjectKind, part: u8) -> u32 {
+    fn acquire_kind(&mut self, kind: &ObjectKind, part: u32) -> u32 {
         let last = self.kinds.get(self.last_kind);
         if last.is_some_and(|last| (&last.0, last.1) == (kind, part)) {
             self.kinds.retain(self.last_kind);

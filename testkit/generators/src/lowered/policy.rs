@@ -39,7 +39,7 @@ pub(super) fn policy(dice: &mut Dice) -> (Policy, Features) {
     let policy = Policy {
         id: PolicyId {
             object: id(namespace, &name, "Policy"),
-            part: dice.below(2) as u8,
+            part: dice.below(2) as u32,
         },
         tier: (*dice.pick(&TIERS)).into(),
         mode: PolicyMode::Enforce,

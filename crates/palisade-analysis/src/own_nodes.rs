@@ -1,0 +1,117 @@
+//! Tests of an endpoint's own node, resolved to tests of nodes by name.
+//!
+//! Such a test depends on who asks, and classes of ends must not: each policy with one becomes a policy for the
+//! endpoints of each node, with the name of the node in it. Nothing else changes; a state without such tests stays
+//! as it is.
+//!
+//! Never: reports a policy made here; only the traffic that they allow is used.
+
+use palisade_model::{LabelKey, Peer, Policy, Rule, Selector, State, Str, reserved};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// The state without tests of own nodes.
+pub(crate) fn resolve_own_nodes(state: &State) -> Cow<'_, State> {
+    if !state.policies.values().any(tests_own_node) {
+        return Cow::Borrowed(state);
+    }
+    let mut resolved = state.clone();
+    let host_node = state.host_node().cloned();
+    let mut nodes: BTreeSet<Option<Str>> = BTreeSet::new();
+    for endpoint in resolved.endpoints.values_mut() {
+        if endpoint.interface.is_some() {
+            endpoint.node.clone_from(&host_node);
+        }
+        nodes.insert(endpoint.node.clone());
+    }
+    resolved.policies.clear();
+    for policy in state.policies.values() {
+        let nodes: Vec<Option<&Str>> = match tests_own_node(policy) {
+            true => nodes.iter().map(Option::as_ref).collect(),
+            false => vec![None],
+        };
+        for (number, node) in (0..).zip(nodes) {
+            let mut of_node = match tests_own_node(policy) {
+                true => resolve_policy(policy, node),
+                false => policy.clone(),
+            };
+            // Room for numbers: parts keep their order, and no two have the same.
+            of_node.id.part = policy.id.part.saturating_mul(1 << 16) + number;
+            resolved.policies.insert(of_node.id.clone(), of_node);
+        }
+    }
+    Cow::Owned(resolved)
+}
+
+/// The policy for the endpoints of a node, or for those without one.
+fn resolve_policy(policy: &Policy, node: Option<&Str>) -> Policy {
+    let mut resolved = policy.clone();
+    let key = LabelKey::reserved(reserved::NODE);
+    let of_node = match node {
+        Some(name) => Selector::equals(key, name.clone()),
+        None => Selector::negate(Selector::has(key)),
+    };
+    resolved.subject = Selector::and([resolved.subject, of_node]);
+    for rules in resolved.ingress.iter_mut().chain(&mut resolved.egress) {
+        for peer in rules.rules.iter_mut().flat_map(peers_of) {
+            for selector in peer.selector.iter_mut().chain(&mut peer.not_selector) {
+                *selector = resolve_selector(selector, node);
+            }
+        }
+    }
+    resolved
+}
+
+fn resolve_selector(selector: &Selector, node: Option<&Str>) -> Selector {
+    let parts = |parts: &[Selector]| -> Vec<Selector> {
+        let resolved = parts.iter().map(|part| resolve_selector(part, node));
+        resolved.collect()
+    };
+    match selector {
+        Selector::Not(inner) => Selector::negate(resolve_selector(inner, node)),
+        Selector::And(all) => Selector::and(parts(all)),
+        Selector::Or(all) => Selector::or(parts(all)),
+        test if is_own_node_test(test) => {
+            let Some(name) = node.filter(|_| matches_true(test)) else {
+                return Selector::none();
+            };
+            let kind = Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_NODE);
+            let name = Selector::equals(LabelKey::reserved(reserved::NAME), name.clone());
+            Selector::and([kind, name])
+        }
+        other => other.clone(),
+    }
+}
+
+/// Whether a test of the label holds for its only value.
+fn matches_true(test: &Selector) -> bool {
+    struct OwnNode;
+    impl palisade_model::LabelLookup for OwnNode {
+        fn label(&self, _: &LabelKey) -> Option<&str> {
+            Some("true")
+        }
+    }
+    test.matches(&OwnNode)
+}
+
+fn peers_of(rule: &mut Rule) -> impl Iterator<Item = &mut Peer> {
+    rule.peers.iter_mut().chain(&mut rule.own)
+}
+
+fn tests_own_node(policy: &Policy) -> bool {
+    let lists = policy.ingress.iter().chain(&policy.egress);
+    let peers = lists.flat_map(|list| &list.rules);
+    let mut peers = peers.flat_map(|rule| rule.peers.iter().chain(&rule.own));
+    peers.any(|peer| {
+        let mut selectors = peer.selector.iter().chain(&peer.not_selector);
+        selectors.any(is_own_node_test)
+    })
+}
+
+/// Whether a selector tests the label anywhere.
+fn is_own_node_test(selector: &Selector) -> bool {
+    let own = LabelKey::reserved(reserved::OWN_NODE);
+    let mut found = false;
+    selector.for_each_key(&mut |key| found |= *key == own);
+    found
+}
