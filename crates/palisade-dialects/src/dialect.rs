@@ -12,10 +12,10 @@ pub(crate) trait Dialect: Sync {
     /// Lowers an object; `None` if its API group, version and kind belong to another dialect.
     fn lower(&self, object: &RawObject) -> Option<LoweredObject>;
 
-    /// The isolation policy of an object that was rejected and never valid: it isolates the object's subject
-    /// in the directions of the object. `None` for kinds that do not isolate, and if the subject cannot be
+    /// The isolation policies of an object that was rejected and never valid: they isolate the object's subject
+    /// in the directions of the object. None for kinds that do not isolate, and if the subject cannot be
     /// read. `intended` is the kind that an object of an unknown kind was likely intended to be.
-    fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Option<Policy>;
+    fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Vec<Policy>;
 }
 
 /// A kind that a dialect reads.

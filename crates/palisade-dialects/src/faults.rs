@@ -1,7 +1,8 @@
 //! The faults in lowering objects that tests must detect, see [`palisade_model::faults!`].
 
 palisade_model::faults! {
-    /// A fault in lowering objects; those from `AdminTierLast` on are in cluster-wide policies.
+    /// A fault in lowering objects; those from `AdminTierLast` on are in cluster-wide policies, those from
+    /// `LabelSourceIgnored` on in Cilium's and in what they refer to.
     pub enum DialectFault {
         ExceptIgnored,
         EndPortIgnored,
@@ -51,6 +52,38 @@ palisade_model::faults! {
         DomainNamesOpen,
         NamedPortOpen,
         PortRangeEndIgnored,
+        LabelSourceIgnored,
+        NamespaceOfPeersLost,
+        NamespaceAlwaysAdded,
+        ClusterwideSelectsEverything,
+        WorldIsEverything,
+        ClusterWithoutNodes,
+        ClusterWithoutUnmanaged,
+        HostIsEveryNode,
+        RemoteNodeIsEveryNode,
+        ApiServerOfAnyNamespace,
+        LabelsOfNodesIgnored,
+        CidrMatchesPods,
+        CidrExceptLost,
+        CidrGroupOfAnyKind,
+        CidrGroupSelectorIgnored,
+        ServiceNamespaceIgnored,
+        ServiceSelectorIgnored,
+        UnreadyEndpointsServe,
+        TerminatingEndpointsLost,
+        EmptyPeersMatchAll,
+        OnlyFirstCiliumPeerRead,
+        UnservedPeersOpen,
+        UnservedPortsOpen,
+        AuthenticationOpen,
+        AnyProtocolIsTcp,
+        CiliumEndPortIgnored,
+        IcmpFamilyIgnored,
+        IcmpTypeIgnored,
+        DenyAfterAllow,
+        DefaultDenyLeaks,
+        EnableDefaultDenyIgnored,
+        SpecsIgnored,
     }
 }
 
@@ -58,6 +91,11 @@ palisade_model::faults! {
 impl DialectFault {
     /// Whether it is in the kinds of `policy.networking.k8s.io`.
     pub fn is_of_policy_api(self) -> bool {
-        self >= DialectFault::AdminTierLast
+        (DialectFault::AdminTierLast..DialectFault::LabelSourceIgnored).contains(&self)
+    }
+
+    /// Whether it is in Cilium's kinds, or in what only they refer to.
+    pub fn is_of_cilium(self) -> bool {
+        self >= DialectFault::LabelSourceIgnored
     }
 }

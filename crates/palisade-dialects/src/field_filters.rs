@@ -60,6 +60,19 @@ static NODE: FieldFilter = Only(&[
     ("spec", Only(&[("podCIDR", All), ("podCIDRs", All)])),
     ("status", Only(&[("addresses", All)])),
 ]);
+static ENDPOINT_SLICE: FieldFilter = Only(&[
+    ("apiVersion", All),
+    ("kind", All),
+    ("metadata", METADATA),
+    ("addressType", All),
+    (
+        "endpoints",
+        Only(&[
+            ("addresses", All),
+            ("conditions", Only(&[("ready", All), ("terminating", All)])),
+        ]),
+    ),
+]);
 static OTHER: FieldFilter = AllBut(&[(
     "metadata",
     AllBut(&[
@@ -85,6 +98,7 @@ pub fn field_filter_of_kind(kind: Option<&str>) -> &'static FieldFilter {
         ) => &WORKLOAD,
         Some("CronJob") => &CRON_JOB,
         Some("Node") => &NODE,
+        Some("EndpointSlice") => &ENDPOINT_SLICE,
         _ => &OTHER,
     }
 }

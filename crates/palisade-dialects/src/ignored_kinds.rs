@@ -5,7 +5,7 @@
 //! that are not listed here every kind is ignored.
 
 /// API groups and their kinds that do not concern policy, as words.
-const IGNORED_KINDS: [(&str, &str); 9] = [
+const IGNORED_KINDS: [(&str, &str); 10] = [
     (
         "",
         "Binding ComponentStatus ConfigMap DeleteOptions Endpoints Event LimitRange \
@@ -37,6 +37,7 @@ const IGNORED_KINDS: [(&str, &str); 9] = [
     ("projectcalico.org", CALICO),
     ("crd.projectcalico.org", CALICO),
     ("policy.networking.k8s.io", ""),
+    ("discovery.k8s.io", ""),
 ];
 
 /// Includes staged policies: Calico does not enforce those either.

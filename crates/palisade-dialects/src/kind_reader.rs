@@ -43,6 +43,18 @@ pub(crate) enum Naming {
 /// Lowers an object of one kind; `None`, or any value, if errors were added to the report.
 pub(crate) type ReadFn = fn(&ManifestObject<'_>, &mut ObjectReport) -> Option<Object>;
 
+/// Lowers an object that may become several; none, or any, if errors were added to the report.
+pub(crate) type ReadSeveralFn = fn(&ManifestObject<'_>, &mut ObjectReport) -> Vec<Object>;
+
+/// What lowers the objects of a kind.
+#[derive(Clone, Copy)]
+pub(crate) enum KindRead {
+    /// To one object of the model.
+    One(ReadFn),
+    /// To any number of them.
+    Several(ReadSeveralFn),
+}
+
 /// A kind that is read.
 pub(crate) struct KindReader {
     /// The API group.
@@ -54,7 +66,7 @@ pub(crate) struct KindReader {
     /// Its scope and name format.
     pub(crate) naming: Naming,
     /// Lowers its objects.
-    pub(crate) read: ReadFn,
+    pub(crate) read: KindRead,
 }
 
 impl KindReader {
@@ -97,10 +109,15 @@ impl KindReader {
             root: object.field(),
         };
         self.check_name(&manifest_object.root, &mut report);
-        let lowered = (self.read)(&manifest_object, &mut report);
-        let lowered = lowered.filter(|_| report.errors.is_empty());
+        let mut objects = match self.read {
+            KindRead::One(read) => read(&manifest_object, &mut report).into_iter().collect(),
+            KindRead::Several(read) => read(&manifest_object, &mut report),
+        };
+        if !report.errors.is_empty() {
+            objects.clear();
+        }
         LoweredObject {
-            objects: lowered.into_iter().collect(),
+            objects,
             omitted: report.omitted(),
             errors: report.errors,
             warnings: report.warnings,

@@ -14,6 +14,7 @@
 //! Palisade does not know in which dialect a policy was written.
 
 mod cidr;
+mod cilium;
 mod definitions;
 mod dialect;
 pub mod faults;
@@ -37,6 +38,7 @@ mod timestamp;
 mod unknown;
 mod unsupported;
 
+pub use cilium::match_nodes_by_cidr;
 pub use definitions::{count_ignored, duplicate_definition, omitted_definitions};
 pub use dialect::LoweredObject;
 pub use field_filters::field_filter_of_kind;

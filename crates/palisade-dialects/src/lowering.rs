@@ -1,5 +1,6 @@
 //! Selects the dialect of an object.
 
+use crate::cilium::CiliumDialect;
 use crate::dialect::{Dialect, LoweredObject};
 use crate::kubernetes::KubernetesDialect;
 use crate::mode::annotated_mode;
@@ -10,12 +11,18 @@ use palisade_manifest::RawObject;
 use palisade_model::{Object, Policy};
 
 /// Every dialect of this build.
-const DIALECTS: [&dyn Dialect; 3] = [&KubernetesDialect, &PolicyApiDialect, &UnsupportedDialects];
+const DIALECTS: [&dyn Dialect; 4] = [
+    &KubernetesDialect,
+    &PolicyApiDialect,
+    &CiliumDialect,
+    &UnsupportedDialects,
+];
 
 /// Lowers one object with its dialect.
 #[must_use]
 pub fn lower_object(object: &RawObject) -> LoweredObject {
-    let lowered = DIALECTS.iter().find_map(|dialect| dialect.lower(object));
+    let mut dialects = DIALECTS.iter();
+    let lowered = dialects.find_map(|dialect| dialect.lower(object));
     let mut lowered = lowered.unwrap_or_else(|| unknown::lower_unknown(object));
     let mode = annotated_mode(&object.field());
     for object in &mut lowered.objects {
@@ -27,7 +34,7 @@ pub fn lower_object(object: &RawObject) -> LoweredObject {
     lowered
 }
 
-/// The isolation policy of an object that [`lower_object`] rejects and that was never valid, if its kind
+/// The isolation policies of an object that [`lower_object`] rejects and that was never valid, if its kind
 /// isolates, its namespace is valid and its subject can be read.
 ///
 /// A Kubernetes NetworkPolicy, also one with a mistyped kind or version, isolates the pods its podSelector
@@ -41,14 +48,20 @@ pub fn lower_object(object: &RawObject) -> LoweredObject {
 /// rule that does not allow: everything is denied there to the pods of its subject, in its tier and at its
 /// priority; before every other policy if these cannot be read. There is no isolation policy if the subject
 /// contains any error or is missing.
+///
+/// Of a policy of Cilium, each spec isolates the pods of its endpointSelector in the directions that it names. There
+/// is no isolation policy of a spec whose selector contains any error or is missing.
 #[must_use]
-pub fn isolate(object: &RawObject) -> Option<Policy> {
+pub fn isolate(object: &RawObject) -> Vec<Policy> {
     let unknown = !unknown::is_known(object);
     let intended = unknown.then(|| unknown::intended_kind(object)).flatten();
-    let mut policy = DIALECTS
-        .iter()
-        .find_map(|dialect| dialect.isolate(object, intended))?;
+    let isolated = DIALECTS.iter();
+    let isolated = isolated.flat_map(|dialect| dialect.isolate(object, intended));
     // What would isolate if it were enforced enforces nothing either.
-    policy.mode = policy.mode.max(annotated_mode(&object.field()));
-    Some(policy)
+    let mode = annotated_mode(&object.field());
+    let with_mode = |policy: Policy| Policy {
+        mode: policy.mode.max(mode),
+        ..policy
+    };
+    isolated.map(with_mode).collect()
 }

@@ -3,7 +3,7 @@
 //! They are found once, when the policy is lowered; whether they have an effect is decided elsewhere, as pods
 //! and namespaces come and go. Never: keeps the object as written.
 
-use crate::policy_api;
+use crate::{cilium, policy_api};
 use palisade_manifest::{FieldPath, Location, ManifestNode, RawObject};
 use palisade_model::{
     Direction, LabelScope, Policy, PortSpec, Protocol, Rule, Selector, Str, TrafficMatch,
@@ -61,11 +61,13 @@ impl PolicyFields {
     pub fn of(policy: &Policy, object: &RawObject) -> Self {
         let layout = match policy.id.object.kind.group() {
             policy_api::GROUP => FieldLayout::PolicyApi,
+            cilium::GROUP => FieldLayout::Cilium,
             _ => FieldLayout::NetworkPolicy,
         };
         let subject = match layout {
             FieldLayout::NetworkPolicy => "podSelector",
             FieldLayout::PolicyApi => "subject",
+            FieldLayout::Cilium => "endpointSelector",
         };
         let mut fields = PolicyFields {
             subject: locate(object, &[PathStep::Key("spec"), PathStep::Key(subject)]),
@@ -73,6 +75,10 @@ impl PolicyFields {
             namespaces: Vec::new(),
             port_names: Vec::new(),
         };
+        if layout == FieldLayout::Cilium {
+            // Its rules are in several lists of several specs.
+            return fields;
+        }
         if layout == FieldLayout::PolicyApi {
             let steps = [PathStep::Key("spec"), PathStep::Key("subject")];
             fields.add_namespaces(&policy.subject, &steps, layout, object);
@@ -125,6 +131,7 @@ impl PolicyFields {
                     port("protocols", "destinationNamedPort")
                 }
                 FieldLayout::PolicyApi => port("ports", "namedPort"),
+                FieldLayout::Cilium => continue,
             };
             self.port_names.push(PortNameField {
                 direction,
@@ -150,7 +157,9 @@ impl PolicyFields {
         }
         let whole = [of, &[PathStep::Key("namespaces")]].concat();
         let field: &[PathStep] = match layout {
-            FieldLayout::NetworkPolicy => &[PathStep::Key("namespaceSelector")],
+            FieldLayout::NetworkPolicy | FieldLayout::Cilium => {
+                &[PathStep::Key("namespaceSelector")]
+            }
             FieldLayout::PolicyApi if find(raw, &whole).is_some() => &[PathStep::Key("namespaces")],
             FieldLayout::PolicyApi => &[PathStep::Key("pods"), PathStep::Key("namespaceSelector")],
         };
@@ -166,6 +175,8 @@ enum FieldLayout {
     NetworkPolicy,
     /// As in the kinds of `policy.networking.k8s.io`.
     PolicyApi,
+    /// As in Cilium's kinds.
+    Cilium,
 }
 
 /// The name of a named port.

@@ -14,7 +14,7 @@
 use crate::dialect::{GroupVersionKind, LoweredObject, literal_id, qualified_kind};
 use crate::ignored_kinds::{ignored_kinds, known_groups};
 use crate::suggest::{edit_distance, nearest};
-use crate::{kubernetes, policy_api, unsupported};
+use crate::{cilium, kubernetes, policy_api, unsupported};
 use palisade_manifest::{Problem, RawObject};
 
 /// Whether an object is either read or ignored; false for one that [`reject`] reports.
@@ -67,6 +67,7 @@ fn nearest_kind(object: &RawObject) -> Option<GroupVersionKind> {
 fn all_kinds() -> impl Iterator<Item = GroupVersionKind> {
     kubernetes::supported_kinds()
         .chain(policy_api::supported_kinds())
+        .chain(cilium::supported_kinds())
         .chain(unsupported::recognised_kinds())
 }
 
@@ -74,6 +75,7 @@ fn all_kinds() -> impl Iterator<Item = GroupVersionKind> {
 fn kinds_of_any_group() -> impl Iterator<Item = GroupVersionKind> {
     kubernetes::supported_kinds()
         .chain(policy_api::supported_kinds())
+        .chain(cilium::supported_kinds().filter(GroupVersionKind::is_policy))
         .chain(unsupported::recognised_kinds().filter(GroupVersionKind::is_policy))
 }
 
@@ -162,7 +164,9 @@ fn reject(object: &RawObject) -> LoweredObject {
         false => format!("unknown apiVersion and kind {what}; {hint}"),
     };
     let id = intended_kind(object).and_then(|known| {
-        kubernetes::intended_id(object, known).or_else(|| policy_api::intended_id(object, known))
+        kubernetes::intended_id(object, known)
+            .or_else(|| policy_api::intended_id(object, known))
+            .or_else(|| cilium::intended_id(object, known))
     });
     let mut lowered = LoweredObject::empty(id.unwrap_or_else(|| literal_id(object)), object);
     let at = object.field().get(field).ok().flatten();

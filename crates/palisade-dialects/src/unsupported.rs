@@ -28,13 +28,7 @@ const CALICO_CLUSTER: &[&str] = &[
     "Tier",
 ];
 
-const GROUPS: [UnsupportedGroup; 3] = [
-    UnsupportedGroup {
-        group: "cilium.io",
-        dialect: "Cilium",
-        namespaced: &["CiliumNetworkPolicy"],
-        cluster: &["CiliumClusterwideNetworkPolicy", "CiliumCIDRGroup"],
-    },
+const GROUPS: [UnsupportedGroup; 2] = [
     UnsupportedGroup {
         group: "projectcalico.org",
         dialect: "Calico",
@@ -90,7 +84,7 @@ impl Dialect for UnsupportedDialects {
         Some(lowered)
     }
 
-    fn isolate(&self, _: &RawObject, _: Option<GroupVersionKind>) -> Option<Policy> {
-        None
+    fn isolate(&self, _: &RawObject, _: Option<GroupVersionKind>) -> Vec<Policy> {
+        Vec::new()
     }
 }

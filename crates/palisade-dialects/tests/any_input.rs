@@ -246,14 +246,14 @@ fn check(lowering: &Lowering) {
     let mut rejected = 0;
     for entry in &lowering.entries {
         match entry.status {
-            EntryStatus::Accepted => assert!(entry.isolation.is_none()),
+            EntryStatus::Accepted => assert!(entry.isolation.is_empty()),
             EntryStatus::Rejected => {
                 rejected += 1;
                 assert!(entry.objects.is_empty(), "{} is half taken", entry.id);
             }
             EntryStatus::Duplicate { .. } => {
                 rejected += 1;
-                assert!(entry.isolation.is_none());
+                assert!(entry.isolation.is_empty());
             }
         }
         let rules = |policy: &palisade_model::Policy| {
@@ -264,15 +264,14 @@ fn check(lowering: &Lowering) {
                 .map(|d| d.rules.len())
                 .sum::<usize>()
         };
-        let Some(isolation) = &entry.isolation else {
-            continue;
-        };
-        // A NetworkPolicy isolates without rules, a cluster-wide policy by a rule that denies everything.
-        let mut directions = [&isolation.ingress, &isolation.egress]
-            .into_iter()
-            .flatten();
-        assert!(directions.all(|of| *of == of.isolation(isolation.line.clone())));
-        assert!(rules(isolation) <= 2);
+        for isolation in &entry.isolation {
+            // A NetworkPolicy isolates without rules, a cluster-wide policy by a rule that denies everything.
+            let mut directions = [&isolation.ingress, &isolation.egress]
+                .into_iter()
+                .flatten();
+            assert!(directions.all(|of| *of == of.isolation(isolation.line.clone())));
+            assert!(rules(isolation) <= 2);
+        }
     }
     assert!(lowering.errors.len() >= rejected);
     for problem in lowering.errors.iter().chain(&lowering.warnings) {
@@ -334,7 +333,7 @@ fn the_generator_reaches_both_outcomes() {
                 EntryStatus::Accepted => counts.0 += 1,
                 _ => counts.1 += 1,
             }
-            counts.2 += usize::from(entry.isolation.is_some());
+            counts.2 += usize::from(!entry.isolation.is_empty());
         }
     }
     assert!(counts.0 > 60 && counts.1 > 60 && counts.2 > 5, "{counts:?}");

@@ -344,7 +344,7 @@ fn a_mistyped_policy_is_an_invalid_version_of_the_policy() {
     // Never valid: its pods are isolated.
     let isolation = entry
         .isolation
-        .as_ref()
+        .first()
         .map(|policy| policy.id.object.clone());
     assert_eq!(isolation.as_ref(), Some(&entry.id));
     let error = common::problem(&lowering.errors[0]);

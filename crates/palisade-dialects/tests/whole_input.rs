@@ -64,7 +64,7 @@ fn each_object_has_its_place_status_and_content() {
                 e.location,
                 e.id,
                 e.status,
-                e.isolation.is_some()
+                !e.isolation.is_empty()
             )
         })
         .collect();

@@ -107,8 +107,8 @@ pub struct Definition {
     pub(crate) objects: Option<Arc<Vec<Object>>>,
     /// Whether it has errors.
     pub(crate) is_rejected: bool,
-    /// The isolation policy that is in force if it was rejected and no version was ever valid.
-    pub(crate) isolation: Option<Box<Policy>>,
+    /// The isolation policies that are in force if it was rejected and no version was ever valid.
+    pub(crate) isolation: Box<[Policy]>,
     /// Its cost in kernel elements, if it is a policy.
     pub(crate) cost: Option<Box<ObjectCost>>,
     /// The fields whose effect depends on other objects, if it is a policy.
@@ -126,7 +126,10 @@ impl Definition {
         let mut objects = core::mem::take(&mut lowered.objects);
         objects.shrink_to_fit();
         let is_rejected = !lowered.errors.is_empty();
-        let isolation = is_rejected.then(|| isolate(raw).map(Box::new)).flatten();
+        let isolation = match is_rejected {
+            true => isolate(raw).into(),
+            false => Box::default(),
+        };
         let policy = objects.iter().find_map(|object| match object {
             Object::Policy(policy) => Some(policy),
             _ => None,
@@ -151,7 +154,7 @@ impl Definition {
             hash,
             objects: None,
             is_rejected: false,
-            isolation: None,
+            isolation: Box::default(),
             cost: None,
             fields: None,
         }

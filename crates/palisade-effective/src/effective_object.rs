@@ -11,16 +11,19 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use palisade_dialects::ContentHash;
 use palisade_manifest::Location;
-use palisade_model::{Object, ObjectId, ObjectKey, Str};
+use palisade_model::{NetworkSet, Node, Object, ObjectId, ObjectKey, Str, reserved};
 
-/// The type of an object of which only the key is known any more.
+/// The type of an object of which only the keys are known any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InventoryType {
     Endpoint,
     Namespace,
     Node,
+    /// A node, and the networks of its pods as a network set.
+    NodeWithNetworks,
     Service,
     ServiceAccount,
+    EndpointSlice,
 }
 
 impl InventoryType {
@@ -31,10 +34,20 @@ impl InventoryType {
             Object::Node(_) => Some(InventoryType::Node),
             Object::Service(_) => Some(InventoryType::Service),
             Object::ServiceAccount(_) => Some(InventoryType::ServiceAccount),
-            Object::Tier(_) | Object::Policy(_) | Object::Profile(_) | Object::NetworkSet(_) => {
-                None
-            }
+            Object::NetworkSet(set) => match NetworkSet::reserved_kind(&set.id.kind) {
+                reserved::KIND_ENDPOINT_SLICE => Some(InventoryType::EndpointSlice),
+                reserved::KIND_POD_NETWORK => Some(InventoryType::NodeWithNetworks),
+                _ => None,
+            },
+            Object::Tier(_) | Object::Policy(_) | Object::Profile(_) => None,
         }
+    }
+
+    /// The keys of the objects of this type that an object of this name is made of.
+    fn keys(self, id: &ObjectId) -> impl Iterator<Item = ObjectKey> {
+        let networks = (self == InventoryType::NodeWithNetworks)
+            .then(|| ObjectKey::NetworkSet(Node::pod_network_id(id.name.clone())));
+        [self.key(id)].into_iter().chain(networks)
     }
 
     fn key(self, id: &ObjectId) -> ObjectKey {
@@ -43,7 +56,8 @@ impl InventoryType {
         match self {
             InventoryType::Endpoint => ObjectKey::Endpoint(id.clone()),
             InventoryType::Namespace => ObjectKey::Namespace(name),
-            InventoryType::Node => ObjectKey::Node(name),
+            InventoryType::Node | InventoryType::NodeWithNetworks => ObjectKey::Node(name),
+            InventoryType::EndpointSlice => ObjectKey::NetworkSet(id.clone()),
             InventoryType::Service => ObjectKey::Service {
                 namespace: namespace(),
                 name,
@@ -61,7 +75,7 @@ impl InventoryType {
 pub(crate) enum EffectiveContent {
     /// Its model objects.
     Kept(Arc<Vec<Object>>),
-    /// It was handed out: the type of its only object, if it has one.
+    /// It was handed out: the type of its objects, if it has any.
     HandedOut(Option<InventoryType>),
 }
 
@@ -70,7 +84,7 @@ impl EffectiveContent {
     pub(crate) fn keys(&self, id: &ObjectId) -> Vec<ObjectKey> {
         match self {
             EffectiveContent::Kept(objects) => effective_keys(objects).collect(),
-            EffectiveContent::HandedOut(of) => of.iter().map(|of| of.key(id)).collect(),
+            EffectiveContent::HandedOut(of) => of.iter().flat_map(|of| of.keys(id)).collect(),
         }
     }
 }
@@ -382,7 +396,7 @@ impl Definition {
     }
 }
 
-/// The type of the only object of an inventory object, if its key follows from the name; `Some(None)` if it
+/// The type of the objects of an inventory object, if their keys follow from the name; `Some(None)` if it
 /// has no object in force. `None` for everything of which the content is kept.
 pub(crate) fn inventory_type(id: &ObjectId, objects: &[Object]) -> Option<Option<InventoryType>> {
     match objects {
@@ -391,6 +405,11 @@ pub(crate) fn inventory_type(id: &ObjectId, objects: &[Object]) -> Option<Option
         [object] => {
             let of = InventoryType::of(object)?;
             (of.key(id) == object.key()).then_some(Some(of))
+        }
+        [node @ Object::Node(_), networks @ Object::NetworkSet(_)] => {
+            let of = InventoryType::of(networks)?;
+            let keys = [node.key(), networks.key()];
+            of.keys(id).eq(keys).then_some(Some(of))
         }
         _ => None,
     }

@@ -56,9 +56,14 @@ impl EffectiveObjects {
                 let Some((source, first)) = definitions.first() else {
                     return;
                 };
-                let objects = match &first.isolation {
-                    Some(isolation) => alloc::vec![Object::Policy((**isolation).clone())],
-                    None => isolation_policies(first.objects()),
+                let objects = match first.isolation.is_empty() {
+                    false => first
+                        .isolation
+                        .iter()
+                        .cloned()
+                        .map(Object::Policy)
+                        .collect(),
+                    true => isolation_policies(first.objects()),
                 };
                 let origin = (*source, first.origin.clone());
                 self.replace(

@@ -106,7 +106,7 @@ pub(crate) fn choose_version(
     if previous.is_some() && !faults.last_valid_dropped {
         return (VersionChoice::LastValid, true);
     }
-    let isolates = first.isolation.is_some() || !first.is_rejected;
+    let isolates = !first.isolation.is_empty() || !first.is_rejected;
     if !isolates || faults.never_valid_passes {
         return (VersionChoice::Nothing, false);
     }

@@ -3,11 +3,11 @@
 mod inventory;
 mod policy;
 
-use inventory::{cluster, pod, service, workload};
+use inventory::{cluster, endpoint_slice, pod, service, workload};
 use policy::{isolation, network_policy};
 
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
-use crate::kind_reader::{KindReader, Naming, ReadFn};
+use crate::kind_reader::{KindRead, KindReader, Naming, ReadFn};
 use crate::names;
 use palisade_manifest::RawObject;
 use palisade_model::{ObjectId, Policy};
@@ -22,12 +22,12 @@ const fn v1(group: &'static str, kind: &'static str, naming: Naming, read: ReadF
         version: "v1",
         kind,
         naming,
-        read,
+        read: KindRead::One(read),
     }
 }
 
 /// Every kind that is read, with its group and version.
-const KINDS: [KindReader; 13] = {
+const KINDS: [KindReader; 14] = {
     use Naming::{Cluster, ClusterLabel, Namespaced};
     const NETWORKING: &str = "networking.k8s.io";
     [
@@ -39,8 +39,20 @@ const KINDS: [KindReader; 13] = {
         ),
         v1("", "Pod", Namespaced, pod::read),
         v1("", "Namespace", ClusterLabel, cluster::namespace),
-        v1("", "Node", Cluster, cluster::node),
+        KindReader {
+            group: "",
+            version: "v1",
+            kind: "Node",
+            naming: Cluster,
+            read: KindRead::Several(cluster::node),
+        },
         v1("", "Service", Namespaced, service::read),
+        v1(
+            "discovery.k8s.io",
+            "EndpointSlice",
+            Namespaced,
+            endpoint_slice::read,
+        ),
         v1("", "ServiceAccount", Namespaced, cluster::service_account),
         v1("", "ReplicationController", Namespaced, workload::read),
         v1("apps", "Deployment", Namespaced, workload::read),
@@ -67,19 +79,20 @@ impl Dialect for KubernetesDialect {
         }
     }
 
-    fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Option<Policy> {
+    fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Vec<Policy> {
         let kind = match find_reader(object) {
-            Ok(kind) | Err(Some(kind)) => kind,
-            Err(None) => intended.and_then(reader_of)?,
+            Ok(kind) | Err(Some(kind)) => Some(kind),
+            Err(None) => intended.and_then(reader_of),
         };
-        if kind.kind != "NetworkPolicy" {
-            return None;
-        }
+        let Some(kind) = kind.filter(|kind| kind.kind == "NetworkPolicy") else {
+            return Vec::new();
+        };
         let manifest_object = kind.interpret(object);
-        let sound = names::dns_label_errors(&manifest_object.namespace()).is_empty();
-        sound
+        let is_sound = names::dns_label_errors(&manifest_object.namespace()).is_empty();
+        let isolated = is_sound
             .then(|| isolation::isolation_policy(&manifest_object))
-            .flatten()
+            .flatten();
+        isolated.into_iter().collect()
     }
 }
 

@@ -20,7 +20,7 @@ mod schema;
 mod variant;
 
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
-use crate::kind_reader::{KindReader, Naming};
+use crate::kind_reader::{KindRead, KindReader, Naming};
 use palisade_manifest::RawObject;
 use palisade_model::{ObjectId, Policy};
 use variant::PolicyVariant;
@@ -38,21 +38,27 @@ const KINDS: [KindReader; 3] = [
         version: "v1alpha2",
         kind: PolicyVariant::Cluster.kind(),
         naming: Naming::Cluster,
-        read: |object, report| cluster_policy::read(object, PolicyVariant::Cluster, report),
+        read: KindRead::One(|object, report| {
+            cluster_policy::read(object, PolicyVariant::Cluster, report)
+        }),
     },
     KindReader {
         group: GROUP,
         version: "v1alpha1",
         kind: PolicyVariant::Admin.kind(),
         naming: Naming::Cluster,
-        read: |object, report| cluster_policy::read(object, PolicyVariant::Admin, report),
+        read: KindRead::One(|object, report| {
+            cluster_policy::read(object, PolicyVariant::Admin, report)
+        }),
     },
     KindReader {
         group: GROUP,
         version: "v1alpha1",
         kind: PolicyVariant::BaselineAdmin.kind(),
         naming: Naming::Cluster,
-        read: |object, report| cluster_policy::read(object, PolicyVariant::BaselineAdmin, report),
+        read: KindRead::One(|object, report| {
+            cluster_policy::read(object, PolicyVariant::BaselineAdmin, report)
+        }),
     },
 ];
 
@@ -65,10 +71,13 @@ impl Dialect for PolicyApiDialect {
         })
     }
 
-    fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Option<Policy> {
-        let kind = find_reader(object).or_else(|| intended.and_then(reader_of))?;
-        let variant = PolicyVariant::of_kind(kind.kind)?;
-        isolation::isolation_policy(&kind.interpret(object), variant)
+    fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Vec<Policy> {
+        let kind = find_reader(object).or_else(|| intended.and_then(reader_of));
+        let isolated = kind.and_then(|kind| {
+            let variant = PolicyVariant::of_kind(kind.kind)?;
+            isolation::isolation_policy(&kind.interpret(object), variant)
+        });
+        isolated.into_iter().collect()
     }
 }
 

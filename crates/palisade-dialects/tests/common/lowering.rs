@@ -44,7 +44,7 @@ pub(crate) struct LoweringEntry {
     /// Its model objects; empty if it was rejected.
     pub(crate) objects: Vec<Object>,
     /// For a rejected object: the policy to enforce if no version of it was ever valid. See [`isolate`].
-    pub(crate) isolation: Option<Policy>,
+    pub(crate) isolation: Vec<Policy>,
     /// Whether it is a completed pod.
     pub(crate) completed: bool,
 }
@@ -117,9 +117,9 @@ pub(crate) fn lower(objects: &[RawObject]) -> Lowering {
                 EntryStatus::Duplicate {
                     first: first.clone(),
                 },
-                None,
+                Vec::new(),
             ),
-            None if lowered.errors.is_empty() => (EntryStatus::Accepted, None),
+            None if lowered.errors.is_empty() => (EntryStatus::Accepted, Vec::new()),
             None => (EntryStatus::Rejected, isolate(object)),
         };
         first

@@ -48,7 +48,7 @@ pub(crate) fn show(lowering: &Lowering) -> String {
         for object in &entry.objects {
             show_object(&mut out, object);
         }
-        if let Some(policy) = &entry.isolation {
+        for policy in &entry.isolation {
             out.push_str("  instead, if it was never valid:\n");
             show_policy(&mut out, policy);
         }
@@ -130,7 +130,9 @@ fn show_endpoint(out: &mut String, e: &Endpoint) {
 fn show_policy(out: &mut String, p: &Policy) {
     let line = p.line.as_ref().unwrap().line;
     let (order, rank) = (p.precedence.order, p.precedence.rank);
-    assert_eq!(p.id.part, 0);
+    if p.id.part > 0 {
+        writeln!(out, "  part {}", p.id.part).unwrap();
+    }
     writeln!(out, "  line {line} tier {} {order:?} rank {rank}", p.tier).unwrap();
     writeln!(out, "  subject {}", p.subject).unwrap();
     show_direction(out, "ingress", p.ingress.as_ref());

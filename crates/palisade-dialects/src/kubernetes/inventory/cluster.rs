@@ -34,11 +34,11 @@ pub(in crate::kubernetes) fn namespace(
     }))
 }
 
-/// Lowers a Node: its labels, its addresses, and the networks of its pods.
+/// Lowers a Node: its labels, its addresses, and the networks of its pods, which are a holder of their own.
 pub(in crate::kubernetes) fn node(
     object: &ManifestObject<'_>,
     report: &mut ObjectReport,
-) -> Option<Object> {
+) -> Vec<Object> {
     let labels = metadata::metadata_labels(&object.root, report);
     let (mut addresses, mut seen) = (Vec::new(), BTreeSet::new());
     let mut internal_addresses = Vec::new();
@@ -65,7 +65,8 @@ pub(in crate::kubernetes) fn node(
         internal_addresses,
         pod_networks: pod_networks(object, report),
     };
-    Some(Object::Node(node))
+    let networks = node.pod_network().map(Object::NetworkSet);
+    [Object::Node(node)].into_iter().chain(networks).collect()
 }
 
 /// The networks in podCIDRs; without it, the one in podCIDR, which is the first of them.

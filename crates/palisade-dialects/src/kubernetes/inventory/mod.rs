@@ -4,6 +4,7 @@
 //! checked.
 
 pub(super) mod cluster;
+pub(super) mod endpoint_slice;
 pub(super) mod pod;
 pub(super) mod service;
 pub(super) mod workload;

@@ -1,0 +1,84 @@
+//! The entities of rules: names for kinds of addresses.
+
+use super::peer_kind::{PeerKind, api_server};
+use crate::faults::DialectFault;
+use crate::report::ObjectReport;
+use crate::suggest::nearest;
+use palisade_manifest::{Field, quote};
+use palisade_model::{Peer, Prefix};
+
+const ENTITIES: &[&str] = &[
+    "all",
+    "world",
+    "world-ipv4",
+    "world-ipv6",
+    "cluster",
+    "host",
+    "remote-node",
+    "kube-apiserver",
+    "unmanaged",
+    "init",
+    "ingress",
+    "health",
+    "none",
+];
+
+/// The peers of an entity; empty for one that no address is here.
+pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Vec<Peer> {
+    let Some(text) = report.ok(field.as_str()) else {
+        return Vec::new();
+    };
+    let of_family = |net| Peer {
+        nets: Some(vec![net]),
+        ..PeerKind::World.peer()
+    };
+    match text {
+        "all" => vec![Peer::any()],
+        "world" if DialectFault::WorldIsEverything.is_injected() => vec![Peer::any()],
+        "world" => vec![PeerKind::World.peer()],
+        "world-ipv4" => vec![of_family(Prefix::ALL_V4)],
+        "world-ipv6" => vec![of_family(Prefix::ALL_V6)],
+        "cluster" => cluster(),
+        "host" => vec![PeerKind::OwnNode.peer()],
+        "remote-node" => vec![PeerKind::RemoteNode.peer()],
+        "kube-apiserver" => vec![Peer::from_selector(api_server())],
+        "unmanaged" => vec![PeerKind::Unmanaged.peer()],
+        "none" => Vec::new(),
+        "init" | "ingress" | "health" => {
+            let who = match text {
+                "init" => "a pod is closed until it is known, and has no address before",
+                "ingress" => "there is no proxy of Cilium for ingress",
+                _ => "there are no endpoints for Cilium's health checks",
+            };
+            report.warn(
+                field,
+                format!("no address is of the entity `{text}` here: {who}"),
+            );
+            Vec::new()
+        }
+        other => {
+            let hint = match nearest(other, ENTITIES) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("use one of {}", ENTITIES.join(", ")),
+            };
+            report.error(
+                field,
+                format!("unsupported entity: {} is none; {hint}", quote(other)),
+            );
+            Vec::new()
+        }
+    }
+}
+
+/// Pods, nodes, what else is in the networks of pods, and the API server wherever it is.
+fn cluster() -> Vec<Peer> {
+    let mut kinds = vec![PeerKind::Pod, PeerKind::OwnNode, PeerKind::RemoteNode];
+    if DialectFault::ClusterWithoutNodes.is_injected() {
+        kinds.truncate(1);
+    }
+    if !DialectFault::ClusterWithoutUnmanaged.is_injected() {
+        kinds.push(PeerKind::Unmanaged);
+    }
+    let peers = kinds.into_iter().map(PeerKind::peer);
+    peers.chain([Peer::from_selector(api_server())]).collect()
+}

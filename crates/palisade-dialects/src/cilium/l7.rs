@@ -1,0 +1,101 @@
+//! Rules about what is inside connections: HTTP, Kafka, DNS and others. Validated only.
+//!
+//! Never: says what such a rule would allow.
+
+use super::fqdn;
+use super::ports::PortFacts;
+use crate::report::ObjectReport;
+use palisade_manifest::Field;
+use palisade_model::{Direction, Protocol};
+
+const KNOWN: &[&str] = &["http", "kafka", "dns", "l7proto", "l7"];
+
+/// The kinds of such rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum L7Kind {
+    Http,
+    Kafka,
+    Dns,
+    Other,
+}
+
+/// Checks the `rules` of an item of `toPorts`; returns the kinds that are there.
+pub(super) fn check(
+    rules: &Field<'_>,
+    direction: Direction,
+    ports: &[PortFacts],
+    report: &mut ObjectReport,
+) -> Vec<L7Kind> {
+    let mut kinds = Vec::new();
+    if !report.is_object(rules) {
+        return kinds;
+    }
+    report.reject_unknown_fields(rules, KNOWN, &[]);
+    for (key, kind) in [
+        ("http", L7Kind::Http),
+        ("kafka", L7Kind::Kafka),
+        ("dns", L7Kind::Dns),
+    ] {
+        let Some(list) = report.child(rules, key) else {
+            continue;
+        };
+        kinds.push(kind);
+        for item in report.ok(list.items()).unwrap_or_default() {
+            match kind {
+                L7Kind::Dns => fqdn::check(&item, report),
+                _ => drop(report.is_object(&item)),
+            }
+        }
+    }
+    let protocol = report.text(rules, "l7proto").map(|(text, _)| text);
+    let others = report.child(rules, "l7");
+    if let Some(list) = &others {
+        report.ok(list.items());
+        if protocol.is_none_or(str::is_empty) {
+            report.error(list, "`l7` is only allowed with `l7proto`");
+        }
+    }
+    if others.is_some() || protocol.is_some_and(|text| !text.is_empty()) {
+        kinds.push(L7Kind::Other);
+    }
+    if kinds.len() > 1 {
+        report.error(
+            rules,
+            "several kinds of L7 rules in one item: only one is allowed",
+        );
+    }
+    check_ports(rules, &kinds, direction, ports, report);
+    kinds
+}
+
+fn check_ports(
+    rules: &Field<'_>,
+    kinds: &[L7Kind],
+    direction: Direction,
+    ports: &[PortFacts],
+    report: &mut ObjectReport,
+) {
+    if kinds.is_empty() {
+        return;
+    }
+    let has_dns = kinds.contains(&L7Kind::Dns);
+    if has_dns && direction == Direction::Ingress {
+        report.error(rules, "DNS rules are not allowed on ingress");
+    }
+    if has_dns && ports.is_empty() {
+        report.error(rules, "port 53 must be specified for DNS rules");
+    }
+    if has_dns && ports.iter().any(|port| port.is_range) {
+        report.error(rules, "DNS rules do not support port ranges");
+    }
+    if ports.iter().any(|port| port.is_every_port) {
+        report.error(rules, "L7 rules can not be used when a port is 0");
+    }
+    let is_tcp_only = |port: &PortFacts| port.protocols == [Protocol::TCP];
+    if !has_dns && !ports.iter().all(is_tcp_only) {
+        report.error(
+            rules,
+            "L7 rules apply to TCP only, except DNS rules: write `protocol: TCP` at each port",
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! Cilium's dialect: CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy and CiliumCIDRGroup of `cilium.io`.
+//!
+//! Promises: every object is read with the limits and validations of its published CRD and of Cilium's agent, and
+//! every rejection names field and reason; what is not served yet is validated and held closed, with a warning
+//! that names the missing piece; what denies stands before everything of the default tier, whatever it is.
+//!
+//! Never: selects a pod on the host network, or enforces a policy of nodes.
+
+mod cidr_group;
+mod cidr_peer;
+mod entity;
+mod fqdn;
+mod icmp;
+mod isolation;
+mod l7;
+mod label_key;
+mod peer_kind;
+mod peers;
+mod ports;
+mod rule;
+mod selector;
+mod service_peer;
+mod spec;
+mod unserved;
+
+use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
+use crate::kind_reader::{KindRead, KindReader, Naming};
+use crate::names;
+use palisade_manifest::RawObject;
+use palisade_model::{ObjectId, Policy};
+use peer_kind::{inside_kinds, inside_kinds_without_nodes};
+use spec::PolicyScope;
+
+/// The API group.
+pub(crate) const GROUP: &str = "cilium.io";
+
+/// Cilium's dialect.
+pub(crate) struct CiliumDialect;
+
+/// Every kind that is read; of several versions of a kind the one that messages name comes first.
+const KINDS: [KindReader; 4] = [
+    KindReader {
+        group: GROUP,
+        version: "v2",
+        kind: "CiliumNetworkPolicy",
+        naming: Naming::Namespaced,
+        read: KindRead::Several(|object, report| {
+            spec::read(object, PolicyScope::Namespace, report)
+        }),
+    },
+    KindReader {
+        group: GROUP,
+        version: "v2",
+        kind: "CiliumClusterwideNetworkPolicy",
+        naming: Naming::Cluster,
+        read: KindRead::Several(|object, report| spec::read(object, PolicyScope::Cluster, report)),
+    },
+    KindReader {
+        group: GROUP,
+        version: "v2",
+        kind: "CiliumCIDRGroup",
+        naming: Naming::Cluster,
+        read: KindRead::One(cidr_group::read),
+    },
+    KindReader {
+        group: GROUP,
+        version: "v2alpha1",
+        kind: "CiliumCIDRGroup",
+        naming: Naming::Cluster,
+        read: KindRead::One(cidr_group::read),
+    },
+];
+
+impl Dialect for CiliumDialect {
+    fn lower(&self, object: &RawObject) -> Option<LoweredObject> {
+        let kind = find_reader(object)?;
+        Some(match kind.version == object.version() {
+            true => kind.lower(object),
+            false => kind.reject_version(object),
+        })
+    }
+
+    fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Vec<Policy> {
+        let kind = find_reader(object).or_else(|| intended.and_then(reader_of));
+        let Some((kind, scope)) = kind.and_then(|kind| Some((kind, scope_of(kind)?))) else {
+            return Vec::new();
+        };
+        let object = kind.interpret(object);
+        let is_sound = scope == PolicyScope::Cluster
+            || names::dns_label_errors(&object.namespace()).is_empty();
+        match is_sound {
+            true => isolation::isolation_policies(&object, scope),
+            false => Vec::new(),
+        }
+    }
+}
+
+/// The scope of the policies of a kind; `None` for a kind without policies.
+fn scope_of(kind: &KindReader) -> Option<PolicyScope> {
+    match kind.kind {
+        "CiliumNetworkPolicy" => Some(PolicyScope::Namespace),
+        "CiliumClusterwideNetworkPolicy" => Some(PolicyScope::Cluster),
+        _ => None,
+    }
+}
+
+/// Makes networks in a policy match nodes as well, as the operator may decide (`policy-cidr-match-mode`). Policies of
+/// other dialects stay as they are, and so do networks of everything: they stand for what is outside.
+pub fn match_nodes_by_cidr(policy: &mut Policy) {
+    if policy.id.object.kind.group() != GROUP {
+        return;
+    }
+    let inside = inside_kinds();
+    let rules = policy.ingress.iter_mut().chain(&mut policy.egress);
+    let peers = rules.flat_map(|rules| rules.rules.iter_mut().flat_map(|rule| &mut rule.peers));
+    for peer in peers.filter(|peer| peer.not_selector.as_ref() == Some(&inside)) {
+        let is_everything = |net: &palisade_model::Prefix| net.length() == 0;
+        let is_network = match &peer.nets {
+            Some(nets) => !nets.iter().any(is_everything),
+            // A group of networks.
+            None => peer.selector.is_some(),
+        };
+        if is_network {
+            peer.not_selector = Some(inside_kinds_without_nodes());
+        }
+    }
+}
+
+/// The kinds that are read.
+pub(crate) fn supported_kinds() -> impl Iterator<Item = GroupVersionKind> {
+    KINDS.iter().map(KindReader::group_version_kind)
+}
+
+/// The name of an object, interpreted as an object of this kind.
+pub(crate) fn intended_id(object: &RawObject, gvk: GroupVersionKind) -> Option<ObjectId> {
+    reader_of(gvk).map(|kind| kind.id_of(object))
+}
+
+fn reader_of(gvk: GroupVersionKind) -> Option<&'static KindReader> {
+    KINDS.iter().find(|kind| kind.reads(gvk))
+}
+
+/// The reader of an object: that of its version, or of another one of its kind.
+fn find_reader(object: &RawObject) -> Option<&'static KindReader> {
+    let is_kind = |kind: &&KindReader| kind.kind == object.kind && kind.group == object.group();
+    let of_kind = || KINDS.iter().filter(is_kind);
+    let of_version = of_kind().find(|kind| kind.version == object.version());
+    of_version.or_else(|| of_kind().next())
+}

@@ -1,0 +1,230 @@
+//! The peers of a rule: of one kind at most, each a list.
+//!
+//! Promises: a list that is there and empty selects nothing, so that a rule with it matches nothing; a rule without
+//! any list of peers matches every address.
+
+use super::label_key::SourcedKey;
+use super::peer_kind::{kind_in, selected_peers};
+use super::rule::{RuleAction, RuleContext};
+use super::selector::{self, LabelRequirement, LabelTest};
+use super::unserved::{closed_peers, hold_closed};
+use super::{cidr_peer, entity, fqdn, service_peer};
+use crate::faults::DialectFault;
+use crate::report::ObjectReport;
+use palisade_manifest::Field;
+use palisade_model::{Direction, LabelKey, Peer, Selector, reserved};
+
+/// The names of the lists of peers, without `from` or `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PeerList {
+    Endpoints,
+    Cidr,
+    CidrSet,
+    Entities,
+    Nodes,
+    Groups,
+    Services,
+    Fqdns,
+}
+
+impl PeerList {
+    const ALL: [PeerList; 8] = [
+        PeerList::Endpoints,
+        PeerList::Cidr,
+        PeerList::CidrSet,
+        PeerList::Entities,
+        PeerList::Nodes,
+        PeerList::Groups,
+        PeerList::Services,
+        PeerList::Fqdns,
+    ];
+
+    /// Its field; `None` where rules of the direction and action do not have it.
+    fn field(self, direction: Direction, action: RuleAction) -> Option<&'static str> {
+        use Direction::{Egress, Ingress};
+        Some(match (self, direction) {
+            (PeerList::Endpoints, Ingress) => "fromEndpoints",
+            (PeerList::Endpoints, Egress) => "toEndpoints",
+            (PeerList::Cidr, Ingress) => "fromCIDR",
+            (PeerList::Cidr, Egress) => "toCIDR",
+            (PeerList::CidrSet, Ingress) => "fromCIDRSet",
+            (PeerList::CidrSet, Egress) => "toCIDRSet",
+            (PeerList::Entities, Ingress) => "fromEntities",
+            (PeerList::Entities, Egress) => "toEntities",
+            (PeerList::Nodes, Ingress) => "fromNodes",
+            (PeerList::Nodes, Egress) => "toNodes",
+            (PeerList::Groups, Ingress) => "fromGroups",
+            (PeerList::Groups, Egress) => "toGroups",
+            (PeerList::Services, Egress) => "toServices",
+            (PeerList::Fqdns, Egress) if action == RuleAction::Allow => "toFQDNs",
+            (PeerList::Services | PeerList::Fqdns, _) => return None,
+        })
+    }
+}
+
+/// The fields that hold the peers of rules of a direction and action.
+pub(super) fn fields(
+    direction: Direction,
+    action: RuleAction,
+) -> impl Iterator<Item = &'static str> {
+    let all = PeerList::ALL.into_iter();
+    all.filter_map(move |list| list.field(direction, action))
+}
+
+/// Reads the peers of a rule.
+pub(super) fn read(
+    rule: &Field<'_>,
+    context: &RuleContext<'_>,
+    report: &mut ObjectReport,
+) -> Vec<Peer> {
+    let (direction, action) = (context.direction, context.action);
+    let mut present = Vec::new();
+    for list in PeerList::ALL {
+        if let Some(key) = list.field(direction, action)
+            && let Some(field) = report.child(rule, key)
+        {
+            let items = report.ok(field.items()).unwrap_or_default();
+            present.push((list, key, field, items));
+        }
+    }
+    let filled: Vec<&str> = present
+        .iter()
+        .filter(|(.., items)| !items.is_empty())
+        .map(|(_, key, ..)| *key)
+        .collect();
+    if let [first, others @ ..] = &*filled
+        && !others.is_empty()
+    {
+        report.error(
+            rule,
+            format!(
+                "combining {first} and {} is not supported: write a rule for each",
+                others.join(" and ")
+            ),
+        );
+    }
+    if present.is_empty() {
+        return vec![Peer::any()];
+    }
+    let mut is_empty = false;
+    let (mut peers, mut is_closed) = (Vec::new(), false);
+    for (list, key, field, items) in &present {
+        if items.is_empty() && field.node.as_list().is_some() {
+            report.warn(
+                field,
+                format!("an empty list: `{key}` selects nothing, so the rule matches nothing"),
+            );
+            is_empty = true;
+        }
+        if matches!(list, PeerList::Groups | PeerList::Fqdns) && !items.is_empty() {
+            for item in items {
+                match list {
+                    PeerList::Fqdns => fqdn::check(item, report),
+                    _ => drop(report.is_object(item)),
+                }
+            }
+            let piece = match list {
+                PeerList::Fqdns => "names (`toFQDNs`)",
+                _ if direction == Direction::Egress => "groups of cloud providers (`toGroups`)",
+                _ => "groups of cloud providers (`fromGroups`)",
+            };
+            hold_closed(field, piece, action, report);
+            is_closed = true;
+            continue;
+        }
+        for item in items {
+            match read_item(*list, item, context, report) {
+                Ok(read) => peers.extend(read),
+                Err(piece) => {
+                    hold_closed(item, piece, action, report);
+                    is_closed = true;
+                }
+            }
+        }
+    }
+    if DialectFault::OnlyFirstCiliumPeerRead.is_injected() {
+        peers.truncate(1);
+    }
+    if is_closed && DialectFault::UnservedPeersOpen.is_injected() {
+        return vec![Peer::any()];
+    }
+    if is_empty {
+        return match DialectFault::EmptyPeersMatchAll.is_injected() {
+            true => vec![Peer::any()],
+            false => Vec::new(),
+        };
+    }
+    match (is_closed, action) {
+        (true, RuleAction::Deny) => closed_peers(action),
+        (true, RuleAction::Allow) | (false, _) => peers,
+    }
+}
+
+/// The peers of an item; the error says what of it is not served.
+fn read_item(
+    list: PeerList,
+    item: &Field<'_>,
+    context: &RuleContext<'_>,
+    report: &mut ObjectReport,
+) -> Result<Vec<Peer>, &'static str> {
+    Ok(match list {
+        PeerList::Endpoints => {
+            let requirements = selector::read(item, report);
+            return selected_peers(&with_namespace(requirements, context));
+        }
+        PeerList::Cidr => cidr_peer::read_cidr(item, report).into_iter().collect(),
+        PeerList::CidrSet => cidr_peer::read_cidr_rule(item, report)
+            .into_iter()
+            .collect(),
+        PeerList::Entities => entity::read(item, report),
+        PeerList::Nodes => vec![nodes(item, report)],
+        PeerList::Services => service_peer::read(item, report).into_iter().collect(),
+        PeerList::Groups | PeerList::Fqdns => Vec::new(),
+    })
+}
+
+/// A selector of peers with the namespace that it gains unless it names one: that of the policy, or any for a
+/// policy without one. Selectors of reserved labels gain none.
+fn with_namespace(
+    mut requirements: Vec<LabelRequirement>,
+    context: &RuleContext<'_>,
+) -> Vec<LabelRequirement> {
+    let is_reserved = |requirement: &LabelRequirement| requirement.key.is_reserved();
+    let names_one = |requirement: &LabelRequirement| {
+        let key = &requirement.key;
+        key.is_namespace_name() || context.namespace.is_some() && key.is_namespace_label()
+    };
+    let names_one =
+        requirements.iter().any(names_one) && !DialectFault::NamespaceAlwaysAdded.is_injected();
+    if requirements.iter().any(is_reserved) || names_one {
+        return requirements;
+    }
+    let test = match context.namespace {
+        Some(_) if DialectFault::NamespaceOfPeersLost.is_injected() => LabelTest::Exists,
+        Some(name) => LabelTest::In(vec![name.clone()]),
+        None if DialectFault::ClusterwideSelectsEverything.is_injected() => return requirements,
+        None => LabelTest::Exists,
+    };
+    requirements.push(LabelRequirement {
+        key: SourcedKey::of_namespace_name(),
+        test,
+    });
+    requirements
+}
+
+/// The nodes whose labels a selector selects.
+fn nodes(item: &Field<'_>, report: &mut ObjectReport) -> Peer {
+    let mut tests = vec![kind_in(&[reserved::KIND_NODE])];
+    for requirement in selector::read(item, report) {
+        let (key, test) = (requirement.key, requirement.test);
+        tests.push(match key.is_of_nodes() {
+            true => test.to_selector(LabelKey::own(key.name)),
+            false if test.holds_if_absent() => Selector::all(),
+            false => Selector::none(),
+        });
+    }
+    if DialectFault::LabelsOfNodesIgnored.is_injected() {
+        tests.truncate(1);
+    }
+    Peer::from_selector(Selector::and(tests))
+}

@@ -1,0 +1,292 @@
+//! The ports of rules: `toPorts`, with what can be asked of the connections to them.
+
+use super::l7::{self, L7Kind};
+use super::rule::{RuleAction, RuleContext};
+use super::unserved::hold_closed;
+use crate::faults::DialectFault;
+use crate::names;
+use crate::report::ObjectReport;
+use palisade_manifest::{Field, quote};
+use palisade_model::{Direction, PortMatch, PortRange, PortSpec, Protocol, TrafficMatch};
+
+const KNOWN: &[&str] = &[
+    "ports",
+    "rules",
+    "terminatingTLS",
+    "originatingTLS",
+    "serverNames",
+    "listener",
+];
+const KNOWN_OF_DENY: &[&str] = &["ports"];
+const NOT_OF_DENY: &[(&str, &str)] = &[
+    ("rules", ONLY_PORTS),
+    ("terminatingTLS", ONLY_PORTS),
+    ("originatingTLS", ONLY_PORTS),
+    ("serverNames", ONLY_PORTS),
+    ("listener", ONLY_PORTS),
+];
+const ONLY_PORTS: &str = "rules that deny have only `ports` here";
+const KNOWN_PORT: &[&str] = &["port", "endPort", "protocol"];
+/// The maximum number of ports in an item.
+const MAX_PORTS: usize = 40;
+
+/// Protocols without ports that can be named; of these, every packet is meant.
+const VRRP: Protocol = Protocol(112);
+const IGMP: Protocol = Protocol(2);
+
+/// What the rules about an item of `toPorts` have to know of its ports.
+#[derive(Clone, Debug)]
+pub(super) struct PortFacts {
+    /// The protocols.
+    pub(super) protocols: Vec<Protocol>,
+    /// Whether it is port 0, which means all of them.
+    pub(super) is_every_port: bool,
+    /// Whether it is a range.
+    pub(super) is_range: bool,
+}
+
+/// Reads an item of `toPorts`: what it matches, nothing if it is held closed.
+pub(super) fn read(
+    item: &Field<'_>,
+    context: &RuleContext<'_>,
+    report: &mut ObjectReport,
+) -> Vec<TrafficMatch> {
+    let mut traffic = Vec::new();
+    if !report.is_object(item) {
+        return traffic;
+    }
+    match context.action {
+        RuleAction::Allow => report.reject_unknown_fields(item, KNOWN, &[]),
+        RuleAction::Deny => report.reject_unknown_fields(item, KNOWN_OF_DENY, NOT_OF_DENY),
+    }
+    let fields = report.items(item, "ports");
+    if fields.len() > MAX_PORTS {
+        report.error(
+            item,
+            format!(
+                "too many ports: {}, the maximum is {MAX_PORTS}",
+                fields.len()
+            ),
+        );
+    }
+    if fields.is_empty() {
+        report.warn(item, "no ports: it matches nothing");
+    }
+    let mut facts = Vec::new();
+    for field in &fields {
+        if let Some((port, matched)) = port(field, report) {
+            facts.push(port);
+            traffic.extend(matched);
+        }
+    }
+    if context.action == RuleAction::Deny {
+        return traffic;
+    }
+    let is_closed = check_contents(item, context, &facts, report);
+    if is_closed && !DialectFault::UnservedPortsOpen.is_injected() {
+        traffic.clear();
+    }
+    traffic
+}
+
+/// Checks what is asked of the connections; returns whether the item is held closed for it.
+fn check_contents(
+    item: &Field<'_>,
+    context: &RuleContext<'_>,
+    ports: &[PortFacts],
+    report: &mut ObjectReport,
+) -> bool {
+    let mut is_closed = false;
+    let mut close = |at: &Field<'_>, piece: &str, report: &mut ObjectReport| {
+        hold_closed(at, piece, RuleAction::Allow, report);
+        is_closed = true;
+    };
+    let mut kinds = Vec::new();
+    if let Some(rules) = report.child(item, "rules") {
+        kinds = l7::check(&rules, context.direction, ports, report);
+        if context.is_of_nodes && !kinds.is_empty() {
+            report.error(&rules, "policies of nodes do not support L7 rules");
+        }
+        for kind in &kinds {
+            let piece = match kind {
+                L7Kind::Http => "HTTP rules",
+                L7Kind::Kafka => "Kafka rules",
+                L7Kind::Dns => "DNS rules",
+                L7Kind::Other => "rules of other L7 protocols",
+            };
+            close(&rules, piece, report);
+        }
+    }
+    for (key, piece) in [
+        ("terminatingTLS", "TLS contexts (`terminatingTLS`)"),
+        ("originatingTLS", "TLS contexts (`originatingTLS`)"),
+    ] {
+        if let Some(at) = report.object(item, key) {
+            close(&at, piece, report);
+        }
+    }
+    if let Some(at) = report.child(item, "serverNames") {
+        let listed = report.ok(at.items()).unwrap_or_default();
+        for name in &listed {
+            if report.ok(name.as_str()).is_some_and(str::is_empty) {
+                report.error(name, "an empty server name is not allowed");
+            }
+        }
+        let has_tls = report.child(item, "terminatingTLS").is_some();
+        if !listed.is_empty() && !kinds.is_empty() && !has_tls {
+            report.error(
+                &at,
+                "server names are not allowed with L7 rules without `terminatingTLS`",
+            );
+        }
+        if !listed.is_empty() {
+            close(&at, "server names (`serverNames`)", report);
+        }
+    }
+    if let Some(at) = report.object(item, "listener") {
+        if context.direction == Direction::Ingress {
+            report.error(&at, "a listener is not allowed on ingress");
+        }
+        if !kinds.is_empty() {
+            report.error(&at, "a listener is not allowed with L7 rules");
+        }
+        close(&at, "listeners", report);
+    }
+    is_closed
+}
+
+/// Reads a port.
+fn port(field: &Field<'_>, report: &mut ObjectReport) -> Option<(PortFacts, Vec<TrafficMatch>)> {
+    if !report.is_object(field) {
+        return None;
+    }
+    report.reject_unknown_fields(field, KNOWN_PORT, &[]);
+    let protocols = protocols(field, report);
+    let written = report.text(field, "port");
+    let has_mistyped = written.is_none() && report.child(field, "port").is_some();
+    let end = end_port(field, report);
+    let protocols = protocols?;
+    if matches!(*protocols, [VRRP | IGMP]) {
+        if let Some((_, at)) = written.filter(|(text, _)| !matches!(*text, "" | "0")) {
+            report.error(&at, "the port must be empty or 0 with this protocol");
+            return None;
+        }
+        let matched = protocols.iter().copied().map(TrafficMatch::protocol);
+        let matched = matched.collect();
+        return Some((facts(&protocols, true, false), matched));
+    }
+    let Some((text, at)) = written.filter(|(text, _)| !text.is_empty()) else {
+        if !has_mistyped {
+            report.error(field, "`port` must be specified");
+        }
+        return None;
+    };
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    let spec = match digits {
+        true => {
+            let number = text.parse::<u16>().ok();
+            let plain = text == "0" || !text.starts_with('0');
+            let Some(number) = number.filter(|_| plain) else {
+                report.error(
+                    &at,
+                    format!("{} is not a port: 0 to 65535, or a name", quote(text)),
+                );
+                return None;
+            };
+            if number == 0 {
+                if let Some((_, at)) = end {
+                    report.error(
+                        &at,
+                        "`endPort` must not be given with port 0, which is all ports",
+                    );
+                }
+                let matched = protocols.iter().copied();
+                let matched = matched.map(TrafficMatch::protocol).collect();
+                return Some((facts(&protocols, true, false), matched));
+            }
+            let last = match end {
+                Some((last, at)) if last < number => {
+                    report.error(&at, format!("{last} is below port {number}"));
+                    return None;
+                }
+                Some((last, _)) if !DialectFault::CiliumEndPortIgnored.is_injected() => last,
+                _ => number,
+            };
+            PortSpec::Range(PortRange::new(number, last)?)
+        }
+        false => {
+            // Cilium compares names without case; those of pods are in lower case.
+            let name = text.to_ascii_lowercase();
+            report.errors(&at, names::port_name_errors(&name));
+            if let Some((_, at)) = end {
+                report.error(&at, "`endPort` needs a port number, not a name");
+            }
+            PortSpec::Named(name.into())
+        }
+    };
+    let is_range = matches!(&spec, PortSpec::Range(range) if range.first < range.last);
+    let matched = protocols
+        .iter()
+        .map(|protocol| TrafficMatch::to_port(*protocol, PortMatch::one_of([spec.clone()])));
+    let matched = matched.collect();
+    Some((facts(&protocols, false, is_range), matched))
+}
+
+fn facts(protocols: &[Protocol], is_every_port: bool, is_range: bool) -> PortFacts {
+    PortFacts {
+        protocols: protocols.to_vec(),
+        is_every_port,
+        is_range,
+    }
+}
+
+/// The last port of a range; 0 means that there is none.
+fn end_port<'a>(field: &Field<'a>, report: &mut ObjectReport) -> Option<(u16, Field<'a>)> {
+    let at = report.child(field, "endPort")?;
+    let number = report.ok(at.as_i64())?;
+    match u16::try_from(number) {
+        Ok(0) => None,
+        Ok(port) => Some((port, at)),
+        Err(_) => {
+            report.error(&at, format!("{number} is not a port: 0 to 65535"));
+            None
+        }
+    }
+}
+
+/// The protocols of a port. Without one, those that have ports.
+fn protocols(field: &Field<'_>, report: &mut ObjectReport) -> Option<Vec<Protocol>> {
+    let any = || match DialectFault::AnyProtocolIsTcp.is_injected() {
+        true => vec![Protocol::TCP],
+        false => Protocol::WITH_PORTS.to_vec(),
+    };
+    let Some(at) = report.child(field, "protocol") else {
+        return Some(any());
+    };
+    let text = report.ok(at.as_str())?;
+    match &*text.to_ascii_uppercase() {
+        "" | "ANY" => Some(any()),
+        "TCP" => Some(vec![Protocol::TCP]),
+        "UDP" => Some(vec![Protocol::UDP]),
+        "SCTP" => Some(vec![Protocol::SCTP]),
+        "VRRP" => Some(vec![VRRP]),
+        "IGMP" => Some(vec![IGMP]),
+        "ICMP" | "ICMPV6" => {
+            report.error(
+                &at,
+                "messages of ICMP are named by `icmps`, not by `toPorts`",
+            );
+            None
+        }
+        _ => {
+            report.error(
+                &at,
+                format!(
+                    "{} is not a supported protocol: use TCP, UDP, SCTP, VRRP, IGMP or ANY",
+                    quote(text)
+                ),
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The rules of a policy: four lists, of two directions and two actions.
+
+use super::unserved::hold_closed;
+use super::{icmp, peers, ports};
+use crate::hash::RuleFingerprints;
+use crate::report::{ObjectReport, line_of};
+use palisade_manifest::{Field, quote};
+use palisade_model::{Action, Direction, Rule, RuleOrigin, Str, TrafficMatch};
+
+/// What the rules of a list do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum RuleAction {
+    /// They deny.
+    Deny,
+    /// They allow.
+    Allow,
+}
+
+/// Where a rule is written, and in which policy.
+pub(super) struct RuleContext<'a> {
+    /// The namespace of the policy; `None` for a policy of the whole cluster.
+    pub(super) namespace: Option<&'a Str>,
+    /// Whether the policy is one of nodes.
+    pub(super) is_of_nodes: bool,
+    /// The direction of the list.
+    pub(super) direction: Direction,
+    /// The action of the list.
+    pub(super) action: RuleAction,
+    /// The text for the logs of the rules, which names them.
+    pub(super) log: Option<&'a Str>,
+}
+
+impl RuleAction {
+    /// Both, in the order of their precedence.
+    pub(super) const BOTH: [RuleAction; 2] = [RuleAction::Deny, RuleAction::Allow];
+
+    /// The action in the model.
+    fn to_model(self) -> Action {
+        match self {
+            RuleAction::Deny => Action::Deny,
+            RuleAction::Allow => Action::Allow,
+        }
+    }
+}
+
+/// The name of the list of a direction and an action.
+pub(super) const fn list_of(direction: Direction, action: RuleAction) -> &'static str {
+    match (direction, action) {
+        (Direction::Ingress, RuleAction::Allow) => "ingress",
+        (Direction::Ingress, RuleAction::Deny) => "ingressDeny",
+        (Direction::Egress, RuleAction::Allow) => "egress",
+        (Direction::Egress, RuleAction::Deny) => "egressDeny",
+    }
+}
+
+const AUTHENTICATION_MODES: [&str; 3] = ["disabled", "required", "test-always-fail"];
+
+/// Reads the rules of a list.
+pub(super) fn read_list(
+    spec: &Field<'_>,
+    context: &RuleContext<'_>,
+    report: &mut ObjectReport,
+) -> Vec<Rule> {
+    let key = list_of(context.direction, context.action);
+    let mut rules = Vec::new();
+    let mut fingerprints = RuleFingerprints::default();
+    for (index, field) in (0..).zip(&report.items(spec, key)) {
+        let fingerprint = fingerprints.add(field.node);
+        rules.extend(read(field, context, (index, fingerprint), report));
+    }
+    rules
+}
+
+fn read(
+    field: &Field<'_>,
+    context: &RuleContext<'_>,
+    (index, fingerprint): (u32, u64),
+    report: &mut ObjectReport,
+) -> Option<Rule> {
+    if !report.is_object(field) {
+        return None;
+    }
+    reject_unknown_fields(field, context, report);
+    let mut peers = peers::read(field, context, report);
+    let traffic = traffic(field, context, report);
+    if context.action == RuleAction::Allow && !authentication_is_off(field, report) {
+        peers.clear();
+    }
+    Some(Rule {
+        origin: RuleOrigin {
+            index,
+            name: context.log.cloned(),
+            fingerprint,
+            line: Some(line_of(field)),
+        },
+        action: context.action.to_model(),
+        peers,
+        own: None,
+        traffic,
+    })
+}
+
+fn reject_unknown_fields(field: &Field<'_>, context: &RuleContext<'_>, report: &mut ObjectReport) {
+    let (direction, action) = (context.direction, context.action);
+    let mut known: Vec<&str> = peers::fields(direction, action).collect();
+    known.extend(["toPorts", "icmps"]);
+    if action == RuleAction::Allow {
+        known.push("authentication");
+    }
+    let requires = match direction {
+        Direction::Ingress => ("fromRequires", "fromEndpoints"),
+        Direction::Egress => ("toRequires", "toEndpoints"),
+    };
+    let gone = format!(
+        "Cilium 1.19 removed it: write its labels into the selectors of `{}`",
+        requires.1
+    );
+    let other = match direction {
+        Direction::Ingress => Direction::Egress,
+        Direction::Egress => Direction::Ingress,
+    };
+    let elsewhere = format!("it belongs into `{}`", list_of(other, action));
+    let mut misplaced = vec![(requires.0, &*gone)];
+    misplaced.extend(peers::fields(other, RuleAction::Allow).map(|key| (key, &*elsewhere)));
+    if action == RuleAction::Deny {
+        misplaced.extend([
+            ("toFQDNs", "rules that deny have no names"),
+            ("authentication", "rules that deny have no authentication"),
+        ]);
+    }
+    report.reject_unknown_fields(field, &known, &misplaced);
+}
+
+/// What a rule tests of packets: its ports, or its messages of ICMP.
+fn traffic(
+    field: &Field<'_>,
+    context: &RuleContext<'_>,
+    report: &mut ObjectReport,
+) -> Vec<TrafficMatch> {
+    let (ports, messages) = (report.items(field, "toPorts"), report.items(field, "icmps"));
+    if !messages.is_empty()
+        && !ports.is_empty()
+        && let Some(at) = report.child(field, "icmps")
+    {
+        report.error(
+            &at,
+            "`icmps` are only allowed without `toPorts`: write a rule for each",
+        );
+    }
+    if ports.is_empty() && messages.is_empty() {
+        return vec![TrafficMatch::any()];
+    }
+    let mut traffic = Vec::new();
+    for item in &ports {
+        traffic.extend(ports::read(item, context, report));
+    }
+    for item in &messages {
+        traffic.extend(icmp::read(item, report));
+    }
+    traffic
+}
+
+/// Whether a rule asks for no authentication; if it does, it is held closed.
+fn authentication_is_off(rule: &Field<'_>, report: &mut ObjectReport) -> bool {
+    let Some(field) = report.object(rule, "authentication") else {
+        return true;
+    };
+    report.reject_unknown_fields(&field, &["mode"], &[]);
+    let Some((mode, at)) = report.text(&field, "mode") else {
+        if report.child(&field, "mode").is_none() {
+            report.error(&field, "`mode` is required, but missing");
+        }
+        return false;
+    };
+    if !AUTHENTICATION_MODES.contains(&mode) {
+        report.error(
+            &at,
+            format!(
+                "{} is not a mode of authentication: use {}",
+                quote(mode),
+                AUTHENTICATION_MODES.join(", ")
+            ),
+        );
+    } else if mode != "disabled" {
+        hold_closed(
+            &at,
+            "handshakes of mutual authentication",
+            RuleAction::Allow,
+            report,
+        );
+        return crate::faults::DialectFault::AuthenticationOpen.is_injected();
+    }
+    true
+}

@@ -1,0 +1,55 @@
+//! EndpointSlices: the addresses of the endpoints of a Service.
+//!
+//! Promises: an endpoint counts while it is ready, and while it ends, since connections to it go on then.
+
+use crate::faults::DialectFault;
+use crate::kind_reader::ManifestObject;
+use crate::metadata;
+use crate::report::ObjectReport;
+use palisade_manifest::Field;
+use palisade_model::{NetworkSet, Object, Prefix};
+
+/// Lowers an EndpointSlice. One of names has no addresses.
+pub(in crate::kubernetes) fn read(
+    object: &ManifestObject<'_>,
+    report: &mut ObjectReport,
+) -> Option<Object> {
+    let root = &object.root;
+    let kind = report.text(root, "addressType").map(|(text, _)| text);
+    let mut nets: Vec<Prefix> = Vec::new();
+    if kind != Some("FQDN") {
+        for endpoint in report.items(root, "endpoints") {
+            if is_served(&endpoint, report) {
+                for field in report.items(&endpoint, "addresses") {
+                    let text = report.ok(field.as_str());
+                    let address = text.and_then(|text| report.address(&field, text));
+                    nets.extend(address.map(Prefix::host));
+                }
+            }
+        }
+    }
+    nets.sort_unstable();
+    nets.dedup();
+    nets.shrink_to_fit();
+    Some(Object::NetworkSet(NetworkSet {
+        id: object.id.clone(),
+        labels: metadata::metadata_labels(root, report),
+        nets,
+    }))
+}
+
+/// Whether there are connections to an endpoint: it is ready, which is also meant where nothing is said, or it ends.
+fn is_served(endpoint: &Field<'_>, report: &mut ObjectReport) -> bool {
+    let Some(conditions) = report.object(endpoint, "conditions") else {
+        return true;
+    };
+    let mut condition = |key| {
+        let field = report.child(&conditions, key)?;
+        report.ok(field.as_bool())
+    };
+    let is_ready = condition("ready") != Some(false);
+    let is_ending = condition("terminating") == Some(true);
+    is_ready
+        || is_ending && !DialectFault::TerminatingEndpointsLost.is_injected()
+        || DialectFault::UnreadyEndpointsServe.is_injected()
+}
