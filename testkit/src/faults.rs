@@ -94,6 +94,7 @@ impl InjectedFault {
             InjectedFault::Dialects(fault) if fault.is_of_policy_api() => {
                 Some(GeneratorKind::PolicyApi)
             }
+            InjectedFault::Dialects(fault) if fault.is_of_cilium() => Some(GeneratorKind::Cilium),
             InjectedFault::Dialects(_) => Some(GeneratorKind::Kubernetes),
             InjectedFault::Engine(_) | InjectedFault::Tables(_) | InjectedFault::Nft(_) => None,
         }

@@ -1,10 +1,11 @@
-//! A second, naive reading of Kubernetes objects: what the documentation of NetworkPolicy and of the
-//! cluster-wide policies says, one flow at a time, straight from the objects' values.
+//! A second, naive reading of Kubernetes objects: what the documentation of NetworkPolicy, of the
+//! cluster-wide policies and of Cilium's says, one flow at a time, straight from the objects' values.
 //!
 //! It promises to share nothing with the product: no model, no dialect, no index, only `std` and
 //! `serde_json`, so that a mistake made there is not made here as well. It never validates: it is
 //! given objects that a cluster would have accepted, and what it cannot read matches nothing.
 
+mod cilium;
 mod policy_api;
 
 use crate::audit;
@@ -112,8 +113,12 @@ pub fn read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
         {
             return allowed;
         }
-        let mut isolated = false;
-        let mut permitted = false;
+        let of_cilium = cilium::verdict(objects, of_pod, (egress, other), flow, &mut used);
+        if of_cilium.denied {
+            return false;
+        }
+        let mut isolated = of_cilium.default_deny;
+        let mut permitted = of_cilium.allowed;
         for (index, policy) in objects.iter().enumerate() {
             if isolates(policy, &objects[pod], egress) {
                 used.insert(index);
@@ -126,7 +131,8 @@ pub fn read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
                     .any(|rule| rule_allows(objects, policy, rule, egress, other, flow));
             }
         }
-        if isolated {
+        // Where no policy isolates, what a rule of Cilium allows is decided all the same.
+        if isolated || permitted {
             return permitted;
         }
         let baseline = NaiveTier::Baseline;
@@ -186,6 +192,12 @@ pub fn addresses(pod: &Value) -> Vec<IpAddr> {
         .iter()
         .filter_map(|entry| text(entry, "/ip"));
     one.chain(many).filter_map(|ip| ip.parse().ok()).collect()
+}
+
+/// The addresses that an object holds: of a pod, a node, or the endpoints of a Service.
+#[must_use]
+pub fn holder_addresses(object: &Value) -> Vec<IpAddr> {
+    cilium::holder_addresses(object)
 }
 
 fn isolates(policy: &Value, pod: &Value, egress: bool) -> bool {

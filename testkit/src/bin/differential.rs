@@ -109,6 +109,7 @@ impl DifferentialArgs {
                 "--seed" => wanted.options.seed = number(value()?)?,
                 "--kubernetes-only" => wanted.options.only = Some(GeneratorKind::Kubernetes),
                 "--policy-api-only" => wanted.options.only = Some(GeneratorKind::PolicyApi),
+                "--cilium-only" => wanted.options.only = Some(GeneratorKind::Cilium),
                 "--lowered-only" => wanted.options.only = Some(GeneratorKind::Lowered),
                 "--fault" => switch_on(value()?)?,
                 "--faults" => wanted.every_fault = true,

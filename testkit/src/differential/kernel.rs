@@ -157,8 +157,11 @@ impl GeneratedCase {
         // Other worlds than those of the run without a kernel.
         let seed = seed ^ 0x6b65_726e_656c;
         match half {
-            GeneratorKind::Kubernetes | GeneratorKind::PolicyApi => {
+            GeneratorKind::Kubernetes | GeneratorKind::PolicyApi | GeneratorKind::Cilium => {
                 let make = match half {
+                    GeneratorKind::Cilium => {
+                        kubernetes::ClusterWorld::generate_with_cilium_policies
+                    }
                     GeneratorKind::PolicyApi => {
                         kubernetes::ClusterWorld::generate_with_cluster_policies
                     }

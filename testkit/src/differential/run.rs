@@ -18,6 +18,8 @@ pub enum GeneratorKind {
     Kubernetes,
     /// Kubernetes objects: cluster-wide policies, and NetworkPolicies.
     PolicyApi,
+    /// Kubernetes objects: Cilium's policies, and those of the other dialects.
+    Cilium,
     /// Lowered policies over the whole model.
     Lowered,
 }
@@ -57,6 +59,7 @@ pub fn run(options: &RunOptions, print: &mut dyn FnMut(&str)) -> RunReport {
             "worlds of cluster-wide policies",
             kubernetes::POLICY_API_FEATURES,
         ),
+        FeatureTally::new("worlds of Cilium's policies", kubernetes::CILIUM_FEATURES),
         FeatureTally::new("lowered worlds", lower::FEATURES),
     ];
     let (mut passed, mut failed) = (0, 0);
@@ -70,7 +73,8 @@ pub fn run(options: &RunOptions, print: &mut dyn FnMut(&str)) -> RunReport {
                 let tally = &mut tallies[match half {
                     GeneratorKind::Kubernetes => 0,
                     GeneratorKind::PolicyApi => 1,
-                    GeneratorKind::Lowered => 2,
+                    GeneratorKind::Cilium => 2,
+                    GeneratorKind::Lowered => 3,
                 }];
                 case.count(&verdicts, tally);
             }
@@ -142,12 +146,14 @@ pub fn replay(directory: &Path) -> io::Result<Result<(), StageFailure>> {
     Ok(outcome.map(drop))
 }
 
-/// The kind of a world by its number: every second one is lowered, and the others are of both kinds in turn.
+/// The kind of a world by its number: every second one is lowered, and of the others every second has Cilium's
+/// policies.
 pub(super) fn generator_kind(only: Option<GeneratorKind>, world: u64) -> GeneratorKind {
-    match (only, world % 4) {
+    match (only, world % 8) {
         (Some(half), _) => half,
         (None, 0) => GeneratorKind::Kubernetes,
         (None, 2) => GeneratorKind::PolicyApi,
+        (None, 4 | 6) => GeneratorKind::Cilium,
         (None, _) => GeneratorKind::Lowered,
     }
 }
@@ -156,6 +162,7 @@ pub(super) fn generator_kind(only: Option<GeneratorKind>, world: u64) -> Generat
 enum GeneratedInput {
     Kubernetes(kubernetes::ClusterWorld, u64, u64),
     PolicyApi(kubernetes::ClusterWorld, u64, u64),
+    Cilium(kubernetes::ClusterWorld, u64, u64),
     Lowered(Box<lower::ModelWorld>, u64, u64),
 }
 
@@ -171,6 +178,10 @@ impl GeneratedInput {
                 let make = kubernetes::ClusterWorld::generate_with_cluster_policies;
                 GeneratedInput::PolicyApi(make(seed, case, FLOWS + EXTRA), seed, case)
             }
+            GeneratorKind::Cilium => {
+                let make = kubernetes::ClusterWorld::generate_with_cilium_policies;
+                GeneratedInput::Cilium(make(seed, case, FLOWS + EXTRA), seed, case)
+            }
             GeneratorKind::Lowered => {
                 let world = lower::ModelWorld::generate(seed, case, FLOWS + EXTRA);
                 GeneratedInput::Lowered(Box::new(world), seed, case)
@@ -181,7 +192,8 @@ impl GeneratedInput {
     fn check(&self, sought: StageFilter) -> CaseOutcome {
         match self {
             GeneratedInput::Kubernetes(world, seed, case)
-            | GeneratedInput::PolicyApi(world, seed, case) => {
+            | GeneratedInput::PolicyApi(world, seed, case)
+            | GeneratedInput::Cilium(world, seed, case) => {
                 let files = cluster::render_manifests(world, *seed, *case, false);
                 catch_panic(|| cluster::check_cluster(world, &files, *seed, *case, sought))
             }
@@ -202,6 +214,11 @@ impl GeneratedInput {
                     tried.retain(|feature| kubernetes::POLICY_API_FEATURES.contains(feature));
                     tried
                 }
+                GeneratedInput::Cilium(world, ..) => {
+                    let mut tried = tried_features(world, index);
+                    tried.retain(|feature| kubernetes::CILIUM_FEATURES.contains(feature));
+                    tried
+                }
                 GeneratedInput::Lowered(world, ..) => world.tried_features(&world.trials[index]),
             };
             tally.add(tried, *egress && *ingress);
@@ -212,7 +229,8 @@ impl GeneratedInput {
     fn reproduce(self, failure: StageFailure) -> String {
         let (left, failure, seed, case) = match self {
             GeneratedInput::Kubernetes(world, seed, case)
-            | GeneratedInput::PolicyApi(world, seed, case) => {
+            | GeneratedInput::PolicyApi(world, seed, case)
+            | GeneratedInput::Cilium(world, seed, case) => {
                 // Plain manifests are easier to read, if they fail as well.
                 let same = |f: &StageFailure| f.stage == failure.stage;
                 let plain = cluster_outcome(&world, seed, case, true);

@@ -3,6 +3,7 @@
 //! A [`ClusterWorld`] holds objects as a cluster would have accepted them and the flows to judge there. It
 //! says of every object which features of the API it uses, so that a run can count what it tried.
 
+mod cilium;
 mod features;
 mod flow;
 mod pod;
@@ -10,6 +11,7 @@ mod policy;
 mod policy_api;
 
 pub use super::address::NODE;
+pub use cilium::CILIUM_FEATURES;
 pub use features::FEATURES;
 pub use policy_api::POLICY_API_FEATURES;
 
@@ -88,6 +90,26 @@ impl ClusterWorld {
                 trial.features.insert("flow: to a node");
             }
         }
+        world
+    }
+
+    /// The world of a case with Cilium's policies, beside policies of the other dialects.
+    #[must_use]
+    pub fn generate_with_cilium_policies(seed: u64, case: u64, flows: usize) -> ClusterWorld {
+        let mut dice = Dice::new(seed ^ 0x0063_696c_6975_6d31, case);
+        let mut made = namespaces(&mut dice);
+        let mut pods = pod::pods(&mut dice);
+        cilium::join_nodes(&mut dice, &mut pods);
+        made.extend(pods.iter().cloned());
+        made.extend(cilium::inventory(&mut dice, &pods));
+        made.extend(cilium::policies(&mut dice, &pods));
+        if dice.chance(25) {
+            made.extend(policy_api::policies(&mut dice));
+        }
+        let count = dice.between(0, 2);
+        made.extend((0..count).map(|n| policy::policy(&mut dice, &pods, n)));
+        let mut world = Self::with_flows(made, &mut dice, (seed, case), flows);
+        cilium::add_traffic_features(&mut world);
         world
     }
 

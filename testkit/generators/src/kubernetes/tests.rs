@@ -25,6 +25,8 @@ fn flows_fall_both_ways_and_every_feature_has_a_say() {
     check_features(ClusterWorld::generate, FEATURES, true);
     let generate = ClusterWorld::generate_with_cluster_policies;
     check_features(generate, POLICY_API_FEATURES, false);
+    let generate = ClusterWorld::generate_with_cilium_policies;
+    check_features(generate, CILIUM_FEATURES, false);
 }
 
 /// Whether each feature has a say in one flow of a hundred. Other features may be tried if `are_all` is false.

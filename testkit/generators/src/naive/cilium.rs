@@ -1,0 +1,581 @@
+//! The naive reading of Cilium's policies: every address has labels, as Cilium's documentation lists them, and a
+//! selector is compared with them, label by label.
+//!
+//! It promises, as all of the naive reading, to share nothing with the product. It never validates.
+
+use super::{
+    NaiveFlow, addresses, in_cidr, is_kind, labels, list, named_port, namespace, namespace_labels,
+    pod_at, present, text,
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// What Cilium's policies say of a flow in one direction at a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NaiveCiliumVerdict {
+    /// A rule denies it.
+    pub(super) denied: bool,
+    /// A rule allows it.
+    pub(super) allowed: bool,
+    /// What no rule allows is denied.
+    pub(super) default_deny: bool,
+}
+
+/// Asks every policy that selects the pod; those that were asked are added to `used`.
+pub(super) fn verdict(
+    objects: &[Value],
+    pod: &Value,
+    (egress, other): (bool, IpAddr),
+    flow: &NaiveFlow,
+    used: &mut BTreeSet<usize>,
+) -> NaiveCiliumVerdict {
+    let mut verdict = NaiveCiliumVerdict::default();
+    let peer = NaivePeer::of(objects, other, text(pod, "/spec/nodeName"));
+    let own = NaivePeer::of_pod(objects, pod);
+    for (index, policy) in objects.iter().enumerate() {
+        for spec in specs(policy, pod) {
+            let Some(selector) = present(spec.get("endpointSelector")) else {
+                continue;
+            };
+            if !own.has(&written_requirements(selector)) {
+                continue;
+            }
+            let lists = match egress {
+                true => ["egress", "egressDeny"],
+                false => ["ingress", "ingressDeny"],
+            };
+            let [allow, deny] = lists.map(|name| list(spec.get(name)));
+            let enabled = spec.pointer(match egress {
+                true => "/enableDefaultDeny/egress",
+                false => "/enableDefaultDeny/ingress",
+            });
+            let default = enabled.and_then(Value::as_bool);
+            let default = default.unwrap_or(!allow.is_empty() || !deny.is_empty());
+            if default || !allow.is_empty() || !deny.is_empty() {
+                used.insert(index);
+            }
+            let of = NaiveRuleOwner {
+                objects,
+                namespace: is_namespaced(policy).then(|| namespace(policy)),
+                egress,
+            };
+            verdict.default_deny |= default;
+            verdict.denied |= deny.iter().any(|rule| of.denies(rule, &peer, flow));
+            verdict.allowed |= allow.iter().any(|rule| of.allows(rule, &peer, flow));
+        }
+    }
+    verdict
+}
+
+fn is_namespaced(policy: &Value) -> bool {
+    is_kind(policy, "cilium.io", "CiliumNetworkPolicy")
+}
+
+/// The rules of a policy that may select this pod: `spec` and `specs`, in the namespace of the policy.
+fn specs<'a>(policy: &'a Value, pod: &Value) -> Vec<&'a Value> {
+    let everywhere = is_kind(policy, "cilium.io", "CiliumClusterwideNetworkPolicy");
+    if !everywhere && !(is_namespaced(policy) && namespace(policy) == namespace(pod)) {
+        return Vec::new();
+    }
+    let one = present(policy.get("spec")).into_iter();
+    one.chain(list(policy.get("specs"))).collect()
+}
+
+/// A label: source, key, value.
+type NaiveLabel = (&'static str, String, String);
+
+/// An address, with its labels.
+struct NaivePeer<'a> {
+    objects: &'a [Value],
+    address: Option<IpAddr>,
+    labels: Vec<NaiveLabel>,
+    /// Whether it is outside of the cluster.
+    outside: bool,
+}
+
+/// A requirement: source, key, operator, values.
+type NaiveRequirement = (String, String, String, Vec<String>);
+
+impl<'a> NaivePeer<'a> {
+    fn of_pod(objects: &'a [Value], pod: &Value) -> Self {
+        let mut all: Vec<NaiveLabel> = Vec::new();
+        let mut add = |key: &str, value: &Value| {
+            let value = value.as_str().unwrap_or_default();
+            all.push(("k8s", key.to_owned(), value.to_owned()));
+        };
+        for (key, value) in &labels(pod) {
+            add(key, value);
+        }
+        let of = namespace(pod);
+        add("io.kubernetes.pod.namespace", &of.into());
+        for (key, value) in &namespace_labels(objects, of) {
+            add(&format!("io.cilium.k8s.namespace.labels.{key}"), value);
+        }
+        let account = text(pod, "/spec/serviceAccountName").unwrap_or("default");
+        add("io.cilium.k8s.policy.serviceaccount", &account.into());
+        add("io.cilium.k8s.policy.cluster", &"default".into());
+        NaivePeer {
+            objects,
+            address: None,
+            labels: all,
+            outside: false,
+        }
+    }
+
+    /// The labels of an address, as a pod on this node sees it.
+    fn of(objects: &'a [Value], address: IpAddr, node: Option<&str>) -> Self {
+        let mut peer = match pod_at(objects, address) {
+            Some(pod) => NaivePeer::of_pod(objects, &objects[pod]),
+            None => Self::without_pod(objects, address, node),
+        };
+        peer.address = Some(address);
+        if slices_of(objects, "kubernetes", Some("default"))
+            .any(|slice| served(slice).contains(&address))
+        {
+            peer.add_reserved("kube-apiserver");
+        }
+        peer
+    }
+
+    fn without_pod(objects: &'a [Value], address: IpAddr, node: Option<&str>) -> Self {
+        let mut peer = NaivePeer {
+            objects,
+            address: None,
+            labels: Vec::new(),
+            outside: false,
+        };
+        let nodes: Vec<&Value> = objects
+            .iter()
+            .filter(|object| is_kind(object, "", "Node"))
+            .collect();
+        let at: Vec<&Value> = nodes
+            .iter()
+            .copied()
+            .filter(|object| node_addresses(object).contains(&address))
+            .collect();
+        if !at.is_empty() {
+            let own = node.is_some()
+                && at
+                    .iter()
+                    .any(|object| text(object, "/metadata/name") == node);
+            peer.add_reserved(if own { "host" } else { "remote-node" });
+            for object in at {
+                for (key, value) in &labels(object) {
+                    let value = value.as_str().unwrap_or_default().to_owned();
+                    peer.labels.push(("node", key.clone(), value));
+                }
+            }
+            return peer;
+        }
+        if nodes.iter().any(|object| in_pod_network(object, address)) {
+            peer.add_reserved("unmanaged");
+            return peer;
+        }
+        peer.outside = true;
+        peer.add_reserved("world");
+        peer.add_reserved(match address {
+            IpAddr::V4(_) => "world-ipv4",
+            IpAddr::V6(_) => "world-ipv6",
+        });
+        peer
+    }
+
+    fn add_reserved(&mut self, name: &str) {
+        self.labels
+            .push(("reserved", name.to_owned(), String::new()));
+    }
+
+    /// Whether its labels meet all requirements.
+    fn has(&self, requirements: &[NaiveRequirement]) -> bool {
+        requirements.iter().all(|(source, key, operator, values)| {
+            if source == "cidr" {
+                let network = key.replace('-', ":");
+                let inside = self.outside && self.is_in(&network);
+                return compare(inside.then_some(""), operator, values);
+            }
+            if source == "cidrgroup" {
+                return self.is_in_group(key, operator, values);
+            }
+            let is_it =
+                |(of, name, _): &&NaiveLabel| (source == "any" || source == of) && name == key;
+            let value = self.labels.iter().find(is_it);
+            compare(value.map(|(_, _, value)| value.as_str()), operator, values)
+        })
+    }
+
+    fn is_in(&self, network: &str) -> bool {
+        self.address
+            .is_some_and(|address| in_cidr(network, address))
+    }
+
+    /// Whether a group that contains the address has such a label; or none has, for what is negative.
+    fn is_in_group(&self, key: &str, operator: &str, values: &[String]) -> bool {
+        let (positive, wanted) = match operator {
+            "NotIn" => ("In", false),
+            "DoesNotExist" => ("Exists", false),
+            other => (other, true),
+        };
+        let found = self.outside
+            && self.objects.iter().any(|group| {
+                is_kind(group, "cilium.io", "CiliumCIDRGroup")
+                    && self.is_in_cidrs(group)
+                    && compare(
+                        labels(group).get(key).and_then(Value::as_str),
+                        positive,
+                        values,
+                    )
+            });
+        found == wanted
+    }
+
+    fn is_in_cidrs(&self, group: &Value) -> bool {
+        let cidrs = list(group.pointer("/spec/externalCIDRs")).iter();
+        cidrs.filter_map(Value::as_str).any(|cidr| self.is_in(cidr))
+    }
+}
+
+fn compare(value: Option<&str>, operator: &str, values: &[String]) -> bool {
+    let listed = value.is_some_and(|value| values.iter().any(|other| other == value));
+    match operator {
+        "In" => listed,
+        "NotIn" => !listed,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        _ => false,
+    }
+}
+
+/// The requirements of a label selector, with the sources of their keys.
+fn written_requirements(selector: &Value) -> Vec<NaiveRequirement> {
+    let mut all = Vec::new();
+    let split = |key: &str| match key.split_once(':') {
+        Some((source, key)) => (source.to_owned(), key.to_owned()),
+        None => ("any".to_owned(), key.to_owned()),
+    };
+    for (key, value) in selector
+        .get("matchLabels")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        let (source, key) = split(key);
+        let value = value.as_str().unwrap_or_default().to_owned();
+        all.push((source, key, "In".to_owned(), vec![value]));
+    }
+    for expression in list(selector.get("matchExpressions")) {
+        let (source, key) = split(text(expression, "/key").unwrap_or_default());
+        let operator = text(expression, "/operator").unwrap_or_default().to_owned();
+        let values = list(expression.get("values")).iter();
+        let values = values
+            .filter_map(|v| v.as_str().map(str::to_owned))
+            .collect();
+        all.push((source, key, operator, values));
+    }
+    all
+}
+
+fn node_addresses(node: &Value) -> Vec<IpAddr> {
+    list(node.pointer("/status/addresses"))
+        .iter()
+        .filter(|entry| matches!(text(entry, "/type"), Some("InternalIP" | "ExternalIP")))
+        .filter_map(|entry| text(entry, "/address")?.parse().ok())
+        .collect()
+}
+
+fn in_pod_network(node: &Value, address: IpAddr) -> bool {
+    let listed = list(node.pointer("/spec/podCIDRs")).iter();
+    let one = node.pointer("/spec/podCIDR").into_iter();
+    listed
+        .chain(one)
+        .filter_map(Value::as_str)
+        .any(|cidr| in_cidr(cidr, address))
+}
+
+/// The EndpointSlices of a Service; of every namespace where none is given.
+fn slices_of<'a>(
+    objects: &'a [Value],
+    service: &str,
+    of: Option<&str>,
+) -> impl Iterator<Item = &'a Value> {
+    objects.iter().filter(move |object| {
+        is_kind(object, "discovery.k8s.io", "EndpointSlice")
+            && of.is_none_or(|of| namespace(object) == of)
+            && labels(object)
+                .get("kubernetes.io/service-name")
+                .is_some_and(|name| name == service)
+    })
+}
+
+/// The addresses of an EndpointSlice that are ready, or that still serve while they end.
+fn served(slice: &Value) -> Vec<IpAddr> {
+    let serves = |endpoint: &&Value| {
+        let is = |pointer: &str| endpoint.pointer(pointer).and_then(Value::as_bool);
+        is("/conditions/ready") != Some(false) || is("/conditions/terminating") == Some(true)
+    };
+    list(slice.get("endpoints"))
+        .iter()
+        .filter(serves)
+        .flat_map(|endpoint| list(endpoint.get("addresses")))
+        .filter_map(|address| address.as_str()?.parse().ok())
+        .collect()
+}
+
+/// The policy that rules belong to.
+struct NaiveRuleOwner<'a> {
+    objects: &'a [Value],
+    /// Its namespace; nothing for a policy of the cluster.
+    namespace: Option<&'a str>,
+    egress: bool,
+}
+
+/// What cannot be decided here: an allowing rule allows nothing by it, and a denying one denies everything.
+struct Undecidable;
+
+impl NaiveRuleOwner<'_> {
+    fn allows(&self, rule: &Value, peer: &NaivePeer<'_>, flow: &NaiveFlow) -> bool {
+        let authenticated =
+            text(rule, "/authentication/mode").is_none_or(|mode| mode == "disabled");
+        authenticated && self.is_peer(rule, peer).unwrap_or(false) && self.is_traffic(rule, flow)
+    }
+
+    fn denies(&self, rule: &Value, peer: &NaivePeer<'_>, flow: &NaiveFlow) -> bool {
+        self.is_peer(rule, peer).unwrap_or(true) && self.is_traffic(rule, flow)
+    }
+
+    fn is_peer(&self, rule: &Value, peer: &NaivePeer<'_>) -> Result<bool, Undecidable> {
+        let word = if self.egress { "to" } else { "from" };
+        let mut restricted = false;
+        let mut found = false;
+        let mut undecidable = false;
+        for kind in [
+            "Endpoints",
+            "CIDR",
+            "CIDRSet",
+            "Entities",
+            "Nodes",
+            "Services",
+            "Groups",
+            "FQDNs",
+        ] {
+            let Some(items) = present(rule.get(format!("{word}{kind}"))) else {
+                continue;
+            };
+            restricted = true;
+            if list(Some(items)).is_empty() {
+                // Nothing is selected by nothing, whatever else is there.
+                return Ok(false);
+            }
+            for item in list(Some(items)) {
+                let is_it = match kind {
+                    "Endpoints" => peer.has(&self.scoped(item)),
+                    "CIDR" => peer.outside && item.as_str().is_some_and(|c| self.in_block(c, peer)),
+                    "CIDRSet" => peer.outside && self.in_cidr_set(item, peer),
+                    "Entities" => is_entity(item.as_str().unwrap_or_default(), peer),
+                    "Nodes" => is_node(item, peer),
+                    "Services" => self.is_service(item, peer),
+                    _ => {
+                        undecidable = true;
+                        false
+                    }
+                };
+                found |= is_it;
+            }
+        }
+        match undecidable && !found {
+            true => Err(Undecidable),
+            false => Ok(found || !restricted),
+        }
+    }
+
+    /// A selector of endpoints: it gains the namespace of the policy unless it names one, and that of a policy of
+    /// the cluster selects what has a namespace at all. Reserved labels need none.
+    fn scoped(&self, selector: &Value) -> Vec<NaiveRequirement> {
+        let mut all = written_requirements(selector);
+        let of_pods = |source: &str| source == "any" || source == "k8s";
+        let reserved = all.iter().any(|(source, ..)| source == "reserved");
+        let named = all
+            .iter()
+            .any(|(source, key, ..)| of_pods(source) && key == "io.kubernetes.pod.namespace");
+        let labelled = all.iter().any(|(source, key, ..)| {
+            of_pods(source) && key.starts_with("io.cilium.k8s.namespace.labels.")
+        });
+        if reserved || named || labelled && self.namespace.is_some() {
+            return all;
+        }
+        let key = "io.kubernetes.pod.namespace".to_owned();
+        all.push(match self.namespace {
+            Some(name) => (
+                "k8s".to_owned(),
+                key,
+                "In".to_owned(),
+                vec![name.to_owned()],
+            ),
+            None => ("k8s".to_owned(), key, "Exists".to_owned(), Vec::new()),
+        });
+        all
+    }
+
+    /// A network, or a single address.
+    fn in_block(&self, cidr: &str, peer: &NaivePeer<'_>) -> bool {
+        match cidr.contains('/') {
+            true => peer.is_in(cidr),
+            false => cidr.parse().ok() == peer.address,
+        }
+    }
+
+    fn in_cidr_set(&self, item: &Value, peer: &NaivePeer<'_>) -> bool {
+        if let Some(cidr) = text(item, "/cidr") {
+            let except = list(item.get("except")).iter();
+            return peer.is_in(cidr) && !except.filter_map(Value::as_str).any(|c| peer.is_in(c));
+        }
+        let groups = self
+            .objects
+            .iter()
+            .filter(|object| is_kind(object, "cilium.io", "CiliumCIDRGroup"));
+        let mut chosen = groups.filter(|group| match text(item, "/cidrGroupRef") {
+            Some(name) => text(group, "/metadata/name") == Some(name),
+            None => {
+                let selector = item.get("cidrGroupSelector").unwrap_or(&Value::Null);
+                let wanted = written_requirements(selector);
+                wanted.iter().all(|(_, key, operator, values)| {
+                    let value = labels(group);
+                    compare(value.get(key).and_then(Value::as_str), operator, values)
+                })
+            }
+        });
+        chosen.any(|group| peer.is_in_cidrs(group))
+    }
+
+    fn is_service(&self, item: &Value, peer: &NaivePeer<'_>) -> bool {
+        let Some(address) = peer.address else {
+            return false;
+        };
+        if let Some(service) = present(item.get("k8sService")) {
+            let name = text(service, "/serviceName").unwrap_or_default();
+            let of = text(service, "/namespace");
+            return slices_of(self.objects, name, of).any(|slice| served(slice).contains(&address));
+        }
+        let selected = item.get("k8sServiceSelector").unwrap_or(&Value::Null);
+        let wanted = written_requirements(selected.get("selector").unwrap_or(&Value::Null));
+        let of = text(selected, "/namespace");
+        self.objects.iter().any(|slice| {
+            is_kind(slice, "discovery.k8s.io", "EndpointSlice")
+                && of.is_none_or(|of| namespace(slice) == of)
+                && wanted.iter().all(|(_, key, operator, values)| {
+                    let value = labels(slice);
+                    compare(value.get(key).and_then(Value::as_str), operator, values)
+                })
+                && served(slice).contains(&address)
+        })
+    }
+
+    fn is_traffic(&self, rule: &Value, flow: &NaiveFlow) -> bool {
+        let ports = list(rule.get("toPorts"));
+        let messages = list(rule.get("icmps"));
+        if ports.is_empty() && messages.is_empty() {
+            return true;
+        }
+        let port = |item: &Value| {
+            // What is asked of connections besides their ports is not known here.
+            let asks = ["rules", "terminatingTLS", "originatingTLS", "listener"]
+                .into_iter()
+                .any(|key| present(item.get(key)).is_some());
+            let names = !list(item.get("serverNames")).is_empty();
+            !asks
+                && !names
+                && list(item.get("ports"))
+                    .iter()
+                    .any(|p| self.is_port(p, flow))
+        };
+        let message = |item: &Value| list(item.get("fields")).iter().any(|f| is_message(f, flow));
+        ports.iter().any(port) || messages.iter().any(message)
+    }
+
+    fn is_port(&self, port: &Value, flow: &NaiveFlow) -> bool {
+        let wanted: &[u8] = match text(port, "/protocol") {
+            Some("TCP") => &[6],
+            Some("UDP") => &[17],
+            Some("SCTP") => &[132],
+            Some("VRRP") => &[112],
+            Some("IGMP") => &[2],
+            _ => &[6, 17, 132],
+        };
+        if !wanted.contains(&flow.protocol) {
+            return false;
+        }
+        let written = text(port, "/port").unwrap_or("0");
+        let Ok(first) = written.parse::<u64>() else {
+            let Some((_, number)) = flow.ports else {
+                return false;
+            };
+            let pod = pod_at(self.objects, flow.destination);
+            let found = pod.and_then(|pod| named_port(&self.objects[pod], written, flow.protocol));
+            return found == Some(u64::from(number));
+        };
+        if first == 0 {
+            return true;
+        }
+        let end = port.get("endPort").and_then(Value::as_u64).unwrap_or(0);
+        let last = if end == 0 { first } else { end };
+        flow.ports
+            .is_some_and(|(_, number)| (first..=last).contains(&u64::from(number)))
+    }
+}
+
+fn is_entity(name: &str, peer: &NaivePeer<'_>) -> bool {
+    let is = |name: &str| {
+        let mut all = peer.labels.iter();
+        all.any(|(source, key, _)| *source == "reserved" && key == name)
+    };
+    let is_pod = peer.labels.iter().any(|(source, ..)| *source == "k8s");
+    match name {
+        "all" => true,
+        "cluster" => {
+            is_pod || is("host") || is("remote-node") || is("unmanaged") || is("kube-apiserver")
+        }
+        other => is(other),
+    }
+}
+
+fn is_node(selector: &Value, peer: &NaivePeer<'_>) -> bool {
+    let node = |(source, key, _): &NaiveLabel| {
+        *source == "reserved" && ["host", "remote-node"].contains(&key.as_str())
+    };
+    peer.labels.iter().any(node) && peer.has(&written_requirements(selector))
+}
+
+/// The types of ICMP that the generated rules call by a name.
+const MESSAGES: [(&str, &str, u64); 5] = [
+    ("IPv4", "EchoRequest", 8),
+    ("IPv4", "DestinationUnreachable", 3),
+    ("IPv4", "Timestamp", 13),
+    ("IPv6", "EchoRequest", 128),
+    ("IPv6", "TimeExceeded", 3),
+];
+
+fn is_message(field: &Value, flow: &NaiveFlow) -> bool {
+    let family = text(field, "/family").unwrap_or("IPv4");
+    let protocol = if family == "IPv6" { 58 } else { 1 };
+    let written = field.get("type").unwrap_or(&Value::Null);
+    let kind = match written.as_str() {
+        None => written.as_u64(),
+        Some(name) => name.parse().ok().or_else(|| {
+            let mut named = MESSAGES.iter();
+            let of = named.find(|(of, other, _)| *of == family && *other == name);
+            of.map(|(.., kind)| *kind)
+        }),
+    };
+    flow.protocol == protocol && flow.icmp.is_some_and(|(is, _)| Some(u64::from(is)) == kind)
+}
+
+/// The addresses of a node, an EndpointSlice or a pod.
+pub(super) fn holder_addresses(object: &Value) -> Vec<IpAddr> {
+    if is_kind(object, "", "Node") {
+        return node_addresses(object);
+    }
+    if is_kind(object, "discovery.k8s.io", "EndpointSlice") {
+        return served(object);
+    }
+    addresses(object)
+}
