@@ -31,6 +31,7 @@ use palisade_api::ParameterOrigin;
 use palisade_engine::ElementBudget;
 use palisade_etcd::EtcdOptions;
 use palisade_model::{Encapsulation, Encapsulations, Family, HostTrafficAction, Prefix};
+use palisade_source::CidrMatchMode;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -100,6 +101,8 @@ pub struct Config {
     pub settle: Duration,
     /// The maximum number of kernel elements that policy may use.
     pub budget: ElementBudget,
+    /// What networks in Cilium's policies match.
+    pub cidr_match: CidrMatchMode,
     /// The address pools of both families, in the order of allocation; none if they are those of the Node.
     pub pools: Vec<Prefix>,
     /// Whether the pools are the networks of this host's Node object.
@@ -383,6 +386,10 @@ impl ConfigBuilder {
             budget: ElementBudget {
                 set: self.number("policy-set-max-elements") as usize,
                 host: self.number("host-max-elements") as usize,
+            },
+            cidr_match: match self.number("policy-cidr-match-mode") {
+                0 => CidrMatchMode::Outside,
+                _ => CidrMatchMode::Nodes,
             },
             pools: self.pools().into_iter().map(|(_, pool)| pool).collect(),
             has_node_pools: self.has_node_pools(),

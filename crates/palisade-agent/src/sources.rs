@@ -65,12 +65,13 @@ impl ConfiguredSources {
         let names = credentials.iter().map(|_| "kubernetes".into());
         let names = names.chain(config.etcd.iter().map(|_| "etcd".into()));
         let names = names.chain(has_directory.then(|| "directory".into()));
-        let set = match access {
+        let mut set = match access {
             SourceAccess::ReadOnly => {
                 SourceSet::open_read_only(names, &config.state_dir, config.budget)?
             }
             SourceAccess::ReadWrite => SourceSet::open(names, &config.state_dir, config.budget)?,
         };
+        set.set_cidr_match(config.cidr_match);
         let snapshot = |source: &str, location: &str| {
             let open = || SnapshotStore::new(&config.state_dir, source, location);
             (access == SourceAccess::ReadWrite).then(open)

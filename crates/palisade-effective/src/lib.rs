@@ -29,7 +29,7 @@ mod version_choice;
 pub use definition::{Definition, ObjectOrigin};
 pub use diagnostic::{Diagnostic, DiagnosticCollector};
 pub use effective_object::is_saved;
-pub use objects::{BudgetUse, EffectiveObjects, ObjectsToSave, RestoredObject};
+pub use objects::{BudgetUse, CidrMatchMode, EffectiveObjects, ObjectsToSave, RestoredObject};
 pub use palisade_engine::{ElementBudget, ExceededLimit};
 pub use policy_cost::{ExpensiveRule, ObjectCost, OversizedPolicy};
 pub use report::{EffectiveReport, RetainedObject};

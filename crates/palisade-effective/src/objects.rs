@@ -31,6 +31,16 @@ pub enum BudgetUse {
     Advisory,
 }
 
+/// What networks in Cilium's policies match.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CidrMatchMode {
+    /// What is outside of the cluster.
+    #[default]
+    Outside,
+    /// The same, and nodes.
+    Nodes,
+}
+
 /// An object of which the last valid version was saved.
 #[derive(Clone, Debug)]
 pub struct RestoredObject {
@@ -64,6 +74,7 @@ pub struct EffectiveObjects {
     pub(crate) budget_use: BudgetUse,
     pub(crate) lint: InputLint,
     pub(crate) unsaved: BTreeSet<SharedId>,
+    pub(crate) cidr_match: CidrMatchMode,
     faults: ChoiceFaults,
 }
 
@@ -86,8 +97,14 @@ impl EffectiveObjects {
             budget_use,
             lint: InputLint::default(),
             unsaved: BTreeSet::new(),
+            cidr_match: CidrMatchMode::default(),
             faults,
         }
+    }
+
+    /// Sets what networks in Cilium's policies match; before anything is put in force.
+    pub fn set_cidr_match(&mut self, mode: CidrMatchMode) {
+        self.cidr_match = mode;
     }
 
     /// Starts from saved versions; each stays until its source is in sync. The objects of a source that does

@@ -6,12 +6,13 @@ use crate::effective_object::{
     EffectiveContent, EffectiveObject, ObjectEntry, effective_keys, inventory_type, is_saved,
 };
 use crate::lint::PodFacts;
-use crate::objects::EffectiveObjects;
+use crate::objects::{CidrMatchMode, EffectiveObjects};
 use crate::policy_cost::isolation_policies;
 use crate::source::SourceNumber;
 use crate::version_choice::{ValidVersion, VersionChoice};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use palisade_dialects::match_nodes_by_cidr;
 use palisade_model::{Object, ObjectId, ObjectKey, Update};
 
 impl EffectiveObjects {
@@ -194,7 +195,12 @@ impl EffectiveObjects {
                 updates(Update::Delete(key));
             }
         }
-        let mut pass_on = |object: Object| {
+        let mode = self.cidr_match;
+        let mut pass_on = |mut object: Object| {
+            if let (Object::Policy(policy), CidrMatchMode::Nodes) = (&mut object, mode) {
+                // What is saved is as written: another mode after a restart holds for it as well.
+                match_nodes_by_cidr(policy);
+            }
             if let Some(object) = object.into_effective() {
                 updates(Update::Upsert(object));
             }

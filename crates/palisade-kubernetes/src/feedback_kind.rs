@@ -1,8 +1,8 @@
 //! The kinds of policies that a cluster is told about, and in which form.
 
 use crate::resource::{
-    ADMIN_NETWORK_POLICY, BASELINE_ADMIN_NETWORK_POLICY, CLUSTER_NETWORK_POLICY, NETWORK_POLICY,
-    ResourceType,
+    ADMIN_NETWORK_POLICY, BASELINE_ADMIN_NETWORK_POLICY, CILIUM_CLUSTERWIDE_NETWORK_POLICY,
+    CILIUM_NETWORK_POLICY, CLUSTER_NETWORK_POLICY, NETWORK_POLICY, ResourceType,
 };
 
 /// A kind of policy. Every refused object of it gets an event.
@@ -15,7 +15,7 @@ pub struct FeedbackKind {
 }
 
 /// Every kind that is written back.
-pub const FEEDBACK: [FeedbackKind; 4] = [
+pub const FEEDBACK: [FeedbackKind; 6] = [
     FeedbackKind {
         resource: NETWORK_POLICY,
         status: None,
@@ -31,6 +31,14 @@ pub const FEEDBACK: [FeedbackKind; 4] = [
     FeedbackKind {
         resource: BASELINE_ADMIN_NETWORK_POLICY,
         status: Some("baselineadminnetworkpolicies/status"),
+    },
+    FeedbackKind {
+        resource: CILIUM_NETWORK_POLICY,
+        status: Some("ciliumnetworkpolicies/status"),
+    },
+    FeedbackKind {
+        resource: CILIUM_CLUSTERWIDE_NETWORK_POLICY,
+        status: Some("ciliumclusterwidenetworkpolicies/status"),
     },
 ];
 

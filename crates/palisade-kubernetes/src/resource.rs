@@ -17,7 +17,7 @@ pub struct ResourceType {
 }
 
 /// Every resource that is watched.
-pub const RESOURCES: [ResourceType; 10] = [
+pub const RESOURCES: [ResourceType; 13] = [
     core("namespaces", "Namespace"),
     core("nodes", "Node"),
     core("pods", "Pod"),
@@ -34,6 +34,9 @@ pub const RESOURCES: [ResourceType; 10] = [
     CLUSTER_NETWORK_POLICY,
     ADMIN_NETWORK_POLICY,
     BASELINE_ADMIN_NETWORK_POLICY,
+    CILIUM_NETWORK_POLICY,
+    CILIUM_CLUSTERWIDE_NETWORK_POLICY,
+    cilium("ciliumcidrgroups", "CiliumCIDRGroup"),
 ];
 
 pub(crate) const NETWORK_POLICY: ResourceType = ResourceType {
@@ -51,6 +54,13 @@ pub(crate) const BASELINE_ADMIN_NETWORK_POLICY: ResourceType = network_policy_ap
     "v1alpha1",
     "baselineadminnetworkpolicies",
     "BaselineAdminNetworkPolicy",
+);
+
+pub(crate) const CILIUM_NETWORK_POLICY: ResourceType =
+    cilium("ciliumnetworkpolicies", "CiliumNetworkPolicy");
+pub(crate) const CILIUM_CLUSTERWIDE_NETWORK_POLICY: ResourceType = cilium(
+    "ciliumclusterwidenetworkpolicies",
+    "CiliumClusterwideNetworkPolicy",
 );
 
 const fn core(plural: &'static str, kind: &'static str) -> ResourceType {
@@ -72,6 +82,17 @@ const fn network_policy_api(
     ResourceType {
         group: "policy.networking.k8s.io",
         version,
+        plural,
+        kind,
+        is_optional: true,
+    }
+}
+
+/// A resource of Cilium, which is installed with it or by its own manifests.
+const fn cilium(plural: &'static str, kind: &'static str) -> ResourceType {
+    ResourceType {
+        group: "cilium.io",
+        version: "v2",
         plural,
         kind,
         is_optional: true,

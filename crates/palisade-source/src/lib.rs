@@ -43,8 +43,8 @@ pub use handles::{ElementBudgetHandle, RefreshHandle};
 pub use load::{LoadProgress, load, load_manifests, load_with_progress};
 pub use loaded_input::{LoadedInput, LoadedManifest};
 pub use palisade_effective::{
-    Diagnostic, EffectiveReport, ElementBudget, ExceededLimit, ExpensiveRule, OversizedPolicy,
-    RetainedObject, SourceDelta, SourceNumber, SourceState,
+    CidrMatchMode, Diagnostic, EffectiveReport, ElementBudget, ExceededLimit, ExpensiveRule,
+    OversizedPolicy, RetainedObject, SourceDelta, SourceNumber, SourceState,
 };
 pub use snapshot_keeper::SnapshotKeeper;
 pub use snapshot_store::{SnapshotEntry, SnapshotError, SnapshotMark, SnapshotStore};

@@ -8,8 +8,8 @@ use crate::handles::ElementBudgetHandle;
 use crate::version_store::VersionStore;
 use crate::{SourceError, UpdateBatch, VersionStoreError};
 use palisade_effective::{
-    BudgetUse, ChoiceFaults, Diagnostic, EffectiveObjects, EffectiveReport, ElementBudget,
-    ObjectOrigin, SharedId, SourceDelta, SourceNumber,
+    BudgetUse, ChoiceFaults, CidrMatchMode, Diagnostic, EffectiveObjects, EffectiveReport,
+    ElementBudget, ObjectOrigin, SharedId, SourceDelta, SourceNumber,
 };
 use palisade_manifest::Problem;
 use palisade_model::Str;
@@ -84,6 +84,11 @@ impl SourceSet {
             save_problem: None,
             last_report: None,
         })
+    }
+
+    /// Sets what networks in Cilium's policies match; before the first delta.
+    pub fn set_cidr_match(&mut self, mode: CidrMatchMode) {
+        self.effective.set_cidr_match(mode);
     }
 
     /// The objects of a source that were restored, and where each was read.

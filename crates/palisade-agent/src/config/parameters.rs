@@ -141,6 +141,15 @@ pub const PARAMETERS: &[Parameter] = &{
             "The maximum number of kernel elements for all policies on this host.",
         ),
         parameter(
+            "policy-cidr-match-mode",
+            Policy,
+            ParameterKind::OneOf(&["outside", "nodes"]),
+            "outside",
+            "outside|nodes",
+            Restart,
+            "What networks in Cilium's policies match: only what is outside of the cluster, or nodes as well (Cilium's mode `nodes`). Pods never match.",
+        ),
+        parameter(
             "state-dir",
             Policy,
             ParameterKind::Path,

@@ -62,6 +62,7 @@ const OTHER: &[(&str, &str)] = &[
     ("table", "other"),
     ("own-table", "false"),
     ("mark-mask", "0xffff0000"),
+    ("policy-cidr-match-mode", "nodes"),
     ("host-to-endpoint", "policy"),
     ("hairpin", "judge"),
     ("policy-audit-mode", "true"),

@@ -1,11 +1,11 @@
 //! The entities of rules: names for kinds of addresses.
 
-use super::peer_kind::{PeerKind, api_server};
+use super::peer_kind::{PeerKind, api_server, inside_kinds, inside_kinds_without_nodes, kind_in};
 use crate::faults::DialectFault;
 use crate::report::ObjectReport;
 use crate::suggest::nearest;
 use palisade_manifest::{Field, quote};
-use palisade_model::{Peer, Prefix};
+use palisade_model::{Peer, Prefix, reserved};
 
 const ENTITIES: &[&str] = &[
     "all",
@@ -70,15 +70,18 @@ pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Vec<Peer> {
     }
 }
 
-/// Pods, nodes, what else is in the networks of pods, and the API server wherever it is.
+/// Pods, nodes, what else is in the networks of pods, and the API server wherever it is. One test of all kinds, so
+/// that it tells no pod from the network that the pod is in.
 fn cluster() -> Vec<Peer> {
-    let mut kinds = vec![PeerKind::Pod, PeerKind::OwnNode, PeerKind::RemoteNode];
-    if DialectFault::ClusterWithoutNodes.is_injected() {
-        kinds.truncate(1);
-    }
-    if !DialectFault::ClusterWithoutUnmanaged.is_injected() {
-        kinds.push(PeerKind::Unmanaged);
-    }
-    let peers = kinds.into_iter().map(PeerKind::peer);
-    peers.chain([Peer::from_selector(api_server())]).collect()
+    let inside = if DialectFault::ClusterWithoutNodes.is_injected() {
+        inside_kinds_without_nodes()
+    } else if DialectFault::ClusterWithoutUnmanaged.is_injected() {
+        kind_in(&[reserved::KIND_WORKLOAD, reserved::KIND_NODE])
+    } else {
+        inside_kinds()
+    };
+    [inside, api_server()]
+        .into_iter()
+        .map(Peer::from_selector)
+        .collect()
 }

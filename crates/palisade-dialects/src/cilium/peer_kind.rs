@@ -210,7 +210,7 @@ fn select_of_kind(
     match set_tests.len() {
         0 => {}
         1 if is_set_free => peer.selector = set_tests.pop(),
-        _ => return Err("an address that has to be in several sets at once"),
+        _ => return Err("addresses that have to be in several sets at once"),
     }
     if !unwanted.is_empty() {
         peer.not_selector = Some(Selector::or(peer.not_selector.into_iter().chain(unwanted)));
@@ -256,7 +256,7 @@ fn test_of_pod(key: &SourcedKey, test: &LabelTest) -> EvaluatedTest {
                 LabelTest::Exists => EvaluatedTest::Constant(true),
                 LabelTest::DoesNotExist => EvaluatedTest::Constant(false),
                 LabelTest::In(_) | LabelTest::NotIn(_) => {
-                    EvaluatedTest::Unserved("the name of a cluster")
+                    EvaluatedTest::Unserved("names of clusters")
                 }
             };
         }

@@ -272,7 +272,10 @@ fn pods(field: &Field<'_>, namespace: Option<&Str>, report: &mut ObjectReport) -
             ))
         }
         Err(piece) => {
-            report.error(field, format!("it selects by {piece}, which is not served"));
+            report.error(
+                field,
+                format!("it selects by {piece}, which are not served"),
+            );
             None
         }
     }

@@ -1,0 +1,165 @@
+//! Errors and warnings of Cilium's kinds: every reason, with its field and text.
+//!
+//! `cases.txt` has one object in a line, then what it results in, indented. A line begins with the kind: `policy`
+//! and `clusterwide` with a spec, `object` and `clusterwide-object` with what a policy has besides its name, `group`
+//! with the spec of a CiliumCIDRGroup, `slice` with what an EndpointSlice has. In a spec `..` stands for a selector
+//! of all pods. To accept a change, run with `PALISADE_BLESS=1` and review the difference.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use common::EntryStatus;
+use std::path::Path;
+
+/// The manifest of a line.
+fn manifest(word: &str, written: &str) -> String {
+    let written = written.replace("..", "endpointSelector: {}");
+    let object = |version: &str, kind: &str, rest: &str| {
+        format!("{{apiVersion: {version}, kind: {kind}, metadata: {{name: a}}, {rest}}}\n")
+    };
+    let cilium = |kind: &str, rest: &str| object("cilium.io/v2", kind, rest);
+    match word {
+        "policy" => cilium("CiliumNetworkPolicy", &format!("spec: {written}")),
+        "clusterwide" => cilium(
+            "CiliumClusterwideNetworkPolicy",
+            &format!("spec: {written}"),
+        ),
+        "object" => cilium("CiliumNetworkPolicy", &written),
+        "clusterwide-object" => cilium("CiliumClusterwideNetworkPolicy", &written),
+        "group" => cilium("CiliumCIDRGroup", &format!("spec: {written}")),
+        "slice" => object("discovery.k8s.io/v1", "EndpointSlice", &written),
+        other => panic!("{other}"),
+    }
+}
+
+/// The problems of an object, one a line.
+fn problems(word: &str, written: &str) -> Vec<String> {
+    let lowering = common::lowering("f", &manifest(word, written));
+    assert_eq!(lowering.entries.len(), 1, "{word} {written}");
+    let entry = &lowering.entries[0];
+    let is_accepted = entry.status == EntryStatus::Accepted;
+    assert_eq!(is_accepted, lowering.errors.is_empty(), "{word} {written}");
+    assert!(is_accepted || entry.objects.is_empty(), "{word} {written}");
+    let shown = |what: &'static str| {
+        move |p: &palisade_manifest::Problem| format!("  {what} {}: {}", p.field, p.reason)
+    };
+    let errors = lowering.errors.iter().map(shown("error"));
+    let warnings = lowering.warnings.iter().map(shown("warning"));
+    let mut all: Vec<String> = errors.chain(warnings).collect();
+    if all.is_empty() {
+        all.push("  valid".to_owned());
+    }
+    all
+}
+
+#[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a switch of this test, and a file of the source tree"
+)]
+fn every_rejection_has_its_message() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cilium/cases.txt");
+    let expected = std::fs::read_to_string(&path).unwrap();
+    let mut found = String::new();
+    let mut count = 0;
+    for line in expected.lines().filter(|line| !line.starts_with("  ")) {
+        found += line;
+        found += "\n";
+        if let Some((word, written)) = line.split_once(' ').filter(|_| !line.starts_with('#')) {
+            count += 1;
+            for problem in problems(word, written) {
+                found += &problem;
+                found += "\n";
+            }
+        }
+    }
+    assert!(count >= 120, "only {count} cases");
+    if std::env::var_os("PALISADE_BLESS").is_some() {
+        std::fs::write(&path, &found).unwrap();
+    } else {
+        assert!(found == expected, "{found}");
+    }
+}
+
+/// Lists at their greatest length, and one item longer.
+#[test]
+fn lengths_of_lists() {
+    let list = |item: &str, count: usize| format!("[{}]", vec![item; count].join(", "));
+    for (count, expected) in [
+        (40, "  valid"),
+        (
+            41,
+            "  error spec.ingress[0].toPorts[0]: too many ports: 41, the maximum is 40",
+        ),
+    ] {
+        let ports = list("{port: '80'}", count);
+        let spec = format!("{{.., ingress: [{{toPorts: [{{ports: {ports}}}]}}]}}");
+        assert_eq!(problems("policy", &spec), [expected]);
+    }
+    for (count, expected) in [
+        (40, "  valid"),
+        (
+            41,
+            "  error spec.ingress[0].icmps[0]: too many types: 41, the maximum is 40",
+        ),
+    ] {
+        let fields = list("{type: 8}", count);
+        let spec = format!("{{.., ingress: [{{icmps: [{{fields: {fields}}}]}}]}}");
+        assert_eq!(problems("policy", &spec), [expected]);
+    }
+}
+
+/// A spec becomes a part that denies, before everything of the default tier, and a part that allows.
+#[test]
+fn parts_of_specs() {
+    let text = manifest(
+        "object",
+        "spec: {.., ingress: [{}], ingressDeny: [{}]}, specs: [{.., egress: [{}]}, {.., egressDeny: [{}]}]",
+    );
+    let lowering = common::lowering("f", &text);
+    let parts: Vec<_> = lowering.entries[0]
+        .objects
+        .iter()
+        .map(|object| match object {
+            palisade_model::Object::Policy(policy) => {
+                let denies = |rules: &Option<palisade_model::DirectionRules>| {
+                    rules
+                        .as_ref()
+                        .map(|rules| (rules.rules.len(), rules.default_deny))
+                };
+                let order = policy.precedence.order;
+                let is_first = order < palisade_model::Order::At(-1.0e300);
+                (
+                    policy.id.part,
+                    is_first,
+                    denies(&policy.ingress),
+                    denies(&policy.egress),
+                )
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        parts,
+        [
+            (0, true, Some((1, false)), None),
+            (1, false, Some((1, true)), None),
+            (3, false, None, Some((1, true))),
+            (4, true, None, Some((1, false))),
+            (5, false, None, Some((0, true))),
+        ]
+    );
+}
+
+/// More parts than eight bits number.
+#[test]
+fn hundreds_of_specs() {
+    let specs = vec!["{.., ingress: [{}], ingressDeny: [{}]}"; 200].join(", ");
+    let lowering = common::lowering("f", &manifest("object", &format!("specs: [{specs}]")));
+    let ids: std::collections::BTreeSet<_> = lowering.entries[0]
+        .objects
+        .iter()
+        .map(|object| object.key())
+        .collect();
+    assert_eq!(ids.len(), 400);
+}
