@@ -98,7 +98,8 @@ fn peers_of(rule: &mut Rule) -> impl Iterator<Item = &mut Peer> {
     rule.peers.iter_mut().chain(&mut rule.own)
 }
 
-fn tests_own_node(policy: &Policy) -> bool {
+/// Whether a policy tells an endpoint's own node from others.
+pub(crate) fn tests_own_node(policy: &Policy) -> bool {
     let lists = policy.ingress.iter().chain(&policy.egress);
     let peers = lists.flat_map(|list| &list.rules);
     let mut peers = peers.flat_map(|rule| rule.peers.iter().chain(&rule.own));

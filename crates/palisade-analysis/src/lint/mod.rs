@@ -21,6 +21,7 @@ mod rule_facts;
 mod rule_traffic;
 mod selection;
 
+use crate::own_nodes::tests_own_node;
 use crate::rules::to_u32;
 use classified_state::{ClassifiedState, PairLister};
 use finding::FindingList;
@@ -33,6 +34,7 @@ use palisade_model::{
 use policy_effect::{EffectSearch, PolicyEffect};
 use rule_facts::{RuleFact, RuleFacts};
 use selection::SelectableObjects;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
@@ -68,7 +70,9 @@ pub fn lint(state: &State, limit: LintLimit) -> LintReport {
         report.unchecked.push(reason.to_owned());
         return report;
     }
-    let classified = ClassifiedState::new(state);
+    let (state, unchecked) = without_own_node_tests(state);
+    report.unchecked.extend(unchecked);
+    let classified = ClassifiedState::new(&state);
     let mut linter = Linter {
         list: FindingList::new(&classified.rules),
         lister: PairLister::new(&classified),
@@ -76,12 +80,29 @@ pub fn lint(state: &State, limit: LintLimit) -> LintReport {
         limit,
         unchecked: Vec::new(),
     };
-    let without_subject = linter.check_selectors(state);
+    let without_subject = linter.check_selectors(&state);
     linter.check_rules();
     linter.check_policies(&without_subject);
     report.findings = linter.list.into_findings();
-    report.unchecked = linter.unchecked;
+    report.unchecked.extend(linter.unchecked);
     report
+}
+
+/// The state without the policies that tell an endpoint's own node from others, and what is left out: what such
+/// a policy matches differs from one endpoint to the next, which no class of endpoints shows.
+fn without_own_node_tests(state: &State) -> (Cow<'_, State>, Option<String>) {
+    let asking = state.policies.values().filter(|policy| tests_own_node(policy));
+    let objects: BTreeSet<&ObjectId> = asking.map(|policy| &policy.id.object).collect();
+    if objects.is_empty() {
+        return (Cow::Borrowed(state), None);
+    }
+    let mut rest = state.clone();
+    rest.policies.retain(|_, policy| !tests_own_node(policy));
+    let reason = format!(
+        "{} policies tell a pod's own node from others (entities host and remote-node): they are left out",
+        objects.len()
+    );
+    (Cow::Owned(rest), Some(reason))
 }
 
 /// Makes the findings of a state.

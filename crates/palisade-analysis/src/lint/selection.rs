@@ -136,7 +136,7 @@ impl<'a> SelectableObjects<'a> {
             objects.add(set.id.namespace.as_ref(), object);
         }
         for node in state.nodes.values() {
-            let object = SelectableObject::Node(state.node_labels(node), &node.labels);
+            let object = SelectableObject::Node(state.node_labels(node, None), &node.labels);
             objects.add(None, object);
         }
         objects

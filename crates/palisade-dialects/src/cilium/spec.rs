@@ -13,7 +13,7 @@ use crate::metadata;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::Field;
 use palisade_model::{
-    Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, Precedence, Rule,
+    Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, PolicyMode, Precedence, Rule,
     Selector, SourceLine, Str, reserved, tier_name,
 };
 
@@ -194,6 +194,7 @@ pub(super) fn build_part(
             order: Order::At(order),
             rank,
         },
+        mode: PolicyMode::Enforce,
         subject,
         ingress,
         egress,

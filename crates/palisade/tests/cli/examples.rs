@@ -19,7 +19,11 @@ fn manifests(dialect: &Path) -> Vec<PathBuf> {
 #[test]
 fn examples_allow_the_connections_that_they_list() {
     let cluster = format!("{FOLDER}/cluster.yaml");
-    for dialect in ["networkpolicy", "clusternetworkpolicy"] {
+    for dialect in [
+        "networkpolicy",
+        "clusternetworkpolicy",
+        "ciliumnetworkpolicy",
+    ] {
         let manifests = manifests(&Path::new(FOLDER).join(dialect));
         assert!(manifests.len() >= 10, "{dialect}: {}", manifests.len());
         for manifest in manifests {

@@ -16,6 +16,7 @@ mod examples;
 mod explain;
 mod hostile;
 mod lint;
+mod scenarios;
 mod usage;
 mod validate;
 
