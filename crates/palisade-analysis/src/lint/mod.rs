@@ -91,7 +91,10 @@ pub fn lint(state: &State, limit: LintLimit) -> LintReport {
 /// The state without the policies that tell an endpoint's own node from others, and what is left out: what such
 /// a policy matches differs from one endpoint to the next, which no class of endpoints shows.
 fn without_own_node_tests(state: &State) -> (Cow<'_, State>, Option<String>) {
-    let asking = state.policies.values().filter(|policy| tests_own_node(policy));
+    let asking = state
+        .policies
+        .values()
+        .filter(|policy| tests_own_node(policy));
     let objects: BTreeSet<&ObjectId> = asking.map(|policy| &policy.id.object).collect();
     if objects.is_empty() {
         return (Cow::Borrowed(state), None);

@@ -397,7 +397,7 @@ fn subjects_and_peers_select_nothing_if_no_object_matches() {
                 || state
                     .nodes
                     .values()
-                    .any(|node| s.matches(&state.node_labels(node)))
+                    .any(|node| s.matches(&state.node_labels(node, None)))
         };
         let expected: BTreeSet<PolicyId> = state
             .policies

@@ -13,8 +13,8 @@ use crate::metadata;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::Field;
 use palisade_model::{
-    Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, PolicyMode, Precedence, Rule,
-    Selector, SourceLine, Str, reserved, tier_name,
+    Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, PolicyMode, Precedence,
+    Rule, Selector, SourceLine, Str, reserved, tier_name,
 };
 
 pub(super) const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "specs", "status"];

@@ -87,6 +87,9 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
         ),
         (
             "connections -f /not/there".to_owned(),
+            "no such file or directory: /not/there",
+        ),
+        (
             "lint -f /not/there".to_owned(),
             "no such file or directory: /not/there",
         ),
