@@ -30,11 +30,7 @@ pub fn effective_state(objects: &[RawObject]) -> (State, Vec<Diagnostic>) {
             let definition = Definition::new(id, raw, &mut lowered, origin);
             delta.changes.push(DefinitionChange::Upsert(definition));
         }
-        diagnostics.extend(Diagnostic::from_lowered(
-            lowered.errors,
-            lowered.warnings,
-            lowered.omitted,
-        ));
+        diagnostics.extend(Diagnostic::take_from(&mut lowered));
     }
     let mut state = State::default();
     effective.apply(0, delta, 0, &mut |update| state.apply(update));

@@ -1,5 +1,6 @@
 //! What all dialects have in common: their trait, the kinds that they read, and what an object is lowered to.
 
+use crate::closed_part::ClosedPart;
 use crate::quota::OmittedProblems;
 use palisade_manifest::{Location, Problem, RawObject};
 use palisade_model::{Object, ObjectId, ObjectKind, Policy};
@@ -46,6 +47,12 @@ impl GroupVersionKind {
     }
 }
 
+/// Whether objects of a kind are network policies, of any dialect.
+#[must_use]
+pub fn is_policy_kind(kind: &ObjectKind) -> bool {
+    kind.name().ends_with("NetworkPolicy")
+}
+
 /// A lowered object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoweredObject {
@@ -60,7 +67,11 @@ pub struct LoweredObject {
     pub errors: Vec<Problem>,
     /// Warnings: valid, but likely not intended; the first hundred.
     pub warnings: Vec<Problem>,
-    /// Summaries of further errors and warnings.
+    /// The parts that are held closed: the first hundred.
+    pub closed: Vec<ClosedPart>,
+    /// The number of further parts held closed.
+    pub more_closed: usize,
+    /// Summaries of further errors, warnings and parts held closed.
     pub omitted: Vec<OmittedProblems>,
     /// Its kind (`v1 ConfigMap`, `networking.k8s.io/v1 Ingress`), if the kind is ignored.
     pub ignored: Option<String>,
@@ -75,6 +86,8 @@ impl LoweredObject {
             objects: Vec::new(),
             errors: Vec::new(),
             warnings: Vec::new(),
+            closed: Vec::new(),
+            more_closed: 0,
             omitted: Vec::new(),
             ignored: None,
         }

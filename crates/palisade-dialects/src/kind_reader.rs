@@ -119,8 +119,10 @@ impl KindReader {
         LoweredObject {
             objects,
             omitted: report.omitted(),
+            more_closed: report.omitted_closed(),
             errors: report.errors,
             warnings: report.warnings,
+            closed: report.closed,
             ..LoweredObject::empty(manifest_object.id, object)
         }
     }

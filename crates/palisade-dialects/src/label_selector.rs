@@ -19,7 +19,7 @@ pub(crate) fn read(field: &Field<'_>, key_of: LabelKeyFn, report: &mut ObjectRep
     if !report.is_object(field) {
         return Selector::none();
     }
-    report.reject_unknown_fields(field, KNOWN, &[]);
+    report.check_fields(field, KNOWN, &[]);
     let mut parts = Vec::new();
     for (name, value) in metadata::labels(field, "matchLabels", report) {
         if parts.is_empty() || !DialectFault::OnlyFirstLabelRead.is_injected() {
@@ -48,7 +48,7 @@ fn requirement(
     if !report.is_object(field) {
         return None;
     }
-    report.reject_unknown_fields(field, KNOWN_EXPRESSION, &[]);
+    report.check_fields(field, KNOWN_EXPRESSION, &[]);
     let key = match report.child(field, "key") {
         None => {
             report.error(field, "`key` is required, but missing");

@@ -15,10 +15,12 @@
 
 mod cidr;
 mod cilium;
+mod closed_part;
 mod definitions;
 mod dialect;
 pub mod faults;
 mod field_filters;
+mod fields;
 mod hash;
 mod ignored_kinds;
 mod kind_reader;
@@ -39,9 +41,11 @@ mod unknown;
 mod unsupported;
 
 pub use cilium::match_nodes_by_cidr;
+pub use closed_part::{ClosedPart, ClosedReason};
 pub use definitions::{count_ignored, duplicate_definition, omitted_definitions};
-pub use dialect::LoweredObject;
+pub use dialect::{LoweredObject, is_policy_kind};
 pub use field_filters::field_filter_of_kind;
+pub use fields::{ANY_OTHER, FieldRow, FieldSupport, PolicyKind, policy_kinds};
 pub use hash::ContentHash;
 pub use lowering::{isolate, lower_object};
 pub use mode::MODE_ANNOTATION;
@@ -52,3 +56,4 @@ pub use quota::{
 };
 pub use suggest::nearest;
 pub use unknown::is_known;
+pub use unsupported::unsupported_kinds;

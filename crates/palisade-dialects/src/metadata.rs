@@ -32,7 +32,7 @@ pub(crate) fn check(root: &Field<'_>, report: &mut ObjectReport) {
     let Some(metadata) = report.object(root, "metadata") else {
         return;
     };
-    report.reject_unknown_fields(&metadata, KNOWN, &[]);
+    report.check_descriptive_fields(&metadata, KNOWN, &[]);
     labels(&metadata, "labels", report);
     let Some(annotations) = report.object(&metadata, "annotations") else {
         return;

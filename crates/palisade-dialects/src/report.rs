@@ -1,7 +1,8 @@
-//! Collects the errors and warnings of one object while it is lowered: the first hundred of each are listed,
-//! the others counted.
+//! Collects the errors and warnings of one object while it is lowered, and the parts of it that are held closed:
+//! the first hundred of each are listed, the others counted.
 
 use crate::cidr;
+use crate::closed_part::{ClosedPart, ClosedReason};
 use crate::quota::{MAX_PROBLEMS_PER_OBJECT, OmittedProblems, ProblemQuota};
 use crate::suggest::nearest;
 use palisade_manifest::{Field, FieldError, Location, Problem, shorten};
@@ -17,7 +18,13 @@ pub(crate) struct ObjectReport {
     pub(crate) errors: Vec<Problem>,
     /// Valid, but likely not intended.
     pub(crate) warnings: Vec<Problem>,
+    /// Valid, but not enforced as written.
+    pub(crate) closed: Vec<ClosedPart>,
     quota: ProblemQuota,
+    /// A quota of its own, so that no warning hides a part that is held closed.
+    closed_quota: ProblemQuota,
+    /// While a rule is read: whether it has a field that is not known.
+    unread_rule: Option<bool>,
     /// The location of the last error or warning.
     last: Option<Location>,
     /// The last values of the wrong type.
@@ -34,7 +41,10 @@ impl ObjectReport {
             object: object.into(),
             errors: Vec::new(),
             warnings: Vec::new(),
+            closed: Vec::new(),
             quota: ProblemQuota::uniform(MAX_PROBLEMS_PER_OBJECT),
+            closed_quota: ProblemQuota::uniform(MAX_PROBLEMS_PER_OBJECT),
+            unread_rule: None,
             last: None,
             mismatches: VecDeque::new(),
         }
@@ -42,10 +52,16 @@ impl ObjectReport {
 
     /// Summaries of the problems that are not listed.
     pub(crate) fn omitted(&self) -> Vec<OmittedProblems> {
-        let untold = self.quota.omitted();
+        let mut untold = self.quota.omitted();
+        untold.add(false, self.omitted_closed());
         let at = self.last.iter();
         at.flat_map(|at| untold.summaries(at, Some(&self.object), "this object"))
             .collect()
+    }
+
+    /// The number of parts held closed that are not listed.
+    pub(crate) fn omitted_closed(&self) -> usize {
+        self.closed_quota.omitted().warnings
     }
 
     fn record(&mut self, is_error: bool, at: &Location, problem: impl FnOnce(String) -> Problem) {
@@ -96,6 +112,44 @@ impl ObjectReport {
         self.record(false, at.location(), |object| {
             at.problem(Some(object), reason)
         });
+    }
+
+    /// Adds a part that is held closed.
+    pub(crate) fn close(
+        &mut self,
+        at: &Field<'_>,
+        reason: ClosedReason,
+        sentence: impl Into<String>,
+    ) {
+        self.record_closed(at.location(), reason, |object| {
+            at.problem(Some(object), sentence)
+        });
+    }
+
+    fn record_closed(
+        &mut self,
+        at: &Location,
+        reason: ClosedReason,
+        problem: impl FnOnce(String) -> Problem,
+    ) {
+        if self.last.as_ref().is_none_or(|last| last < at) {
+            self.last = Some(at.clone());
+        }
+        if self.closed_quota.admit(false) {
+            let problem = problem(self.object.clone()).truncated();
+            self.closed.push(ClosedPart { problem, reason });
+        }
+    }
+
+    /// Begins a rule: until [`end_rule`](Self::end_rule), a field that is not known closes a part and is no error,
+    /// unless it is likely a slip.
+    pub(crate) fn begin_rule(&mut self) {
+        self.unread_rule = Some(false);
+    }
+
+    /// Ends a rule; whether it has a field that is not known, so that it must fail closed as a whole.
+    pub(crate) fn end_rule(&mut self) -> bool {
+        self.unread_rule.take().unwrap_or(false)
     }
 
     /// Parses an address; adds errors and warnings about it.
@@ -170,9 +224,11 @@ impl ObjectReport {
         Some((text, field))
     }
 
-    /// Adds an error for each field of an object that is not in `known`. `misplaced` are fields valid
-    /// elsewhere, each with a hint.
-    pub(crate) fn reject_unknown_fields(
+    /// Reports each field of an object that is not in `known`: a likely slip is an error, also one in `misplaced`,
+    /// which are fields valid elsewhere, each with a hint. Any other is an error too, since it may change what
+    /// the rest means; but inside a rule it is a part held closed, and the rule has to fail closed
+    /// ([`end_rule`](Self::end_rule)).
+    pub(crate) fn check_fields(
         &mut self,
         of: &Field<'_>,
         known: &[&str],
@@ -180,21 +236,85 @@ impl ObjectReport {
     ) {
         let Ok(map) = of.as_map() else { return };
         for entry in map.iter().filter(|entry| !known.contains(&&*entry.key)) {
-            let key = &*entry.key;
-            self.record(true, &entry.location, |object| {
-                let stray = misplaced.iter().find(|(stray, _)| *stray == key);
-                let hint = match (stray, nearest(key, known)) {
-                    (Some((_, hint)), _) => format!("; {hint}"),
-                    (None, Some(suggestion)) => format!("; did you mean `{suggestion}`?"),
-                    (None, None) => format!("; known fields: {}", known.join(", ")),
-                };
-                Problem {
-                    location: entry.location.clone(),
-                    object: Some(object),
-                    field: of.path.key(entry.key.clone()).to_string(),
-                    reason: format!("unknown field `{}`{hint}", shorten(key)),
-                }
+            let unknown = UnknownField::new(&entry.key, known, misplaced);
+            let problem = |object, end: &str| Problem {
+                location: entry.location.clone(),
+                object: Some(object),
+                field: of.path.key(entry.key.clone()).to_string(),
+                reason: unknown.sentence(known, end),
+            };
+            if self.unread_rule.is_some() && !unknown.is_slip() {
+                self.unread_rule = Some(true);
+                self.record_closed(&entry.location, ClosedReason::UnknownField, |object| {
+                    problem(object, ": the rule fails closed")
+                });
+            } else {
+                self.record(true, &entry.location, |object| problem(object, ""));
+            }
+        }
+    }
+
+    /// The same for the fields of an object of which none has an effect on policy: only a likely slip is an error,
+    /// any other unknown field a warning.
+    pub(crate) fn check_descriptive_fields(
+        &mut self,
+        of: &Field<'_>,
+        known: &[&str],
+        misplaced: &[(&str, &str)],
+    ) {
+        let Ok(map) = of.as_map() else { return };
+        for entry in map.iter().filter(|entry| !known.contains(&&*entry.key)) {
+            let unknown = UnknownField::new(&entry.key, known, misplaced);
+            let end = if unknown.is_slip() {
+                ""
+            } else {
+                ": it is ignored"
+            };
+            self.record(unknown.is_slip(), &entry.location, |object| Problem {
+                location: entry.location.clone(),
+                object: Some(object),
+                field: of.path.key(entry.key.clone()).to_string(),
+                reason: unknown.sentence(known, end),
             });
+        }
+    }
+}
+
+/// A field that is not known, and what it likely was to be.
+struct UnknownField<'a> {
+    key: &'a str,
+    /// It is valid elsewhere: where.
+    misplaced: Option<&'a str>,
+    /// It is spelled nearly like a known one.
+    nearest: Option<&'a str>,
+}
+
+impl<'a> UnknownField<'a> {
+    fn new(key: &'a str, known: &[&'a str], misplaced: &[(&'a str, &'a str)]) -> Self {
+        let stray = misplaced.iter().find(|(stray, _)| *stray == key);
+        UnknownField {
+            key,
+            misplaced: stray.map(|(_, hint)| *hint),
+            nearest: nearest(key, known),
+        }
+    }
+
+    /// Whether it is likely a slip, and no field of a newer API.
+    fn is_slip(&self) -> bool {
+        self.misplaced.is_some() || self.nearest.is_some()
+    }
+
+    /// The message, with what becomes of the field.
+    fn sentence(&self, known: &[&str], end: &str) -> String {
+        let hint = match (self.misplaced, self.nearest) {
+            (Some(hint), _) => hint.to_owned(),
+            (None, Some(near)) => format!("did you mean `{near}`?"),
+            (None, None) => format!("known fields: {}", known.join(", ")),
+        };
+        let key = shorten(self.key);
+        match end {
+            "" => format!("unknown field `{key}`; {hint}"),
+            _ => format!("unknown field `{key}`{end}; {hint}"),
         }
     }
 }

@@ -55,6 +55,15 @@ pub(crate) fn recognised_kinds() -> impl Iterator<Item = GroupVersionKind> {
     })
 }
 
+/// The kinds that are recognized and not enforced, with their API groups, sorted.
+#[must_use]
+pub fn unsupported_kinds() -> Vec<String> {
+    let kinds = recognised_kinds().map(|kind| format!("{} ({})", kind.kind, kind.group));
+    let mut kinds: Vec<String> = kinds.collect();
+    kinds.sort();
+    kinds
+}
+
 impl Dialect for UnsupportedDialects {
     fn lower(&self, object: &RawObject) -> Option<LoweredObject> {
         let group = GROUPS.iter().find(|g| g.group == object.group())?;

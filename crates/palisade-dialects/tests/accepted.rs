@@ -74,6 +74,43 @@ fn networks_in_the_meaning_of_the_api_server() {
     }
 }
 
+/// A field of a newer API, or a slip that is like nothing known, never opens a rule.
+#[test]
+fn a_rule_with_an_unknown_field_allows_nothing() {
+    for (rule, path) in [
+        ("{zones: [a]}", "zones"),
+        ("{from: [{zone: a, podSelector: {}}]}", "from[0].zone"),
+        (
+            "{from: [{ipBlock: {cidr: 10.0.0.0/8, zone: a}}]}",
+            "from[0].ipBlock.zone",
+        ),
+        (
+            "{from: [{podSelector: {zone: a}}]}",
+            "from[0].podSelector.zone",
+        ),
+        ("{ports: [{number: 80}]}", "ports[0].number"),
+    ] {
+        let text = format!(
+            "{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: a, zone: b}}, spec: \
+             {{ingress: [{rule}, {{}}]}}}}"
+        );
+        let lowering = common::lowering("f", &text);
+        assert_eq!(lowering.errors, [], "{rule}");
+        let closed: Vec<&str> = lowering.closed.iter().map(|p| &*p.field).collect();
+        assert_eq!(closed, [format!("spec.ingress[0].{path}")]);
+        let (policy, warnings) = policy(&text);
+        let rules = policy.ingress.expect("ingress rules").rules;
+        assert!(rules[0].peers.is_empty(), "{rule}: {rules:?}");
+        // The other rule is as written.
+        assert!(rules[1].peers[0].is_any());
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(
+            warnings[0].contains("unknown field `zone`: it is ignored"),
+            "{warnings:?}"
+        );
+    }
+}
+
 #[test]
 fn an_empty_namespace_is_as_good_as_none() {
     for kind in [

@@ -142,6 +142,10 @@ const KINDS: &[(&str, &str)] = &[
     ("batch/v1", "CronJob"),
     ("policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"),
     ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy"),
+    (
+        "policy.networking.k8s.io/v1alpha1",
+        "BaselineAdminNetworkPolicy",
+    ),
     ("cilium.io/v2", "CiliumNetworkPolicy"),
     ("example.com/v1", "Thing"),
 ];

@@ -145,10 +145,6 @@ fn ports() {
             "{ports: 80}",
             &["ports: unknown field `ports`; did you mean `port`?"],
         ),
-        (
-            "{number: 80}",
-            &["number: unknown field `number`; known fields: protocol, port, endPort"],
-        ),
     ] {
         let expected: Vec<String> = expected
             .iter()

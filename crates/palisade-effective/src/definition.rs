@@ -3,13 +3,14 @@
 //! Nothing here depends on other objects, so the cost of an edit is that of the objects edited.
 
 use crate::SharedId;
+use crate::acceptance::{ClosedParts, DefinitionErrors};
 use crate::policy_cost::ObjectCost;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
-use palisade_dialects::{ContentHash, LoweredObject, PolicyFields, isolate};
+use palisade_dialects::{ContentHash, LoweredObject, PolicyFields, is_policy_kind, isolate};
 use palisade_manifest::{Location, RawObject};
 use palisade_model::{Object, Policy, Str};
 
@@ -107,6 +108,10 @@ pub struct Definition {
     pub(crate) objects: Option<Arc<Vec<Object>>>,
     /// Whether it has errors.
     pub(crate) is_rejected: bool,
+    /// Its errors, if it is a policy.
+    pub(crate) errors: Option<Box<DefinitionErrors>>,
+    /// Its parts that are held closed.
+    pub(crate) closed: Option<Arc<ClosedParts>>,
     /// The isolation policies that are in force if it was rejected and no version was ever valid.
     pub(crate) isolation: Box<[Policy]>,
     /// Its cost in kernel elements, if it is a policy.
@@ -116,7 +121,8 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// The definition in an object as written and lowered; `lowered` still holds its errors.
+    /// The definition in an object as written and lowered; `lowered` still holds its errors,
+    /// warnings and parts held closed.
     pub fn new(
         id: SharedId,
         raw: &RawObject,
@@ -134,6 +140,7 @@ impl Definition {
             Object::Policy(policy) => Some(policy),
             _ => None,
         });
+        let has_errors = is_rejected && is_policy_kind(&lowered.id.kind);
         Definition {
             id,
             origin,
@@ -142,6 +149,8 @@ impl Definition {
             fields: policy.map(|policy| Box::new(PolicyFields::of(policy, raw))),
             objects: Some(Arc::new(objects)),
             is_rejected,
+            errors: has_errors.then(|| Box::new(DefinitionErrors::of(lowered))),
+            closed: ClosedParts::of(lowered),
             isolation,
         }
     }
@@ -154,6 +163,8 @@ impl Definition {
             hash,
             objects: None,
             is_rejected: false,
+            errors: None,
+            closed: None,
             isolation: Box::default(),
             cost: None,
             fields: None,

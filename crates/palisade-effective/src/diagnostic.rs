@@ -2,24 +2,38 @@
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
-use palisade_dialects::{MAX_PROBLEMS_PER_INPUT, OmittedProblems, ProblemQuota};
+use core::mem::take;
+use palisade_dialects::{
+    ClosedPart, LoweredObject, MAX_PROBLEMS_PER_INPUT, OmittedProblems, ProblemQuota,
+};
 use palisade_manifest::{Location, Problem};
+
+/// How serious a problem is, the most serious first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// An error, which keeps an object out of force.
+    Error,
+    /// A part of an object in force that is held closed.
+    HeldClosed,
+    /// Valid, but likely not intended.
+    Warning,
+}
 
 /// A problem and its severity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The place and the reason.
     pub problem: Problem,
-    /// True for an error, which keeps an object out of force; false for a warning.
-    pub is_error: bool,
+    /// How serious it is.
+    pub severity: Severity,
     /// If it summarizes problems that are not listed: their number. Otherwise 0.
     pub omitted: usize,
 }
 
 impl Ord for Diagnostic {
-    /// By location; errors before warnings.
+    /// By location; the most serious first.
     fn cmp(&self, other: &Self) -> Ordering {
-        let key = |diagnostic: &Diagnostic| (!diagnostic.is_error, diagnostic.omitted);
+        let key = |diagnostic: &Diagnostic| (diagnostic.severity, diagnostic.omitted);
         (self.problem.cmp(&other.problem)).then_with(|| key(self).cmp(&key(other)))
     }
 }
@@ -31,42 +45,57 @@ impl PartialOrd for Diagnostic {
 }
 
 impl Diagnostic {
-    /// An error.
-    pub fn error(problem: Problem) -> Self {
+    fn new(severity: Severity, problem: Problem) -> Self {
         Diagnostic {
             problem: problem.truncated(),
-            is_error: true,
+            severity,
             omitted: 0,
         }
     }
 
-    /// A warning.
-    pub fn warning(problem: Problem) -> Self {
-        Diagnostic {
-            is_error: false,
-            ..Diagnostic::error(problem)
-        }
+    /// An error.
+    pub fn error(problem: Problem) -> Self {
+        Diagnostic::new(Severity::Error, problem)
     }
 
-    /// The diagnostics of these problems, in this order.
-    pub fn from_lowered(
-        errors: Vec<Problem>,
-        warnings: Vec<Problem>,
-        omitted: Vec<OmittedProblems>,
-    ) -> Vec<Diagnostic> {
-        let errors = errors.into_iter().map(Diagnostic::error);
-        let warnings = warnings.into_iter().map(Diagnostic::warning);
-        let more = omitted.into_iter().map(Diagnostic::from_omitted);
-        errors.chain(warnings).chain(more).collect()
+    /// A warning.
+    pub fn warning(problem: Problem) -> Self {
+        Diagnostic::new(Severity::Warning, problem)
+    }
+
+    /// A part that is held closed.
+    pub fn held_closed(part: ClosedPart) -> Self {
+        Diagnostic::new(Severity::HeldClosed, part.problem)
+    }
+
+    /// Takes the diagnostics of a lowered object.
+    pub fn take_from(lowered: &mut LoweredObject) -> Vec<Diagnostic> {
+        let errors = take(&mut lowered.errors).into_iter().map(Diagnostic::error);
+        let closed = take(&mut lowered.closed).into_iter();
+        let warnings = take(&mut lowered.warnings).into_iter();
+        let omitted = take(&mut lowered.omitted).into_iter();
+        errors
+            .chain(closed.map(Diagnostic::held_closed))
+            .chain(warnings.map(Diagnostic::warning))
+            .chain(omitted.map(Diagnostic::from_omitted))
+            .collect()
     }
 
     /// A summary of problems that are not listed.
     pub fn from_omitted(more: OmittedProblems) -> Self {
         Diagnostic {
+            severity: match more.is_error {
+                true => Severity::Error,
+                false => Severity::Warning,
+            },
             problem: more.problem.truncated(),
-            is_error: more.is_error,
             omitted: more.count,
         }
+    }
+
+    /// Whether it is an error, which keeps an object out of force.
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
     }
 
     /// The number of problems it stands for.
@@ -74,10 +103,10 @@ impl Diagnostic {
         self.omitted.max(1)
     }
 
-    /// The numbers of errors and of warnings, including those that are not listed.
+    /// The numbers of errors and of all others, including those that are not listed.
     pub fn count_by_severity(diagnostics: &[Diagnostic]) -> (usize, usize) {
         let total = |error| {
-            let of = diagnostics.iter().filter(|d| d.is_error == error);
+            let of = diagnostics.iter().filter(|d| d.is_error() == error);
             of.map(Diagnostic::count).sum()
         };
         (total(true), total(false))
@@ -112,11 +141,11 @@ impl Default for DiagnosticCollector {
 impl DiagnosticCollector {
     /// Adds a diagnostic.
     pub fn add(&mut self, diagnostic: Diagnostic) {
-        if self.quota.has_room(diagnostic.is_error) {
-            self.quota.admit(diagnostic.is_error);
+        if self.quota.has_room(diagnostic.is_error()) {
+            self.quota.admit(diagnostic.is_error());
             self.diagnostics.push(diagnostic);
         } else {
-            self.quota.omit(diagnostic.is_error, diagnostic.count());
+            self.quota.omit(diagnostic.is_error(), diagnostic.count());
             self.last = Some(diagnostic.problem.location);
         }
     }

@@ -1,6 +1,7 @@
 //! One object: its definitions, and what is known of the version in force.
 
 use crate::SharedId;
+use crate::acceptance::ClosedParts;
 use crate::definition::{Definition, ObjectOrigin};
 use crate::lint::PodFacts;
 use crate::source::SourceNumber;
@@ -96,6 +97,8 @@ pub(crate) struct EffectiveObject {
     pub(crate) source: SourceNumber,
     pub(crate) origin: ObjectOrigin,
     pub(crate) content: EffectiveContent,
+    /// The parts of this version that are held closed.
+    pub(crate) closed: Option<Arc<ClosedParts>>,
     /// Whether its updates were handed out. Not yet for one that was restored.
     pub(crate) is_announced: bool,
     /// Whether its version was restored: it holds the name against any source.
@@ -272,6 +275,7 @@ impl InventoryEntry {
                 source: self.source,
                 origin,
                 content: EffectiveContent::HandedOut(self.content),
+                closed: None,
                 is_announced: true,
                 is_restored: false,
             }),

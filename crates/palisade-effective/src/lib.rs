@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+mod acceptance;
 mod definition;
 mod diagnostic;
 mod effective_object;
@@ -26,8 +27,9 @@ mod report;
 mod source;
 mod version_choice;
 
+pub use acceptance::{ClosedParts, EnforcedVersion, PolicyAcceptance};
 pub use definition::{Definition, ObjectOrigin};
-pub use diagnostic::{Diagnostic, DiagnosticCollector};
+pub use diagnostic::{Diagnostic, DiagnosticCollector, Severity};
 pub use effective_object::is_saved;
 pub use objects::{BudgetUse, CidrMatchMode, EffectiveObjects, ObjectsToSave, RestoredObject};
 pub use palisade_engine::{ElementBudget, ExceededLimit};

@@ -69,6 +69,8 @@ pub struct EffectiveObjects {
     pub(crate) duplicates: BTreeSet<SharedId>,
     /// Objects in force that are not defined, or not validly.
     pub(crate) retained: BTreeSet<SharedId>,
+    /// Policies that are not enforced exactly as written.
+    pub(crate) deviating: BTreeSet<SharedId>,
     pub(crate) effective_count: usize,
     pub(crate) costs: PolicyCostTracker,
     pub(crate) budget_use: BudgetUse,
@@ -92,6 +94,7 @@ impl EffectiveObjects {
             missing: BTreeMap::new(),
             duplicates: BTreeSet::new(),
             retained: BTreeSet::new(),
+            deviating: BTreeSet::new(),
             effective_count: 0,
             costs: PolicyCostTracker::new(budget),
             budget_use,
@@ -128,6 +131,7 @@ impl EffectiveObjects {
                 source,
                 origin: version.origin,
                 content: EffectiveContent::Kept(version.objects),
+                closed: version.closed,
                 is_announced: false,
                 is_restored: true,
             };
@@ -228,6 +232,7 @@ impl EffectiveObjects {
                 source: effective.source,
                 origin: effective.origin.clone(),
                 objects: Arc::clone(objects),
+                closed: effective.closed.clone(),
             })
         };
         unsaved
@@ -351,7 +356,10 @@ impl EffectiveObjects {
             false => set.remove(&id),
         };
         set_membership(&mut self.duplicates, entry.definitions.len() > 1);
-        set_membership(&mut self.retained, retained && is_effective);
+        let is_retained = retained && is_effective;
+        set_membership(&mut self.retained, is_retained);
+        let deviates = EffectiveObjects::deviates(&id, entry, is_retained);
+        set_membership(&mut self.deviating, deviates);
         if !is_effective {
             self.forget_missing(&id);
         }

@@ -1,6 +1,7 @@
 //! Puts the chosen version of an object in force, and passes on what that changes.
 
 use crate::SharedId;
+use crate::acceptance::ClosedParts;
 use crate::definition::{Definition, ObjectOrigin};
 use crate::effective_object::{
     EffectiveContent, EffectiveObject, ObjectEntry, effective_keys, inventory_type, is_saved,
@@ -67,14 +68,8 @@ impl EffectiveObjects {
                     true => isolation_policies(first.objects()),
                 };
                 let origin = (*source, first.origin.clone());
-                self.replace(
-                    id,
-                    (effective, pod),
-                    None,
-                    origin,
-                    Arc::new(objects),
-                    updates,
-                );
+                let content = (Arc::new(objects), None);
+                self.replace(id, (effective, pod), None, origin, content, updates);
             }
             VersionChoice::Definition(index) => {
                 let is_only = definitions.len() == 1;
@@ -128,7 +123,8 @@ impl EffectiveObjects {
             let hash = definition.hash;
             let version = Some(ValidVersion { hash, since });
             let origin = (source, definition.origin.clone());
-            self.replace(id, (effective, pod), version, origin, objects, updates);
+            let content = (objects, definition.closed.clone());
+            self.replace(id, (effective, pod), version, origin, content, updates);
         }
     }
 
@@ -139,7 +135,7 @@ impl EffectiveObjects {
         (effective, pod): (&mut Option<EffectiveObject>, &mut Option<PodFacts>),
         version: Option<ValidVersion>,
         (source, origin): (SourceNumber, ObjectOrigin),
-        objects: Arc<Vec<Object>>,
+        (objects, closed): (Arc<Vec<Object>>, Option<Arc<ClosedParts>>),
         updates: &mut dyn FnMut(Update),
     ) {
         let was_saved = effective
@@ -162,6 +158,7 @@ impl EffectiveObjects {
             source,
             origin,
             content,
+            closed,
             is_announced: true,
             is_restored: false,
         });

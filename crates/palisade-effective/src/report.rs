@@ -1,5 +1,6 @@
 //! The report on what is in force: problems, retained objects, policies over budget.
 
+use crate::acceptance::PolicyAcceptance;
 use crate::diagnostic::{Diagnostic, DiagnosticCollector};
 use crate::effective_object::StoredEntry;
 use crate::objects::{BudgetUse, EffectiveObjects};
@@ -26,6 +27,8 @@ pub struct EffectiveReport {
     pub problems: Vec<Diagnostic>,
     /// Objects of which an earlier version, or an isolation policy, is in force.
     pub retained: Vec<RetainedObject>,
+    /// Policies that are not enforced exactly as written, by kind and name.
+    pub policies: Vec<PolicyAcceptance>,
     /// Policies over their element budget: their last valid version stays in force.
     pub over_budget: Vec<OversizedPolicy>,
     /// The number of ignored objects of other kinds, by `apiVersion kind`.
@@ -82,6 +85,7 @@ impl EffectiveObjects {
             objects: self.effective_count,
             problems: problems.finish(),
             retained,
+            policies: self.deviating_policies(),
             over_budget,
             ignored,
             sources: self.sources.clone(),

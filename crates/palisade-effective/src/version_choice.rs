@@ -4,6 +4,7 @@
 //! stays in force; if there is none, an isolation policy takes its place. Of an object defined twice, the
 //! version in force stays. The functions here keep no state.
 
+use crate::acceptance::ClosedParts;
 use crate::definition::{Definition, ObjectOrigin};
 use crate::source::SourceNumber;
 use alloc::boxed::Box;
@@ -43,6 +44,8 @@ pub struct EffectiveVersion {
     pub origin: ObjectOrigin,
     /// Its model objects.
     pub objects: Arc<Vec<Object>>,
+    /// Its parts that are held closed.
+    pub closed: Option<Arc<ClosedParts>>,
 }
 
 /// The decision about one object.

@@ -208,21 +208,16 @@ impl KeyIndex {
         let text = String::from_utf8_lossy(value).into_owned();
         changes.stored.push((key.clone(), Some(text)));
         entry.hash = Some(hash);
-        let diagnostics_of = |lowered: &mut palisade_dialects::LoweredObject| {
-            let errors = std::mem::take(&mut lowered.errors);
-            let warnings = std::mem::take(&mut lowered.warnings);
-            Diagnostic::from_lowered(errors, warnings, std::mem::take(&mut lowered.omitted))
-        };
         if let Some(kind) = lowered.ignored.take() {
             entry.ignored = Some(kind.into());
             changes.has_new_diagnostics = true;
-            let diagnostics = diagnostics_of(&mut lowered);
+            let diagnostics = Diagnostic::take_from(&mut lowered);
             self.set_diagnostics(&key, diagnostics, changes);
             self.entries.insert(key, entry);
             return;
         }
         let definition = Definition::new(id.clone(), &raw, &mut lowered, origin(&key));
-        let diagnostics = diagnostics_of(&mut lowered);
+        let diagnostics = Diagnostic::take_from(&mut lowered);
         self.set_diagnostics(&key, diagnostics, changes);
         let change = DefinitionChange::Upsert(definition);
         changes.changes.insert((id, key.0), change);

@@ -232,8 +232,7 @@ impl ObjectIndex {
             location: lowered.location.clone(),
         };
         let definition = Definition::new(id.clone(), &raw, &mut lowered, origin);
-        let diagnostics =
-            Diagnostic::from_lowered(lowered.errors, lowered.warnings, lowered.omitted);
+        let diagnostics = Diagnostic::take_from(&mut lowered);
         self.set_diagnostics(&id, diagnostics, changes);
         let change = DefinitionChange::Upsert(definition);
         changes.changes.insert(id, change);

@@ -5,7 +5,7 @@ use crate::input_diagnostics::{DiagnosticsCheckpoint, InputDiagnostics};
 use crate::loaded_input::{LoadedInput, LoadedManifest};
 use crate::string_interner::StringInterner;
 use crate::templates::{FileSummary, reword_problems};
-use palisade_dialects::{count_ignored, lower_object};
+use palisade_dialects::{LoweredObject, count_ignored, lower_object};
 use palisade_effective::{
     BudgetUse, ChoiceFaults, Definition, DefinitionChange, Diagnostic, EffectiveObjects,
     ElementBudget, ObjectOrigin, SourceDelta,
@@ -101,14 +101,9 @@ impl ObjectSink for InputCollector {
             return;
         }
         let mut lowered = lower_object(&object);
-        let warnings = take(&mut lowered.warnings);
-        let more = take(&mut lowered.omitted);
-        let diagnostics = Diagnostic::from_lowered(Vec::new(), warnings, more);
-        diagnostics
-            .into_iter()
-            .for_each(|d| self.diagnostics.add(d));
         if let Some(kind) = lowered.ignored.take() {
             count_ignored(&mut self.ignored, kind, 1);
+            self.add_diagnostics(&mut lowered);
             return;
         }
         if let Some(manifests) = &mut self.manifests {
@@ -124,7 +119,7 @@ impl ObjectSink for InputCollector {
             location: lowered.location.clone(),
         };
         let definition = Definition::new(id, &object, &mut lowered, origin);
-        self.diagnostics.add_errors(lowered.errors);
+        self.add_diagnostics(&mut lowered);
         self.pending.push(DefinitionChange::Upsert(definition));
     }
 
@@ -189,6 +184,13 @@ impl InputCollector {
     pub(crate) fn begin_file(&mut self, path: &Path) {
         self.begin_document();
         self.path = origin_path(path);
+    }
+
+    /// Takes the diagnostics of an object.
+    fn add_diagnostics(&mut self, lowered: &mut LoweredObject) {
+        for diagnostic in Diagnostic::take_from(lowered) {
+            self.diagnostics.add(diagnostic);
+        }
     }
 
     /// Puts the definitions in force.

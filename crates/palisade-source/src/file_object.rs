@@ -55,14 +55,13 @@ impl FileObjects {
                 };
                 definitions.push(Definition::new(id.clone(), &raw, &mut lowered, origin));
             }
-            let mut diagnostics =
-                Diagnostic::from_lowered(lowered.errors, lowered.warnings, lowered.omitted);
+            let mut diagnostics = Diagnostic::take_from(&mut lowered);
             diagnostics.retain(|diagnostic| {
-                let has_room = quota.has_room(diagnostic.is_error);
+                let has_room = quota.has_room(diagnostic.is_error());
                 if has_room {
-                    quota.admit(diagnostic.is_error);
+                    quota.admit(diagnostic.is_error());
                 } else {
-                    quota.omit(diagnostic.is_error, diagnostic.count());
+                    quota.omit(diagnostic.is_error(), diagnostic.count());
                 }
                 has_room
             });

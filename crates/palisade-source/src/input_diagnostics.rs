@@ -39,7 +39,7 @@ impl Default for Quotas {
 impl InputDiagnostics {
     /// Adds a diagnostic, or counts what it stands for.
     pub(crate) fn add(&mut self, diagnostic: Diagnostic) {
-        let (at, is_error) = (&diagnostic.problem.location, diagnostic.is_error);
+        let (at, is_error) = (&diagnostic.problem.location, diagnostic.is_error());
         let is_of_file = |last: &Location| last.file == at.file;
         if !self.quotas.last.as_ref().is_none_or(is_of_file) {
             self.end_file();

@@ -29,6 +29,7 @@ mod scan;
 mod snapshot_keeper;
 mod snapshot_store;
 mod source_set;
+mod stored_parts;
 mod string_interner;
 mod templates;
 mod tree_limits;
@@ -43,8 +44,9 @@ pub use handles::{ElementBudgetHandle, RefreshHandle};
 pub use load::{LoadProgress, load, load_manifests, load_with_progress};
 pub use loaded_input::{LoadedInput, LoadedManifest};
 pub use palisade_effective::{
-    CidrMatchMode, Diagnostic, EffectiveReport, ElementBudget, ExceededLimit, ExpensiveRule,
-    OversizedPolicy, RetainedObject, SourceDelta, SourceNumber, SourceState,
+    CidrMatchMode, ClosedParts, Diagnostic, EffectiveReport, ElementBudget, EnforcedVersion, ExceededLimit,
+    ExpensiveRule, ObjectOrigin, OversizedPolicy, PolicyAcceptance, RetainedObject, Severity,
+    SourceDelta, SourceNumber, SourceState, ValidVersion,
 };
 pub use snapshot_keeper::SnapshotKeeper;
 pub use snapshot_store::{SnapshotEntry, SnapshotError, SnapshotMark, SnapshotStore};

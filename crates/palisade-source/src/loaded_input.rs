@@ -35,6 +35,6 @@ impl LoadedInput {
     pub fn has_errors(&self) -> bool {
         self.diagnostics
             .iter()
-            .any(|diagnostic| diagnostic.is_error)
+            .any(|diagnostic| diagnostic.is_error())
     }
 }

@@ -6,6 +6,7 @@
 //! rename.
 
 use crate::file_problem::printable_path;
+use crate::stored_parts::StoredPart;
 use palisade_dialects::ContentHash;
 use palisade_effective::{
     EffectiveVersion, ObjectOrigin, RestoredObject, SharedId, ValidVersion, is_saved,
@@ -37,6 +38,16 @@ struct StoredObject {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<Str>,
     objects: Arc<Vec<Object>>,
+    /// The parts that are held closed; older files have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    closed: Vec<StoredPart>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    more_closed: usize,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 #[derive(Serialize, Deserialize)]
@@ -63,6 +74,12 @@ impl StoredObject {
             resource_version,
             source: saved.source.clone(),
             objects: Arc::clone(&saved.version.objects),
+            closed: StoredPart::all_of(saved.version.closed.as_deref()),
+            more_closed: saved
+                .version
+                .closed
+                .as_ref()
+                .map_or(0, |closed| closed.more),
         }
     }
 
@@ -90,6 +107,7 @@ impl StoredObject {
                 source: 0,
                 origin,
                 objects: self.objects,
+                closed: StoredPart::into_parts(self.closed, self.more_closed),
             },
             source: self.source,
             is_read: true,
@@ -150,7 +168,9 @@ impl SavedVersion {
         self.version.version == other.version.version
             && self.source == other.source
             && origin(self) == origin(other)
-            && (!self.is_read || self.version.objects == other.version.objects)
+            && (!self.is_read
+                || self.version.objects == other.version.objects
+                    && self.version.closed == other.version.closed)
     }
 }
 

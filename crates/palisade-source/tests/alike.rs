@@ -29,7 +29,7 @@ fn both(root: &Path) -> (LoadedInput, EffectiveReport) {
 
 fn lines(diagnostics: &[Diagnostic]) -> Vec<String> {
     let line = |d: &Diagnostic| {
-        let severity = if d.is_error { "error" } else { "warning" };
+        let severity = if d.is_error() { "error" } else { "warning" };
         format!(
             "{severity} {:?} {} {}",
             d.problem.object, d.problem, d.omitted
@@ -186,7 +186,7 @@ fn warnings_after_changes_are_those_of_a_start() {
         let loaded = load(&[&scene.root]);
         let followed = scene.report().unwrap();
         let of = |all: &[Diagnostic]| -> Vec<String> {
-            let warnings: Vec<Diagnostic> = all.iter().filter(|d| !d.is_error).cloned().collect();
+            let warnings: Vec<Diagnostic> = all.iter().filter(|d| !d.is_error()).cloned().collect();
             lines(&warnings)
         };
         assert_eq!(

@@ -77,7 +77,7 @@ fn a_policy_past_the_budget_leaves_what_was_valid_last() {
     assert_eq!((dear.index, dear.elements), (10, 2500));
     assert_eq!(dear.line.as_ref().unwrap().line, 18);
     let problem = &scene.report().unwrap().problems[0];
-    assert!(problem.is_error);
+    assert!(problem.is_error());
     let said = problem.problem.to_string();
     for part in [
         "web.yaml:2",

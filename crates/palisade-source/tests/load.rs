@@ -21,12 +21,12 @@ fn said(paths: &[&Path]) -> (Vec<String>, Vec<String>, usize) {
         .keys()
         .map(|id| id.object.name.to_string());
     let flaws = loaded.diagnostics.iter().map(|flaw| {
-        let mark = if flaw.is_error { '!' } else { '?' };
+        let mark = if flaw.is_error() { '!' } else { '?' };
         format!("{mark} {}", flaw.problem)
     });
     assert_eq!(
         loaded.has_errors(),
-        loaded.diagnostics.iter().any(|flaw| flaw.is_error)
+        loaded.diagnostics.iter().any(|flaw| flaw.is_error())
     );
     (names.collect(), flaws.collect(), loaded.files)
 }

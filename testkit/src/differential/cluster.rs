@@ -65,7 +65,7 @@ pub(crate) fn lower(files: &[RenderedFile]) -> Result<State, StageFailure> {
         all.extend(read.objects);
     }
     let (state, diagnostics) = effective_state(&all);
-    match diagnostics.iter().find(|diagnostic| diagnostic.is_error) {
+    match diagnostics.iter().find(|diagnostic| diagnostic.is_error()) {
         Some(error) => Err(StageFailure::new("object refused", format!("{error:?}"))),
         None => Ok(state),
     }

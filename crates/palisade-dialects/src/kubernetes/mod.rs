@@ -7,10 +7,14 @@ use inventory::{cluster, endpoint_slice, pod, service, workload};
 use policy::{isolation, network_policy};
 
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
+use crate::fields::PolicyKind;
 use crate::kind_reader::{KindRead, KindReader, Naming, ReadFn};
 use crate::names;
 use palisade_manifest::RawObject;
 use palisade_model::{ObjectId, Policy};
+
+/// The kinds of policies of Kubernetes, with their fields.
+pub(crate) const POLICY_KINDS: &[PolicyKind] = &[policy::fields::NETWORK_POLICY];
 
 /// The dialect of Kubernetes.
 pub(crate) struct KubernetesDialect;

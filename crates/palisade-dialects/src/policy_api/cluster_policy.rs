@@ -35,7 +35,7 @@ pub(super) fn read(
     report: &mut ObjectReport,
 ) -> Option<Object> {
     let root = &object.root;
-    report.reject_unknown_fields(root, KNOWN, MISPLACED_FIELDS);
+    report.check_descriptive_fields(root, KNOWN, MISPLACED_FIELDS);
     metadata::check(root, report);
     check_baseline_name(root, variant, report);
     let Some(spec) = report.child(root, "spec") else {
@@ -43,7 +43,7 @@ pub(super) fn read(
         return None;
     };
     report.ok(spec.as_map())?;
-    report.reject_unknown_fields(&spec, variant.spec_fields(), NOT_IN_KIND);
+    report.check_fields(&spec, variant.spec_fields(), NOT_IN_KIND);
     let place = place(&spec, variant, report);
     let subject = subject(&spec, variant, report);
     let ingress = rule::rules(&spec, Direction::Ingress, variant, report);

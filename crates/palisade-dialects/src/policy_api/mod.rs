@@ -10,6 +10,7 @@
 mod action;
 mod cluster_policy;
 mod domain_name;
+mod fields;
 mod isolation;
 mod namespaced_pods;
 mod peer;
@@ -21,6 +22,7 @@ mod variant;
 
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
 use crate::kind_reader::{KindRead, KindReader, Naming};
+pub(crate) use fields::POLICY_KINDS;
 use palisade_manifest::RawObject;
 use palisade_model::{ObjectId, Policy};
 use variant::PolicyVariant;

@@ -28,7 +28,7 @@ pub(super) fn of_pods(
     variant: PolicyVariant,
     report: &mut ObjectReport,
 ) -> Selector {
-    report.reject_unknown_fields(field, KNOWN, MISPLACED);
+    report.check_fields(field, KNOWN, MISPLACED);
     let namespaces = match report.child(field, "namespaceSelector") {
         Some(field) => label_selector::read(&field, LabelKey::namespace, report),
         None => {

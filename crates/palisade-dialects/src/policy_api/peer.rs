@@ -6,6 +6,7 @@
 use super::variant::{MAX_NETWORKS, PolicyVariant};
 use super::{action, domain_name, namespaced_pods, schema};
 use crate::cidr;
+use crate::closed_part::ClosedReason;
 use crate::faults::DialectFault;
 use crate::label_selector::{self, workload_selector};
 use crate::report::ObjectReport;
@@ -48,8 +49,9 @@ pub(super) fn read(
     let (key, value) = match (present.next(), present.next()) {
         (Some(only), None) => only,
         (None, _) => {
-            report.warn(
+            report.close(
                 field,
+                ClosedReason::EmptyPeer,
                 format!(
                     "a peer without a field: {}",
                     closed_reason(variant, rule_action)
@@ -84,8 +86,9 @@ pub(super) fn read(
                 (_, Some(near)) => format!("did you mean `{near}`?"),
                 (_, None) => format!("known fields: {}", known.join(", ")),
             };
-            report.warn(
+            report.close(
                 &value,
+                ClosedReason::UnknownPeer,
                 format!(
                     "unknown peer `{}` ({hint}): {}",
                     shorten(key),
@@ -174,9 +177,10 @@ fn domain_names(
         );
         return None;
     }
-    report.warn(
+    report.close(
         field,
-        format!("domain names are not resolved: {word} matches nothing by them"),
+        ClosedReason::NamesNotServed,
+        format!("domain names are not served yet: {word} matches nothing by them"),
     );
     Some(match DialectFault::DomainNamesOpen.is_injected() {
         true => Peer::any(),

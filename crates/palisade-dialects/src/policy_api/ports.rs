@@ -30,7 +30,7 @@ pub(super) fn read(
     match key {
         "portNumber" => {
             report.ok(value.as_map())?;
-            report.reject_unknown_fields(&value, KNOWN_NUMBER, &[]);
+            report.check_fields(&value, KNOWN_NUMBER, &[]);
             let protocol = port::protocol(&value, Protocol::TCP, report);
             let (number, at) = schema::required_number(&value, "port", report)?;
             let number = port::port_number(&at, number, report)?;
@@ -38,7 +38,7 @@ pub(super) fn read(
         }
         "portRange" => {
             report.ok(value.as_map())?;
-            report.reject_unknown_fields(&value, KNOWN_RANGE, &[]);
+            report.check_fields(&value, KNOWN_RANGE, &[]);
             let protocol = port::protocol(&value, Protocol::TCP, report);
             let range = range(&value, variant, report)?;
             Some(to_range(protocol?, range))

@@ -60,7 +60,7 @@ pub(super) fn read(
         }
         _ => {
             report.ok(value.as_map())?;
-            report.reject_unknown_fields(&value, KNOWN_RANGE, &[]);
+            report.check_fields(&value, KNOWN_RANGE, &[]);
             ports::range(&value, variant, report)?
         }
     };

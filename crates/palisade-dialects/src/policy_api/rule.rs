@@ -74,7 +74,8 @@ fn read(
         PolicyVariant::Cluster => ("protocols", (ports_key, HAS_PROTOCOLS)),
         _ => (ports_key, ("protocols", HAS_PORTS)),
     };
-    report.reject_unknown_fields(
+    report.begin_rule();
+    report.check_fields(
         field,
         variant.rule_fields(direction),
         &[other_key, other_ports],
@@ -104,6 +105,7 @@ fn read(
             _ => ports::read(port, variant, has_named_ports, report),
         });
     }
+    let is_unread = report.end_rule();
     if report.child(field, ports_key).is_none() {
         traffic.push(TrafficMatch::any());
     }
@@ -119,7 +121,11 @@ fn read(
         own: None,
         traffic,
     };
-    if is_unknown {
+    if is_unread {
+        // Nor may be what it says of ports.
+        rule.traffic = vec![TrafficMatch::any()];
+    }
+    if is_unknown || is_unread {
         fail_closed(&mut rule);
     }
     Some(rule)

@@ -15,8 +15,7 @@ pub(super) fn only_field<'a>(
     if !report.is_object(of) {
         return None;
     }
-    let before = report.errors.len();
-    report.reject_unknown_fields(of, known, misplaced);
+    report.check_fields(of, known, misplaced);
     let mut present = Vec::new();
     for key in known {
         present.extend(report.child(of, key).map(|field| (*key, field)));
@@ -24,12 +23,17 @@ pub(super) fn only_field<'a>(
     match <[_; 1]>::try_from(present) {
         Ok([only]) => Some(only),
         // The unknown field was reported.
-        Err(none) if none.is_empty() && report.errors.len() > before => None,
+        Err(none) if none.is_empty() && has_other_fields(of, known) => None,
         Err(other) => {
             report.error(of, exactly_one(known, other.iter().map(|(key, _)| *key)));
             None
         }
     }
+}
+
+fn has_other_fields(of: &Field<'_>, known: &[&str]) -> bool {
+    let entries = of.entries().unwrap_or_default();
+    entries.iter().any(|(key, _)| !known.contains(key))
 }
 
 /// The error of an object that must have exactly one of these fields.

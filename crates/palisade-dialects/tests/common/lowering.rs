@@ -20,6 +20,8 @@ pub(crate) struct Lowering {
     pub(crate) errors: Vec<Problem>,
     /// Warnings by location: valid, but likely not intended.
     pub(crate) warnings: Vec<Problem>,
+    /// Parts held closed, by location.
+    pub(crate) closed: Vec<Problem>,
     /// Summaries of further errors and warnings.
     pub(crate) omitted: Vec<OmittedProblems>,
     /// The number of objects of each ignored kind (`networking.k8s.io/v1 Ingress`).
@@ -106,6 +108,8 @@ pub(crate) fn lower(objects: &[RawObject]) -> Lowering {
     for object in objects {
         let mut lowered = lower_object(object);
         lowering.warnings.append(&mut lowered.warnings);
+        let closed = lowered.closed.iter().cloned();
+        lowering.closed.extend(closed.map(|part| part.problem));
         lowering.omitted.append(&mut lowered.omitted);
         if let Some(kind) = lowered.ignored {
             count_ignored(&mut lowering.ignored, kind, 1);
@@ -151,7 +155,7 @@ pub(crate) fn lower(objects: &[RawObject]) -> Lowering {
         lowering.errors.append(&mut lowered.errors);
     }
     for diagnostic in effective.diagnostics() {
-        let list = match (diagnostic.omitted, diagnostic.is_error) {
+        let list = match (diagnostic.omitted, diagnostic.is_error()) {
             (0, true) => &mut lowering.errors,
             (0, false) => &mut lowering.several,
             (count, is_error) => {
@@ -172,6 +176,7 @@ pub(crate) fn lower(objects: &[RawObject]) -> Lowering {
     lowering.several = others;
     lowering.errors.sort();
     lowering.warnings.sort();
+    lowering.closed.sort();
     lowering
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn show(lowering: &Lowering) -> String {
     }
     for (title, problems) in [
         ("errors", &lowering.errors),
+        ("held closed", &lowering.closed),
         ("warnings", &lowering.warnings),
     ] {
         if !problems.is_empty() {

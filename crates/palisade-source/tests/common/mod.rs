@@ -290,7 +290,7 @@ impl Scene {
             let file = below(&self.root)
                 .or(below(&self.top))
                 .unwrap_or(file.clone());
-            let mark = if flaw.is_error { '!' } else { '?' };
+            let mark = if flaw.is_error() { '!' } else { '?' };
             let field = &flaw.problem.field;
             let reason = flaw
                 .problem

@@ -11,7 +11,7 @@ const KNOWN: &[&str] = &["cidr", "except"];
 /// Lowers an ipBlock.
 pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Option<Peer> {
     report.ok(field.as_map())?;
-    report.reject_unknown_fields(field, KNOWN, &[]);
+    report.check_fields(field, KNOWN, &[]);
     let net = match report.child(field, "cidr") {
         Some(at) => network(&at, report),
         None => {

@@ -31,7 +31,7 @@ pub(in crate::kubernetes) fn read(
     report: &mut ObjectReport,
 ) -> Option<Object> {
     let root = &object.root;
-    report.reject_unknown_fields(root, KNOWN, MISPLACED_FIELDS);
+    report.check_descriptive_fields(root, KNOWN, MISPLACED_FIELDS);
     metadata::check(root, report);
     let Some(spec) = report.child(root, "spec") else {
         report.warn(
@@ -42,7 +42,7 @@ pub(in crate::kubernetes) fn read(
         return Some(Object::Policy(policy));
     };
     report.ok(spec.as_map())?;
-    report.reject_unknown_fields(&spec, KNOWN_SPEC, &[]);
+    report.check_fields(&spec, KNOWN_SPEC, &[]);
     let subject = subject(&spec, report);
     let ingress = rule::rules(&spec, Direction::Ingress, object, report);
     let egress = rule::rules(&spec, Direction::Egress, object, report);

@@ -65,14 +65,15 @@ pub(super) fn rules(
         if !report.is_object(&field) {
             continue;
         }
-        report.reject_unknown_fields(&field, known, misplaced);
+        report.begin_rule();
+        report.check_fields(&field, known, misplaced);
         if field.node.is_null() {
             report.warn(
                 &field,
                 "an empty rule allows everything: is something missing here?",
             );
         }
-        rules.push(Rule {
+        let mut rule = Rule {
             origin: RuleOrigin {
                 index,
                 name: None,
@@ -83,7 +84,12 @@ pub(super) fn rules(
             peers: read_peers(&field, peers, object, report),
             own: None,
             traffic: read_ports(&field, report),
-        });
+        };
+        if report.end_rule() {
+            // What the rule allows cannot be read: it matches nothing.
+            rule.peers.clear();
+        }
+        rules.push(rule);
     }
     rules
 }
@@ -123,7 +129,7 @@ fn read_peer(
     if !report.is_object(field) {
         return Vec::new();
     }
-    report.reject_unknown_fields(field, KNOWN_PEER, MISPLACED_PEER);
+    report.check_fields(field, KNOWN_PEER, MISPLACED_PEER);
     let pods = report.child(field, "podSelector");
     let namespaces = report.child(field, "namespaceSelector");
     let block = report.child(field, "ipBlock");
@@ -234,7 +240,7 @@ fn read_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatc
     if !report.is_object(field) {
         return None;
     }
-    report.reject_unknown_fields(field, KNOWN_PORT, &[]);
+    report.check_fields(field, KNOWN_PORT, &[]);
     if field.node.is_null() {
         report.warn(
             field,
