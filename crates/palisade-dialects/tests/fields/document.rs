@@ -1,0 +1,86 @@
+//! `docs/dialects.md`, made from the tables.
+
+use palisade_dialects::{FieldSupport, policy_kinds, unsupported_kinds};
+use std::fmt::Write;
+use std::path::Path;
+
+const HEAD: &str = "\
+# What is enforced of each policy API
+
+This page is made from the tables that a test compares with the code, row by row (`crates/palisade-dialects`); \
+`make docs` writes it.
+
+- *enforced*: as the API says.
+- *held closed*: accepted, but not served or not understood by this build. It never opens anything: a rule that allows \
+matches nothing by it. `palisade validate`, `palisade status`, `palisade policy list` and `policy get`, the \
+NodePolicyStatus and the condition `Accepted` name each such part with its path and its reason.
+- *refused*: an error. The last valid version of the policy stays in force; without one, the pods that it selects are \
+isolated.
+- *no effect*: accepted; it has nothing to do with traffic.
+
+A field that has no row is reported with its path. A likely slip (`ingres`) is an error with a suggestion, and so is any \
+other one in `spec` or in the subject, since it may change what everything else means. Inside a rule the rule is held \
+closed. At the top of the object and in `metadata` it is a warning.
+";
+
+fn document() -> String {
+    let mut out = HEAD.to_owned();
+    for kind in policy_kinds() {
+        writeln!(
+            out,
+            "\n## {} ({}/{})\n",
+            kind.kind, kind.group, kind.version
+        )
+        .unwrap();
+        let mut names = vec![
+            format!("`{}`", kind.kind.to_lowercase()),
+            format!("`{}`", kind.plural),
+        ];
+        names.extend(kind.short_names.iter().map(|name| format!("`{name}`")));
+        let example = match kind.is_namespaced {
+            true => "NAMESPACE/NAME",
+            false => "NAME",
+        };
+        writeln!(
+            out,
+            "`palisade policy get {}/{example}`; other words for the kind: {}.\n",
+            kind.kind.to_lowercase(),
+            names[1..].join(", ")
+        )
+        .unwrap();
+        for note in kind.notes {
+            writeln!(out, "{note}\n").unwrap();
+        }
+        out += "| field | | |\n|---|---|---|\n";
+        for (path, row) in kind.rows() {
+            let support = match row.support {
+                FieldSupport::Enforced => "enforced",
+                FieldSupport::HeldClosed(_) => "held closed",
+                FieldSupport::Refused => "refused",
+                FieldSupport::NoEffect => "no effect",
+            };
+            writeln!(out, "| `{path}` | {support} | {} |", row.note).unwrap();
+        }
+    }
+    out += "\n## Kinds that are refused\n\n\
+            These are recognised and not enforced by this build. Each object is an error, and `palisade policy list` \
+            shows it as `not-enforced`; none is ignored silently.\n\n";
+    for kind in unsupported_kinds() {
+        writeln!(out, "- {kind}").unwrap();
+    }
+    out
+}
+
+#[test]
+fn the_document_of_dialects_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dialects.md");
+    let made = document();
+    if std::env::var_os("PALISADE_BLESS").is_some() {
+        std::fs::write(&path, &made).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        made == written,
+        "docs/dialects.md is not current: make docs"
+    );
+}
