@@ -107,7 +107,7 @@ impl EffectiveObjects {
         }
     }
 
-    /// The policies that are not enforced exactly as written, by kind and name.
+    /// The policies that are not enforced exactly as written, by name.
     pub fn deviating_policies(&self) -> Vec<PolicyAcceptance> {
         let entry = |id: &SharedId| self.objects.get(id).and_then(StoredEntry::full);
         let of = self.deviating.iter();

@@ -121,7 +121,7 @@ fn expensive_rule(policy: &Policy, share: RuleShare) -> Option<ExpensiveRule> {
 }
 
 impl OversizedPolicy {
-    /// The record as a problem of the input; `consequence` is appended to the reason.
+    /// The record as a problem of the input; `consequence` is appended to the reason, if there is one.
     pub(crate) fn problem(&self, consequence: &str) -> Problem {
         let (whose, parameter) = match self.bound {
             ExceededLimit::Set => ("the limit of a policy set is", "policy-set-max-elements"),
@@ -151,7 +151,9 @@ impl OversizedPolicy {
             }
             let _ = write!(reason, " {}", rule.elements);
         }
-        let _ = write!(reason, "; {consequence}");
+        if !consequence.is_empty() {
+            let _ = write!(reason, "; {consequence}");
+        }
         Problem {
             location: self.location.clone(),
             object: Some(self.object.clone()),

@@ -27,7 +27,7 @@ pub struct EffectiveReport {
     pub problems: Vec<Diagnostic>,
     /// Objects of which an earlier version, or an isolation policy, is in force.
     pub retained: Vec<RetainedObject>,
-    /// Policies that are not enforced exactly as written, by kind and name.
+    /// Policies that are not enforced exactly as written, by name.
     pub policies: Vec<PolicyAcceptance>,
     /// Policies over their element budget: their last valid version stays in force.
     pub over_budget: Vec<OversizedPolicy>,

@@ -144,8 +144,8 @@ fn a_policy_that_was_never_valid() {
     assert_eq!(
         scene.shown(),
         [
-            r#"CiliumNetworkPolicy default/c nothing [""] []"#,
             r#"NetworkPolicy default/a nothing ["spec.podSelector.matchLabel"] []"#,
+            r#"CiliumNetworkPolicy default/c nothing [""] []"#,
         ]
     );
 }
@@ -165,13 +165,14 @@ fn over_budget_and_twice() {
     let report = scene.objects.report();
     assert_eq!(
         show(&report.policies[0]),
-        r#"NetworkPolicy default/large isolation [""] []"#
+        r#"NetworkPolicy default/large isolation ["spec"] []"#
     );
     assert!(
         report.policies[0].errors[0]
             .reason
             .contains("policy-set-max-elements")
     );
+    assert!(!report.policies[0].errors[0].reason.ends_with("; "));
     let mut scene = Scene::new();
     scene.define("a", &admin("x", NAMES));
     scene.define("b", &admin("x", "{namespaces: {}}"));
