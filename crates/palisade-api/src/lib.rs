@@ -22,6 +22,7 @@ mod monitor;
 mod node_policy_status;
 mod object;
 mod policy;
+mod policy_status;
 mod push;
 #[cfg(feature = "schema")]
 mod schema;
@@ -64,18 +65,20 @@ pub use monitor::{
     PacketAudit, PacketEvent, PacketReason,
 };
 pub use node_policy_status::{
-    EnforcedInstead, NodeCondition, NodePolicyReport, NotEnforcedObject, StaleSource,
+    EnforcedInstead, NodeCondition, NodePolicyReport, NotEnforcedObject, PartlyClosedPolicy,
+    StaleSource,
 };
 pub use object::{IpFamily, ObjectRef, ProtocolName};
 pub use policy::{
     CountedAction, PacketCount, PolicyDetail, PolicyList, PolicyModeName, PolicySummary,
     RuleCounterReport,
 };
+pub use policy_status::{ClosedCause, ClosedPartReport, PolicyFinding, PolicyState, PolicyStatus};
 pub use push::PushReport;
 pub use status::{
     AddressConflictReport, BootstrapStage, DataplaneStatus, DropCounterReport, FlushReport,
-    FollowedSource, Health, NodeRoutesStatus, NodeStatus, ProblemReport, ProblemSeverity,
-    RepairReport, RetainedObjectReport, SourceStatus, StalenessReport, Status,
+    FollowedSource, Health, NodeRoutesStatus, NodeStatus, PolicyStateCount, ProblemReport,
+    ProblemSeverity, RepairReport, RetainedObjectReport, SourceStatus, StalenessReport, Status,
 };
 pub use validation::{CompletionScript, ValidationReport};
 pub use workload::{
@@ -97,8 +100,12 @@ pub mod path {
     pub const IDENTITIES: &str = "/v1/identities";
     /// `GET`: [`crate::PolicyList`].
     pub const POLICIES: &str = "/v1/policies";
-    /// `GET`: [`crate::PolicyDetail`]; append `/{namespace}/{name}`.
+    /// `GET`: [`crate::PolicyDetail`]; append `/{namespace}/{name}`, or `/{kind}/{name}` if it is cluster-wide.
     pub const POLICY: &str = "/v1/policies/{namespace}/{name}";
+    /// `GET`: [`crate::PolicyDetail`] of a policy of this kind.
+    pub const POLICY_OF_KIND: &str = "/v1/policies/{kind}/{namespace}/{name}";
+    /// `GET`: [`crate::PolicyDetail`] of the only policy of this name.
+    pub const POLICY_BY_NAME: &str = "/v1/policies/{name}";
     /// `GET`: an explanation; query parameters as the command's flags.
     pub const EXPLAIN: &str = "/v1/explain";
     /// `GET`: a stream of [`crate::MonitorLine`], one a line; query parameters as

@@ -35,6 +35,12 @@ pub struct NodePolicyReport {
     /// The first hundred of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_enforced: Vec<NotEnforcedObject>,
+    /// The number of policies that are in force with parts held closed.
+    #[serde(default)]
+    pub partly_closed_count: usize,
+    /// The first hundred of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub partly_closed: Vec<PartlyClosedPolicy>,
     /// The state in the form that all Kubernetes objects have.
     pub conditions: Vec<NodeCondition>,
 }
@@ -68,6 +74,23 @@ pub struct NotEnforcedObject {
     pub field: String,
     /// Why.
     pub reason: String,
+}
+
+/// A policy in force of which parts are held closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct PartlyClosedPolicy {
+    /// Its kind.
+    pub kind: String,
+    /// Its name, with its namespace: `namespace/name`.
+    pub name: String,
+    /// The path of the first part.
+    pub field: String,
+    /// Why that is held closed.
+    pub reason: String,
+    /// The number of its parts that are held closed.
+    pub parts: usize,
 }
 
 named_enum! {

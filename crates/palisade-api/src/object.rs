@@ -3,7 +3,7 @@
 //! Values of enumerations are spelled like those of Kubernetes: in upper camel case (`DefaultDeny`), and
 //! protocols and IP versions by their own names (`TCP`, `IPv4`).
 
-use palisade_model::{Family, ObjectId, Protocol, SourceLine};
+use palisade_model::{Family, ObjectId, ObjectKind, Protocol, SourceLine};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 
@@ -57,10 +57,19 @@ impl ObjectRef {
     /// An object, and the line where it is defined, if known.
     pub fn new(id: &ObjectId, line: Option<&SourceLine>) -> Self {
         ObjectRef {
-            kind: id.kind.to_string(),
+            kind: kind_name(&id.kind),
             namespace: id.namespace.as_ref().map(ToString::to_string),
             name: id.name.to_string(),
             line: line.map(ToString::to_string),
+        }
+    }
+
+    /// The object as commands name policies: `networkpolicy/shop/web`, `adminnetworkpolicy/deny-metrics`.
+    pub fn path_name(&self) -> String {
+        let kind = self.kind.to_lowercase();
+        match &self.namespace {
+            Some(namespace) => format!("{kind}/{namespace}/{}", self.name),
+            None => format!("{kind}/{}", self.name),
         }
     }
 
@@ -71,6 +80,16 @@ impl ObjectRef {
             line: None,
             ..self.clone()
         }
+    }
+}
+
+/// The name of a kind. Calico's NetworkPolicy has the name of Kubernetes' and gets that of its group as well.
+fn kind_name(kind: &ObjectKind) -> String {
+    match (kind.group(), kind.name()) {
+        (group, "NetworkPolicy") if group.ends_with("projectcalico.org") => {
+            format!("NetworkPolicy.{group}")
+        }
+        (_, name) => name.to_owned(),
     }
 }
 

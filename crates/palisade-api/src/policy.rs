@@ -1,18 +1,18 @@
 //! Policies in force, and their counters.
 
 use crate::object::named_enum;
-use crate::{BudgetExcess, ObjectRef};
+use crate::{BudgetExcess, ObjectRef, PolicyStatus};
 use palisade_model::{Action, Direction, PolicyMode};
 use serde::{Deserialize, Serialize};
 
-/// Every policy known to the agent.
+/// Every policy that the agent has read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyList {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// In the evaluation order of tiers and policies.
+    /// In the evaluation order of tiers and policies; then those of which nothing is in force, by name.
     pub policies: Vec<PolicySummary>,
 }
 
@@ -21,13 +21,16 @@ pub struct PolicyList {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySummary {
-    /// Its tier.
+    /// Its tier; empty if nothing of it is in force.
     pub tier: String,
     /// The policy, with the line of its definition.
     #[serde(flatten)]
     pub policy: ObjectRef,
-    /// Its selector.
+    /// Its selector; empty if nothing of it is in force.
     pub subject: String,
+    /// What is in force of it, and why.
+    #[serde(default)]
+    pub status: PolicyStatus,
     /// Whether it is enforced.
     #[serde(default)]
     pub mode: PolicyModeName,

@@ -1,7 +1,7 @@
 //! The state of the agent.
 
 use crate::object::named_enum;
-use crate::{BudgetExcess, ElementBudgetReport, PacketCount, PacketReason};
+use crate::{BudgetExcess, ElementBudgetReport, PacketCount, PacketReason, PolicyState};
 use serde::{Deserialize, Serialize};
 
 /// Health of the agent.
@@ -44,6 +44,9 @@ pub struct Status {
     pub endpoints: usize,
     /// Policies in force.
     pub policies: usize,
+    /// The number of policies in each state that is not `Accepted`.
+    #[serde(default)]
+    pub policy_states: Vec<PolicyStateCount>,
     /// Identities in the kernel.
     pub identities: usize,
     /// What the agent reads.
@@ -71,6 +74,17 @@ pub struct Status {
     /// Why the state of this node cannot be written to the API server; absent if it can, or is not to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_status_error: Option<String>,
+}
+
+/// The number of policies in a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyStateCount {
+    /// The state.
+    pub state: PolicyState,
+    /// Number of policies.
+    pub policies: usize,
 }
 
 /// What this host takes from the Node objects.
@@ -159,6 +173,8 @@ named_enum! {
     ProblemSeverity {
         /// The object, or a part of it, is invalid.
         Error = "error",
+        /// A part of the object is held closed: valid, but not served or not understood.
+        HeldClosed = "held closed",
         /// It is valid, but likely not intended.
         Warning = "warning",
     }

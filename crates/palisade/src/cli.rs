@@ -321,11 +321,12 @@ pub(crate) enum IdentityCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// List all policies, in evaluation order.
+    /// List all policies with their status: those in force in evaluation order, then the others.
     List,
-    /// Show one policy, with its rules and their counters.
+    /// Show one policy: what is in force of it and why, what is held closed, its rules and their counters.
     Get {
-        /// Policy, as `namespace/name`.
+        /// Policy, as `kind/namespace/name`, or `kind/name` if it is cluster-wide. The kind, and the namespace of a
+        /// name that is the only one, can be left out.
         name: String,
     },
 }

@@ -11,6 +11,7 @@ use crate::enforcer::Enforcer;
 use crate::metrics::exposition::{self, Exposition};
 use crate::metrics::table::{API_REQUESTS, CORE_QUEUE};
 use crate::views;
+use crate::views::policy_lookup::PolicyLookupError;
 use crate::workload_store::pod_id;
 use crate::workloads::attach::{AttachRequest, AttachTarget};
 use crate::workloads::{NETNS_OPEN_TIMEOUT, PreopenedNetns, WorkloadError, Workloads, cni, named};
@@ -174,18 +175,39 @@ pub(super) async fn policy(
     State(core): State<CoreHandle>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
-    respond_read(&core, move |core| {
+    policy_named(&core, vec![namespace, name]).await
+}
+
+pub(super) async fn policy_of_kind(
+    State(core): State<CoreHandle>,
+    Path((kind, namespace, name)): Path<(String, String, String)>,
+) -> Response {
+    policy_named(&core, vec![kind, namespace, name]).await
+}
+
+pub(super) async fn policy_by_name(
+    State(core): State<CoreHandle>,
+    Path(name): Path<String>,
+) -> Response {
+    policy_named(&core, vec![name]).await
+}
+
+/// The policy that these segments name.
+async fn policy_named(core: &CoreHandle, segments: Vec<String>) -> Response {
+    respond_read(core, move |core| {
         let counters = core.parts().1.counters().unwrap_or_default();
-        views::policies::policy_detail(&core.snapshot(), &namespace, &name, &counters).ok_or_else(
-            || {
-                let error =
-                    ApiError::new(format!("there is no policy {namespace}/{name} in force"));
-                (
-                    StatusCode::NOT_FOUND,
-                    error.with_hint("palisade policy list"),
-                )
-            },
-        )
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let refused = |error| {
+            let (status, reason) = match error {
+                PolicyLookupError::NotFound(reason) => (StatusCode::NOT_FOUND, reason),
+                PolicyLookupError::Ambiguous(reason) => (StatusCode::CONFLICT, reason),
+            };
+            (
+                status,
+                ApiError::new(reason).with_hint("palisade policy list"),
+            )
+        };
+        views::policies::policy_detail(&core.snapshot(), &segments, &counters).map_err(refused)
     })
     .await
 }

@@ -75,6 +75,9 @@ pub struct Operation {
 }
 
 const NAMESPACE_AND_NAME: OperationInput = OperationInput::Path(&["namespace", "name"]);
+const KIND_NAMESPACE_AND_NAME: OperationInput =
+    OperationInput::Path(&["kind", "namespace", "name"]);
+const NAME: OperationInput = OperationInput::Path(&["name"]);
 
 /// Defines the operations, each with its handler: method, path, class, operation id, input, output, handler,
 /// summary.
@@ -119,9 +122,13 @@ operations! {
     get IDENTITIES Read "listIdentities" (Nothing) -> Json("IdentityList"), identities:
         "The identities: groups of addresses that no active policy can tell apart.";
     get POLICIES Read "listPolicies" (Nothing) -> Json("PolicyList"), policies:
-        "The policies in force, in order of evaluation.";
+        "Every policy that was read: those in force in order of evaluation, then the others.";
     get POLICY Read "getPolicy" (NAMESPACE_AND_NAME) -> Json("PolicyDetail"), policy:
-        "One policy, with its rules and their counters.";
+        "One policy, with its rules and their counters; of a cluster-wide one, its kind is in place of the namespace.";
+    get POLICY_OF_KIND Read "getPolicyOfKind" (KIND_NAMESPACE_AND_NAME) -> Json("PolicyDetail"), policy_of_kind:
+        "The same for a policy of this kind.";
+    get POLICY_BY_NAME Read "findPolicy" (NAME) -> Json("PolicyDetail"), policy_by_name:
+        "The same for the only policy of this name; 409 if there are several.";
     get EXPLAIN Read "explain" (Query("ExplainQuery")) -> Json("Explanation"), explain:
         "Whether a flow is allowed on this host, and why.";
     get MONITOR Read "monitor" (Query("MonitorQuery")) -> Lines("MonitorLine"), monitor:

@@ -10,6 +10,8 @@ pub mod metrics;
 pub mod node_status;
 pub mod policies;
 pub mod policy_findings;
+pub mod policy_lookup;
+mod policy_states;
 pub mod status;
 
 use crate::config::Config;

@@ -4,9 +4,10 @@ use super::CoreSnapshot;
 use super::budget::{closed_policy_sets, closed_set_reason};
 use crate::clock::rfc3339;
 use palisade_api::{
-    EnforcedInstead, NodeCondition, NodePolicyReport, NotEnforcedObject, StaleSource,
+    EnforcedInstead, NodeCondition, NodePolicyReport, NotEnforcedObject, PartlyClosedPolicy,
+    StaleSource,
 };
-use palisade_source::Diagnostic;
+use palisade_source::{Diagnostic, PolicyAcceptance};
 use palisade_text::printable;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,6 +34,9 @@ pub fn node_policy_report(core: &CoreSnapshot<'_>) -> NodePolicyReport {
         })
         .collect();
     let counts = core.engine.counts();
+    let mut partly_closed = partly_closed_policies(&core.source_report.policies);
+    let partly_closed_count = partly_closed.len();
+    partly_closed.truncate(MAX_LISTED);
     NodePolicyReport {
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         driver: core.enforcer.dataplane.name().to_owned(),
@@ -42,17 +46,40 @@ pub fn node_policy_report(core: &CoreSnapshot<'_>) -> NodePolicyReport {
         endpoints: core.registry.iter().count(),
         policies: counts.policies,
         identities: counts.identities,
-        conditions: conditions(core, &stale_sources, not_enforced_count),
+        conditions: conditions(
+            core,
+            &stale_sources,
+            (not_enforced_count, partly_closed_count),
+        ),
         stale_sources,
         not_enforced_count,
         not_enforced,
+        partly_closed_count,
+        partly_closed,
     }
+}
+
+/// The policies in force with parts that are held closed.
+fn partly_closed_policies(policies: &[PolicyAcceptance]) -> Vec<PartlyClosedPolicy> {
+    let partly_closed = policies.iter().filter_map(|policy| {
+        let closed = policy.closed.as_ref()?;
+        let first = &closed.parts.first()?.problem;
+        let named = object(&policy.id.to_string(), EnforcedInstead::Nothing, "", "");
+        Some(PartlyClosedPolicy {
+            kind: named.kind,
+            name: named.name,
+            field: bounded(&first.field),
+            reason: bounded(&first.reason),
+            parts: closed.parts.len() + closed.more,
+        })
+    });
+    partly_closed.collect()
 }
 
 fn conditions(
     core: &CoreSnapshot<'_>,
     stale: &[StaleSource],
-    not_enforced: usize,
+    (not_enforced, partly_closed): (usize, usize),
 ) -> Vec<NodeCondition> {
     let condition = |kind: &str, is: bool, reason: &str, message: String| NodeCondition {
         kind: kind.to_owned(),
@@ -79,12 +106,16 @@ fn conditions(
         true => ("SourcesFollowed", "all sources are followed".to_owned()),
         false => ("SourceNotFollowed", named.join("; ")),
     };
-    let (accepted_reason, accepted_message) = match not_enforced {
-        0 => (
+    let (accepted_reason, accepted_message) = match (not_enforced, partly_closed) {
+        (0, 0) => (
             "AllEnforced",
             "every object is enforced as written".to_owned(),
         ),
-        n => (
+        (0, n) => (
+            "PartlyClosed",
+            format!("policies with parts held closed: {n}; see partlyClosed"),
+        ),
+        (n, _) => (
             "NotAllEnforced",
             format!("not enforced as written: {n}; see notEnforced"),
         ),
@@ -105,7 +136,7 @@ fn conditions(
 fn not_enforced_objects(core: &CoreSnapshot<'_>) -> Vec<NotEnforcedObject> {
     let report = core.source_report;
     let mut found: BTreeMap<&str, NotEnforcedObject> = BTreeMap::new();
-    let is_error = |diagnostic: &&Diagnostic| diagnostic.is_error;
+    let is_error = |diagnostic: &&Diagnostic| diagnostic.is_error();
     for diagnostic in report.problems.iter().filter(is_error) {
         let problem = &diagnostic.problem;
         if let Some(name) = problem.object.as_deref() {

@@ -1,73 +1,169 @@
-//! `GET /v1/policies`: the policies in force, with their counters.
+//! `GET /v1/policies`: every policy that was read, with its status, its rules and their counters.
 
 use super::CoreSnapshot;
 use super::budget::{budget_excess_of, budget_excesses};
+use super::policy_lookup::{PolicyLookupError, find_policy};
+use super::policy_states::PolicyStates;
 use crate::clock::rfc3339;
 use palisade_api::{
-    BudgetExcess, CountedAction, ObjectRef, PacketCount, PolicyDetail, PolicyList, PolicySummary,
+    BudgetExcess, CountedAction, ObjectRef, PacketCount, PolicyDetail, PolicyList, PolicyModeName,
+    PolicySummary,
     RuleCounterReport,
 };
 use palisade_dataplane::Counters;
-use palisade_model::{Direction, EndpointId, Policy, PolicyMode, SourceLine};
+use palisade_model::{Direction, EndpointId, ObjectId, Policy, PolicyMode, SourceLine};
+use palisade_source::PolicyAcceptance;
 use palisade_tables::{Credit, Verdict};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// `GET /v1/policies`.
 pub fn policy_list(core: &CoreSnapshot<'_>) -> PolicyList {
-    let ordered = core.engine.ordered_policies().into_iter();
     let over = budget_excesses(core);
-    let summary = |policy| policy_summary(core, &policy, &over);
-    let policies = ordered.map(summary).collect();
+    let states = PolicyStates::of(core.source_report);
+    let in_force = policies_by_object(core.engine.ordered_policies());
+    let summary = |parts: &Vec<Policy>| {
+        let first = parts.first()?;
+        Some(policy_summary(core, first, parts, (&states, &over)))
+    };
+    let summaries = in_force.iter().filter_map(summary);
+    let others = states.not_enforced();
+    let others = others.map(|policy| summary_of_nothing(policy, (&states, &over)));
     PolicyList {
         api_version: palisade_api::api_version(),
-        policies,
+        policies: summaries.chain(others).collect(),
     }
 }
 
-/// `GET /v1/policies/{namespace}/{name}`.
+/// The policies of each object, which can be several, in the order of the first of them.
+fn policies_by_object(ordered: Vec<Policy>) -> Vec<Vec<Policy>> {
+    let mut places: BTreeMap<ObjectId, usize> = BTreeMap::new();
+    let mut objects: Vec<Vec<Policy>> = Vec::new();
+    for policy in ordered {
+        let place = *places
+            .entry(policy.id.object.clone())
+            .or_insert(objects.len());
+        match objects.get_mut(place) {
+            Some(parts) => parts.push(policy),
+            None => objects.push(vec![policy]),
+        }
+    }
+    objects
+}
+
+/// `GET /v1/policies/{kind}/{namespace}/{name}`, and the shorter forms: the policy that the segments name.
+///
+/// # Errors
+/// If they mean none or several.
 pub fn policy_detail(
     core: &CoreSnapshot<'_>,
-    namespace: &str,
-    name: &str,
+    segments: &[&str],
     counters: &Counters,
-) -> Option<PolicyDetail> {
-    let named = |policy: &Policy| {
-        let id = &policy.id.object;
-        &*id.name == name && id.namespace.as_deref().unwrap_or("default") == namespace
-    };
-    let policy = core.engine.ordered_policies().into_iter().find(named)?;
-    let selects = core.engine.selected_endpoints(&policy.id).into_iter();
-    let summary = policy_summary(core, &policy, &budget_excesses(core));
-    let audited = policy.mode == PolicyMode::Audit || summary.endpoints_in_audit > 0;
-    Some(PolicyDetail {
-        api_version: palisade_api::api_version(),
-        summary,
-        selects: selects.map(short_name).collect(),
-        rule_counters: rule_counters(&policy, audited, counters),
+) -> Result<PolicyDetail, PolicyLookupError> {
+    let over = budget_excesses(core);
+    let states = PolicyStates::of(core.source_report);
+    let in_force = policies_by_object(core.engine.ordered_policies());
+    let first = in_force.iter().filter_map(|parts| parts.first());
+    let mut ids: Vec<ObjectId> = first.map(|of| of.id.object.clone()).collect();
+    ids.extend(states.not_enforced().map(|policy| (*policy.id).clone()));
+    ids.sort();
+    ids.dedup();
+    let id = find_policy(segments, &ids)?;
+    let api_version = palisade_api::api_version();
+    let named = in_force.iter().find_map(|parts| {
+        let first = parts.first().filter(|first| first.id.object == *id)?;
+        Some((first, parts))
+    });
+    if let Some((first, parts)) = named {
+        let summary = policy_summary(core, first, parts, (&states, &over));
+        let audited = summary.mode == PolicyModeName::Audit || summary.endpoints_in_audit > 0;
+        let counted = parts.iter();
+        return Ok(PolicyDetail {
+            api_version,
+            summary,
+            selects: selected_endpoints(core, parts).iter().map(short_name).collect(),
+            rule_counters: counted
+                .flat_map(|part| rule_counters(part, audited, counters))
+                .collect(),
+        });
+    }
+    let mut others = states.not_enforced();
+    let policy = others.find(|policy| *policy.id == *id);
+    let policy = policy.ok_or_else(|| PolicyLookupError::NotFound(format!("there is no {id}")))?;
+    Ok(PolicyDetail {
+        api_version,
+        summary: summary_of_nothing(policy, (&states, &over)),
+        selects: Vec::new(),
+        rule_counters: Vec::new(),
     })
 }
 
+/// The endpoints of this host that any of these policies selects.
+fn selected_endpoints(core: &CoreSnapshot<'_>, parts: &[Policy]) -> BTreeSet<EndpointId> {
+    let parts = parts.iter();
+    parts
+        .flat_map(|part| core.engine.selected_endpoints(&part.id))
+        .cloned()
+        .collect()
+}
+
+/// The summary of the policies of one object, of which `first` is the first.
 fn policy_summary(
     core: &CoreSnapshot<'_>,
-    policy: &Policy,
-    over: &[BudgetExcess],
+    first: &Policy,
+    parts: &[Policy],
+    (states, over): (&PolicyStates<'_>, &[BudgetExcess]),
 ) -> PolicySummary {
-    let rules = |direction| policy.rules(direction).map_or(0, |rules| rules.rules.len());
-    let realised = core.enforcer.realised_policies.get(&policy.id);
-    let selected = core.engine.selected_endpoints(&policy.id);
+    let lists = parts.iter().flat_map(|part| [&part.ingress, &part.egress]);
+    let rules = lists.flatten().map(|list| list.rules.len()).sum();
+    // Its present version is in the kernel since the last of its policies is.
+    let realised = parts
+        .iter()
+        .map(|part| core.enforcer.realised_policies.get(&part.id));
+    let realised: Option<Vec<_>> = realised.collect();
+    let realised = realised.and_then(|all| all.into_iter().max_by_key(|of| of.revision));
+    let selected = selected_endpoints(core, parts);
     let endpoints = selected.iter().filter_map(|id| core.engine.endpoint(id));
     let in_audit = endpoints.filter(|endpoint| core.engine.is_in_audit(endpoint));
+    let mut subjects: Vec<String> = parts.iter().map(|part| part.subject.to_string()).collect();
+    subjects.dedup();
+    let mut excesses = parts.iter().map(|part| budget_excess_of(over, &part.id));
     PolicySummary {
-        tier: policy.tier.to_string(),
-        policy: ObjectRef::new(&policy.id.object, policy.line.as_ref()),
-        subject: policy.subject.to_string(),
-        mode: policy.mode.into(),
+        tier: first.tier.to_string(),
+        policy: ObjectRef::new(&first.id.object, first.line.as_ref()),
+        subject: subjects.join(" or "),
+        status: states.status(&first.id.object, over),
+        mode: first.mode.into(),
         endpoints: selected.len(),
         endpoints_in_audit: in_audit.count(),
-        rules: rules(Direction::Ingress) + rules(Direction::Egress),
+        rules,
         revision: realised.map_or(0, |realised| realised.revision),
         since: realised.map(|realised| rfc3339(realised.since)),
-        over_budget: budget_excess_of(over, &policy.id),
+        over_budget: excesses.find_map(|excess| excess),
+    }
+}
+
+/// The summary of a policy of which nothing is in force.
+fn summary_of_nothing(
+    policy: &PolicyAcceptance,
+    (states, over): (&PolicyStates<'_>, &[BudgetExcess]),
+) -> PolicySummary {
+    let location = policy.origin.as_ref().map(|origin| origin.location());
+    let line = location.map(|location| SourceLine {
+        file: (*location.file).into(),
+        line: location.line,
+    });
+    PolicySummary {
+        tier: String::new(),
+        policy: ObjectRef::new(&policy.id, line.as_ref()),
+        subject: String::new(),
+        status: states.status(&policy.id, over),
+        mode: PolicyModeName::Enforce,
+        endpoints: 0,
+        endpoints_in_audit: 0,
+        rules: 0,
+        revision: 0,
+        since: None,
+        over_budget: None,
     }
 }
 

@@ -8,7 +8,7 @@ use super::CoreSnapshot;
 use super::node_status::bounded;
 use palisade_kubernetes::{FeedbackKind, PolicyCondition, PolicyFindings, PolicyProblem};
 use palisade_model::{ObjectId, Str};
-use palisade_source::EffectiveReport;
+use palisade_source::{EffectiveReport, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum number of problems that are told; the others wait until these are mended.
@@ -23,6 +23,7 @@ pub fn policy_findings(core: &CoreSnapshot<'_>) -> PolicyFindings {
 #[derive(Default)]
 struct ObjectFindings {
     errors: Vec<String>,
+    closed: Vec<String>,
     warnings: Vec<String>,
 }
 
@@ -49,9 +50,10 @@ fn find(
             false => format!("{}: {}", problem.field, problem.reason),
         };
         let of = by_object.entry(object).or_default();
-        match diagnostic.is_error {
-            true => of.errors.push(reason),
-            false => of.warnings.push(reason),
+        match diagnostic.severity {
+            Severity::Error => of.errors.push(reason),
+            Severity::HeldClosed => of.closed.push(reason),
+            Severity::Warning => of.warnings.push(reason),
         }
     }
     let problems = by_object.iter().filter_map(|(object, of)| {
@@ -123,8 +125,14 @@ fn split(object: &str) -> Option<(&str, Option<&str>, &str)> {
 /// the present definition is not.
 fn judge(of: &ObjectFindings, instead: Option<&str>) -> (bool, &'static str, String) {
     let is_refused = !of.errors.is_empty() || instead.is_some();
-    match (is_refused, of.warnings.is_empty()) {
-        (true, _) => {
+    let remarks = || {
+        let all: Vec<&str> = (of.closed.iter().chain(&of.warnings))
+            .map(String::as_str)
+            .collect();
+        all.join("; ")
+    };
+    match (is_refused, of.closed.is_empty(), of.warnings.is_empty()) {
+        (true, ..) => {
             let reasons = of.errors.iter().map(String::as_str);
             let reasons: Vec<&str> = match of.errors.is_empty() {
                 // The list of problems is bounded.
@@ -135,8 +143,9 @@ fn judge(of: &ObjectFindings, instead: Option<&str>) -> (bool, &'static str, Str
             let message = format!("{instead}: {}", reasons.join("; "));
             (false, "NotAccepted", message)
         }
-        (false, false) => (true, "AcceptedWithWarnings", of.warnings.join("; ")),
-        (false, true) => (true, "Accepted", "every field is understood".to_owned()),
+        (false, false, _) => (true, "PartlyClosed", format!("held closed: {}", remarks())),
+        (false, true, false) => (true, "AcceptedWithWarnings", remarks()),
+        (false, true, true) => (true, "Accepted", "every field is understood".to_owned()),
     }
 }
 
@@ -149,7 +158,7 @@ mod tests {
 
     const ADMIN: &str = "adminnetworkpolicies.policy.networking.k8s.io";
 
-    fn diagnostic(object: &str, place: &str, field: &str, is_error: bool) -> Diagnostic {
+    fn diagnostic(object: &str, place: &str, field: &str, severity: Severity) -> Diagnostic {
         let problem = Problem {
             location: Location {
                 file: place.into(),
@@ -160,9 +169,10 @@ mod tests {
             field: field.to_owned(),
             reason: "wrong".to_owned(),
         };
-        match is_error {
-            true => Diagnostic::error(problem),
-            false => Diagnostic::warning(problem),
+        Diagnostic {
+            problem,
+            severity,
+            omitted: 0,
         }
     }
 
@@ -195,12 +205,19 @@ mod tests {
         };
         let report = EffectiveReport {
             problems: vec![
-                diagnostic("AdminNetworkPolicy b", ADMIN, "spec.x", false),
-                diagnostic("AdminNetworkPolicy c", ADMIN, "spec.x", true),
-                diagnostic("AdminNetworkPolicy c", ADMIN, "spec.y", true),
-                diagnostic("AdminNetworkPolicy d", ADMIN, "", true),
-                diagnostic("AdminNetworkPolicy e", ADMIN, "", true),
-                diagnostic("AdminNetworkPolicy g", "a.yaml", "", true),
+                diagnostic("AdminNetworkPolicy b", ADMIN, "spec.x", Severity::Warning),
+                diagnostic("AdminNetworkPolicy b2", ADMIN, "spec.x", Severity::Warning),
+                diagnostic(
+                    "AdminNetworkPolicy b2",
+                    ADMIN,
+                    "spec.y",
+                    Severity::HeldClosed,
+                ),
+                diagnostic("AdminNetworkPolicy c", ADMIN, "spec.x", Severity::Error),
+                diagnostic("AdminNetworkPolicy c", ADMIN, "spec.y", Severity::Error),
+                diagnostic("AdminNetworkPolicy d", ADMIN, "", Severity::Error),
+                diagnostic("AdminNetworkPolicy e", ADMIN, "", Severity::Error),
+                diagnostic("AdminNetworkPolicy g", "a.yaml", "", Severity::Error),
             ],
             retained: vec![
                 kept("AdminNetworkPolicy c", Some(7)),
@@ -209,7 +226,7 @@ mod tests {
             ],
             ..EffectiveReport::default()
         };
-        let here = ["a", "b", "c", "d", "f"].map(|name| in_force(name, ADMIN));
+        let here = ["a", "b", "b2", "c", "d", "f"].map(|name| in_force(name, ADMIN));
         let folder = [in_force("h", "a.yaml")];
         let found = find(&report, here.into_iter().chain(folder));
         let rows: Vec<_> = found.conditions.iter().map(row).collect();
@@ -218,6 +235,12 @@ mod tests {
             [
                 ("a", true, "Accepted", "every field is understood"),
                 ("b", true, "AcceptedWithWarnings", "spec.x: wrong"),
+                (
+                    "b2",
+                    true,
+                    "PartlyClosed",
+                    "held closed: spec.y: wrong; spec.x: wrong"
+                ),
                 (
                     "c",
                     false,
@@ -270,9 +293,9 @@ mod tests {
         let place = "networkpolicies.networking.k8s.io";
         let report = EffectiveReport {
             problems: vec![
-                diagnostic("NetworkPolicy shop/a", place, "spec.x", true),
-                diagnostic("NetworkPolicy shop/b", place, "spec.x", false),
-                diagnostic("NetworkPolicy shop/c", "a.yaml", "spec.x", true),
+                diagnostic("NetworkPolicy shop/a", place, "spec.x", Severity::Error),
+                diagnostic("NetworkPolicy shop/b", place, "spec.x", Severity::Warning),
+                diagnostic("NetworkPolicy shop/c", "a.yaml", "spec.x", Severity::Error),
             ],
             ..EffectiveReport::default()
         };

@@ -2,6 +2,7 @@
 
 use super::CoreSnapshot;
 use super::budget::{budget_excesses, closed_policy_sets, closed_set_reason};
+use super::policy_states::policy_state_counts;
 use crate::clock::rfc3339;
 use palisade_api::{
     AddressConflictReport, DataplaneStatus, DropCounterReport, ElementBudgetReport, EndpointState,
@@ -9,7 +10,7 @@ use palisade_api::{
     ProblemSeverity, RetainedObjectReport, SourceStatus, StalenessReport, Status,
 };
 use palisade_dataplane::Counters;
-use palisade_source::Diagnostic;
+use palisade_source::{Diagnostic, Severity};
 use palisade_text::printable;
 use std::time::Duration;
 
@@ -27,9 +28,10 @@ pub fn problem_report(flaw: &Diagnostic) -> ProblemReport {
         file: printable(&location.file).into_owned(),
         line: location.line,
         column: location.column,
-        severity: match flaw.is_error {
-            true => ProblemSeverity::Error,
-            false => ProblemSeverity::Warning,
+        severity: match flaw.severity {
+            Severity::Error => ProblemSeverity::Error,
+            Severity::HeldClosed => ProblemSeverity::HeldClosed,
+            Severity::Warning => ProblemSeverity::Warning,
         },
         object: flaw
             .problem
@@ -84,6 +86,7 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         realised: core.enforcer.realised_revision,
         endpoints: core.registry.iter().count(),
         policies: counts.policies,
+        policy_states: policy_state_counts(core),
         identities: counts.identities,
         source: SourceStatus {
             kind,
@@ -177,7 +180,7 @@ pub(super) fn degraded_count(core: &CoreSnapshot<'_>) -> usize {
 /// The errors of the source, one sentence each; those above the maximum are counted in one sentence.
 fn source_reasons(core: &CoreSnapshot<'_>) -> Vec<String> {
     let problems = &core.source_report.problems;
-    let errors = problems.iter().filter(|flaw| flaw.is_error);
+    let errors = problems.iter().filter(|flaw| flaw.is_error());
     let listed_errors = errors.take(MAX_SOURCE_REASONS);
     let counted: usize = listed_errors.clone().map(Diagnostic::count).sum();
     let mut reasons: Vec<String> = listed_errors.map(|flaw| flaw.problem.to_string()).collect();

@@ -2,7 +2,8 @@
 //! that the chart installs. After an intended change run with `PALISADE_BLESS=1` and review the difference.
 
 use palisade_api::{
-    EnforcedInstead, NodeCondition, NodePolicyReport, NotEnforcedObject, StaleSource,
+    EnforcedInstead, NodeCondition, NodePolicyReport, NotEnforcedObject, PartlyClosedPolicy,
+    StaleSource,
 };
 use palisade_kubernetes::{STATUS_API_VERSION, STATUS_KIND, STATUS_PATH};
 use schemars::generate::SchemaSettings;
@@ -194,6 +195,14 @@ fn full_report() -> NodePolicyReport {
         }],
         not_enforced_count: 4,
         not_enforced: EnforcedInstead::ALL.iter().map(object).collect(),
+        partly_closed_count: 1,
+        partly_closed: vec![PartlyClosedPolicy {
+            kind: text(),
+            name: text(),
+            field: text(),
+            reason: text(),
+            parts: 2,
+        }],
         conditions: vec![NodeCondition {
             kind: text(),
             status: text(),

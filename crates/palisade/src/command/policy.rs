@@ -1,12 +1,12 @@
-//! `palisade policy`: the active policies and the counters of their rules.
+//! `palisade policy`: every policy, what is in force of it, and the counters of its rules.
 
-use super::split_name;
 use crate::cli::{OutputFormat, PolicyCommand};
 use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, print_output};
 use palisade_api::{
-    BudgetExcess, BudgetFallback, PolicyDetail, PolicyList, PolicyModeName, PolicySummary, path,
+    BudgetExcess, BudgetFallback, PolicyDetail, PolicyFinding, PolicyList, PolicyModeName,
+    PolicyState, PolicyStatus, PolicySummary, path,
 };
 use palisade_text::printable;
 use std::fmt::Write;
@@ -24,6 +24,7 @@ pub(crate) fn run(
                 let mut table = TextTable::new(&[
                     "TIER",
                     "POLICY",
+                    "STATUS",
                     "ENDPOINTS",
                     "RULES",
                     "SUBJECT",
@@ -32,11 +33,12 @@ pub(crate) fn run(
                 ]);
                 for p in &list.policies {
                     table.row([
-                        p.tier.clone(),
-                        p.policy.without_line().to_string(),
+                        or_dash(&p.tier),
+                        p.policy.path_name(),
+                        p.status.state.to_string(),
                         p.endpoints.to_string(),
                         p.rules.to_string(),
-                        p.subject.clone(),
+                        or_dash(&p.subject),
                         or_dash(p.policy.line.clone().unwrap_or_default()),
                         p.over_budget
                             .as_ref()
@@ -47,9 +49,7 @@ pub(crate) fn run(
             })?;
         }
         PolicyCommand::Get { name } => {
-            let (namespace, name) = split_name(name);
-            let detail: PolicyDetail =
-                client.get(&format!("{}/{namespace}/{name}", path::POLICIES))?;
+            let detail: PolicyDetail = client.get(&policy_path(name))?;
             print_output(format, &detail, detail_text)?;
         }
     }
@@ -68,6 +68,78 @@ fn mode_text(p: &PolicySummary) -> String {
             )
         }
     }
+}
+
+/// The path of a policy as a user names it. A name as messages have it (`NetworkPolicy shop/web`) is one as well.
+fn policy_path(name: &str) -> String {
+    let name = name.trim();
+    let spelled = match name.split_once(' ') {
+        Some((kind, rest)) => format!("{kind}/{}", rest.trim_start()),
+        None => name.to_owned(),
+    };
+    let mut path = path::POLICIES.to_owned();
+    for segment in spelled.split('/') {
+        path.push('/');
+        for byte in segment.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => path.push(byte.into()),
+                // Dots too: a client may take `..` for the path above.
+                other => path.push_str(&format!("%{other:02X}")),
+            }
+        }
+    }
+    path
+}
+
+/// What is in force of a policy, in a sentence.
+fn state_text(status: &PolicyStatus) -> String {
+    let state = status.state;
+    let what = match state {
+        PolicyState::Accepted => "it is in force as written",
+        PolicyState::PartlyClosed => "it is in force; some parts are held closed",
+        PolicyState::OverBudget => {
+            "all traffic of the endpoints that it selects with other policies is denied"
+        }
+        PolicyState::LastValid => "its last valid version stays in force",
+        PolicyState::Isolating => "no valid version: the pods that it selects are isolated",
+        PolicyState::NotEnforced => "nothing of it is in force",
+    };
+    match &status.version_since {
+        Some(since) => format!("{state}: {what}, which was read at {since}"),
+        None => format!("{state}: {what}"),
+    }
+}
+
+/// The reasons, the parts held closed and the warnings, each with what it is.
+fn finding_lines(status: &PolicyStatus) -> Vec<(&'static str, String)> {
+    let text = |finding: &PolicyFinding| {
+        let field = match finding.field.is_empty() {
+            true => String::new(),
+            false => format!("{}: ", finding.field),
+        };
+        let at = match finding.at.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", finding.at),
+        };
+        format!("{field}{}{at}", finding.reason)
+    };
+    let more =
+        |count: usize, what: &'static str| (count > 0).then(|| (what, format!("and {count} more")));
+    let errors = status.errors.iter().map(|error| ("Error", text(error)));
+    let closed = status
+        .closed
+        .iter()
+        .map(|closed| ("Closed", text(&closed.part)));
+    let warnings = status
+        .warnings
+        .iter()
+        .map(|warning| ("Warning", text(warning)));
+    errors
+        .chain(more(status.more_errors, "Error"))
+        .chain(closed)
+        .chain(more(status.more_closed, "Closed"))
+        .chain(warnings)
+        .collect()
 }
 
 fn budget_excess_cell(over: &BudgetExcess) -> String {
@@ -94,10 +166,14 @@ fn detail_text(detail: &PolicyDetail) -> String {
     let mut line = |name: &str, value: String| {
         let _ = writeln!(out, "{name:<10} {}", printable(&value));
     };
-    line("Policy", p.policy.without_line().to_string());
-    line("Tier", p.tier.clone());
+    line("Policy", p.policy.path_name());
+    line("Status", state_text(&p.status));
+    for (what, text) in finding_lines(&p.status) {
+        line(what, text);
+    }
+    line("Tier", or_dash(&p.tier));
     line("From", or_dash(p.policy.line.clone().unwrap_or_default()));
-    line("Subject", p.subject.clone());
+    line("Subject", or_dash(&p.subject));
     line("Mode", mode_text(p));
     line("Selects", or_dash(detail.selects.join(", ")));
     let since = p.since.as_ref();
@@ -144,4 +220,31 @@ fn detail_text(detail: &PolicyDetail) -> String {
         table.row(cells.into_iter().chain(would).chain([from]));
     }
     out + &table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::policy_path;
+
+    #[test]
+    fn a_name_becomes_a_path_and_never_another_one() {
+        for (name, path) in [
+            ("web", "/v1/policies/web"),
+            ("shop/web", "/v1/policies/shop/web"),
+            (
+                "networkpolicy/shop/web-1",
+                "/v1/policies/networkpolicy/shop/web-1",
+            ),
+            (
+                " NetworkPolicy shop/web ",
+                "/v1/policies/NetworkPolicy/shop/web",
+            ),
+            ("a.b/c", "/v1/policies/a%2Eb/c"),
+            ("../status", "/v1/policies/%2E%2E/status"),
+            ("a?x=y#z", "/v1/policies/a%3Fx%3Dy%23z"),
+            ("ü", "/v1/policies/%C3%BC"),
+        ] {
+            assert_eq!(policy_path(name), path, "{name}");
+        }
+    }
 }

@@ -97,6 +97,16 @@ pub(super) fn status_text(status: &Status) -> String {
             status.revision, status.realised, status.policies, status.endpoints, status.identities
         ),
     );
+    if !status.policy_states.is_empty() {
+        let states = status.policy_states.iter();
+        let states: Vec<String> = states
+            .map(|count| format!("{} {}", count.policies, count.state))
+            .collect();
+        line(
+            "",
+            format!("- {}: see palisade policy list", states.join(", ")),
+        );
+    }
     let source = &status.source;
     let text = |source: &FollowedSource| {
         let synced = match (&source.stale, source.in_sync) {

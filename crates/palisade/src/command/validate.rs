@@ -59,6 +59,10 @@ fn validation_text(validation: &ValidationReport) -> String {
         pluralize(errors, "error"),
         pluralize(warnings, "warning"),
     ));
+    let closed: usize = total(ProblemSeverity::HeldClosed);
+    if closed > 0 {
+        out.push_str(&format!(", {} held closed", pluralize(closed, "part")));
+    }
     let ignored: usize = validation.ignored.values().sum();
     if ignored > 0 {
         let kinds: Vec<&str> = validation.ignored.keys().map(|k| &**k).collect();

@@ -210,3 +210,57 @@ fn the_standard_input_is_a_file_like_others() {
             .is_empty()
     );
 }
+
+#[test]
+fn parts_held_closed_and_unknown_fields_are_named_with_their_paths_and_are_no_errors() {
+    let policies = "\
+apiVersion: policy.networking.k8s.io/v1alpha1
+kind: AdminNetworkPolicy
+metadata: {name: a, team: x}
+spec:
+  priority: 1
+  subject: {namespaces: {}}
+  egress:
+  - action: Allow
+    to: [{domainNames: [a.example.com]}, {zones: {}}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: b, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from: [{podSelector: {}, zone: a}]
+";
+    let ran = World::of(&[("p.yaml", policies)]).run("validate", "");
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "p.yaml:3:21: warning: AdminNetworkPolicy a: metadata.team: unknown field `team`: it is ignored; known \
+             fields: name, generateName, namespace, selfLink, uid, resourceVersion, generation, creationTimestamp, \
+             deletionTimestamp, deletionGracePeriodSeconds, labels, annotations, ownerReferences, finalizers, \
+             managedFields, clusterName",
+            "p.yaml:9:24: held closed: AdminNetworkPolicy a: spec.egress[0].to[0].domainNames: domain names are not \
+             served yet: Allow matches nothing by them",
+            "p.yaml:9:50: held closed: AdminNetworkPolicy a: spec.egress[0].to[1].zones: unknown peer `zones` (known \
+             fields: namespaces, pods, nodes, networks, domainNames): the rule fails closed, Allow matches nothing",
+            "p.yaml:17:28: held closed: NetworkPolicy shop/b: spec.ingress[0].from[0].zone: unknown field `zone`: the \
+             rule fails closed; known fields: podSelector, namespaceSelector, ipBlock",
+            "1 file, 2 valid objects, 0 errors, 1 warning, 3 parts held closed",
+        ]
+    );
+    assert_eq!(ran.code, 0);
+    let report = World::of(&[("p.yaml", policies)]).json("validate", "");
+    assert_eq!(report["valid"], json!(true));
+    let severities: Vec<&str> = report["problems"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|problem| problem["severity"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        severities,
+        ["Warning", "HeldClosed", "HeldClosed", "HeldClosed"]
+    );
+}

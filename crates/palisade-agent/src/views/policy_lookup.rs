@@ -1,0 +1,419 @@
+//! Finds the policy that a user names: `KIND/NAMESPACE/NAME`, `KIND/NAME`, `NAMESPACE/NAME` or `NAME`.
+//!
+//! Promises: a name that may mean several policies is an error that lists them, one that means none has a suggestion,
+//! and a short name that two APIs have is never guessed.
+
+use palisade_api::ObjectRef;
+use palisade_dialects::{PolicyKind, nearest, policy_kinds};
+use palisade_model::ObjectId;
+
+/// The maximum number of policies that an error lists.
+const MAX_LISTED: usize = 10;
+
+/// Why a name means no policy.
+#[derive(Debug, PartialEq, Eq)]
+pub enum PolicyLookupError {
+    /// No policy has this name.
+    NotFound(String),
+    /// Several have it, or the kind may be one of several.
+    Ambiguous(String),
+}
+
+/// Words for a kind that two APIs have, with those that have it.
+const AMBIGUOUS_WORDS: &[(&str, &str)] = &[(
+    "cnp",
+    "it is Cilium's short name of CiliumNetworkPolicy, and ClusterNetworkPolicy has none; write \
+     ciliumnetworkpolicy or clusternetworkpolicy",
+)];
+
+/// Words for kinds that this build does not read.
+const OTHER_WORDS: &[(&str, &str)] = &[
+    ("ccnp", "ciliumclusterwidenetworkpolicy"),
+    ("ciliumnetworkpolicies", "ciliumnetworkpolicy"),
+    (
+        "ciliumclusterwidenetworkpolicies",
+        "ciliumclusterwidenetworkpolicy",
+    ),
+    ("globalnetworkpolicies", "globalnetworkpolicy"),
+    ("gnp", "globalnetworkpolicy"),
+];
+
+/// A word for a kind.
+enum KindWord {
+    /// The name of a kind, in lower case, maybe with its group (`networkpolicy.projectcalico.org`).
+    Kind(String),
+    /// It may mean several.
+    Ambiguous(&'static str),
+    Unknown,
+}
+
+/// The names of a kind that is read.
+fn words_of(kind: &PolicyKind) -> impl Iterator<Item = String> + use<> {
+    let lower = kind.kind.to_lowercase();
+    let qualified = [
+        format!("{}.{}", kind.plural, kind.group),
+        format!("{lower}.{}", kind.group),
+    ];
+    let short = kind.short_names.iter().map(|name| (*name).to_owned());
+    [lower, kind.plural.to_owned()]
+        .into_iter()
+        .chain(short)
+        .chain(qualified)
+}
+
+/// The policy that `segments` name, among these.
+///
+/// # Errors
+/// If they mean none or several.
+pub fn find_policy<'a>(
+    segments: &[&str],
+    policies: &'a [ObjectId],
+) -> Result<&'a ObjectId, PolicyLookupError> {
+    let (kind, namespace, name) = match segments {
+        [name] => (None, None, *name),
+        [first, name] => match kind_word(first, policies) {
+            KindWord::Kind(kind) => {
+                let in_kind = matching(policies, Some(&kind), None, name);
+                let in_namespace = matching(policies, None, Some(first), name);
+                let mut both = in_kind;
+                both.extend(in_namespace);
+                return only(both, || not_found(Some(&kind), None, name, policies));
+            }
+            KindWord::Ambiguous(reason) => {
+                let in_namespace = matching(policies, None, Some(first), name);
+                if in_namespace.is_empty() {
+                    return Err(ambiguous_word(first, reason));
+                }
+                (None, Some(*first), *name)
+            }
+            KindWord::Unknown => (None, Some(*first), *name),
+        },
+        [kind, namespace, name] => match kind_word(kind, policies) {
+            KindWord::Kind(kind) => (Some(kind), Some(*namespace), *name),
+            KindWord::Ambiguous(reason) => return Err(ambiguous_word(kind, reason)),
+            KindWord::Unknown => return Err(unknown_kind(kind, policies)),
+        },
+        _ => {
+            return Err(PolicyLookupError::NotFound(
+                "a policy is named KIND/NAMESPACE/NAME, KIND/NAME, NAMESPACE/NAME or NAME"
+                    .to_owned(),
+            ));
+        }
+    };
+    let found = matching(policies, kind.as_deref(), namespace, name);
+    only(found, || {
+        not_found(kind.as_deref(), namespace, name, policies)
+    })
+}
+
+fn only<'a>(
+    found: Vec<&'a ObjectId>,
+    none: impl FnOnce() -> PolicyLookupError,
+) -> Result<&'a ObjectId, PolicyLookupError> {
+    match found[..] {
+        [only] => Ok(only),
+        [] => Err(none()),
+        [..] => Err(PolicyLookupError::Ambiguous(format!(
+            "several policies have this name: {}",
+            list(&found)
+        ))),
+    }
+}
+
+/// The policies of a name, of this kind and namespace if they are given.
+fn matching<'a>(
+    policies: &'a [ObjectId],
+    kind: Option<&str>,
+    namespace: Option<&str>,
+    name: &str,
+) -> Vec<&'a ObjectId> {
+    let is_of_kind = |id: &ObjectId| kind.is_none_or(|kind| is_kind(id, kind));
+    let is_in = |id: &ObjectId| namespace.is_none_or(|of| id.namespace.as_deref() == Some(of));
+    let all = policies.iter();
+    all.filter(|id| &*id.name == name && is_in(id) && is_of_kind(id))
+        .collect()
+}
+
+/// Whether a policy is of a kind, with or without its group.
+fn is_kind(id: &ObjectId, kind: &str) -> bool {
+    let lower = id.kind.name().to_lowercase();
+    lower == kind
+        || kind
+            .strip_prefix(&lower)
+            .and_then(|rest| rest.strip_prefix('.'))
+            == Some(id.kind.group())
+}
+
+/// What a word for a kind means.
+fn kind_word(word: &str, policies: &[ObjectId]) -> KindWord {
+    let word = word.to_lowercase();
+    if let Some((_, reason)) = AMBIGUOUS_WORDS.iter().find(|(short, _)| *short == word) {
+        return KindWord::Ambiguous(reason);
+    }
+    if let Some(kind) = policy_kinds().find(|kind| words_of(kind).any(|other| other == word)) {
+        // Calico has a kind of the name NetworkPolicy too: with a group only one is meant.
+        let lower = kind.kind.to_lowercase();
+        return KindWord::Kind(match word.contains('.') {
+            true => format!("{lower}.{}", kind.group),
+            false => lower,
+        });
+    }
+    if let Some((_, kind)) = OTHER_WORDS.iter().find(|(short, _)| *short == word) {
+        return KindWord::Kind((*kind).to_owned());
+    }
+    match policies.iter().any(|id| is_kind(id, &word)) {
+        true => KindWord::Kind(word),
+        false => KindWord::Unknown,
+    }
+}
+
+fn ambiguous_word(word: &str, reason: &str) -> PolicyLookupError {
+    PolicyLookupError::Ambiguous(format!("{word} is ambiguous: {reason}"))
+}
+
+fn unknown_kind(word: &str, policies: &[ObjectId]) -> PolicyLookupError {
+    let lower = word.to_lowercase();
+    let known = policy_kinds().map(|kind| kind.kind.to_lowercase());
+    let mut known: Vec<String> = known.collect();
+    known.extend(policies.iter().map(|id| id.kind.name().to_lowercase()));
+    known.sort();
+    known.dedup();
+    let words: Vec<&str> = known.iter().map(String::as_str).collect();
+    PolicyLookupError::NotFound(match nearest(&lower, &words) {
+        Some(near) => format!("{word} is not a kind of policy; did you mean {near}?"),
+        None => format!("{word} is not a kind of policy: use {}", words.join(", ")),
+    })
+}
+
+fn not_found(
+    kind: Option<&str>,
+    namespace: Option<&str>,
+    name: &str,
+    policies: &[ObjectId],
+) -> PolicyLookupError {
+    let parts = [kind, namespace, Some(name)];
+    let wanted: Vec<&str> = parts.into_iter().flatten().collect();
+    let wanted = wanted.join("/");
+    // The same name elsewhere comes before a similar one here.
+    let elsewhere = matching(policies, kind, None, name);
+    let elsewhere = if elsewhere.is_empty() {
+        matching(policies, None, None, name)
+    } else {
+        elsewhere
+    };
+    if !elsewhere.is_empty() {
+        let hint = list(&elsewhere);
+        return PolicyLookupError::NotFound(format!(
+            "there is no policy {wanted}; did you mean {hint}?"
+        ));
+    }
+    let is_here = |id: &&ObjectId| {
+        kind.is_none_or(|kind| is_kind(id, kind))
+            && namespace.is_none_or(|of| id.namespace.as_deref() == Some(of))
+    };
+    let here: Vec<&ObjectId> = policies.iter().filter(is_here).collect();
+    let names: Vec<&str> = here.iter().map(|id| &*id.name).collect();
+    let near = nearest(name, &names);
+    if let Some(near) = near {
+        let near: Vec<&ObjectId> = here.into_iter().filter(|id| &*id.name == near).collect();
+        let near = list(&near);
+        return PolicyLookupError::NotFound(format!(
+            "there is no policy {wanted}; did you mean {near}?"
+        ));
+    }
+    // The first word may have been to be a kind.
+    let kinds: Vec<String> = policy_kinds()
+        .map(|kind| kind.kind.to_lowercase())
+        .collect();
+    let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
+    let slip = namespace.filter(|_| kind.is_none());
+    match slip.and_then(|word| nearest(&word.to_lowercase(), &kinds)) {
+        Some(near) => PolicyLookupError::NotFound(format!(
+            "there is no policy {wanted}; did you mean {near}/{name}?"
+        )),
+        None => PolicyLookupError::NotFound(format!("there is no policy {wanted}")),
+    }
+}
+
+fn path_name(id: &ObjectId) -> String {
+    ObjectRef::new(id, None).path_name()
+}
+
+/// The first policies of a list, and the number of the others.
+fn list(policies: &[&ObjectId]) -> String {
+    let mut names: Vec<String> = policies.iter().map(|id| path_name(id)).collect();
+    names.sort();
+    let more = names.len().saturating_sub(MAX_LISTED);
+    names.truncate(MAX_LISTED);
+    match more {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_model::ObjectKind;
+
+    const POLICY_API: &str = "policy.networking.k8s.io";
+
+    fn id(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> ObjectId {
+        ObjectId {
+            namespace: namespace.map(Into::into),
+            name: name.into(),
+            kind: ObjectKind::new(group, kind),
+        }
+    }
+
+    fn policies() -> Vec<ObjectId> {
+        let np = |namespace, name| id("networking.k8s.io", "NetworkPolicy", Some(namespace), name);
+        vec![
+            np("shop", "web"),
+            np("shop", "db"),
+            np("bank", "web"),
+            np("bank", "default"),
+            np("anp", "odd"),
+            id(POLICY_API, "AdminNetworkPolicy", None, "deny-metrics"),
+            id(POLICY_API, "AdminNetworkPolicy", None, "web"),
+            id(POLICY_API, "ClusterNetworkPolicy", None, "deny-metrics"),
+            id(POLICY_API, "BaselineAdminNetworkPolicy", None, "default"),
+            id("cilium.io", "CiliumNetworkPolicy", Some("shop"), "web"),
+            id("projectcalico.org", "NetworkPolicy", Some("shop"), "db"),
+        ]
+    }
+
+    fn find(text: &str) -> String {
+        let policies = policies();
+        let segments: Vec<&str> = text.split('/').collect();
+        match find_policy(&segments, &policies) {
+            Ok(id) => path_name(id),
+            Err(PolicyLookupError::NotFound(message)) => format!("none: {message}"),
+            Err(PolicyLookupError::Ambiguous(message)) => format!("several: {message}"),
+        }
+    }
+
+    #[test]
+    fn full_and_short_names() {
+        for (text, found) in [
+            ("networkpolicy/shop/web", "networkpolicy/shop/web"),
+            ("NetworkPolicy/shop/web", "networkpolicy/shop/web"),
+            ("networkpolicies/shop/web", "networkpolicy/shop/web"),
+            ("netpol/shop/web", "networkpolicy/shop/web"),
+            (
+                "networkpolicies.networking.k8s.io/shop/db",
+                "networkpolicy/shop/db",
+            ),
+            (
+                "networkpolicy.projectcalico.org/shop/db",
+                "networkpolicy.projectcalico.org/shop/db",
+            ),
+            ("bank/web", "networkpolicy/bank/web"),
+            ("anp/deny-metrics", "adminnetworkpolicy/deny-metrics"),
+            (
+                "adminnetworkpolicy/deny-metrics",
+                "adminnetworkpolicy/deny-metrics",
+            ),
+            (
+                "clusternetworkpolicies/deny-metrics",
+                "clusternetworkpolicy/deny-metrics",
+            ),
+            ("banp/default", "baselineadminnetworkpolicy/default"),
+            (
+                "ciliumnetworkpolicy/shop/web",
+                "ciliumnetworkpolicy/shop/web",
+            ),
+            ("ciliumnetworkpolicies/web", "ciliumnetworkpolicy/shop/web"),
+            ("netpol/default", "networkpolicy/bank/default"),
+            ("odd", "networkpolicy/anp/odd"),
+            // A namespace may have the name of a kind.
+            ("anp/odd", "networkpolicy/anp/odd"),
+        ] {
+            assert_eq!(find(text), found, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_means_several_lists_them() {
+        for (text, message) in [
+            (
+                "shop/web",
+                "several policies have this name: ciliumnetworkpolicy/shop/web, networkpolicy/shop/web",
+            ),
+            (
+                "deny-metrics",
+                "several policies have this name: adminnetworkpolicy/deny-metrics, clusternetworkpolicy/deny-metrics",
+            ),
+            (
+                "netpol/web",
+                "several policies have this name: networkpolicy/bank/web, networkpolicy/shop/web",
+            ),
+            (
+                "default",
+                "several policies have this name: baselineadminnetworkpolicy/default, networkpolicy/bank/default",
+            ),
+            (
+                "networkpolicy/shop/db",
+                "several policies have this name: networkpolicy.projectcalico.org/shop/db, networkpolicy/shop/db",
+            ),
+        ] {
+            assert_eq!(find(text), format!("several: {message}"), "{text}");
+        }
+        for text in ["cnp/shop/web", "cnp/deny-metrics", "CNP/x"] {
+            let found = find(text);
+            assert!(found.starts_with("several: "), "{found}");
+            assert!(
+                found.contains("is ambiguous: it is Cilium's short name"),
+                "{found}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_means_none_has_a_suggestion() {
+        for (text, message) in [
+            (
+                "networkpolcy/shop/web",
+                "networkpolcy is not a kind of policy; did you mean networkpolicy?",
+            ),
+            (
+                "shop/wbe",
+                "there is no policy shop/wbe; did you mean ciliumnetworkpolicy/shop/web, networkpolicy/shop/web?",
+            ),
+            (
+                "shp/db",
+                "there is no policy shp/db; did you mean networkpolicy.projectcalico.org/shop/db, networkpolicy/shop/db?",
+            ),
+            (
+                "netpol/shop/default",
+                "there is no policy networkpolicy/shop/default; did you mean networkpolicy/bank/default?",
+            ),
+            (
+                "anp/deny-metric",
+                "there is no policy adminnetworkpolicy/deny-metric; did you mean adminnetworkpolicy/deny-metrics?",
+            ),
+            (
+                "anp/shop/web",
+                "there is no policy adminnetworkpolicy/shop/web; did you mean adminnetworkpolicy/web?",
+            ),
+            ("nothing-like-it", "there is no policy nothing-like-it"),
+            (
+                "adminnetworkpolcy/zzz",
+                "there is no policy adminnetworkpolcy/zzz; did you mean adminnetworkpolicy/zzz?",
+            ),
+            ("", "there is no policy "),
+            ("/", "there is no policy /"),
+            (
+                "a/b/c/d",
+                "a policy is named KIND/NAMESPACE/NAME, KIND/NAME, NAMESPACE/NAME or NAME",
+            ),
+        ] {
+            assert_eq!(find(text), format!("none: {message}"), "{text}");
+        }
+        let unknown = find("pod/shop/web");
+        assert!(
+            unknown.starts_with("none: pod is not a kind of policy: use adminnetworkpolicy, "),
+            "{unknown}"
+        );
+    }
+}
