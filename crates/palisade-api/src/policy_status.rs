@@ -34,6 +34,8 @@ named_enum! {
     ClosedCause {
         /// Domain names, which are not served: nothing is matched by them.
         NamesNotServed = "names-not-served",
+        /// What it needs is not served.
+        NotServed = "not-served",
         /// A peer of a kind that is not known: its rule fails closed.
         UnknownPeer = "unknown-peer",
         /// A peer without a field: its rule fails closed.

@@ -11,6 +11,8 @@ use palisade_manifest::Problem;
 pub enum ClosedReason {
     /// Domain names, which are not served: nothing is matched by them.
     NamesNotServed,
+    /// A part that is read and validated, and needs what this build does not serve.
+    NotServed,
     /// A peer of a kind that is not known: its rule fails closed.
     UnknownPeer,
     /// A peer without a field, which may have been one of a newer API: its rule fails closed.
@@ -23,6 +25,7 @@ impl ClosedReason {
     /// Every reason.
     pub const ALL: &[ClosedReason] = &[
         ClosedReason::NamesNotServed,
+        ClosedReason::NotServed,
         ClosedReason::UnknownPeer,
         ClosedReason::EmptyPeer,
         ClosedReason::UnknownField,
@@ -33,6 +36,7 @@ impl ClosedReason {
     pub const fn name(self) -> &'static str {
         match self {
             ClosedReason::NamesNotServed => "names-not-served",
+            ClosedReason::NotServed => "not-served",
             ClosedReason::UnknownPeer => "unknown-peer",
             ClosedReason::EmptyPeer => "empty-peer",
             ClosedReason::UnknownField => "unknown-field",

@@ -44,9 +44,9 @@ pub use handles::{ElementBudgetHandle, RefreshHandle};
 pub use load::{LoadProgress, load, load_manifests, load_with_progress};
 pub use loaded_input::{LoadedInput, LoadedManifest};
 pub use palisade_effective::{
-    CidrMatchMode, ClosedParts, Diagnostic, EffectiveReport, ElementBudget, EnforcedVersion, ExceededLimit,
-    ExpensiveRule, ObjectOrigin, OversizedPolicy, PolicyAcceptance, RetainedObject, Severity,
-    SourceDelta, SourceNumber, SourceState, ValidVersion,
+    CidrMatchMode, ClosedParts, Diagnostic, EffectiveReport, ElementBudget, EnforcedVersion,
+    ExceededLimit, ExpensiveRule, ObjectOrigin, OversizedPolicy, PolicyAcceptance, RetainedObject,
+    Severity, SourceDelta, SourceNumber, SourceState, ValidVersion,
 };
 pub use snapshot_keeper::SnapshotKeeper;
 pub use snapshot_store::{SnapshotEntry, SnapshotError, SnapshotMark, SnapshotStore};

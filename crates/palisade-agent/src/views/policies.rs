@@ -7,11 +7,10 @@ use super::policy_states::PolicyStates;
 use crate::clock::rfc3339;
 use palisade_api::{
     BudgetExcess, CountedAction, ObjectRef, PacketCount, PolicyDetail, PolicyList, PolicyModeName,
-    PolicySummary,
-    RuleCounterReport,
+    PolicySummary, RuleCounterReport,
 };
 use palisade_dataplane::Counters;
-use palisade_model::{Direction, EndpointId, ObjectId, Policy, PolicyMode, SourceLine};
+use palisade_model::{Direction, EndpointId, ObjectId, Policy, SourceLine};
 use palisade_source::PolicyAcceptance;
 use palisade_tables::{Credit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +79,10 @@ pub fn policy_detail(
         return Ok(PolicyDetail {
             api_version,
             summary,
-            selects: selected_endpoints(core, parts).iter().map(short_name).collect(),
+            selects: selected_endpoints(core, parts)
+                .iter()
+                .map(short_name)
+                .collect(),
             rule_counters: counted
                 .flat_map(|part| rule_counters(part, audited, counters))
                 .collect(),

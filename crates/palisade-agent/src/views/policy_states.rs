@@ -140,6 +140,7 @@ fn finding(problem: &Problem, origin: Option<&ObjectOrigin>) -> PolicyFinding {
 const fn cause(reason: ClosedReason) -> ClosedCause {
     match reason {
         ClosedReason::NamesNotServed => ClosedCause::NamesNotServed,
+        ClosedReason::NotServed => ClosedCause::NotServed,
         ClosedReason::UnknownPeer => ClosedCause::UnknownPeer,
         ClosedReason::EmptyPeer => ClosedCause::EmptyPeer,
         ClosedReason::UnknownField => ClosedCause::UnknownField,

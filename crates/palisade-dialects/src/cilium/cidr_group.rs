@@ -13,14 +13,14 @@ const MISPLACED: &[(&str, &str)] = &[("externalCIDRs", "it belongs inside `spec`
 /// Lowers a group.
 pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<Object> {
     let root = &object.root;
-    report.reject_unknown_fields(root, KNOWN, MISPLACED);
+    report.check_fields(root, KNOWN, MISPLACED);
     metadata::check(root, report);
     let Some(spec) = report.child(root, "spec") else {
         report.error(root, "`spec` is required, but missing");
         return None;
     };
     report.ok(spec.as_map())?;
-    report.reject_unknown_fields(&spec, KNOWN_SPEC, &[]);
+    report.check_fields(&spec, KNOWN_SPEC, &[]);
     if report.child(&spec, "externalCIDRs").is_none() {
         report.error(&spec, "`externalCIDRs` is required, but missing");
     }

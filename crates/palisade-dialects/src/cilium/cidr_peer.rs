@@ -46,7 +46,7 @@ pub(super) fn read_cidr_rule(field: &Field<'_>, report: &mut ObjectReport) -> Op
     if !report.is_object(field) {
         return None;
     }
-    report.reject_unknown_fields(field, KNOWN, &[]);
+    report.check_fields(field, KNOWN, &[]);
     let cidr = report.child(field, "cidr");
     let name = report.child(field, "cidrGroupRef");
     let groups = report.child(field, "cidrGroupSelector");

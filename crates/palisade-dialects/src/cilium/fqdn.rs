@@ -12,7 +12,7 @@ pub(super) fn check(field: &Field<'_>, report: &mut ObjectReport) {
     if !report.is_object(field) {
         return;
     }
-    report.reject_unknown_fields(field, KNOWN, &[]);
+    report.check_fields(field, KNOWN, &[]);
     let name = report.text(field, "matchName");
     let pattern = report.text(field, "matchPattern");
     if name.is_none() && pattern.is_none() && !has_any(field) {

@@ -66,7 +66,7 @@ pub(super) fn read(item: &Field<'_>, report: &mut ObjectReport) -> Vec<TrafficMa
     if !report.is_object(item) {
         return traffic;
     }
-    report.reject_unknown_fields(item, KNOWN, &[]);
+    report.check_fields(item, KNOWN, &[]);
     let fields = report.items(item, "fields");
     if fields.len() > MAX_FIELDS {
         report.error(
@@ -90,7 +90,7 @@ fn message(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatch>
     if !report.is_object(field) {
         return None;
     }
-    report.reject_unknown_fields(field, KNOWN_FIELD, &[]);
+    report.check_fields(field, KNOWN_FIELD, &[]);
     let family = match report.text(field, "family") {
         None | Some(("IPv4" | "", _)) => Some(Family::V4),
         Some(("IPv6", _)) => Some(Family::V6),

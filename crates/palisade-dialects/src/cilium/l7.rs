@@ -30,7 +30,7 @@ pub(super) fn check(
     if !report.is_object(rules) {
         return kinds;
     }
-    report.reject_unknown_fields(rules, KNOWN, &[]);
+    report.check_fields(rules, KNOWN, &[]);
     for (key, kind) in [
         ("http", L7Kind::Http),
         ("kafka", L7Kind::Kafka),

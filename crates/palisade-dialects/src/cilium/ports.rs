@@ -56,8 +56,8 @@ pub(super) fn read(
         return traffic;
     }
     match context.action {
-        RuleAction::Allow => report.reject_unknown_fields(item, KNOWN, &[]),
-        RuleAction::Deny => report.reject_unknown_fields(item, KNOWN_OF_DENY, NOT_OF_DENY),
+        RuleAction::Allow => report.check_fields(item, KNOWN, &[]),
+        RuleAction::Deny => report.check_fields(item, KNOWN_OF_DENY, NOT_OF_DENY),
     }
     let fields = report.items(item, "ports");
     if fields.len() > MAX_PORTS {
@@ -160,7 +160,7 @@ fn port(field: &Field<'_>, report: &mut ObjectReport) -> Option<(PortFacts, Vec<
     if !report.is_object(field) {
         return None;
     }
-    report.reject_unknown_fields(field, KNOWN_PORT, &[]);
+    report.check_fields(field, KNOWN_PORT, &[]);
     let protocols = protocols(field, report);
     let written = report.text(field, "port");
     let has_mistyped = written.is_none() && report.child(field, "port").is_some();

@@ -80,7 +80,7 @@ fn read(
     if !report.is_object(field) {
         return None;
     }
-    reject_unknown_fields(field, context, report);
+    check_fields(field, context, report);
     let mut peers = peers::read(field, context, report);
     let traffic = traffic(field, context, report);
     if context.action == RuleAction::Allow && !authentication_is_off(field, report) {
@@ -100,7 +100,7 @@ fn read(
     })
 }
 
-fn reject_unknown_fields(field: &Field<'_>, context: &RuleContext<'_>, report: &mut ObjectReport) {
+fn check_fields(field: &Field<'_>, context: &RuleContext<'_>, report: &mut ObjectReport) {
     let (direction, action) = (context.direction, context.action);
     let mut known: Vec<&str> = peers::fields(direction, action).collect();
     known.extend(["toPorts", "icmps"]);
@@ -128,7 +128,7 @@ fn reject_unknown_fields(field: &Field<'_>, context: &RuleContext<'_>, report: &
             ("authentication", "rules that deny have no authentication"),
         ]);
     }
-    report.reject_unknown_fields(field, &known, &misplaced);
+    report.check_fields(field, &known, &misplaced);
 }
 
 /// What a rule tests of packets: its ports, or its messages of ICMP.
@@ -165,7 +165,7 @@ fn authentication_is_off(rule: &Field<'_>, report: &mut ObjectReport) -> bool {
     let Some(field) = report.object(rule, "authentication") else {
         return true;
     };
-    report.reject_unknown_fields(&field, &["mode"], &[]);
+    report.check_fields(&field, &["mode"], &[]);
     let Some((mode, at)) = report.text(&field, "mode") else {
         if report.child(&field, "mode").is_none() {
             report.error(&field, "`mode` is required, but missing");

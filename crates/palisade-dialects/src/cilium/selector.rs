@@ -66,7 +66,7 @@ pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Vec<LabelReq
     if !report.is_object(field) {
         return requirements;
     }
-    report.reject_unknown_fields(field, KNOWN, &[]);
+    report.check_fields(field, KNOWN, &[]);
     if let Some(map) = report.object(field, "matchLabels") {
         for (text, at) in map.entries().unwrap_or_default() {
             let key = SourcedKey::parse(text);
@@ -99,7 +99,7 @@ fn requirement(field: &Field<'_>, report: &mut ObjectReport) -> Option<LabelRequ
     if !report.is_object(field) {
         return None;
     }
-    report.reject_unknown_fields(field, KNOWN_EXPRESSION, &[]);
+    report.check_fields(field, KNOWN_EXPRESSION, &[]);
     let key = match report.child(field, "key") {
         None => {
             report.error(field, "`key` is required, but missing");

@@ -18,7 +18,7 @@ pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Option<Peer>
     if !report.is_object(field) {
         return None;
     }
-    report.reject_unknown_fields(field, KNOWN, &[]);
+    report.check_fields(field, KNOWN, &[]);
     let named = report.child(field, "k8sService");
     let selected = report.child(field, "k8sServiceSelector");
     let slices = match (named, selected) {
@@ -55,7 +55,7 @@ fn namespace<'a>(of: &Field<'a>, report: &mut ObjectReport) -> Option<&'a str> {
 /// A Service by its name.
 fn service(field: &Field<'_>, report: &mut ObjectReport) -> Option<Selector> {
     report.ok(field.as_map())?;
-    report.reject_unknown_fields(field, KNOWN_SERVICE, &[]);
+    report.check_fields(field, KNOWN_SERVICE, &[]);
     let namespace = namespace(field, report);
     let Some((name, at)) = report.text(field, "serviceName") else {
         report.error(field, "`serviceName` is required, but missing");
@@ -68,7 +68,7 @@ fn service(field: &Field<'_>, report: &mut ObjectReport) -> Option<Selector> {
 /// Services by their labels, which Kubernetes copies to their EndpointSlices.
 fn services(field: &Field<'_>, report: &mut ObjectReport) -> Option<Selector> {
     report.ok(field.as_map())?;
-    report.reject_unknown_fields(field, KNOWN_SELECTOR, &[]);
+    report.check_fields(field, KNOWN_SELECTOR, &[]);
     let namespace = namespace(field, report);
     let Some(at) = report.child(field, "selector") else {
         report.error(field, "`selector` is required, but missing");

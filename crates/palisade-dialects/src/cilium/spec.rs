@@ -85,7 +85,7 @@ pub(super) fn read(
     report: &mut ObjectReport,
 ) -> Vec<Object> {
     let root = &object.root;
-    report.reject_unknown_fields(root, KNOWN, MISPLACED);
+    report.check_fields(root, KNOWN, MISPLACED);
     metadata::check(root, report);
     let specs = specs(root, report);
     if specs.is_empty() && report.errors.is_empty() {
@@ -106,7 +106,7 @@ fn read_spec(
     scope: PolicyScope,
     report: &mut ObjectReport,
 ) -> Vec<Policy> {
-    report.reject_unknown_fields(spec, KNOWN_SPEC, NOT_IN_KIND);
+    report.check_fields(spec, KNOWN_SPEC, NOT_IN_KIND);
     let namespace = object.namespace();
     let namespace = (scope == PolicyScope::Namespace).then_some(&namespace);
     let subject = subject(spec, namespace, report);
@@ -334,7 +334,7 @@ fn default_denies(spec: &Field<'_>, report: &mut ObjectReport) -> [bool; 2] {
     };
     let mut defaults = Direction::BOTH.map(|direction| has_rules(direction, report));
     if let Some(field) = report.object(spec, "enableDefaultDeny") {
-        report.reject_unknown_fields(&field, &["ingress", "egress"], &[]);
+        report.check_fields(&field, &["ingress", "egress"], &[]);
         for (place, key) in ["ingress", "egress"].into_iter().enumerate() {
             if let Some(at) = report.child(&field, key)
                 && let Some(is_enabled) = report.ok(at.as_bool())
@@ -355,7 +355,7 @@ fn check_labels(spec: &Field<'_>, report: &mut ObjectReport) {
         if !report.is_object(&label) {
             continue;
         }
-        report.reject_unknown_fields(&label, KNOWN_LABEL, &[]);
+        report.check_fields(&label, KNOWN_LABEL, &[]);
         if report.child(&label, "key").is_none() {
             report.error(&label, "`key` is required, but missing");
         }
@@ -368,7 +368,7 @@ fn check_labels(spec: &Field<'_>, report: &mut ObjectReport) {
 /// The text for the logs of a spec's rules; it becomes their name.
 fn log(spec: &Field<'_>, report: &mut ObjectReport) -> Option<Str> {
     let field = report.object(spec, "log")?;
-    report.reject_unknown_fields(&field, &["value"], &[]);
+    report.check_fields(&field, &["value"], &[]);
     let (text, at) = report.text(&field, "value")?;
     if text.chars().count() > MAX_LOG || text.chars().any(char::is_control) {
         report.error(&at, format!("at most {MAX_LOG} printable characters"));

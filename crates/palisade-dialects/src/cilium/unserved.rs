@@ -3,6 +3,7 @@
 //! Promises: nothing is allowed by it, and nothing is taken out of a rule that denies.
 
 use super::rule::RuleAction;
+use crate::closed_part::ClosedReason;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
 use palisade_model::Peer;
@@ -18,8 +19,9 @@ pub(super) fn hold_closed(
         RuleAction::Allow => "allows nothing by them",
         RuleAction::Deny => "denies whatever they may match",
     };
-    report.warn(
+    report.close(
         at,
+        ClosedReason::NotServed,
         format!("{piece} are not served yet: the rule is held closed, it {consequence}"),
     );
 }
