@@ -5,12 +5,14 @@ package conformance
 
 import (
 	"testing"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	api "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 	"sigs.k8s.io/network-policy-api/conformance/tests"
+	timeouts "sigs.k8s.io/network-policy-api/conformance/utils/config"
 	"sigs.k8s.io/network-policy-api/conformance/utils/suite"
 )
 
@@ -36,6 +38,9 @@ func TestConformance(t *testing.T) {
 		KubeConfig:                 *access,
 		CleanupBaseResources:       true,
 		EnableAllSupportedFeatures: true,
+		// A test asks for its pods with one context, also after it has waited for connections that are denied,
+		// three seconds each: the 20 s of the default are over before.
+		TimeoutConfig: timeouts.TimeoutConfig{GetTimeout: 5 * time.Minute},
 	})
 	all.Setup(t)
 	all.Run(t, tests.ConformanceTests)
