@@ -137,15 +137,15 @@ fn a_policy_that_was_never_valid() {
         [r#"NetworkPolicy default/a nothing ["spec.podSelector.matchLabel"] []"#]
     );
     // Not even of a kind that is enforced; and a pod is no policy.
-    let cilium =
-        "{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: c}, spec: {}}";
+    let calico =
+        "{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: c}, spec: {}}";
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: A_}}";
-    scene.define("c", cilium).define("p", pod);
+    scene.define("c", calico).define("p", pod);
     assert_eq!(
         scene.shown(),
         [
             r#"NetworkPolicy default/a nothing ["spec.podSelector.matchLabel"] []"#,
-            r#"CiliumNetworkPolicy default/c nothing [""] []"#,
+            r#"NetworkPolicy default/c nothing [""] []"#,
         ]
     );
 }

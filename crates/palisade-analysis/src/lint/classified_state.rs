@@ -14,7 +14,12 @@ use crate::workload::group_endpoints;
 use palisade_model::{Direction, EndpointId, Family, State, Str};
 use palisade_oracle::{FlowEnd, PreparedState};
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
+
+/// Separates the parts of a key.
+const SEPARATOR: u32 = u32::MAX;
+/// Begins the last part of the key of a whole pair.
+const PROFILES: u32 = u32::MAX - 1;
 
 /// The endpoints in a class.
 #[derive(Clone, Copy)]
@@ -135,11 +140,6 @@ impl<'a> ClassifiedState<'a> {
         policies
     }
 
-    /// The number of the list of profiles of a class.
-    pub(super) fn profile_list(&self, family: Family, class: u32) -> u32 {
-        self.profile_lists[family as usize][class as usize]
-    }
-
     /// Whether there are two different ends in these classes.
     pub(super) fn are_distinct(&self, family: Family, a: u32, b: u32) -> bool {
         let members = &self.members[family as usize];
@@ -149,19 +149,50 @@ impl<'a> ClassifiedState<'a> {
         }
     }
 
-    /// What distinguishes a pair from others of the same policies: pairs with equal keys have the same rules
-    /// with the same traffic.
-    pub(super) fn key(&self, pair: &ClassPair<'_>) -> Vec<u32> {
-        const SEPARATOR: u32 = u32::MAX;
-        let mut key = vec![pair.family as u32, pair.direction as u32];
-        key.extend(pair.policies);
-        key.push(SEPARATOR);
-        key.extend(pair.rules);
+    /// The policies that apply to the subject of a pair, tier by tier.
+    pub(super) fn tiers_of<'p>(&self, pair: &ClassPair<'p>) -> Vec<&'p [u32]> {
+        let same_tier = |a: &u32, b: &u32| self.tier_of(*a) == self.tier_of(*b);
+        pair.policies.chunk_by(same_tier).collect()
+    }
+
+    /// Those of the rules of a pair that belong to a range of `StateRules::all`.
+    pub(super) fn rules_within<'p>(&self, pair: &ClassPair<'p>, range: &Range<usize>) -> &'p [u32] {
+        let from = |at: usize| pair.rules.partition_point(|rule| (*rule as usize) < at);
+        let rules = pair.rules.get(from(range.start)..from(range.end));
+        rules.unwrap_or_default()
+    }
+
+    /// What distinguishes some policies of a pair from those of other pairs: with equal keys they have the same
+    /// rules with the same traffic.
+    pub(super) fn policies_key(&self, pair: &ClassPair<'_>, policies: &[u32]) -> Vec<u32> {
+        let ranges = policies
+            .iter()
+            .map(|p| &self.rules.policy_rules[*p as usize]);
+        let rules = ranges
+            .flat_map(|range| self.rules_within(pair, range))
+            .copied();
+        self.key(pair, policies, rules.collect())
+    }
+
+    /// What distinguishes a pair from others: with equal keys they have the same policies and rules with the same
+    /// traffic.
+    pub(super) fn pair_key(&self, pair: &ClassPair<'_>) -> Vec<u32> {
+        let mut key = self.key(pair, pair.policies, pair.rules.to_vec());
+        let profiles = self.profile_lists[pair.family as usize][pair.subject as usize];
+        key.extend([PROFILES, profiles]);
+        key
+    }
+
+    fn key(&self, pair: &ClassPair<'_>, policies: &[u32], rules: Vec<u32>) -> Vec<u32> {
         let mut names = [false; 2];
-        for rule in pair.rules {
+        for rule in &rules {
             let of_rule = self.rules.all[*rule as usize].names_ports;
             names = [names[0] || of_rule[0], names[1] || of_rule[1]];
         }
+        let mut key = vec![pair.family as u32, pair.direction as u32];
+        key.extend(policies);
+        key.push(SEPARATOR);
+        key.extend(rules);
         let ends = match pair.direction {
             Direction::Egress => [pair.subject, pair.peer],
             Direction::Ingress => [pair.peer, pair.subject],

@@ -48,7 +48,7 @@ pub struct LintLimit {
 impl Default for LintLimit {
     fn default() -> Self {
         LintLimit {
-            max_steps: 50_000_000,
+            max_steps: 10_000_000,
         }
     }
 }
@@ -172,22 +172,18 @@ impl<'a> Linter<'_, 'a> {
         let classified = self.classified;
         let builder = PairRulesBuilder::new(classified, self.limit.max_steps);
         let mut facts = RuleFacts::new(&classified.rules);
-        let mut seen: BTreeSet<Vec<u32>> = BTreeSet::new();
         let mut is_complete = true;
         for (family, class, direction) in self.all_subjects() {
-            let flow = self
-                .lister
-                .visit_pairs(family, class, direction, &mut |_, pair| {
-                    if pair.rules.is_empty() || !seen.insert(classified.key(pair)) {
-                        return ControlFlow::Continue(());
-                    }
-                    let rules = builder.rules_of(pair);
-                    facts.take_in(&rules);
-                    match builder.count_steps(rules.size()) {
+            let flow =
+                self.lister
+                    .visit_pairs(family, class, direction, &mut |_, pair| match pair
+                        .rules
+                        .is_empty()
+                        || facts.take_in(pair, &builder)
+                    {
                         true => ControlFlow::Continue(()),
                         false => ControlFlow::Break(()),
-                    }
-                });
+                    });
             if flow.is_break() {
                 is_complete = false;
                 break;

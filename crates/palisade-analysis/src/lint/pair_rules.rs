@@ -8,6 +8,7 @@ use super::rule_traffic::RuleTraffic;
 use crate::traffic::TrafficSet;
 use palisade_model::{Action, Profile, Str, TierDefault};
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A rule with its traffic.
@@ -67,60 +68,66 @@ impl<'c, 'a> PairRulesBuilder<'c, 'a> {
         left > 0
     }
 
+    /// The rules of some policies of one tier that apply to the subject of a pair.
+    pub(super) fn tier_rules(&self, pair: &ClassPair<'_>, policies: &[u32]) -> TierRules {
+        let classified = self.classified;
+        let tier = policies.first().map(|policy| classified.tier_of(*policy));
+        let tier = tier.and_then(|tier| classified.prepared.tiers().get(tier as usize));
+        let policies = policies.iter().map(|policy| {
+            let rules = classified.rules.policies[*policy as usize].rules(pair.direction);
+            PolicyRules {
+                policy: *policy,
+                default_deny: rules.is_some_and(|list| list.default_deny),
+                rules: self.sized_rules(pair, &classified.rules.policy_rules[*policy as usize]),
+            }
+        });
+        TierRules {
+            denies: tier.is_some_and(|tier| tier.tier.default == TierDefault::Deny),
+            policies: policies.collect(),
+        }
+    }
+
+    fn sized_rules(&self, pair: &ClassPair<'_>, range: &Range<usize>) -> Vec<SizedRule> {
+        let rules = self.classified.rules_within(pair, range).iter();
+        let sized = rules.map(|rule| SizedRule {
+            rule: *rule,
+            action: self.classified.rules.all[*rule as usize].rule.action,
+            set: self.traffic.of(self.classified, pair, *rule),
+        });
+        sized.collect()
+    }
+
     /// What judges a pair.
     pub(super) fn rules_of(&self, pair: &ClassPair<'_>) -> PairRules {
-        let rules = &self.classified.rules;
-        let prepared_tiers = self.classified.prepared.tiers();
-        let sized = |range: &std::ops::Range<usize>| -> Vec<SizedRule> {
-            let from = pair
-                .rules
-                .partition_point(|rule| (*rule as usize) < range.start);
-            let to = pair
-                .rules
-                .partition_point(|rule| (*rule as usize) < range.end);
-            let of_range = pair.rules.get(from..to).unwrap_or_default().iter();
-            let sized = |rule: &u32| SizedRule {
-                rule: *rule,
-                action: rules.all[*rule as usize].rule.action,
-                set: self.traffic.of(self.classified, pair, *rule),
-            };
-            of_range.map(sized).collect()
-        };
-        let mut tiers: Vec<TierRules> = Vec::new();
-        let mut last_tier = None;
-        for policy in pair.policies {
-            let tier = self.classified.tier_of(*policy);
-            if last_tier.replace(tier) != Some(tier) {
-                let default = prepared_tiers.get(tier as usize).map(|t| t.tier.default);
-                tiers.push(TierRules {
-                    denies: default == Some(TierDefault::Deny),
-                    policies: Vec::new(),
-                });
-            }
-            let list = rules.policies[*policy as usize].rules(pair.direction);
-            if let Some(tier) = tiers.last_mut() {
-                tier.policies.push(PolicyRules {
-                    policy: *policy,
-                    default_deny: list.is_some_and(|list| list.default_deny),
-                    rules: sized(&rules.policy_rules[*policy as usize]),
-                });
-            }
-        }
-        let classes = &self.classified.ends[pair.family as usize].classes;
+        let classified = self.classified;
+        let tiers = classified.tiers_of(pair).into_iter();
+        let classes = &classified.ends[pair.family as usize].classes;
         let names = &classes[pair.subject as usize].signature.profiles;
         let is_built_in = |name: &Str| **name == *Profile::ALLOW_ALL;
         let profiles = names.iter().take_while(|name| !is_built_in(name));
+        let rules_of = |name: &Str| {
+            let range = classified.rules.profile_rules.get(name);
+            range.map(|range| self.sized_rules(pair, range))
+        };
         PairRules {
-            tiers,
-            profiles: profiles
-                .map(|name| rules.profile_rules.get(name).map(sized))
+            tiers: tiers
+                .map(|policies| self.tier_rules(pair, policies))
                 .collect(),
+            profiles: profiles.map(rules_of).collect(),
             allows_rest: names.iter().any(is_built_in),
         }
     }
 }
 
 impl TierRules {
+    /// The number of policies and rules.
+    pub(super) fn size(&self) -> usize {
+        self.policies
+            .iter()
+            .map(|policy| 1 + policy.rules.len())
+            .sum()
+    }
+
     /// Whether traffic that none of the tier's rules matches is denied, without the policies of `without`.
     pub(super) fn isolates(&self, without: &[u32]) -> bool {
         let mut judging = self.policies.iter();
@@ -129,20 +136,16 @@ impl TierRules {
 }
 
 impl PairRules {
-    /// The number of rules.
+    /// The number of policies and rules.
     pub(super) fn size(&self) -> usize {
-        let tiers = self.tiers.iter();
-        tiers
-            .flat_map(|tier| &tier.policies)
-            .map(|p| 1 + p.rules.len())
-            .sum()
+        self.tiers.iter().map(TierRules::size).sum()
     }
 
-    /// The traffic that the subject's policies allow in this direction, without the policies of `without`.
-    pub(super) fn allowed(&self, without: &[u32]) -> TrafficSet {
+    /// What the first tiers decide, without the policies of `without`.
+    pub(super) fn walk(&self, tiers: usize, without: &[u32]) -> WalkedTraffic {
         let mut allowed = TrafficSet::none();
         let mut arriving = TrafficSet::all();
-        for tier in &self.tiers {
+        for tier in self.tiers.iter().take(tiers) {
             let judging = tier.policies.iter();
             let judging = judging.filter(|p| !without.contains(&p.policy));
             let mut passed = TrafficSet::none();
@@ -160,6 +163,15 @@ impl PairRules {
                 false => passed.union(&arriving),
             };
         }
+        WalkedTraffic { allowed, arriving }
+    }
+
+    /// The traffic that the subject's policies allow in this direction, without the policies of `without`.
+    pub(super) fn allowed(&self, without: &[u32]) -> TrafficSet {
+        let WalkedTraffic {
+            mut allowed,
+            mut arriving,
+        } = self.walk(self.tiers.len(), without);
         for profile in &self.profiles {
             let Some(rules) = profile else {
                 return allowed;
@@ -178,4 +190,12 @@ impl PairRules {
             false => allowed,
         }
     }
+}
+
+/// What some tiers decide.
+#[derive(PartialEq, Eq)]
+pub(super) struct WalkedTraffic {
+    allowed: TrafficSet,
+    /// What arrives at the next tier.
+    arriving: TrafficSet,
 }

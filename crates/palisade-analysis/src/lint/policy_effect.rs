@@ -105,16 +105,36 @@ impl<'s, 'c, 'a> EffectSearch<'s, 'c, 'a> {
         pair: &ClassPair<'_>,
         alike: &mut BTreeSet<Vec<u32>>,
     ) -> PolicyEffect {
-        let mut key = self.classified.key(pair);
-        key.push(self.classified.profile_list(pair.family, pair.subject));
-        if alike.contains(&key) {
+        let tiers = self.classified.tiers_of(pair);
+        let concerns = |tier: &&[u32]| policies.iter().any(|policy| tier.contains(policy));
+        let Some(last) = tiers.iter().rposition(concerns) else {
+            return PolicyEffect::Nothing;
+        };
+        // Later tiers, in which each pair has its own policies, make no difference if these make none.
+        let judging = tiers.iter().take(last + 1).copied().flatten();
+        let judging: Vec<u32> = judging.copied().collect();
+        let judging_key = self.classified.policies_key(pair, &judging);
+        if alike.contains(&judging_key) {
             return PolicyEffect::Nothing;
         }
-        let Some(own) = self.allowed(policies, pair) else {
+        let pair_key = self.classified.pair_key(pair);
+        if alike.contains(&pair_key) {
+            return PolicyEffect::Nothing;
+        }
+        let rules = self.builder.rules_of(pair);
+        if !self.builder.count_steps(rules.size()) {
             return PolicyEffect::Unknown;
+        }
+        if rules.walk(last + 1, &[]) == rules.walk(last + 1, policies) {
+            alike.insert(judging_key);
+            return PolicyEffect::Nothing;
+        }
+        let own = AllowedTraffic {
+            with: rules.allowed(&[]),
+            without: rules.allowed(policies),
         };
         if own.with == own.without {
-            alike.insert(key);
+            alike.insert(pair_key);
             return PolicyEffect::Nothing;
         }
         for peer in peers {

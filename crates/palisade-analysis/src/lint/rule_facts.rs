@@ -7,7 +7,8 @@
 //! another is deliberate, so it does not count. Isolation by the default of an earlier tier is not a rule and
 //! does not count either: a baseline is meant for pods that no policy isolates yet.
 
-use super::pair_rules::{PairRules, SizedRule, TierRules};
+use super::classified_state::ClassPair;
+use super::pair_rules::{PairRulesBuilder, SizedRule, TierRules};
 use super::peer_implication::peers_are_among;
 use crate::rules::StateRules;
 use crate::traffic::TrafficSet;
@@ -52,6 +53,10 @@ struct PolicyCase {
 pub(super) struct RuleFacts<'s, 'a> {
     rules: &'s StateRules<'a>,
     pub(super) facts: Vec<RuleFact>,
+    /// What is before the tiers that were walked; pairs share it if they have the same rules so far.
+    entries: Vec<Rc<TierEntry>>,
+    /// The tiers that were walked, each with what is before the next one.
+    walked: BTreeMap<WalkKey, usize>,
     /// By policy, the cases that decide whether a rule adds something.
     cases: BTreeMap<u32, BTreeSet<PolicyCase>>,
     /// For each two policies of one order that contradict each other (the later first), two rules that do.
@@ -68,15 +73,16 @@ struct DecidedTraffic {
 }
 
 /// The part of a walk that is before a tier.
-struct TierEntry<'w> {
+struct TierEntry {
     arriving: TrafficSet,
-    /// What the rules of earlier tiers decide.
-    decided: &'w [DecidedTraffic],
+    /// What the rules of earlier tiers decide, tier by tier.
+    decided: Vec<Rc<Vec<DecidedTraffic>>>,
     /// What the defaults of earlier tiers deny.
-    isolated: &'w TrafficSet,
-    /// Whether a later tier has policies.
-    has_later: bool,
+    isolated: TrafficSet,
 }
+
+/// Before the tier, whether policies follow it, and the tier's policies and rules.
+type WalkKey = (usize, bool, Vec<u32>);
 
 /// What is left behind a tier.
 struct TierExit {
@@ -85,48 +91,79 @@ struct TierExit {
     decided: Vec<DecidedTraffic>,
 }
 
+impl TierEntry {
+    /// What is before the next tier.
+    fn next(&self, tier: &TierRules, exit: TierExit) -> TierEntry {
+        // What is passed can still reach the rules of later tiers.
+        let ends = |d: &DecidedTraffic| d.action != Action::Pass;
+        let mut decided = self.decided.clone();
+        decided.push(Rc::new(exit.decided.into_iter().filter(ends).collect()));
+        match tier.isolates(&[]) {
+            true => TierEntry {
+                arriving: exit.passed,
+                decided,
+                isolated: self.isolated.union(&exit.undecided),
+            },
+            false => TierEntry {
+                arriving: exit.passed.union(&exit.undecided),
+                decided,
+                isolated: self.isolated.clone(),
+            },
+        }
+    }
+}
+
 impl<'s, 'a> RuleFacts<'s, 'a> {
     pub(super) fn new(rules: &'s StateRules<'a>) -> Self {
         RuleFacts {
             rules,
             facts: vec![RuleFact::default(); rules.all.len()],
+            entries: vec![Rc::new(TierEntry {
+                arriving: TrafficSet::all(),
+                decided: Vec::new(),
+                isolated: TrafficSet::none(),
+            })],
+            walked: BTreeMap::new(),
             cases: BTreeMap::new(),
             contradictions: BTreeMap::new(),
         }
     }
 
-    /// Takes in a pair.
-    pub(super) fn take_in(&mut self, pair: &PairRules) {
-        let mut arriving = TrafficSet::all();
-        let mut isolated = TrafficSet::none();
-        let mut decided = Vec::new();
-        for (at, tier) in pair.tiers.iter().enumerate() {
-            let exit = self.walk_tier(
-                tier,
-                TierEntry {
-                    arriving,
-                    decided: &decided,
-                    isolated: &isolated,
-                    has_later: at + 1 < pair.tiers.len(),
-                },
-            );
-            // What is passed can still reach the rules of later tiers.
-            let ends = |d: &DecidedTraffic| d.action != Action::Pass;
-            decided.extend(exit.decided.into_iter().filter(ends));
-            arriving = match tier.isolates(&[]) {
-                true => {
-                    isolated = isolated.union(&exit.undecided);
-                    exit.passed
-                }
-                false => exit.passed.union(&exit.undecided),
-            };
+    /// Takes in a pair; whether there is work left to do.
+    pub(super) fn take_in(
+        &mut self,
+        pair: &ClassPair<'_>,
+        builder: &PairRulesBuilder<'_, '_>,
+    ) -> bool {
+        let tiers = builder.classified.tiers_of(pair);
+        let mut before = 0;
+        for (at, policies) in tiers.iter().enumerate() {
+            let has_later = at + 1 < tiers.len();
+            let tier_key = builder.classified.policies_key(pair, policies);
+            let key = (before, has_later, tier_key);
+            if let Some(next) = self.walked.get(&key) {
+                before = *next;
+                continue;
+            }
+            let tier = builder.tier_rules(pair, policies);
+            if !builder.count_steps(tier.size()) {
+                return false;
+            }
+            let entry = Rc::clone(&self.entries[before]);
+            let exit = self.walk_tier(&tier, &entry, has_later);
+            if has_later {
+                before = self.entries.len();
+                self.entries.push(Rc::new(entry.next(&tier, exit)));
+            }
+            self.walked.insert(key, before);
         }
+        true
     }
 
-    fn walk_tier(&mut self, tier: &TierRules, entry: TierEntry<'_>) -> TierExit {
+    fn walk_tier(&mut self, tier: &TierRules, entry: &TierEntry, has_later: bool) -> TierExit {
         let mut exit = TierExit {
             passed: TrafficSet::none(),
-            undecided: entry.arriving,
+            undecided: entry.arriving.clone(),
             decided: Vec::new(),
         };
         let rules = self.rules;
@@ -142,8 +179,10 @@ impl<'s, 'a> RuleFacts<'s, 'a> {
                 let mut left = TrafficSet::clone(&arriving);
                 for rule in &policy.rules {
                     let hit = left.intersect(&rule.set);
-                    let before = [entry.decided, &exit.decided, &own];
-                    self.record_reach(policy.policy, rule, &hit, &before, entry.isolated);
+                    let decided = entry.decided.iter().map(|tier| tier.as_slice());
+                    let before: Vec<&[DecidedTraffic]> =
+                        decided.chain([exit.decided.as_slice(), &own]).collect();
+                    self.record_reach(policy.policy, rule, &hit, &before, &entry.isolated);
                     if rule.action == Action::Log || hit.is_empty() {
                         continue;
                     }
@@ -154,7 +193,7 @@ impl<'s, 'a> RuleFacts<'s, 'a> {
                         exit.passed = exit.passed.union(&part);
                         let fact = &mut self.facts[rule.rule as usize];
                         fact.passes = true;
-                        fact.passes_to_policy |= entry.has_later;
+                        fact.passes_to_policy |= has_later;
                     }
                     exit.undecided = exit.undecided.subtract(&rule.set);
                     own.push(DecidedTraffic {

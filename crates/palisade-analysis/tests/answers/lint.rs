@@ -290,6 +290,29 @@ fn a_pass_is_no_decision_of_later_tiers_but_of_its_own() {
     );
 }
 
+/// What is passed, and allowed later, is decided by the later rule.
+#[test]
+fn the_rule_that_decides_is_named() {
+    finds_with_pods(
+        "
+    policy a @kube-admin !
+      pass from app=web
+    policy shop/q app=db
+      allow from app=web
+    policy baseline @kube-baseline app=db !
+      deny from app=web
+    policy other/q
+    policy shop/web app=web
+    ",
+        &[
+            "w:10 policy-changes-nothing: it changes nothing: without it every connection here is the same / remove \
+             it, or correct what it was meant to change; keep it if it is meant for pods or policies to come",
+            "w:11 rule-never-reached ingress 0: no flow reaches it: ingress rule 0 of NetworkPolicy shop/q (w:9) \
+             always decides first / remove it, or evaluate it before the rules that decide instead",
+        ],
+    );
+}
+
 #[test]
 fn rules_that_add_nothing() {
     finds_with_pods(
@@ -378,7 +401,7 @@ fn a_pod_and_its_twin() {
     policy n/p app=a
       allow from app=a
     policy n/q app=a
-      allow from 0.0.0.0/0
+      allow from 192.0.2.0/24
     ";
     let one = format!("pod n/a 10.0.0.1 app=a{rule}");
     let found = findings(&one, LintLimit::default());

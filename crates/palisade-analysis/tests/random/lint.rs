@@ -304,7 +304,7 @@ fn can_be_complete(state: &State, name: &RuleName) -> bool {
 #[test]
 fn names_decide_if_a_contradiction_is_reported() {
     let mut counts = [0; 2];
-    for seed in case_seeds(60_000, 1_000) {
+    for seed in case_seeds(60_000, 600) {
         let case = Case::new(seed);
         let state = &case.state;
         let mut groups: BTreeMap<_, Vec<&PolicyId>> = BTreeMap::new();

@@ -45,7 +45,8 @@ fn problems(word: &str, written: &str) -> Vec<String> {
     };
     let errors = lowering.errors.iter().map(shown("error"));
     let warnings = lowering.warnings.iter().map(shown("warning"));
-    let mut all: Vec<String> = errors.chain(warnings).collect();
+    let closed = lowering.closed.iter().map(shown("closed"));
+    let mut all: Vec<String> = errors.chain(closed).chain(warnings).collect();
     if all.is_empty() {
         all.push("  valid".to_owned());
     }

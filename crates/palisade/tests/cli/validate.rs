@@ -99,8 +99,6 @@ fn broken_text_is_located_and_takes_only_its_document() {
 #[test]
 fn policies_of_other_dialects_are_errors_that_name_them() {
     let cases = [
-        ("cilium.io/v2", "CiliumNetworkPolicy", "Cilium"),
-        ("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "Cilium"),
         ("projectcalico.org/v3", "NetworkPolicy", "Calico"),
         ("projectcalico.org/v3", "GlobalNetworkPolicy", "Calico"),
         ("crd.projectcalico.org/v1", "NetworkPolicy", "Calico"),
@@ -245,7 +243,7 @@ spec:
              served yet: Allow matches nothing by them",
             "p.yaml:9:50: held closed: AdminNetworkPolicy a: spec.egress[0].to[1].zones: unknown peer `zones` (known \
              fields: namespaces, pods, nodes, networks, domainNames): the rule fails closed, Allow matches nothing",
-            "p.yaml:17:28: held closed: NetworkPolicy shop/b: spec.ingress[0].from[0].zone: unknown field `zone`: the \
+            "p.yaml:17:30: held closed: NetworkPolicy shop/b: spec.ingress[0].from[0].zone: unknown field `zone`: the \
              rule fails closed; known fields: podSelector, namespaceSelector, ipBlock",
             "1 file, 2 valid objects, 0 errors, 1 warning, 3 parts held closed",
         ]
