@@ -32,6 +32,7 @@ mod mode;
 mod names;
 mod policy_api;
 mod policy_fields;
+mod policy_kinds;
 mod port;
 mod quota;
 mod report;
@@ -45,11 +46,12 @@ pub use closed_part::{ClosedPart, ClosedReason};
 pub use definitions::{count_ignored, duplicate_definition, omitted_definitions};
 pub use dialect::{LoweredObject, is_policy_kind};
 pub use field_filters::field_filter_of_kind;
-pub use fields::{ANY_OTHER, FieldRow, FieldSupport, PolicyKind, policy_kinds};
+pub use fields::{ANY_OTHER, FieldRow, FieldSupport, PolicyKind};
 pub use hash::ContentHash;
 pub use lowering::{isolate, lower_object};
 pub use mode::MODE_ANNOTATION;
 pub use policy_fields::{FieldLocation, NamespaceField, PolicyFields, PortNameField};
+pub use policy_kinds::policy_kinds;
 pub use quota::{
     MAX_PROBLEMS_PER_FILE, MAX_PROBLEMS_PER_INPUT, MAX_PROBLEMS_PER_OBJECT, OmittedCounts,
     OmittedProblems, ProblemQuota,

@@ -3,7 +3,7 @@
 //! Nothing here depends on other objects, so the cost of an edit is that of the objects edited.
 
 use crate::SharedId;
-use crate::acceptance::{ClosedParts, DefinitionErrors};
+use crate::definition_problems::{ClosedParts, DefinitionErrors};
 use crate::policy_cost::ObjectCost;
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -1,8 +1,8 @@
 //! One object: its definitions, and what is known of the version in force.
 
 use crate::SharedId;
-use crate::acceptance::ClosedParts;
 use crate::definition::{Definition, ObjectOrigin};
+use crate::definition_problems::ClosedParts;
 use crate::lint::PodFacts;
 use crate::source::SourceNumber;
 use crate::version_choice::ValidVersion;
@@ -10,7 +10,8 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
-use palisade_dialects::ContentHash;
+
+use palisade_dialects::{ContentHash, is_policy_kind};
 use palisade_manifest::Location;
 use palisade_model::{NetworkSet, Node, Object, ObjectId, ObjectKey, Str, reserved};
 
@@ -117,6 +118,20 @@ pub(crate) struct ObjectEntry {
 }
 
 impl ObjectEntry {
+    /// Whether the policy with this name is to be reported as one that is not enforced exactly as written. To be
+    /// called after what is in force was decided.
+    pub(crate) fn deviates(&self, id: &ObjectId, is_retained: bool) -> bool {
+        if !is_policy_kind(&id.kind) {
+            return false;
+        }
+        match &self.effective {
+            None => !self.definitions.is_empty(),
+            Some(effective) => {
+                is_retained || effective.version.is_none() || effective.closed.is_some()
+            }
+        }
+    }
+
     pub(crate) fn first(&self) -> Option<&Definition> {
         self.definitions
             .first()

@@ -17,6 +17,7 @@ extern crate alloc;
 
 mod acceptance;
 mod definition;
+mod definition_problems;
 mod diagnostic;
 mod effective_object;
 mod lint;
@@ -27,8 +28,9 @@ mod report;
 mod source;
 mod version_choice;
 
-pub use acceptance::{ClosedParts, EnforcedVersion, PolicyAcceptance};
+pub use acceptance::{EnforcedVersion, PolicyAcceptance};
 pub use definition::{Definition, ObjectOrigin};
+pub use definition_problems::ClosedParts;
 pub use diagnostic::{Diagnostic, DiagnosticCollector, Severity};
 pub use effective_object::is_saved;
 pub use objects::{BudgetUse, CidrMatchMode, EffectiveObjects, ObjectsToSave, RestoredObject};

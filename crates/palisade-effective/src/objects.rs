@@ -358,7 +358,7 @@ impl EffectiveObjects {
         set_membership(&mut self.duplicates, entry.definitions.len() > 1);
         let is_retained = retained && is_effective;
         set_membership(&mut self.retained, is_retained);
-        let deviates = EffectiveObjects::deviates(&id, entry, is_retained);
+        let deviates = entry.deviates(&id, is_retained);
         set_membership(&mut self.deviating, deviates);
         if !is_effective {
             self.forget_missing(&id);

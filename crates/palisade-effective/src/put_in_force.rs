@@ -1,8 +1,8 @@
 //! Puts the chosen version of an object in force, and passes on what that changes.
 
 use crate::SharedId;
-use crate::acceptance::ClosedParts;
 use crate::definition::{Definition, ObjectOrigin};
+use crate::definition_problems::ClosedParts;
 use crate::effective_object::{
     EffectiveContent, EffectiveObject, ObjectEntry, effective_keys, inventory_type, is_saved,
 };

@@ -1,12 +1,16 @@
 //! The report on what is in force: problems, retained objects, policies over budget.
 
-use crate::acceptance::PolicyAcceptance;
+use crate::SharedId;
+use crate::acceptance::{EnforcedVersion, PolicyAcceptance};
+use crate::definition::Definition;
+use crate::definition_problems::DefinitionErrors;
 use crate::diagnostic::{Diagnostic, DiagnosticCollector};
-use crate::effective_object::StoredEntry;
+use crate::effective_object::{ObjectEntry, StoredEntry};
 use crate::objects::{BudgetUse, EffectiveObjects};
 use crate::policy_cost::OversizedPolicy;
 use crate::source::SourceState;
 use crate::version_choice::ValidVersion;
+use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -14,6 +18,7 @@ use palisade_dialects::{
     MAX_PROBLEMS_PER_OBJECT, OmittedCounts, count_ignored, duplicate_definition,
     omitted_definitions,
 };
+use palisade_manifest::Problem;
 use palisade_model::ObjectId;
 
 /// The state of all input.
@@ -60,6 +65,71 @@ impl RetainedObject {
 }
 
 impl EffectiveObjects {
+    /// The policies that are not enforced exactly as written, by name.
+    pub fn deviating_policies(&self) -> Vec<PolicyAcceptance> {
+        let entry = |id: &SharedId| self.objects.get(id).and_then(StoredEntry::full);
+        let of = self.deviating.iter();
+        of.filter_map(|id| Some(self.acceptance(id, entry(id)?)))
+            .collect()
+    }
+
+    fn acceptance(&self, id: &SharedId, entry: &ObjectEntry) -> PolicyAcceptance {
+        let effective = entry.effective.as_ref();
+        let enforced = match effective.map(|effective| effective.version) {
+            None => EnforcedVersion::Nothing,
+            Some(None) => EnforcedVersion::Isolation,
+            Some(Some(version)) if self.retained.contains(id) => {
+                EnforcedVersion::LastValid(version)
+            }
+            Some(Some(_)) => EnforcedVersion::Present,
+        };
+        let first = entry.first();
+        let mut errors = first.map_or_else(Default::default, |first| self.errors_of(first));
+        let others = entry.definitions.iter().skip(1);
+        let room = MAX_PROBLEMS_PER_OBJECT.saturating_sub(errors.listed.len());
+        if let Some(first) = first {
+            errors.more += others.len().saturating_sub(room);
+            errors.listed.extend(others.take(room).map(|(_, other)| {
+                duplicate_definition(id, other.origin.location(), &first.origin)
+            }));
+        }
+        let origin = match (first, effective) {
+            (Some(first), _) => Some(&first.origin),
+            (None, effective) => effective.map(|effective| &effective.origin),
+        };
+        let is_missing = first.is_none() && enforced != EnforcedVersion::Present;
+        if let (true, Some(origin)) = (is_missing, origin) {
+            errors.listed.push(Problem {
+                location: origin.location().clone(),
+                object: Some(id.to_string()),
+                field: String::new(),
+                reason: "its definition cannot be found or read".to_owned(),
+            });
+        }
+        PolicyAcceptance {
+            id: id.clone(),
+            enforced,
+            origin: origin.cloned(),
+            errors: errors.listed,
+            more_errors: errors.more,
+            closed: effective.and_then(|effective| effective.closed.clone()),
+        }
+    }
+
+    /// Why a definition is not accepted.
+    fn errors_of(&self, definition: &Definition) -> DefinitionErrors {
+        let mut errors = definition.errors.as_deref().cloned().unwrap_or_default();
+        if self.budget_use == BudgetUse::Enforced
+            && let Some(bound) = self.exceeded_limit(definition)
+            && let Some(cost) = definition.cost.as_deref()
+        {
+            let place = (&*definition.id, definition.origin.location());
+            let over = cost.oversized_policy(place, bound, self.costs.budget());
+            errors.listed.push(over.problem(""));
+        }
+        errors
+    }
+
     /// The report. Its cost is that of the problems and of what changed, not of all objects.
     pub fn report(&mut self) -> EffectiveReport {
         self.lint.finish_batch();

@@ -4,8 +4,8 @@
 //! stays in force; if there is none, an isolation policy takes its place. Of an object defined twice, the
 //! version in force stays. The functions here keep no state.
 
-use crate::acceptance::ClosedParts;
 use crate::definition::{Definition, ObjectOrigin};
+use crate::definition_problems::ClosedParts;
 use crate::source::SourceNumber;
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -21,15 +21,17 @@ use crate::store::{
 use crate::tracked_addresses::AddressEvent;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::net::IpAddr;
 use palisade_model::{
     Encapsulations, Endpoint, EndpointId, Labels, NetworkSet, Node, Object, ObjectId, ObjectKey,
     Policy, PolicyId, Prefix, State, Str, Update,
 };
 use palisade_tables::{IdentityId, PolicySetId, TableDifferences, Tables};
 
+mod claims;
 mod desired_tables;
 mod policy_set_budget;
+
+use claims::{claimed_addresses, effective_addresses, is_local_view};
 
 /// What updates changed since the last flush.
 #[derive(Debug, Default)]
@@ -588,23 +590,4 @@ impl Graph {
             self.network_set_nets.insert(slot, set.nets.clone());
         }
     }
-}
-
-/// The addresses of an endpoint that the engine uses; one fault ignores all but the first.
-fn effective_addresses<I: Iterator<Item = IpAddr>>(addresses: I) -> impl Iterator<Item = IpAddr> {
-    let known = match EngineFault::SecondAddressIgnored.is_injected() {
-        true => 1,
-        false => usize::MAX,
-    };
-    addresses.take(known)
-}
-
-/// The addresses that an endpoint claims; none for a template.
-fn claimed_addresses<'a>(view: &Option<HolderView<'a>>) -> impl Iterator<Item = IpAddr> + use<'a> {
-    let claiming = view.filter(|view| !view.is_template()).into_iter();
-    claiming.flat_map(|view| effective_addresses(view.addresses()))
-}
-
-fn is_local_view(view: &HolderView<'_>) -> bool {
-    view.kind() == HolderKind::Endpoint && view.is_attached() && !view.is_template()
 }

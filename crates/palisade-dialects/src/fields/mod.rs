@@ -9,7 +9,6 @@
 pub(crate) mod common;
 
 use crate::closed_part::ClosedReason;
-use crate::{kubernetes, policy_api};
 
 /// A kind of policy that is read, and its fields.
 #[derive(Clone, Copy, Debug)]
@@ -123,11 +122,4 @@ fn add_rows(of: &str, fields: &'static [FieldRow], rows: &mut Vec<(String, &'sta
         rows.push((path.clone(), row));
         add_rows(&path, row.fields, rows);
     }
-}
-
-/// The kinds of policies that are read, in the order of the dialects.
-pub fn policy_kinds() -> impl Iterator<Item = &'static PolicyKind> {
-    kubernetes::POLICY_KINDS
-        .iter()
-        .chain(policy_api::POLICY_KINDS)
 }

@@ -7,6 +7,7 @@ use super::{
     NaiveFlow, addresses, in_cidr, is_kind, labels, list, named_port, namespace, namespace_labels,
     pod_at, present, text,
 };
+use crate::audit;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -54,6 +55,9 @@ pub(super) fn verdict(
             let default = default.unwrap_or(!allow.is_empty() || !deny.is_empty());
             if default || !allow.is_empty() || !deny.is_empty() {
                 used.insert(index);
+            }
+            if audit::is_in_audit(policy) {
+                continue;
             }
             let of = NaiveRuleOwner {
                 objects,
