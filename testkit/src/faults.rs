@@ -163,9 +163,11 @@ pub fn clear() {
     NftFault::inject(None);
 }
 
-/// Hunts every mistake, says where each was found, and whether all were.
-pub fn find_all(seed: u64, say: &mut dyn FnMut(&str)) -> bool {
-    let all = InjectedFault::all();
+/// Hunts every mistake, or those that are found in one kind of world only; says where each was found, and whether
+/// all were.
+pub fn find_all(seed: u64, only: Option<GeneratorKind>, say: &mut dyn FnMut(&str)) -> bool {
+    let mut all = InjectedFault::all();
+    all.retain(|fault| only.is_none() || fault.generator_kind() == only);
     let mut missed = Vec::new();
     for fault in &all {
         let name = fault.name();
@@ -189,7 +191,7 @@ pub fn find_all(seed: u64, say: &mut dyn FnMut(&str)) -> bool {
     let options = RunOptions {
         cases: WITHIN,
         seed,
-        only: None,
+        only,
     };
     let clean = first_failure(&options, StageFilter::ANY);
     if let Some((cases, failure)) = &clean {
@@ -204,5 +206,5 @@ pub fn find_all(seed: u64, say: &mut dyn FnMut(&str)) -> bool {
         all.len() - missed.len(),
         missed.len()
     ));
-    missed.is_empty() && clean.is_none() && all.len() >= AT_LEAST
+    missed.is_empty() && clean.is_none() && (all.len() >= AT_LEAST || only.is_some())
 }

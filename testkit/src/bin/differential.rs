@@ -70,12 +70,12 @@ fn switch_on(name: &str) -> Result<(), String> {
 }
 
 #[cfg(feature = "faults")]
-fn hunt_all(seed: u64) -> bool {
-    palisade_testkit::faults::find_all(seed, &mut |line| println!("{line}"))
+fn hunt_all(options: &RunOptions) -> bool {
+    palisade_testkit::faults::find_all(options.seed, options.only, &mut |line| println!("{line}"))
 }
 
 #[cfg(not(feature = "faults"))]
-fn hunt_all(_: u64) -> bool {
+fn hunt_all(_: &RunOptions) -> bool {
     eprintln!("differential: --faults: {NO_FAULTS}");
     false
 }
@@ -123,7 +123,7 @@ impl DifferentialArgs {
     /// Whether all went well.
     fn execute(&self) -> bool {
         if self.every_fault {
-            return hunt_all(self.options.seed);
+            return hunt_all(&self.options);
         }
         if let Some(directory) = &self.replay {
             return match replay(directory) {

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     };
     // Panics of what is tested are caught and told as failures.
     std::panic::set_hook(Box::new(|_| {}));
-    if find_all(seed, &mut |line| println!("{line}")) {
+    if find_all(seed, None, &mut |line| println!("{line}")) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -12,6 +12,7 @@ mod edits;
 mod entries;
 mod flushes;
 mod kinds;
+mod pod_networks;
 mod profiles;
 mod verdicts;
 

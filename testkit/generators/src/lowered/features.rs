@@ -52,6 +52,7 @@ pub const FEATURES: &[&str] = &[
     "reserved: kind",
     "reserved: name",
     "reserved: namespace",
+    "reserved: own node",
     "reserved: service account",
     "selector: all",
     "selector: and",

@@ -7,6 +7,7 @@
 
 mod features;
 mod flow;
+mod own_node;
 mod policy;
 mod selector;
 mod thing;
@@ -60,8 +61,10 @@ impl ModelWorld {
         for object in thing::objects(&mut dice) {
             world.state.apply(Update::Upsert(object));
         }
+        let mut own_nodes = own_node::OwnNodeGenerator::new(seed, case);
         for _ in 0..dice.between(2, 7) {
-            let (policy, features): (Policy, _) = policy::policy(&mut dice);
+            let (mut policy, mut features): (Policy, _) = policy::policy(&mut dice);
+            own_nodes.change(&mut policy, &mut features);
             world.policies.insert(policy.id.clone(), features);
             world.state.apply(Update::Upsert(Object::Policy(policy)));
         }

@@ -126,6 +126,7 @@ fn endpoints(dice: &mut Dice, scope: Option<&str>, features: &mut Features) -> V
             let name = *dice.pick(&[
                 "host",
                 "remote-node",
+                "remote-node",
                 "world",
                 "world-ipv4",
                 "unmanaged",
@@ -137,7 +138,7 @@ fn endpoints(dice: &mut Dice, scope: Option<&str>, features: &mut Features) -> V
                 features.insert("endpoints: without a reserved label");
                 return json!({ "matchExpressions": [{ "key": key, "operator": "DoesNotExist" }] });
             }
-            if name == "remote-node" && dice.chance(50) {
+            if name == "remote-node" && dice.chance(80) {
                 features.insert("endpoints: by reserved label and label of a node");
                 return json!({ "matchLabels": { key: "", "node:pool": *dice.pick(&POOLS) } });
             }
