@@ -19,9 +19,10 @@ pub(crate) const NAMESPACE: &str = "namespace in audit";
 
 /// In how many worlds of a hundred something may be in audit.
 const WORLDS: u32 = 20;
-/// How many policies, and how many endpoints and namespaces, of a hundred are then.
+/// How many policies, endpoints and namespaces of a hundred are then.
 const POLICIES: u32 = 35;
-const OTHERS: u32 = 12;
+const ENDPOINTS: u32 = 12;
+const NAMESPACES: u32 = 28;
 
 fn dice(seed: u64, case: u64) -> Option<Dice> {
     let mut dice = Dice::new(seed ^ 0x0061_7564_6974, case);
@@ -36,8 +37,8 @@ pub(crate) fn annotate(made: &mut [GeneratedObject], seed: u64, case: u64) {
     for GeneratedObject { object, features } in made {
         let kind = object["kind"].as_str().unwrap_or_default();
         let (percent, feature) = match kind {
-            "Pod" => (OTHERS, ENDPOINT),
-            "Namespace" => (OTHERS, NAMESPACE),
+            "Pod" => (ENDPOINTS, ENDPOINT),
+            "Namespace" => (NAMESPACES, NAMESPACE),
             kind if kind.ends_with("NetworkPolicy") => (POLICIES, POLICY),
             _ => continue,
         };
@@ -69,10 +70,10 @@ pub(crate) fn mark(state: &mut State, seed: u64, case: u64) {
         }
     }
     for endpoint in state.endpoints.values_mut() {
-        endpoint.audit = dice.chance(OTHERS);
+        endpoint.audit = dice.chance(ENDPOINTS);
     }
     for namespace in state.namespaces.values_mut() {
-        namespace.audit = dice.chance(OTHERS);
+        namespace.audit = dice.chance(NAMESPACES);
     }
 }
 

@@ -106,10 +106,10 @@ pub fn find_policy<'a>(
     })
 }
 
-fn only<'a>(
-    found: Vec<&'a ObjectId>,
+fn only(
+    found: Vec<&ObjectId>,
     none: impl FnOnce() -> PolicyLookupError,
-) -> Result<&'a ObjectId, PolicyLookupError> {
+) -> Result<&ObjectId, PolicyLookupError> {
     match found[..] {
         [only] => Ok(only),
         [] => Err(none()),

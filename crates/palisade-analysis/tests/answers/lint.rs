@@ -1,5 +1,11 @@
 //! Tests of the findings of `lint`: a small world as text, and every finding with its line.
 
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "the texts are literals of the tests"
+)]
+
 use crate::build::*;
 use palisade_analysis::{LintLimit, lint};
 use palisade_generators::line;

@@ -40,7 +40,7 @@ pub(super) fn check(field: &Field<'_>, report: &mut ObjectReport) {
 
 fn has_any(field: &Field<'_>) -> bool {
     let is_there = |key: &&str| field.get(key).ok().flatten().is_some();
-    KNOWN.iter().any(|key| is_there(key))
+    KNOWN.iter().any(is_there)
 }
 
 /// Why a text is no name, or no pattern.

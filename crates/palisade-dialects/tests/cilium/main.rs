@@ -5,6 +5,8 @@
 //! with the spec of a CiliumCIDRGroup, `slice` with what an EndpointSlice has. In a spec `..` stands for a selector
 //! of all pods. To accept a change, run with `PALISADE_BLESS=1` and review the difference.
 
+#![allow(clippy::panic, reason = "a case of the test that is misspelled")]
+
 #[path = "../common/mod.rs"]
 mod common;
 

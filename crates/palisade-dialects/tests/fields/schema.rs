@@ -60,8 +60,11 @@ const VALIDATIONS: &[(&str, Validation)] = &[
 /// Validations of these schemas that are not evaluated here.
 const NOT_EVALUATED: &[&str] = &[];
 
+/// Whether a text matches a pattern.
+type PatternTest = fn(&str) -> bool;
+
 /// Patterns of these schemas, by their text.
-const PATTERNS: &[(&str, fn(&str) -> bool)] = &[(
+const PATTERNS: &[(&str, PatternTest)] = &[(
     "^(\\*\\.)?([a-zA-z0-9]([-a-zA-Z0-9_]*[a-zA-Z0-9])?\\.)+[a-zA-z0-9]([-a-zA-Z0-9_]*[a-zA-Z0-9])?\\.?$",
     is_domain_name,
 )];

@@ -3,8 +3,8 @@
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{
     Action, DirectionRules, Endpoint, LabelKey, Labels, Node, Object, ObjectId, ObjectKind, Order,
-    Peer, Policy, PolicyId, Precedence, Prefix, Profile, Rule, RuleOrigin, Selector, TrafficMatch,
-    Update, reserved,
+    Peer, Policy, PolicyId, PolicyMode, Precedence, Prefix, Profile, Rule, RuleOrigin, Selector,
+    TrafficMatch, Update, reserved,
 };
 
 fn pod(number: u8, is_local: bool) -> Object {
@@ -27,6 +27,7 @@ fn pod(number: u8, is_local: bool) -> Object {
         template: false,
         completed: false,
         host_network: false,
+        audit: false,
     })
 }
 
@@ -58,6 +59,7 @@ fn outside_policy(nets: Option<Vec<Prefix>>) -> Object {
             order: Order::At(1000.0),
             rank: 1,
         },
+        mode: PolicyMode::Enforce,
         subject: Selector::all(),
         ingress: None,
         egress: Some(DirectionRules {

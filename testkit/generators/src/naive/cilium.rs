@@ -79,7 +79,8 @@ fn is_namespaced(policy: &Value) -> bool {
 /// The rules of a policy that may select this pod: `spec` and `specs`, in the namespace of the policy.
 fn specs<'a>(policy: &'a Value, pod: &Value) -> Vec<&'a Value> {
     let everywhere = is_kind(policy, "cilium.io", "CiliumClusterwideNetworkPolicy");
-    if !everywhere && !(is_namespaced(policy) && namespace(policy) == namespace(pod)) {
+    let at_home = is_namespaced(policy) && namespace(policy) == namespace(pod);
+    if !everywhere && !at_home {
         return Vec::new();
     }
     let one = present(policy.get("spec")).into_iter();
