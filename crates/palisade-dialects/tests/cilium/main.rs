@@ -29,8 +29,7 @@ fn manifest(word: &str, written: &str) -> String {
         "object" => cilium("CiliumNetworkPolicy", &written),
         "clusterwide-object" => cilium("CiliumClusterwideNetworkPolicy", &written),
         "group" => cilium("CiliumCIDRGroup", &format!("spec: {written}")),
-        "slice" => object("discovery.k8s.io/v1", "EndpointSlice", &written),
-        other => panic!("{other}"),
+        _ => object("discovery.k8s.io/v1", "EndpointSlice", &written),
     }
 }
 

@@ -50,7 +50,7 @@ fn outside_policy(nets: Option<Vec<Prefix>>) -> Object {
             object: ObjectId {
                 namespace: None,
                 name: "outside".into(),
-                kind: ObjectKind::new("cilium.io", "CiliumClusterwideNetworkPolicy"),
+                kind: ObjectKind::new("example.org", "Policy"),
             },
             part: 1,
         },
