@@ -5,10 +5,11 @@
 
 use palisade_generators::Dice;
 use palisade_model::{
-    Direction, Endpoint, Flow, FlowOrigin, L4, Policy, Prefix, Protocol, Rule, Selector, State,
+    Direction, Endpoint, Flow, FlowOrigin, L4, Policy, PolicyView, Prefix, Protocol, Rule,
+    Selector, State,
 };
 use palisade_oracle::{OracleOptions, PreparedState, Question};
-use palisade_tables::{Packet, Tables, Verdict};
+use palisade_tables::{DirectionVerdict, Packet, Tables, Verdict};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -55,7 +56,8 @@ pub(crate) fn check(state: &State, tables: &Tables) -> Result<CheckTotals, Strin
     }
 }
 
-/// Whether both allow the flow at its local ends, if they agree.
+/// Whether both allow the flow at its local ends if nothing were in audit, if they agree on that and on what is
+/// enforced.
 fn agree(prepared: &PreparedState<'_>, tables: &Tables, flow: &Flow) -> Result<bool, String> {
     let interface = |address| {
         let holder = prepared.address_holder(address);
@@ -73,11 +75,17 @@ fn agree(prepared: &PreparedState<'_>, tables: &Tables, flow: &Flow) -> Result<b
         protocol: flow.protocol,
         l4: flow.l4,
     };
-    let (egress, ingress) = prepared.verdict(&Question::from(*flow), &OracleOptions::default());
+    let question = Question::from(*flow);
+    let enforced = prepared.verdict(&question, &OracleOptions::default());
+    let without_audit = OracleOptions {
+        view: PolicyView::Audit,
+        ..OracleOptions::default()
+    };
+    let audit = prepared.verdict(&question, &without_audit);
     let mut allowed = true;
-    for (direction, address, wanted) in [
-        (Direction::Egress, flow.source, egress),
-        (Direction::Ingress, flow.destination, ingress),
+    for (direction, address, wanted, audit) in [
+        (Direction::Egress, flow.source, enforced.0, audit.0),
+        (Direction::Ingress, flow.destination, enforced.1, audit.1),
     ] {
         let local = prepared
             .address_holder(address)
@@ -92,7 +100,20 @@ fn agree(prepared: &PreparedState<'_>, tables: &Tables, flow: &Flow) -> Result<b
                 if wanted { "allowed" } else { "denied" }
             ));
         }
-        allowed &= wanted;
+        let audited = match judged {
+            DirectionVerdict::Evaluated(seen) => {
+                let audit = seen.cell.audit.as_ref();
+                audit.map_or(seen.cell.verdict, |audit| audit.verdict)
+            }
+            other => other.verdict(),
+        };
+        if (audited == Verdict::Allow) != audit {
+            return Err(format!(
+                "{flow}: {direction} {} by the oracle if nothing were in audit, {judged:?} by the tables",
+                if audit { "allowed" } else { "denied" }
+            ));
+        }
+        allowed &= audit;
     }
     Ok(allowed)
 }
