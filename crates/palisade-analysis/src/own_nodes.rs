@@ -19,9 +19,7 @@ pub(crate) fn resolve_own_nodes(state: &State) -> Cow<'_, State> {
     let host_node = state.host_node().cloned();
     let mut nodes: BTreeSet<Option<Str>> = BTreeSet::new();
     for endpoint in resolved.endpoints.values_mut() {
-        if endpoint.interface.is_some() {
-            endpoint.node.clone_from(&host_node);
-        }
+        endpoint.node = endpoint.own_node(host_node.as_ref()).cloned();
         nodes.insert(endpoint.node.clone());
     }
     resolved.policies.clear();

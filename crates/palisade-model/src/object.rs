@@ -35,7 +35,7 @@ pub mod reserved {
     /// A network set that is a CiliumCIDRGroup.
     pub const KIND_CIDR_GROUP: &str = "cidrgroup";
     /// Present, with the value `true`, on the node that the judged endpoint runs on; see
-    /// [`crate::State::node_of`]. Absent on every other object.
+    /// [`Endpoint::own_node`]. Absent on every other object.
     pub const OWN_NODE: &str = "ownnode";
 }
 
@@ -126,6 +126,15 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The name of the node that it runs on, if it is known: for an endpoint that is attached to this host, the
+    /// node of this host ([`crate::State::host_node`]); for any other, the one that it names.
+    pub fn own_node<'a>(&'a self, host_node: Option<&'a Str>) -> Option<&'a Str> {
+        match self.interface {
+            Some(_) => host_node,
+            None => self.node.as_ref(),
+        }
+    }
+
     /// The value of a reserved label; see [`reserved`].
     pub fn reserved_label(&self, name: &str) -> Option<&str> {
         match name {

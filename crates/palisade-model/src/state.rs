@@ -149,20 +149,11 @@ impl State {
     }
 
     /// The labels of a node that selectors test, seen by an endpoint on the node `own_node`
-    /// ([`State::node_of`]).
+    /// ([`Endpoint::own_node`]).
     pub fn node_labels<'a>(&'a self, node: &'a Node, own_node: Option<&str>) -> NodeLabels<'a> {
         NodeLabels {
             node,
             is_own: own_node == Some(&*node.name),
-        }
-    }
-
-    /// The name of the node that an endpoint runs on, if it is known: for an endpoint that is attached to this
-    /// host, the node of this host; for any other, the one that it names.
-    pub fn node_of<'a>(&'a self, endpoint: &'a Endpoint) -> Option<&'a Str> {
-        match endpoint.interface {
-            Some(_) => self.host_node(),
-            None => endpoint.node.as_ref(),
         }
     }
 

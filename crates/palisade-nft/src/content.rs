@@ -343,8 +343,8 @@ fn hash_cell(tables: &Tables, cell: &Cell, hash: &mut FingerprintHasher) {
     if let Some(audit) = &cell.audit {
         (5u8, audit.direction, audit.verdict, audit.hits.len()).hash(hash);
     }
-    for rule in &cell.credited_rules().collect::<Vec<RuleId>>() {
-        match tables.rules.get(rule).map(|credit| &**credit) {
+    for rule in cell.credited_rules() {
+        match tables.rules.get(&rule).map(|credit| &**credit) {
             Some(Credit::Rule {
                 policy,
                 direction,

@@ -1,10 +1,10 @@
 //! The chains that send packets to nflog, with the reason.
 //!
 //! Every denial, every drop without a judgement, and every judgement that matches a Log rule, or allows what
-//! would be denied if nothing were in audit, ends in a chain that counts the packet, sends its headers to an nflog group within a rate limit, and gives the verdict.
-//! The difference between the counter and the packets received was suppressed, so no loss is unnoticed. The
-//! log prefix has neither class nor rule: the judgement is repeated from the headers. Promises: verdicts are
-//! the same with or without a listener or reporting.
+//! would be denied if nothing were in audit, ends in a chain that counts the packet, sends its headers to an
+//! nflog group within a rate limit, and gives the verdict. The difference between the counter and the packets
+//! received was suppressed, so no loss is unnoticed. The log prefix has neither class nor rule: the judgement
+//! is repeated from the headers. Promises: verdicts are the same with or without a listener or reporting.
 
 use crate::rule::{RuleBuilder, chain};
 use crate::{Chain, Config, Expr, NflogConfig, NftRule, NftVerdict, ct_state};

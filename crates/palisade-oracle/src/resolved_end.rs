@@ -28,10 +28,7 @@ impl<'a> Viewpoint<'a> {
         endpoint: Option<&'a Endpoint>,
         host_node: Option<&'a Str>,
     ) -> Self {
-        let own_node = endpoint.and_then(|endpoint| match endpoint.interface {
-            Some(_) => host_node,
-            None => endpoint.node.as_ref(),
-        });
+        let own_node = endpoint.and_then(|endpoint| endpoint.own_node(host_node));
         Viewpoint {
             state,
             own_node: own_node.map(|name| &**name),

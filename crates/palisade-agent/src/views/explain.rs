@@ -4,17 +4,22 @@ use super::CoreSnapshot;
 use palisade_analysis::ExplainError;
 use palisade_api::{ExplainQuery, Explanation};
 use palisade_model::{Direction, DirectionRules, PolicyId};
+use palisade_oracle::{HairpinAction, OracleOptions};
 
 /// Whether a flow is allowed on this host, and why.
 ///
 /// # Errors
 /// If the query is invalid, or names an unknown object.
 pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanation, ExplainError> {
-    let options = palisade_oracle::OracleOptions {
+    let options = OracleOptions {
+        hairpin: match core.config.judge_hairpin {
+            true => HairpinAction::Policy,
+            false => HairpinAction::Allow,
+        },
         host_to_endpoint: core.config.host_to_endpoint,
         allowed_encapsulation: core.config.allowed_encapsulation,
         audit: core.config.policy_audit_mode,
-        ..palisade_oracle::OracleOptions::default()
+        ..OracleOptions::default()
     };
     let mut state = core.engine.state();
     let explanation = palisade_analysis::explain(&state, query, &options)?;

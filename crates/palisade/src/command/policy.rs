@@ -178,7 +178,11 @@ fn detail_text(detail: &PolicyDetail) -> String {
     line("Selects", or_dash(detail.selects.join(", ")));
     let since = p.since.as_ref();
     let since = since.map(|since| format!("revision {}, since {since}", p.revision));
-    line("In kernel", since.unwrap_or_else(|| "not yet".to_owned()));
+    let without = match p.status.state {
+        PolicyState::NotEnforced => "-",
+        _ => "not yet",
+    };
+    line("In kernel", since.unwrap_or_else(|| without.to_owned()));
     if let Some(over) = &p.over_budget {
         line("Budget", budget_excess_text(over));
         for rule in &over.rules {
