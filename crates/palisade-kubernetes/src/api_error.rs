@@ -47,6 +47,13 @@ impl ApiServerError {
         matches!(self, ApiServerError::Status { code, .. } if code.is_server_error())
     }
 
+    /// Whether server-side apply met a field that the definition of the resource does not have. The server has no
+    /// code of its own for it: 500 by Kubernetes 1.34.
+    pub(crate) fn is_undeclared_field(&self) -> bool {
+        let undeclared = "field not declared in schema";
+        matches!(self, ApiServerError::Status { message, .. } if message.contains(undeclared))
+    }
+
     /// The HTTP status, if the server answered.
     pub(crate) fn code(&self) -> Option<StatusCode> {
         match self {

@@ -10,37 +10,64 @@ use crate::resource::{
 pub struct FeedbackKind {
     /// The resource that is watched.
     pub resource: ResourceType,
-    /// The subresource of its objects' status, if that has conditions: then each gets the condition `Accepted`.
-    pub status: Option<&'static str>,
+    /// The condition that each of its objects gets; `None` if its status has no conditions.
+    pub condition: Option<ConditionType>,
 }
+
+/// A condition in the status of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConditionType {
+    /// The subresource of the status.
+    pub subresource: &'static str,
+    /// The type of the condition, by the API that the kind is of: the Network Policy API has none of its own, so
+    /// it is the one of the Gateway API; Cilium's kinds have [`VALID`], which `kubectl get` shows as a column.
+    pub name: &'static str,
+}
+
+/// The condition of the kinds of `policy.networking.k8s.io`.
+pub const ACCEPTED: &str = "Accepted";
+/// The condition of Cilium's kinds.
+pub const VALID: &str = "Valid";
 
 /// Every kind that is written back.
 pub const FEEDBACK: [FeedbackKind; 6] = [
     FeedbackKind {
         resource: NETWORK_POLICY,
-        status: None,
+        condition: None,
     },
-    FeedbackKind {
-        resource: CLUSTER_NETWORK_POLICY,
-        status: Some("clusternetworkpolicies/status"),
-    },
-    FeedbackKind {
-        resource: ADMIN_NETWORK_POLICY,
-        status: Some("adminnetworkpolicies/status"),
-    },
-    FeedbackKind {
-        resource: BASELINE_ADMIN_NETWORK_POLICY,
-        status: Some("baselineadminnetworkpolicies/status"),
-    },
-    FeedbackKind {
-        resource: CILIUM_NETWORK_POLICY,
-        status: Some("ciliumnetworkpolicies/status"),
-    },
-    FeedbackKind {
-        resource: CILIUM_CLUSTERWIDE_NETWORK_POLICY,
-        status: Some("ciliumclusterwidenetworkpolicies/status"),
-    },
+    of_condition(
+        CLUSTER_NETWORK_POLICY,
+        "clusternetworkpolicies/status",
+        ACCEPTED,
+    ),
+    of_condition(
+        ADMIN_NETWORK_POLICY,
+        "adminnetworkpolicies/status",
+        ACCEPTED,
+    ),
+    of_condition(
+        BASELINE_ADMIN_NETWORK_POLICY,
+        "baselineadminnetworkpolicies/status",
+        ACCEPTED,
+    ),
+    of_condition(CILIUM_NETWORK_POLICY, "ciliumnetworkpolicies/status", VALID),
+    of_condition(
+        CILIUM_CLUSTERWIDE_NETWORK_POLICY,
+        "ciliumclusterwidenetworkpolicies/status",
+        VALID,
+    ),
 ];
+
+const fn of_condition(
+    resource: ResourceType,
+    subresource: &'static str,
+    name: &'static str,
+) -> FeedbackKind {
+    FeedbackKind {
+        resource,
+        condition: Some(ConditionType { subresource, name }),
+    }
+}
 
 impl FeedbackKind {
     /// The kind of this name; `None` if it is not written back.

@@ -33,13 +33,13 @@ mod source_snapshot;
 mod writer_connection;
 
 pub use api_client::Credentials;
-pub use feedback_kind::{FEEDBACK, FeedbackKind};
+pub use feedback_kind::{ACCEPTED, ConditionType, FEEDBACK, FeedbackKind, VALID};
 pub use lease_holder::LEASE_NAME;
 pub use node_status_writer::{
     NodeStatusWriter, STATUS_API_VERSION, STATUS_KIND, STATUS_PATH, StatusIntervals,
 };
 pub use permission::{Permission, PermissionScope, WRITTEN, permissions, role_rules};
-pub use policy_condition::{ACCEPTED, PolicyCondition};
+pub use policy_condition::PolicyCondition;
 pub use policy_feedback_writer::{
     FeedbackIntervals, PolicyFeedbackWriter, PolicyFindings, PolicyProblem,
 };

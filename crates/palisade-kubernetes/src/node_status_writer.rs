@@ -1,9 +1,9 @@
 //! Writes the `NodePolicyStatus` of one node: the only object that an agent writes.
 //!
 //! Promises: at most one write in an interval, fewer if only the number of policies has changed, and none if
-//! nothing has changed but other figures, for which a slow heartbeat is enough, so that thousands of agents do not load the server; all times are spread at random. A
-//! server that refuses, or has no such resource, is asked again every few minutes, and one that is overloaded
-//! when it says. Nobody waits for a write.
+//! nothing has changed but other figures, for which a slow heartbeat is enough, so that thousands of agents do
+//! not load the server; all times are spread at random. A server that refuses, or has no such resource, is asked
+//! again every few minutes, and one that is overloaded when it says. Nobody waits for a write.
 //!
 //! It shares the client with the source, and nothing else: it has a thread and connections of its own, so a
 //! slow write delays no policy.
@@ -96,7 +96,7 @@ impl NodeStatusWriter {
                 }
                 Err(error) => {
                     delay = delay.max(self.connection.delay_after(&error, self.intervals.refused));
-                    take_result(Some(error.to_string()));
+                    take_result(Some(describe(&error)));
                 }
             }
         }
@@ -172,5 +172,16 @@ impl NodeStatusWriter {
                 "uid": metadata["uid"],
             })
         }))
+    }
+}
+
+/// The error of a write, with what to do where that is known.
+fn describe(error: &ApiServerError) -> String {
+    match error.is_undeclared_field() {
+        true => format!(
+            "{error}; the definition nodepolicystatuses.palisade.dev is of another version than the agent: apply \
+             the one of the agent's version (crds/nodepolicystatuses.yaml of the chart, which Helm does not upgrade)"
+        ),
+        false => error.to_string(),
     }
 }

@@ -71,7 +71,7 @@ pub fn permissions() -> Vec<Permission> {
         Some(Permission {
             scope: PermissionScope::Cluster,
             group: kind.resource.group,
-            resource: kind.status?,
+            resource: kind.condition?.subresource,
             verbs: &["patch"],
         })
     });

@@ -1,4 +1,4 @@
-//! The condition `Accepted` of policies whose API has conditions.
+//! The condition of policies whose API has conditions: `Accepted`, or `Valid` for Cilium's kinds.
 //!
 //! [`ConditionWriter`] knows which policies have the condition that they should have, by a list of all of them
 //! from time to time, and writes the others. Promises: of each policy it owns this one condition, by server-side
@@ -7,7 +7,7 @@
 
 use crate::api_client::ApiServerClient;
 use crate::api_error::ApiServerError;
-use crate::feedback_kind::{FEEDBACK, FeedbackKind};
+use crate::feedback_kind::{ConditionType, FEEDBACK, FeedbackKind};
 use crate::list::ListPage;
 use crate::resource_watch::PAGE;
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The type of the condition.
-pub const ACCEPTED: &str = "Accepted";
 /// The maximum number of conditions that are written at once.
 const MAX_CONDITIONS: usize = 20;
 /// What others changed, and what was created anew under the same name, is found after this time.
@@ -53,12 +51,17 @@ struct StoredCondition {
 }
 
 impl StoredCondition {
-    fn new(wanted: &PolicyCondition, before: Option<&Self>, now: &str) -> Self {
+    fn new(
+        wanted: &PolicyCondition,
+        condition: ConditionType,
+        before: Option<&Self>,
+        now: &str,
+    ) -> Self {
         let status = if wanted.is_accepted { "True" } else { "False" };
         let before = before.filter(|before| before.status == status);
         let since = before.map(|before| &before.last_transition_time);
         StoredCondition {
-            kind: ACCEPTED.to_owned(),
+            kind: condition.name.to_owned(),
             status: status.to_owned(),
             reason: wanted.reason.clone(),
             message: wanted.message.clone(),
@@ -120,11 +123,16 @@ impl ConditionWriter {
         }
         let mut written = 0;
         for condition in wanted {
-            let Some((kind, key)) = key_of(condition) else {
+            let Some((kind, condition_type)) = kind_of(condition) else {
                 continue;
             };
+            let key = (
+                kind.resource.kind,
+                condition.namespace.clone(),
+                condition.name.clone(),
+            );
             let before = self.stored.get(&key);
-            let stored = StoredCondition::new(condition, before, now);
+            let stored = StoredCondition::new(condition, condition_type, before, now);
             if before == Some(&stored) {
                 continue;
             }
@@ -149,14 +157,12 @@ impl ConditionWriter {
         wanted: &[PolicyCondition],
     ) -> Result<(), ApiServerError> {
         let mut stored = BTreeMap::new();
-        let is_wanted = |kind: &&FeedbackKind| {
-            kind.status.is_some()
-                && wanted
-                    .iter()
-                    .any(|wanted| wanted.kind == kind.resource.kind)
-        };
-        for kind in FEEDBACK.iter().filter(is_wanted) {
-            match list_kind(client, kind, &mut stored).await {
+        for kind in &FEEDBACK {
+            let is_wanted = |wanted: &PolicyCondition| wanted.kind == kind.resource.kind;
+            let Some(condition) = kind.condition.filter(|_| wanted.iter().any(is_wanted)) else {
+                continue;
+            };
+            match list_kind(client, kind, condition, &mut stored).await {
                 // The API is not there any more.
                 Err(error) if error.is_not_found() => {}
                 listed => listed?,
@@ -168,19 +174,15 @@ impl ConditionWriter {
     }
 }
 
-fn key_of(condition: &PolicyCondition) -> Option<(&'static FeedbackKind, PolicyKey)> {
-    let kind = FeedbackKind::of(&condition.kind).filter(|kind| kind.status.is_some())?;
-    let key = (
-        kind.resource.kind,
-        condition.namespace.clone(),
-        condition.name.clone(),
-    );
-    Some((kind, key))
+fn kind_of(condition: &PolicyCondition) -> Option<(&'static FeedbackKind, ConditionType)> {
+    let kind = FeedbackKind::of(&condition.kind)?;
+    Some((kind, kind.condition?))
 }
 
 async fn list_kind(
     client: &ApiServerClient,
     kind: &'static FeedbackKind,
+    condition: ConditionType,
     stored: &mut BTreeMap<PolicyKey, StoredCondition>,
 ) -> Result<(), ApiServerError> {
     let answer = |error: serde_json::Error| ApiServerError::Answer(error.to_string());
@@ -197,9 +199,9 @@ async fn list_kind(
             let object: ConditionedObject = serde_json::from_str(item.get()).unwrap_or_default();
             let conditions = object.status.and_then(|status| status.conditions);
             let conditions = conditions.unwrap_or_default().into_iter();
-            if let Some(accepted) = conditions.into_iter().find(|c| c.kind == ACCEPTED) {
+            if let Some(found) = conditions.into_iter().find(|c| c.kind == condition.name) {
                 let ConditionedName { namespace, name } = object.metadata;
-                stored.insert((kind.resource.kind, namespace, name), accepted);
+                stored.insert((kind.resource.kind, namespace, name), found);
             }
         }
         token = page.metadata.continue_token;

@@ -1,7 +1,7 @@
 //! Events and conditions on policies, written by one agent of a cluster: the one that holds a lease.
 //!
 //! Every agent reads the same policies and finds the same. [`FEEDBACK`] says of which kinds something is
-//! written: an event on every object that is refused, and the condition `Accepted` where the API has conditions.
+//! written: an event on every object that is refused, and the condition of its kind where the API has conditions.
 //! While there is nothing to write, no agent asks for the lease, so a cluster with NetworkPolicies alone, all
 //! accepted, pays nothing.
 //!

@@ -204,22 +204,43 @@ spec:
     to: [{domainNames: [example.com]}]
 ";
 
-/// The condition `Accepted` of a policy: status, reason and message.
-fn accepted(kubectl: &Kubectl, resource: &str, name: &str) -> Option<[String; 3]> {
-    let policy = kubectl.get(&[resource, name]).unwrap();
+const CILIUM: &str = "
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: no-db, namespace: shop}
+spec:
+  endpointSelector: {matchLabels: {app: db}}
+  ingress: [{fromEndpoints: [{matchLabels: {app: api}}]}]
+---
+apiVersion: cilium.io/v2
+kind: CiliumClusterwideNetworkPolicy
+metadata: {name: names}
+spec:
+  endpointSelector: {matchLabels: {app: api}}
+  egress:
+  - toEndpoints: [{}]
+  - toFQDNs: [{matchName: example.com}]
+";
+
+/// A policy at the server: the arguments of `kubectl get`, and the type of its condition.
+type Conditioned<'a> = (&'a [&'a str], &'a str);
+
+/// The condition of a policy: status, reason and message.
+fn condition(kubectl: &Kubectl, (policy, kind): Conditioned<'_>) -> Option<[String; 3]> {
+    let policy = kubectl.get(policy).unwrap();
     let conditions = policy["status"]["conditions"].as_array()?;
-    let accepted = conditions.iter().find(|c| c["type"] == "Accepted")?;
-    Some(["status", "reason", "message"].map(|key| accepted[key].as_str().unwrap().to_owned()))
+    let found = conditions.iter().find(|c| c["type"] == kind)?;
+    Some(["status", "reason", "message"].map(|key| found[key].as_str().unwrap().to_owned()))
 }
 
 /// Waits for a condition that meets this.
 fn wait_for_condition(
     kubectl: &Kubectl,
-    (resource, name): (&str, &str),
+    policy: Conditioned<'_>,
     is_reached: impl Fn(&[String; 3]) -> bool,
 ) {
-    wait_until(name, Duration::from_secs(90), || {
-        let found = accepted(kubectl, resource, name);
+    wait_until(&policy.0.join(" "), Duration::from_secs(90), || {
+        let found = condition(kubectl, policy);
         match found.as_ref().is_some_and(&is_reached) {
             true => Ok(()),
             false => Err(found),
@@ -241,7 +262,7 @@ fn policies_with_conditions_are_enforced_and_have_them() {
     if !need_root() {
         return;
     }
-    let Some(programs) = RuntimePrograms::policy_api() else {
+    let Some(programs) = RuntimePrograms::policy_apis() else {
         return;
     };
     let Some(ClusterShop {
@@ -253,10 +274,10 @@ fn policies_with_conditions_are_enforced_and_have_them() {
         return;
     };
     let kubectl = plane.kubectl();
-    // The API comes while the agent runs.
+    // The APIs come while the agent runs.
     let definitions = programs.definitions().display().to_string();
     kubectl
-        .run(&["apply", "--server-side", "-f", &definitions])
+        .run(&["apply", "--server-side", "-R", "-f", &definitions])
         .unwrap();
     kubectl
         .run(&[
@@ -267,17 +288,12 @@ fn policies_with_conditions_are_enforced_and_have_them() {
             "--timeout=60s",
         ])
         .unwrap();
-    // It is asked for again after 60 to 90 s.
-    wait_until("the API is followed", Duration::from_secs(150), || {
+    // They are asked for again after 60 to 90 s.
+    wait_until("the APIs are followed", Duration::from_secs(150), || {
         let status = shop.agent.status();
         let absent = status["source"]["sources"][0]["absent"].as_array();
-        // The control plane has no API of Cilium, which stays absent.
-        let is_of_api = |resource: &Value| {
-            let resource = resource.as_str().unwrap_or_default();
-            resource.ends_with(".policy.networking.k8s.io")
-        };
-        let is_absent = absent.is_some_and(|absent| absent.iter().any(is_of_api));
-        if is_absent { Err(status) } else { Ok(()) }
+        let is_any_absent = absent.is_some_and(|absent| !absent.is_empty());
+        if is_any_absent { Err(status) } else { Ok(()) }
     });
     assert!(shop.tcp(DB, API, 8080) && shop.tcp(API, WEB, 8080));
     kubectl.apply(NO_API).unwrap();
@@ -285,9 +301,9 @@ fn policies_with_conditions_are_enforced_and_have_them() {
     wait(&shop, 2);
     assert!(!shop.tcp(DB, API, 8080) && shop.tcp(WEB, API, 8080) && !shop.tcp(API, WEB, 8080));
 
-    let of_api = ("clusternetworkpolicies", "no-api");
+    let of_api: Conditioned<'_> = (&["clusternetworkpolicies", "no-api"], "Accepted");
     wait_for_condition(&kubectl, of_api, |c| c[..2] == ["True", "Accepted"]);
-    let of_web = ("adminnetworkpolicies", "no-web");
+    let of_web: Conditioned<'_> = (&["adminnetworkpolicies", "no-web"], "Accepted");
     wait_for_condition(&kubectl, of_web, |[status, reason, message]| {
         status == "True" && reason == "PartlyClosed" && message.contains("domainNames")
     });
@@ -305,4 +321,83 @@ fn policies_with_conditions_are_enforced_and_have_them() {
     assert!(!shop.tcp(DB, API, 8080) && shop.tcp(WEB, API, 8080));
     kubectl.apply(NO_API).unwrap();
     wait_for_condition(&kubectl, of_api, |c| c[..2] == ["True", "Accepted"]);
+
+    // Cilium's kinds have the condition that their own agents write.
+    assert!(shop.tcp(WEB, DB, 8080) && shop.tcp(API, DB, 8080));
+    kubectl.apply(CILIUM).unwrap();
+    wait(&shop, 4);
+    assert!(!shop.tcp(WEB, DB, 8080) && shop.tcp(API, DB, 8080));
+    let of_db: Conditioned<'_> = (&["-n", "shop", "cnp", "no-db"], "Valid");
+    wait_for_condition(&kubectl, of_db, |c| c[..2] == ["True", "Accepted"]);
+    let of_names: Conditioned<'_> = (&["ccnp", "names"], "Valid");
+    wait_for_condition(&kubectl, of_names, |[status, reason, message]| {
+        status == "True" && reason == "PartlyClosed" && message.contains("spec.egress[1].toFQDNs")
+    });
+    let columns = kubectl.run(&["-n", "shop", "get", "cnp"]).unwrap();
+    assert!(
+        columns
+            .lines()
+            .any(|line| line.starts_with("no-db") && line.ends_with("True")),
+        "{columns}"
+    );
+    // What Cilium refuses, and its schema does not.
+    let empty = CILIUM.replace("[{fromEndpoints: [{matchLabels: {app: api}}]}]", "[]");
+    kubectl.apply(&empty).unwrap();
+    wait_for_condition(&kubectl, of_db, |[status, reason, message]| {
+        status == "False"
+            && reason == "NotAccepted"
+            && message.contains("`ingress: []` is no rule")
+            && message.contains("the last valid version stays in force")
+    });
+    assert!(!shop.tcp(WEB, DB, 8080) && shop.tcp(API, DB, 8080));
+}
+
+const STATUS_DEFINITION: &str =
+    include_str!("../../../deploy/helm/palisade/crds/nodepolicystatuses.yaml");
+
+#[test]
+fn an_older_definition_of_the_node_status_is_reported_and_the_present_one_is_written() {
+    let Some(ClusterShop {
+        mut shop,
+        plane,
+        folder: _folder,
+    }) = open("status")
+    else {
+        return;
+    };
+    let kubectl = plane.kubectl();
+    // Helm does not upgrade definitions, so an upgraded agent can meet one that lacks a field.
+    let older = STATUS_DEFINITION.replace("partlyClosed", "formerlyClosed");
+    kubectl.apply(&older).unwrap();
+    let established = ["wait", "--for=condition=Established", "crd", "--all"];
+    kubectl.run(&established).unwrap();
+    let name = "nodepolicystatuses.palisade.dev";
+    shop.agent.kill();
+    shop.agent.start(&shop.lab);
+    let reported = || {
+        let status = shop.agent.status();
+        let error = status["nodeStatusError"].as_str().unwrap_or_default();
+        match error.contains("partlyClosed") && error.contains(name) {
+            true => Ok(()),
+            false => Err(status),
+        }
+    };
+    let patience = Duration::from_secs(60);
+    wait_until("the older definition is reported", patience, reported);
+    kubectl.apply(STATUS_DEFINITION).unwrap();
+    shop.agent.kill();
+    shop.agent.start(&shop.lab);
+    wait_until("the status is written", patience, || {
+        let all = kubectl.get(&["nodepolicystatuses"]).unwrap();
+        let status = &all["items"][0]["status"];
+        match status["partlyClosedCount"] == 0 && status["driver"] == "nftables" {
+            true => Ok(()),
+            false => Err(all),
+        }
+    });
+    let columns = kubectl.run(&["get", "nps"]).unwrap();
+    assert!(
+        columns.starts_with("NAME") && columns.contains("READY"),
+        "{columns}"
+    );
 }

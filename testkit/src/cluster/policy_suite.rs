@@ -56,7 +56,8 @@ impl Cluster {
     /// # Errors
     /// If the server does not have them within a minute.
     pub fn install_policy_api(&self) -> Result<(), RuntimeError> {
-        let definitions = self.programs.definitions().display().to_string();
+        let definitions = self.programs.definitions().join("policy-api");
+        let definitions = definitions.display().to_string();
         let kubectl = self.kubectl();
         kubectl.run(&["apply", "--server-side", "-f", &definitions])?;
         let established = ["--for=condition=Established", "crd", "--all"];

@@ -96,10 +96,10 @@ impl RuntimePrograms {
         Self::with_programs(&["etcd", "kubernetes"])
     }
 
-    /// The same with the definitions of the Network Policy API.
+    /// The same with the definitions of every API of policy.
     #[must_use]
-    pub fn policy_api() -> Option<Self> {
-        Self::with_programs(&["etcd", "kubernetes", "policy-api"])
+    pub fn policy_apis() -> Option<Self> {
+        Self::with_programs(&["etcd", "kubernetes", "policy-api", "cilium"])
     }
 
     /// All of these, with Kubernetes' other programs, and images.
@@ -161,7 +161,8 @@ impl RuntimePrograms {
         self.folder.join("bin")
     }
 
-    /// The folder of custom resource definitions.
+    /// The folder of custom resource definitions: those of the Network Policy API in `policy-api`, and those of
+    /// Cilium's policies in `cilium`.
     #[must_use]
     pub fn definitions(&self) -> PathBuf {
         self.folder.join("crds")

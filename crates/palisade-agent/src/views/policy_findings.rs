@@ -86,7 +86,7 @@ fn find(
         .collect();
     let conditions = all.iter().filter_map(|object| {
         let (kind, namespace, name) = split(object)?;
-        FeedbackKind::of(kind)?.status?;
+        FeedbackKind::of(kind)?.condition?;
         let none = ObjectFindings::default();
         let of = by_object.get(&**object).unwrap_or(&none);
         let instead = instead.get(&**object).copied();
