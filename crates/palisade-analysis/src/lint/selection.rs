@@ -247,6 +247,8 @@ fn kind_noun(is_subject: bool, kind: &[&Selector]) -> &'static str {
         Some(reserved::KIND_HOST) => "host endpoint",
         Some(reserved::KIND_NODE) => "node",
         Some(reserved::KIND_NETWORK_SET) => "network set",
+        Some(reserved::KIND_CIDR_GROUP) => "CiliumCIDRGroup",
+        Some(reserved::KIND_ENDPOINT_SLICE) => "EndpointSlice",
         _ if is_subject => "endpoint",
         _ => "endpoint, network set or node",
     }

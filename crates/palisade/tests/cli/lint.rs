@@ -75,6 +75,44 @@ fn findings_are_exit_code_1() {
 }
 
 #[test]
+fn references_to_what_is_not_there_are_findings() {
+    let text = r#"
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: p, namespace: shop}
+spec:
+  endpointSelector: {}
+  ingress: [{fromCIDRSet: [{cidrGroupRef: partner}]}]
+  egress: [{toServices: [{k8sService: {serviceName: databse, namespace: shop}}]}]
+---
+apiVersion: cilium.io/v2
+kind: CiliumCIDRGroup
+metadata: {name: partners}
+spec: {externalCIDRs: [198.51.100.0/24]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: database-x, namespace: shop, labels: {kubernetes.io/service-name: database}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.0.9]}]
+"#;
+    let ran = World::of(&[("pods.yaml", PODS), ("p.yaml", text)]).run("lint", "");
+    assert_eq!(
+        (&*ran.out, &*ran.err, ran.code),
+        (
+            "p.yaml:7: peer-selects-nothing: CiliumNetworkPolicy shop/p: ingress rule 0: its peer matches nothing: \
+             no CiliumCIDRGroup is named \"partner\"\n  try: did you mean \"partners\"?\n\
+             p.yaml:8: peer-selects-nothing: CiliumNetworkPolicy shop/p: egress rule 0: its peer matches nothing: \
+             no EndpointSlice in namespace shop is labelled kubernetes.io/service-name = \"databse\"\n  \
+             try: did you mean kubernetes.io/service-name = \"database\"?\n\
+             1 policy, 2 findings\n",
+            "",
+            1
+        )
+    );
+}
+
+#[test]
 fn rules_that_decide_instead_are_named() {
     let rule = "{from: [{podSelector: {matchLabels: {app: web}}}]}";
     let text = policy(&format!("ingress: [{rule},\n {rule}]"));
