@@ -1,5 +1,6 @@
-//! The big states with a third of their policies in the tiers of cluster-wide policies, and with everything in
-//! audit: each against the plain state, in the same process just before.
+//! The big states with a third of their policies in the tiers of cluster-wide policies, with a third as
+//! CiliumNetworkPolicies that deny and allow, and with everything in audit: each against the plain state, in the
+//! same process just before.
 
 use crate::case::BenchCase;
 use crate::heap;
@@ -9,7 +10,7 @@ use crate::stopwatch::Stopwatch;
 use crate::written::BenchObject;
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{
-    Action, Object, ObjectKind, Order, Policy, PolicyMode, State, Update, tier_name,
+    Action, Object, ObjectKind, Order, Policy, PolicyMode, Precedence, State, Update, tier_name,
 };
 
 /// What is made of a plain state.
@@ -18,6 +19,8 @@ enum Variant {
     Plain,
     /// A third of the policies are cluster-wide ones: half of these before, half after the others.
     Tiers,
+    /// A third of the policies are CiliumNetworkPolicies: the first rule of each denies, in a part of its own.
+    Cilium,
     /// Every policy is in audit.
     Audit,
 }
@@ -37,7 +40,7 @@ fn start(state: &'static str) -> BenchCase {
         Figure::of(format!("{name}/plain/heap"), "MiB"),
         Figure::of(format!("{name}/plain/policy-edited"), "micros"),
     ];
-    for variant in ["tiers", "audit"] {
+    for variant in ["tiers", "cilium", "audit"] {
         for (what, baseline) in [
             ("ratio", "plain"),
             ("heap-ratio", "plain/heap"),
@@ -46,8 +49,8 @@ fn start(state: &'static str) -> BenchCase {
             let figure = Figure::of(format!("{name}/{variant}/{what}"), "ratio");
             let figure = figure.relative_to(&format!("{name}/{baseline}"));
             figures.push(match variant {
-                "tiers" => figure.with_reference("aim", AIM),
-                _ => figure,
+                "audit" => figure,
+                _ => figure.with_reference("aim", AIM),
             });
         }
     }
@@ -65,7 +68,7 @@ fn start(state: &'static str) -> BenchCase {
             };
             let plain = measure(&input, Variant::Plain)?;
             plain.iter().for_each(|sample| samples(vec![*sample]));
-            for variant in [Variant::Tiers, Variant::Audit] {
+            for variant in [Variant::Tiers, Variant::Cilium, Variant::Audit] {
                 let of = measure(&input, variant)?;
                 for (sample, plain) in of.iter().zip(plain) {
                     samples(vec![sample / plain]);
@@ -83,13 +86,17 @@ fn measure(input: &BenchInput, variant: Variant) -> Result<[f64; 3], String> {
     let watch = Stopwatch::start();
     let mut number = 0;
     let changed = |update| variant.of(update, &mut number);
-    let delta = engine.apply(input.updates(&watch).map(changed));
+    let delta = engine.apply(input.updates(&watch).flat_map(changed).flatten());
     let seconds = watch.elapsed().as_secs_f64();
     drop(delta);
     let live = heap::live().saturating_sub(before) as u64;
     let mut number = 0;
     let objects = input.objects().map(|object: BenchObject| object.update());
-    let mut state = State::from_updates(objects.map(|update| variant.of(update, &mut number)));
+    let mut state = State::from_updates(
+        objects
+            .flat_map(|update| variant.of(update, &mut number))
+            .flatten(),
+    );
     let mut times = Vec::new();
     let policies: Vec<Policy> = state
         .policies
@@ -123,18 +130,26 @@ fn without_last_rule(mut policy: Policy) -> Policy {
 }
 
 impl Variant {
-    /// The update in this variant; `number` counts the policies.
-    fn of(self, update: Update, number: &mut usize) -> Update {
-        let Update::Upsert(Object::Policy(mut policy)) = update else {
-            return update;
-        };
-        *number += 1;
+    /// What an update is in this variant: one or two updates. `number` counts the policies.
+    fn of(self, update: Update, number: &mut usize) -> [Option<Update>; 2] {
+        match update {
+            Update::Upsert(Object::Policy(policy)) => {
+                *number += 1;
+                self.of_policy(policy, *number)
+                    .map(|policy| policy.map(|policy| Update::Upsert(Object::Policy(policy))))
+            }
+            other => [Some(other), None],
+        }
+    }
+
+    fn of_policy(self, mut policy: Policy, number: usize) -> [Option<Policy>; 2] {
         match self {
             Variant::Audit => policy.mode = PolicyMode::Audit,
-            Variant::Tiers if number.is_multiple_of(3) => policy = cluster_wide(policy, *number),
-            Variant::Tiers | Variant::Plain => {}
+            Variant::Tiers if number.is_multiple_of(3) => policy = cluster_wide(policy, number),
+            Variant::Cilium if number.is_multiple_of(3) => return cilium(policy).map(Some),
+            Variant::Tiers | Variant::Cilium | Variant::Plain => {}
         }
-        Update::Upsert(Object::Policy(policy))
+        [Some(policy), None]
     }
 }
 
@@ -165,4 +180,41 @@ fn cluster_wide(mut policy: Policy, number: usize) -> Policy {
         }
     }
     policy
+}
+
+/// The parts of a CiliumNetworkPolicy with the same rules, the first of which denies: the part that denies, before
+/// every policy of its tier, and the part that allows.
+fn cilium(mut policy: Policy) -> [Policy; 2] {
+    policy.tier = tier_name::DEFAULT.into();
+    policy.id.object.kind = ObjectKind::new("cilium.io", "CiliumNetworkPolicy");
+    let mut deny = policy.clone();
+    deny.precedence = Precedence {
+        order: Order::At(f64::MIN),
+        rank: 0,
+    };
+    policy.id.part = 1;
+    policy.precedence = Precedence {
+        order: Order::At(1000.0),
+        rank: 1,
+    };
+    let directions = [
+        (&mut deny.ingress, &mut policy.ingress),
+        (&mut deny.egress, &mut policy.egress),
+    ];
+    for (deny, allow) in directions {
+        let (Some(deny), Some(allow)) = (deny, allow) else {
+            continue;
+        };
+        deny.default_deny = false;
+        deny.rules.truncate(1);
+        allow.rules = allow.rules.split_off(allow.rules.len().min(1));
+        deny.rules
+            .iter_mut()
+            .for_each(|rule| rule.action = Action::Deny);
+        allow
+            .rules
+            .iter_mut()
+            .for_each(|rule| rule.action = Action::Allow);
+    }
+    [deny, policy]
 }
