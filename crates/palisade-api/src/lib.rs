@@ -76,9 +76,10 @@ pub use policy::{
 pub use policy_status::{ClosedCause, ClosedPartReport, PolicyFinding, PolicyState, PolicyStatus};
 pub use push::PushReport;
 pub use status::{
-    AddressConflictReport, BootstrapStage, DataplaneStatus, DropCounterReport, FlushReport,
-    FollowedSource, Health, NodeRoutesStatus, NodeStatus, PolicyStateCount, ProblemReport,
-    ProblemSeverity, RepairReport, RetainedObjectReport, SourceStatus, StalenessReport, Status,
+    AddressConflictReport, AuditSummary, BootstrapStage, DataplaneStatus, DropCounterReport,
+    FlushReport, FollowedSource, Health, NodeRoutesStatus, NodeStatus, PolicyStateCount,
+    ProblemReport, ProblemSeverity, RepairReport, RetainedObjectReport, SourceStatus,
+    StalenessReport, Status,
 };
 pub use validation::{CompletionScript, ValidationReport};
 pub use workload::{

@@ -47,6 +47,9 @@ pub struct Status {
     /// The number of policies in each state that is not `Accepted`.
     #[serde(default)]
     pub policy_states: Vec<PolicyStateCount>,
+    /// What is in audit, and what came of it.
+    #[serde(default)]
+    pub audit: AuditSummary,
     /// Identities in the kernel.
     pub identities: usize,
     /// What the agent reads.
@@ -74,6 +77,35 @@ pub struct Status {
     /// Why the state of this node cannot be written to the API server; absent if it can, or is not to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_status_error: Option<String>,
+}
+
+/// What is in audit, and the packets judged where something in audit applies: their verdicts, and those that
+/// they would have if nothing were in audit. A packet between two endpoints of this host is judged at both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct AuditSummary {
+    /// Whether every endpoint of this host is in audit: `policy-audit-mode`.
+    pub agent: bool,
+    /// Policies in audit.
+    pub policies: usize,
+    /// Namespaces in audit.
+    pub namespaces: usize,
+    /// Endpoints of this host in audit: by the agent, their namespace or themselves.
+    pub endpoints: usize,
+    /// Packets that were denied and would be allowed.
+    pub would_allow: PacketCount,
+    /// Packets that were allowed and would be denied.
+    pub would_deny: PacketCount,
+    /// Packets whose verdict would be the same.
+    pub unchanged: PacketCount,
+}
+
+impl AuditSummary {
+    /// Whether anything is in audit, or was and has been counted.
+    pub fn is_empty(&self) -> bool {
+        *self == AuditSummary::default()
+    }
 }
 
 /// The number of policies in a state.

@@ -9,7 +9,7 @@
 
 use std::io;
 
-use palisade_tables::Credit;
+use palisade_tables::{AuditComparison, Credit};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::CounterKey;
@@ -72,6 +72,8 @@ pub(crate) enum JournalAccount {
     Rule(Credit),
     /// A drop that no rule decided: the reason's name.
     Reason(String),
+    /// Packets judged where something in audit applies, by their verdicts.
+    Audit(AuditComparison),
 }
 
 /// One entry of the journal. Numbers are accounts, then packets and bytes. The aliases are schema 2's.

@@ -299,6 +299,7 @@ impl CounterLedger {
             match account {
                 CountAccount::Rule(credit) => counters.by_rule.insert(credit, count),
                 CountAccount::Drop(reason) => counters.by_drop_reason.insert(reason.name(), count),
+                CountAccount::Audit(verdicts) => counters.by_audit.insert(verdicts, count),
             };
         }
         counters
@@ -308,7 +309,7 @@ impl CounterLedger {
     pub fn retain(&mut self, keep: &dyn Fn(&Credit) -> bool) {
         let wanted = |who: &CountAccount| match who {
             CountAccount::Rule(credit) => keep(credit),
-            CountAccount::Drop(_) => true,
+            CountAccount::Drop(_) | CountAccount::Audit(_) => true,
         };
         self.retired.retain(|who, _| wanted(who));
         self.reported.retain(|who, _| wanted(who));
@@ -372,6 +373,7 @@ impl CounterLedger {
                 let account = match who {
                     CountAccount::Rule(credit) => JournalAccount::Rule((**credit).clone()),
                     CountAccount::Drop(reason) => JournalAccount::Reason(reason.name().to_owned()),
+                    CountAccount::Audit(verdicts) => JournalAccount::Audit(*verdicts),
                 };
                 entries.push(JournalEntry::Account(next, account));
                 next
@@ -402,6 +404,7 @@ fn count_account(account: JournalAccount) -> Option<CountAccount> {
             let reason = reasons.find(|reason| reason.name() == name);
             reason.map(CountAccount::Drop)
         }
+        JournalAccount::Audit(verdicts) => Some(CountAccount::Audit(verdicts)),
     }
 }
 

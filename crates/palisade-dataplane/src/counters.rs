@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use palisade_model::Str;
-use palisade_tables::{CounterValue, Credit, ReportReason};
+use palisade_tables::{AuditComparison, CounterValue, Credit, ReportReason};
 use serde::{Deserialize, Serialize};
 
 /// Where a driver counts. The driver makes the text and reads it; for everybody else it has only order and
@@ -36,6 +36,8 @@ pub enum CountAccount {
     Rule(Arc<Credit>),
     /// A drop that no rule decided: one of [`ReportReason::DROPS`].
     Drop(ReportReason),
+    /// Packets judged where something in audit applies, each once, by their verdicts.
+    Audit(AuditComparison),
 }
 
 /// The accounts of each counter.
@@ -65,4 +67,6 @@ pub struct Counters {
     pub by_rule: BTreeMap<Arc<Credit>, CounterValue>,
     /// Drops that no rule decided, by [the reason's name](ReportReason::name).
     pub by_drop_reason: BTreeMap<&'static str, CounterValue>,
+    /// Packets judged where something in audit applies, by their verdicts.
+    pub by_audit: BTreeMap<AuditComparison, CounterValue>,
 }

@@ -39,7 +39,9 @@ mod traffic;
 pub use budget::{ClosedPolicySet, ElementBudget, ExceededLimit, RuleCost};
 pub use cost::{PolicyCost, RuleShare, policy_cost};
 pub use faults::EngineFault;
-pub use status::{AddressConflict, AppliedPolicy, EngineCounts, IdentityView, MissingReferences};
+pub use status::{
+    AddressConflict, AppliedPolicy, AuditCounts, EngineCounts, IdentityView, MissingReferences,
+};
 
 use alloc::vec::Vec;
 use graph::Graph;

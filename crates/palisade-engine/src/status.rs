@@ -47,6 +47,17 @@ pub struct EngineCounts {
     pub others: usize,
 }
 
+/// What is in audit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuditCounts {
+    /// Policies in audit by themselves, each part of one counted as a policy.
+    pub policies: usize,
+    /// Namespaces in audit.
+    pub namespaces: usize,
+    /// Endpoints attached to this host that are in audit, for whatever reason.
+    pub endpoints: usize,
+}
+
 /// References to objects that do not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingReferences {
@@ -132,6 +143,18 @@ impl Engine {
             elements: graph.elements(),
             policy_bodies,
             others: others.iter().sum(),
+        }
+    }
+
+    /// What is in audit. The time depends on the endpoints of this host alone.
+    pub fn audit_counts(&self) -> AuditCounts {
+        let graph = &self.graph;
+        let endpoints = self.local_endpoints();
+        let endpoints = endpoints.filter(|endpoint| graph.is_in_audit(endpoint));
+        AuditCounts {
+            policies: graph.policies.audit_count(),
+            namespaces: graph.label_index.store.inherited_labels.audit_count(),
+            endpoints: endpoints.count(),
         }
     }
 

@@ -18,7 +18,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use palisade_model::{PortRange, Protocol, Str};
-use palisade_tables::{Cell, Credit, Program, RuleId, SourcePortMap, Tables};
+use palisade_tables::{Cell, Credit, Program, SourcePortMap, Tables};
 
 /// How a program is encoded.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +39,8 @@ pub(crate) struct ClassContent {
     pub(crate) elements: BTreeMap<(&'static str, ElementKey), Element>,
     /// Its source-port chains, in the order of creation.
     pub(crate) chains: Vec<(Str, Chain)>,
-    /// The rules that each counter is credited to.
-    pub(crate) counters: Vec<(CounterLocation, Vec<RuleId>)>,
+    /// Its counters, also of cells without rules.
+    pub(crate) counters: Vec<CreditedCounter>,
 }
 
 struct ClassContentBuilder<'a> {
@@ -193,13 +193,11 @@ impl<'a> ClassContentBuilder<'a> {
     }
 
     fn add_cell(&mut self, map: &'static str, key: ElementKey, cell: &Cell) {
-        let place = CounterLocation::Element {
+        let location = CounterLocation::Element {
             set: map.into(),
             key: key.clone(),
         };
-        self.content
-            .counters
-            .push((place, cell.credited_rules().collect()));
+        self.content.counters.push(cell_counter(location, cell));
         self.add_element(map, key, cell_code(cell));
     }
 
@@ -254,10 +252,8 @@ impl<'a> ClassContentBuilder<'a> {
         for (index, cell) in cells.into_iter().enumerate() {
             for (chain, index) in [(&name, index + 1), (&reply_name, index)] {
                 let chain = Str::from(&**chain);
-                let place = CounterLocation::Rule { chain, index };
-                self.content
-                    .counters
-                    .push((place, cell.credited_rules().collect()));
+                let location = CounterLocation::Rule { chain, index };
+                self.content.counters.push(cell_counter(location, cell));
             }
         }
         let named_chain = |name: &str, rules| {
@@ -377,13 +373,19 @@ fn hash_cell(tables: &Tables, cell: &Cell, hash: &mut FingerprintHasher) {
     }
 }
 
-/// The counters that are credited to at least one rule.
+/// The counter of the packets of a cell.
+fn cell_counter(location: CounterLocation, cell: &Cell) -> CreditedCounter {
+    CreditedCounter {
+        location,
+        rules: cell.credited_rules().collect(),
+        audit: cell.audit_comparison(),
+    }
+}
+
+/// The counters that are credited to at least one rule, or in audit.
 pub(crate) fn to_credited_counters(
-    credits: Vec<(CounterLocation, Vec<RuleId>)>,
+    counters: Vec<CreditedCounter>,
 ) -> impl Iterator<Item = CreditedCounter> {
-    let credited = credits.into_iter().filter(|(_, rules)| !rules.is_empty());
-    credited.map(|(place, rules)| CreditedCounter {
-        location: place,
-        rules,
-    })
+    let counters = counters.into_iter();
+    counters.filter(|counter| !counter.rules.is_empty() || counter.audit.is_some())
 }

@@ -6,7 +6,7 @@
 use crate::ast::{BaseChain, Element, ElementKey, NftRule, SetDecl};
 use alloc::vec::Vec;
 use palisade_model::Str;
-use palisade_tables::{Phase, RuleId};
+use palisade_tables::{AuditComparison, Phase, RuleId};
 
 /// One operation on the table. Objects are identified by name and key, never by kernel handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,13 +99,15 @@ pub struct TxStep {
     pub needs_grace_period: bool,
 }
 
-/// A counter, and the rules that it is credited to.
+/// A counter, and what it is credited to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreditedCounter {
     /// The location of the counter.
     pub location: CounterLocation,
     /// Each of these rules matched every counted packet.
     pub rules: Vec<RuleId>,
+    /// The verdicts of every counted packet, where something in audit applies.
+    pub audit: Option<AuditComparison>,
 }
 
 /// The location of a counter.

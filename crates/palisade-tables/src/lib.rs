@@ -31,7 +31,9 @@ pub use faults::TransitionFault;
 pub use judge::{DirectionVerdict, Evaluation, ICMP_REPLIES, LOOPBACK, Packet};
 pub use past_tables::{PastTables, UndoRecord};
 pub use port_map::PortMap;
-pub use program::{AuditCell, Cell, Program, SHORT_RANGE, SourcePortMap, Verdict, icmp_key};
+pub use program::{
+    AuditCell, AuditComparison, Cell, Program, SHORT_RANGE, SourcePortMap, Verdict, icmp_key,
+};
 pub use report_reason::ReportReason;
 pub use sharing::{
     ProgramDefaults, SHARE_MIN_ELEMENTS, SharedBase, best_base, find_shared_bases, pair_base,

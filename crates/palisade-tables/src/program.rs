@@ -43,7 +43,41 @@ pub struct AuditCell {
     pub hits: Vec<RuleId>,
 }
 
+/// The verdict of a packet beside the one that it would have if nothing were in audit. Serialized in state on
+/// disk, as an account of counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AuditComparison {
+    /// The verdict that is enforced.
+    pub enforced: Verdict,
+    /// The verdict if nothing were in audit.
+    pub audit: Verdict,
+}
+
+impl AuditComparison {
+    /// Every comparison.
+    pub const ALL: [AuditComparison; 4] = {
+        const fn of(enforced: Verdict, audit: Verdict) -> AuditComparison {
+            AuditComparison { enforced, audit }
+        }
+        [
+            of(Verdict::Allow, Verdict::Allow),
+            of(Verdict::Allow, Verdict::Deny),
+            of(Verdict::Deny, Verdict::Allow),
+            of(Verdict::Deny, Verdict::Deny),
+        ]
+    };
+}
+
 impl Cell {
+    /// The verdict beside the one if nothing were in audit; `None` where nothing in audit applies.
+    pub fn audit_comparison(&self) -> Option<AuditComparison> {
+        let audit = self.audit.as_ref()?;
+        Some(AuditComparison {
+            enforced: self.verdict,
+            audit: audit.verdict,
+        })
+    }
+
     /// Every rule that is credited with a packet of this cell.
     pub fn credited_rules(&self) -> impl Iterator<Item = RuleId> + '_ {
         let audit = self.audit.iter().flat_map(|audit| &audit.hits);

@@ -39,6 +39,38 @@ fn counts(shop: &Shop, name: &str, action: &str) -> [u64; 3] {
     ["count", "wouldAllow", "wouldDeny"].map(|key| packets(&rule[key]))
 }
 
+/// What the status and the metrics say of audit: the objects in audit by kind, whether the agent is, and the
+/// packets that would be allowed, those that would be denied, and those of which nothing would change. Counts
+/// that are not yet there are waited for.
+fn summary(shop: &Shop, objects: [u64; 3], agent: bool, packets: [u64; 3]) {
+    let began = Instant::now();
+    let wanted = (
+        objects.map(Value::from),
+        Value::from(agent),
+        packets.map(Value::from),
+    );
+    loop {
+        let audit = &shop.agent.json(&["status"])["audit"];
+        let told = (
+            ["policies", "namespaces", "endpoints"].map(|kind| audit[kind].clone()),
+            audit["agent"].clone(),
+            ["wouldAllow", "wouldDeny", "unchanged"].map(|key| audit[key]["packets"].clone()),
+        );
+        if told == wanted {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{audit:#}, wanted {wanted:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let text = String::from_utf8(shop.agent.run(&["status"]).stdout).unwrap();
+    let [policies, namespaces, endpoints] = objects;
+    let counted = format!("{policies} policies, {namespaces} namespaces, {endpoints} endpoints");
+    let denied = format!("allowed, and would be denied: {} packets", packets[1]);
+    let line = text.lines().find(|line| line.starts_with("Audit "));
+    assert!(line.is_some_and(|line| line.contains(&counted)), "{text}");
+    assert!(text.contains(&denied), "{text}");
+}
+
 /// The packets whose verdict would be another without audit, once there are as many as wanted.
 fn monitored(shop: &Shop, wanted: usize) -> Vec<Value> {
     let began = Instant::now();
@@ -78,6 +110,7 @@ fn a_policy_in_audit_denies_nothing_and_counts_what_it_would() {
     // Each of both families is one packet.
     assert_eq!(counts(&shop, "shop/api", "Allow"), [0, 2, 0]);
     assert_eq!(counts(&shop, "shop/api", "DefaultDeny"), [0, 0, 4]);
+    summary(&shop, [1, 0, 0], false, [0, 4, 2]);
     let told = monitored(&shop, 4);
     assert_eq!(told.len(), 4, "{told:#?}");
     for line in &told {
@@ -110,6 +143,7 @@ fn a_policy_in_audit_denies_nothing_and_counts_what_it_would() {
         .apply("api.yaml", &audited("api", "api", FROM_WEB_8080));
     assert!(shop.tcp(DB, API, 8080));
     assert_eq!(counts(&shop, "shop/api", "DefaultDeny"), [2, 0, 6]);
+    summary(&shop, [1, 0, 0], false, [0, 6, 2]);
 }
 
 #[test]
@@ -141,6 +175,7 @@ fn a_policy_in_audit_is_judged_beside_those_that_are_enforced() {
     shop.agent.start(&shop.lab);
     assert!(!shop.tcp(DB, API, 8080));
     assert_eq!(counts(&shop, "shop/more", "Allow"), [0, 4, 0]);
+    summary(&shop, [1, 0, 0], false, [4, 0, 2]);
 }
 
 /// What a pod, a namespace or the agent in audit must come to: everything passes, and is counted.
@@ -175,6 +210,8 @@ fn a_namespace_in_audit() {
     };
     shop.agent.apply("shop.yaml", &namespace("audit"));
     everything_passes(&shop, 2);
+    // Every end of every connection is in audit.
+    summary(&shop, [0, 1, 3], false, [0, 2, 6]);
     // A mistyped mode is told, and enforced.
     shop.agent.apply("shop.yaml", &namespace("audti"));
     assert!(!shop.tcp(DB, API, 8080));
@@ -196,11 +233,13 @@ fn a_pod_in_audit() {
          annotations: {palisade.dev/mode: audit}}\nspec: {containers: []}\n",
     );
     everything_passes(&shop, 0);
+    summary(&shop, [0, 0, 1], false, [0, 2, 2]);
     // Where pods must not exempt themselves.
     shop.agent.terminate();
     shop.agent.more(&["--pod-mode-annotation", "ignore"]);
     shop.agent.start(&shop.lab);
     assert!(shop.tcp(WEB, API, 8080) && !shop.tcp(DB, API, 8080));
+    summary(&shop, [0, 0, 0], false, [0, 2, 2]);
 }
 
 #[test]
@@ -213,4 +252,5 @@ fn an_agent_in_audit() {
     shop.agent
         .apply("api.yaml", &policy("api", "api", FROM_WEB_8080));
     everything_passes(&shop, 0);
+    summary(&shop, [0, 0, 3], true, [0, 2, 6]);
 }

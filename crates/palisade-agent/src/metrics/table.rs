@@ -62,6 +62,8 @@ metrics! {
     ENDPOINTS Gauge "palisade_endpoints" ["state"] "Endpoints of this host.";
     IDENTITIES Gauge "palisade_identities" [] "Groups of addresses that no active policy can tell apart.";
     POLICIES Gauge "palisade_policies" ["dialect", "state"] "Policies in force: active if they select an endpoint of this host, idle otherwise.";
+    AUDIT_MODE Gauge "palisade_audit_mode" [] "Whether every endpoint of this host is in audit (policy-audit-mode): 1 or 0.";
+    AUDIT_OBJECTS Gauge "palisade_audit_objects" ["kind"] "Policies, namespaces, and endpoints of this host, that are in audit.";
     REVISION_ACCEPTED Gauge "palisade_revision_accepted" [] "The revision of the last accepted input.";
     REVISION_REALISED Gauge "palisade_revision_realised" [] "The revision that the kernel enforces.";
     SOURCE_IN_SYNC Gauge "palisade_source_in_sync" [] "Whether the source has been read completely and is still watched: 1 or 0.";
@@ -91,6 +93,8 @@ metrics! {
     GENERATION Gauge "palisade_flow_generation" [] "The generation that established flows must carry.";
     DROPPED_PACKETS Counter "palisade_dropped_packets_total" ["reason"] "Packets dropped by default or without policy evaluation, by reason; preserved over restarts.";
     DROPPED_BYTES Counter "palisade_dropped_bytes_total" ["reason"] "Bytes of these packets; preserved over restarts.";
+    AUDIT_PACKETS Counter "palisade_audit_packets_total" ["enforced", "audit"] "Packets judged where something in audit applies, by their verdict (enforced) and the one that they would have if nothing were in audit (audit), each allow or deny; a packet between two endpoints of this host is judged at both; preserved over restarts.";
+    AUDIT_BYTES Counter "palisade_audit_bytes_total" ["enforced", "audit"] "Bytes of these packets; preserved over restarts.";
     API_REQUESTS Counter "palisade_api_requests_total" ["method", "route", "code"] "API requests by result.";
     PROCESS_START Gauge "process_start_time_seconds" [] "When the agent started, in seconds since 1970.";
     PROCESS_CPU Counter "process_cpu_seconds_total" [] "CPU time used by the agent.";

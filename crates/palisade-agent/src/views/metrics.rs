@@ -8,7 +8,7 @@ use crate::metrics::table::*;
 use crate::metrics::{Histogram, collect_process};
 use palisade_api::{BudgetFallback, EndpointState};
 use palisade_dataplane::{CounterValue, Counters};
-use palisade_tables::Credit;
+use palisade_tables::{AuditComparison, Credit, Verdict};
 use std::collections::BTreeMap;
 
 /// Phases that are exported even before they run.
@@ -28,6 +28,7 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
     out.add_sample(&PROCESS_START, &[], core.started.as_secs_f64());
     collect_process(&mut out);
     collect_endpoints_and_policies(core, &mut out);
+    collect_audit(core, &mut out);
     out.add_sample(&IDENTITIES, &[], engine.counts().identities as f64);
     out.add_sample(&REVISION_ACCEPTED, &[], engine.revision() as f64);
     out.add_sample(&REVISION_REALISED, &[], enforcer.realised_revision as f64);
@@ -54,6 +55,7 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
     out.add_sample(&GENERATION, &[], f64::from(enforcer.generation));
     if let Some(counters) = counters {
         collect_drops(counters, &mut out);
+        collect_audit_packets(counters, &mut out);
     }
     out
 }
@@ -78,6 +80,40 @@ fn collect_endpoints_and_policies(core: &CoreSnapshot<'_>, out: &mut Exposition)
     }
     for ((dialect, state), count) in policies {
         out.add_sample(&POLICIES, &[dialect, state], count as f64);
+    }
+}
+
+fn collect_audit(core: &CoreSnapshot<'_>, out: &mut Exposition) {
+    let mode = core.config.policy_audit_mode;
+    out.add_sample(&AUDIT_MODE, &[], f64::from(u8::from(mode)));
+    let counts = core.engine.audit_counts();
+    for (kind, count) in [
+        ("policy", counts.policies),
+        ("namespace", counts.namespaces),
+        ("endpoint", counts.endpoints),
+    ] {
+        out.add_sample(&AUDIT_OBJECTS, &[kind], count as f64);
+    }
+}
+
+/// Packets judged where something in audit applies, by their verdicts.
+fn collect_audit_packets(counters: &Counters, out: &mut Exposition) {
+    for verdicts in AuditComparison::ALL {
+        let labels = [
+            verdict_name(verdicts.enforced),
+            verdict_name(verdicts.audit),
+        ];
+        let count = counters.by_audit.get(&verdicts);
+        let count = count.copied().unwrap_or_default();
+        out.add_sample(&AUDIT_PACKETS, &labels, count.packets as f64);
+        out.add_sample(&AUDIT_BYTES, &labels, count.bytes as f64);
+    }
+}
+
+const fn verdict_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "allow",
+        Verdict::Deny => "deny",
     }
 }
 
@@ -140,6 +176,7 @@ fn collect_drops(counters: &Counters, out: &mut Exposition) {
             Credit::Encapsulated => "encapsulated",
             // Packets of a rule are shown with the rule: `palisade policy get`.
             Credit::Rule { .. } | Credit::ProfileRule { .. } => continue,
+            // Packets judged where something in audit applies are metrics of their own.
             Credit::EndpointInAudit { .. } | Credit::Audit { .. } => continue,
         };
         add_count(drops.entry(reason).or_default(), count);

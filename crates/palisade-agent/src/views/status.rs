@@ -5,12 +5,13 @@ use super::budget::{budget_excesses, closed_policy_sets, closed_set_reason};
 use super::policy_states::policy_state_counts;
 use crate::clock::rfc3339;
 use palisade_api::{
-    AddressConflictReport, DataplaneStatus, DropCounterReport, ElementBudgetReport, EndpointState,
-    FollowedSource, Health, NodeRoutesStatus, NodeStatus, PacketCount, PacketReason, ProblemReport,
-    ProblemSeverity, RetainedObjectReport, SourceStatus, StalenessReport, Status,
+    AddressConflictReport, AuditSummary, DataplaneStatus, DropCounterReport, ElementBudgetReport,
+    EndpointState, FollowedSource, Health, NodeRoutesStatus, NodeStatus, PacketCount, PacketReason,
+    ProblemReport, ProblemSeverity, RetainedObjectReport, SourceStatus, StalenessReport, Status,
 };
 use palisade_dataplane::Counters;
 use palisade_source::{Diagnostic, Severity};
+use palisade_tables::Verdict;
 use palisade_text::printable;
 use std::time::Duration;
 
@@ -87,6 +88,7 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         endpoints: core.registry.iter().count(),
         policies: counts.policies,
         policy_states: policy_state_counts(core),
+        audit: audit_summary(core, counters),
         identities: counts.identities,
         source: SourceStatus {
             kind,
@@ -120,6 +122,31 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         over_budget: budget_excesses(core),
         node_status_error: core.node_status_failure.map(str::to_owned),
     }
+}
+
+/// What is in audit, and the packets judged there.
+fn audit_summary(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> AuditSummary {
+    let counts = core.engine.audit_counts();
+    let mut summary = AuditSummary {
+        agent: core.config.policy_audit_mode,
+        policies: counts.policies,
+        namespaces: counts.namespaces,
+        endpoints: counts.endpoints,
+        ..AuditSummary::default()
+    };
+    let verdicts = counters.into_iter().flat_map(|counters| &counters.by_audit);
+    for (verdicts, count) in verdicts {
+        let to = match (verdicts.enforced, verdicts.audit) {
+            (Verdict::Deny, Verdict::Allow) => &mut summary.would_allow,
+            (Verdict::Allow, Verdict::Deny) => &mut summary.would_deny,
+            (Verdict::Allow, Verdict::Allow) | (Verdict::Deny, Verdict::Deny) => {
+                &mut summary.unchanged
+            }
+        };
+        to.packets += count.packets;
+        to.bytes += count.bytes;
+    }
+    summary
 }
 
 /// This host's node, if it has to do with what the cluster's nodes say.

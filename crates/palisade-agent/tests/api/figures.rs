@@ -1,12 +1,20 @@
 //! The metrics: every metric is in the table and in its page, and the text is valid Prometheus format.
 
-use crate::site::{Site, reader, root};
+use crate::site::{Host, Site, reader, root};
 use palisade_agent::http::health_router;
 use palisade_agent::http::server::{ApiListener, ConnectionLimits, serve};
 use palisade_agent::metrics::table::{METRICS, MetricKind, markdown};
-use serde_json::Value;
+use palisade_agent::rate_limit::RateLimit;
+use palisade_dataplane::{CountAccount, CounterValue};
+use palisade_model::{
+    DirectionRules, Namespace, Object, ObjectId, ObjectKind, Order, Policy, PolicyId, PolicyMode,
+    Precedence, Selector, Update, tier_name,
+};
+use palisade_tables::AuditComparison;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
@@ -99,6 +107,137 @@ async fn every_figure_is_of_the_table_and_every_row_has_figures() {
         value("palisade_flush_duration_seconds_count", "")
     );
     assert!(value("palisade_kernel_transactions_total", "") >= 1.0);
+}
+
+/// A namespace and a policy of it.
+fn audit_updates(namespace_audit: bool, mode: PolicyMode) -> Vec<Update> {
+    let namespace = Namespace {
+        audit: namespace_audit,
+        ..Namespace::from_name("shop".into())
+    };
+    let policy = Policy {
+        id: PolicyId {
+            object: ObjectId {
+                namespace: Some("shop".into()),
+                name: "web".into(),
+                kind: ObjectKind::new("networking.k8s.io", "NetworkPolicy"),
+            },
+            part: 0,
+        },
+        tier: tier_name::DEFAULT.into(),
+        precedence: Precedence {
+            order: Order::At(1000.0),
+            rank: 1,
+        },
+        mode,
+        subject: Selector::all(),
+        ingress: Some(DirectionRules {
+            default_deny: true,
+            rules: Vec::new(),
+        }),
+        egress: None,
+        line: None,
+    };
+    vec![
+        Update::Upsert(Object::Namespace(namespace)),
+        Update::Upsert(Object::Policy(policy)),
+    ]
+}
+
+/// The figures of `in audit` of a site: of the status, and of the metrics.
+async fn audit_figures(site: &Site) -> (Value, BTreeMap<String, f64>) {
+    let (_, status) = site.ask(reader(), "GET", "/v1/status", "").await;
+    let (_, Value::String(text)) = site.ask(reader(), "GET", "/metrics", "").await else {
+        panic!("no text");
+    };
+    let samples = parse(&text).1.into_iter();
+    let audit = samples.filter(|(name, ..)| name.starts_with("palisade_audit_"));
+    let named = audit.map(|(name, labels, value)| {
+        let labels: Vec<String> = labels.into_values().collect();
+        (format!("{name} {}", labels.join(" ")), value)
+    });
+    (status["audit"].clone(), named.collect())
+}
+
+#[tokio::test]
+async fn what_is_in_audit_and_what_it_would_decide_is_in_status_and_metrics() {
+    let site = Site::new();
+    let add = r#"{"namespace":"shop","name":"web","netns":"web"}"#;
+    site.ask(root(), "POST", "/v1/workloads", add).await;
+    let none = json!({"packets": 0, "bytes": 0});
+    let nothing = json!({
+        "agent": false, "policies": 0, "namespaces": 0, "endpoints": 0,
+        "wouldAllow": none, "wouldDeny": none, "unchanged": none,
+    });
+    let (status, figures) = audit_figures(&site).await;
+    assert_eq!(status, nothing);
+    assert!(figures.len() > 10 && figures.values().all(|value| *value == 0.0));
+
+    site.says(audit_updates(true, PolicyMode::Audit));
+    for (verdicts, packets) in AuditComparison::ALL.into_iter().zip([1, 2, 4, 8]) {
+        let bytes = packets * 100;
+        let value = CounterValue { packets, bytes };
+        site.dataplane
+            .set_counter(CountAccount::Audit(verdicts), value);
+    }
+    // The kernel is read again after a second at the latest; the status of the first reading stays until then.
+    let (mut status, mut figures) = audit_figures(&site).await;
+    for _ in 0..400 {
+        if status["unchanged"]["packets"] != 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        (status, figures) = audit_figures(&site).await;
+    }
+    assert_eq!(
+        status,
+        json!({
+            "agent": false, "policies": 1, "namespaces": 1, "endpoints": 1,
+            "wouldDeny": {"packets": 2, "bytes": 200},
+            "wouldAllow": {"packets": 4, "bytes": 400},
+            "unchanged": {"packets": 9, "bytes": 900},
+        })
+    );
+    let expected = [
+        ("palisade_audit_mode ", 0.0),
+        ("palisade_audit_objects endpoint", 1.0),
+        ("palisade_audit_objects namespace", 1.0),
+        ("palisade_audit_objects policy", 1.0),
+        // The labels in order: what it would be, then what it is.
+        ("palisade_audit_packets_total allow allow", 1.0),
+        ("palisade_audit_packets_total deny allow", 2.0),
+        ("palisade_audit_packets_total allow deny", 4.0),
+        ("palisade_audit_packets_total deny deny", 8.0),
+        ("palisade_audit_bytes_total allow allow", 100.0),
+        ("palisade_audit_bytes_total deny allow", 200.0),
+        ("palisade_audit_bytes_total allow deny", 400.0),
+        ("palisade_audit_bytes_total deny deny", 800.0),
+    ];
+    let expected = expected.map(|(name, value)| (name.to_owned(), value));
+    assert_eq!(figures, BTreeMap::from(expected));
+
+    site.says(audit_updates(false, PolicyMode::Enforce));
+    let (status, _) = audit_figures(&site).await;
+    for kind in ["policies", "namespaces", "endpoints"] {
+        assert_eq!(status[kind], 0, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_in_audit_is_told_from_policies_in_audit() {
+    let rate = RateLimit {
+        per_second: 1_000,
+        burst: 1_000,
+    };
+    let site = Site::on(rate, &Host::default(), &[("policy-audit-mode", "true")]);
+    let add = r#"{"namespace":"shop","name":"web","netns":"web"}"#;
+    site.ask(root(), "POST", "/v1/workloads", add).await;
+    site.says(audit_updates(false, PolicyMode::Enforce));
+    let (status, figures) = audit_figures(&site).await;
+    assert_eq!(status["agent"], true);
+    let counts = ["policies", "namespaces", "endpoints"].map(|kind| &status[kind]);
+    assert_eq!(counts, [0, 0, 1]);
+    assert_eq!(figures["palisade_audit_mode "], 1.0);
 }
 
 #[test]

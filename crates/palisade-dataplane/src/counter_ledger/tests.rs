@@ -3,6 +3,7 @@
 use super::*;
 use palisade_generators::case_seeds;
 use palisade_model::Direction;
+use palisade_tables::AuditComparison;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::{Mutex, PoisonError};
@@ -130,6 +131,7 @@ impl CrashSimulation {
         for _ in 0..self.rng.random_range(0..3) {
             self.next += 1;
             let mut to = NAMES.map(account).to_vec();
+            to.extend(AuditComparison::ALL.map(CountAccount::Audit));
             to.retain(|_| self.rng.random_bool(0.5));
             new.insert(key(self.next), to);
         }
@@ -178,9 +180,10 @@ impl CrashSimulation {
     fn check_totals(&mut self) -> BTreeMap<CountAccount, u64> {
         let counters = self.ledger.update_totals(&self.accounts, &self.snapshot());
         let rules = counters.by_rule.into_iter();
-        let told: BTreeMap<CountAccount, u64> = rules
-            .map(|(c, n)| (CountAccount::Rule(c), n.packets))
-            .collect();
+        let rules = rules.map(|(c, n)| (CountAccount::Rule(c), n.packets));
+        let audit = counters.by_audit.into_iter();
+        let audit = audit.map(|(verdicts, n)| (CountAccount::Audit(verdicts), n.packets));
+        let told: BTreeMap<CountAccount, u64> = rules.chain(audit).collect();
         for (who, before) in &self.reported {
             let now = told.get(who).copied().unwrap_or_default();
             assert!(now >= *before, "{who:?} went back from {before} to {now}");
@@ -290,8 +293,12 @@ fn totals_by_name(counters: Counters) -> BTreeMap<String, u64> {
         .map(|(credit, count)| (serde_json::json!({"rule": &*credit}).to_string(), count));
     let drops = counters.by_drop_reason.into_iter();
     let drops = drops.map(|(name, count)| (serde_json::json!({"reason": name}).to_string(), count));
+    let audit = counters.by_audit.into_iter();
+    let audit =
+        audit.map(|(verdicts, count)| (serde_json::json!({"audit": verdicts}).to_string(), count));
     rules
         .chain(drops)
+        .chain(audit)
         .map(|(name, count)| (name, count.packets))
         .collect()
 }

@@ -137,13 +137,16 @@ pub(super) fn drop_counters(chains: &BTreeMap<Str, Chain>) -> CounterAccounts {
     out
 }
 
-/// The accounts of rules; unknown numbers are left out.
-pub(super) fn rule_accounts(
-    of: &[RuleId],
+/// The accounts of a counter; unknown rule numbers are left out.
+pub(super) fn accounts_of(
+    counter: &CreditedCounter,
     rules: &BTreeMap<RuleId, Arc<Credit>>,
 ) -> Vec<CountAccount> {
-    let known = of.iter().filter_map(|rule| rules.get(rule));
-    known.cloned().map(CountAccount::Rule).collect()
+    let known = counter.rules.iter().filter_map(|rule| rules.get(rule));
+    let known = known.cloned().map(CountAccount::Rule);
+    known
+        .chain(counter.audit.map(CountAccount::Audit))
+        .collect()
 }
 
 /// The accounts of counters.
@@ -153,7 +156,7 @@ pub(super) fn counter_accounts(
 ) -> CounterAccounts {
     let account = |counter: CreditedCounter| {
         let key = counter_key(&counter.location);
-        (key, rule_accounts(&counter.rules, rules))
+        (key, accounts_of(&counter, rules))
     };
     places.into_iter().map(account).collect()
 }
@@ -176,6 +179,7 @@ pub(super) fn add_retiring_counters(
         let more = more.map(|location| CreditedCounter {
             location,
             rules: Vec::new(),
+            audit: None,
         });
         step.retiring_counters.extend(more);
     }
@@ -302,6 +306,7 @@ mod tests {
         let harvest = |place, rules| CreditedCounter {
             location: place,
             rules,
+            audit: None,
         };
         let step = |ops, harvest| TxStep {
             phase: Phase::Delete,

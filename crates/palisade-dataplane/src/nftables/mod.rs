@@ -560,7 +560,7 @@ impl CounterObserver for LedgerObserver<'_> {
             let key = counts::counter_key(&counter.location);
             let accounts = match self.accounts.get(&key) {
                 Some(accounts) => accounts.clone(),
-                None => counts::rule_accounts(&counter.rules, self.rules),
+                None => counts::accounts_of(counter, self.rules),
             };
             RetiringCounter {
                 key,

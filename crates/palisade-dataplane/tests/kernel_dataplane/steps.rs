@@ -298,6 +298,7 @@ fn counts_are_handed_over_before_they_go() {
             key: key.clone(),
         },
         rules: vec![RuleId(rule)],
+        audit: None,
     };
     let harvest_of = |keys: std::ops::RangeInclusive<u32>| {
         let mut harvest: Vec<_> = keys.map(|n| of_element("s", &exact(n), n)).collect();
@@ -309,6 +310,7 @@ fn counts_are_handed_over_before_they_go() {
                 index: 1,
             },
             rules: vec![RuleId(1), RuleId(2)],
+            audit: None,
         });
         harvest
     };
@@ -435,6 +437,7 @@ fn what_goes_is_told_while_it_is_still_there() {
             retiring_counters: vec![CreditedCounter {
                 location: place,
                 rules: vec![RuleId(1)],
+                audit: None,
             }],
             ops: vec![delete("s", &key)],
             needs_grace_period: true,

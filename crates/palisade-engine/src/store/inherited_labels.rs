@@ -35,6 +35,11 @@ impl InheritedLabels {
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
+
+    /// The number of namespaces in audit.
+    pub(crate) fn audit_count(&self) -> usize {
+        self.audit.len()
+    }
 }
 
 impl HolderStore {

@@ -15,7 +15,8 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::ops::Deref;
 use palisade_model::{
-    DirectionRules, LabelLookup, ObjectId, ObjectKind, Policy, PolicyId, Selector, SourceLine, Str,
+    DirectionRules, LabelLookup, ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, Selector,
+    SourceLine, Str,
 };
 
 /// The number of a policy name.
@@ -70,6 +71,8 @@ pub(crate) struct Policies {
     records: ChunkedVec<PolicyRecord>,
     /// The number of policies that are not deleted.
     live_count: usize,
+    /// The number of those that are in audit.
+    audit_count: usize,
     kinds: InternPool<PolicyKind>,
     /// The kind of the last policy, likely to be that of the next one.
     last_kind: u32,
@@ -84,6 +87,16 @@ impl Policies {
     /// The number of policies.
     pub(crate) fn len(&self) -> usize {
         self.live_count
+    }
+
+    /// The number of policies in audit.
+    pub(crate) fn audit_count(&self) -> usize {
+        self.audit_count
+    }
+
+    fn is_audit_body(&self, body: u32) -> bool {
+        let body = self.bodies.get(body);
+        body.is_some_and(|body| body.mode == PolicyMode::Audit)
     }
 
     /// The policies with the pool of their names.
@@ -128,6 +141,8 @@ impl Policies {
             self.bodies.release(old);
             return None;
         }
+        self.audit_count -= usize::from(self.is_audit_body(old));
+        self.audit_count += usize::from(self.is_audit_body(shape));
         if old == NONE {
             self.live_count += 1;
             return Some((number, PolicyEdit::ALL));
@@ -146,6 +161,7 @@ impl Policies {
     pub(crate) fn remove(&mut self, number: PolicyNumber) -> Option<PolicyEdit> {
         let record = self.records.get_mut(number)?;
         let shape = core::mem::replace(&mut record.body, NONE);
+        self.audit_count -= usize::from(self.is_audit_body(shape));
         self.retired_bodies.push(shape);
         self.deleted.push(number);
         self.live_count -= 1;
@@ -398,8 +414,8 @@ mod tests {
     use super::*;
     use alloc::vec;
     use palisade_model::{
-        Action, LabelKey, Namespace, Order, Peer, PolicyMode, Precedence, Rule, RuleOrigin,
-        TrafficMatch, reserved,
+        Action, LabelKey, Namespace, Order, Peer, Precedence, Rule, RuleOrigin, TrafficMatch,
+        reserved,
     };
 
     fn named(namespace: &str, key: LabelKey) -> Selector {
@@ -507,6 +523,34 @@ mod tests {
             assert!(!edit.subject && !edit.order && edit.rules);
             assert_eq!(policies.named(names).get(number), Some(given));
         }
+    }
+
+    #[test]
+    fn policies_in_audit_are_counted_as_they_change() {
+        let mut policies = Policies::default();
+        let names = &mut InternPool::default();
+        let moded = |namespace: &str, mode| Policy {
+            mode,
+            ..policy(namespace, own(namespace), 1)
+        };
+        let mut counts = Vec::new();
+        for (namespace, mode) in [
+            ("a", PolicyMode::Audit),
+            ("b", PolicyMode::Enforce),
+            ("a", PolicyMode::Audit),
+            ("b", PolicyMode::Audit),
+            ("a", PolicyMode::Enforce),
+        ] {
+            policies.upsert(names, moded(namespace, mode));
+            counts.push(policies.audit_count());
+        }
+        let number = policies.named(names).find(&policy("b", own("b"), 1).id);
+        policies.remove(number.unwrap());
+        counts.push(policies.audit_count());
+        policies.release_deleted(names);
+        policies.upsert(names, moded("b", PolicyMode::Audit));
+        counts.push(policies.audit_count());
+        assert_eq!(counts, [1, 1, 1, 2, 1, 0, 1]);
     }
 
     #[test]

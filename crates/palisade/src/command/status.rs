@@ -4,7 +4,9 @@ use crate::cli::OutputFormat;
 use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, pluralize, print_output};
-use palisade_api::{ConfigReport, FollowedSource, Health, ParameterOrigin, Status, path};
+use palisade_api::{
+    AuditSummary, ConfigReport, FollowedSource, Health, ParameterOrigin, Status, path,
+};
 use palisade_text::printable;
 use std::fmt::Write;
 
@@ -106,6 +108,11 @@ pub(super) fn status_text(status: &Status) -> String {
             "",
             format!("- {}: see palisade policy list", states.join(", ")),
         );
+    }
+    if !status.audit.is_empty() {
+        for (at, text) in audit_lines(&status.audit).into_iter().enumerate() {
+            line(if at == 0 { "Audit" } else { "" }, text);
+        }
     }
     let source = &status.source;
     let text = |source: &FollowedSource| {
@@ -227,6 +234,29 @@ pub(super) fn status_text(status: &Status) -> String {
         .collect();
     line("Start", steps.join(", "));
     out
+}
+
+/// What is in audit, and the packets judged there.
+fn audit_lines(audit: &AuditSummary) -> Vec<String> {
+    let objects = format!(
+        "{} policies, {} namespaces, {} endpoints",
+        audit.policies, audit.namespaces, audit.endpoints
+    );
+    let mut lines = vec![match audit.agent {
+        true => format!("every endpoint, by policy-audit-mode: no policy is enforced; {objects}"),
+        false => objects,
+    }];
+    for (count, text) in [
+        (audit.would_deny, "allowed, and would be denied"),
+        (audit.would_allow, "denied, and would be allowed"),
+        (audit.unchanged, "the verdict would be the same"),
+    ] {
+        lines.push(format!(
+            "{text}: {} packets, {} bytes",
+            count.packets, count.bytes
+        ));
+    }
+    lines
 }
 
 /// Formats a problem on one line, like a compiler.
