@@ -367,7 +367,7 @@ impl ActivePolicies {
     fn index(&mut self, policies: NamedPolicies<'_>, number: PolicyNumber) -> Option<SubjectScope> {
         let (subject, selector) = policies.subject(number)?;
         let Some(names) = required_namespaces(selector) else {
-            let subject = (subject, policies.body_key(number)?.1);
+            let subject = (subject, policies.rules_key(number)?.1);
             self.by_subject.insert((subject, number));
             self.scopes.insert(number, SubjectScope::Anywhere(subject));
             return Some(SubjectScope::Anywhere(subject));

@@ -1,7 +1,7 @@
 //! The rules of active policies and profiles, with their selectors resolved to numbers.
 //!
 //! A source (policy or profile) is active while it applies to a local endpoint. Policies with equal
-//! bodies share their rules. References to peers are counted, so that only selectors, networks and
+//! rules share them. References to peers are counted, so that only selectors, networks and
 //! named ports of active rules distinguish identities.
 
 use crate::selectors::ActiveSelectors;
@@ -110,9 +110,9 @@ impl ResolvedRules {
 /// The rules of all active policies and profiles, with the counted references to peers.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveRules {
-    policies: HashMap<PolicyNumber, PolicyBodyKey>,
-    /// The rules of policies by body, with the number of active policies that have it.
-    rules_by_body: BTreeMap<PolicyBodyKey, (Arc<ResolvedRules>, usize)>,
+    policies: HashMap<PolicyNumber, PolicyRulesKey>,
+    /// The rules of policies, with the number of active policies that have them.
+    shared_rules: BTreeMap<PolicyRulesKey, (Arc<ResolvedRules>, usize)>,
     profiles: BTreeMap<Str, Arc<ResolvedRules>>,
     nets: BTreeMap<Prefix, usize>,
     ports: BTreeMap<(Str, Protocol), usize>,
@@ -121,14 +121,14 @@ pub(crate) struct ActiveRules {
     port_changes: BTreeSet<(Str, Protocol)>,
 }
 
-/// A policy body and the namespace it is relative to: see [`crate::store::Policies::body_key`].
-type PolicyBodyKey = (u32, u32);
+/// The rules of policies and the namespace that they are relative to: see [`crate::store::Policies::rules_key`].
+type PolicyRulesKey = (u32, u32);
 
 impl ActiveRules {
     /// The rules of an active policy.
     pub(crate) fn policy(&self, number: PolicyNumber) -> Option<&Arc<ResolvedRules>> {
         let saying = self.policies.get(&number)?;
-        self.rules_by_body.get(saying).map(|(bodies, _)| bodies)
+        self.shared_rules.get(saying).map(|(bodies, _)| bodies)
     }
 
     /// The rules of an active profile.
@@ -164,34 +164,34 @@ impl ActiveRules {
         number: PolicyNumber,
         selectors: &mut ActiveSelectors,
     ) -> bool {
-        let Some(saying) = policies.body_key(number) else {
+        let Some(saying) = policies.rules_key(number) else {
             return false;
         };
         if self.policies.get(&number) == Some(&saying) {
             return false;
         }
-        let shared = match self.rules_by_body.get_mut(&saying) {
+        let shared = match self.shared_rules.get_mut(&saying) {
             Some((bodies, uses)) => {
                 *uses += 1;
                 bodies.clone()
             }
             None => {
-                let shape = policies.body(number);
+                let shape = policies.rules(number);
                 let rules = |direction| {
-                    let rules = shape?.rules(direction)?;
+                    let rules = shape?.direction(direction)?;
                     Some((rules.rules.as_slice(), rules.default_deny))
                 };
                 let absolute = |selector: &Selector| policies.absolute_selector(number, selector);
                 let bodies = self.resolve_rules(rules, absolute, selectors);
-                self.rules_by_body.insert(saying, (bodies.clone(), 1));
+                self.shared_rules.insert(saying, (bodies.clone(), 1));
                 bodies
             }
         };
         let was = self.policies.insert(number, saying);
         let Some(was) = was else { return true };
-        let same = self.rules_by_body.get(&was);
+        let same = self.shared_rules.get(&was);
         let same = same.is_some_and(|(bodies, _)| bodies.has_same_own_end_references(&shared));
-        self.release_body(was, selectors);
+        self.release_shared(was, selectors);
         !same
     }
 
@@ -202,17 +202,17 @@ impl ActiveRules {
         selectors: &mut ActiveSelectors,
     ) {
         if let Some(saying) = self.policies.remove(&number) {
-            self.release_body(saying, selectors);
+            self.release_shared(saying, selectors);
         }
     }
 
-    fn release_body(&mut self, saying: PolicyBodyKey, selectors: &mut ActiveSelectors) {
-        let Some((_, uses)) = self.rules_by_body.get_mut(&saying) else {
+    fn release_shared(&mut self, saying: PolicyRulesKey, selectors: &mut ActiveSelectors) {
+        let Some((_, uses)) = self.shared_rules.get_mut(&saying) else {
             return;
         };
         *uses -= 1;
         if *uses == 0
-            && let Some((gone, _)) = self.rules_by_body.remove(&saying)
+            && let Some((gone, _)) = self.shared_rules.remove(&saying)
         {
             self.release_rules(&gone, selectors);
         }

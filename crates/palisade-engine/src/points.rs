@@ -272,9 +272,10 @@ impl<'a> ApplicableRules<'a> {
         policies: &[PolicyNumber],
         direction: Direction,
     ) -> Self {
-        let body = |number: &PolicyNumber| inputs.policies.body(*number);
-        let governs =
-            |number: &&PolicyNumber| body(number).is_some_and(|s| s.rules(direction).is_some());
+        let governs = |number: &&PolicyNumber| {
+            let rules = inputs.policies.rules(**number);
+            rules.is_some_and(|rules| rules.direction(direction).is_some())
+        };
         let policies: Vec<PolicyNumber> = policies.iter().filter(governs).copied().collect();
         let active = inputs.active_rules;
         let of_policies = policies.iter().filter_map(|number| active.policy(*number));

@@ -120,7 +120,7 @@ impl Engine {
     pub fn counts(&self) -> EngineCounts {
         let graph = &self.graph;
         let store = &graph.label_index.store;
-        let [kinds, subjects, policy_bodies] = graph.policies.pool_sizes();
+        let [kinds, subjects, rules, policy_bodies] = graph.policies.pool_sizes();
         let identities: BTreeSet<IdentityId> = graph.desired.addresses.values().copied().collect();
         let others = [
             store.len(),
@@ -131,7 +131,7 @@ impl Engine {
             graph.selectors.iter().count(),
             graph.label_index.signatures(),
             graph.credits.len(),
-            kinds + subjects,
+            kinds + subjects + rules,
         ];
         EngineCounts {
             policies: graph.policies.len(),
@@ -202,12 +202,12 @@ impl Engine {
         sort_policies(state, policies, selecting)
             .into_iter()
             .filter_map(|number| {
-                let body = policies.body(number)?;
+                let (body, rules) = (policies.body(number)?, policies.rules(number)?);
                 Some(AppliedPolicy {
                     tier: body.tier.clone(),
                     policy: policies.id(number)?,
-                    ingress: body.rules(Direction::Ingress).is_some(),
-                    egress: body.rules(Direction::Egress).is_some(),
+                    ingress: rules.direction(Direction::Ingress).is_some(),
+                    egress: rules.direction(Direction::Egress).is_some(),
                 })
             })
             .collect()

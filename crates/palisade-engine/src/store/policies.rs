@@ -1,14 +1,14 @@
 //! All policies by number, with their bodies interned.
 //!
-//! A *body* is a policy without its name, relative to its namespace and its line; equal bodies are
-//! kept once. Policies are given back exactly as they came. A deleted policy keeps its number until
+//! A *body* is a policy without its name, relative to its namespace, or the one that its subject names, and
+//! to its line; equal bodies are kept once. Policies are given back exactly as they came. A deleted policy keeps its number until
 //! the flush has processed the deletion. What a policy selects is not known here. Names are in the
 //! pool of the holders' names, which callers pass: a namespace has one number everywhere.
 
 use super::chunked_vec::ChunkedVec;
 use super::holder_store::NONE;
-use super::policy_bodies::{PolicyBodies, PolicyBody};
-use super::pool::{InternPool, hash};
+use super::policy_bodies::{PolicyBodies, PolicyBody, PolicyRules};
+use super::pool::{HashMap, InternPool, hash};
 use super::relative::{self, PLACEHOLDER, RelativeLabels};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -77,9 +77,12 @@ pub(crate) struct Policies {
     /// The kind of the last policy, likely to be that of the next one.
     last_kind: u32,
     bodies: PolicyBodies,
-    /// Bodies replaced since the last flush, kept until it is over; below, numbers that may be free
-    /// then.
+    /// The namespaces that policies without one are relative to, by the numbers of their names.
+    subject_namespaces: HashMap<PolicyNumber, u32>,
+    /// Bodies and names of namespaces replaced since the last flush, kept until it is over; below, numbers
+    /// that may be free then.
     retired_bodies: Vec<u32>,
+    retired_names: Vec<u32>,
     deleted: Vec<u32>,
 }
 
@@ -107,11 +110,12 @@ impl Policies {
         }
     }
 
-    /// Numbers of interned values: kinds, subjects, bodies.
-    pub(crate) fn pool_sizes(&self) -> [usize; 3] {
+    /// Numbers of interned values: kinds, subjects, rules, bodies.
+    pub(crate) fn pool_sizes(&self) -> [usize; 4] {
         [
             self.kinds.len(),
             self.bodies.subject_count(),
+            self.bodies.rules_count(),
             self.bodies.len(),
         ]
     }
@@ -125,7 +129,10 @@ impl Policies {
         let number = self.intern_name(names, &policy.id);
         let line = policy.line.clone();
         let name = self.numbers.get(number).map(|(_, name, kind)| (name, kind));
-        let shape = self.bodies.acquire(hash(&name), policy);
+        let before = self.rules_key(number);
+        let acquired = self.bodies.acquire(hash(&name), policy);
+        let shape = acquired.number;
+        self.set_subject_namespace(names, number, acquired.subject_namespace);
         let (file, line) = match line {
             Some(SourceLine { file, line }) => {
                 (names.acquire_with::<str>(&file, || file.clone()), line)
@@ -137,7 +144,8 @@ impl Policies {
         record.line = line;
         names.release(was);
         let old = core::mem::replace(&mut record.body, shape);
-        if old == shape {
+        let after = self.rules_key(number);
+        if old == shape && before == after {
             self.bodies.release(old);
             return None;
         }
@@ -149,12 +157,28 @@ impl Policies {
         }
         self.retired_bodies.push(old);
         let (old, new) = (self.bodies.get(old)?, self.bodies.get(shape)?);
+        let namespace = |key: Option<(u32, u32)>| key.map(|(_, namespace)| namespace);
         let edit = PolicyEdit {
-            subject: old.subject != new.subject || old.namespace_relative != new.namespace_relative,
+            subject: old.subject != new.subject || namespace(before) != namespace(after),
             order: old.tier != new.tier || old.precedence != new.precedence,
             rules: true,
         };
         Some((number, edit))
+    }
+
+    /// Sets the namespace that a policy without one is relative to.
+    fn set_subject_namespace(
+        &mut self,
+        names: &mut InternPool<Str>,
+        number: PolicyNumber,
+        namespace: Option<Str>,
+    ) {
+        let new = namespace.map(|name| names.acquire_with::<str>(&name, || name.clone()));
+        let old = match new {
+            Some(new) => self.subject_namespaces.insert(number, new),
+            None => self.subject_namespaces.remove(&number),
+        };
+        self.retired_names.extend(old);
     }
 
     /// Deletes a policy. Its number stays reserved until [`Policies::release_deleted`].
@@ -173,6 +197,9 @@ impl Policies {
         for shape in core::mem::take(&mut self.retired_bodies) {
             self.bodies.release(shape);
         }
+        for name in core::mem::take(&mut self.retired_names) {
+            names.release(name);
+        }
         for number in core::mem::take(&mut self.deleted) {
             let Some(record) = self.records.get(number).filter(|of| of.body == NONE) else {
                 continue;
@@ -180,7 +207,8 @@ impl Policies {
             let Some((namespace, name, kind)) = self.numbers.release(number) else {
                 continue;
             };
-            for name in [namespace, name, record.file] {
+            let of_subject = self.subject_namespaces.remove(&number);
+            for name in [namespace, name, record.file].into_iter().chain(of_subject) {
                 names.release(name);
             }
             self.kinds.release(kind);
@@ -238,14 +266,21 @@ impl Policies {
         self.bodies.get(self.records.get(number)?.body)
     }
 
-    /// What distinguishes bodies as evaluated: the body number and the namespace it is relative to.
-    pub(crate) fn body_key(&self, number: PolicyNumber) -> Option<(u32, u32)> {
-        let body = self.records.get(number)?.body;
-        let own = match self.bodies.get(body)?.namespace_relative {
-            true => self.numbers.get(number)?.0,
-            false => NONE,
+    /// The rules of a policy; `None` if it is deleted.
+    pub(crate) fn rules(&self, number: PolicyNumber) -> Option<&PolicyRules> {
+        let (_, rules) = self.bodies.rules(self.records.get(number)?.body)?;
+        Some(rules)
+    }
+
+    /// What distinguishes rules as evaluated: their number and the namespace that they are relative to.
+    pub(crate) fn rules_key(&self, number: PolicyNumber) -> Option<(u32, u32)> {
+        let (key, rules) = self.bodies.rules(self.records.get(number)?.body)?;
+        let namespace = match (rules.namespace_relative, self.numbers.get(number)?.0) {
+            (true, NONE) => *self.subject_namespaces.get(&number)?,
+            (true, own) => own,
+            (false, _) => NONE,
         };
-        Some((body, own))
+        Some((key, namespace))
     }
 
     /// The subject of a policy and its number, relative to [`Policies::base_namespace`].
@@ -325,7 +360,7 @@ impl<'a> NamedPolicies<'a> {
 
     /// The namespace that a policy's rules and subject are relative to.
     pub(crate) fn base_namespace(&self, number: PolicyNumber) -> Option<&'a Str> {
-        let (_, own) = self.body_key(number)?;
+        let (_, own) = self.rules_key(number)?;
         self.names.get(own)
     }
 
@@ -370,6 +405,7 @@ impl<'a> NamedPolicies<'a> {
     /// A policy exactly as it was given.
     pub(crate) fn get(&self, number: PolicyNumber) -> Option<Policy> {
         let shape = self.body(number)?;
+        let own_rules = self.rules(number)?;
         let record = self.records.get(number)?;
         let line = self.names.get(record.file).map(|file| SourceLine {
             file: file.clone(),
@@ -382,7 +418,7 @@ impl<'a> NamedPolicies<'a> {
                     relative::replace_namespace(selector, PLACEHOLDER, own);
                 }
             }
-            if let Some(own) = line.as_ref().filter(|_| shape.line_relative) {
+            if let Some(own) = line.as_ref().filter(|_| own_rules.line_relative) {
                 for line in relative::lines_mut(&mut rules) {
                     line.file = own.file.clone();
                     line.line = line.line.wrapping_add(own.line);
@@ -396,8 +432,8 @@ impl<'a> NamedPolicies<'a> {
             precedence: shape.precedence,
             mode: shape.mode,
             subject: self.absolute_selector(number, self.subject(number)?.1),
-            ingress: rules(&shape.ingress),
-            egress: rules(&shape.egress),
+            ingress: rules(&own_rules.ingress),
+            egress: rules(&own_rules.egress),
             line,
         })
     }
@@ -410,166 +446,4 @@ impl<'a> NamedPolicies<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec;
-    use palisade_model::{
-        Action, LabelKey, Namespace, Order, Peer, Precedence, Rule, RuleOrigin, TrafficMatch,
-        reserved,
-    };
-
-    fn named(namespace: &str, key: LabelKey) -> Selector {
-        Selector::equals(key, namespace)
-    }
-
-    fn policy(namespace: &str, peer: Selector, line: u32) -> Policy {
-        let at = |line| {
-            Some(SourceLine {
-                file: "a.yaml".into(),
-                line,
-            })
-        };
-        let rule = Rule {
-            origin: RuleOrigin {
-                index: 0,
-                name: None,
-                fingerprint: 0,
-                line: at(line + 7),
-            },
-            action: Action::Allow,
-            peers: vec![Peer::from_selector(peer)],
-            own: None,
-            traffic: vec![TrafficMatch::any()],
-        };
-        Policy {
-            id: PolicyId {
-                object: ObjectId {
-                    namespace: Some(namespace.into()),
-                    name: "isolate".into(),
-                    kind: ObjectKind::new("", "NetworkPolicy"),
-                },
-                part: 0,
-            },
-            tier: "default".into(),
-            precedence: Precedence {
-                order: Order::from_number(1000.0),
-                rank: 1,
-            },
-            mode: PolicyMode::Enforce,
-            subject: named(namespace, LabelKey::reserved(reserved::NAMESPACE)),
-            ingress: Some(DirectionRules {
-                default_deny: true,
-                rules: vec![rule],
-            }),
-            egress: None,
-            line: at(line),
-        }
-    }
-
-    fn own(namespace: &str) -> Selector {
-        named(namespace, LabelKey::namespace(Namespace::NAME_LABEL))
-    }
-
-    #[test]
-    fn policies_of_one_form_are_kept_once_and_come_back_as_given() {
-        let mut policies = Policies::default();
-        let names = &mut InternPool::default();
-        let given: Vec<Policy> = (0..5_u32)
-            .map(|n| {
-                let namespace = alloc::format!("tenant-{n}");
-                policy(&namespace, own(&namespace), 10 * n)
-            })
-            .collect();
-        for policy in &given {
-            assert!(policies.upsert(names, policy.clone()).is_some());
-            assert_eq!(
-                policies.upsert(names, policy.clone()),
-                None,
-                "the same policy again"
-            );
-        }
-        assert_eq!((names.len(), policies.pool_sizes()), (7, [1; 3]));
-        let back: Vec<Policy> = policies.named(names).all().into_values().collect();
-        assert_eq!(back, given);
-        for policy in &given {
-            let number = policies.named(names).find(&policy.id).unwrap();
-            assert_eq!(policies.remove(number), Some(PolicyEdit::ALL));
-            assert_eq!(policies.named(names).find(&policy.id), None);
-        }
-        policies.release_deleted(names);
-        assert_eq!((policies.len(), names.len()), (0, 0));
-        assert_eq!(policies.pool_sizes(), [0; 3]);
-    }
-
-    #[test]
-    fn what_cannot_be_relative_is_kept_as_written() {
-        let key = LabelKey::namespace(Namespace::NAME_LABEL);
-        let peers = [
-            Selector::StartsWith(key.clone(), "tenant-0".into()),
-            Selector::is_in(key.clone(), ["tenant-0".into(), "b".into()]),
-            Selector::equals(key.clone(), PLACEHOLDER),
-            Selector::negate(own("tenant-0")),
-            Selector::equals(LabelKey::own("app"), "tenant-0"),
-        ];
-        for peer in peers {
-            let mut policies = Policies::default();
-            let names = &mut InternPool::default();
-            let mut given = policy("tenant-0", peer, 3);
-            policies.upsert(names, given.clone());
-            let number = policies.named(names).find(&given.id).unwrap();
-            assert_eq!(policies.named(names).get(number), Some(given.clone()));
-            given.line = None;
-            let edit = policies.upsert(names, given.clone()).unwrap().1;
-            assert!(!edit.subject && !edit.order && edit.rules);
-            assert_eq!(policies.named(names).get(number), Some(given));
-        }
-    }
-
-    #[test]
-    fn policies_in_audit_are_counted_as_they_change() {
-        let mut policies = Policies::default();
-        let names = &mut InternPool::default();
-        let moded = |namespace: &str, mode| Policy {
-            mode,
-            ..policy(namespace, own(namespace), 1)
-        };
-        let mut counts = Vec::new();
-        for (namespace, mode) in [
-            ("a", PolicyMode::Audit),
-            ("b", PolicyMode::Enforce),
-            ("a", PolicyMode::Audit),
-            ("b", PolicyMode::Audit),
-            ("a", PolicyMode::Enforce),
-        ] {
-            policies.upsert(names, moded(namespace, mode));
-            counts.push(policies.audit_count());
-        }
-        let number = policies.named(names).find(&policy("b", own("b"), 1).id);
-        policies.remove(number.unwrap());
-        counts.push(policies.audit_count());
-        policies.release_deleted(names);
-        policies.upsert(names, moded("b", PolicyMode::Audit));
-        counts.push(policies.audit_count());
-        assert_eq!(counts, [1, 1, 1, 2, 1, 0, 1]);
-    }
-
-    #[test]
-    fn a_policy_that_returns_before_the_flush_keeps_its_number() {
-        let mut policies = Policies::default();
-        let names = &mut InternPool::default();
-        let given = policy("a", own("a"), 1);
-        let (number, edit) = policies.upsert(names, given.clone()).unwrap();
-        assert_eq!(edit, PolicyEdit::ALL);
-        policies.remove(number);
-        assert_eq!(policies.named(names).find(&given.id), None);
-        assert_eq!(
-            policies.upsert(names, given.clone()),
-            Some((number, PolicyEdit::ALL))
-        );
-        policies.release_deleted(names);
-        assert_eq!(policies.named(names).get(number), Some(given.clone()));
-        policies.remove(number);
-        policies.release_deleted(names);
-        assert_eq!(policies.named(names).get(number), None);
-    }
-}
+mod tests;

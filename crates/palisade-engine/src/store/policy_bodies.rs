@@ -1,4 +1,5 @@
-//! Bodies of policies: what is left without name, namespace and line, kept once.
+//! Bodies of policies: what is left without name, namespace and line, kept once. The rules of bodies are kept
+//! once again: policies of tiers often differ in their order alone.
 //!
 //! Nothing here knows which policies have a body.
 
@@ -21,9 +22,15 @@ pub(crate) struct PolicyBody {
     pub(crate) precedence: Precedence,
     pub(crate) mode: PolicyMode,
     pub(super) subject: u32,
+    pub(super) rules: u32,
+}
+
+/// The rules of a policy.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PolicyRules {
     pub(super) ingress: Option<DirectionRules>,
     pub(super) egress: Option<DirectionRules>,
-    /// Whether the policy's own namespace is replaced by the placeholder.
+    /// Whether the policy's namespace is replaced by the placeholder, in its subject as well.
     pub(super) namespace_relative: bool,
     /// Whether lines are relative to the policy's own line.
     pub(super) line_relative: bool,
@@ -38,17 +45,14 @@ impl Hash for PolicyBody {
             Order::Last => 0.hash(state),
         }
         self.mode.hash(state);
-        self.subject.hash(state);
-        self.ingress.hash(state);
-        self.egress.hash(state);
-        (self.namespace_relative, self.line_relative).hash(state);
+        (self.subject, self.rules).hash(state);
     }
 }
 
-impl PolicyBody {
+impl PolicyRules {
     /// The rules of one direction, relative to the policy; `None` if it does not govern the
     /// direction.
-    pub(crate) fn rules(&self, direction: Direction) -> Option<&DirectionRules> {
+    pub(crate) fn direction(&self, direction: Direction) -> Option<&DirectionRules> {
         match direction {
             Direction::Ingress => self.ingress.as_ref(),
             Direction::Egress => self.egress.as_ref(),
@@ -56,10 +60,18 @@ impl PolicyBody {
     }
 }
 
-/// All bodies and the subjects of policies.
+/// A body that was acquired.
+pub(super) struct AcquiredBody {
+    pub(super) number: u32,
+    /// The namespace that it is relative to, if that is not the policy's own.
+    pub(super) subject_namespace: Option<Str>,
+}
+
+/// All bodies, and the subjects and rules of policies.
 #[derive(Debug, Default)]
 pub(super) struct PolicyBodies {
     subjects: InternPool<Selector>,
+    rules: InternPool<PolicyRules>,
     bodies: InternPool<PolicyBody>,
     /// Bodies that the next policy of the same name is likely to have, by a part of a hash of the
     /// name.
@@ -76,8 +88,18 @@ impl PolicyBodies {
         self.subjects.len()
     }
 
+    pub(super) fn rules_count(&self) -> usize {
+        self.rules.len()
+    }
+
     pub(super) fn get(&self, body: u32) -> Option<&PolicyBody> {
         self.bodies.get(body)
+    }
+
+    /// The rules of a body, and their number.
+    pub(super) fn rules(&self, body: u32) -> Option<(u32, &PolicyRules)> {
+        let rules = self.bodies.get(body)?.rules;
+        Some((rules, self.rules.get(rules)?))
     }
 
     /// The subject of a body, and its number.
@@ -90,23 +112,31 @@ impl PolicyBodies {
     pub(super) fn release(&mut self, body: u32) {
         if let Some(gone) = self.bodies.release(body) {
             self.subjects.release(gone.subject);
+            self.rules.release(gone.rules);
         }
     }
 
     /// Interns the body of a policy; counts one use more. A tool that writes policies for every
     /// namespace gives those of one content the same name: the last body of that name is compared
     /// first, which takes less than to build and hash a body.
-    pub(super) fn acquire(&mut self, name_hash: u64, policy: Policy) -> u32 {
+    pub(super) fn acquire(&mut self, name_hash: u64, policy: Policy) -> AcquiredBody {
         let [hint, ..] = name_hash.to_le_bytes();
         let hint = usize::from(hint);
         self.likely.resize(LIKELY, NONE);
         let likely = self.likely[hint];
         if self.has_body(&policy, likely) {
             self.bodies.retain(likely);
-            return likely;
+            let subject_namespace = match policy.id.object.namespace {
+                Some(_) => None,
+                None => relative::only_namespace(&policy.subject).cloned(),
+            };
+            return AcquiredBody {
+                number: likely,
+                subject_namespace,
+            };
         }
         let body = self.build_body(policy);
-        self.likely[hint] = body;
+        self.likely[hint] = body.number;
         body
     }
 
@@ -123,26 +153,31 @@ impl PolicyBodies {
             line,
         } = policy;
         let line = line.as_ref();
-        let Some(namespace) = &id.object.namespace else {
+        let own = id.object.namespace.as_ref();
+        let Some(namespace) = own.or_else(|| relative::only_namespace(subject)) else {
             return false;
         };
         let origin = PolicyOrigin { namespace, line };
         let equal = |body: &PolicyBody| {
-            let known = self.subjects.get(body.subject);
-            body.namespace_relative
+            let (Some(known), Some(rules)) =
+                (self.subjects.get(body.subject), self.rules.get(body.rules))
+            else {
+                return false;
+            };
+            rules.namespace_relative
                 && **namespace != *PLACEHOLDER
-                && body.line_relative == line.is_some()
+                && rules.line_relative == line.is_some()
                 && body.tier == *tier
                 && body.precedence == *precedence
                 && body.mode == *mode
-                && origin.has_equal_rules(ingress.as_ref(), body.ingress.as_ref())
-                && origin.has_equal_rules(egress.as_ref(), body.egress.as_ref())
-                && known.is_some_and(|known| origin.is_equal_selector(subject, known))
+                && origin.has_equal_rules(ingress.as_ref(), rules.ingress.as_ref())
+                && origin.has_equal_rules(egress.as_ref(), rules.egress.as_ref())
+                && origin.is_equal_selector(subject, known)
         };
         self.bodies.get(body).is_some_and(equal)
     }
 
-    fn build_body(&mut self, policy: Policy) -> u32 {
+    fn build_body(&mut self, policy: Policy) -> AcquiredBody {
         let Policy {
             id,
             tier,
@@ -157,7 +192,10 @@ impl PolicyBodies {
             .placeholder
             .get_or_insert_with(|| PLACEHOLDER.into())
             .clone();
-        let namespace = id.object.namespace.filter(|own| **own != *PLACEHOLDER);
+        let has_namespace = id.object.namespace.is_some();
+        let namespace =
+            (id.object.namespace).or_else(|| relative::only_namespace(&subject).cloned());
+        let namespace = namespace.filter(|own| **own != *PLACEHOLDER);
         let mut both = [ingress, egress];
         let own = namespace.filter(|own| {
             let mut selectors = selectors_of(&mut both).chain([&mut subject]);
@@ -177,22 +215,29 @@ impl PolicyBodies {
         }
         let [ingress, egress] = both;
         let subject = self.subjects.acquire(subject);
+        let rules = self.rules.acquire(PolicyRules {
+            ingress,
+            egress,
+            namespace_relative: own.is_some(),
+            line_relative: origin.is_some(),
+        });
         let before = self.bodies.len();
         let shape = self.bodies.acquire(PolicyBody {
             tier,
             precedence,
             mode,
             subject,
-            ingress,
-            egress,
-            namespace_relative: own.is_some(),
-            line_relative: origin.is_some(),
+            rules,
         });
         if self.bodies.len() == before {
-            // The body was interned before and counts its subject already.
+            // The body was interned before and counts its subject and rules already.
             self.subjects.release(subject);
+            self.rules.release(rules);
         }
-        shape
+        AcquiredBody {
+            number: shape,
+            subject_namespace: own.filter(|_| !has_namespace),
+        }
     }
 }
 

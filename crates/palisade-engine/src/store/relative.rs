@@ -1,6 +1,7 @@
-//! Policies relative to their own namespace and line, so that equal ones can be interned.
+//! Policies relative to their namespace and line, so that equal ones can be interned.
 //!
-//! Policies that a tool writes for every namespace thus become one value. Restoring the namespace
+//! Policies that a tool writes for every namespace thus become one value. A policy without a namespace is
+//! relative to the one that its subject names. Restoring the namespace
 //! and the line gives back exactly the original; a policy for which that is not certain is kept as
 //! it is written.
 
@@ -41,6 +42,17 @@ pub(crate) fn can_be_relative(selector: &Selector, namespace: &str) -> bool {
         Selector::And(parts) | Selector::Or(parts) => {
             parts.iter().all(|part| can_be_relative(part, namespace))
         }
+    }
+}
+
+/// The namespace outside of which a selector matches nothing, if it names exactly one.
+pub(crate) fn only_namespace(selector: &Selector) -> Option<&Str> {
+    match selector {
+        Selector::In(key, values) if values.len() == 1 && is_namespace_name_key(key) => {
+            values.iter().next()
+        }
+        Selector::And(parts) => parts.iter().find_map(only_namespace),
+        _ => None,
     }
 }
 

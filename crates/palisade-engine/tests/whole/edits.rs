@@ -5,8 +5,8 @@ use crate::from_scratch;
 use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::line;
 use palisade_model::{
-    LabelKey, Namespace, Object, ObjectId, ObjectKey, Peer, Policy, PolicyId, Rule, Selector,
-    State, Update, reserved,
+    LabelKey, Namespace, Object, ObjectId, ObjectKey, Order, Peer, Policy, PolicyId, PolicyMode,
+    Rule, Selector, State, Update, reserved, tier_name,
 };
 use palisade_tables::{Delta, TableChange};
 use palisade_verification::{canonical, check};
@@ -185,4 +185,85 @@ fn an_edit_of_one_policy_of_many() {
         1,
         "the body of the other namespace's policies"
     );
+}
+
+/// A policy of the admin tier, without a namespace, for the databases of one.
+fn cluster_wide(name: &str, namespace: &str, order: f64, mode: PolicyMode) -> Update {
+    let mut policy = line::policy(&format!("default/{name}"), usual(namespace));
+    policy.id.object.namespace = None;
+    policy.tier = tier_name::KUBE_ADMIN.into();
+    policy.precedence.order = Order::from_number(order);
+    policy.mode = mode;
+    policy.subject = Selector::and([own(namespace), app("db")]);
+    Update::Upsert(Object::Policy(policy))
+}
+
+#[test]
+fn policies_without_a_namespace_share_what_they_say_and_change_alone() {
+    let mut state = State::default();
+    let mut engine = Engine::new(EngineOptions::default());
+    let mut first = Vec::new();
+    for (n, namespace) in ["east", "west", "north"].into_iter().enumerate() {
+        let address = |last: usize| format!("10.0.{n}.{last}");
+        first.extend([
+            Update::Upsert(Object::Namespace(Namespace::from_name(namespace.into()))),
+            pod(namespace, &format!("db-{n}"), &address(1), "db", true),
+            pod(namespace, &format!("api-{n}"), &address(2), "api", false),
+            pod(namespace, &format!("web-{n}"), &address(3), "client", false),
+            policy(namespace, "usual", usual(namespace)),
+        ]);
+    }
+    let (enforce, audit) = (PolicyMode::Enforce, PolicyMode::Audit);
+    first.push(cluster_wide("a", "east", 1.0, enforce));
+    first.push(cluster_wide("b", "west", 2.0, enforce));
+    let of = |name, namespace, order| cluster_wide(name, namespace, order, enforce);
+    let edits = [
+        ("everything added", first),
+        (
+            "one moved to another namespace",
+            vec![of("a", "north", 1.0)],
+        ),
+        (
+            "each in the other's namespace",
+            vec![of("a", "west", 1.0), of("b", "north", 2.0)],
+        ),
+        (
+            "moved and back in one batch",
+            vec![of("a", "east", 1.0), of("a", "west", 1.0)],
+        ),
+        (
+            "two in one namespace, in the other order",
+            vec![of("b", "west", 0.5)],
+        ),
+        (
+            "the order alone",
+            vec![of("a", "west", 0.25), of("b", "west", 0.75)],
+        ),
+        (
+            "the mode alone",
+            vec![cluster_wide("a", "west", 0.25, audit)],
+        ),
+        (
+            "a namespace that is not there",
+            vec![of("b", "south", 0.75)],
+        ),
+        ("both gone from west", vec![of("a", "east", 0.25)]),
+    ];
+    for (what, updates) in edits {
+        for update in &updates {
+            state.apply(update.clone());
+        }
+        let old = engine.tables().clone();
+        let delta = engine.apply(updates);
+        let checked = check(&old, &delta, engine.tables(), BOUND).map(|_| ());
+        assert_eq!(checked, Ok(()), "{what}");
+        let fresh = from_scratch(&state);
+        assert_eq!(
+            canonical(engine.tables()),
+            canonical(fresh.tables()),
+            "{what}"
+        );
+        assert_eq!(engine.state(), state, "{what}");
+        assert_eq!(engine.counts(), fresh.counts(), "{what}");
+    }
 }
