@@ -173,6 +173,10 @@ impl Policies {
         number: PolicyNumber,
         namespace: Option<Str>,
     ) {
+        let known = self.subject_namespaces.get(&number);
+        if known.and_then(|known| names.get(*known)) == namespace.as_ref() {
+            return;
+        }
         let new = namespace.map(|name| names.acquire_with::<str>(&name, || name.clone()));
         let old = match new {
             Some(new) => self.subject_namespaces.insert(number, new),

@@ -4,12 +4,13 @@
 //! Nothing here knows which policies have a body.
 
 use super::holder_store::NONE;
-use super::pool::InternPool;
+use super::pool::{InternPool, hash};
 use super::relative::{self, PLACEHOLDER, PolicyOrigin};
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use palisade_model::{
-    Direction, DirectionRules, Order, Policy, PolicyMode, Precedence, Selector, SourceLine, Str,
+    Direction, DirectionRules, Order, Policy, PolicyMode, Precedence, Rule, Selector, SourceLine,
+    Str,
 };
 
 /// The number of [`PolicyBodies::likely`].
@@ -73,8 +74,8 @@ pub(super) struct PolicyBodies {
     subjects: InternPool<Selector>,
     rules: InternPool<PolicyRules>,
     bodies: InternPool<PolicyBody>,
-    /// Bodies that the next policy of the same name is likely to have, by a part of a hash of the
-    /// name.
+    /// Bodies whose subject and rules the next policy of the same name, or with rules that are written the
+    /// same, is likely to have, by a part of a hash of these.
     likely: Vec<u32>,
     placeholder: Option<Str>,
 }
@@ -117,64 +118,75 @@ impl PolicyBodies {
     }
 
     /// Interns the body of a policy; counts one use more. A tool that writes policies for every
-    /// namespace gives those of one content the same name: the last body of that name is compared
-    /// first, which takes less than to build and hash a body.
+    /// namespace gives those of one content the same name, or names each after its namespace: the last body
+    /// of the name, or of the same rules as written, is compared first, which takes less than to make rules
+    /// relative and hash them.
     pub(super) fn acquire(&mut self, name_hash: u64, policy: Policy) -> AcquiredBody {
-        let [hint, ..] = name_hash.to_le_bytes();
+        let hint = match &policy.id.object.namespace {
+            Some(_) => name_hash,
+            None => rules_hash(&policy),
+        };
+        let [hint, ..] = hint.to_le_bytes();
         let hint = usize::from(hint);
         self.likely.resize(LIKELY, NONE);
         let likely = self.likely[hint];
-        if self.has_body(&policy, likely) {
-            self.bodies.retain(likely);
-            let subject_namespace = match policy.id.object.namespace {
-                Some(_) => None,
-                None => relative::only_namespace(&policy.subject).cloned(),
-            };
-            return AcquiredBody {
-                number: likely,
-                subject_namespace,
-            };
-        }
-        let body = self.build_body(policy);
+        let body = match self.content_of(&policy, likely) {
+            Some((subject, rules)) => {
+                self.subjects.retain(subject);
+                self.rules.retain(rules);
+                let subject_namespace = match policy.id.object.namespace {
+                    Some(_) => None,
+                    None => relative::only_namespace(&policy.subject).cloned(),
+                };
+                let body = PolicyBody {
+                    tier: policy.tier,
+                    precedence: policy.precedence,
+                    mode: policy.mode,
+                    subject,
+                    rules,
+                };
+                self.acquire_body(body, subject_namespace)
+            }
+            None => self.build_body(policy),
+        };
         self.likely[hint] = body.number;
         body
     }
 
-    /// Whether a policy has this body, which is relative to namespace and line.
-    fn has_body(&self, policy: &Policy, body: u32) -> bool {
-        let Policy {
-            id,
-            tier,
-            precedence,
-            mode,
-            subject,
-            ingress,
-            egress,
-            line,
-        } = policy;
-        let line = line.as_ref();
-        let own = id.object.namespace.as_ref();
-        let Some(namespace) = own.or_else(|| relative::only_namespace(subject)) else {
-            return false;
-        };
+    /// The subject and the rules of this body, if a policy has the same and is relative to namespace and line.
+    fn content_of(&self, policy: &Policy, body: u32) -> Option<(u32, u32)> {
+        let body = self.bodies.get(body)?;
+        let (subject, rules) = (
+            self.subjects.get(body.subject)?,
+            self.rules.get(body.rules)?,
+        );
+        let line = policy.line.as_ref();
+        let own = policy.id.object.namespace.as_ref();
+        let namespace = own.or_else(|| relative::only_namespace(&policy.subject))?;
         let origin = PolicyOrigin { namespace, line };
-        let equal = |body: &PolicyBody| {
-            let (Some(known), Some(rules)) =
-                (self.subjects.get(body.subject), self.rules.get(body.rules))
-            else {
-                return false;
-            };
-            rules.namespace_relative
-                && **namespace != *PLACEHOLDER
-                && rules.line_relative == line.is_some()
-                && body.tier == *tier
-                && body.precedence == *precedence
-                && body.mode == *mode
-                && origin.has_equal_rules(ingress.as_ref(), rules.ingress.as_ref())
-                && origin.has_equal_rules(egress.as_ref(), rules.egress.as_ref())
-                && origin.is_equal_selector(subject, known)
-        };
-        self.bodies.get(body).is_some_and(equal)
+        let equal = rules.namespace_relative
+            && **namespace != *PLACEHOLDER
+            && rules.line_relative == line.is_some()
+            && origin.has_equal_rules(policy.ingress.as_ref(), rules.ingress.as_ref())
+            && origin.has_equal_rules(policy.egress.as_ref(), rules.egress.as_ref())
+            && origin.is_equal_selector(&policy.subject, subject);
+        equal.then_some((body.subject, body.rules))
+    }
+
+    /// Interns a body, whose subject and rules are acquired for it.
+    fn acquire_body(&mut self, body: PolicyBody, subject_namespace: Option<Str>) -> AcquiredBody {
+        let (subject, rules) = (body.subject, body.rules);
+        let before = self.bodies.len();
+        let number = self.bodies.acquire(body);
+        if self.bodies.len() == before {
+            // The body was interned before and counts its subject and rules already.
+            self.subjects.release(subject);
+            self.rules.release(rules);
+        }
+        AcquiredBody {
+            number,
+            subject_namespace,
+        }
     }
 
     fn build_body(&mut self, policy: Policy) -> AcquiredBody {
@@ -221,24 +233,23 @@ impl PolicyBodies {
             namespace_relative: own.is_some(),
             line_relative: origin.is_some(),
         });
-        let before = self.bodies.len();
-        let shape = self.bodies.acquire(PolicyBody {
+        let body = PolicyBody {
             tier,
             precedence,
             mode,
             subject,
             rules,
-        });
-        if self.bodies.len() == before {
-            // The body was interned before and counts its subject and rules already.
-            self.subjects.release(subject);
-            self.rules.release(rules);
-        }
-        AcquiredBody {
-            number: shape,
-            subject_namespace: own.filter(|_| !has_namespace),
-        }
+        };
+        self.acquire_body(body, own.filter(|_| !has_namespace))
     }
+}
+
+/// A hash of the rules as they were written.
+fn rules_hash(policy: &Policy) -> u64 {
+    let lists = [&policy.ingress, &policy.egress].into_iter().flatten();
+    let rules = lists.flat_map(|list| &list.rules);
+    let fold = |all: u64, rule: &Rule| hash(&(all, rule.action, rule.origin.fingerprint));
+    rules.fold(0, fold)
 }
 
 fn selectors_of(rules: &mut [Option<DirectionRules>; 2]) -> impl Iterator<Item = &mut Selector> {
