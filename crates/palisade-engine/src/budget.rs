@@ -119,6 +119,16 @@ pub(crate) struct CloseReason {
     pub(crate) exceeded: ExceededLimit,
     /// The budget it would need; the limit itself if compiling stopped there.
     pub(crate) required_elements: usize,
+    /// The budget it would need without what would be decided if nothing were in audit, once that is known.
+    pub(crate) without_audit: Option<usize>,
+}
+
+/// Why a set is compiled without what would be decided if nothing were in audit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AuditOmission {
+    pub(crate) exceeded: ExceededLimit,
+    /// The budget it would need with that; the limit itself if compiling stopped there.
+    pub(crate) required_elements: usize,
 }
 
 impl SetUsage {

@@ -135,9 +135,11 @@ impl PolicySetRules {
         let audited = self.is_audited()
             && self.omits_audit().is_none()
             && !EngineFault::AuditVerdictLost.is_injected();
+        let peers = |place| self.rule(place).map_or(&[][..], |body| &*body.peers);
+        let matched = self.index.matching_rules(identity, peers);
         ClassKey {
-            steps: self.matched_steps(identity, PolicyView::Enforced),
-            audit_steps: audited.then(|| self.matched_steps(identity, PolicyView::Audit)),
+            steps: self.matched_steps(&matched, PolicyView::Enforced),
+            audit_steps: audited.then(|| self.matched_steps(&matched, PolicyView::Audit)),
             ports,
         }
     }
@@ -146,9 +148,8 @@ impl PolicySetRules {
         self.group(group)?.1.rules.get(rule as usize)
     }
 
-    fn matched_steps(&self, identity: &IdentityKey, view: PolicyView) -> MatchedSteps {
-        let peers = |place| self.rule(place).map_or(&[][..], |body| &*body.peers);
-        let matched = self.index.matching_rules(identity, peers);
+    /// The steps of a view, given the rules that match, in order.
+    fn matched_steps(&self, matched: &[RulePosition], view: PolicyView) -> MatchedSteps {
         let mut cursors: Vec<GroupCursor<'_>> = matched
             .chunk_by(|a, b| a.0 == b.0)
             .filter_map(|rules| {

@@ -7,7 +7,7 @@
 //! it matches up to the first that decides all traffic.
 
 use crate::active_rules::{ActiveRules, ResolvedDirectionRules, ResolvedRules};
-use crate::budget::ExceededLimit;
+use crate::budget::{AuditOmission, ExceededLimit};
 use crate::identities::IdentityKey;
 use crate::peer_rule_index::PeerRuleIndex;
 use crate::policy_set_index::{ChangedPeers, PolicySetIndex};
@@ -106,7 +106,7 @@ pub(crate) struct PolicySetRules {
     pub(super) index: PeerRuleIndex,
     /// The limit that it would exceed with what would be decided if nothing were in audit, so that it is
     /// compiled without that.
-    pub(super) omits_audit: Option<ExceededLimit>,
+    pub(super) omits_audit: Option<AuditOmission>,
 }
 
 /// All policy sets.
@@ -225,9 +225,9 @@ impl PolicySets {
     }
 
     /// Sets the limit for which a set is compiled without what would be decided if nothing were in audit.
-    pub(crate) fn set_omits_audit(&mut self, number: PolicySetId, limit: Option<ExceededLimit>) {
+    pub(crate) fn set_omits_audit(&mut self, number: PolicySetId, omission: Option<AuditOmission>) {
         if let Some(set) = self.sets.get_mut(&number) {
-            set.omits_audit = limit;
+            set.omits_audit = omission;
         }
     }
 
@@ -313,8 +313,14 @@ impl PolicySetRules {
     }
 
     /// The limit for which it is compiled without what would be decided if nothing were in audit.
-    pub(crate) fn omits_audit(&self) -> Option<ExceededLimit> {
+    pub(crate) fn omits_audit(&self) -> Option<AuditOmission> {
         self.omits_audit
+    }
+
+    /// The same, if the limit is that of the host.
+    pub(crate) fn audit_omitted_for_host(&self) -> Option<AuditOmission> {
+        let omission = self.omits_audit;
+        omission.filter(|omission| omission.exceeded == ExceededLimit::Host)
     }
 
     /// Whether anything in audit applies: the endpoint, or one of the policies.

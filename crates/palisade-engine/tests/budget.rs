@@ -11,6 +11,7 @@ use palisade_model::{
 };
 use palisade_tables::{Program, SHARE_MIN_ELEMENTS, Verdict, find_shared_bases};
 use palisade_verification::{CanonicalTables, canonical, check};
+use std::collections::BTreeSet;
 
 fn id(name: &str, kind: &str) -> ObjectId {
     line::id(kind, &format!("shop/{name}"))
@@ -424,6 +425,48 @@ fn what_is_in_audit_closes_nothing() {
     );
     let lacking = engine.unaudited_policies();
     assert!(lacking.len() == 1 && &*lacking[0].1[0].object.name == "a");
+}
+
+/// Whatever was left out or closed for the host's limit, and came back: the outcome is that of a fresh start.
+#[test]
+fn what_is_left_out_for_the_host_follows_from_the_objects_alone() {
+    let names = ["a", "b", "c", "d", "e"];
+    let numbered = || (1..).zip(names);
+    let mut engine = engine(400, 260);
+    apply(&mut engine, peers(3));
+    let lists = [6, 60, 140, 220, 500];
+    let mut outcomes = BTreeSet::new();
+    for step in 0..60_usize {
+        let (number, name) = numbered().nth(step * 7 % names.len()).unwrap();
+        let mut policy = wide(name, name, lists[(step * 3 + step / 5) % lists.len()], 3);
+        if step * 5 % 7 < 4 {
+            policy.mode = PolicyMode::Audit;
+        }
+        let update = match step % 8 {
+            3 => Update::Delete(ObjectKey::Endpoint(id(name, "Pod"))),
+            5 => pod(&format!("q{}", step % 3), 200, None),
+            _ => pod(name, number, Some(&format!("pal{name}"))),
+        };
+        engine.apply([upsert(&policy)]);
+        engine.apply([update]);
+        let mut fresh = self::engine(400, 260);
+        fresh.apply(engine.state().objects().map(Update::Upsert));
+        let closed = engine.over_budget();
+        assert_eq!(closed, fresh.over_budget(), "step {step}");
+        let lacking = engine.unaudited_policies();
+        assert_eq!(lacking, fresh.unaudited_policies(), "step {step}");
+        assert_eq!(
+            canonical(engine.tables()),
+            canonical(fresh.tables()),
+            "step {step}"
+        );
+        let for_host = closed
+            .iter()
+            .filter(|set| set.exceeded == ExceededLimit::Host);
+        outcomes.insert((for_host.count(), lacking.len()));
+    }
+    // With and without each, and several of them.
+    assert!(outcomes.len() > 4, "{outcomes:?}");
 }
 
 #[cfg(feature = "faults")]

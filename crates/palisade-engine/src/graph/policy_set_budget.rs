@@ -2,8 +2,8 @@
 
 use super::Graph;
 use crate::budget::{
-    COMPILED_PER_WRITTEN, CloseReason, ClosedPolicySet, ExceededLimit, RuleCost, required_elements,
-    sharing_savings,
+    AuditOmission, COMPILED_PER_WRITTEN, CloseReason, ClosedPolicySet, ExceededLimit, RuleCost,
+    required_elements, sharing_savings,
 };
 use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
@@ -45,7 +45,11 @@ impl Graph {
             .saturating_sub(self.usage.required(number));
         self.sets.set_omits_audit(number, None);
         let mut compiled = self.compile_set(number);
-        if compiled.is_none() && self.omit_audit(number, ExceededLimit::Set) {
+        let omission = AuditOmission {
+            exceeded: ExceededLimit::Set,
+            required_elements: self.budget.set,
+        };
+        if compiled.is_none() && self.omit_audit(number, omission) {
             compiled = self.compile_set(number);
         }
         let closed = match compiled {
@@ -55,22 +59,23 @@ impl Graph {
             Some(compiled) => CloseReason {
                 exceeded: ExceededLimit::Host,
                 required_elements: compiled.required_elements,
+                without_audit: None,
             },
             None => CloseReason {
                 exceeded: ExceededLimit::Set,
                 required_elements: self.budget.set,
+                without_audit: None,
             },
         };
         self.close_set(number, closed, differences);
     }
 
-    /// Leaves out what would be decided if nothing were in audit, for a limit. Returns whether the set had
-    /// that.
-    fn omit_audit(&mut self, number: PolicySetId, limit: ExceededLimit) -> bool {
+    /// Leaves out what would be decided if nothing were in audit. Returns whether the set had that.
+    fn omit_audit(&mut self, number: PolicySetId, omission: AuditOmission) -> bool {
         let set = self.sets.get(number);
         let had = set.is_some_and(|set| set.is_audited() && set.omits_audit().is_none());
         if had {
-            self.sets.set_omits_audit(number, Some(limit));
+            self.sets.set_omits_audit(number, Some(omission));
         }
         had
     }
@@ -243,14 +248,14 @@ impl Graph {
     }
 
     /// Allocates the host budget to sets in the order of their policies' names. Does nothing if the
-    /// budget suffices and no set is closed, or lacks its audit, for it.
+    /// budget suffices and no set is closed, or lacks its audit, for it. Otherwise it compares what all sets
+    /// need, which is known from when they were compiled, and compiles those of which the outcome changes.
     pub(super) fn allocate_host_budget(&mut self, differences: &mut TableDifferences) {
         self.recompute_savings();
         let bound_by_host =
             |(_, closed): (PolicySetId, CloseReason)| closed.exceeded == ExceededLimit::Host;
-        let lacks_audit = |(_, set): (PolicySetId, &PolicySetRules)| {
-            set.omits_audit() == Some(ExceededLimit::Host)
-        };
+        let lacks_audit =
+            |(_, set): (PolicySetId, &PolicySetRules)| set.audit_omitted_for_host().is_some();
         if self.usage.total() <= self.budget.host
             && !self.usage.closed_sets().any(bound_by_host)
             && !self.sets.omitting_audit().any(lacks_audit)
@@ -263,34 +268,52 @@ impl Graph {
         let mut open = Vec::new();
         for number in sets {
             let closed = self.usage.close_reason(number);
-            let lacked_audit = self.restore_audit(number);
-            let needs = match (closed, lacked_audit) {
+            let set = self.sets.get(number);
+            let omitted = set.and_then(PolicySetRules::audit_omitted_for_host);
+            let needs = match (closed, omitted) {
                 (Some(closed), _) if closed.exceeded == ExceededLimit::Set => continue,
                 (Some(closed), _) => closed.required_elements,
-                (None, Some(needs)) => needs,
+                (None, Some(omitted)) => omitted.required_elements,
                 (None, None) => self.usage.required(number),
             };
             if let Some(left) = room.checked_sub(needs) {
                 room = left;
-                if closed.is_some() || lacked_audit.is_some() {
+                if omitted.is_some() {
+                    self.sets.set_omits_audit(number, None);
+                }
+                if closed.is_some() || omitted.is_some() {
                     open.push(number);
                 }
                 continue;
             }
-            if let Some(needs) = self.needs_without_audit(number) {
-                if let Some(left) = room.checked_sub(needs) {
-                    room = left;
+            let without_audit = match (closed, omitted) {
+                (None, Some(_)) => Some(self.usage.required(number)),
+                (Some(closed), _) if closed.without_audit.is_some() => closed.without_audit,
+                _ => self.needs_without_audit(number),
+            };
+            if let Some(left) = without_audit.and_then(|needs| room.checked_sub(needs)) {
+                room = left;
+                if omitted.is_none() {
+                    let omission = AuditOmission {
+                        exceeded: ExceededLimit::Host,
+                        required_elements: needs,
+                    };
+                    self.sets.set_omits_audit(number, Some(omission));
                     open.push(number);
-                    continue;
                 }
+                continue;
+            }
+            if omitted.is_some() {
                 self.sets.set_omits_audit(number, None);
             }
-            if closed.is_none() {
-                let reason = CloseReason {
-                    exceeded: ExceededLimit::Host,
-                    required_elements: needs,
-                };
-                self.close_set(number, reason, differences);
+            let reason = CloseReason {
+                exceeded: ExceededLimit::Host,
+                required_elements: needs,
+                without_audit,
+            };
+            match closed {
+                Some(_) => self.usage.set_closed(number, Some(reason)),
+                None => self.close_set(number, reason, differences),
             }
         }
         for number in open {
@@ -300,21 +323,16 @@ impl Graph {
         }
     }
 
-    /// Adds what a set lacks for the host's limit, and returns the elements that it then needs; `None` if it
-    /// lacks nothing for that limit.
-    fn restore_audit(&mut self, number: PolicySetId) -> Option<usize> {
-        let lacks = self.sets.get(number)?.omits_audit();
-        (lacks == Some(ExceededLimit::Host)).then_some(())?;
-        self.sets.set_omits_audit(number, None);
-        let compiled = self.compile_set(number);
-        Some(compiled.map_or(usize::MAX, |compiled| compiled.required_elements))
-    }
-
-    /// Leaves out what would be decided if nothing were in audit, and returns the elements that the set then
-    /// needs; `None` if it has nothing to leave out.
+    /// The elements that a set needs without what would be decided if nothing were in audit; `None` if it has
+    /// nothing to leave out.
     fn needs_without_audit(&mut self, number: PolicySetId) -> Option<usize> {
-        self.omit_audit(number, ExceededLimit::Host).then_some(())?;
+        let omission = AuditOmission {
+            exceeded: ExceededLimit::Host,
+            required_elements: self.budget.host,
+        };
+        self.omit_audit(number, omission).then_some(())?;
         let compiled = self.compile_set(number);
+        self.sets.set_omits_audit(number, None);
         Some(compiled.map_or(usize::MAX, |compiled| compiled.required_elements))
     }
 
