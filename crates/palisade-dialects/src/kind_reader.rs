@@ -100,8 +100,15 @@ impl KindReader {
         }
     }
 
-    /// Lowers an object of this kind and version.
+    /// Lowers an object of this kind; one of another version or group is rejected.
     pub(crate) fn lower(&self, object: &RawObject) -> LoweredObject {
+        match (self.group, self.version) == (object.group(), object.version()) {
+            true => self.lower_served(object),
+            false => self.reject_version(object),
+        }
+    }
+
+    fn lower_served(&self, object: &RawObject) -> LoweredObject {
         let id = object_id(object, self.naming);
         let mut report = ObjectReport::new(id.to_string());
         let manifest_object = ManifestObject {
@@ -128,7 +135,7 @@ impl KindReader {
     }
 
     /// An object of an unsupported version: an error, as in the API server.
-    pub(crate) fn reject_version(&self, object: &RawObject) -> LoweredObject {
+    fn reject_version(&self, object: &RawObject) -> LoweredObject {
         let id = ObjectId {
             kind: ObjectKind::new(self.group, &object.kind),
             ..object_id(object, self.naming)
@@ -177,6 +184,34 @@ impl KindReader {
             }
         }
     }
+}
+
+/// The kinds that these read.
+pub(crate) fn supported_kinds(
+    readers: &'static [KindReader],
+) -> impl Iterator<Item = GroupVersionKind> {
+    readers.iter().map(KindReader::group_version_kind)
+}
+
+/// The reader of a kind, of whatever version.
+pub(crate) fn reader_of(
+    readers: &'static [KindReader],
+    gvk: GroupVersionKind,
+) -> Option<&'static KindReader> {
+    readers.iter().find(|reader| reader.reads(gvk))
+}
+
+/// The reader of an object: that of its version, or of another one of its kind.
+pub(crate) fn find_reader(
+    readers: &'static [KindReader],
+    object: &RawObject,
+) -> Option<&'static KindReader> {
+    let is_kind = |reader: &&KindReader| {
+        (reader.group, reader.kind) == (object.group(), object.kind.as_str())
+    };
+    let of_kind = || readers.iter().filter(is_kind);
+    let of_version = of_kind().find(|reader| reader.version == object.version());
+    of_version.or_else(|| of_kind().next())
 }
 
 /// The object's name, with the default namespace applied.

@@ -7,7 +7,8 @@ use crate::report::ObjectReport;
 use palisade_manifest::{Field, quote};
 use palisade_model::{LabelKey, Selector, Str, reserved};
 
-const KNOWN: &[&str] = &["matchLabels", "matchExpressions"];
+/// The fields of a label selector.
+pub(crate) const KNOWN: &[&str] = &["matchLabels", "matchExpressions"];
 const KNOWN_EXPRESSION: &[&str] = &["key", "operator", "values"];
 
 /// Makes a key from a label name, for the labels that a selector tests (of pods or of namespaces).
@@ -27,9 +28,10 @@ pub(crate) fn read(field: &Field<'_>, key_of: LabelKeyFn, report: &mut ObjectRep
         }
     }
     for expression in report.items(field, "matchExpressions") {
-        let part = requirement(&expression, key_of, report);
+        let key_of = |key: &str| (key_of(key.into()), names::label_key_errors(key));
+        let requirement = read_requirement(&expression, key_of, report);
         if !DialectFault::MatchExpressionsIgnored.is_injected() {
-            parts.extend(part);
+            parts.extend(requirement.map(|(key, test)| test.to_selector(key)));
         }
     }
     Selector::and(parts)
@@ -40,11 +42,69 @@ pub(crate) fn workload_selector() -> Selector {
     Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_WORKLOAD)
 }
 
-fn requirement(
+/// A test of the value of a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LabelTest {
+    /// It is one of these.
+    In(Vec<Str>),
+    /// It is none of these, or there is none.
+    NotIn(Vec<Str>),
+    /// There is one.
+    Exists,
+    /// There is none.
+    DoesNotExist,
+}
+
+impl LabelTest {
+    /// Whether it holds where there is no such label.
+    pub(crate) fn holds_if_absent(&self) -> bool {
+        matches!(self, LabelTest::NotIn(_) | LabelTest::DoesNotExist)
+    }
+
+    /// Whether it holds for a label without a value.
+    pub(crate) fn holds_if_empty(&self) -> bool {
+        match self {
+            LabelTest::In(values) => values.iter().any(|value| value.is_empty()),
+            LabelTest::NotIn(values) => !values.iter().any(|value| value.is_empty()),
+            LabelTest::Exists => true,
+            LabelTest::DoesNotExist => false,
+        }
+    }
+
+    /// The test of a label of the model.
+    pub(crate) fn to_selector(&self, key: LabelKey) -> Selector {
+        match self {
+            LabelTest::In(values) => Selector::is_in(key, values.iter().cloned()),
+            LabelTest::NotIn(values) => {
+                let is_none = Selector::not_in(key.clone(), values.iter().cloned());
+                match DialectFault::NotInAbsentFalse.is_injected() {
+                    true => Selector::and([Selector::has(key), is_none]),
+                    false => is_none,
+                }
+            }
+            LabelTest::Exists if DialectFault::ExistsAsAlways.is_injected() => Selector::all(),
+            LabelTest::Exists => Selector::has(key),
+            LabelTest::DoesNotExist => Selector::negate(Selector::has(key)),
+        }
+    }
+}
+
+/// A label value; `null` is an empty one, as in the API server.
+pub(crate) fn label_value(at: &Field<'_>, report: &mut ObjectReport) -> Option<Str> {
+    let value = match at.node.is_null() {
+        true => "",
+        false => report.ok(at.as_str())?,
+    };
+    report.errors(at, names::label_value_errors(value));
+    Some(value.into())
+}
+
+/// Reads an item of `matchExpressions`; `key_of` makes a key from its text, with the reasons why it is none.
+pub(crate) fn read_requirement<K>(
     field: &Field<'_>,
-    key_of: LabelKeyFn,
+    key_of: impl FnOnce(&str) -> (K, Vec<String>),
     report: &mut ObjectReport,
-) -> Option<Selector> {
+) -> Option<(K, LabelTest)> {
     if !report.is_object(field) {
         return None;
     }
@@ -54,30 +114,21 @@ fn requirement(
             report.error(field, "`key` is required, but missing");
             None
         }
-        Some(at) => report.ok(at.as_str()).map(|key| {
-            report.errors(&at, names::label_key_errors(key));
-            key_of(key.into())
+        Some(at) => report.ok(at.as_str()).map(|text| {
+            let (key, errors) = key_of(text);
+            report.errors(&at, errors);
+            key
         }),
     };
-    let mut values: Vec<Str> = Vec::new();
     let listed = report.items(field, "values");
-    for at in &listed {
-        let value = if at.node.is_null() {
-            Some("")
-        } else {
-            report.ok(at.as_str())
-        };
-        if let Some(value) = value {
-            report.errors(at, names::label_value_errors(value));
-            values.push(value.into());
-        }
-    }
+    let values = listed.iter().filter_map(|at| label_value(at, report));
+    let values: Vec<Str> = values.collect();
     let Some(operator) = report.child(field, "operator") else {
         report.error(field, "`operator` is required, but missing");
         return None;
     };
     let text = report.ok(operator.as_str())?;
-    match text {
+    let test = match text {
         "In" | "NotIn" if listed.is_empty() => {
             report.error(field, format!("`values` is required with operator {text}"));
             return None;
@@ -89,13 +140,10 @@ fn requirement(
             );
             return None;
         }
-        _ => {}
-    }
-    let test: fn(LabelKey, Vec<Str>) -> Selector = match text {
-        "In" => Selector::is_in,
-        "NotIn" => not_in,
-        "Exists" => exists,
-        "DoesNotExist" => |key, _| Selector::negate(Selector::has(key)),
+        "In" => LabelTest::In(values),
+        "NotIn" => LabelTest::NotIn(values),
+        "Exists" => LabelTest::Exists,
+        "DoesNotExist" => LabelTest::DoesNotExist,
         _ => {
             report.error(
                 &operator,
@@ -107,19 +155,5 @@ fn requirement(
             return None;
         }
     };
-    Some(test(key?, values))
-}
-
-fn not_in(key: LabelKey, values: Vec<Str>) -> Selector {
-    if DialectFault::NotInAbsentFalse.is_injected() {
-        return Selector::and([Selector::has(key.clone()), Selector::not_in(key, values)]);
-    }
-    Selector::not_in(key, values)
-}
-
-fn exists(key: LabelKey, _: Vec<Str>) -> Selector {
-    if DialectFault::ExistsAsAlways.is_injected() {
-        return Selector::all();
-    }
-    Selector::has(key)
+    Some((key?, test))
 }

@@ -5,7 +5,7 @@ use crate::cidr;
 use crate::closed_part::{ClosedPart, ClosedReason};
 use crate::quota::{MAX_PROBLEMS_PER_OBJECT, OmittedProblems, ProblemQuota};
 use crate::suggest::nearest;
-use palisade_manifest::{Field, FieldError, Location, Problem, shorten};
+use palisade_manifest::{Field, FieldError, FieldPath, Location, Problem, shorten};
 use palisade_model::SourceLine;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -234,22 +234,14 @@ impl ObjectReport {
         known: &[&str],
         misplaced: &[(&str, &str)],
     ) {
-        let Ok(map) = of.as_map() else { return };
-        for entry in map.iter().filter(|entry| !known.contains(&&*entry.key)) {
-            let unknown = UnknownField::new(&entry.key, known, misplaced);
-            let problem = |object, end: &str| Problem {
-                location: entry.location.clone(),
-                object: Some(object),
-                field: of.path.key(entry.key.clone()).to_string(),
-                reason: unknown.sentence(known, end),
-            };
+        for unknown in unknown_fields(of, known, misplaced) {
             if self.unread_rule.is_some() && !unknown.is_slip() {
                 self.unread_rule = Some(true);
-                self.record_closed(&entry.location, ClosedReason::UnknownField, |object| {
-                    problem(object, ": the rule fails closed")
+                self.record_closed(unknown.at, ClosedReason::UnknownField, |object| {
+                    unknown.problem(object, ": the rule fails closed")
                 });
             } else {
-                self.record(true, &entry.location, |object| problem(object, ""));
+                self.record(true, unknown.at, |object| unknown.problem(object, ""));
             }
         }
     }
@@ -262,19 +254,14 @@ impl ObjectReport {
         known: &[&str],
         misplaced: &[(&str, &str)],
     ) {
-        let Ok(map) = of.as_map() else { return };
-        for entry in map.iter().filter(|entry| !known.contains(&&*entry.key)) {
-            let unknown = UnknownField::new(&entry.key, known, misplaced);
+        for unknown in unknown_fields(of, known, misplaced) {
             let end = if unknown.is_slip() {
                 ""
             } else {
                 ": it is ignored"
             };
-            self.record(unknown.is_slip(), &entry.location, |object| Problem {
-                location: entry.location.clone(),
-                object: Some(object),
-                field: of.path.key(entry.key.clone()).to_string(),
-                reason: unknown.sentence(known, end),
+            self.record(unknown.is_slip(), unknown.at, |object| {
+                unknown.problem(object, end)
             });
         }
     }
@@ -283,19 +270,45 @@ impl ObjectReport {
 /// A field that is not known, and what it likely was to be.
 struct UnknownField<'a> {
     key: &'a str,
+    at: &'a Location,
+    path: FieldPath,
+    /// What is known there.
+    known: &'a [&'a str],
     /// It is valid elsewhere: where.
     misplaced: Option<&'a str>,
     /// It is spelled nearly like a known one.
     nearest: Option<&'a str>,
 }
 
-impl<'a> UnknownField<'a> {
-    fn new(key: &'a str, known: &[&'a str], misplaced: &[(&'a str, &'a str)]) -> Self {
-        let stray = misplaced.iter().find(|(stray, _)| *stray == key);
+/// The fields of an object that are not in `known`.
+fn unknown_fields<'a>(
+    of: &'a Field<'_>,
+    known: &'a [&'a str],
+    misplaced: &'a [(&'a str, &'a str)],
+) -> impl Iterator<Item = UnknownField<'a>> {
+    let entries = of.as_map().into_iter().flatten();
+    let unknown = entries.filter(|entry| !known.contains(&&*entry.key));
+    unknown.map(|entry| {
+        let stray = misplaced.iter().find(|(stray, _)| **stray == *entry.key);
         UnknownField {
-            key,
+            key: &entry.key,
+            at: &entry.location,
+            path: of.path.key(entry.key.clone()),
+            known,
             misplaced: stray.map(|(_, hint)| *hint),
-            nearest: nearest(key, known),
+            nearest: nearest(&entry.key, known),
+        }
+    })
+}
+
+impl UnknownField<'_> {
+    /// The problem of an object, with what becomes of the field.
+    fn problem(&self, object: String, end: &str) -> Problem {
+        Problem {
+            location: self.at.clone(),
+            object: Some(object),
+            field: self.path.to_string(),
+            reason: self.sentence(end),
         }
     }
 
@@ -305,11 +318,11 @@ impl<'a> UnknownField<'a> {
     }
 
     /// The message, with what becomes of the field.
-    fn sentence(&self, known: &[&str], end: &str) -> String {
+    fn sentence(&self, end: &str) -> String {
         let hint = match (self.misplaced, self.nearest) {
             (Some(hint), _) => hint.to_owned(),
             (None, Some(near)) => format!("did you mean `{near}`?"),
-            (None, None) => format!("known fields: {}", known.join(", ")),
+            (None, None) => format!("known fields: {}", self.known.join(", ")),
         };
         let key = shorten(self.key);
         match end {

@@ -13,9 +13,13 @@
 
 use crate::dialect::{GroupVersionKind, LoweredObject, literal_id, qualified_kind};
 use crate::ignored_kinds::{ignored_kinds, known_groups};
+use crate::kind_reader::{KindReader, reader_of, supported_kinds};
 use crate::suggest::{edit_distance, nearest};
 use crate::{cilium, kubernetes, policy_api, unsupported};
 use palisade_manifest::{Problem, RawObject};
+
+/// The readers of all dialects.
+const READERS: [&[KindReader]; 3] = [kubernetes::KINDS, policy_api::KINDS, cilium::KINDS];
 
 /// Whether an object is either read or ignored; false for one that [`reject`] reports.
 #[must_use]
@@ -65,17 +69,15 @@ fn nearest_kind(object: &RawObject) -> Option<GroupVersionKind> {
 }
 
 fn all_kinds() -> impl Iterator<Item = GroupVersionKind> {
-    kubernetes::supported_kinds()
-        .chain(policy_api::supported_kinds())
-        .chain(cilium::supported_kinds())
-        .chain(unsupported::recognised_kinds())
+    let read = READERS.into_iter().flat_map(supported_kinds);
+    read.chain(unsupported::recognised_kinds())
 }
 
 /// Kinds that are also searched for in groups of other software: those of Kubernetes, and policies.
 fn kinds_of_any_group() -> impl Iterator<Item = GroupVersionKind> {
-    kubernetes::supported_kinds()
-        .chain(policy_api::supported_kinds())
-        .chain(cilium::supported_kinds().filter(GroupVersionKind::is_policy))
+    supported_kinds(kubernetes::KINDS)
+        .chain(supported_kinds(policy_api::KINDS))
+        .chain(supported_kinds(cilium::KINDS).filter(GroupVersionKind::is_policy))
         .chain(unsupported::recognised_kinds().filter(GroupVersionKind::is_policy))
 }
 
@@ -164,9 +166,9 @@ fn reject(object: &RawObject) -> LoweredObject {
         false => format!("unknown apiVersion and kind {what}; {hint}"),
     };
     let id = intended_kind(object).and_then(|known| {
-        kubernetes::intended_id(object, known)
-            .or_else(|| policy_api::intended_id(object, known))
-            .or_else(|| cilium::intended_id(object, known))
+        let mut readers = READERS.into_iter();
+        let reader = readers.find_map(|of| reader_of(of, known))?;
+        Some(reader.id_of(object))
     });
     let mut lowered = LoweredObject::empty(id.unwrap_or_else(|| literal_id(object)), object);
     let at = object.field().get(field).ok().flatten();

@@ -24,10 +24,10 @@ mod spec;
 mod unserved;
 
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
-use crate::kind_reader::{KindRead, KindReader, Naming};
+use crate::kind_reader::{KindRead, KindReader, Naming, find_reader, reader_of};
 use crate::names;
 use palisade_manifest::RawObject;
-use palisade_model::{ObjectId, Policy};
+use palisade_model::Policy;
 use peer_kind::{inside_kinds, inside_kinds_without_nodes};
 use spec::PolicyScope;
 
@@ -38,7 +38,7 @@ pub(crate) const GROUP: &str = "cilium.io";
 pub(crate) struct CiliumDialect;
 
 /// Every kind that is read; of several versions of a kind the one that messages name comes first.
-const KINDS: [KindReader; 4] = [
+pub(crate) const KINDS: &[KindReader] = &[
     KindReader {
         group: GROUP,
         version: "v2",
@@ -73,15 +73,11 @@ const KINDS: [KindReader; 4] = [
 
 impl Dialect for CiliumDialect {
     fn lower(&self, object: &RawObject) -> Option<LoweredObject> {
-        let kind = find_reader(object)?;
-        Some(match kind.version == object.version() {
-            true => kind.lower(object),
-            false => kind.reject_version(object),
-        })
+        find_reader(KINDS, object).map(|kind| kind.lower(object))
     }
 
     fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Vec<Policy> {
-        let kind = find_reader(object).or_else(|| intended.and_then(reader_of));
+        let kind = find_reader(KINDS, object).or_else(|| reader_of(KINDS, intended?));
         let Some((kind, scope)) = kind.and_then(|kind| Some((kind, scope_of(kind)?))) else {
             return Vec::new();
         };
@@ -124,26 +120,4 @@ pub fn match_nodes_by_cidr(policy: &mut Policy) {
             peer.not_selector = Some(inside_kinds_without_nodes());
         }
     }
-}
-
-/// The kinds that are read.
-pub(crate) fn supported_kinds() -> impl Iterator<Item = GroupVersionKind> {
-    KINDS.iter().map(KindReader::group_version_kind)
-}
-
-/// The name of an object, interpreted as an object of this kind.
-pub(crate) fn intended_id(object: &RawObject, gvk: GroupVersionKind) -> Option<ObjectId> {
-    reader_of(gvk).map(|kind| kind.id_of(object))
-}
-
-fn reader_of(gvk: GroupVersionKind) -> Option<&'static KindReader> {
-    KINDS.iter().find(|kind| kind.reads(gvk))
-}
-
-/// The reader of an object: that of its version, or of another one of its kind.
-fn find_reader(object: &RawObject) -> Option<&'static KindReader> {
-    let is_kind = |kind: &&KindReader| kind.kind == object.kind && kind.group == object.group();
-    let of_kind = || KINDS.iter().filter(is_kind);
-    let of_version = of_kind().find(|kind| kind.version == object.version());
-    of_version.or_else(|| of_kind().next())
 }

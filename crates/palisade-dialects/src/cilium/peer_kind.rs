@@ -9,8 +9,9 @@
 //! of what is outside gives pods there no entry of their own.
 
 use super::label_key::{LabelSource, PodLabel, SourcedKey};
-use super::selector::{LabelRequirement, LabelTest};
+use super::selector::LabelRequirement;
 use crate::faults::DialectFault;
+use crate::label_selector::LabelTest;
 use crate::label_selector::workload_selector;
 use palisade_model::{LabelKey, Peer, Prefix, Selector, reserved};
 use std::net::IpAddr;

@@ -6,10 +6,11 @@
 use super::label_key::SourcedKey;
 use super::peer_kind::{kind_in, selected_peers};
 use super::rule::{RuleAction, RuleContext};
-use super::selector::{self, LabelRequirement, LabelTest};
+use super::selector::{self, LabelRequirement};
 use super::unserved::{closed_peers, hold_closed};
 use super::{cidr_peer, entity, fqdn, service_peer};
 use crate::faults::DialectFault;
+use crate::label_selector::LabelTest;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
 use palisade_model::{Direction, LabelKey, Peer, Selector, reserved};

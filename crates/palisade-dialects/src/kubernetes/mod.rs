@@ -8,10 +8,10 @@ use policy::{isolation, network_policy};
 
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
 use crate::fields::PolicyKind;
-use crate::kind_reader::{KindRead, KindReader, Naming, ReadFn};
+use crate::kind_reader::{KindRead, KindReader, Naming, ReadFn, find_reader, reader_of};
 use crate::names;
 use palisade_manifest::RawObject;
-use palisade_model::{ObjectId, Policy};
+use palisade_model::Policy;
 
 /// The kinds of policies of Kubernetes, with their fields.
 pub(crate) const POLICY_KINDS: &[PolicyKind] = &[policy::fields::NETWORK_POLICY];
@@ -31,10 +31,10 @@ const fn v1(group: &'static str, kind: &'static str, naming: Naming, read: ReadF
 }
 
 /// Every kind that is read, with its group and version.
-const KINDS: [KindReader; 14] = {
+pub(crate) const KINDS: &[KindReader] = {
     use Naming::{Cluster, ClusterLabel, Namespaced};
     const NETWORKING: &str = "networking.k8s.io";
-    [
+    &[
         v1(
             NETWORKING,
             "NetworkPolicy",
@@ -76,18 +76,11 @@ const FORMER_GROUPS: [(&str, &[&str]); 1] = [(
 
 impl Dialect for KubernetesDialect {
     fn lower(&self, object: &RawObject) -> Option<LoweredObject> {
-        match find_reader(object) {
-            Ok(kind) => Some(kind.lower(object)),
-            Err(Some(kind)) => Some(kind.reject_version(object)),
-            Err(None) => None,
-        }
+        reader_of_object(object).map(|kind| kind.lower(object))
     }
 
     fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Vec<Policy> {
-        let kind = match find_reader(object) {
-            Ok(kind) | Err(Some(kind)) => Some(kind),
-            Err(None) => intended.and_then(reader_of),
-        };
+        let kind = reader_of_object(object).or_else(|| reader_of(KINDS, intended?));
         let Some(kind) = kind.filter(|kind| kind.kind == "NetworkPolicy") else {
             return Vec::new();
         };
@@ -100,11 +93,6 @@ impl Dialect for KubernetesDialect {
     }
 }
 
-/// The kinds that are read.
-pub(crate) fn supported_kinds() -> impl Iterator<Item = GroupVersionKind> {
-    KINDS.iter().map(KindReader::group_version_kind)
-}
-
 /// Whether an object is in a group in which Kubernetes formerly served its kind.
 pub(crate) fn is_former_group(object: &RawObject) -> bool {
     FORMER_GROUPS
@@ -112,23 +100,10 @@ pub(crate) fn is_former_group(object: &RawObject) -> bool {
         .any(|(group, kinds)| *group == object.group() && kinds.contains(&object.kind.as_str()))
 }
 
-/// The name of an object, interpreted as an object of this kind.
-pub(crate) fn intended_id(object: &RawObject, gvk: GroupVersionKind) -> Option<ObjectId> {
-    reader_of(gvk).map(|kind| kind.id_of(object))
-}
-
-fn reader_of(gvk: GroupVersionKind) -> Option<&'static KindReader> {
-    KINDS.iter().find(|kind| kind.reads(gvk))
-}
-
-/// The reader of an object; if the object is of another version, the reader of its kind.
-fn find_reader(object: &RawObject) -> Result<&'static KindReader, Option<&'static KindReader>> {
-    let former = is_former_group(object);
-    let served = KINDS
-        .iter()
-        .find(|k| k.kind == object.kind && (k.group == object.group() || former));
-    match served {
-        Some(kind) if !former && kind.version == object.version() => Ok(kind),
-        other => Err(other),
-    }
+/// The reader of an object, also of one in a group that formerly served its kind.
+fn reader_of_object(object: &RawObject) -> Option<&'static KindReader> {
+    find_reader(KINDS, object).or_else(|| {
+        let mut kinds = KINDS.iter().filter(|_| is_former_group(object));
+        kinds.find(|kind| kind.kind == object.kind)
+    })
 }

@@ -21,10 +21,10 @@ mod schema;
 mod variant;
 
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
-use crate::kind_reader::{KindRead, KindReader, Naming};
+use crate::kind_reader::{KindRead, KindReader, Naming, find_reader, reader_of};
 pub(crate) use fields::POLICY_KINDS;
 use palisade_manifest::RawObject;
-use palisade_model::{ObjectId, Policy};
+use palisade_model::Policy;
 use variant::PolicyVariant;
 
 /// The API group.
@@ -34,7 +34,7 @@ pub(crate) const GROUP: &str = "policy.networking.k8s.io";
 pub(crate) struct PolicyApiDialect;
 
 /// Every kind that is read.
-const KINDS: [KindReader; 3] = [
+pub(crate) const KINDS: &[KindReader] = &[
     KindReader {
         group: GROUP,
         version: "v1alpha2",
@@ -66,38 +66,15 @@ const KINDS: [KindReader; 3] = [
 
 impl Dialect for PolicyApiDialect {
     fn lower(&self, object: &RawObject) -> Option<LoweredObject> {
-        let kind = find_reader(object)?;
-        Some(match kind.version == object.version() {
-            true => kind.lower(object),
-            false => kind.reject_version(object),
-        })
+        find_reader(KINDS, object).map(|kind| kind.lower(object))
     }
 
     fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Vec<Policy> {
-        let kind = find_reader(object).or_else(|| intended.and_then(reader_of));
+        let kind = find_reader(KINDS, object).or_else(|| reader_of(KINDS, intended?));
         let isolated = kind.and_then(|kind| {
             let variant = PolicyVariant::of_kind(kind.kind)?;
             isolation::isolation_policy(&kind.interpret(object), variant)
         });
         isolated.into_iter().collect()
     }
-}
-
-/// The kinds that are read.
-pub(crate) fn supported_kinds() -> impl Iterator<Item = GroupVersionKind> {
-    KINDS.iter().map(KindReader::group_version_kind)
-}
-
-/// The name of an object, interpreted as an object of this kind.
-pub(crate) fn intended_id(object: &RawObject, gvk: GroupVersionKind) -> Option<ObjectId> {
-    reader_of(gvk).map(|kind| kind.id_of(object))
-}
-
-fn reader_of(gvk: GroupVersionKind) -> Option<&'static KindReader> {
-    KINDS.iter().find(|kind| kind.reads(gvk))
-}
-
-fn find_reader(object: &RawObject) -> Option<&'static KindReader> {
-    let is_kind = |kind: &&KindReader| kind.kind == object.kind && kind.group == object.group();
-    KINDS.iter().find(is_kind)
 }

@@ -10,9 +10,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-use common::EntryStatus;
-use std::path::Path;
-
 /// The manifest of a line.
 fn manifest(word: &str, written: &str) -> String {
     let written = written.replace("..", "endpointSelector: {}");
@@ -35,52 +32,12 @@ fn manifest(word: &str, written: &str) -> String {
 
 /// The problems of an object, one a line.
 fn problems(word: &str, written: &str) -> Vec<String> {
-    let lowering = common::lowering("f", &manifest(word, written));
-    assert_eq!(lowering.entries.len(), 1, "{word} {written}");
-    let entry = &lowering.entries[0];
-    let is_accepted = entry.status == EntryStatus::Accepted;
-    assert_eq!(is_accepted, lowering.errors.is_empty(), "{word} {written}");
-    assert!(is_accepted || entry.objects.is_empty(), "{word} {written}");
-    let shown = |what: &'static str| {
-        move |p: &palisade_manifest::Problem| format!("  {what} {}: {}", p.field, p.reason)
-    };
-    let errors = lowering.errors.iter().map(shown("error"));
-    let warnings = lowering.warnings.iter().map(shown("warning"));
-    let closed = lowering.closed.iter().map(shown("closed"));
-    let mut all: Vec<String> = errors.chain(closed).chain(warnings).collect();
-    if all.is_empty() {
-        all.push("  valid".to_owned());
-    }
-    all
+    common::problem_lines(&manifest(word, written))
 }
 
 #[test]
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a switch of this test, and a file of the source tree"
-)]
 fn every_rejection_has_its_message() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cilium/cases.txt");
-    let expected = std::fs::read_to_string(&path).unwrap();
-    let mut found = String::new();
-    let mut count = 0;
-    for line in expected.lines().filter(|line| !line.starts_with("  ")) {
-        found += line;
-        found += "\n";
-        if let Some((word, written)) = line.split_once(' ').filter(|_| !line.starts_with('#')) {
-            count += 1;
-            for problem in problems(word, written) {
-                found += &problem;
-                found += "\n";
-            }
-        }
-    }
-    assert!(count >= 120, "only {count} cases");
-    if std::env::var_os("PALISADE_BLESS").is_some() {
-        std::fs::write(&path, &found).unwrap();
-    } else {
-        assert!(found == expected, "{found}");
-    }
+    common::check_cases("tests/cilium/cases.txt", problems);
 }
 
 /// Lists at their greatest length, and one item longer.

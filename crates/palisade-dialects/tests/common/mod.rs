@@ -2,8 +2,11 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
+mod cases;
 mod lowering;
 
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub(crate) use cases::{check_cases, problem_lines};
 #[allow(unused_imports, reason = "each test file uses its own part")]
 pub(crate) use lowering::{EntryStatus, Lowering, lint, lower};
 use palisade_manifest::{Limits, Problem, RawObject, extract_objects, parse};
