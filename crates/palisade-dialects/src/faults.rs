@@ -75,6 +75,7 @@ palisade_model::faults! {
         OnlyFirstCiliumPeerRead,
         UnservedPeersOpen,
         UnservedPortsOpen,
+        DnsNamesOpen,
         AuthenticationOpen,
         AnyProtocolIsTcp,
         CiliumEndPortIgnored,

@@ -141,6 +141,8 @@ spec:
     - ports: [{port: "8000", endPort: 8080, protocol: TCP}, {port: "53", protocol: ANY}]
     - ports: [{port: "80", protocol: TCP}]
       rules: {http: [{method: GET}]}
+    - ports: [{port: "5353", protocol: UDP}]
+      rules: {dns: [{matchPattern: "*.example.com"}]}
   - icmps: [{fields: [{family: IPv6, type: 128}]}]
   egressDeny:
   - toCIDR: [203.0.113.0/24]

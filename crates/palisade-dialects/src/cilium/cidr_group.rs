@@ -13,7 +13,7 @@ const MISPLACED: &[(&str, &str)] = &[("externalCIDRs", "it belongs inside `spec`
 /// Lowers a group.
 pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<Object> {
     let root = &object.root;
-    report.check_fields(root, KNOWN, MISPLACED);
+    report.check_descriptive_fields(root, KNOWN, MISPLACED);
     metadata::check(root, report);
     let Some(spec) = report.child(root, "spec") else {
         report.error(root, "`spec` is required, but missing");

@@ -53,7 +53,7 @@ fn rejection(text: &str, is_pattern: bool) -> Option<&'static str> {
     } else if text.len() > MAX_LENGTH {
         Some("it is longer than 255 characters")
     } else if text.chars().all(is_allowed) {
-        None
+        has_empty_part(text).then_some("a part between two dots is empty")
     } else if is_pattern {
         Some("letters, digits, '-', '.', '_' and '*' are allowed")
     } else {
@@ -61,9 +61,40 @@ fn rejection(text: &str, is_pattern: bool) -> Option<&'static str> {
     }
 }
 
+/// Whether a part is empty, except after a dot at the end.
+fn has_empty_part(text: &str) -> bool {
+    let text = text.strip_suffix('.').unwrap_or(text);
+    text.split('.').any(str::is_empty)
+}
+
+/// Why a text is no name of servers, maybe with `*.` or `**.` before it.
+pub(super) fn server_name_rejection(text: &str) -> Option<&'static str> {
+    let name = text.strip_prefix("**.").or_else(|| text.strip_prefix("*."));
+    match rejection(name.unwrap_or(text), false) {
+        None if text.len() > MAX_LENGTH => Some("it is longer than 255 characters"),
+        reason => reason,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::rejection;
+    use super::{rejection, server_name_rejection};
+
+    #[test]
+    fn names_of_servers() {
+        for (text, is_name) in [
+            ("example.com", true),
+            ("*.example.com", true),
+            ("**.example.com", true),
+            ("example.com.", true),
+            ("*", false),
+            ("*.", false),
+            ("a.*.com", false),
+            ("a..com", false),
+        ] {
+            assert_eq!(server_name_rejection(text).is_none(), is_name, "{text}");
+        }
+    }
 
     #[test]
     fn names_and_patterns() {
@@ -76,6 +107,9 @@ mod tests {
             ("", false, false),
             ("a b", false, false),
             ("a/b", false, false),
+            ("a..b", false, false),
+            (".a", false, false),
+            ("*..b", false, false),
             ("bücher.example", false, false),
         ] {
             assert_eq!(rejection(text, false).is_none(), name, "{text}");

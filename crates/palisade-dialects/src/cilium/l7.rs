@@ -1,9 +1,11 @@
 //! Rules about what is inside connections: HTTP, Kafka, DNS and others. Validated only.
 //!
-//! Never: says what such a rule would allow.
+//! Never: says what such a rule would allow, but for rules of DNS that allow every name.
 
+use super::form::{self, HTTP_RULE, KAFKA_RULE, OTHER_RULE};
 use super::fqdn;
 use super::ports::PortFacts;
+use crate::faults::DialectFault;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
 use palisade_model::{Direction, Protocol};
@@ -42,15 +44,18 @@ pub(super) fn check(
         kinds.push(kind);
         for item in report.ok(list.items()).unwrap_or_default() {
             match kind {
-                L7Kind::Dns => fqdn::check(&item, report),
-                _ => drop(report.is_object(&item)),
+                L7Kind::Http => form::check(&item, &HTTP_RULE, report),
+                L7Kind::Kafka => form::check(&item, &KAFKA_RULE, report),
+                L7Kind::Dns | L7Kind::Other => fqdn::check(&item, report),
             }
         }
     }
     let protocol = report.text(rules, "l7proto").map(|(text, _)| text);
     let others = report.child(rules, "l7");
     if let Some(list) = &others {
-        report.ok(list.items());
+        for item in report.ok(list.items()).unwrap_or_default() {
+            form::check(&item, &OTHER_RULE, report);
+        }
         if protocol.is_none_or(str::is_empty) {
             report.error(list, "`l7` is only allowed with `l7proto`");
         }
@@ -64,8 +69,28 @@ pub(super) fn check(
             "several kinds of L7 rules in one item: only one is allowed",
         );
     }
+    if kinds.is_empty() && report.child(rules, "l7proto").is_none() {
+        report.error(
+            rules,
+            "one of http, kafka, dns and l7proto is required; none is there",
+        );
+    }
     check_ports(rules, &kinds, direction, ports, report);
     kinds
+}
+
+/// Whether rules of DNS allow every name, and so ask nothing of a connection. They are a union.
+pub(super) fn allows_every_name(rules: &Field<'_>) -> bool {
+    let is_every_name = |item: &Field<'_>| {
+        if DialectFault::DnsNamesOpen.is_injected() {
+            return true;
+        }
+        let pattern = item.get("matchPattern").ok().flatten();
+        pattern.is_some_and(|at| at.node.as_str() == Some("*"))
+    };
+    let names = rules.get("dns").ok().flatten();
+    let items = names.and_then(|list| list.items().ok());
+    items.is_some_and(|items| items.iter().any(is_every_name))
 }
 
 fn check_ports(

@@ -9,6 +9,8 @@
 mod cidr_group;
 mod cidr_peer;
 mod entity;
+mod fields;
+mod form;
 mod fqdn;
 mod icmp;
 mod isolation;
@@ -26,6 +28,7 @@ mod unserved;
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
 use crate::kind_reader::{KindRead, KindReader, Naming, find_reader, reader_of};
 use crate::names;
+pub(crate) use fields::POLICY_KINDS;
 use palisade_manifest::RawObject;
 use palisade_model::Policy;
 use peer_kind::{inside_kinds, inside_kinds_without_nodes};

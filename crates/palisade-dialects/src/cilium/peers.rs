@@ -3,6 +3,7 @@
 //! Promises: a list that is there and empty selects nothing, so that a rule with it matches nothing; a rule without
 //! any list of peers matches every address.
 
+use super::form::{self, CLOUD_GROUP};
 use super::label_key::SourcedKey;
 use super::peer_kind::{kind_in, selected_peers};
 use super::rule::{RuleAction, RuleContext};
@@ -121,7 +122,7 @@ pub(super) fn read(
             for item in items {
                 match list {
                     PeerList::Fqdns => fqdn::check(item, report),
-                    _ => drop(report.is_object(item)),
+                    _ => form::check(item, &CLOUD_GROUP, report),
                 }
             }
             let piece = match list {

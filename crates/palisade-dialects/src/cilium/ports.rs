@@ -1,5 +1,7 @@
 //! The ports of rules: `toPorts`, with what can be asked of the connections to them.
 
+use super::form::{self, LISTENER, TLS_CONTEXT};
+use super::fqdn;
 use super::l7::{self, L7Kind};
 use super::rule::{RuleAction, RuleContext};
 use super::unserved::hold_closed;
@@ -104,13 +106,19 @@ fn check_contents(
     let mut kinds = Vec::new();
     if let Some(rules) = report.child(item, "rules") {
         kinds = l7::check(&rules, context.direction, ports, report);
-        if context.is_of_nodes && !kinds.is_empty() {
-            report.error(&rules, "policies of nodes do not support L7 rules");
+        let is_egress_dns = context.direction == Direction::Egress && kinds == [L7Kind::Dns];
+        if context.is_of_nodes && !kinds.is_empty() && !is_egress_dns {
+            report.error(
+                &rules,
+                "policies of nodes do not support L7 rules, except DNS rules on egress",
+            );
         }
         for kind in &kinds {
             let piece = match kind {
                 L7Kind::Http => "HTTP rules",
                 L7Kind::Kafka => "Kafka rules",
+                // No proxy is needed to allow every name.
+                L7Kind::Dns if l7::allows_every_name(&rules) => continue,
                 L7Kind::Dns => "DNS rules",
                 L7Kind::Other => "rules of other L7 protocols",
             };
@@ -121,29 +129,26 @@ fn check_contents(
         ("terminatingTLS", "TLS contexts (`terminatingTLS`)"),
         ("originatingTLS", "TLS contexts (`originatingTLS`)"),
     ] {
-        if let Some(at) = report.object(item, key) {
+        if let Some(at) = report.child(item, key) {
+            form::check(&at, &TLS_CONTEXT, report);
             close(&at, piece, report);
         }
     }
     if let Some(at) = report.child(item, "serverNames") {
-        let listed = report.ok(at.items()).unwrap_or_default();
-        for name in &listed {
-            if report.ok(name.as_str()).is_some_and(str::is_empty) {
-                report.error(name, "an empty server name is not allowed");
-            }
-        }
+        let listed = check_server_names(&at, report);
         let has_tls = report.child(item, "terminatingTLS").is_some();
-        if !listed.is_empty() && !kinds.is_empty() && !has_tls {
+        if listed > 0 && !kinds.is_empty() && !has_tls {
             report.error(
                 &at,
                 "server names are not allowed with L7 rules without `terminatingTLS`",
             );
         }
-        if !listed.is_empty() {
+        if listed > 0 {
             close(&at, "server names (`serverNames`)", report);
         }
     }
-    if let Some(at) = report.object(item, "listener") {
+    if let Some(at) = report.child(item, "listener") {
+        form::check(&at, &LISTENER, report);
         if context.direction == Direction::Ingress {
             report.error(&at, "a listener is not allowed on ingress");
         }
@@ -153,6 +158,35 @@ fn check_contents(
         close(&at, "listeners", report);
     }
     is_closed
+}
+
+/// Adds errors for names of servers that are none, for a name twice and for an empty list; returns how many there are.
+fn check_server_names(list: &Field<'_>, report: &mut ObjectReport) -> usize {
+    let Some(listed) = report.ok(list.items()) else {
+        return 0;
+    };
+    if listed.is_empty() {
+        report.error(list, "an empty list: at least one name is required");
+    }
+    let mut seen = Vec::new();
+    for at in &listed {
+        let Some(name) = report.ok(at.as_str()) else {
+            continue;
+        };
+        if name.is_empty() {
+            report.error(at, "an empty server name is not allowed");
+        } else if let Some(reason) = fqdn::server_name_rejection(name) {
+            report.error(
+                at,
+                format!("{} is not a name of servers: {reason}", quote(name)),
+            );
+        }
+        if seen.contains(&name) {
+            report.error(at, format!("{} is there twice", quote(name)));
+        }
+        seen.push(name);
+    }
+    listed.len()
 }
 
 /// Reads a port.

@@ -1,6 +1,6 @@
 //! The rules of a policy: four lists, of two directions and two actions.
 
-use super::unserved::hold_closed;
+use super::unserved::{closed_peers, hold_closed};
 use super::{icmp, peers, ports};
 use crate::hash::RuleFingerprints;
 use crate::report::{ObjectReport, line_of};
@@ -80,11 +80,17 @@ fn read(
     if !report.is_object(field) {
         return None;
     }
+    report.begin_rule();
     check_fields(field, context, report);
     let mut peers = peers::read(field, context, report);
-    let traffic = traffic(field, context, report);
+    let mut traffic = traffic(field, context, report);
     if context.action == RuleAction::Allow && !authentication_is_off(field, report) {
         peers.clear();
+    }
+    if report.end_rule() {
+        // What the rule says cannot be read, of peers or of ports.
+        peers = closed_peers(context.action);
+        traffic = vec![TrafficMatch::any()];
     }
     Some(Rule {
         origin: RuleOrigin {

@@ -85,7 +85,7 @@ pub(super) fn read(
     report: &mut ObjectReport,
 ) -> Vec<Object> {
     let root = &object.root;
-    report.check_fields(root, KNOWN, MISPLACED);
+    report.check_descriptive_fields(root, KNOWN, MISPLACED);
     metadata::check(root, report);
     let specs = specs(root, report);
     if specs.is_empty() && report.errors.is_empty() {

@@ -19,58 +19,39 @@ pub(crate) const LABEL_SELECTOR: &[FieldRow] = &[
 ];
 
 /// The metadata of an object in a namespace.
-pub(crate) const METADATA: &[FieldRow] = &[
-    FieldRow::enforced("name", "names the policy"),
-    FieldRow::enforced("namespace", "`default` if it is missing"),
-    METADATA_REST[0],
-    METADATA_REST[1],
-    METADATA_REST[2],
-    METADATA_REST[3],
-    METADATA_REST[4],
-    METADATA_REST[5],
-    METADATA_REST[6],
-    METADATA_REST[7],
-    METADATA_REST[8],
-    METADATA_REST[9],
-    METADATA_REST[10],
-    METADATA_REST[11],
-    METADATA_REST[12],
-    METADATA_REST[13],
-];
+pub(crate) const METADATA: &[FieldRow] = &metadata(FieldRow::enforced(
+    "namespace",
+    "`default` if it is missing",
+));
 
 /// The metadata of a cluster-wide object.
-pub(crate) const CLUSTER_METADATA: &[FieldRow] = &[
-    FieldRow::enforced("name", "names the policy"),
-    FieldRow::no_effect("namespace", "a warning: the kind is cluster-wide"),
-    METADATA_REST[0],
-    METADATA_REST[1],
-    METADATA_REST[2],
-    METADATA_REST[3],
-    METADATA_REST[4],
-    METADATA_REST[5],
-    METADATA_REST[6],
-    METADATA_REST[7],
-    METADATA_REST[8],
-    METADATA_REST[9],
-    METADATA_REST[10],
-    METADATA_REST[11],
-    METADATA_REST[12],
-    METADATA_REST[13],
-];
+pub(crate) const CLUSTER_METADATA: &[FieldRow] = &metadata(FieldRow::no_effect(
+    "namespace",
+    "a warning: the kind is cluster-wide",
+));
 
-const METADATA_REST: [FieldRow; 14] = [
-    FieldRow::no_effect("labels", ""),
-    FieldRow::no_effect("annotations", ""),
-    FieldRow::no_effect("generateName", ""),
-    FieldRow::no_effect("selfLink", ""),
-    FieldRow::no_effect("uid", ""),
-    FieldRow::no_effect("resourceVersion", ""),
-    FieldRow::no_effect("generation", ""),
-    FieldRow::no_effect("creationTimestamp", ""),
-    FieldRow::no_effect("deletionTimestamp", ""),
-    FieldRow::no_effect("deletionGracePeriodSeconds", ""),
-    FieldRow::no_effect("ownerReferences[]", ""),
-    FieldRow::no_effect("finalizers[]", ""),
-    FieldRow::no_effect("managedFields[]", ""),
-    FieldRow::no_effect("clusterName", ""),
-];
+/// The metadata of an object with this row for its namespace.
+const fn metadata(namespace: FieldRow) -> [FieldRow; 16] {
+    [
+        FieldRow::enforced("name", "names the policy"),
+        namespace,
+        FieldRow::no_effect("labels", ""),
+        FieldRow::enforced(
+            "annotations",
+            "`palisade.dev/mode: audit`: the policy is reported and not enforced; `enforce` is the default; any \
+             other annotation has no effect",
+        ),
+        FieldRow::no_effect("generateName", ""),
+        FieldRow::no_effect("selfLink", ""),
+        FieldRow::no_effect("uid", ""),
+        FieldRow::no_effect("resourceVersion", ""),
+        FieldRow::no_effect("generation", ""),
+        FieldRow::no_effect("creationTimestamp", ""),
+        FieldRow::no_effect("deletionTimestamp", ""),
+        FieldRow::no_effect("deletionGracePeriodSeconds", ""),
+        FieldRow::no_effect("ownerReferences[]", ""),
+        FieldRow::no_effect("finalizers[]", ""),
+        FieldRow::no_effect("managedFields[]", ""),
+        FieldRow::no_effect("clusterName", ""),
+    ]
+}

@@ -91,6 +91,14 @@ impl FieldRow {
         }
     }
 
+    /// A field that is an error.
+    pub(crate) const fn refused(name: &'static str, note: &'static str) -> Self {
+        FieldRow {
+            support: FieldSupport::Refused,
+            ..FieldRow::enforced(name, note)
+        }
+    }
+
     /// The same field, with these inside.
     pub(crate) const fn with(self, fields: &'static [FieldRow]) -> Self {
         FieldRow { fields, ..self }

@@ -68,6 +68,42 @@ fn lengths_of_lists() {
     }
 }
 
+/// Rules of DNS that allow every name need no proxy: the rule is as open as without them, and nothing is held closed.
+/// With names only, nothing is open.
+#[test]
+fn dns_rules_that_allow_every_name() {
+    let lowered = |rules: &str| {
+        let ports = "{ports: [{port: '53', protocol: ANY}]";
+        let spec =
+            format!("{{.., egress: [{{toEndpoints: [{{}}], toPorts: [{ports}{rules}}}]}}]}}");
+        let lowering = common::lowering("f", &manifest("policy", &spec));
+        assert_eq!(lowering.errors, []);
+        let [palisade_model::Object::Policy(policy)] = &lowering.entries[0].objects[..] else {
+            panic!("{:?}", lowering.entries[0].objects);
+        };
+        let rules = policy.egress.clone().map(|egress| egress.rules);
+        let rule = rules.unwrap_or_default().remove(0);
+        (rule.peers, rule.traffic, lowering.closed.len())
+    };
+    let (peers, traffic, _) = lowered("");
+    for every in [
+        "[{matchPattern: '*'}]",
+        "[{matchName: a.b}, {matchPattern: '*'}]",
+    ] {
+        let found = lowered(&format!(", rules: {{dns: {every}}}"));
+        assert_eq!(found, (peers.clone(), traffic.clone(), 0), "{every}");
+    }
+    for some in [
+        "[{matchPattern: '*.b'}]",
+        "[{matchPattern: '**.'}]",
+        "[{matchName: a.b}]",
+        "[]",
+    ] {
+        let (_, traffic, closed) = lowered(&format!(", rules: {{dns: {some}}}"));
+        assert_eq!((traffic.len(), closed), (0, 1), "{some}");
+    }
+}
+
 /// A spec becomes a part that denies, before everything of the default tier, and a part that allows.
 #[test]
 fn parts_of_specs() {

@@ -1,6 +1,7 @@
 //! `docs/dialects.md`, made from the tables.
 
-use palisade_dialects::{FieldSupport, policy_kinds, unsupported_kinds};
+use palisade_dialects::{FieldRow, FieldSupport, PolicyKind, policy_kinds, unsupported_kinds};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -51,8 +52,15 @@ fn document() -> String {
         for note in kind.notes {
             writeln!(out, "{note}\n").unwrap();
         }
+        let rows = match nearest_kind(kind) {
+            Some((like, rows)) => {
+                writeln!(out, "As {}, but for:\n", like.kind).unwrap();
+                rows
+            }
+            None => kind.rows(),
+        };
         out += "| field | | |\n|---|---|---|\n";
-        for (path, row) in kind.rows() {
+        for (path, row) in rows {
             let support = match row.support {
                 FieldSupport::Enforced => "enforced",
                 FieldSupport::HeldClosed(_) => "held closed",
@@ -69,6 +77,30 @@ fn document() -> String {
         writeln!(out, "- {kind}").unwrap();
     }
     out
+}
+
+/// An earlier kind of the group with nearly the same rows, and the rows that it does not have.
+fn nearest_kind(
+    kind: &PolicyKind,
+) -> Option<(&'static PolicyKind, Vec<(String, &'static FieldRow)>)> {
+    let earlier = policy_kinds().take_while(|other| other.kind != kind.kind);
+    let mut earlier = earlier.filter(|other| other.group == kind.group);
+    earlier.find_map(|other| {
+        let of_other = other.rows();
+        let shown = |row: &FieldRow| (row.support, row.note);
+        let is_there = |(path, row): &(String, &FieldRow)| {
+            let found = of_other.iter().find(|(other, _)| other == path);
+            found.is_some_and(|(_, other)| shown(other) == shown(row))
+        };
+        let (same, different): (Vec<_>, Vec<_>) = kind.rows().into_iter().partition(is_there);
+        let paths: BTreeSet<&String> = same
+            .iter()
+            .chain(&different)
+            .map(|(path, _)| path)
+            .collect();
+        let has_all = of_other.iter().all(|(path, _)| paths.contains(path));
+        (has_all && different.len() * 10 < same.len()).then_some((other, different))
+    })
 }
 
 #[test]

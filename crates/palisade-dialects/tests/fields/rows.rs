@@ -3,6 +3,7 @@
 use crate::json_path;
 use crate::samples::{Sample, Samples, lower};
 use palisade_dialects::{FieldSupport, LoweredObject, policy_kinds};
+use palisade_model::Object;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -47,6 +48,53 @@ fn every_row_has_the_outcome_that_it_promises() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What the rows say of `spec` is true of an item of `specs`.
+#[test]
+fn a_spec_in_a_list_is_as_one_that_is_not() {
+    let mut count = 0;
+    for kind in policy_kinds() {
+        let Some(row) = kind.fields.iter().find(|row| row.name == "specs[]") else {
+            continue;
+        };
+        assert_eq!(row.fields.len(), 0, "{}", kind.kind);
+        let samples = Samples::of(kind);
+        for sample in &samples.rows {
+            for (object, _) in sample.objects(&samples.base) {
+                let mut listed = object.clone();
+                let Some(spec) = object.get("spec").filter(|_| object.get("specs").is_none())
+                else {
+                    continue;
+                };
+                let fields = listed.as_object_mut().unwrap();
+                fields.shift_remove("spec");
+                fields.insert("specs".to_owned(), Value::Array(vec![spec.clone()]));
+                let (one, list) = (lower(&object), lower(&listed));
+                let parts = |of: &LoweredObject, shift: u32| {
+                    let parts = of.objects.iter().map(|object| match object {
+                        Object::Policy(policy) => {
+                            let mut policy = policy.clone();
+                            policy.id.part += shift;
+                            policy
+                        }
+                        other => panic!("{other:?}"),
+                    });
+                    parts.collect::<Vec<_>>()
+                };
+                assert_eq!(parts(&one, 2), parts(&list, 0), "{listed}");
+                let fields = |of: &LoweredObject| {
+                    let closed = of.closed.iter().map(|part| &part.problem);
+                    let all = of.errors.iter().chain(closed).chain(&of.warnings);
+                    let all = all.map(|problem| problem.field.replacen("specs[0]", "spec", 1));
+                    all.collect::<Vec<_>>()
+                };
+                assert_eq!(fields(&one), fields(&list), "{listed}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 1_000, "{count}");
 }
 
 /// Whether a sample shows what its row promises.

@@ -2,8 +2,9 @@
 //!
 //! Validations in CEL are evaluated by functions of their own here, found by the text of the rule.
 
+use palisade_dialects::{FieldRow, FieldSupport};
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -19,7 +20,14 @@ pub(crate) fn of_kind(kind: &str) -> Value {
             .as_str()
             .is_some_and(|source| source.contains(" v"))
     );
-    file["schema"].take()
+    let mut schema = file["schema"].take();
+    // The only reference that is left: what is the same as the spec.
+    let spec = schema["properties"]["spec"].clone();
+    if let Some(items) = schema.pointer_mut("/properties/specs/items") {
+        assert_eq!(items["$ref"], "#/properties/spec");
+        *items = spec;
+    }
+    schema
 }
 
 /// A validation in CEL.
@@ -64,10 +72,98 @@ const NOT_EVALUATED: &[&str] = &[];
 type PatternTest = fn(&str) -> bool;
 
 /// Patterns of these schemas, by their text.
-const PATTERNS: &[(&str, PatternTest)] = &[(
-    "^(\\*\\.)?([a-zA-z0-9]([-a-zA-Z0-9_]*[a-zA-Z0-9])?\\.)+[a-zA-z0-9]([-a-zA-Z0-9_]*[a-zA-Z0-9])?\\.?$",
-    is_domain_name,
-)];
+const PATTERNS: &[(&str, PatternTest)] = &[
+    (
+        "^(\\*\\.)?([a-zA-z0-9]([-a-zA-Z0-9_]*[a-zA-Z0-9])?\\.)+[a-zA-z0-9]([-a-zA-Z0-9_]*[a-zA-Z0-9])?\\.?$",
+        is_domain_name,
+    ),
+    ("^([-a-zA-Z0-9_]+[.]?)+$", |text| is_dotted(text, "-_")),
+    ("^([-a-zA-Z0-9_*]+[.]?)+$", |text| is_dotted(text, "-_*")),
+    ("^(\\*?\\*\\.)?([-a-zA-Z0-9_]+\\.?)+$", |text| {
+        let name = text.strip_prefix("**.").or_else(|| text.strip_prefix("*."));
+        is_dotted(name.unwrap_or(text), "-_")
+    }),
+    (
+        "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        |text| {
+            let is_end = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+            text.split('.').all(|part| match part.as_bytes() {
+                [] => false,
+                [first, ..] => {
+                    is_end(*first)
+                        && part.bytes().last().is_some_and(is_end)
+                        && part.bytes().all(|b| is_end(b) || b == b'-')
+                }
+            })
+        },
+    ),
+    ("^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$", |text| {
+        let is_end = |c: char| c.is_ascii_alphanumeric();
+        let is_inside = |c: char| is_end(c) || "-_.".contains(c);
+        text.is_empty()
+            || text.starts_with(is_end) && text.ends_with(is_end) && text.chars().all(is_inside)
+    }),
+    // Every character but those of the category "other", of which the tests have control characters only.
+    ("^\\PC*$", |text| !text.contains(char::is_control)),
+    (
+        "^(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[0-9]{1,4})|([a-zA-Z0-9]-?)*[a-zA-Z](-?[a-zA-Z0-9])*$",
+        is_port_of_pattern,
+    ),
+    (ICMP_TYPE, |text| {
+        let words = ICMP_TYPE.trim_start_matches("^(").trim_end_matches(")$");
+        let mut words = words.split('|').skip(5);
+        text.parse::<u8>()
+            .is_ok_and(|number| number.to_string() == text)
+            || words.any(|word| word == text)
+    }),
+];
+
+/// The pattern of a type of ICMP: five for the numbers, then the names.
+const ICMP_TYPE: &str = "^([0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5]|EchoReply|DestinationUnreachable|Redirect|Echo|RouterAdvertisement|RouterSelection|TimeExceeded|ParameterProblem|Timestamp|TimestampReply|Photuris|ExtendedEchoRequest|ExtendedEcho Reply|PacketTooBig|ParameterProblem|EchoRequest|MulticastListenerQuery|MulticastListenerReport|MulticastListenerDone|RouterSolicitation|RouterAdvertisement|NeighborSolicitation|NeighborAdvertisement|RedirectMessage|RouterRenumbering|ICMPNodeInformationQuery|ICMPNodeInformationResponse|InverseNeighborDiscoverySolicitation|InverseNeighborDiscoveryAdvertisement|HomeAgentAddressDiscoveryRequest|HomeAgentAddressDiscoveryReply|MobilePrefixSolicitation|MobilePrefixAdvertisement|DuplicateAddressRequestCodeSuffix|DuplicateAddressConfirmationCodeSuffix)$";
+
+/// Parts of letters, digits and these characters, with one dot between two of them, and maybe one at the end.
+fn is_dotted(text: &str, others: &str) -> bool {
+    let is_inside = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
+    let text = text.strip_suffix('.').unwrap_or(text);
+    let mut parts = text.split('.');
+    parts.all(|part| !part.is_empty() && part.chars().all(is_inside))
+}
+
+/// The alternatives of the pattern are bound to one end each: what begins with a digit matches, and what ends with
+/// letters, digits and single dashes of which one is a letter.
+fn is_port_of_pattern(text: &str) -> bool {
+    let mut after_dash = true;
+    for b in text.bytes().rev() {
+        match b {
+            b'0'..=b'9' => after_dash = false,
+            b'-' if !after_dash => after_dash = true,
+            b if b.is_ascii_alphabetic() => return true,
+            _ => break,
+        }
+    }
+    text.bytes().next().is_some_and(|b| b.is_ascii_digit())
+}
+
+/// As the format `cidr` of the API server, which takes leading zeros too.
+fn is_cidr_format(text: &str) -> bool {
+    let Some((address, length)) = text.split_once('/') else {
+        return false;
+    };
+    let plain = |part: &str| match part.trim_start_matches('0') {
+        "" if !part.is_empty() => "0".to_owned(),
+        rest => rest.to_owned(),
+    };
+    let address = match address.contains(':') {
+        true => address.to_owned(),
+        false => address.split('.').map(plain).collect::<Vec<_>>().join("."),
+    };
+    let Ok(address) = address.parse::<IpAddr>() else {
+        return false;
+    };
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let is_number = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
+    is_number && length.parse::<u8>().is_ok_and(|bits| bits <= most)
+}
 
 fn has_item(of: &Value, list: &str, keys: &[&str]) -> bool {
     let items = of[list].as_array().map_or(&[][..], Vec::as_slice);
@@ -123,6 +219,8 @@ fn check(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
     if schema["x-kubernetes-int-or-string"] == true {
         if !value.is_i64() && !value.is_string() {
             refuse("neither a whole number nor text".to_owned());
+        } else if let Some(text) = value.as_str() {
+            check_pattern(schema, text, &mut refuse);
         }
         return;
     }
@@ -131,6 +229,7 @@ fn check(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
         "array" => value.is_array(),
         "string" => value.is_string(),
         "integer" => value.is_i64(),
+        "boolean" => value.is_boolean(),
         other => panic!("the type {other} is not known here"),
     };
     if !is_of_type {
@@ -151,13 +250,9 @@ fn check(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
             if allowed.is_some_and(|allowed| !allowed.contains(value)) {
                 refuse(format!("{text:?} is not one of the values"));
             }
-            if let Some(pattern) = schema["pattern"].as_str() {
-                let known = PATTERNS.iter().find(|(known, _)| *known == pattern);
-                let (_, matches) =
-                    known.unwrap_or_else(|| panic!("the pattern {pattern} is not known here"));
-                if !matches(text) {
-                    refuse(format!("{text:?} does not match the pattern"));
-                }
+            check_pattern(schema, text, &mut refuse);
+            if schema["format"] == "cidr" && !is_cidr_format(text) {
+                refuse(format!("{text:?} is not of the format cidr"));
             }
         }
         Value::Number(_) => {
@@ -187,6 +282,24 @@ fn check(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
+fn check_pattern(schema: &Value, text: &str, refuse: &mut impl FnMut(String)) {
+    let Some(pattern) = schema["pattern"].as_str() else {
+        return;
+    };
+    let known = PATTERNS.iter().find(|(known, _)| *known == pattern);
+    let (_, matches) = known.unwrap_or_else(|| panic!("the pattern {pattern} is not known here"));
+    if !matches(text) {
+        refuse(format!("{text:?} does not match the pattern"));
+    }
+}
+
+/// The number of alternatives that hold; each requires fields.
+fn count_alternatives(of: &Value, fields: &Map<String, Value>) -> usize {
+    let has = |key: &Value| fields.contains_key(key.as_str().unwrap());
+    let holds = |alternative: &&Value| alternative["required"].as_array().unwrap().iter().all(has);
+    of.as_array().unwrap().iter().filter(holds).count()
+}
+
 fn check_object(schema: &Value, fields: &Map<String, Value>, path: &str, found: &mut Vec<String>) {
     let known = schema["properties"].as_object();
     // An unknown field is removed before the others are looked at.
@@ -196,6 +309,16 @@ fn check_object(schema: &Value, fields: &Map<String, Value>, path: &str, found: 
         || number(schema, "maxProperties").is_some_and(|most| count > most)
     {
         found.push(format!("{path}: {count} fields"));
+    }
+    if let Some(alternatives) = schema.get("anyOf")
+        && count_alternatives(alternatives, fields) == 0
+    {
+        found.push(format!("{path}: none of the fields of anyOf"));
+    }
+    if let Some(alternatives) = schema.get("oneOf")
+        && count_alternatives(alternatives, fields) != 1
+    {
+        found.push(format!("{path}: not exactly one of the fields of oneOf"));
     }
     for required in schema["required"].as_array().unwrap_or(&Vec::new()) {
         // Defaults come before validation.
@@ -260,10 +383,24 @@ fn add_fields(schema: &Value, of: &str, all: &mut Vec<String>) {
 #[test]
 fn every_field_of_the_published_schemas_has_a_row() {
     for kind in palisade_dialects::policy_kinds() {
-        let rows: BTreeSet<String> = kind.rows().into_iter().map(|(path, _)| path).collect();
-        let fields = fields(&of_kind(kind.kind));
+        let rows: BTreeMap<String, &FieldRow> = kind.rows().into_iter().collect();
+        let schema = of_kind(kind.kind);
+        let fields = fields(&schema);
         assert!(fields.len() > 50, "{}: {}", kind.kind, fields.len());
-        let missing: Vec<&String> = fields.iter().filter(|path| !rows.contains(*path)).collect();
+        // What is inside a field that is refused needs no row; nor does what is inside `specs`, which is as in `spec`.
+        let is_in_refused = |path: &String| {
+            let mut all = rows.iter();
+            all.any(|(of, row)| {
+                row.support == FieldSupport::Refused && path.starts_with(&format!("{of}."))
+            })
+        };
+        let specs = &schema["properties"]["specs"];
+        assert!(specs.is_null() || specs["items"] == schema["properties"]["spec"]);
+        let missing: Vec<&String> = fields
+            .iter()
+            .filter(|path| !rows.contains_key(*path) && !is_in_refused(path))
+            .filter(|path| !path.starts_with("specs[]."))
+            .collect();
         assert!(
             missing.is_empty(),
             "{}: without a row: {missing:?}",
