@@ -28,12 +28,6 @@ const AMBIGUOUS_WORDS: &[(&str, &str)] = &[(
 
 /// Words for kinds that this build does not read.
 const OTHER_WORDS: &[(&str, &str)] = &[
-    ("ccnp", "ciliumclusterwidenetworkpolicy"),
-    ("ciliumnetworkpolicies", "ciliumnetworkpolicy"),
-    (
-        "ciliumclusterwidenetworkpolicies",
-        "ciliumclusterwidenetworkpolicy",
-    ),
     ("globalnetworkpolicies", "globalnetworkpolicy"),
     ("gnp", "globalnetworkpolicy"),
 ];
@@ -73,11 +67,13 @@ pub fn find_policy<'a>(
         [name] => (None, None, *name),
         [first, name] => match kind_word(first, policies) {
             KindWord::Kind(kind) => {
-                let in_kind = matching(policies, Some(&kind), None, name);
-                let in_namespace = matching(policies, None, Some(first), name);
-                let mut both = in_kind;
-                both.extend(in_namespace);
-                return only(both, || not_found(Some(&kind), None, name, policies));
+                // A namespace may have the name of a kind, and a policy of that kind may be in it.
+                let is_meant = |id: &&ObjectId| {
+                    &*id.name == *name
+                        && (is_kind(id, &kind) || id.namespace.as_deref() == Some(*first))
+                };
+                let found = policies.iter().filter(is_meant).collect();
+                return only(found, || not_found(Some(&kind), None, name, policies));
             }
             KindWord::Ambiguous(reason) => {
                 let in_namespace = matching(policies, None, Some(first), name);
@@ -274,11 +270,13 @@ mod tests {
             np("bank", "web"),
             np("bank", "default"),
             np("anp", "odd"),
+            np("netpol", "own"),
             id(POLICY_API, "AdminNetworkPolicy", None, "deny-metrics"),
             id(POLICY_API, "AdminNetworkPolicy", None, "web"),
             id(POLICY_API, "ClusterNetworkPolicy", None, "deny-metrics"),
             id(POLICY_API, "BaselineAdminNetworkPolicy", None, "default"),
             id("cilium.io", "CiliumNetworkPolicy", Some("shop"), "web"),
+            id("cilium.io", "CiliumClusterwideNetworkPolicy", None, "host"),
             id("projectcalico.org", "NetworkPolicy", Some("shop"), "db"),
         ]
     }
@@ -324,10 +322,17 @@ mod tests {
                 "ciliumnetworkpolicy/shop/web",
             ),
             ("ciliumnetworkpolicies/web", "ciliumnetworkpolicy/shop/web"),
+            ("ciliumnp/shop/web", "ciliumnetworkpolicy/shop/web"),
+            (
+                "ciliumnetworkpolicies.cilium.io/web",
+                "ciliumnetworkpolicy/shop/web",
+            ),
+            ("ccnp/host", "ciliumclusterwidenetworkpolicy/host"),
             ("netpol/default", "networkpolicy/bank/default"),
             ("odd", "networkpolicy/anp/odd"),
             // A namespace may have the name of a kind.
             ("anp/odd", "networkpolicy/anp/odd"),
+            ("netpol/own", "networkpolicy/netpol/own"),
         ] {
             assert_eq!(find(text), found, "{text}");
         }
