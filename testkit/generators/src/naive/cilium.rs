@@ -483,9 +483,10 @@ impl NaiveRuleOwner<'_> {
         }
         let port = |item: &Value| {
             // What is asked of connections besides their ports is not known here.
-            let asks = ["rules", "terminatingTLS", "originatingTLS", "listener"]
+            let asks = ["terminatingTLS", "originatingTLS", "listener"]
                 .into_iter()
                 .any(|key| present(item.get(key)).is_some());
+            let asks = asks || item.get("rules").is_some_and(asks_of_content);
             let names = !list(item.get("serverNames")).is_empty();
             !asks
                 && !names
@@ -526,6 +527,12 @@ impl NaiveRuleOwner<'_> {
         flow.ports
             .is_some_and(|(_, number)| (first..=last).contains(&u64::from(number)))
     }
+}
+
+/// Whether rules about what is inside connections leave anything out: every name of DNS is one thing that does not.
+fn asks_of_content(rules: &Value) -> bool {
+    let is_every = |item: &Value| text(item, "/matchPattern") == Some("*");
+    !rules.is_null() && !list(rules.get("dns")).iter().any(is_every)
 }
 
 fn is_entity(name: &str, peer: &NaivePeer<'_>) -> bool {

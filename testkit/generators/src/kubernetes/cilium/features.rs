@@ -8,6 +8,8 @@ pub const CILIUM_FEATURES: &[&str] = &[
     "CIDRSet with except",
     "CiliumClusterwideNetworkPolicy",
     "CiliumNetworkPolicy",
+    "DNS rules of every name",
+    "DNS rules of some names, held closed",
     "ICMP of the default family",
     "ICMP type as text",
     "ICMP type by name",

@@ -82,6 +82,9 @@ fn to_ports(dice: &mut Dice, (egress, denies): (bool, bool), features: &mut Feat
         }
         return item;
     }
+    if egress && !denies && dice.chance(15) {
+        return dns(dice, features);
+    }
     if dice.chance(3) {
         features.insert("toPorts without ports");
         return json!({});
@@ -89,6 +92,30 @@ fn to_ports(dice: &mut Dice, (egress, denies): (bool, bool), features: &mut Feat
     let count = dice.between(1, 3);
     let ports: Vec<Value> = (0..count).map(|_| port(dice, features)).collect();
     json!({ "ports": ports })
+}
+
+/// Ports with rules of DNS.
+fn dns(dice: &mut Dice, features: &mut Features) -> Value {
+    let (names, feature) = dice
+        .pick(&[
+            (json!([{ "matchPattern": "*" }]), "DNS rules of every name"),
+            (
+                json!([{ "matchName": "example.com" }, { "matchPattern": "*" }]),
+                "DNS rules of every name",
+            ),
+            (
+                json!([{ "matchPattern": "*.example.com" }]),
+                "DNS rules of some names, held closed",
+            ),
+        ])
+        .clone();
+    features.insert(feature);
+    let port = dice.pick(&NUMBERS).to_string();
+    let protocol = *dice.pick(&["UDP", "TCP", "ANY"]);
+    json!({
+        "ports": [{ "port": port, "protocol": protocol }],
+        "rules": { "dns": names },
+    })
 }
 
 fn port(dice: &mut Dice, features: &mut Features) -> Value {
