@@ -49,7 +49,7 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
 const API_VERSION: FieldRow = FieldRow::enforced("apiVersion", "`cilium.io/v2`");
 const KIND: FieldRow = FieldRow::enforced("kind", "");
 const SPECS: FieldRow = FieldRow::enforced("specs[]", "each as `spec`, with the same fields");
-const STATUS: FieldRow = FieldRow::no_effect("status", "");
+const STATUS: FieldRow = FieldRow::no_effect("status", "the agents write the condition `Valid`");
 const SPEC_NOTE: &str = "required, or `specs`";
 
 const NAMESPACED: &[FieldRow] = &[

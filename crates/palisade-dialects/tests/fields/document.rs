@@ -14,7 +14,8 @@ This page is made from the tables that a test compares with the code, row by row
 - *enforced*: as the API says.
 - *held closed*: accepted, but not served or not understood by this build. It never opens anything: a rule that allows \
 matches nothing by it. `palisade validate`, `palisade status`, `palisade policy list` and `policy get`, the \
-NodePolicyStatus and the condition `Accepted` name each such part with its path and its reason.
+NodePolicyStatus and the condition of the policy (`Accepted`; `Valid` for Cilium's kinds) name each such part with its \
+path and its reason.
 - *refused*: an error. The last valid version of the policy stays in force; without one, the pods that it selects are \
 isolated.
 - *no effect*: accepted; it has nothing to do with traffic.
