@@ -7,7 +7,7 @@
 
 use super::chunked_vec::ChunkedVec;
 use super::holder_store::NONE;
-use super::policy_bodies::{PolicyBodies, PolicyBody, PolicyRules};
+use super::policy_bodies::{BodyRules, PolicyBodies, PolicyBody};
 use super::pool::{HashMap, InternPool, hash};
 use super::relative::{self, PLACEHOLDER, RelativeLabels};
 use alloc::collections::BTreeMap;
@@ -271,7 +271,7 @@ impl Policies {
     }
 
     /// The rules of a policy; `None` if it is deleted.
-    pub(crate) fn rules(&self, number: PolicyNumber) -> Option<&PolicyRules> {
+    pub(crate) fn rules(&self, number: PolicyNumber) -> Option<&BodyRules> {
         let (_, rules) = self.bodies.rules(self.records.get(number)?.body)?;
         Some(rules)
     }

@@ -28,7 +28,7 @@ pub(crate) struct PolicyBody {
 
 /// The rules of a policy.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PolicyRules {
+pub(crate) struct BodyRules {
     pub(super) ingress: Option<DirectionRules>,
     pub(super) egress: Option<DirectionRules>,
     /// Whether the policy's namespace is replaced by the placeholder, in its subject as well.
@@ -50,7 +50,7 @@ impl Hash for PolicyBody {
     }
 }
 
-impl PolicyRules {
+impl BodyRules {
     /// The rules of one direction, relative to the policy; `None` if it does not govern the
     /// direction.
     pub(crate) fn direction(&self, direction: Direction) -> Option<&DirectionRules> {
@@ -72,7 +72,7 @@ pub(super) struct AcquiredBody {
 #[derive(Debug, Default)]
 pub(super) struct PolicyBodies {
     subjects: InternPool<Selector>,
-    rules: InternPool<PolicyRules>,
+    rules: InternPool<BodyRules>,
     bodies: InternPool<PolicyBody>,
     /// Bodies whose subject and rules the next policy of the same name, or with rules that are written the
     /// same, is likely to have, by a part of a hash of these.
@@ -98,7 +98,7 @@ impl PolicyBodies {
     }
 
     /// The rules of a body, and their number.
-    pub(super) fn rules(&self, body: u32) -> Option<(u32, &PolicyRules)> {
+    pub(super) fn rules(&self, body: u32) -> Option<(u32, &BodyRules)> {
         let rules = self.bodies.get(body)?.rules;
         Some((rules, self.rules.get(rules)?))
     }
@@ -227,7 +227,7 @@ impl PolicyBodies {
         }
         let [ingress, egress] = both;
         let subject = self.subjects.acquire(subject);
-        let rules = self.rules.acquire(PolicyRules {
+        let rules = self.rules.acquire(BodyRules {
             ingress,
             egress,
             namespace_relative: own.is_some(),
