@@ -350,9 +350,17 @@ impl KernelLab {
             let endpoints = drawn.state.endpoints.values();
             endpoints.filter(|e| e.addresses.contains(address)).count()
         };
+        // Pods of several nodes are local here, all on the node that the first of them names; by their objects,
+        // the node of another is remote.
+        let is_moved = |address: &IpAddr| {
+            let holder = prepared.address_holder(*address);
+            holder.is_some_and(|e| {
+                e.interface.is_some() && e.node.as_ref() != drawn.state.host_node()
+            })
+        };
         if [flow.source, flow.destination]
             .iter()
-            .any(|end| claims(end) > 1)
+            .any(|end| claims(end) > 1 || is_moved(end))
         {
             return None;
         }
