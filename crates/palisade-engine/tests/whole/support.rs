@@ -35,8 +35,8 @@ fn logged(
     !encapsulated && judgement.steps.iter().any(logs)
 }
 
-/// The first difference between tables and oracle for a flow, in the directions that this host
-/// judges.
+/// The first difference between tables and oracle for a flow, in the directions that this host judges: of the
+/// verdict, of what is logged, and of the verdict if nothing were in audit.
 pub(crate) fn difference(
     engine: &Engine,
     oracle: &PreparedState<'_>,
@@ -77,15 +77,33 @@ pub(crate) fn difference(
                 "{flow}: {direction}: oracle allows: {wanted}, tables: {judged:?}"
             ));
         }
-        let logs = match judged {
-            DirectionVerdict::Evaluated(seen) => seen.cell.log,
-            _ => None,
+        let (logs, audited) = match judged {
+            DirectionVerdict::Evaluated(seen) => {
+                let audit = seen.cell.audit.as_ref();
+                let audit = audit.map(|audit| audit.verdict == Verdict::Allow);
+                (seen.cell.log, Some(audit))
+            }
+            _ => (None, None),
         };
         let wanted = logged(oracle, &question, direction, &options).then_some(direction);
         if logs != wanted {
             return Some(format!(
                 "{flow}: {direction}: oracle logs: {wanted:?}, tables: {logs:?}"
             ));
+        }
+        if let Some(found) = audited {
+            let answer = oracle.judge(&question, &options);
+            let judgement = match direction {
+                Direction::Egress => &answer.egress,
+                Direction::Ingress => &answer.ingress,
+            };
+            let wanted = judgement.audit.as_ref();
+            let wanted = wanted.map(|audit| audit.verdict.is_allow());
+            if wanted != found {
+                return Some(format!(
+                    "{flow}: {direction}: if nothing were in audit, oracle allows: {wanted:?}, tables: {found:?}"
+                ));
+            }
         }
     }
     None
