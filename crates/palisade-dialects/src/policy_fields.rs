@@ -64,13 +64,20 @@ impl PolicyFields {
             cilium::GROUP => FieldLayout::Cilium,
             _ => FieldLayout::NetworkPolicy,
         };
-        let subject = match layout {
+        let mut subject = match layout {
+            FieldLayout::Cilium => match cilium::index_in_specs(policy.id.part) {
+                Some(index) => vec![PathStep::Key("specs"), PathStep::Index(index)],
+                None => vec![PathStep::Key("spec")],
+            },
+            FieldLayout::NetworkPolicy | FieldLayout::PolicyApi => vec![PathStep::Key("spec")],
+        };
+        subject.push(PathStep::Key(match layout {
             FieldLayout::NetworkPolicy => "podSelector",
             FieldLayout::PolicyApi => "subject",
             FieldLayout::Cilium => "endpointSelector",
-        };
+        }));
         let mut fields = PolicyFields {
-            subject: locate(object, &[PathStep::Key("spec"), PathStep::Key(subject)]),
+            subject: locate(object, &subject),
             priority: None,
             namespaces: Vec::new(),
             port_names: Vec::new(),

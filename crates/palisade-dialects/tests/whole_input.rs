@@ -114,3 +114,27 @@ fn a_rule_is_known_by_what_it_says_and_how_often() {
     assert_eq!(twice[..2], both[..]);
     assert!(!both.contains(&twice[2]) && !twice.contains(&0));
 }
+
+#[test]
+fn a_warning_about_a_spec_of_several_names_that_spec() {
+    let input = r#"
+{apiVersion: v1, kind: Pod, metadata: {name: host}, spec: {hostNetwork: true}, status: {podIP: 10.0.0.2}}
+---
+{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: one}, spec: {endpointSelector: {}, ingress: [{}]}}
+---
+{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: several}, specs: [{endpointSelector: {}, ingress: [{}]}]}
+"#;
+    let lowering = common::lowering("f", input);
+    let warnings: Vec<(u32, &str)> = lowering
+        .warnings
+        .iter()
+        .map(|problem| (problem.location.line, &*problem.field))
+        .collect();
+    assert_eq!(
+        warnings,
+        [
+            (4, "spec.endpointSelector"),
+            (6, "specs[0].endpointSelector")
+        ]
+    );
+}

@@ -33,6 +33,7 @@ use palisade_manifest::RawObject;
 use palisade_model::Policy;
 use peer_kind::{inside_kinds, inside_kinds_without_nodes};
 use spec::PolicyScope;
+pub(crate) use spec::index_in_specs;
 
 /// The API group.
 pub(crate) const GROUP: &str = "cilium.io";

@@ -202,6 +202,13 @@ pub(super) fn build_part(
     })
 }
 
+/// The index in `specs` of the spec that a part of a policy is of; `None` for `spec`.
+pub(crate) fn index_in_specs(part: u32) -> Option<usize> {
+    (part / 2)
+        .checked_sub(1)
+        .and_then(|index| usize::try_from(index).ok())
+}
+
 /// What a spec selects; `None` if errors were added to the report.
 pub(super) fn subject(
     spec: &Field<'_>,

@@ -28,6 +28,9 @@ enum Variant {
 /// The most that a variant may take, as a multiple of the plain state.
 const AIM: f64 = 1.3;
 
+/// How many policies are edited.
+const EDITS: usize = 400;
+
 /// Every case, in order.
 pub(crate) fn cases() -> Vec<BenchCase> {
     ["tags", "tenants", "tenants-differing"].map(start).into()
@@ -98,13 +101,10 @@ fn measure(input: &BenchInput, variant: Variant) -> Result<[f64; 3], String> {
             .flatten(),
     );
     let mut times = Vec::new();
-    let policies: Vec<Policy> = state
-        .policies
-        .values()
-        .step_by(37)
-        .take(400)
-        .cloned()
-        .collect();
+    // Of the whole list: cluster-wide ones are its beginning.
+    let step = (state.policies.len() / EDITS).max(1);
+    let policies = state.policies.values().step_by(step).take(EDITS);
+    let policies: Vec<Policy> = policies.cloned().collect();
     for policy in policies {
         let edited = without_last_rule(policy);
         let watch = Stopwatch::start();
