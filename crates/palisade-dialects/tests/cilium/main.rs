@@ -5,10 +5,16 @@
 //! with the spec of a CiliumCIDRGroup, `slice` with what an EndpointSlice has. In a spec `..` stands for a selector
 //! of all pods. To accept a change, run with `PALISADE_BLESS=1` and review the difference.
 
-#![allow(clippy::panic, reason = "a case of the test that is misspelled")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests: a case may be misspelled, and what they look for is there"
+)]
 
 #[path = "../common/mod.rs"]
 mod common;
+
+use palisade_model::{Peer, Policy};
 
 /// The manifest of a line.
 fn manifest(word: &str, written: &str) -> String {
@@ -157,4 +163,43 @@ fn hundreds_of_specs() {
         .map(|object| object.key())
         .collect();
     assert_eq!(ids.len(), 400);
+}
+
+#[test]
+fn networks_match_nodes_where_the_operator_says_so() {
+    let input = r#"
+apiVersion: v1
+kind: Node
+metadata: {name: one}
+status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}
+---
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: networks}
+spec:
+  endpointSelector: {}
+  ingress:
+  - fromCIDR: [192.0.2.0/24]
+  - fromCIDRSet: [{cidrGroupRef: partners}]
+  - fromCIDR: [0.0.0.0/0]
+  - fromEntities: [world]
+"#;
+    let state = common::lowering("f", input).state();
+    let node = state.node_labels(state.nodes.values().next().unwrap(), None);
+    let excludes_node = |policy: &Policy| -> Vec<bool> {
+        let rules = &policy.ingress.as_ref().unwrap().rules;
+        let excludes = |peer: &Peer| {
+            peer.not_selector
+                .as_ref()
+                .is_some_and(|not| not.matches(&node))
+        };
+        rules
+            .iter()
+            .map(|rule| rule.peers.iter().all(excludes))
+            .collect()
+    };
+    let mut policy = state.policies.values().next().unwrap().clone();
+    assert_eq!(excludes_node(&policy), [true; 4]);
+    palisade_dialects::match_nodes_by_cidr(&mut policy);
+    assert_eq!(excludes_node(&policy), [false, false, true, true]);
 }
