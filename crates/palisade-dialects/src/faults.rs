@@ -2,7 +2,8 @@
 
 palisade_model::faults! {
     /// A fault in lowering objects; those from `AdminTierLast` on are in cluster-wide policies, those from
-    /// `LabelSourceIgnored` on in Cilium's and in what they refer to.
+    /// `LabelSourceIgnored` on in Cilium's and in what they refer to, those from `NotEqualsNeedsLabel` on in
+    /// Calico's.
     pub enum DialectFault {
         ExceptIgnored,
         EndPortIgnored,
@@ -85,6 +86,33 @@ palisade_model::faults! {
         DefaultDenyLeaks,
         EnableDefaultDenyIgnored,
         SpecsIgnored,
+        NotEqualsNeedsLabel,
+        SelectorMatchesNodes,
+        NamespaceOfRuleLost,
+        NotSelectorIgnored,
+        NotNetsOfOtherFamilyIgnored,
+        NotPortsIgnored,
+        NotProtocolIgnored,
+        NotIcmpIgnored,
+        SourcePortsIgnored,
+        IpVersionIgnored,
+        OwnEndIgnored,
+        ServiceAccountsIgnored,
+        NamespaceSelectorIgnored,
+        ClosedRuleOpens,
+        CalicoPassAllows,
+        LogDecides,
+        CalicoOrderIgnored,
+        CalicoAfterKubernetes,
+        TierOrderIgnored,
+        TierDefaultIgnored,
+        BuiltinTierReplaced,
+        TypesDefaultBoth,
+        HostPolicySelectsWorkloads,
+        StagedEnforced,
+        StagedActionIgnored,
+        LabelsToApplyIgnored,
+        ProfileOrderReversed,
     }
 }
 
@@ -97,6 +125,11 @@ impl DialectFault {
 
     /// Whether it is in Cilium's kinds, or in what only they refer to.
     pub fn is_of_cilium(self) -> bool {
-        self >= DialectFault::LabelSourceIgnored
+        (DialectFault::LabelSourceIgnored..DialectFault::NotEqualsNeedsLabel).contains(&self)
+    }
+
+    /// Whether it is in Calico's kinds.
+    pub fn is_of_calico(self) -> bool {
+        self >= DialectFault::NotEqualsNeedsLabel
     }
 }

@@ -40,15 +40,13 @@ const IGNORED_KINDS: [(&str, &str); 10] = [
     ("discovery.k8s.io", ""),
 ];
 
-/// Includes staged policies: Calico does not enforce those either.
 const CALICO: &str = "AlertException AuthenticationReview AuthorizationReview BFDConfiguration BGPConfiguration \
      BGPFilter BGPPeer BlockAffinity CalicoNodeStatus ClusterInformation DeepPacketInspection \
      EgressGatewayPolicy ExternalNetwork FelixConfiguration GlobalAlert GlobalAlertTemplate \
      GlobalReport GlobalReportType GlobalThreatFeed IPAMBlock IPAMConfig IPAMConfiguration \
      IPAMHandle IPPool IPReservation KubeControllersConfiguration LicenseKey LiveMigration \
      ManagedCluster Node PacketCapture PolicyRecommendationScope RemoteClusterConfiguration \
-     SecurityEventWebhook StagedGlobalNetworkPolicy StagedKubernetesNetworkPolicy \
-     StagedNetworkPolicy UISettings UISettingsGroup";
+     SecurityEventWebhook UISettings UISettingsGroup";
 
 /// The kinds of an API group that do not concern policy; `None` if no kind of the group is read.
 pub(crate) fn ignored_kinds(group: &str) -> Option<Vec<&'static str>> {

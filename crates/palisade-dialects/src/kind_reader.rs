@@ -65,6 +65,8 @@ pub(crate) struct KindReader {
     pub(crate) kind: &'static str,
     /// Its scope and name format.
     pub(crate) naming: Naming,
+    /// The API group in the names of its objects: that of the kind, unless another group serves the same objects.
+    pub(crate) object_group: &'static str,
     /// Lowers its objects.
     pub(crate) read: KindRead,
 }
@@ -87,7 +89,7 @@ impl KindReader {
     /// The name of an object, interpreted as an object of this kind.
     pub(crate) fn id_of(&self, object: &RawObject) -> ObjectId {
         ObjectId {
-            kind: ObjectKind::new(self.group, self.kind),
+            kind: ObjectKind::new(self.object_group, self.kind),
             ..object_id(object, self.naming)
         }
     }
@@ -109,7 +111,7 @@ impl KindReader {
     }
 
     fn lower_served(&self, object: &RawObject) -> LoweredObject {
-        let id = object_id(object, self.naming);
+        let id = self.id_of(object);
         let mut report = ObjectReport::new(id.to_string());
         let manifest_object = ManifestObject {
             id,
@@ -137,7 +139,7 @@ impl KindReader {
     /// An object of an unsupported version: an error, as in the API server.
     fn reject_version(&self, object: &RawObject) -> LoweredObject {
         let id = ObjectId {
-            kind: ObjectKind::new(self.group, &object.kind),
+            kind: ObjectKind::new(self.object_group, &object.kind),
             ..object_id(object, self.naming)
         };
         let mut lowered = LoweredObject::empty(id, object);

@@ -13,6 +13,7 @@
 //! A dialect is a module with one type that implements `dialect::Dialect` and is listed in `lowering`. The rest of
 //! Palisade does not know in which dialect a policy was written.
 
+mod calico;
 mod cidr;
 mod cilium;
 mod closed_part;
@@ -39,8 +40,8 @@ mod report;
 mod suggest;
 mod timestamp;
 mod unknown;
-mod unsupported;
 
+pub use calico::selector as calico_selector;
 pub use cilium::match_nodes_by_cidr;
 pub use closed_part::{ClosedPart, ClosedReason};
 pub use definitions::{count_ignored, duplicate_definition, omitted_definitions};
@@ -58,4 +59,3 @@ pub use quota::{
 };
 pub use suggest::nearest;
 pub use unknown::is_known;
-pub use unsupported::unsupported_kinds;

@@ -1,12 +1,12 @@
 //! Selects the dialect of an object.
 
+use crate::calico::CalicoDialect;
 use crate::cilium::CiliumDialect;
 use crate::dialect::{Dialect, LoweredObject};
 use crate::kubernetes::KubernetesDialect;
 use crate::mode::annotated_mode;
 use crate::policy_api::PolicyApiDialect;
 use crate::unknown;
-use crate::unsupported::UnsupportedDialects;
 use palisade_manifest::RawObject;
 use palisade_model::{Object, Policy};
 
@@ -15,7 +15,7 @@ const DIALECTS: [&dyn Dialect; 4] = [
     &KubernetesDialect,
     &PolicyApiDialect,
     &CiliumDialect,
-    &UnsupportedDialects,
+    &CalicoDialect,
 ];
 
 /// Lowers one object with its dialect.
@@ -48,6 +48,10 @@ pub fn lower_object(object: &RawObject) -> LoweredObject {
 /// rule that does not allow: everything is denied there to the pods of its subject, in its tier and at its
 /// priority; before every other policy if these cannot be read. There is no isolation policy if the subject
 /// contains any error or is missing.
+///
+/// A NetworkPolicy or GlobalNetworkPolicy of Calico isolates the workloads of its selectors at its place, in the
+/// directions that it governs; it denies everything there if a rule does more than allow, or may. There is no
+/// isolation policy if a selector of it contains an error.
 ///
 /// Of a policy of Cilium, each spec isolates the pods of its endpointSelector in the directions that it names. There
 /// is no isolation policy of a spec whose selector contains any error or is missing.

@@ -126,6 +126,20 @@ pub(crate) fn port_name_errors(text: &str) -> Vec<String> {
     reasons
 }
 
+/// Errors of the name of a port in Calico's objects. Source: Calico's validation, `portName`.
+pub(crate) fn calico_port_name_errors(text: &str) -> Vec<String> {
+    const LENGTH: usize = 128;
+    let mut reasons = length_errors(text, LENGTH);
+    let is_part = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+    if text.is_empty() || !text.bytes().all(is_part) {
+        reasons.push(format!(
+            "{} is not a port: a number, first:last, or a name of letters, digits, '-', '_' and '.'",
+            QuotedName(text)
+        ));
+    }
+    reasons
+}
+
 /// A quoted text, cut after the maximum length of a name.
 #[derive(Clone, Copy)]
 struct QuotedName<'a>(&'a str);

@@ -15,11 +15,17 @@ use crate::dialect::{GroupVersionKind, LoweredObject, literal_id, qualified_kind
 use crate::ignored_kinds::{ignored_kinds, known_groups};
 use crate::kind_reader::{KindReader, reader_of, supported_kinds};
 use crate::suggest::{edit_distance, nearest};
-use crate::{cilium, kubernetes, policy_api, unsupported};
+use crate::{calico, cilium, kubernetes, policy_api};
 use palisade_manifest::{Problem, RawObject};
 
 /// The readers of all dialects.
-const READERS: [&[KindReader]; 3] = [kubernetes::KINDS, policy_api::KINDS, cilium::KINDS];
+const READERS: [&[KindReader]; 5] = [
+    kubernetes::KINDS,
+    policy_api::KINDS,
+    cilium::KINDS,
+    calico::KINDS,
+    calico::CRD_KINDS,
+];
 
 /// Whether an object is either read or ignored; false for one that [`reject`] reports.
 #[must_use]
@@ -69,8 +75,7 @@ fn nearest_kind(object: &RawObject) -> Option<GroupVersionKind> {
 }
 
 fn all_kinds() -> impl Iterator<Item = GroupVersionKind> {
-    let read = READERS.into_iter().flat_map(supported_kinds);
-    read.chain(unsupported::recognised_kinds())
+    READERS.into_iter().flat_map(supported_kinds)
 }
 
 /// Kinds that are also searched for in groups of other software: those of Kubernetes, and policies.
@@ -78,7 +83,8 @@ fn kinds_of_any_group() -> impl Iterator<Item = GroupVersionKind> {
     supported_kinds(kubernetes::KINDS)
         .chain(supported_kinds(policy_api::KINDS))
         .chain(supported_kinds(cilium::KINDS).filter(GroupVersionKind::is_policy))
-        .chain(unsupported::recognised_kinds().filter(GroupVersionKind::is_policy))
+        .chain(supported_kinds(calico::KINDS).filter(GroupVersionKind::is_policy))
+        .chain(supported_kinds(calico::CRD_KINDS).filter(GroupVersionKind::is_policy))
 }
 
 fn is_misspelled(object: &RawObject) -> bool {

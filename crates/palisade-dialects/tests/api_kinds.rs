@@ -123,7 +123,7 @@ fn a_slip_is_an_error_with_a_suggestion() {
             "projectcalico.org/v3",
             "GlobalNetworkPolices",
             "kind",
-            "projectcalico.org GlobalNetworkPolicy",
+            "projectcalico.org/v3 GlobalNetworkPolicy",
         ),
         (
             "policy.networking.k8s.io/v1alpha1",
@@ -298,7 +298,7 @@ fn what_is_of_no_concern_stays_so() {
         ),
         (
             "projectcalico.org/v3",
-            "IPPool BGPPeer FelixConfiguration Node StagedNetworkPolicy",
+            "IPPool BGPPeer FelixConfiguration Node BGPFilter",
         ),
         (
             "crd.projectcalico.org/v1",

@@ -16,6 +16,7 @@
 extern crate alloc;
 
 mod acceptance;
+mod applied_labels;
 mod definition;
 mod definition_problems;
 mod diagnostic;

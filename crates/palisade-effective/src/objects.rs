@@ -4,6 +4,7 @@
 //! was handed out: its hash and its origin tell whether it changes.
 
 use crate::SharedId;
+use crate::applied_labels::AppliedLabels;
 use crate::definition::{Definition, ObjectOrigin};
 use crate::effective_object::{
     EffectiveContent, EffectiveObject, ObjectEntry, StoredEntry, is_saved,
@@ -77,6 +78,7 @@ pub struct EffectiveObjects {
     pub(crate) lint: InputLint,
     pub(crate) unsaved: BTreeSet<SharedId>,
     pub(crate) cidr_match: CidrMatchMode,
+    pub(crate) applied_labels: AppliedLabels,
     faults: ChoiceFaults,
 }
 
@@ -101,6 +103,7 @@ impl EffectiveObjects {
             lint: InputLint::default(),
             unsaved: BTreeSet::new(),
             cidr_match: CidrMatchMode::default(),
+            applied_labels: AppliedLabels::default(),
             faults,
         }
     }

@@ -136,16 +136,16 @@ fn a_policy_that_was_never_valid() {
         scene.define("a", &nothing).shown(),
         [r#"NetworkPolicy default/a nothing ["spec.podSelector.matchLabel"] []"#]
     );
-    // Not even of a kind that is enforced; and a pod is no policy.
-    let calico =
-        "{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: c}, spec: {}}";
+    // Of a policy of Calico as well, if its selector cannot be read; and a pod is no policy.
+    let calico = "{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: c}, \
+                  spec: {selector: app = 'a'}}";
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: A_}}";
     scene.define("c", calico).define("p", pod);
     assert_eq!(
         scene.shown(),
         [
             r#"NetworkPolicy default/a nothing ["spec.podSelector.matchLabel"] []"#,
-            r#"NetworkPolicy default/c nothing [""] []"#,
+            r#"NetworkPolicy default/c nothing ["spec.selector"] []"#,
         ]
     );
 }

@@ -22,7 +22,7 @@ pub mod reserved {
     pub const NODE: &str = "node";
     /// A pod or another attached workload.
     pub const KIND_WORKLOAD: &str = "workload";
-    /// A node's own interface (a host endpoint).
+    /// A node's own interface (a host endpoint), also one that is known by its addresses only.
     pub const KIND_HOST: &str = "host";
     /// A node, identified by its addresses.
     pub const KIND_NODE: &str = "node";
@@ -135,6 +135,18 @@ impl Endpoint {
         }
     }
 
+    /// Adds the labels that its profiles apply, in the order of the profiles; a label that it has already stays.
+    /// Source: Calico, "Profile".
+    pub fn inherit_labels<'a>(&mut self, applied: impl IntoIterator<Item = &'a Labels>) {
+        for labels in applied {
+            for (key, value) in labels.iter() {
+                if self.labels.get(key).is_none() {
+                    self.labels.insert(key.clone(), value.clone());
+                }
+            }
+        }
+    }
+
     /// The value of a reserved label; see [`reserved`].
     pub fn reserved_label(&self, name: &str) -> Option<&str> {
         match name {
@@ -190,6 +202,7 @@ impl NetworkSet {
             ("", "Node") => reserved::KIND_POD_NETWORK,
             ("discovery.k8s.io", "EndpointSlice") => reserved::KIND_ENDPOINT_SLICE,
             ("cilium.io", "CiliumCIDRGroup") => reserved::KIND_CIDR_GROUP,
+            ("projectcalico.org", "HostEndpoint") => reserved::KIND_HOST,
             _ => reserved::KIND_NETWORK_SET,
         }
     }
@@ -290,6 +303,9 @@ pub struct Profile {
     pub ingress: Vec<Rule>,
     /// Its egress rules.
     pub egress: Vec<Rule>,
+    /// Labels that its endpoints get beside their own ([`Endpoint::inherit_labels`]).
+    #[serde(default)]
+    pub labels_to_apply: Labels,
 }
 
 impl Profile {

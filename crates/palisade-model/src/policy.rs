@@ -3,7 +3,7 @@
 //!
 //! The verdict of one direction for an endpoint is computed as follows. Tiers are evaluated in order.
 //! A tier applies only if one of its policies selects the endpoint and has rules for the direction.
-//! Inside a tier, policies are evaluated by [`Precedence`], then [`PolicyId`]; their rules in order.
+//! Inside a tier, policies are evaluated by [`Precedence`], then [`PolicyId::cmp_by_name`]; their rules in order.
 //! The first matching rule decides; `Log` continues with the next rule, `Pass` with the next tier.
 //! If no rule of a tier matches, the flow is denied if the tier's default is [`TierDefault::Deny`]
 //! and one of the policies that apply has [`DirectionRules::default_deny`]; otherwise evaluation
@@ -129,7 +129,7 @@ pub fn builtin_tiers() -> [Tier; 3] {
     ]
 }
 
-/// The position of a policy inside its tier: by `order`, then `rank`, then [`PolicyId`].
+/// The position of a policy inside its tier: by `order`, then `rank`, then [`PolicyId::cmp_by_name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Precedence {
     /// The policy's own order or priority.
@@ -141,14 +141,24 @@ pub struct Precedence {
 /// Identifies a lowered policy: the object it was written as, and the part of that object (an object
 /// whose denying and allowing rules have different precedence is lowered to several policies).
 ///
-/// Ordered by namespace, name, group, kind, part. This is the order in which rules of equal
-/// precedence are credited. An object can have any number of parts, so eight bits are not enough.
+/// Ordered by namespace, name, group, kind, part. An object can have any number of parts, so eight bits are not
+/// enough.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PolicyId {
     /// The object as written.
     pub object: ObjectId,
     /// Which part of the object; 0 where there is only one.
     pub part: u32,
+}
+
+impl PolicyId {
+    /// Compares policies of equal precedence: by name, then namespace (none first), group, kind and part. In this
+    /// order they are evaluated, and credited where they stand together. Source: Calico, "Policy tiers", for ties of
+    /// order.
+    pub fn cmp_by_name(&self, other: &PolicyId) -> Ordering {
+        let by_name = self.object.name.cmp(&other.object.name);
+        by_name.then_with(|| self.cmp(other))
+    }
 }
 
 impl fmt::Display for PolicyId {
@@ -276,11 +286,11 @@ impl DirectionRules {
     }
 
     /// What replaces these rules where they cannot be enforced. Nothing is allowed by it that they deny:
-    /// with default deny no rule is left; without, everything is denied if one of the rules does more than
-    /// allow, and nothing is decided otherwise. `line` is that of the policy.
+    /// everything is denied if one of the rules does more than allow, since the default of the tier may be to pass;
+    /// otherwise no rule is left. `line` is that of the policy.
     pub fn isolation(&self, line: Option<SourceLine>) -> Self {
         let only_allows = |rule: &Rule| matches!(rule.action, Action::Allow | Action::Log);
-        if !self.default_deny && !self.rules.iter().all(only_allows) {
+        if !self.rules.iter().all(only_allows) {
             return DirectionRules::deny_all(line);
         }
         DirectionRules {

@@ -229,7 +229,10 @@ fn missing_tiers(state: &State, existing: &[Tier]) -> Vec<Tier> {
 fn ordered_policies<'a>(state: &'a State, tier: &Str) -> Vec<&'a Policy> {
     let of_tier = |policy: &&Policy| policy.tier == *tier;
     let mut policies: Vec<&Policy> = state.policies.values().filter(of_tier).collect();
-    policies.sort_by(|a, b| (a.precedence, &a.id).cmp(&(b.precedence, &b.id)));
+    policies.sort_by(|a, b| {
+        let by_precedence = a.precedence.cmp(&b.precedence);
+        by_precedence.then_with(|| a.id.cmp_by_name(&b.id))
+    });
     policies
 }
 

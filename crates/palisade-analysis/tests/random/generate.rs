@@ -315,6 +315,7 @@ impl Dice {
             name: "made".into(),
             ingress: self.rules(),
             egress: self.rules(),
+            labels_to_apply: Default::default(),
         }));
         State::from_updates(objects.into_iter().map(Update::Upsert))
     }

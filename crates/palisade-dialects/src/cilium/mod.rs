@@ -48,6 +48,7 @@ pub(crate) const KINDS: &[KindReader] = &[
         version: "v2",
         kind: "CiliumNetworkPolicy",
         naming: Naming::Namespaced,
+        object_group: GROUP,
         read: KindRead::Several(|object, report| {
             spec::read(object, PolicyScope::Namespace, report)
         }),
@@ -57,6 +58,7 @@ pub(crate) const KINDS: &[KindReader] = &[
         version: "v2",
         kind: "CiliumClusterwideNetworkPolicy",
         naming: Naming::Cluster,
+        object_group: GROUP,
         read: KindRead::Several(|object, report| spec::read(object, PolicyScope::Cluster, report)),
     },
     KindReader {
@@ -64,6 +66,7 @@ pub(crate) const KINDS: &[KindReader] = &[
         version: "v2",
         kind: "CiliumCIDRGroup",
         naming: Naming::Cluster,
+        object_group: GROUP,
         read: KindRead::One(cidr_group::read),
     },
     KindReader {
@@ -71,6 +74,7 @@ pub(crate) const KINDS: &[KindReader] = &[
         version: "v2alpha1",
         kind: "CiliumCIDRGroup",
         naming: Naming::Cluster,
+        object_group: GROUP,
         read: KindRead::One(cidr_group::read),
     },
 ];

@@ -16,6 +16,10 @@ use palisade_model::Policy;
 /// The kinds of policies of Kubernetes, with their fields.
 pub(crate) const POLICY_KINDS: &[PolicyKind] = &[policy::fields::NETWORK_POLICY];
 
+pub(crate) use policy::network_policy::{
+    KNOWN_SPEC as KUBERNETES_SPEC, read_spec as read_policy_spec,
+};
+
 /// The dialect of Kubernetes.
 pub(crate) struct KubernetesDialect;
 
@@ -26,6 +30,7 @@ const fn v1(group: &'static str, kind: &'static str, naming: Naming, read: ReadF
         version: "v1",
         kind,
         naming,
+        object_group: group,
         read: KindRead::One(read),
     }
 }
@@ -48,6 +53,7 @@ pub(crate) const KINDS: &[KindReader] = {
             version: "v1",
             kind: "Node",
             naming: Cluster,
+            object_group: "",
             read: KindRead::Several(cluster::node),
         },
         v1("", "Service", Namespaced, service::read),

@@ -40,6 +40,7 @@ pub(crate) const KINDS: &[KindReader] = &[
         version: "v1alpha2",
         kind: PolicyVariant::Cluster.kind(),
         naming: Naming::Cluster,
+        object_group: GROUP,
         read: KindRead::One(|object, report| {
             cluster_policy::read(object, PolicyVariant::Cluster, report)
         }),
@@ -49,6 +50,7 @@ pub(crate) const KINDS: &[KindReader] = &[
         version: "v1alpha1",
         kind: PolicyVariant::Admin.kind(),
         naming: Naming::Cluster,
+        object_group: GROUP,
         read: KindRead::One(|object, report| {
             cluster_policy::read(object, PolicyVariant::Admin, report)
         }),
@@ -58,6 +60,7 @@ pub(crate) const KINDS: &[KindReader] = &[
         version: "v1alpha1",
         kind: PolicyVariant::BaselineAdmin.kind(),
         naming: Naming::Cluster,
+        object_group: GROUP,
         read: KindRead::One(|object, report| {
             cluster_policy::read(object, PolicyVariant::BaselineAdmin, report)
         }),

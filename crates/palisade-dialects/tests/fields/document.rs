@@ -1,6 +1,6 @@
 //! `docs/dialects.md`, made from the tables.
 
-use palisade_dialects::{FieldRow, FieldSupport, PolicyKind, policy_kinds, unsupported_kinds};
+use palisade_dialects::{FieldRow, FieldSupport, PolicyKind, policy_kinds};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
@@ -70,12 +70,6 @@ fn document() -> String {
             };
             writeln!(out, "| `{path}` | {support} | {} |", row.note).unwrap();
         }
-    }
-    out += "\n## Kinds that are refused\n\n\
-            These are recognised and not enforced by this build. Each object is an error, and `palisade policy list` \
-            shows it as `not-enforced`; none is ignored silently.\n\n";
-    for kind in unsupported_kinds() {
-        writeln!(out, "- {kind}").unwrap();
     }
     out
 }

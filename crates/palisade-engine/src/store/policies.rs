@@ -349,12 +349,12 @@ impl<'a> NamedPolicies<'a> {
         self.names.get(record.file)
     }
 
-    /// Compares the names of two policies.
+    /// Compares the names of two policies as [`PolicyId::cmp_by_name`] does.
     pub(crate) fn compare_names(&self, a: PolicyNumber, b: PolicyNumber) -> Ordering {
         let name = |number| {
             let (namespace, name, kind) = *self.numbers.get(number)?;
             let namespace = self.names.get(namespace);
-            Some((namespace, self.names.get(name)?, self.kinds.get(kind)?))
+            Some((self.names.get(name)?, namespace, self.kinds.get(kind)?))
         };
         if a == b {
             return Ordering::Equal;

@@ -34,6 +34,7 @@ fn profile(name: &str, direction: Direction, own: Option<Peer>, traffic: Traffic
         name: name.into(),
         ingress,
         egress,
+        labels_to_apply: Default::default(),
     }))
 }
 

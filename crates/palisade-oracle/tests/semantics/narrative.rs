@@ -202,6 +202,7 @@ fn profiles_are_told() {
         name: "made".into(),
         ingress: vec![on(Allow, tcp(80))],
         egress: vec![],
+        labels_to_apply: Default::default(),
     };
     let state = state(vec![Object::Endpoint(b), Object::Profile(made)]);
     let ask_about =

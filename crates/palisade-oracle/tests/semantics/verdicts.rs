@@ -206,7 +206,8 @@ fn policies_stand_by_order_rank_and_name() {
         (vec![allow("n/a"), deny("n/z")], "++"),
         (vec![allow("n/z"), deny("n/a")], "+-"),
         (vec![unordered(deny("n/a")), allow("n/z")], "++"),
-        (vec![allow("m/z"), deny("n/a")], "++"),
+        (vec![allow("m/z"), deny("n/a")], "+-"),
+        (vec![allow("m/a"), deny("n/a")], "++"),
     ];
     for (policies, expected) in cases {
         says(&two(policies), &[(AB, expected)]);
@@ -235,6 +236,7 @@ fn profiles() {
             name: name.into(),
             ingress,
             egress: vec![rule(Allow)],
+            labels_to_apply: Default::default(),
         })
     };
     let state = |profiles: &[&str]| {

@@ -97,39 +97,6 @@ fn broken_text_is_located_and_takes_only_its_document() {
 }
 
 #[test]
-fn policies_of_other_dialects_are_errors_that_name_them() {
-    let cases = [
-        ("projectcalico.org/v3", "NetworkPolicy", "Calico"),
-        ("projectcalico.org/v3", "GlobalNetworkPolicy", "Calico"),
-        ("crd.projectcalico.org/v1", "NetworkPolicy", "Calico"),
-    ];
-    for (version, kind, dialect) in cases {
-        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: strict}}\n");
-        let world = World::of(&[("a.yaml", &text), ("pods.yaml", PODS)]);
-        let ran = world.run("validate", "");
-        assert_eq!(ran.code, 1, "{kind}");
-        let line = ran.out.lines().next().unwrap();
-        for part in [
-            "a.yaml:1:1: error: ",
-            kind,
-            "strict",
-            &format!("the {dialect} dialect"),
-        ] {
-            assert!(line.contains(part), "{part}: {line}");
-        }
-        // Analysis commands on such a directory give a result and report the problems.
-        for (command, rest) in [
-            ("connections", ""),
-            ("explain", "--from shop/web --to other/guest --port 1"),
-        ] {
-            let asked = world.run(command, rest);
-            assert_eq!((asked.code, asked.err.lines().next()), (1, Some(line)));
-            assert!(!asked.out.is_empty());
-        }
-    }
-}
-
-#[test]
 fn a_network_policy_of_another_version_is_an_error() {
     for version in ["extensions/v1beta1", "networking.k8s.io/v2"] {
         let text = policy("ingress: []").replace("networking.k8s.io/v1", version);

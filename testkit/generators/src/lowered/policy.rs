@@ -79,6 +79,7 @@ pub(super) fn profile(dice: &mut Dice, name: &str) -> (Profile, Features) {
             name,
             ingress,
             egress,
+            labels_to_apply: Default::default(),
         },
         features,
     )

@@ -23,7 +23,7 @@ const MISPLACED_FIELDS: &[(&str, &str)] = &[
     ("egress", IN_SPEC),
 ];
 const IN_SPEC: &str = "it belongs inside `spec`";
-pub(super) const KNOWN_SPEC: &[&str] = &["podSelector", "policyTypes", "ingress", "egress"];
+pub(crate) const KNOWN_SPEC: &[&str] = &["podSelector", "policyTypes", "ingress", "egress"];
 
 /// Lowers a NetworkPolicy.
 pub(in crate::kubernetes) fn read(
@@ -43,17 +43,26 @@ pub(in crate::kubernetes) fn read(
     };
     report.ok(spec.as_map())?;
     report.check_fields(&spec, KNOWN_SPEC, &[]);
-    let subject = subject(&spec, report);
-    let ingress = rule::rules(&spec, Direction::Ingress, object, report);
-    let egress = rule::rules(&spec, Direction::Egress, object, report);
-    let written_types = policy_types(&spec, report);
+    Some(Object::Policy(read_spec(object, &spec, report)))
+}
+
+/// Lowers the spec of a NetworkPolicy, or of what has the same fields; these have been checked.
+pub(crate) fn read_spec(
+    object: &ManifestObject<'_>,
+    spec: &Field<'_>,
+    report: &mut ObjectReport,
+) -> Policy {
+    let subject = subject(spec, report);
+    let ingress = rule::rules(spec, Direction::Ingress, object, report);
+    let egress = rule::rules(spec, Direction::Egress, object, report);
+    let written_types = policy_types(spec, report);
     let (isolates_ingress, isolates_egress) = directions(&written_types, &ingress, &egress);
     for (isolates, rules, direction, name) in [
         (isolates_ingress, &ingress, "ingress", "Ingress"),
         (isolates_egress, &egress, "egress", "Egress"),
     ] {
         if let (false, false, Some(field)) =
-            (isolates, rules.is_empty(), report.child(&spec, direction))
+            (isolates, rules.is_empty(), report.child(spec, direction))
         {
             report.warn(
                 &field,
@@ -70,7 +79,7 @@ pub(in crate::kubernetes) fn read(
         isolates_ingress.then_some(ingress),
         isolates_egress.then_some(egress),
     );
-    Some(Object::Policy(build_policy(object, subject, rules)))
+    build_policy(object, subject, rules)
 }
 
 /// The selector of the policy's pods, over their own labels; without a podSelector it matches all.

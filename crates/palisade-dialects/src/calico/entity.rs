@@ -1,0 +1,332 @@
+//! The two ends in Calico's rules: `source` and `destination`.
+//!
+//! Promises: a rule with networks of one family, given or excluded, matches no packet of the other; a selector
+//! without a namespace selector stays in the namespace of its policy.
+
+use super::protocol;
+use super::selector::CalicoSelector;
+use super::selector_scope::{SelectorScope, calico_holders, in_namespace, with_accounts};
+use crate::cidr;
+use crate::closed_part::ClosedReason;
+use crate::faults::DialectFault;
+use crate::names;
+use crate::report::ObjectReport;
+use palisade_manifest::Field;
+use palisade_model::{Family, Peer, PortMatch, Prefix, Selector, Str};
+
+pub(super) const KNOWN: &[&str] = &[
+    "nets",
+    "notNets",
+    "selector",
+    "notSelector",
+    "namespaceSelector",
+    "ports",
+    "notPorts",
+    "serviceAccounts",
+    "services",
+    "domains",
+];
+const MISPLACED: &[(&str, &str)] = &[
+    ("net", "it is a list: `nets`"),
+    ("notNet", "it is a list: `notNets`"),
+    ("podSelector", "endpoints are selected by `selector`"),
+    ("protocol", "it belongs into the rule"),
+];
+const KNOWN_ACCOUNTS: &[&str] = &["names", "selector"];
+const KNOWN_SERVICE: &[&str] = &["name", "namespace"];
+/// What a service cannot have beside it.
+const NOT_BESIDE_SERVICE: &[&str] = &[
+    "nets",
+    "notNets",
+    "selector",
+    "notSelector",
+    "namespaceSelector",
+    "serviceAccounts",
+    "ports",
+    "notPorts",
+];
+/// The maximum number of networks in a list.
+const MAX_NETS: usize = 256;
+
+/// What an end of a rule tests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EntityMatch {
+    /// The address.
+    pub(super) peer: Peer,
+    /// The port.
+    pub(super) ports: PortMatch,
+    /// The families that the networks leave.
+    pub(super) families: Families,
+    /// Whether a part of it is not served: what it matches is not known.
+    pub(super) is_closed: bool,
+}
+
+/// The families of packets that a rule matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Families {
+    pub(super) v4: bool,
+    pub(super) v6: bool,
+}
+
+impl Default for Families {
+    fn default() -> Self {
+        Families { v4: true, v6: true }
+    }
+}
+
+impl Families {
+    /// Only this family.
+    pub(super) fn only(family: Family) -> Self {
+        Families {
+            v4: family == Family::V4,
+            v6: family == Family::V6,
+        }
+    }
+
+    /// The families of these networks.
+    fn of(nets: &[Prefix]) -> Self {
+        let has = |family| nets.iter().any(|net| net.family() == family);
+        Families {
+            v4: has(Family::V4),
+            v6: has(Family::V6),
+        }
+    }
+
+    /// Those of both.
+    pub(super) fn and(self, other: Families) -> Self {
+        Families {
+            v4: self.v4 && other.v4,
+            v6: self.v6 && other.v6,
+        }
+    }
+}
+
+/// Where an entity is written.
+#[derive(Clone, Copy)]
+pub(super) struct EntityContext<'a> {
+    /// The namespace of the policy; `None` for what is cluster-wide.
+    pub(super) namespace: Option<&'a Str>,
+    /// Whether it is the end of the endpoint that the rule judges.
+    pub(super) is_own: bool,
+}
+
+/// Reads `source` or `destination` of a rule.
+pub(super) fn read(
+    rule: &Field<'_>,
+    key: &str,
+    context: EntityContext<'_>,
+    report: &mut ObjectReport,
+) -> EntityMatch {
+    let Some(entity) = report.object(rule, key) else {
+        return EntityMatch::default();
+    };
+    report.check_fields(&entity, KNOWN, MISPLACED);
+    let (selector, not_selector) = selectors(&entity, context, report);
+    let nets = networks(&entity, "nets", report);
+    let not_nets = networks(&entity, "notNets", report);
+    let mut families = Families::default();
+    if !nets.is_empty() {
+        families = families.and(Families::of(&nets));
+    }
+    if !not_nets.is_empty() && !DialectFault::NotNetsOfOtherFamilyIgnored.is_injected() {
+        families = families.and(Families::of(&not_nets));
+    }
+    let ports = protocol::ports(&entity, report);
+    let is_closed = [
+        check_domains(&entity, report),
+        check_services(&entity, key, context, report),
+    ];
+    EntityMatch {
+        peer: Peer {
+            selector,
+            not_selector: not_selector.filter(|_| !DialectFault::NotSelectorIgnored.is_injected()),
+            nets: (!nets.is_empty()).then_some(nets),
+            not_nets,
+        },
+        ports,
+        families,
+        is_closed: is_closed.contains(&true),
+    }
+}
+
+/// The positive and the negative test of the holders of an address.
+fn selectors(
+    entity: &Field<'_>,
+    context: EntityContext<'_>,
+    report: &mut ObjectReport,
+) -> (Option<Selector>, Option<Selector>) {
+    let objects = selector(entity, "selector", SelectorScope::Object, report);
+    let unwanted = selector(entity, "notSelector", SelectorScope::Object, report);
+    let namespaces = selector(
+        entity,
+        "namespaceSelector",
+        SelectorScope::Namespace,
+        report,
+    );
+    let mut tests: Vec<Selector> = objects.into_iter().collect();
+    tests.extend(accounts(entity, report));
+    let is_local = context.namespace.is_some() && unwanted.is_some();
+    let is_positive = !tests.is_empty() || namespaces.is_some() || is_local;
+    let place = match (namespaces, context.namespace) {
+        (Some(namespaces), _) => Some(namespaces),
+        (None, Some(own)) if !DialectFault::NamespaceOfRuleLost.is_injected() => {
+            Some(in_namespace(own))
+        }
+        (None, _) => None,
+    };
+    let positive = is_positive.then(|| {
+        let parts = [calico_holders()].into_iter().chain(place).chain(tests);
+        Selector::and(parts)
+    });
+    let negative = unwanted.map(|unwanted| Selector::and([calico_holders(), unwanted]));
+    (positive, negative)
+}
+
+/// A selector; `None` if there is none, or an empty text. One that cannot be read is an error.
+pub(super) fn selector(
+    of: &Field<'_>,
+    key: &str,
+    scope: SelectorScope,
+    report: &mut ObjectReport,
+) -> Option<Selector> {
+    let (text, at) = report.text(of, key)?;
+    if text.trim_matches([' ', '\t']).is_empty() {
+        return None;
+    }
+    match CalicoSelector::parse(text) {
+        Ok(parsed) if parsed.uses_global() && scope != SelectorScope::Namespace => {
+            report.error(&at, "global() is only for namespaceSelector");
+            None
+        }
+        Ok(parsed) => Some(scope.lower(&parsed)),
+        Err(error) => {
+            report.error(
+                &at,
+                format!("not a selector, at byte {}: {}", error.offset, error.reason),
+            );
+            None
+        }
+    }
+}
+
+/// The tests of service accounts.
+fn accounts(entity: &Field<'_>, report: &mut ObjectReport) -> Vec<Selector> {
+    let Some(field) = report.object(entity, "serviceAccounts") else {
+        return Vec::new();
+    };
+    report.check_fields(&field, KNOWN_ACCOUNTS, &[]);
+    let mut names = Vec::new();
+    for item in report.items(&field, "names") {
+        if let Some(name) = report.ok(item.as_str()) {
+            report.errors(&item, names::dns_subdomain_errors(name));
+            names.push(name.into());
+        }
+    }
+    let selected = selector(&field, "selector", SelectorScope::ServiceAccount, report);
+    let named = (!names.is_empty()).then(|| with_accounts(names));
+    if DialectFault::ServiceAccountsIgnored.is_injected() {
+        return Vec::new();
+    }
+    named.into_iter().chain(selected).collect()
+}
+
+/// Networks, or single addresses.
+pub(super) fn networks(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> Vec<Prefix> {
+    let items = report.items(of, key);
+    if items.len() > MAX_NETS
+        && let Some(at) = report.child(of, key)
+    {
+        report.error(
+            &at,
+            format!(
+                "too many networks: {}, the maximum is {MAX_NETS}",
+                items.len()
+            ),
+        );
+    }
+    let mut nets: Vec<Prefix> = items.iter().filter_map(|at| network(at, report)).collect();
+    nets.sort_unstable();
+    nets.dedup();
+    nets
+}
+
+/// A network, or a single address.
+pub(super) fn network(at: &Field<'_>, report: &mut ObjectReport) -> Option<Prefix> {
+    let text = report.ok(at.as_str())?;
+    if !text.contains('/') {
+        return report.address(at, text).map(Prefix::host);
+    }
+    match cidr::parse_network(text) {
+        Ok(literal) => {
+            for doubt in literal.warnings {
+                report.warn(at, doubt);
+            }
+            Some(literal.net)
+        }
+        Err(reason) => {
+            report.error(at, reason);
+            None
+        }
+    }
+}
+
+/// Checks domain names, which are not served; returns whether there are any.
+fn check_domains(entity: &Field<'_>, report: &mut ObjectReport) -> bool {
+    let names = report.items(entity, "domains");
+    for name in &names {
+        report.ok(name.as_str());
+    }
+    match (names.first(), report.child(entity, "domains")) {
+        (Some(_), Some(at)) => {
+            report.close(
+                &at,
+                ClosedReason::NamesNotServed,
+                "domain names are not served: the rule fails closed",
+            );
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Checks a reference to a Service; returns whether the rule is held closed for it.
+fn check_services(
+    entity: &Field<'_>,
+    key: &str,
+    context: EntityContext<'_>,
+    report: &mut ObjectReport,
+) -> bool {
+    let Some(field) = report.object(entity, "services") else {
+        return false;
+    };
+    report.check_fields(&field, KNOWN_SERVICE, &[]);
+    if context.is_own {
+        report.error(
+            &field,
+            format!("a rule cannot name a Service as its own end, `{key}`"),
+        );
+    }
+    for other in NOT_BESIDE_SERVICE {
+        if let Some(at) = report.child(entity, other) {
+            report.error(&at, "it is not allowed beside `services`");
+        }
+    }
+    match report.text(&field, "name") {
+        Some((name, at)) => report.errors(&at, names::dns_label_errors(name)),
+        None => report.error(&field, "`name` is required, but missing"),
+    }
+    if let Some((namespace, at)) = report.text(&field, "namespace") {
+        report.errors(&at, names::dns_label_errors(namespace));
+    } else if context.namespace.is_none() {
+        report.error(
+            &field,
+            "`namespace` is required in what is cluster-wide, but missing",
+        );
+    }
+    report.close(
+        &field,
+        ClosedReason::NotServed,
+        "Services as peers are not served yet: the rule is held closed",
+    );
+    true
+}

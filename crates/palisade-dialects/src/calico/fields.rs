@@ -1,0 +1,306 @@
+//! The fields of Calico's policies.
+
+use super::GROUP;
+use crate::closed_part::ClosedReason;
+use crate::fields::common::{CLUSTER_METADATA, LABEL_SELECTOR, METADATA};
+use crate::fields::{ANY_OTHER, FieldRow, PolicyKind};
+
+/// The kinds of policies of this dialect.
+pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
+    PolicyKind {
+        group: GROUP,
+        version: "v3",
+        kind: "NetworkPolicy",
+        plural: "networkpolicies",
+        short_names: &["caliconetworkpolicy", "caliconetworkpolicies"],
+        is_namespaced: true,
+        fields: NAMESPACED,
+        notes: &[
+            SAME_OBJECTS,
+            "Tiers are evaluated by `order`, then name; policies of a tier by `order`, then name, then namespace; a \
+             missing `order` is after every number. A tier counts for an endpoint and a direction as soon as a policy \
+             of it selects the endpoint and governs the direction: what no rule of it decides gets its \
+             `defaultAction`. In the tier `default`, what Cilium's policies deny comes first; NetworkPolicies of \
+             Kubernetes and what Cilium's allow stand together at order 1000, after Calico's of that very order. \
+             After the last tier come the profiles; pods have one that allows everything.",
+            "A selector matches labels of the object; `projectcalico.org/namespace`, \
+             `projectcalico.org/serviceaccount` and `projectcalico.org/orchestrator`; with the prefix `pcns.` those of \
+             its namespace, with `pcsa.` those of its service account. Of peers it selects workloads, host endpoints \
+             (by `expectedIPs`) and Calico's network sets, and nothing that has none of these; `notSelector` alone \
+             also matches what is nowhere known.",
+            "Tier (an error if it would change `default`, `kube-admin` or `kube-baseline`), Profile, NetworkSet, \
+             GlobalNetworkSet, WorkloadEndpoint and HostEndpoint are read too. A WorkloadEndpoint is always in its \
+             own namespace, with or without the profile `kns.`; one that no profile allows is denied. Profiles named \
+             `kns.…` and `ksa.…` follow from Namespaces and ServiceAccounts: objects of these names have no effect. \
+             A HostEndpoint is not enforced.",
+        ],
+    },
+    PolicyKind {
+        group: GROUP,
+        version: "v3",
+        kind: "GlobalNetworkPolicy",
+        plural: "globalnetworkpolicies",
+        short_names: &["gnp"],
+        is_namespaced: false,
+        fields: GLOBAL,
+        notes: &[
+            SAME_OBJECTS,
+            "It selects workloads of every namespace, and of none. In `namespaceSelector`, `all()` is every namespace \
+             and `global()` what is in none; a negative test holds for the latter as well.",
+        ],
+    },
+    PolicyKind {
+        group: GROUP,
+        version: "v3",
+        kind: "StagedNetworkPolicy",
+        plural: "stagednetworkpolicies",
+        short_names: &[],
+        is_namespaced: true,
+        fields: STAGED_NAMESPACED,
+        notes: &[SAME_OBJECTS, STAGED],
+    },
+    PolicyKind {
+        group: GROUP,
+        version: "v3",
+        kind: "StagedGlobalNetworkPolicy",
+        plural: "stagedglobalnetworkpolicies",
+        short_names: &[],
+        is_namespaced: false,
+        fields: STAGED_GLOBAL,
+        notes: &[SAME_OBJECTS, STAGED],
+    },
+    PolicyKind {
+        group: GROUP,
+        version: "v3",
+        kind: "StagedKubernetesNetworkPolicy",
+        plural: "stagedkubernetesnetworkpolicies",
+        short_names: &[],
+        is_namespaced: true,
+        fields: STAGED_KUBERNETES,
+        notes: &[
+            SAME_OBJECTS,
+            STAGED,
+            "Its spec is that of a NetworkPolicy of Kubernetes, with `stagedAction`.",
+        ],
+    },
+];
+
+const SAME_OBJECTS: &str =
+    "The objects of `crd.projectcalico.org/v1` are the same; one that is in both is one object.";
+const STAGED: &str = "It is in audit: nothing of it is enforced, and what it would decide is counted and shown as for every policy in \
+     audit. Beside an enforced policy of its name it stands after that one.";
+
+const API_VERSION: FieldRow = FieldRow::enforced(
+    "apiVersion",
+    "`projectcalico.org/v3` or `crd.projectcalico.org/v1`",
+);
+const KIND: FieldRow = FieldRow::enforced("kind", "");
+const STATUS: FieldRow = FieldRow::no_effect("status", "");
+
+const NAMESPACED: &[FieldRow] = &[
+    API_VERSION,
+    KIND,
+    FieldRow::enforced("metadata", "").with(METADATA),
+    FieldRow::enforced("spec", "required").with(&[
+        TIER, ORDER, SELECTOR, ACCOUNTS, TYPES, INGRESS, EGRESS, HINTS,
+    ]),
+    STATUS,
+];
+
+const STAGED_NAMESPACED: &[FieldRow] = &[
+    API_VERSION,
+    KIND,
+    FieldRow::enforced("metadata", "").with(METADATA),
+    FieldRow::enforced("spec", "required").with(&[
+        STAGED_ACTION,
+        TIER,
+        ORDER,
+        SELECTOR,
+        ACCOUNTS,
+        TYPES,
+        INGRESS,
+        EGRESS,
+        HINTS,
+    ]),
+    STATUS,
+];
+
+const GLOBAL: &[FieldRow] = &[
+    API_VERSION,
+    KIND,
+    FieldRow::enforced("metadata", "").with(CLUSTER_METADATA),
+    FieldRow::enforced("spec", "required").with(&[
+        TIER, ORDER, SELECTOR, NAMESPACES, ACCOUNTS, TYPES, INGRESS, EGRESS, UNTRACKED, BEFORE_NAT,
+        ON_FORWARD, HINTS,
+    ]),
+    STATUS,
+];
+
+const STAGED_GLOBAL: &[FieldRow] = &[
+    API_VERSION,
+    KIND,
+    FieldRow::enforced("metadata", "").with(CLUSTER_METADATA),
+    FieldRow::enforced("spec", "required").with(&[
+        STAGED_ACTION,
+        TIER,
+        ORDER,
+        SELECTOR,
+        NAMESPACES,
+        ACCOUNTS,
+        TYPES,
+        INGRESS,
+        EGRESS,
+        UNTRACKED,
+        BEFORE_NAT,
+        ON_FORWARD,
+        HINTS,
+    ]),
+    STATUS,
+];
+
+const STAGED_KUBERNETES: &[FieldRow] = &[
+    API_VERSION,
+    KIND,
+    FieldRow::enforced("metadata", "").with(METADATA),
+    FieldRow::enforced("spec", "required").with(&[
+        STAGED_ACTION,
+        FieldRow::enforced("podSelector", "").with(LABEL_SELECTOR),
+        FieldRow::enforced("policyTypes[]", ""),
+        FieldRow::enforced("ingress[]", "as in NetworkPolicy of Kubernetes"),
+        FieldRow::enforced("egress[]", "as in NetworkPolicy of Kubernetes"),
+    ]),
+    STATUS,
+];
+
+const STAGED_ACTION: FieldRow = FieldRow::enforced(
+    "stagedAction",
+    "`Set` (the default); with `Delete`, `Learn` and `Ignore` the policy has no effect, with a warning",
+);
+const TIER: FieldRow = FieldRow::enforced(
+    "tier",
+    "`default` if it is missing; a tier that is not there is after all others, with the default action Deny",
+);
+const ORDER: FieldRow = FieldRow::enforced("order", "a number; missing: last");
+const SELECTOR: FieldRow =
+    FieldRow::enforced("selector", "the workloads; empty or missing: all of them");
+const NAMESPACES: FieldRow = FieldRow::enforced(
+    "namespaceSelector",
+    "only workloads in these namespaces; empty or missing: of every namespace, and of none",
+);
+const ACCOUNTS: FieldRow = FieldRow::enforced(
+    "serviceAccountSelector",
+    "only workloads that run under these service accounts",
+);
+const TYPES: FieldRow = FieldRow::enforced(
+    "types[]",
+    "`Ingress`, `Egress`; missing: Ingress unless there are only egress rules, and Egress if there are egress rules",
+);
+const UNTRACKED: FieldRow = FieldRow::no_effect(
+    "doNotTrack",
+    "only for host endpoints, which are not enforced: the policy has no effect, with a warning",
+);
+const BEFORE_NAT: FieldRow = FieldRow::no_effect(
+    "preDNAT",
+    "only for host endpoints, which are not enforced: the policy has no effect, with a warning",
+);
+const ON_FORWARD: FieldRow = FieldRow::no_effect(
+    "applyOnForward",
+    "only for host endpoints, which are not enforced",
+);
+const HINTS: FieldRow = FieldRow::no_effect("performanceHints[]", "");
+
+const INGRESS: FieldRow =
+    FieldRow::enforced("ingress[]", "in order, at most 1024").with(&rule(SOURCE_OF_INGRESS, END));
+const EGRESS: FieldRow = FieldRow::enforced("egress[]", "in order, at most 1024")
+    .with(&rule(END, DESTINATION_OF_EGRESS));
+
+/// The fields of a rule with these of its ends.
+const fn rule(source: &'static [FieldRow], destination: &'static [FieldRow]) -> [FieldRow; 11] {
+    [
+        FieldRow::enforced(
+            "action",
+            "required: `Allow`, `Deny`, `Pass` (on to the next tier; in a profile it denies), `Log` (and go on)",
+        ),
+        FieldRow::enforced("ipVersion", "4 or 6"),
+        FieldRow::enforced(
+            "protocol",
+            "`TCP`, `UDP`, `SCTP`, `ICMP`, `ICMPv6`, `UDPLite`, or 1 to 255",
+        ),
+        FieldRow::enforced("notProtocol", "the same"),
+        FieldRow::enforced("icmp", "needs `protocol` ICMP or ICMPv6").with(MESSAGE),
+        FieldRow::enforced("notICMP", "needs `protocol` ICMP or ICMPv6").with(MESSAGE),
+        FieldRow::enforced("source", "").with(source),
+        FieldRow::enforced("destination", "").with(destination),
+        FieldRow::closed(
+            "http",
+            ClosedReason::NotServed,
+            "only with `Allow` and TCP: the rule allows nothing",
+        ),
+        FieldRow::no_effect("metadata", "").with(RULE_METADATA),
+        FieldRow::closed(
+            ANY_OTHER,
+            ClosedReason::UnknownField,
+            "a field that is not known, here or further inside the rule: one that allows or logs matches nothing, \
+             any other denies everything",
+        ),
+    ]
+}
+
+const RULE_METADATA: &[FieldRow] = &[FieldRow::no_effect("annotations", "")];
+
+const PEER_ACCOUNTS: &[FieldRow] = &[
+    FieldRow::enforced("names[]", "one of these"),
+    FieldRow::enforced("selector", "beside `names`: both"),
+];
+
+const MESSAGE: &[FieldRow] = &[
+    FieldRow::enforced("type", "0 to 254"),
+    FieldRow::enforced("code", "0 to 255; only with `type`"),
+];
+
+const SERVICES_AS_OWN: FieldRow = FieldRow::refused("services", "not of the rule's own end");
+
+const END: &[FieldRow] = &end(SERVICES_AS_OWN);
+const SOURCE_OF_INGRESS: &[FieldRow] = &end(SERVICES);
+const DESTINATION_OF_EGRESS: &[FieldRow] = &end(SERVICES);
+
+const SERVICES: FieldRow = FieldRow::closed(
+    "services",
+    ClosedReason::NotServed,
+    "one that allows or logs matches nothing, any other denies whatever the rest of the rule matches",
+);
+
+/// The fields of an end of a rule.
+const fn end(services: FieldRow) -> [FieldRow; 10] {
+    [
+        FieldRow::enforced(
+            "nets[]",
+            "at most 256; a rule with networks of one family matches no packet of the other",
+        ),
+        FieldRow::enforced(
+            "notNets[]",
+            "at most 256; a rule with excluded networks of one family matches no packet of the other",
+        ),
+        FieldRow::enforced(
+            "selector",
+            "without `namespaceSelector`: of the namespace of the policy, if it has one",
+        ),
+        FieldRow::enforced(
+            "notSelector",
+            "in a policy of a namespace, without `namespaceSelector`: the other endpoints of the namespace",
+        ),
+        FieldRow::enforced("namespaceSelector", "`global()`: what is in no namespace"),
+        FieldRow::enforced("serviceAccounts", "").with(PEER_ACCOUNTS),
+        FieldRow::enforced(
+            "ports[]",
+            "at most 50: numbers, ranges `first:last`, names; need a `protocol` with ports",
+        ),
+        FieldRow::enforced("notPorts[]", "the same"),
+        services,
+        FieldRow::closed(
+            "domains[]",
+            ClosedReason::NamesNotServed,
+            "of Calico Enterprise: the rule fails closed",
+        ),
+    ]
+}

@@ -1,0 +1,334 @@
+//! Calico's policies: their place, the endpoints that they select, their directions and rules.
+
+use super::entity::selector;
+use super::policy_kind::CalicoPolicyKind;
+use super::rule::{list_of, read_list};
+use super::selector_scope::{SelectorScope, in_namespace};
+use crate::faults::DialectFault;
+use crate::kind_reader::ManifestObject;
+use crate::kubernetes::{KUBERNETES_SPEC, read_policy_spec};
+use crate::label_selector::workload_selector;
+use crate::metadata;
+use crate::report::{ObjectReport, line_of};
+use palisade_manifest::{Field, ManifestValue, quote};
+use palisade_model::{
+    Direction, DirectionRules, Object, Order, Policy, PolicyId, PolicyMode, Precedence, Selector,
+    Str, tier_name,
+};
+
+pub(super) const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
+const IN_SPEC: &str = "it belongs inside `spec`";
+const MISPLACED: &[(&str, &str)] = &[
+    ("tier", IN_SPEC),
+    ("order", IN_SPEC),
+    ("selector", IN_SPEC),
+    ("types", IN_SPEC),
+    ("ingress", IN_SPEC),
+    ("egress", IN_SPEC),
+];
+const STAGED_ACTIONS: [&str; 4] = ["Set", "Delete", "Learn", "Ignore"];
+
+/// The place of a policy: its tier, and its order there.
+#[derive(Clone, Debug)]
+pub(super) struct TierPlace {
+    pub(super) tier: Str,
+    pub(super) order: Order,
+}
+
+/// What a policy selects.
+#[derive(Clone, Debug)]
+pub(super) struct PolicySubject {
+    /// The workloads.
+    pub(super) workloads: Selector,
+    /// Whether it is about host endpoints only.
+    pub(super) is_of_hosts: bool,
+}
+
+/// Lowers a policy.
+pub(super) fn read(
+    object: &ManifestObject<'_>,
+    variant: CalicoPolicyKind,
+    report: &mut ObjectReport,
+) -> Vec<Object> {
+    let root = &object.root;
+    let Some(spec) = spec(root, report) else {
+        return Vec::new();
+    };
+    report.check_fields(&spec, variant.spec_fields(), variant.fields_elsewhere());
+    let is_set = staged_action(&spec, variant.is_staged(), report);
+    let place = place(&spec, report);
+    let own = object.namespace();
+    let namespace = variant.is_namespaced().then_some(&own);
+    let subject = subject(&spec, namespace, report);
+    for hint in report.items(&spec, "performanceHints") {
+        report.ok(hint.as_str());
+    }
+    let written = types(&spec, report);
+    let [ingress, egress] =
+        Direction::BOTH.map(|direction| read_list(&spec, direction, namespace, report));
+    let governed = directions(&written, [!ingress.is_empty(), !egress.is_empty()]);
+    for (direction, rules) in Direction::BOTH.into_iter().zip([&ingress, &egress]) {
+        if !governed.contains(&direction)
+            && !rules.is_empty()
+            && let Some(at) = report.child(&spec, list_of(direction))
+        {
+            report.warn(
+                &at,
+                format!("these rules have no effect: `types` does not name {direction}"),
+            );
+        }
+    }
+    let (Some(place), Some(subject)) = (place, subject) else {
+        return Vec::new();
+    };
+    if subject.is_of_hosts && !DialectFault::HostPolicySelectsWorkloads.is_injected() {
+        report.warn(
+            &spec,
+            "doNotTrack and preDNAT are for host endpoints, which are not enforced yet: this policy has no effect",
+        );
+        return Vec::new();
+    }
+    if !is_set {
+        return Vec::new();
+    }
+    let rules = |direction, rules| {
+        governed.contains(&direction).then_some(DirectionRules {
+            default_deny: true,
+            rules,
+        })
+    };
+    let rules = [
+        rules(Direction::Ingress, ingress),
+        rules(Direction::Egress, egress),
+    ];
+    let policy = build_policy(object, place, subject.workloads, rules);
+    vec![Object::Policy(Policy {
+        mode: variant.mode(),
+        ..policy
+    })]
+}
+
+/// Lowers a StagedKubernetesNetworkPolicy.
+pub(super) fn read_kubernetes(
+    object: &ManifestObject<'_>,
+    report: &mut ObjectReport,
+) -> Vec<Object> {
+    let Some(spec) = spec(&object.root, report) else {
+        return Vec::new();
+    };
+    let mut known = KUBERNETES_SPEC.to_vec();
+    known.push("stagedAction");
+    report.check_fields(&spec, &known, &[]);
+    let is_set = staged_action(&spec, true, report);
+    let policy = read_policy_spec(object, &spec, report);
+    let staged = is_set.then_some(Object::Policy(Policy {
+        mode: CalicoPolicyKind::StagedNamespaced.mode(),
+        ..policy
+    }));
+    staged.into_iter().collect()
+}
+
+/// Checks what is beside the spec, and returns it.
+fn spec<'a>(root: &Field<'a>, report: &mut ObjectReport) -> Option<Field<'a>> {
+    report.check_descriptive_fields(root, KNOWN, MISPLACED);
+    metadata::check(root, report);
+    let Some(spec) = report.child(root, "spec") else {
+        report.error(root, "`spec` is required, but missing");
+        return None;
+    };
+    report.ok(spec.as_map())?;
+    Some(spec)
+}
+
+/// Whether a staged policy says what would be enforced; the other actions propose something else.
+fn staged_action(spec: &Field<'_>, is_staged: bool, report: &mut ObjectReport) -> bool {
+    if !is_staged {
+        return true;
+    }
+    let Some((text, at)) = report.text(spec, "stagedAction") else {
+        return true;
+    };
+    if !STAGED_ACTIONS.contains(&text) {
+        report.error(
+            &at,
+            format!(
+                "{} is not an action: use {}",
+                quote(text),
+                STAGED_ACTIONS.join(", ")
+            ),
+        );
+    } else if text != "Set" && !DialectFault::StagedActionIgnored.is_injected() {
+        report.warn(
+            &at,
+            format!("a staged policy with the action {text} has no effect, and nothing is reported of it"),
+        );
+        return false;
+    }
+    true
+}
+
+/// The tier and the order of a policy; `None` if one cannot be read.
+pub(super) fn place(spec: &Field<'_>, report: &mut ObjectReport) -> Option<TierPlace> {
+    let tier = match report.child(spec, "tier") {
+        None => Some(tier_name::DEFAULT),
+        Some(at) => match report.ok(at.as_str()) {
+            Some("") => Some(tier_name::DEFAULT),
+            text => text,
+        },
+    };
+    let order = order(spec, report);
+    let order = match DialectFault::CalicoOrderIgnored.is_injected() {
+        true => Some(Order::Last),
+        false => order,
+    };
+    Some(TierPlace {
+        tier: tier?.into(),
+        order: order?,
+    })
+}
+
+/// The field `order`: a number, or none, which is after all numbers. `None` if it cannot be read.
+pub(super) fn order(spec: &Field<'_>, report: &mut ObjectReport) -> Option<Order> {
+    let Some(at) = report.child(spec, "order") else {
+        return Some(Order::Last);
+    };
+    match at.node.value {
+        ManifestValue::Int(number) => Some(Order::from_number(number as f64)),
+        ManifestValue::Float(number) => Some(Order::from_number(number)),
+        _ => {
+            report.error(&at, format!("expected a number, found {}", at.describe()));
+            None
+        }
+    }
+}
+
+/// The endpoints that a policy selects; `None` if errors were added to the report.
+pub(super) fn subject(
+    spec: &Field<'_>,
+    namespace: Option<&Str>,
+    report: &mut ObjectReport,
+) -> Option<PolicySubject> {
+    let before = report.errors.len();
+    let mut tests = vec![workload_selector()];
+    tests.extend(selector(spec, "selector", SelectorScope::Object, report));
+    let accounts = selector(
+        spec,
+        "serviceAccountSelector",
+        SelectorScope::ServiceAccount,
+        report,
+    );
+    tests.extend(accounts.filter(|_| !DialectFault::ServiceAccountsIgnored.is_injected()));
+    match namespace {
+        Some(own) => tests.push(in_namespace(own)),
+        None => {
+            let namespaces = selector(spec, "namespaceSelector", SelectorScope::Namespace, report);
+            let namespaces =
+                namespaces.filter(|_| !DialectFault::NamespaceSelectorIgnored.is_injected());
+            tests.extend(namespaces);
+        }
+    }
+    let is_of_hosts = host_flags(spec, report);
+    (report.errors.len() == before).then(|| PolicySubject {
+        workloads: Selector::and(tests),
+        is_of_hosts,
+    })
+}
+
+/// Checks the fields for host endpoints; returns whether the policy is about these only.
+fn host_flags(spec: &Field<'_>, report: &mut ObjectReport) -> bool {
+    let mut flag = |key| {
+        let at = report.child(spec, key)?;
+        report.ok(at.as_bool())
+    };
+    let is_set = ["doNotTrack", "preDNAT", "applyOnForward"].map(|key| flag(key) == Some(true));
+    let [untracked, before_nat, on_forward] = is_set;
+    if untracked && before_nat {
+        report.error(spec, "doNotTrack and preDNAT cannot both be true");
+    }
+    if (untracked || before_nat) && !on_forward {
+        report.error(
+            spec,
+            "doNotTrack and preDNAT need `applyOnForward: true` beside them",
+        );
+    }
+    if before_nat {
+        let has_egress = report
+            .child(spec, "egress")
+            .is_some_and(|at| at.node.as_list() != Some(&[]));
+        if has_egress || types(spec, report).contains(&Direction::Egress) {
+            report.error(spec, "a policy with preDNAT has ingress only");
+        }
+    }
+    untracked || before_nat
+}
+
+/// The directions in `types`.
+pub(super) fn types(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<Direction> {
+    let mut written = Vec::new();
+    for item in report.items(spec, "types") {
+        match report.ok(item.as_str()) {
+            Some(text @ ("Ingress" | "Egress")) => {
+                let direction = match text {
+                    "Ingress" => Direction::Ingress,
+                    _ => Direction::Egress,
+                };
+                if written.contains(&direction) {
+                    report.error(&item, format!("{text} is there twice"));
+                }
+                written.push(direction);
+            }
+            Some(other) => report.error(
+                &item,
+                format!("{} is not a type: use Ingress or Egress", quote(other)),
+            ),
+            None => {}
+        }
+    }
+    written
+}
+
+/// The directions that a policy governs. Without `types`: ingress unless it has egress rules only, and egress if it
+/// has egress rules.
+pub(super) fn directions(written: &[Direction], has_rules: [bool; 2]) -> Vec<Direction> {
+    if !written.is_empty() {
+        return written.to_vec();
+    }
+    let [ingress, egress] = has_rules;
+    if DialectFault::TypesDefaultBoth.is_injected() {
+        return Direction::BOTH.to_vec();
+    }
+    let governs = [ingress || !egress, egress];
+    let pairs = Direction::BOTH.into_iter().zip(governs);
+    pairs
+        .filter_map(|(direction, governs)| governs.then_some(direction))
+        .collect()
+}
+
+/// The policy of the model.
+pub(super) fn build_policy(
+    source: &ManifestObject<'_>,
+    place: TierPlace,
+    subject: Selector,
+    [ingress, egress]: [Option<DirectionRules>; 2],
+) -> Policy {
+    Policy {
+        id: PolicyId {
+            object: source.id.clone(),
+            part: 0,
+        },
+        tier: place.tier,
+        precedence: Precedence {
+            order: place.order,
+            // Before the policies of Kubernetes at the same order.
+            rank: match DialectFault::CalicoAfterKubernetes.is_injected() {
+                true => 2,
+                false => 0,
+            },
+        },
+        mode: PolicyMode::Enforce,
+        subject,
+        ingress,
+        egress,
+        line: Some(line_of(&source.root)),
+    }
+}

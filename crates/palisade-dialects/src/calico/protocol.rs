@@ -1,0 +1,173 @@
+//! Protocols, ports and messages of ICMP in Calico's rules.
+
+use crate::faults::DialectFault;
+use crate::names;
+use crate::port::port_number;
+use crate::report::ObjectReport;
+use palisade_manifest::{Field, IntOrString, quote};
+use palisade_model::{IcmpMatch, NamedPort, PortMatch, PortRange, PortSpec, Protocol};
+
+/// The maximum number of ports in a list.
+const MAX_PORTS: usize = 50;
+const UDP_LITE: Protocol = Protocol(136);
+/// The protocols that have a name.
+const NAMED: [(&str, Protocol); 6] = [
+    ("TCP", Protocol::TCP),
+    ("UDP", Protocol::UDP),
+    ("ICMP", Protocol::ICMP),
+    ("ICMPv6", Protocol::ICMPV6),
+    ("SCTP", Protocol::SCTP),
+    ("UDPLite", UDP_LITE),
+];
+
+/// A protocol by name or number.
+pub(super) fn read(rule: &Field<'_>, key: &str, report: &mut ObjectReport) -> Option<Protocol> {
+    let field = report.child(rule, key)?;
+    let number = match report.ok(field.as_int_or_string())? {
+        IntOrString::Int(number) => u8::try_from(number).ok(),
+        IntOrString::String(text) => {
+            let is_named = |(name, _): &&(&str, Protocol)| name.eq_ignore_ascii_case(text);
+            if let Some((_, protocol)) = NAMED.iter().find(is_named) {
+                return Some(*protocol);
+            }
+            let is_plain = !text.starts_with(['0', '+']);
+            text.parse().ok().filter(|_| is_plain)
+        }
+    };
+    let protocol = number.filter(|number| *number > 0).map(Protocol);
+    if protocol.is_none() {
+        let shown = field.node.as_str().map_or_else(|| field.describe(), quote);
+        report.error(
+            &field,
+            format!(
+                "{shown} is not a protocol: use TCP, UDP, SCTP, ICMP, ICMPv6, UDPLite or a number from 1 to 255"
+            ),
+        );
+    }
+    protocol
+}
+
+/// The ports of an entity: `ports` and `notPorts`.
+pub(super) fn ports(entity: &Field<'_>, report: &mut ObjectReport) -> PortMatch {
+    let is = list(entity, "ports", report);
+    let mut not = list(entity, "notPorts", report);
+    if DialectFault::NotPortsIgnored.is_injected() {
+        not.clear();
+    }
+    PortMatch {
+        is: (!is.is_empty()).then_some(is),
+        not,
+    }
+}
+
+fn list(entity: &Field<'_>, key: &str, report: &mut ObjectReport) -> Vec<PortSpec> {
+    let items = report.items(entity, key);
+    if items.len() > MAX_PORTS
+        && let Some(at) = report.child(entity, key)
+    {
+        report.error(
+            &at,
+            format!(
+                "too many ports: {}, the maximum is {MAX_PORTS}",
+                items.len()
+            ),
+        );
+    }
+    let ports = items.iter().filter_map(|item| port(item, report));
+    ports.collect()
+}
+
+/// A port number, a range `first:last`, or a name.
+fn port(field: &Field<'_>, report: &mut ObjectReport) -> Option<PortSpec> {
+    let single = |number: u16| PortSpec::Range(PortRange::single(number));
+    let text = match report.ok(field.as_int_or_string())? {
+        IntOrString::Int(number) => {
+            let port = u16::try_from(number).ok();
+            if port.is_none() {
+                report.error(field, format!("{number} is not a port: 0 to 65535"));
+            }
+            return port.map(single);
+        }
+        IntOrString::String(text) => text,
+    };
+    let number = |text: &str| {
+        let digits = text.bytes().all(|b| b.is_ascii_digit());
+        text.parse::<u16>().ok().filter(|_| digits)
+    };
+    if let Some(port) = number(text) {
+        return Some(single(port));
+    }
+    if let Some((first, last)) = text.split_once(':') {
+        let range = number(first).zip(number(last));
+        let range = range.and_then(|(first, last)| PortRange::new(first, last));
+        if range.is_none() {
+            report.error(
+                field,
+                format!(
+                    "{} is not a range of ports: first:last, each 0 to 65535, the first not above the last",
+                    quote(text)
+                ),
+            );
+        }
+        return range.map(PortSpec::Range);
+    }
+    let errors = names::calico_port_name_errors(text);
+    let is_name = errors.is_empty();
+    report.errors(field, errors);
+    is_name.then(|| PortSpec::Named(text.into()))
+}
+
+/// A message of ICMP; `None` if the field is absent or names no type.
+pub(super) fn icmp(rule: &Field<'_>, key: &str, report: &mut ObjectReport) -> Option<IcmpMatch> {
+    let field = report.object(rule, key)?;
+    report.check_fields(&field, &["type", "code"], &[]);
+    let kind = number(&field, "type", 254, report);
+    let code = number(&field, "code", 255, report);
+    if kind.is_none()
+        && report.child(&field, "type").is_none()
+        && let Some(at) = report.child(&field, "code")
+    {
+        report.error(&at, "a code needs a type beside it");
+    }
+    Some(IcmpMatch { kind: kind?, code })
+}
+
+fn number(of: &Field<'_>, key: &str, most: u8, report: &mut ObjectReport) -> Option<u8> {
+    let field = report.child(of, key)?;
+    let number = report.ok(field.as_i64())?;
+    let value = u8::try_from(number).ok().filter(|value| *value <= most);
+    if value.is_none() {
+        report.error(&field, format!("{number} is out of range: 0 to {most}"));
+    }
+    value
+}
+
+/// The named ports of an endpoint. Those of another protocol than TCP, UDP and SCTP are no ports that rules can name.
+pub(super) fn endpoint_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<NamedPort> {
+    let mut ports = Vec::new();
+    for field in report.items(spec, "ports") {
+        if !report.is_object(&field) {
+            continue;
+        }
+        let name = report.text(&field, "name");
+        let protocol = read(&field, "protocol", report);
+        let number = report.child(&field, "port");
+        let number = number.and_then(|at| {
+            let value = report.ok(at.as_i64())?;
+            port_number(&at, value, report)
+        });
+        if let Some((name, at)) = name {
+            report.errors(&at, names::calico_port_name_errors(name));
+            if let (Some(protocol), Some(port)) = (protocol, number)
+                && protocol.has_ports()
+            {
+                ports.push(NamedPort {
+                    name: name.into(),
+                    protocol,
+                    port,
+                });
+            }
+        }
+    }
+    ports
+}

@@ -1,0 +1,325 @@
+//! The rules of Calico's policies and profiles.
+
+use super::entity::{self, EntityContext, EntityMatch, Families};
+use super::protocol;
+use crate::closed_part::ClosedReason;
+use crate::faults::DialectFault;
+use crate::hash::RuleFingerprints;
+use crate::report::{ObjectReport, line_of};
+use crate::suggest::nearest;
+use palisade_manifest::{Field, quote};
+use palisade_model::{
+    Action, Direction, Family, Peer, Protocol, Rule, RuleOrigin, Str, TrafficMatch,
+};
+
+pub(super) const KNOWN: &[&str] = &[
+    "action",
+    "ipVersion",
+    "protocol",
+    "icmp",
+    "notProtocol",
+    "notICMP",
+    "source",
+    "destination",
+    "http",
+    "metadata",
+];
+const MISPLACED: &[(&str, &str)] = &[
+    ("from", "the ends of a rule are `source` and `destination`"),
+    ("to", "the ends of a rule are `source` and `destination`"),
+    ("ports", "ports belong into `destination`, or into `source`"),
+];
+const KNOWN_HTTP: &[&str] = &["methods", "paths"];
+const ACTIONS: [(&str, Action); 4] = [
+    ("Allow", Action::Allow),
+    ("Deny", Action::Deny),
+    ("Log", Action::Log),
+    ("Pass", Action::Pass),
+];
+/// The maximum number of rules of a direction.
+const MAX_RULES: usize = 1024;
+
+/// The name of the list of a direction.
+pub(super) const fn list_of(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Ingress => "ingress",
+        Direction::Egress => "egress",
+    }
+}
+
+/// The action of a word.
+pub(super) fn parse_action(word: &str) -> Option<Action> {
+    let known = ACTIONS.iter().find(|(known, _)| *known == word);
+    known.map(|(_, action)| *action)
+}
+
+/// Reads the rules of a direction. `namespace` is that of the policy.
+pub(super) fn read_list(
+    spec: &Field<'_>,
+    direction: Direction,
+    namespace: Option<&Str>,
+    report: &mut ObjectReport,
+) -> Vec<Rule> {
+    let key = list_of(direction);
+    let items = report.items(spec, key);
+    if items.len() > MAX_RULES
+        && let Some(at) = report.child(spec, key)
+    {
+        report.error(
+            &at,
+            format!(
+                "too many rules: {}, the maximum is {MAX_RULES}",
+                items.len()
+            ),
+        );
+        return Vec::new();
+    }
+    let mut rules = Vec::new();
+    let mut fingerprints = RuleFingerprints::default();
+    for (index, field) in (0..).zip(&items) {
+        let origin = RuleOrigin {
+            index,
+            name: None,
+            fingerprint: fingerprints.add(field.node),
+            line: Some(line_of(field)),
+        };
+        rules.extend(read(field, direction, namespace, origin, report));
+    }
+    rules
+}
+
+fn read(
+    field: &Field<'_>,
+    direction: Direction,
+    namespace: Option<&Str>,
+    origin: RuleOrigin,
+    report: &mut ObjectReport,
+) -> Option<Rule> {
+    if !report.is_object(field) {
+        return None;
+    }
+    report.begin_rule();
+    report.check_fields(field, KNOWN, MISPLACED);
+    let action = action(field, report);
+    let family = ip_version(field, report);
+    let entity = |key, is_own, report: &mut ObjectReport| {
+        entity::read(field, key, EntityContext { namespace, is_own }, report)
+    };
+    let is_egress = direction == Direction::Egress;
+    let source = entity("source", is_egress, report);
+    let destination = entity("destination", !is_egress, report);
+    let families = families(family, &source, &destination);
+    let traffic = traffic(field, (&source, &destination), families, report);
+    check_metadata(field, report);
+    let is_http = check_http(field, action, report);
+    let is_unread = report.end_rule();
+    let is_closed = source.is_closed || destination.is_closed;
+    let (own, other) = match direction {
+        Direction::Ingress => (destination, source),
+        Direction::Egress => (source, destination),
+    };
+    let mut rule = Rule {
+        origin,
+        action: action?,
+        peers: vec![other.peer],
+        own: Some(own.peer).filter(|own| !own.is_any()),
+        traffic,
+    };
+    if DialectFault::OwnEndIgnored.is_injected() {
+        rule.own = None;
+    }
+    if is_unread {
+        // Nothing that it says may be what it means.
+        rule.own = None;
+        rule.traffic = vec![TrafficMatch::any()];
+    }
+    if is_unread || is_closed || is_http {
+        fail_closed(&mut rule);
+    }
+    Some(rule)
+}
+
+/// A rule that is not understood as a whole: to allow or to log, it matches nothing; otherwise it denies whatever
+/// the rest of it matches.
+fn fail_closed(rule: &mut Rule) {
+    match rule.action {
+        Action::Allow if DialectFault::ClosedRuleOpens.is_injected() => {
+            rule.peers = vec![Peer::any()];
+        }
+        Action::Allow | Action::Log => rule.peers.clear(),
+        Action::Deny | Action::Pass => {
+            rule.action = Action::Deny;
+            rule.peers = vec![Peer::any()];
+        }
+    }
+}
+
+fn action(rule: &Field<'_>, report: &mut ObjectReport) -> Option<Action> {
+    let Some(field) = report.child(rule, "action") else {
+        report.error(rule, "`action` is required, but missing");
+        return None;
+    };
+    let text = report.ok(field.as_str())?;
+    let action = parse_action(text);
+    if action.is_none() {
+        let words = ACTIONS.map(|(word, _)| word);
+        let hint = match nearest(text, &words) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "use Allow, Deny, Log or Pass".to_owned(),
+        };
+        report.error(&field, format!("{} is not an action: {hint}", quote(text)));
+    }
+    match action {
+        Some(Action::Pass) if DialectFault::CalicoPassAllows.is_injected() => Some(Action::Allow),
+        Some(Action::Log) if DialectFault::LogDecides.is_injected() => Some(Action::Allow),
+        other => other,
+    }
+}
+
+fn ip_version(rule: &Field<'_>, report: &mut ObjectReport) -> Option<Family> {
+    let field = report.child(rule, "ipVersion")?;
+    match report.ok(field.as_i64())? {
+        4 => Some(Family::V4),
+        6 => Some(Family::V6),
+        other => {
+            report.error(&field, format!("{other} is not a version of IP: 4 or 6"));
+            None
+        }
+    }
+}
+
+/// The families that a rule matches.
+fn families(only: Option<Family>, source: &EntityMatch, destination: &EntityMatch) -> Families {
+    let only = only.filter(|_| !DialectFault::IpVersionIgnored.is_injected());
+    let only = only.map_or(Families::default(), Families::only);
+    only.and(source.families).and(destination.families)
+}
+
+/// What a rule tests of packets beside their addresses; empty if it matches no family.
+fn traffic(
+    rule: &Field<'_>,
+    (source, destination): (&EntityMatch, &EntityMatch),
+    families: Families,
+    report: &mut ObjectReport,
+) -> Vec<TrafficMatch> {
+    let protocol = protocol::read(rule, "protocol", report);
+    let not_protocol = protocol::read(rule, "notProtocol", report);
+    for (key, entity) in [("source", source), ("destination", destination)] {
+        let has_ports = protocol.is_some_and(Protocol::has_ports);
+        if !entity.ports.is_any()
+            && !has_ports
+            && let Some(at) = report.child(rule, key)
+        {
+            report.error(
+                &at,
+                "rules with ports must name a `protocol` that has ports: TCP, UDP or SCTP",
+            );
+        }
+    }
+    let mut message = |key| {
+        let message = protocol::icmp(rule, key, report);
+        if let Some(at) = report.child(rule, key)
+            && !protocol.is_some_and(Protocol::is_icmp)
+        {
+            report.error(
+                &at,
+                format!("rules with `{key}` must name the `protocol` ICMP or ICMPv6"),
+            );
+        }
+        message
+    };
+    let (icmp, not_icmp) = (message("icmp"), message("notICMP"));
+    if let Some(at) = report.child(rule, "ipVersion") {
+        for named in [protocol, not_protocol].into_iter().flatten() {
+            let version = match named {
+                Protocol::ICMP => 4,
+                Protocol::ICMPV6 => 6,
+                _ => continue,
+            };
+            if at.node.as_i64() != Some(version) {
+                report.error(
+                    &at,
+                    format!("the rule names {named}, which is of version {version}"),
+                );
+            }
+        }
+    }
+    let family = match families {
+        Families { v4: true, v6: true } => None,
+        Families {
+            v4: true,
+            v6: false,
+        } => Some(Family::V4),
+        Families {
+            v4: false,
+            v6: true,
+        } => Some(Family::V6),
+        Families {
+            v4: false,
+            v6: false,
+        } => return Vec::new(),
+    };
+    let mut source_ports = source.ports.clone();
+    if DialectFault::SourcePortsIgnored.is_injected() {
+        source_ports = Default::default();
+    }
+    vec![TrafficMatch {
+        family,
+        protocol,
+        not_protocol: not_protocol.filter(|_| !DialectFault::NotProtocolIgnored.is_injected()),
+        destination: destination.ports.clone(),
+        source: source_ports,
+        icmp,
+        not_icmp: not_icmp.filter(|_| !DialectFault::NotIcmpIgnored.is_injected()),
+    }]
+}
+
+/// Checks the annotations of a rule, which have no effect.
+fn check_metadata(rule: &Field<'_>, report: &mut ObjectReport) {
+    let Some(metadata) = report.object(rule, "metadata") else {
+        return;
+    };
+    report.check_descriptive_fields(&metadata, &["annotations"], &[]);
+    let Some(annotations) = report.object(&metadata, "annotations") else {
+        return;
+    };
+    for (_, value) in annotations.entries().unwrap_or_default() {
+        report.ok(value.as_str());
+    }
+}
+
+/// Checks what is asked of requests of HTTP; returns whether the rule is held closed for it.
+fn check_http(rule: &Field<'_>, action: Option<Action>, report: &mut ObjectReport) -> bool {
+    let Some(field) = report.object(rule, "http") else {
+        return false;
+    };
+    report.check_fields(&field, KNOWN_HTTP, &[]);
+    for method in report.items(&field, "methods") {
+        report.ok(method.as_str());
+    }
+    for path in report.items(&field, "paths") {
+        if !report.is_object(&path) {
+            continue;
+        }
+        report.check_fields(&path, &["exact", "prefix"], &[]);
+        let given = ["exact", "prefix"].map(|key| report.text(&path, key).is_some());
+        if given[0] == given[1] {
+            report.error(&path, "one of `exact` and `prefix` is required");
+        }
+    }
+    if action.is_some_and(|action| action != Action::Allow) {
+        report.error(&field, "requests of HTTP are only for rules that allow");
+    }
+    let protocol = report
+        .child(rule, "protocol")
+        .and_then(|field| field.node.as_str().map(str::to_owned));
+    if protocol.is_some_and(|protocol| !protocol.eq_ignore_ascii_case("TCP")) {
+        report.error(&field, "requests of HTTP are only for the protocol TCP");
+    }
+    report.close(
+        &field,
+        ClosedReason::NotServed,
+        "rules about requests of HTTP are not served yet: the rule is held closed, it allows nothing",
+    );
+    true
+}
