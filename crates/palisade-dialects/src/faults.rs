@@ -113,6 +113,7 @@ palisade_model::faults! {
         StagedActionIgnored,
         LabelsToApplyIgnored,
         ProfileOrderReversed,
+        ServicePortsIgnored,
     }
 }
 

@@ -65,6 +65,7 @@ static ENDPOINT_SLICE: FieldFilter = Only(&[
     ("kind", All),
     ("metadata", METADATA),
     ("addressType", All),
+    ("ports", All),
     (
         "endpoints",
         Only(&[

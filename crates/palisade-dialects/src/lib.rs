@@ -37,6 +37,7 @@ mod policy_kinds;
 mod port;
 mod quota;
 mod report;
+pub mod service_ports;
 mod suggest;
 mod timestamp;
 mod unknown;

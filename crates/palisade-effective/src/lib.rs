@@ -19,6 +19,7 @@ mod acceptance;
 mod applied_labels;
 mod definition;
 mod definition_problems;
+mod dependents;
 mod diagnostic;
 mod effective_object;
 mod lint;
@@ -26,6 +27,7 @@ mod objects;
 mod policy_cost;
 mod put_in_force;
 mod report;
+mod service_rules;
 mod source;
 mod version_choice;
 

@@ -4,8 +4,8 @@
 //! was handed out: its hash and its origin tell whether it changes.
 
 use crate::SharedId;
-use crate::applied_labels::AppliedLabels;
 use crate::definition::{Definition, ObjectOrigin};
+use crate::dependents::DependentObjects;
 use crate::effective_object::{
     EffectiveContent, EffectiveObject, ObjectEntry, StoredEntry, is_saved,
 };
@@ -78,7 +78,7 @@ pub struct EffectiveObjects {
     pub(crate) lint: InputLint,
     pub(crate) unsaved: BTreeSet<SharedId>,
     pub(crate) cidr_match: CidrMatchMode,
-    pub(crate) applied_labels: AppliedLabels,
+    pub(crate) dependents: DependentObjects,
     faults: ChoiceFaults,
 }
 
@@ -103,7 +103,7 @@ impl EffectiveObjects {
             lint: InputLint::default(),
             unsaved: BTreeSet::new(),
             cidr_match: CidrMatchMode::default(),
-            applied_labels: AppliedLabels::default(),
+            dependents: DependentObjects::default(),
             faults,
         }
     }

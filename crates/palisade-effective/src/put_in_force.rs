@@ -189,18 +189,18 @@ impl EffectiveObjects {
                         .remove_service_account(&(namespace.clone(), name.clone())),
                     _ => {}
                 }
-                self.applied_labels.delete(key, updates);
+                self.dependents.delete(key, updates);
             }
         }
         let mode = self.cidr_match;
-        let applied_labels = &mut self.applied_labels;
+        let dependents = &mut self.dependents;
         let mut pass_on = |mut object: Object| {
             if let (Object::Policy(policy), CidrMatchMode::Nodes) = (&mut object, mode) {
                 // What is saved is as written: another mode after a restart holds for it as well.
                 match_nodes_by_cidr(policy);
             }
             if let Some(object) = object.into_effective() {
-                applied_labels.upsert(object, updates);
+                dependents.upsert(object, updates);
             }
         };
         match Arc::try_unwrap(objects) {

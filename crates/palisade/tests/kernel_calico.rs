@@ -95,3 +95,43 @@ fn one_object_of_both_api_groups_is_one_policy() {
     let listed = listed["policies"].as_array().unwrap();
     assert_eq!(listed.len(), 1, "{listed:#?}");
 }
+
+#[test]
+fn services_as_peers_carry_their_ports() {
+    if !need_root() {
+        return;
+    }
+    let shop = Shop::open("calico-services");
+    let slice = |family: &str, addresses: &str, port: u16| {
+        format!(
+            "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: {family}, metadata: {{name: api-{family}, \
+             namespace: shop, labels: {{kubernetes.io/service-name: api}}}}, endpoints: [{{addresses: [{addresses}]}}], \
+             ports: [{{port: {port}, protocol: TCP}}]}}\n"
+        )
+        .replace("api-IPv", "api-ipv")
+    };
+    let slices = |port| {
+        let v4 = slice("IPv4", "10.77.0.2", port);
+        format!("{v4}---\n{}", slice("IPv6", "'fd77::2'", port))
+    };
+    let policy = calico(
+        "NetworkPolicy",
+        "name: web, namespace: shop",
+        "{selector: app == 'web', types: [Egress], egress: [{action: Allow, destination: {services: {name: api}}}]}",
+    );
+    shop.agent.apply("policy.yaml", &policy);
+    assert!(!shop.tcp(WEB, API, 8080), "there is no such Service");
+    shop.agent.apply("slices.yaml", &slices(8080));
+    assert!(shop.tcp(WEB, API, 8080));
+    assert!(!shop.tcp(WEB, API, 9090) && !shop.tcp(WEB, DB, 8080));
+    shop.agent.apply("slices.yaml", &slices(9090));
+    assert!(shop.tcp(WEB, API, 9090) && !shop.tcp(WEB, API, 8080));
+    // As a source, its endpoints are meant with every port.
+    let policy = calico(
+        "NetworkPolicy",
+        "name: web, namespace: shop",
+        "{selector: app == 'db', ingress: [{action: Allow, source: {services: {name: api}}}]}",
+    );
+    shop.agent.apply("policy.yaml", &policy);
+    assert!(shop.tcp(API, DB, 8080) && shop.tcp(API, DB, 9090) && !shop.tcp(WEB, DB, 8080));
+}

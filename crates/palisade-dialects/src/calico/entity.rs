@@ -11,8 +11,9 @@ use crate::closed_part::ClosedReason;
 use crate::faults::DialectFault;
 use crate::names;
 use crate::report::ObjectReport;
+use crate::service_ports::{self, SERVICE_NAME};
 use palisade_manifest::Field;
-use palisade_model::{Family, Peer, PortMatch, Prefix, Selector, Str};
+use palisade_model::{Family, LabelKey, Peer, PortMatch, Prefix, Selector, Str, reserved};
 
 pub(super) const KNOWN: &[&str] = &[
     "nets",
@@ -57,6 +58,8 @@ pub(super) struct EntityMatch {
     pub(super) ports: PortMatch,
     /// The families that the networks leave.
     pub(super) families: Families,
+    /// The name that stands for the ports of its Service.
+    pub(super) service_port: Option<Str>,
     /// Whether a part of it is not served: what it matches is not known.
     pub(super) is_closed: bool,
 }
@@ -132,20 +135,20 @@ pub(super) fn read(
         families = families.and(Families::of(&not_nets));
     }
     let ports = protocol::ports(&entity, report);
-    let is_closed = [
-        check_domains(&entity, report),
-        check_services(&entity, key, context, report),
-    ];
+    let is_closed = check_domains(&entity, report);
+    let service = service(&entity, key, context, report);
+    let (slices, service_port) = service.unzip();
     EntityMatch {
         peer: Peer {
-            selector,
+            selector: selector.or(slices),
             not_selector: not_selector.filter(|_| !DialectFault::NotSelectorIgnored.is_injected()),
             nets: (!nets.is_empty()).then_some(nets),
             not_nets,
         },
         ports,
         families,
-        is_closed: is_closed.contains(&true),
+        service_port,
+        is_closed,
     }
 }
 
@@ -289,16 +292,14 @@ fn check_domains(entity: &Field<'_>, report: &mut ObjectReport) -> bool {
     }
 }
 
-/// Checks a reference to a Service; returns whether the rule is held closed for it.
-fn check_services(
+/// A Service as the other end: its endpoints, and the name that stands for their ports.
+fn service(
     entity: &Field<'_>,
     key: &str,
     context: EntityContext<'_>,
     report: &mut ObjectReport,
-) -> bool {
-    let Some(field) = report.object(entity, "services") else {
-        return false;
-    };
+) -> Option<(Selector, Str)> {
+    let field = report.object(entity, "services")?;
     report.check_fields(&field, KNOWN_SERVICE, &[]);
     if context.is_own {
         report.error(
@@ -311,22 +312,32 @@ fn check_services(
             report.error(&at, "it is not allowed beside `services`");
         }
     }
-    match report.text(&field, "name") {
-        Some((name, at)) => report.errors(&at, names::dns_label_errors(name)),
+    let name = report.text(&field, "name");
+    match &name {
+        Some((name, at)) => report.errors(at, names::dns_label_errors(name)),
         None => report.error(&field, "`name` is required, but missing"),
     }
-    if let Some((namespace, at)) = report.text(&field, "namespace") {
-        report.errors(&at, names::dns_label_errors(namespace));
+    let namespace = report.text(&field, "namespace");
+    if let Some((namespace, at)) = &namespace {
+        report.errors(at, names::dns_label_errors(namespace));
     } else if context.namespace.is_none() {
         report.error(
             &field,
             "`namespace` is required in what is cluster-wide, but missing",
         );
     }
-    report.close(
-        &field,
-        ClosedReason::NotServed,
-        "Services as peers are not served yet: the rule is held closed",
-    );
-    true
+    let (name, _) = name?;
+    let namespace = match namespace {
+        Some((namespace, _)) => namespace,
+        None => context.namespace?,
+    };
+    let slices = Selector::and([
+        Selector::equals(
+            LabelKey::reserved(reserved::KIND),
+            reserved::KIND_ENDPOINT_SLICE,
+        ),
+        in_namespace(&namespace.into()),
+        Selector::equals(LabelKey::own(SERVICE_NAME), name),
+    ]);
+    Some((slices, service_ports::port_name(namespace, name)))
 }

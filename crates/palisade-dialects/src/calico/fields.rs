@@ -264,11 +264,15 @@ const END: &[FieldRow] = &end(SERVICES_AS_OWN);
 const SOURCE_OF_INGRESS: &[FieldRow] = &end(SERVICES);
 const DESTINATION_OF_EGRESS: &[FieldRow] = &end(SERVICES);
 
-const SERVICES: FieldRow = FieldRow::closed(
+const SERVICES: FieldRow = FieldRow::enforced(
     "services",
-    ClosedReason::NotServed,
-    "one that allows or logs matches nothing, any other denies whatever the rest of the rule matches",
-);
+    "the endpoints in the EndpointSlices of a Service that are ready, or end; of `destination` with the ports that \
+     they have there, and no other; stands alone",
+)
+.with(&[
+    FieldRow::enforced("name", "required"),
+    FieldRow::enforced("namespace", "that of the policy if it is missing; required in a policy of the cluster"),
+]);
 
 /// The fields of an end of a rule.
 const fn end(services: FieldRow) -> [FieldRow; 10] {

@@ -9,7 +9,8 @@ use crate::report::{ObjectReport, line_of};
 use crate::suggest::nearest;
 use palisade_manifest::{Field, quote};
 use palisade_model::{
-    Action, Direction, Family, Peer, Protocol, Rule, RuleOrigin, Str, TrafficMatch,
+    Action, Direction, Family, Peer, PortMatch, PortSpec, Protocol, Rule, RuleOrigin, Str,
+    TrafficMatch,
 };
 
 pub(super) const KNOWN: &[&str] = &[
@@ -263,11 +264,17 @@ fn traffic(
     if DialectFault::SourcePortsIgnored.is_injected() {
         source_ports = Default::default();
     }
+    let mut destination_ports = destination.ports.clone();
+    if let Some(name) = &destination.service_port
+        && !DialectFault::ServicePortsIgnored.is_injected()
+    {
+        destination_ports = PortMatch::one_of([PortSpec::Named(name.clone())]);
+    }
     vec![TrafficMatch {
         family,
         protocol,
         not_protocol: not_protocol.filter(|_| !DialectFault::NotProtocolIgnored.is_injected()),
-        destination: destination.ports.clone(),
+        destination: destination_ports,
         source: source_ports,
         icmp,
         not_icmp: not_icmp.filter(|_| !DialectFault::NotIcmpIgnored.is_injected()),

@@ -13,6 +13,7 @@ use super::selector::LabelRequirement;
 use crate::faults::DialectFault;
 use crate::label_selector::LabelTest;
 use crate::label_selector::workload_selector;
+use crate::service_ports::SERVICE_NAME;
 use palisade_model::{LabelKey, Peer, Prefix, Selector, reserved};
 use std::net::IpAddr;
 
@@ -100,9 +101,6 @@ pub(super) fn service_named(name: &str, namespace: Option<&str>) -> Selector {
     let name = Selector::equals(LabelKey::own(SERVICE_NAME), name);
     endpoint_slices(namespace, name)
 }
-
-/// The label of an EndpointSlice with the name of its Service. Source: Kubernetes, "EndpointSlices".
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// The EndpointSlices of a namespace, or of any, that pass a test.
 pub(super) fn endpoint_slices(namespace: Option<&str>, test: Selector) -> Selector {

@@ -1,13 +1,16 @@
-//! EndpointSlices: the addresses of the endpoints of a Service.
+//! EndpointSlices: the addresses and the ports of the endpoints of a Service.
 //!
 //! Promises: an endpoint counts while it is ready, and while it ends, since connections to it go on then.
 
 use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
+use crate::port::{optional_protocol, port_number};
 use crate::report::ObjectReport;
+use crate::service_ports;
 use palisade_manifest::Field;
-use palisade_model::{NetworkSet, Object, Prefix};
+use palisade_model::{NetworkSet, Object, Prefix, Protocol};
+use std::collections::BTreeSet;
 
 /// Lowers an EndpointSlice. One of names has no addresses.
 pub(in crate::kubernetes) fn read(
@@ -31,11 +34,27 @@ pub(in crate::kubernetes) fn read(
     nets.sort_unstable();
     nets.dedup();
     nets.shrink_to_fit();
-    Some(Object::NetworkSet(NetworkSet {
+    let mut slice = NetworkSet {
         id: object.id.clone(),
         labels: metadata::metadata_labels(root, report),
         nets,
-    }))
+    };
+    service_ports::add_label(&mut slice, &ports(root, report));
+    Some(Object::NetworkSet(slice))
+}
+
+/// The ports of the endpoints; one without a number stands for none.
+fn ports(root: &Field<'_>, report: &mut ObjectReport) -> BTreeSet<(Protocol, u16)> {
+    let mut ports = BTreeSet::new();
+    for field in report.items(root, "ports") {
+        let Some(at) = report.child(&field, "port") else {
+            continue;
+        };
+        let number = report.ok(at.as_i64());
+        let number = number.and_then(|number| port_number(&at, number, report));
+        ports.extend(optional_protocol(&field, report).zip(number));
+    }
+    ports
 }
 
 /// Whether there are connections to an endpoint: it is ready, which is also meant where nothing is said, or it ends.

@@ -1,0 +1,137 @@
+//! Ports of Services in rules. A rule that names a Service is about its endpoints and the ports that each of them has
+//! there, and which these are is in the EndpointSlices.
+//!
+//! A slice has one list of ports for all of its endpoints, so it gets a label with that list. A rule that names a
+//! Service has a named port that no endpoint can have; once the lists of ports of the slices are known, the rule is
+//! replaced by one for each list.
+//!
+//! Promises: a rule that is not resolved matches nothing; endpoints that come and go with the same ports change no
+//! rule. Never: knows which slices there are.
+
+use palisade_model::{
+    LabelKey, NetworkSet, Policy, PortMatch, PortRange, PortSpec, Protocol, Rule, Selector, Str,
+    TrafficMatch, reserved,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The label of an EndpointSlice with its ports. No object can have a label of this name.
+const PORTS_LABEL: &str = "endpointslice:ports";
+/// What the port names that stand for Services begin with. No port can have such a name.
+const SERVICE_PREFIX: &str = "service:";
+/// The label of an EndpointSlice with the name of its Service. Source: Kubernetes, "EndpointSlices".
+pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Adds the ports of a slice to its labels, if it has any.
+pub(crate) fn add_label(slice: &mut NetworkSet, ports: &BTreeSet<(Protocol, u16)>) {
+    if ports.is_empty() {
+        return;
+    }
+    let texts = ports.iter();
+    let texts: Vec<String> = texts
+        .map(|(protocol, port)| format!("{}:{port}", protocol.0))
+        .collect();
+    slice
+        .labels
+        .insert(PORTS_LABEL.into(), texts.join(",").into());
+}
+
+/// The Service and the list of ports of a slice; `None` if it is no slice, is of no Service or has no ports.
+#[must_use]
+pub fn slice_ports(set: &NetworkSet) -> Option<(Str, Str)> {
+    if NetworkSet::reserved_kind(&set.id.kind) != reserved::KIND_ENDPOINT_SLICE {
+        return None;
+    }
+    let service = set.labels.get(SERVICE_NAME)?;
+    let namespace = set.id.namespace.as_ref()?;
+    let ports = set.labels.get(PORTS_LABEL)?.clone();
+    Some((port_name(namespace, service), ports))
+}
+
+/// The port name that stands for the ports of a Service.
+pub(crate) fn port_name(namespace: &str, name: &str) -> Str {
+    format!("{SERVICE_PREFIX}{namespace}/{name}").into()
+}
+
+/// The Services whose ports the rules of a policy name, as [`slice_ports`] names them.
+#[must_use]
+pub fn named_services(policy: &Policy) -> BTreeSet<Str> {
+    let rules = policy.ingress.iter().chain(&policy.egress);
+    let rules = rules.flat_map(|rules| &rules.rules);
+    rules.filter_map(service_of).collect()
+}
+
+/// The Service whose ports a rule names.
+fn service_of(rule: &Rule) -> Option<Str> {
+    let specs = rule
+        .traffic
+        .iter()
+        .filter_map(|term| term.destination.is.as_ref());
+    let mut names = specs.flatten().filter_map(|spec| match spec {
+        PortSpec::Named(name) if name.starts_with(SERVICE_PREFIX) => Some(name.clone()),
+        _ => None,
+    });
+    names.next()
+}
+
+/// The policy with every rule that names a Service replaced by one for each list of ports of its slices; `lists` are
+/// those of the Services by name. A rule of a Service without any matches nothing.
+#[must_use]
+pub fn resolve(policy: &Policy, lists: &BTreeMap<Str, BTreeSet<Str>>) -> Policy {
+    let mut resolved = policy.clone();
+    for rules in [&mut resolved.ingress, &mut resolved.egress]
+        .into_iter()
+        .flatten()
+    {
+        let written = core::mem::take(&mut rules.rules);
+        for rule in written {
+            let Some(service) = service_of(&rule) else {
+                rules.rules.push(rule);
+                continue;
+            };
+            let lists = lists.get(&service).into_iter().flatten();
+            let of_lists: Vec<Rule> = lists.map(|list| with_ports(&rule, list)).collect();
+            if of_lists.is_empty() {
+                rules.rules.push(Rule {
+                    peers: Vec::new(),
+                    ..rule
+                });
+            } else {
+                rules.rules.extend(of_lists);
+            }
+        }
+    }
+    resolved
+}
+
+/// A rule for the slices with this list of ports.
+fn with_ports(rule: &Rule, list: &Str) -> Rule {
+    let mut rule = rule.clone();
+    let has_list = Selector::equals(LabelKey::own(PORTS_LABEL), list.clone());
+    for peer in &mut rule.peers {
+        let slices = peer.selector.take().into_iter();
+        peer.selector = Some(Selector::and(slices.chain([has_list.clone()])));
+    }
+    let mut ports: BTreeMap<Protocol, Vec<PortSpec>> = BTreeMap::new();
+    for text in list.split(',') {
+        let parsed = text.split_once(':');
+        let parsed =
+            parsed.and_then(|(protocol, port)| Some((protocol.parse().ok()?, port.parse().ok()?)));
+        if let Some((protocol, port)) = parsed {
+            let of_protocol = ports.entry(Protocol(protocol)).or_default();
+            of_protocol.push(PortSpec::Range(PortRange::single(port)));
+        }
+    }
+    let terms = rule.traffic.iter().flat_map(|term| {
+        let of_protocol = |(protocol, ports): (&Protocol, &Vec<PortSpec>)| {
+            let is_meant = term.protocol.is_none_or(|only| only == *protocol);
+            is_meant.then(|| TrafficMatch {
+                protocol: Some(*protocol),
+                destination: PortMatch::one_of(ports.iter().cloned()),
+                ..term.clone()
+            })
+        };
+        ports.iter().filter_map(of_protocol)
+    });
+    rule.traffic = terms.collect();
+    rule
+}
