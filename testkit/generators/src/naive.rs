@@ -1,15 +1,16 @@
 //! A second, naive reading of Kubernetes objects: what the documentation of NetworkPolicy, of the
-//! cluster-wide policies and of Cilium's says, one flow at a time, straight from the objects' values.
+//! cluster-wide policies, of Cilium's and of Calico's says, one flow at a time, straight from the objects' values.
 //!
 //! It promises to share nothing with the product: no model, no dialect, no index, only `std` and
 //! `serde_json`, so that a mistake made there is not made here as well. It never validates: it is
 //! given objects that a cluster would have accepted, and what it cannot read matches nothing.
 
+mod calico;
 mod cilium;
 mod policy_api;
+mod tiers;
 
 use crate::audit;
-use policy_api::NaiveTier;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -37,7 +38,7 @@ pub struct NaiveReading {
     /// Whether the receiver may have it.
     pub ingress: bool,
     /// The indices of the pods at its ends, of the policies that isolate them for it, and of the
-    /// cluster-wide policies that were asked.
+    /// other policies, tiers and profiles that were asked.
     pub used: BTreeSet<usize>,
 }
 
@@ -51,7 +52,8 @@ pub fn verdicts(objects: &[Value], flow: &NaiveFlow) -> (bool, bool) {
 /// What the flow would get if nothing were in audit.
 #[must_use]
 pub fn audit_verdicts(objects: &[Value], flow: &NaiveFlow) -> (bool, bool) {
-    let mut objects = objects.to_vec();
+    let staged = objects.iter().cloned();
+    let mut objects: Vec<Value> = staged.filter_map(calico::without_staging).collect();
     for object in &mut objects {
         if audit::is_in_audit(object) {
             object["metadata"]["annotations"] = Value::Null;
@@ -107,37 +109,7 @@ pub fn read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
             }
             return true;
         }
-        let admin = NaiveTier::Admin;
-        if let Some(allowed) =
-            policy_api::decision(objects, of_pod, admin, (egress, other), flow, &mut used)
-        {
-            return allowed;
-        }
-        let of_cilium = cilium::verdict(objects, of_pod, (egress, other), flow, &mut used);
-        if of_cilium.denied {
-            return false;
-        }
-        let mut isolated = of_cilium.default_deny;
-        let mut permitted = of_cilium.allowed;
-        for (index, policy) in objects.iter().enumerate() {
-            if isolates(policy, &objects[pod], egress) {
-                used.insert(index);
-                if audit::is_in_audit(policy) {
-                    continue;
-                }
-                isolated = true;
-                permitted |= rules(policy, egress)
-                    .iter()
-                    .any(|rule| rule_allows(objects, policy, rule, egress, other, flow));
-            }
-        }
-        // Where no policy isolates, what a rule of Cilium allows is decided all the same.
-        if isolated || permitted {
-            return permitted;
-        }
-        let baseline = NaiveTier::Baseline;
-        policy_api::decision(objects, of_pod, baseline, (egress, other), flow, &mut used)
-            .unwrap_or(true)
+        tiers::decide(objects, of_pod, (egress, other), flow, &mut used)
     };
     let egress = side(true);
     let ingress = side(false);
@@ -157,12 +129,23 @@ fn is_tunnel(flow: &NaiveFlow) -> bool {
     }
 }
 
-/// The index of the pod that holds an address: one that has its own network and has not run to its
-/// end; of several the youngest, then the one whose namespace and name come last.
+/// Whether an object is a pod, or a workload that somebody else than Kubernetes runs.
+#[must_use]
+pub fn is_workload(object: &Value) -> bool {
+    is_kind(object, "", "Pod") || calico::is_calico(object, "WorkloadEndpoint")
+}
+
+/// The name of the node that a workload runs on.
+fn node_of(workload: &Value) -> Option<&str> {
+    text(workload, "/spec/nodeName").or_else(|| text(workload, "/spec/node"))
+}
+
+/// The index of the pod, or other workload, that holds an address: one that has its own network and has not run to
+/// its end; of several the youngest, then the one whose namespace and name come last.
 #[must_use]
 pub fn pod_at(objects: &[Value], address: IpAddr) -> Option<usize> {
     let holds = |pod: &Value| {
-        is_kind(pod, "", "Pod")
+        is_workload(pod)
             && pod.pointer("/spec/hostNetwork") != Some(&Value::Bool(true))
             && !matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"))
             && addresses(pod).contains(&address)
@@ -184,9 +167,17 @@ pub fn pod_at(objects: &[Value], address: IpAddr) -> Option<usize> {
         .map(|(index, _)| index)
 }
 
-/// Every address in a pod's status.
+/// Every address in a pod's status, or in a WorkloadEndpoint.
 #[must_use]
 pub fn addresses(pod: &Value) -> Vec<IpAddr> {
+    if calico::is_calico(pod, "WorkloadEndpoint") {
+        let networks = list(pod.pointer("/spec/ipNetworks")).iter();
+        let address = |network: &str| network.split('/').next()?.parse().ok();
+        return networks
+            .filter_map(Value::as_str)
+            .filter_map(address)
+            .collect();
+    }
     let one = text(pod, "/status/podIP").into_iter();
     let many = list(pod.pointer("/status/podIPs"))
         .iter()
@@ -200,8 +191,19 @@ pub fn holder_addresses(object: &Value) -> Vec<IpAddr> {
     cilium::holder_addresses(object)
 }
 
+/// Whether an address is held by a set of networks or a host endpoint of Calico.
+#[must_use]
+pub fn in_calico_set(object: &Value, address: IpAddr) -> bool {
+    calico::holds(object, address)
+}
+
+/// A NetworkPolicy that is never enforced.
+fn is_staged_kubernetes(policy: &Value) -> bool {
+    calico::is_calico(policy, "StagedKubernetesNetworkPolicy")
+}
+
 fn isolates(policy: &Value, pod: &Value, egress: bool) -> bool {
-    is_kind(policy, "networking.k8s.io", "NetworkPolicy")
+    (is_kind(policy, "networking.k8s.io", "NetworkPolicy") || is_staged_kubernetes(policy))
         && namespace(policy) == namespace(pod)
         && applies_to_direction(policy, egress)
         && selects(policy.pointer("/spec/podSelector"), &labels(pod))
@@ -329,6 +331,13 @@ fn protocol(name: Option<&Value>) -> Option<u8> {
 
 /// The number a pod's containers, or its sidecars, give to a port name.
 fn named_port(pod: &Value, name: &str, of: u8) -> Option<u64> {
+    if calico::is_calico(pod, "WorkloadEndpoint") {
+        let is_it = |port: &&Value| {
+            text(port, "/name") == Some(name) && protocol(port.get("protocol")) == Some(of)
+        };
+        let port = list(pod.pointer("/spec/ports")).iter().find(is_it)?;
+        return port.get("port").and_then(Value::as_u64);
+    }
     let containers = list(pod.pointer("/spec/containers")).iter();
     let sidecars = list(pod.pointer("/spec/initContainers"))
         .iter()

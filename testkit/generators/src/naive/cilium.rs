@@ -5,7 +5,7 @@
 
 use super::{
     NaiveFlow, addresses, in_cidr, is_kind, labels, list, named_port, namespace, namespace_labels,
-    pod_at, present, text,
+    node_of, pod_at, present, text,
 };
 use crate::audit;
 use serde_json::Value;
@@ -32,7 +32,7 @@ pub(super) fn verdict(
     used: &mut BTreeSet<usize>,
 ) -> NaiveCiliumVerdict {
     let mut verdict = NaiveCiliumVerdict::default();
-    let peer = NaivePeer::of(objects, other, text(pod, "/spec/nodeName"));
+    let peer = NaivePeer::of(objects, other, node_of(pod));
     let own = NaivePeer::of_pod(objects, pod);
     for (index, policy) in objects.iter().enumerate() {
         for spec in specs(policy, pod) {
@@ -117,8 +117,11 @@ impl<'a> NaivePeer<'a> {
         for (key, value) in &namespace_labels(objects, of) {
             add(&format!("io.cilium.k8s.namespace.labels.{key}"), value);
         }
-        let account = text(pod, "/spec/serviceAccountName").unwrap_or("default");
-        add("io.cilium.k8s.policy.serviceaccount", &account.into());
+        let named = text(pod, "/spec/serviceAccountName");
+        // Only Kubernetes gives one to those that name none.
+        if let Some(account) = named.or(is_kind(pod, "", "Pod").then_some("default")) {
+            add("io.cilium.k8s.policy.serviceaccount", &account.into());
+        }
         add("io.cilium.k8s.policy.cluster", &"default".into());
         NaivePeer {
             objects,

@@ -1,0 +1,227 @@
+//! The naive reading of Calico's policies: its tiers, its rules in their order, its profiles, and the labels
+//! that its selectors see.
+//!
+//! It promises, as all of the naive reading, to share nothing with the product. It never validates.
+
+mod holder;
+mod rule;
+mod selector;
+
+pub(super) use holder::holds;
+
+use super::{NaiveFlow, is_kind, list, namespace, present, text};
+use crate::audit;
+use holder::NaiveHolder;
+use rule::NaiveRuleScope;
+use selector::{NaiveSubject, selects};
+use serde_json::{Value, json};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+/// What rules in their order come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NaiveOutcome {
+    /// No rule matches that decides.
+    NoMatch,
+    /// The rest of the tier is left out.
+    Passes,
+    /// It is allowed, or denied.
+    Decides(bool),
+}
+
+/// Whether an object is of this kind, in either group of Calico.
+pub(super) fn is_calico(object: &Value, kind: &str) -> bool {
+    is_kind(object, "projectcalico.org", kind) || is_kind(object, "crd.projectcalico.org", kind)
+}
+
+/// The kinds with rules and a tier.
+const KINDS: [&str; 4] = [
+    "GlobalNetworkPolicy",
+    "NetworkPolicy",
+    "StagedGlobalNetworkPolicy",
+    "StagedNetworkPolicy",
+];
+
+/// The tier of a policy, staged or not; nothing for what is no policy of Calico.
+pub(super) fn tier_of(object: &Value) -> Option<&str> {
+    let is_policy = KINDS.iter().any(|kind| is_calico(object, kind));
+    let named = text(object, "/spec/tier").filter(|name| !name.is_empty());
+    is_policy.then(|| named.unwrap_or("default"))
+}
+
+/// The policies of a tier that govern a direction at a pod, in their order, with those that are not enforced.
+pub(super) fn policies<'a>(
+    objects: &'a [Value],
+    tier: &str,
+    pod: &Value,
+    egress: bool,
+) -> Vec<(usize, &'a Value)> {
+    let own = NaiveHolder::of_workload(objects, pod);
+    let mut all: Vec<(usize, &Value)> = objects
+        .iter()
+        .enumerate()
+        .filter(|(_, policy)| tier_of(policy) == Some(tier))
+        .filter(|(_, policy)| governs(policy, egress) && has_subject(policy, &own))
+        .collect();
+    all.sort_by(|(_, a), (_, b)| compare(a, b));
+    all
+}
+
+/// Whether one of these is enforced.
+pub(super) fn is_any_enforced(policies: &[(usize, &Value)]) -> bool {
+    policies.iter().any(|(_, policy)| is_enforced(policy))
+}
+
+/// Whether a policy is enforced for pods: those of other traffic of hosts are not, and none that is in audit.
+fn is_enforced(policy: &Value) -> bool {
+    let is = |pointer| policy.pointer(pointer) == Some(&Value::Bool(true));
+    let staged = text(policy, "/kind").is_some_and(|kind| kind.starts_with("Staged"));
+    !staged && !audit::is_in_audit(policy) && !is("/spec/doNotTrack") && !is("/spec/preDNAT")
+}
+
+fn is_of_namespace(policy: &Value) -> bool {
+    is_calico(policy, "NetworkPolicy") || is_calico(policy, "StagedNetworkPolicy")
+}
+
+fn governs(policy: &Value, egress: bool) -> bool {
+    let types = list(policy.pointer("/spec/types"));
+    let has = |egress| !rules(policy, egress).is_empty();
+    match (types.is_empty(), egress) {
+        (false, true) => types.iter().any(|t| t == "Egress"),
+        (false, false) => types.iter().any(|t| t == "Ingress"),
+        (true, true) => has(true),
+        (true, false) => has(false) || !has(true),
+    }
+}
+
+/// What a field says, where it says anything.
+fn filled<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    text(value, pointer).filter(|text| !text.is_empty())
+}
+
+fn has_subject(policy: &Value, own: &NaiveHolder) -> bool {
+    let is_in = |pointer: &str, of| filled(policy, pointer).is_none_or(|s| selects(s, of, own));
+    let at_home = match is_of_namespace(policy) {
+        true => own.namespace.as_deref() == Some(namespace(policy)),
+        false => is_in("/spec/namespaceSelector", NaiveSubject::Namespace),
+    };
+    at_home
+        && is_in("/spec/selector", NaiveSubject::Holder)
+        && is_in("/spec/serviceAccountSelector", NaiveSubject::ServiceAccount)
+}
+
+/// By order, where one without comes last; then by name, namespace and kind.
+fn compare(a: &Value, b: &Value) -> Ordering {
+    let order = |policy: &Value| policy.pointer("/spec/order").and_then(Value::as_f64);
+    let by_order = match (order(a), order(b)) {
+        (Some(a), Some(b)) => a.partial_cmp(&b).unwrap_or(Ordering::Equal),
+        (a, b) => a.is_none().cmp(&b.is_none()),
+    };
+    let place = |policy: &Value| {
+        let name = text(policy, "/metadata/name").unwrap_or("").to_owned();
+        let of = is_of_namespace(policy).then(|| namespace(policy).to_owned());
+        let kind = text(policy, "/kind").unwrap_or("").to_owned();
+        (name, of, policy.get(WAS_STAGED).is_some(), kind)
+    };
+    by_order.then_with(|| place(a).cmp(&place(b)))
+}
+
+fn rules(object: &Value, egress: bool) -> &[Value] {
+    list(object.pointer(if egress {
+        "/spec/egress"
+    } else {
+        "/spec/ingress"
+    }))
+}
+
+/// Asks policies in their order; those that were asked are added to `used`.
+pub(super) fn ask(
+    objects: &[Value],
+    policies: &[(usize, &Value)],
+    (egress, flow): (bool, &NaiveFlow),
+    used: &mut BTreeSet<usize>,
+) -> NaiveOutcome {
+    for (index, policy) in policies {
+        used.insert(*index);
+        if !is_enforced(policy) {
+            continue;
+        }
+        let scope = NaiveRuleScope {
+            objects,
+            namespace: is_of_namespace(policy).then(|| namespace(policy)),
+            egress,
+        };
+        let outcome = scope.ask(rules(policy, egress), flow);
+        if outcome != NaiveOutcome::NoMatch {
+            return outcome;
+        }
+    }
+    NaiveOutcome::NoMatch
+}
+
+/// What is said after the last tier: a pod is allowed everything, a WorkloadEndpoint what its profiles allow.
+pub(super) fn profiles_allow(
+    objects: &[Value],
+    pod: &Value,
+    (egress, flow): (bool, &NaiveFlow),
+    used: &mut BTreeSet<usize>,
+) -> bool {
+    if !is_calico(pod, "WorkloadEndpoint") {
+        return true;
+    }
+    for name in list(pod.pointer("/spec/profiles")) {
+        let name = name.as_str().unwrap_or_default();
+        if name.starts_with("kns.") || name == "projectcalico-default-allow" {
+            return true;
+        }
+        if name.starts_with("ksa.") {
+            continue;
+        }
+        let is_it = |object: &Value| {
+            is_calico(object, "Profile") && text(object, "/metadata/name") == Some(name)
+        };
+        let Some(index) = objects.iter().position(is_it) else {
+            return false;
+        };
+        used.insert(index);
+        let scope = NaiveRuleScope {
+            objects,
+            namespace: None,
+            egress,
+        };
+        match scope.ask(rules(&objects[index], egress), flow) {
+            NaiveOutcome::NoMatch => {}
+            NaiveOutcome::Passes => return false,
+            NaiveOutcome::Decides(allowed) => return allowed,
+        }
+    }
+    false
+}
+
+/// Marks what was staged before it was turned into what would be enforced.
+const WAS_STAGED: &str = "wasStaged";
+
+/// What an object is if nothing is in audit: a staged policy counts as the same without `Staged`, unless it
+/// says that a policy is to go, or that it is to be ignored.
+pub(super) fn without_staging(mut object: Value) -> Option<Value> {
+    let staged = ["StagedKubernetesNetworkPolicy"].into_iter().chain(KINDS);
+    let mut staged = staged.filter(|kind| kind.starts_with("Staged"));
+    let Some(kind) = staged.find(|kind| is_calico(&object, kind)) else {
+        return Some(object);
+    };
+    let action = present(object.pointer("/spec/stagedAction")).and_then(Value::as_str);
+    if !matches!(action, None | Some("" | "Set")) {
+        return None;
+    }
+    if kind == "StagedKubernetesNetworkPolicy" {
+        object["apiVersion"] = json!("networking.k8s.io/v1");
+        object["kind"] = json!("NetworkPolicy");
+    } else {
+        object["kind"] = json!(kind.trim_start_matches("Staged"));
+        object[WAS_STAGED] = json!(true);
+    }
+    Some(object)
+}
+
+#[cfg(test)]
+mod tests;
