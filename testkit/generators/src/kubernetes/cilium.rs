@@ -21,7 +21,8 @@ pub(super) fn policies(dice: &mut Dice, pods: &[GeneratedObject]) -> Vec<Generat
     (0..count).map(|n| policy(dice, pods, n)).collect()
 }
 
-fn policy(dice: &mut Dice, pods: &[GeneratedObject], n: usize) -> GeneratedObject {
+/// A policy, of a namespace or of the cluster.
+pub(super) fn policy(dice: &mut Dice, pods: &[GeneratedObject], n: usize) -> GeneratedObject {
     let mut features = Features::new();
     let name = format!("cilium-{n}");
     let (kind, meta, scope) = if dice.chance(60) {

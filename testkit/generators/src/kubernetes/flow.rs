@@ -60,7 +60,7 @@ fn ends(dice: &mut Dice, made: &[GeneratedObject], features: &mut Features) -> (
     let holders: Vec<(usize, IpAddr)> = made
         .iter()
         .enumerate()
-        .filter(|(_, made)| made.object["kind"] == "Pod")
+        .filter(|(_, made)| naive::is_workload(&made.object))
         .flat_map(|(index, made)| {
             let ips = naive::addresses(&made.object);
             ips.into_iter().map(move |ip| (index, ip))
@@ -134,22 +134,26 @@ fn port(dice: &mut Dice, made: &[GeneratedObject]) -> u16 {
 /// One of the ports that the pod at an address names, with its protocol.
 fn named_port(dice: &mut Dice, made: &[GeneratedObject], at: IpAddr) -> Option<(u8, u16)> {
     let pod = made.iter().find(|made| {
-        made.object["kind"] == "Pod" && naive::addresses(&made.object).contains(&at)
+        naive::is_workload(&made.object) && naive::addresses(&made.object).contains(&at)
     })?;
     let spec = &pod.object["spec"];
-    let all: Vec<(u8, u16)> = ["containers", "initContainers"]
+    let of_containers = ["containers", "initContainers"]
         .into_iter()
         .filter_map(|field| spec.get(field)?.as_array())
         .flatten()
         .filter_map(|container| container.get("ports")?.as_array())
-        .flatten()
+        .flatten();
+    let of_workload = spec.get("ports").and_then(Value::as_array);
+    let all: Vec<(u8, u16)> = of_containers
+        .chain(of_workload.into_iter().flatten())
         .filter_map(|port| {
             let protocol = match port.get("protocol").and_then(Value::as_str) {
                 None | Some("TCP") => 6,
                 Some("UDP") => 17,
                 Some(_) => 132,
             };
-            let number = u16::try_from(port["containerPort"].as_u64()?).ok()?;
+            let number = port.get("containerPort").or_else(|| port.get("port"))?;
+            let number = u16::try_from(number.as_u64()?).ok()?;
             Some((protocol, number))
         })
         .collect();
@@ -167,11 +171,28 @@ fn collect(value: &Value, into: &mut Vec<u16>) {
                     {
                         into.push(port);
                     }
+                    _ if ["ports", "notPorts"].contains(&name.as_str()) => {
+                        collect_bare(field, into);
+                        collect(field, into);
+                    }
                     _ => collect(field, into),
                 }
             }
         }
         Value::Array(items) => items.iter().for_each(|item| collect(item, into)),
         _ => {}
+    }
+}
+
+/// The numbers and the bounds of ranges in a list of Calico's ports.
+fn collect_bare(list: &Value, into: &mut Vec<u16>) {
+    for item in list.as_array().into_iter().flatten() {
+        let number = item.as_u64().and_then(|number| u16::try_from(number).ok());
+        let bounds = item.as_str().unwrap_or_default().split(':');
+        into.extend(
+            number
+                .into_iter()
+                .chain(bounds.filter_map(|b| b.parse().ok())),
+        );
     }
 }

@@ -3,6 +3,7 @@
 //! A [`ClusterWorld`] holds objects as a cluster would have accepted them and the flows to judge there. It
 //! says of every object which features of the API it uses, so that a run can count what it tried.
 
+mod calico;
 mod cilium;
 mod features;
 mod flow;
@@ -11,6 +12,7 @@ mod policy;
 mod policy_api;
 
 pub use super::address::NODE;
+pub use calico::CALICO_FEATURES;
 pub use cilium::CILIUM_FEATURES;
 pub use features::FEATURES;
 pub use policy_api::POLICY_API_FEATURES;
@@ -113,6 +115,33 @@ impl ClusterWorld {
         world
     }
 
+    /// The world of a case with Calico's policies, beside policies of all the other dialects.
+    #[must_use]
+    pub fn generate_with_calico_policies(seed: u64, case: u64, flows: usize) -> ClusterWorld {
+        let mut dice = Dice::new(seed ^ 0x0063_616c_6963_6f31, case);
+        let mut made = namespaces(&mut dice);
+        let mut pods = pod::pods(&mut dice);
+        cilium::join_nodes(&mut dice, &mut pods);
+        calico::vary_workloads(&mut dice, &mut pods);
+        made.extend(pods.iter().cloned());
+        made.extend(cilium::inventory(&mut dice, &pods));
+        calico::vary_slice_ports(&mut dice, &mut made);
+        made.extend(calico::inventory(&mut dice));
+        made.extend(calico::policies(&mut dice, &pods));
+        if dice.chance(30) {
+            let count = dice.between(1, 2);
+            made.extend((0..count).map(|n| cilium::policy(&mut dice, &pods, n)));
+        }
+        if dice.chance(18) {
+            made.extend(policy_api::policies(&mut dice));
+        }
+        let count = *dice.pick(&[0, 0, 1, 2]);
+        made.extend((0..count).map(|n| policy::policy(&mut dice, &pods, n)));
+        let mut world = Self::with_flows(made, &mut dice, (seed, case), flows);
+        calico::refine_flows(&mut dice, &mut world);
+        world
+    }
+
     fn with_flows(
         mut made: Vec<GeneratedObject>,
         dice: &mut Dice,
@@ -145,12 +174,13 @@ impl ClusterWorld {
             // A pod that only looks as if it held the address has a say by not having one.
             let at_an_end = || {
                 let held = naive::addresses(&made.object);
-                made.object["kind"] == "Pod" && ends.iter().any(|end| held.contains(end))
+                naive::is_workload(&made.object) && ends.iter().any(|end| held.contains(end))
             };
             if reading.used.contains(&index) || at_an_end() {
                 features.extend(&made.features);
             }
-            if reading.used.contains(&index) && made.object["kind"] == "NetworkPolicy" {
+            let is_it = made.object["apiVersion"] == "networking.k8s.io/v1";
+            if reading.used.contains(&index) && is_it {
                 features.insert(ISOLATED);
             }
         }

@@ -2,6 +2,8 @@
 
 use super::super::holder::NaiveHolder;
 use super::super::selector::{NaiveSubject, parse, selects};
+use crate::kubernetes::ClusterWorld;
+use serde_json::Value;
 
 fn holder() -> NaiveHolder {
     let labels = [
@@ -125,4 +127,40 @@ fn all_and_global_depend_on_what_is_selected() {
         !selects("has(app)", of, &inside),
         "labels of the namespace only"
     );
+}
+
+/// Every text of a selector within a value.
+fn collect<'a>(value: &'a Value, into: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                match field
+                    .as_str()
+                    .filter(|_| name.to_lowercase().ends_with("selector"))
+                {
+                    Some(text) => into.push(text),
+                    None => collect(field, into),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn what_is_drawn_is_a_selector() {
+    let mut count = 0;
+    for case in 0..300 {
+        let world = ClusterWorld::generate_with_calico_policies(1, case, 1);
+        for object in &world.objects() {
+            let mut texts = Vec::new();
+            collect(object, &mut texts);
+            for text in texts {
+                assert!(parse(text).is_some(), "{text}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 1_000, "{count}");
 }
