@@ -12,6 +12,8 @@ Random worlds through every reading of policy there is, which must all agree.
   --seed N            what the worlds are drawn from (default 1)
   --kubernetes-only   only worlds of Kubernetes objects
   --policy-api-only   only worlds with cluster-wide policies
+  --cilium-only       only worlds with Cilium's policies
+  --calico-only       only worlds with Calico's policies
   --lowered-only      only worlds of lowered policies
   --replay DIR        judge a case once more that was left behind in DIR
   --fault NAME        with a mistake switched on (builds with the feature `faults`)
@@ -110,6 +112,7 @@ impl DifferentialArgs {
                 "--kubernetes-only" => wanted.options.only = Some(GeneratorKind::Kubernetes),
                 "--policy-api-only" => wanted.options.only = Some(GeneratorKind::PolicyApi),
                 "--cilium-only" => wanted.options.only = Some(GeneratorKind::Cilium),
+                "--calico-only" => wanted.options.only = Some(GeneratorKind::Calico),
                 "--lowered-only" => wanted.options.only = Some(GeneratorKind::Lowered),
                 "--fault" => switch_on(value()?)?,
                 "--faults" => wanted.every_fault = true,

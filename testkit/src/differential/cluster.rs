@@ -115,12 +115,13 @@ fn oracle_outcome(world: &ClusterWorld, state: &State) -> CaseOutcome {
     Ok(verdicts)
 }
 
-/// Makes some pods local, so that they are judged.
+/// Makes some pods and other workloads local, so that they are judged, and no other.
 pub(crate) fn mark_local_endpoints(dice: &mut Dice, state: &mut State) {
-    for (n, endpoint) in state.endpoints.values_mut().enumerate() {
-        if !endpoint.template && dice.chance(65) {
-            endpoint.interface = Some(format!("pal{n}").into());
-        }
+    let workloads = state.endpoints.values_mut().filter(|e| !e.host);
+    for (n, endpoint) in workloads.enumerate() {
+        // An object may name an interface, which the lab does not have.
+        let is_local = !endpoint.template && dice.chance(65);
+        endpoint.interface = is_local.then(|| format!("pal{n}").into());
     }
 }
 

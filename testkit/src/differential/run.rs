@@ -20,6 +20,8 @@ pub enum GeneratorKind {
     PolicyApi,
     /// Kubernetes objects: Cilium's policies, and those of the other dialects.
     Cilium,
+    /// Kubernetes objects: Calico's policies, and those of the other dialects.
+    Calico,
     /// Lowered policies over the whole model.
     Lowered,
 }
@@ -60,6 +62,7 @@ pub fn run(options: &RunOptions, print: &mut dyn FnMut(&str)) -> RunReport {
             kubernetes::POLICY_API_FEATURES,
         ),
         FeatureTally::new("worlds of Cilium's policies", kubernetes::CILIUM_FEATURES),
+        FeatureTally::new("worlds of Calico's policies", kubernetes::CALICO_FEATURES),
         FeatureTally::new("lowered worlds", lower::FEATURES),
     ];
     let (mut passed, mut failed) = (0, 0);
@@ -74,7 +77,8 @@ pub fn run(options: &RunOptions, print: &mut dyn FnMut(&str)) -> RunReport {
                     GeneratorKind::Kubernetes => 0,
                     GeneratorKind::PolicyApi => 1,
                     GeneratorKind::Cilium => 2,
-                    GeneratorKind::Lowered => 3,
+                    GeneratorKind::Calico => 3,
+                    GeneratorKind::Lowered => 4,
                 }];
                 case.count(&verdicts, tally);
             }
@@ -163,6 +167,7 @@ enum GeneratedInput {
     Kubernetes(kubernetes::ClusterWorld, u64, u64),
     PolicyApi(kubernetes::ClusterWorld, u64, u64),
     Cilium(kubernetes::ClusterWorld, u64, u64),
+    Calico(kubernetes::ClusterWorld, u64, u64),
     Lowered(Box<lower::ModelWorld>, u64, u64),
 }
 
@@ -182,6 +187,10 @@ impl GeneratedInput {
                 let make = kubernetes::ClusterWorld::generate_with_cilium_policies;
                 GeneratedInput::Cilium(make(seed, case, FLOWS + EXTRA), seed, case)
             }
+            GeneratorKind::Calico => {
+                let make = kubernetes::ClusterWorld::generate_with_calico_policies;
+                GeneratedInput::Calico(make(seed, case, FLOWS + EXTRA), seed, case)
+            }
             GeneratorKind::Lowered => {
                 let world = lower::ModelWorld::generate(seed, case, FLOWS + EXTRA);
                 GeneratedInput::Lowered(Box::new(world), seed, case)
@@ -193,7 +202,8 @@ impl GeneratedInput {
         match self {
             GeneratedInput::Kubernetes(world, seed, case)
             | GeneratedInput::PolicyApi(world, seed, case)
-            | GeneratedInput::Cilium(world, seed, case) => {
+            | GeneratedInput::Cilium(world, seed, case)
+            | GeneratedInput::Calico(world, seed, case) => {
                 let files = cluster::render_manifests(world, *seed, *case, false);
                 catch_panic(|| cluster::check_cluster(world, &files, *seed, *case, sought))
             }
@@ -219,6 +229,11 @@ impl GeneratedInput {
                     tried.retain(|feature| kubernetes::CILIUM_FEATURES.contains(feature));
                     tried
                 }
+                GeneratedInput::Calico(world, ..) => {
+                    let mut tried = tried_features(world, index);
+                    tried.retain(|feature| kubernetes::CALICO_FEATURES.contains(feature));
+                    tried
+                }
                 GeneratedInput::Lowered(world, ..) => world.tried_features(&world.trials[index]),
             };
             tally.add(tried, *egress && *ingress);
@@ -230,7 +245,8 @@ impl GeneratedInput {
         let (left, failure, seed, case) = match self {
             GeneratedInput::Kubernetes(world, seed, case)
             | GeneratedInput::PolicyApi(world, seed, case)
-            | GeneratedInput::Cilium(world, seed, case) => {
+            | GeneratedInput::Cilium(world, seed, case)
+            | GeneratedInput::Calico(world, seed, case) => {
                 // Plain manifests are easier to read, if they fail as well.
                 let same = |f: &StageFailure| f.stage == failure.stage;
                 let plain = cluster_outcome(&world, seed, case, true);
