@@ -150,14 +150,14 @@ pub fn replay(directory: &Path) -> io::Result<Result<(), StageFailure>> {
     Ok(outcome.map(drop))
 }
 
-/// The kind of a world by its number: every second one is lowered, and of the others every second has Cilium's
-/// policies.
+/// The kind of a world by its number: every second one is lowered, and the others are of each dialect in turn.
 pub(super) fn generator_kind(only: Option<GeneratorKind>, world: u64) -> GeneratorKind {
     match (only, world % 8) {
         (Some(half), _) => half,
         (None, 0) => GeneratorKind::Kubernetes,
         (None, 2) => GeneratorKind::PolicyApi,
-        (None, 4 | 6) => GeneratorKind::Cilium,
+        (None, 4) => GeneratorKind::Cilium,
+        (None, 6) => GeneratorKind::Calico,
         (None, _) => GeneratorKind::Lowered,
     }
 }
