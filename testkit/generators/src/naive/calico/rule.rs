@@ -79,6 +79,10 @@ impl NaiveRuleScope<'_> {
         let names = list(entity.pointer("/serviceAccounts/names"));
         let of_account = filled(entity, "/serviceAccounts/selector");
         let asks_account = !names.is_empty() || of_account.is_some();
+        let texts = [selector, not_selector, of_namespace];
+        if texts.iter().all(Option::is_none) && !asks_account {
+            return true;
+        }
         let holders = NaiveHolder::all_at(self.objects, address);
 
         let is_account = |holder: &NaiveHolder| {
