@@ -213,7 +213,7 @@ fn rule_lists(dice: &mut Dice, spec: &mut Value, home: Option<&str>, features: &
     for (direction, name, egress) in [("ingress", "Ingress", false), ("egress", "Egress", true)] {
         let listed = types.as_ref().and_then(Value::as_array);
         let is_named = listed.is_none_or(|t| t.is_empty() || t.contains(&json!(name)));
-        if !dice.chance(if is_named { 80 } else { 10 }) {
+        if !dice.chance(if is_named { 80 } else { 18 }) {
             if dice.chance(20) {
                 spec[direction] = json!([]);
             }

@@ -132,7 +132,7 @@ impl ClusterWorld {
             let count = dice.between(1, 2);
             made.extend((0..count).map(|n| cilium::policy(&mut dice, &pods, n)));
         }
-        if dice.chance(18) {
+        if dice.chance(25) {
             made.extend(policy_api::policies(&mut dice));
         }
         let count = *dice.pick(&[0, 0, 1, 2]);

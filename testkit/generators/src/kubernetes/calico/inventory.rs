@@ -67,7 +67,9 @@ fn tiers(dice: &mut Dice) -> Vec<GeneratedObject> {
                         json!(999.5),
                         json!(1_000_000),
                         json!(2_000_000),
+                        json!(2_000_000),
                         json!(10_000_000),
+                        json!(20_000_000),
                         json!(20_000_000),
                     ])
                     .clone();
