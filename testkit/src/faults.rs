@@ -95,6 +95,7 @@ impl InjectedFault {
                 Some(GeneratorKind::PolicyApi)
             }
             InjectedFault::Dialects(fault) if fault.is_of_cilium() => Some(GeneratorKind::Cilium),
+            InjectedFault::Dialects(fault) if fault.is_of_calico() => Some(GeneratorKind::Calico),
             InjectedFault::Dialects(_) => Some(GeneratorKind::Kubernetes),
             InjectedFault::Engine(_) | InjectedFault::Tables(_) | InjectedFault::Nft(_) => None,
         }

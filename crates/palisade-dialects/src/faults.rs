@@ -86,6 +86,7 @@ palisade_model::faults! {
         DefaultDenyLeaks,
         EnableDefaultDenyIgnored,
         SpecsIgnored,
+        EmptyRuleMatchesAll,
         NotEqualsNeedsLabel,
         SelectorMatchesNodes,
         NamespaceOfRuleLost,

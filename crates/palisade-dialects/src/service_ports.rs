@@ -38,7 +38,8 @@ pub(crate) fn add_label(slice: &mut NetworkSet, ports: &BTreeSet<(Protocol, u16)
 /// The Service and the list of ports of a slice; `None` if it is no slice, is of no Service or has no ports.
 #[must_use]
 pub fn slice_ports(set: &NetworkSet) -> Option<(Str, Str)> {
-    if NetworkSet::reserved_kind(&set.id.kind) != reserved::KIND_ENDPOINT_SLICE {
+    let kind = NetworkSet::reserved_kind(&set.id.kind);
+    if kind != reserved::KIND_ENDPOINT_SLICE && kind != reserved::KIND_UNREADY_ENDPOINTS {
         return None;
     }
     let service = set.labels.get(SERVICE_NAME)?;

@@ -37,7 +37,9 @@ impl InventoryType {
             Object::Service(_) => Some(InventoryType::Service),
             Object::ServiceAccount(_) => Some(InventoryType::ServiceAccount),
             Object::NetworkSet(set) => match NetworkSet::reserved_kind(&set.id.kind) {
-                reserved::KIND_ENDPOINT_SLICE => Some(InventoryType::EndpointSlice),
+                reserved::KIND_ENDPOINT_SLICE | reserved::KIND_UNREADY_ENDPOINTS => {
+                    Some(InventoryType::EndpointSlice)
+                }
                 reserved::KIND_POD_NETWORK => Some(InventoryType::NodeWithNetworks),
                 _ => None,
             },

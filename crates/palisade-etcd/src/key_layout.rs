@@ -7,7 +7,8 @@
 //! ```
 
 use crate::error::EtcdError;
-use palisade_model::{ObjectId, ObjectKind};
+use palisade_dialects::object_kind;
+use palisade_model::ObjectId;
 use serde::{Deserialize, Serialize};
 
 /// The form of a key below `objects/`, for messages.
@@ -174,7 +175,7 @@ pub(crate) fn id_of(path: &str) -> Option<ObjectId> {
             .filter(|namespace| *namespace != CLUSTER_WIDE)
             .map(Into::into),
         name: name.into(),
-        kind: ObjectKind::new(if group == CORE { "" } else { group }, kind),
+        kind: object_kind(if group == CORE { "" } else { group }, kind),
     })
 }
 

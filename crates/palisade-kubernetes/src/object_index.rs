@@ -9,10 +9,10 @@ use crate::resource_event::ResourceEvent;
 use core::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use palisade_dialects::{ContentHash, field_filter_of_kind, lower_object};
+use palisade_dialects::{ContentHash, field_filter_of_kind, lower_object, object_kind};
 use palisade_effective::{Definition, DefinitionChange, Diagnostic, ObjectOrigin, SharedId};
 use palisade_manifest::{Limits, Location, Problem, read_server_object, to_json};
-use palisade_model::{ObjectId, ObjectKind, Str};
+use palisade_model::{ObjectId, Str};
 use palisade_sys::fault::is_injected;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -163,7 +163,7 @@ impl ObjectIndex {
         ObjectId {
             namespace: identity.namespace.as_deref().map(Into::into),
             name: identity.name.as_str().into(),
-            kind: ObjectKind::new(self.resource.group, self.resource.kind),
+            kind: object_kind(self.resource.group, self.resource.kind),
         }
     }
 

@@ -17,7 +17,7 @@ pub struct ResourceType {
 }
 
 /// Every resource that is watched.
-pub const RESOURCES: [ResourceType; 13] = [
+pub const RESOURCES: [ResourceType; 31] = [
     core("namespaces", "Namespace"),
     core("nodes", "Node"),
     core("pods", "Pod"),
@@ -37,6 +37,30 @@ pub const RESOURCES: [ResourceType; 13] = [
     CILIUM_NETWORK_POLICY,
     CILIUM_CLUSTERWIDE_NETWORK_POLICY,
     cilium("ciliumcidrgroups", "CiliumCIDRGroup"),
+    calico_crd("networkpolicies", "NetworkPolicy"),
+    calico_crd("globalnetworkpolicies", "GlobalNetworkPolicy"),
+    calico_crd("stagednetworkpolicies", "StagedNetworkPolicy"),
+    calico_crd("stagedglobalnetworkpolicies", "StagedGlobalNetworkPolicy"),
+    calico_crd(
+        "stagedkubernetesnetworkpolicies",
+        "StagedKubernetesNetworkPolicy",
+    ),
+    calico_crd("tiers", "Tier"),
+    calico_crd("networksets", "NetworkSet"),
+    calico_crd("globalnetworksets", "GlobalNetworkSet"),
+    calico_crd("hostendpoints", "HostEndpoint"),
+    calico("networkpolicies", "NetworkPolicy"),
+    calico("globalnetworkpolicies", "GlobalNetworkPolicy"),
+    calico("stagednetworkpolicies", "StagedNetworkPolicy"),
+    calico("stagedglobalnetworkpolicies", "StagedGlobalNetworkPolicy"),
+    calico(
+        "stagedkubernetesnetworkpolicies",
+        "StagedKubernetesNetworkPolicy",
+    ),
+    calico("tiers", "Tier"),
+    calico("networksets", "NetworkSet"),
+    calico("globalnetworksets", "GlobalNetworkSet"),
+    calico("hostendpoints", "HostEndpoint"),
 ];
 
 pub(crate) const NETWORK_POLICY: ResourceType = ResourceType {
@@ -93,6 +117,29 @@ const fn cilium(plural: &'static str, kind: &'static str) -> ResourceType {
     ResourceType {
         group: "cilium.io",
         version: "v2",
+        plural,
+        kind,
+        is_optional: true,
+    }
+}
+
+/// A resource in which Calico stores its objects. Its API serves the same objects ([`calico`]), and may be there or
+/// not; an object of both has one name.
+const fn calico_crd(plural: &'static str, kind: &'static str) -> ResourceType {
+    ResourceType {
+        group: "crd.projectcalico.org",
+        version: "v1",
+        plural,
+        kind,
+        is_optional: true,
+    }
+}
+
+/// A resource of Calico's API.
+const fn calico(plural: &'static str, kind: &'static str) -> ResourceType {
+    ResourceType {
+        group: "projectcalico.org",
+        version: "v3",
         plural,
         kind,
         is_optional: true,

@@ -22,8 +22,10 @@ pub mod reserved {
     pub const NODE: &str = "node";
     /// A pod or another attached workload.
     pub const KIND_WORKLOAD: &str = "workload";
-    /// A node's own interface (a host endpoint), also one that is known by its addresses only.
+    /// A node's own interface (a host endpoint).
     pub const KIND_HOST: &str = "host";
+    /// A node's own interface that is known by its addresses only: a network set that is a HostEndpoint.
+    pub const KIND_HOST_ENDPOINT: &str = "hostendpoint";
     /// A node, identified by its addresses.
     pub const KIND_NODE: &str = "node";
     /// A network set.
@@ -32,6 +34,8 @@ pub mod reserved {
     pub const KIND_POD_NETWORK: &str = "podnetwork";
     /// The addresses of endpoints of a Service: a network set that is an EndpointSlice.
     pub const KIND_ENDPOINT_SLICE: &str = "endpointslice";
+    /// The addresses of endpoints of a Service that serve nothing: a part of an EndpointSlice.
+    pub const KIND_UNREADY_ENDPOINTS: &str = "unreadyendpoints";
     /// A network set that is a CiliumCIDRGroup.
     pub const KIND_CIDR_GROUP: &str = "cidrgroup";
     /// Present, with the value `true`, on the node that the judged endpoint runs on; see
@@ -185,7 +189,18 @@ pub struct NetworkSet {
     pub nets: Vec<Prefix>,
 }
 
+/// The kind in the name of the part of an EndpointSlice that serves nothing; no object has it.
+const UNREADY_ENDPOINTS: &str = "EndpointSlice (unready)";
+
 impl NetworkSet {
+    /// The name of the part of an EndpointSlice with the addresses that serve nothing.
+    pub fn unready_endpoints_id(slice: &ObjectId) -> ObjectId {
+        ObjectId {
+            kind: ObjectKind::new("discovery.k8s.io", UNREADY_ENDPOINTS),
+            ..slice.clone()
+        }
+    }
+
     /// The value of a reserved label; see [`reserved`].
     pub fn reserved_label(&self, name: &str) -> Option<&str> {
         match name {
@@ -201,8 +216,9 @@ impl NetworkSet {
         match (kind.group(), kind.name()) {
             ("", "Node") => reserved::KIND_POD_NETWORK,
             ("discovery.k8s.io", "EndpointSlice") => reserved::KIND_ENDPOINT_SLICE,
+            ("discovery.k8s.io", UNREADY_ENDPOINTS) => reserved::KIND_UNREADY_ENDPOINTS,
             ("cilium.io", "CiliumCIDRGroup") => reserved::KIND_CIDR_GROUP,
-            ("projectcalico.org", "HostEndpoint") => reserved::KIND_HOST,
+            ("projectcalico.org", "HostEndpoint") => reserved::KIND_HOST_ENDPOINT,
             _ => reserved::KIND_NETWORK_SET,
         }
     }

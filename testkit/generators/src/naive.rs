@@ -74,6 +74,7 @@ fn is_audited_pod(objects: &[Value], pod: &Value) -> bool {
 /// The same, with what had a say in it.
 #[must_use]
 pub fn read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
+    let objects = &*calico::with_applied_labels(objects);
     let mut used = BTreeSet::new();
     let sender = pod_at(objects, flow.source);
     if let Some(pod) = sender.filter(|_| sender == pod_at(objects, flow.destination)) {

@@ -43,9 +43,9 @@ const NOT_BESIDE_SERVICE: &[&str] = &[
     "notSelector",
     "namespaceSelector",
     "serviceAccounts",
-    "ports",
-    "notPorts",
 ];
+/// What a service as destination cannot have beside it either.
+const NOT_BESIDE_DESTINATION: &[&str] = &["ports", "notPorts"];
 /// The maximum number of networks in a list.
 const MAX_NETS: usize = 256;
 
@@ -307,7 +307,11 @@ fn service(
             format!("a rule cannot name a Service as its own end, `{key}`"),
         );
     }
-    for other in NOT_BESIDE_SERVICE {
+    let of_destination = match key {
+        "destination" => NOT_BESIDE_DESTINATION,
+        _ => &[],
+    };
+    for other in NOT_BESIDE_SERVICE.iter().chain(of_destination) {
         if let Some(at) = report.child(entity, other) {
             report.error(&at, "it is not allowed beside `services`");
         }
@@ -332,9 +336,13 @@ fn service(
         None => context.namespace?,
     };
     let slices = Selector::and([
-        Selector::equals(
+        // Whether they serve or not.
+        Selector::is_in(
             LabelKey::reserved(reserved::KIND),
-            reserved::KIND_ENDPOINT_SLICE,
+            [
+                reserved::KIND_ENDPOINT_SLICE.into(),
+                reserved::KIND_UNREADY_ENDPOINTS.into(),
+            ],
         ),
         in_namespace(&namespace.into()),
         Selector::equals(LabelKey::own(SERVICE_NAME), name),

@@ -266,7 +266,7 @@ const DESTINATION_OF_EGRESS: &[FieldRow] = &end(SERVICES);
 
 const SERVICES: FieldRow = FieldRow::enforced(
     "services",
-    "the endpoints in the EndpointSlices of a Service that are ready, or end; of `destination` with the ports that \
+    "the endpoints in the EndpointSlices of a Service, ready or not; of `destination` with the ports that \
      they have there, and no other; stands alone",
 )
 .with(&[

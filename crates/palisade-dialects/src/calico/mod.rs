@@ -33,13 +33,23 @@ use crate::kind_reader::{KindReader, find_reader, reader_of};
 use crate::names;
 pub(crate) use kinds::{CRD_KINDS, KINDS};
 use palisade_manifest::RawObject;
-use palisade_model::Policy;
+use palisade_model::{ObjectKind, Policy};
 use policy_kind::CalicoPolicyKind;
 
 /// The API group that names of objects have, whichever they are written in.
 pub(crate) const GROUP: &str = "projectcalico.org";
 /// The group of the same objects as resources of the API server.
 const CRD_GROUP: &str = "crd.projectcalico.org";
+
+/// The kind in the names of the objects of an API group and kind, which is another than the written one where two groups
+/// serve the same objects.
+#[must_use]
+pub fn object_kind(group: &str, kind: &str) -> ObjectKind {
+    match group {
+        CRD_GROUP => ObjectKind::new(GROUP, kind),
+        group => ObjectKind::new(group, kind),
+    }
+}
 
 /// Calico's dialect.
 pub(crate) struct CalicoDialect;

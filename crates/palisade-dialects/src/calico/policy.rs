@@ -51,6 +51,9 @@ pub(super) fn read(
     report: &mut ObjectReport,
 ) -> Vec<Object> {
     let root = &object.root;
+    if !matches!(root.get("spec"), Ok(Some(_)) | Err(_)) {
+        return without_spec(object, variant, report);
+    }
     let Some(spec) = spec(root, report) else {
         return Vec::new();
     };
@@ -102,6 +105,42 @@ pub(super) fn read(
         rules(Direction::Egress, egress),
     ];
     let policy = build_policy(object, place, subject.workloads, rules);
+    vec![Object::Policy(Policy {
+        mode: variant.mode(),
+        ..policy
+    })]
+}
+
+/// A policy without `spec`: everything in it has a default.
+fn without_spec(
+    object: &ManifestObject<'_>,
+    variant: CalicoPolicyKind,
+    report: &mut ObjectReport,
+) -> Vec<Object> {
+    let root = &object.root;
+    report.check_descriptive_fields(root, KNOWN, MISPLACED);
+    metadata::check(root, report);
+    let whole = match variant.is_namespaced() {
+        true => "every workload of the namespace",
+        false => "every workload",
+    };
+    report.warn(
+        root,
+        format!("there is no `spec`: the policy denies {whole} ingress"),
+    );
+    let own = variant
+        .is_namespaced()
+        .then(|| in_namespace(&object.namespace()));
+    let subject = Selector::and([workload_selector()].into_iter().chain(own));
+    let place = TierPlace {
+        tier: tier_name::DEFAULT.into(),
+        order: Order::Last,
+    };
+    let ingress = DirectionRules {
+        default_deny: true,
+        rules: Vec::new(),
+    };
+    let policy = build_policy(object, place, subject, [Some(ingress), None]);
     vec![Object::Policy(Policy {
         mode: variant.mode(),
         ..policy

@@ -231,7 +231,13 @@ fn traffic(
     };
     let (icmp, not_icmp) = (message("icmp"), message("notICMP"));
     if let Some(at) = report.child(rule, "ipVersion") {
-        for named in [protocol, not_protocol].into_iter().flatten() {
+        for (key, named) in [("protocol", protocol), ("notProtocol", not_protocol)] {
+            // As Calico's API server, only where the protocol is named.
+            let field = report.child(rule, key);
+            let Some(named) = named.filter(|_| field.is_some_and(|at| at.node.as_str().is_some()))
+            else {
+                continue;
+            };
             let version = match named {
                 Protocol::ICMP => 4,
                 Protocol::ICMPV6 => 6,

@@ -172,6 +172,7 @@ pub(super) fn calico_holders() -> Selector {
     let kinds = [
         reserved::KIND_WORKLOAD,
         reserved::KIND_HOST,
+        reserved::KIND_HOST_ENDPOINT,
         reserved::KIND_NETWORK_SET,
     ];
     Selector::is_in(

@@ -17,7 +17,8 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
         fields: NAMESPACED,
         notes: &[
             "A direction is denied by default for the pods that a spec selects as soon as the spec has rules in it, \
-             unless `enableDefaultDeny` says otherwise. A rule that denies comes before every policy of the same tier. \
+             unless `enableDefaultDeny` says otherwise. A rule that names neither peers nor ports (`{}`) matches nothing: it is \
+             how a direction is denied; `fromEntities: [all]` matches everything. A rule that denies comes before every policy of the same tier. \
              An empty list beside a list with rules is a warning and has no effect, as in Cilium; a spec without any \
              rule is an error. Host-network pods are their node.",
             "The keys of selectors may have a source: `k8s:`, `reserved:`, `cidr:`, `cidrgroup:`, `node:`, `any:`; \

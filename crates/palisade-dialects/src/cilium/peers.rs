@@ -1,7 +1,7 @@
 //! The peers of a rule: of one kind at most, each a list.
 //!
 //! Promises: a list that is there and empty selects nothing, so that a rule with it matches nothing; a rule without
-//! any list of peers matches every address.
+//! any list of peers, but with ports, matches every address.
 
 use super::form::{self, CLOUD_GROUP};
 use super::label_key::SourcedKey;

@@ -2,6 +2,7 @@
 
 use super::unserved::{closed_peers, hold_closed};
 use super::{icmp, peers, ports};
+use crate::faults::DialectFault;
 use crate::hash::RuleFingerprints;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
@@ -87,6 +88,9 @@ fn read(
     if context.action == RuleAction::Allow && !authentication_is_off(field, report) {
         peers.clear();
     }
+    if is_empty(field, context, report) && !DialectFault::EmptyRuleMatchesAll.is_injected() {
+        peers.clear();
+    }
     if report.end_rule() {
         // What the rule says cannot be read, of peers or of ports.
         peers = closed_peers(context.action);
@@ -104,6 +108,15 @@ fn read(
         own: None,
         traffic,
     })
+}
+
+/// Whether a rule names neither peers nor ports nor messages: such a rule matches nothing. Source: Cilium's examples,
+/// `egress-default-deny`.
+fn is_empty(field: &Field<'_>, context: &RuleContext<'_>, report: &mut ObjectReport) -> bool {
+    let mut lists = peers::fields(context.direction, context.action);
+    !lists.any(|list| report.child(field, list).is_some())
+        && report.items(field, "toPorts").is_empty()
+        && report.items(field, "icmps").is_empty()
 }
 
 fn check_fields(field: &Field<'_>, context: &RuleContext<'_>, report: &mut ObjectReport) {
@@ -194,7 +207,7 @@ fn authentication_is_off(rule: &Field<'_>, report: &mut ObjectReport) -> bool {
             RuleAction::Allow,
             report,
         );
-        return crate::faults::DialectFault::AuthenticationOpen.is_injected();
+        return DialectFault::AuthenticationOpen.is_injected();
     }
     true
 }

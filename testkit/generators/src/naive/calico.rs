@@ -7,7 +7,7 @@ mod holder;
 mod rule;
 mod selector;
 
-pub(super) use holder::holds;
+pub(super) use holder::{holds, with_applied_labels};
 
 use super::{NaiveFlow, is_kind, list, namespace, present, text};
 use crate::audit;

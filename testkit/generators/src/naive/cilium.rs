@@ -482,7 +482,11 @@ impl NaiveRuleOwner<'_> {
         let ports = list(rule.get("toPorts"));
         let messages = list(rule.get("icmps"));
         if ports.is_empty() && messages.is_empty() {
-            return true;
+            // A rule that names neither peers nor ports matches nothing.
+            return rule.as_object().into_iter().flatten().any(|(key, value)| {
+                let is_list = key.starts_with("from") || key.starts_with("to");
+                is_list && key != "toPorts" && !value.is_null()
+            });
         }
         let port = |item: &Value| {
             // What is asked of connections besides their ports is not known here.

@@ -12,35 +12,43 @@ use palisade_manifest::Field;
 use palisade_model::{NetworkSet, Object, Prefix, Protocol};
 use std::collections::BTreeSet;
 
-/// Lowers an EndpointSlice. One of names has no addresses.
+/// Lowers an EndpointSlice: the addresses that serve, and as another set those that do not, if there are any. One of
+/// names has no addresses.
 pub(in crate::kubernetes) fn read(
     object: &ManifestObject<'_>,
     report: &mut ObjectReport,
-) -> Option<Object> {
+) -> Vec<Object> {
     let root = &object.root;
     let kind = report.text(root, "addressType").map(|(text, _)| text);
-    let mut nets: Vec<Prefix> = Vec::new();
+    let (mut serving, mut others) = (BTreeSet::new(), BTreeSet::new());
     if kind != Some("FQDN") {
         for endpoint in report.items(root, "endpoints") {
-            if is_served(&endpoint, report) {
-                for field in report.items(&endpoint, "addresses") {
-                    let text = report.ok(field.as_str());
-                    let address = text.and_then(|text| report.address(&field, text));
-                    nets.extend(address.map(Prefix::host));
-                }
+            let nets = match is_served(&endpoint, report) {
+                true => &mut serving,
+                false => &mut others,
+            };
+            for field in report.items(&endpoint, "addresses") {
+                let text = report.ok(field.as_str());
+                let address = text.and_then(|text| report.address(&field, text));
+                nets.extend(address.map(Prefix::host));
             }
         }
     }
-    nets.sort_unstable();
-    nets.dedup();
-    nets.shrink_to_fit();
-    let mut slice = NetworkSet {
-        id: object.id.clone(),
-        labels: metadata::metadata_labels(root, report),
-        nets,
+    let labels = metadata::metadata_labels(root, report);
+    let ports = ports(root, report);
+    let set = |id, nets: BTreeSet<Prefix>| {
+        let mut set = NetworkSet {
+            id,
+            labels: labels.clone(),
+            nets: nets.into_iter().collect(),
+        };
+        service_ports::add_label(&mut set, &ports);
+        Object::NetworkSet(set)
     };
-    service_ports::add_label(&mut slice, &ports(root, report));
-    Some(Object::NetworkSet(slice))
+    let unready =
+        (!others.is_empty()).then(|| set(NetworkSet::unready_endpoints_id(&object.id), others));
+    let serving = set(object.id.clone(), serving);
+    [serving].into_iter().chain(unready).collect()
 }
 
 /// The ports of the endpoints; one without a number stands for none.

@@ -3,6 +3,7 @@
 use super::super::{in_cidr, is_kind, labels, list, namespace, namespace_labels, pod_at, text};
 use super::is_calico;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -13,6 +14,35 @@ pub(super) struct NaiveHolder {
     pub(super) namespace: Option<String>,
     /// Its own labels and those that Calico adds.
     pub(super) labels: BTreeMap<String, String>,
+}
+
+/// The objects, with every WorkloadEndpoint having the labels that its profiles apply, for whatever policy: those of
+/// the first profile that has one, and its own before them.
+pub(in crate::naive) fn with_applied_labels(objects: &[Value]) -> Cow<'_, [Value]> {
+    let applies = |object: &Value| {
+        is_calico(object, "Profile") && object.pointer("/spec/labelsToApply").is_some()
+    };
+    if !objects.iter().any(applies) {
+        return Cow::Borrowed(objects);
+    }
+    let mut labelled = objects.to_vec();
+    for endpoint in &mut labelled {
+        if !is_calico(endpoint, "WorkloadEndpoint") {
+            continue;
+        }
+        let mut all = labels(endpoint);
+        for name in list(endpoint.pointer("/spec/profiles")) {
+            let profile = objects.iter().find(|profile| {
+                is_calico(profile, "Profile") && profile.pointer("/metadata/name") == Some(name)
+            });
+            let applied = profile.and_then(|profile| profile.pointer("/spec/labelsToApply"));
+            for (key, value) in applied.and_then(Value::as_object).into_iter().flatten() {
+                all.entry(key.clone()).or_insert(value.clone());
+            }
+        }
+        endpoint["metadata"]["labels"] = Value::Object(all);
+    }
+    Cow::Owned(labelled)
 }
 
 impl NaiveHolder {
@@ -48,15 +78,6 @@ impl NaiveHolder {
             true => Some("k8s"),
             false => text(object, "/spec/orchestrator"),
         };
-        for name in list(object.pointer("/spec/profiles")) {
-            let profile = objects.iter().find(|profile| {
-                is_calico(profile, "Profile") && profile.pointer("/metadata/name") == Some(name)
-            });
-            let applied = profile.and_then(|profile| profile.pointer("/spec/labelsToApply"));
-            for (key, value) in text_map(applied.and_then(Value::as_object)) {
-                holder.labels.entry(key).or_insert(value);
-            }
-        }
         if let Some(name) = orchestrator {
             holder.add("projectcalico.org/orchestrator", name);
         }
