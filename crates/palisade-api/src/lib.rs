@@ -9,6 +9,7 @@ mod cleanup;
 mod cni;
 mod config;
 mod connections;
+mod convert;
 mod dry_run;
 mod endpoint;
 mod error;
@@ -42,6 +43,7 @@ pub use connections::{
     AllTraffic, ConnectionEndReport, ConnectionList, ConnectionReport, DiffReport, NumberRangeList,
     ProtocolTraffic, TrafficReport, WorkloadRef,
 };
+pub use convert::{ConvertReport, UnsayableReport};
 pub use dry_run::{DryRunPlan, DryRunReport};
 pub use endpoint::{
     AppliedPolicyReport, EndpointDetail, EndpointList, EndpointState, EndpointSummary,

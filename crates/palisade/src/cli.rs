@@ -51,6 +51,8 @@ pub(crate) enum OutputFormat {
     Text,
     /// JSON for programs: the types of the API.
     Json,
+    /// YAML for kubectl; only of the command convert, where it is the default.
+    Yaml,
 }
 
 #[derive(Debug, Subcommand)]
@@ -124,6 +126,14 @@ pub(crate) enum Command {
     /// As exact as the command connections. The exit code is 1 if there is a difference, or if the manifests
     /// have errors, which are printed on standard error.
     Diff(DiffArgs),
+    /// Write policies in another dialect, exactly or not at all.
+    ///
+    /// Prints a YAML document for each object, ready for `kubectl apply`, and on standard error each rule that
+    /// the other dialect cannot say, with its path, file and line and the reason. A policy is written whole or
+    /// not at all. What is written means the same in every cluster, alone and beside policies of every dialect:
+    /// it is read back and compared. Labels and annotations of the objects are not kept, but for the annotation
+    /// palisade.dev/mode. The exit code is 1 if something could not be written, or if the manifests have errors.
+    Convert(ConvertArgs),
     /// Write the manifests of a directory to etcd, from which agents read them: all of them, atomically.
     ///
     /// The parameters of etcd are those of the agent; the same configuration file is read. Objects that were
@@ -461,6 +471,37 @@ pub(crate) struct DiffArgs {
     pub(crate) audit: bool,
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArgs {
+    /// The dialect to write.
+    #[arg(long, value_enum, value_name = "DIALECT")]
+    pub(crate) to: ConvertTarget,
+    #[command(flatten)]
+    pub(crate) files: ManifestArgs,
+    /// Only the policy of this kind, with the name that follows; default: every policy.
+    #[arg(value_name = "KIND", requires = "name")]
+    pub(crate) kind: Option<String>,
+    /// The name of the policy.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The namespace of the policy; without KIND and NAME, only policies of this namespace.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+}
+
+/// A dialect that policies can be written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConvertTarget {
+    /// NetworkPolicy of Kubernetes.
+    Kubernetes,
+    /// ClusterNetworkPolicy of the Network Policy API.
+    ClusterNetworkPolicy,
+    /// CiliumNetworkPolicy and CiliumClusterwideNetworkPolicy.
+    Cilium,
+    /// NetworkPolicy and GlobalNetworkPolicy of Calico.
+    Calico,
 }
 
 #[derive(Debug, Args)]

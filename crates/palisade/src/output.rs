@@ -21,7 +21,7 @@ pub(crate) fn print_output<T: Serialize>(
             })?;
             make_printable(json, printable_json)
         }
-        OutputFormat::Text => make_printable(text(value), printable_lines),
+        OutputFormat::Text | OutputFormat::Yaml => make_printable(text(value), printable_lines),
     };
     if !printed.ends_with('\n') && !printed.is_empty() {
         printed.push('\n');

@@ -20,6 +20,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-dialects", &["model", "manifest"]),
     ("palisade-analysis", &["model", "oracle", "api"]),
     (
+        "palisade-convert",
+        &["model", "manifest", "dialects", "analysis"],
+    ),
+    (
         "palisade-effective",
         &["model", "manifest", "dialects", "engine"],
     ),
@@ -85,6 +89,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "manifest",
             "dialects",
             "analysis",
+            "convert",
             "source",
             "etcd",
             "sys",

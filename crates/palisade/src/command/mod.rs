@@ -4,6 +4,7 @@ mod agent;
 mod cleanup;
 mod completion;
 mod connections;
+mod convert;
 mod diff;
 mod endpoint;
 mod explain;
@@ -20,9 +21,9 @@ mod uninstall_check;
 mod validate;
 mod workload;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, OutputFormat};
 use crate::client::ApiClient;
-use crate::exit::ExitStatus;
+use crate::exit::{CommandError, ExitStatus};
 use palisade_agent::config::Parameter;
 use std::path::PathBuf;
 
@@ -30,6 +31,11 @@ use std::path::PathBuf;
 pub(crate) fn run(cli: Cli) -> ExitStatus {
     let socket = cli.socket.unwrap_or_else(default_socket);
     let client = ApiClient::new(&socket);
+    if cli.output == OutputFormat::Yaml && !matches!(cli.command, Command::Convert(_)) {
+        let error = CommandError::usage("only the command convert prints YAML");
+        eprintln!("{error}");
+        return error.exit;
+    }
     let outcome = match cli.command {
         Command::Agent(args) => agent::run(args, cli.output),
         Command::Status => status::run(&client, cli.output),
@@ -46,6 +52,7 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Explain(args) => explain::run(&args, &client, cli.output),
         Command::Connections(args) => connections::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),
+        Command::Convert(args) => convert::run(&args, cli.output),
         Command::Push(args) => push::run(args, cli.output),
         Command::Cleanup(args) => cleanup::run(args, cli.output),
         Command::InstallCni(args) => install_cni::run(args, cli.output),

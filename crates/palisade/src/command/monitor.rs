@@ -51,7 +51,7 @@ pub(crate) fn run(args: MonitorArgs, client: &ApiClient, format: OutputFormat) -
 fn print_line(format: OutputFormat, line: &[u8]) -> Result<ControlFlow<()>, CommandError> {
     let text = match format {
         OutputFormat::Json => printable_json(&String::from_utf8_lossy(line)).into_owned(),
-        OutputFormat::Text => match serde_json::from_slice(line) {
+        OutputFormat::Text | OutputFormat::Yaml => match serde_json::from_slice(line) {
             Ok(MonitorLine::Packet(packet)) => printable(&packet_text(&packet)).into_owned(),
             Ok(MonitorLine::Lost(lost)) => printable(&lost_text(&lost)).into_owned(),
             Err(error) => {

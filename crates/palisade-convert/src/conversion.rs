@@ -1,0 +1,316 @@
+//! Converts whole objects: writes each with the writer of the target, reads it back and compares.
+//!
+//! Promises: an object is written whole or not at all; the same input gives the same output.
+
+use crate::draft::{Draft, NameAffix};
+use crate::position::{Standing, commute};
+use crate::refusals::Refusals;
+use crate::target::TargetDialect;
+use crate::unsayable::{Unsayable, UnsayableReason};
+use crate::{calico, cilium, cluster_policy, kubernetes, read_back};
+use palisade_dialects::{MODE_ANNOTATION, is_policy_kind};
+use palisade_model::{ObjectId, ObjectKind, Policy, PolicyMode, State};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A policy object of the input.
+#[derive(Clone, Debug)]
+pub struct PolicySource {
+    /// The object.
+    id: ObjectId,
+    /// What it is lowered to.
+    policies: Vec<Policy>,
+    /// Why it cannot be converted into anything.
+    fault: Option<UnsayableReason>,
+    /// The object as written.
+    manifest: Value,
+}
+
+impl PolicySource {
+    /// The object of a manifest, with the policies of a state that it is lowered to.
+    #[must_use]
+    pub fn new(id: ObjectId, manifest: &Value, state: &State) -> Self {
+        let policies = state.policies.values();
+        let policies = policies.filter(|policy| policy.id.object == id).cloned();
+        PolicySource {
+            policies: policies.collect(),
+            fault: read_back::find_fault(manifest),
+            manifest: manifest.clone(),
+            id,
+        }
+    }
+
+    /// The object.
+    #[must_use]
+    pub fn id(&self) -> &ObjectId {
+        &self.id
+    }
+}
+
+/// Whether an object is a policy, of any dialect.
+#[must_use]
+pub fn is_policy(id: &ObjectId) -> bool {
+    is_policy_kind(&id.kind)
+}
+
+/// An object that was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WrittenObject {
+    /// The policy that it was written for.
+    pub source: ObjectId,
+    /// Its own name.
+    pub id: ObjectId,
+    /// The object, ready to be applied.
+    pub object: Value,
+}
+
+/// What became of the policies of an input.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conversion {
+    /// What was written, in the order of the sources.
+    pub objects: Vec<WrittenObject>,
+    /// What could not be, by policy and path.
+    pub unsayable: Vec<Unsayable>,
+}
+
+/// Writes the selected objects of an input in a dialect. `sources` are all policies of the input, and `state` is what
+/// all its manifests are lowered to.
+#[must_use]
+pub fn convert(
+    sources: &[PolicySource],
+    is_selected: impl Fn(&ObjectId) -> bool,
+    state: &State,
+    target: TargetDialect,
+) -> Conversion {
+    let mut conversion = Conversion::default();
+    let mut names: BTreeSet<ObjectId> = sources.iter().map(|source| source.id.clone()).collect();
+    let shared = SharedPlaces::new(state);
+    for source in sources.iter().filter(|source| is_selected(&source.id)) {
+        match convert_object(source, &names, &shared, state, target) {
+            Ok(objects) => {
+                names.extend(objects.iter().map(|object| object.id.clone()));
+                conversion.objects.extend(objects);
+            }
+            Err(unsayable) => conversion.unsayable.extend(unsayable),
+        }
+    }
+    conversion.unsayable.sort();
+    conversion
+}
+
+fn convert_object(
+    source: &PolicySource,
+    names: &BTreeSet<ObjectId>,
+    shared: &SharedPlaces<'_>,
+    state: &State,
+    target: TargetDialect,
+) -> Result<Vec<WrittenObject>, Vec<Unsayable>> {
+    let line = source
+        .policies
+        .first()
+        .and_then(|policy| policy.line.clone());
+    let refuse = |reason| {
+        vec![Unsayable {
+            policy: source.id.clone(),
+            rule: None,
+            reason,
+            line: line.clone(),
+        }]
+    };
+    if source.fault != Some(UnsayableReason::Invalid) && target.has_kind(&source.id.kind) {
+        return Ok(vec![WrittenObject {
+            source: source.id.clone(),
+            id: source.id.clone(),
+            object: without_server_fields(&source.manifest),
+        }]);
+    }
+    if let Some(fault) = &source.fault {
+        return Err(refuse(fault.clone()));
+    }
+    let parts: Vec<&Policy> = source.policies.iter().collect();
+    if parts.is_empty() {
+        return Err(refuse(UnsayableReason::NothingEnforced));
+    }
+    let mut refusals = Refusals::default();
+    let drafts = drafts(&parts, target, &mut refusals);
+    if !refusals.is_empty() {
+        return Err(refusals.into_list());
+    }
+    let audit = parts.iter().any(|policy| policy.mode == PolicyMode::Audit);
+    let written: Vec<WrittenObject> = drafts
+        .into_iter()
+        .map(|draft| name_draft(draft, &source.id, audit))
+        .collect();
+    let is_taken = |id: &&ObjectId| **id != source.id && names.contains(*id);
+    if let Some(taken) = written.iter().map(|object| &object.id).find(is_taken) {
+        return Err(refuse(UnsayableReason::NameTaken(taken.clone())));
+    }
+    let changes_kind = written
+        .iter()
+        .any(|object| object.id.kind != source.id.kind);
+    if changes_kind && let Some(other) = shared.find_rival(&parts) {
+        return Err(refuse(UnsayableReason::SharedPriority(other)));
+    }
+    check(&written, &parts, state, target)
+        .map_err(|reason| refuse(UnsayableReason::CheckFailed(reason)))?;
+    Ok(written)
+}
+
+/// A manifest without what only a server writes.
+fn without_server_fields(manifest: &Value) -> Value {
+    const KEPT: [&str; 4] = ["name", "namespace", "labels", "annotations"];
+    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    let mut manifest = manifest.clone();
+    if let Some(fields) = manifest.as_object_mut() {
+        fields.shift_remove("status");
+        if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.retain(|key, _| KEPT.contains(&&**key));
+            let annotations = metadata.get_mut("annotations");
+            if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+                annotations.shift_remove(LAST_APPLIED);
+            }
+        }
+    }
+    manifest
+}
+
+/// Reads back what was written, and compares it.
+fn check(
+    written: &[WrittenObject],
+    parts: &[&Policy],
+    state: &State,
+    target: TargetDialect,
+) -> Result<(), String> {
+    let mut policies = Vec::new();
+    for object in written {
+        match read_back::lower_written(target, &object.object)? {
+            Some(lowered) => policies.extend(lowered),
+            None => return Ok(()),
+        }
+    }
+    read_back::compare(target, parts, &policies, state)
+}
+
+fn drafts(parts: &[&Policy], target: TargetDialect, refusals: &mut Refusals) -> Vec<Draft> {
+    let spec = |value: Value| Map::from_iter([("spec".to_owned(), value)]);
+    let numbered = |index: usize| NameAffix {
+        suffix: match index {
+            0 => String::new(),
+            index => format!("-{}", index + 1),
+        },
+        ..NameAffix::default()
+    };
+    match target {
+        TargetDialect::Kubernetes => {
+            let each = parts.iter().enumerate();
+            each.filter_map(|(index, policy)| {
+                let (namespace, value) = kubernetes::write(policy, refusals)?;
+                Some(Draft {
+                    api_version: "networking.k8s.io/v1",
+                    kind: "NetworkPolicy",
+                    namespace: Some(namespace),
+                    affix: numbered(index),
+                    fields: spec(value),
+                })
+            })
+            .collect()
+        }
+        TargetDialect::ClusterNetworkPolicy => {
+            let each = parts.iter().enumerate();
+            each.filter_map(|(index, policy)| {
+                Some(Draft {
+                    api_version: "policy.networking.k8s.io/v1alpha2",
+                    kind: "ClusterNetworkPolicy",
+                    namespace: None,
+                    affix: numbered(index),
+                    fields: spec(cluster_policy::write(policy, refusals)?),
+                })
+            })
+            .collect()
+        }
+        TargetDialect::Cilium => {
+            let Some(object) = cilium::write(parts, refusals) else {
+                return Vec::new();
+            };
+            let mut specs = object.specs;
+            let fields = match specs.len() {
+                1 => spec(specs.remove(0)),
+                _ => Map::from_iter([("specs".to_owned(), Value::Array(specs))]),
+            };
+            let kind = match object.namespace {
+                Some(_) => "CiliumNetworkPolicy",
+                None => "CiliumClusterwideNetworkPolicy",
+            };
+            vec![Draft {
+                api_version: "cilium.io/v2",
+                kind,
+                namespace: object.namespace,
+                affix: NameAffix::default(),
+                fields,
+            }]
+        }
+        TargetDialect::Calico => calico::write(parts, refusals),
+    }
+}
+
+fn name_draft(draft: Draft, source: &ObjectId, audit: bool) -> WrittenObject {
+    let name = format!(
+        "{}{}{}",
+        draft.affix.prefix, source.name, draft.affix.suffix
+    );
+    let mut metadata = json!({ "name": name });
+    if let Some(namespace) = &draft.namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    if audit {
+        metadata["annotations"] = json!({ MODE_ANNOTATION: "audit" });
+    }
+    let mut object = Map::new();
+    object.insert("apiVersion".to_owned(), json!(draft.api_version));
+    object.insert("kind".to_owned(), json!(draft.kind));
+    object.insert("metadata".to_owned(), metadata);
+    object.extend(draft.fields);
+    let group = draft
+        .api_version
+        .split_once('/')
+        .map_or("", |(group, _)| group);
+    WrittenObject {
+        source: source.clone(),
+        id: ObjectId {
+            namespace: draft.namespace,
+            name: name.into(),
+            kind: ObjectKind::new(group, draft.kind),
+        },
+        object: Value::Object(object),
+    }
+}
+
+/// The policies that stand at one place of a tier, where it is decided by kind and name who comes first.
+struct SharedPlaces<'a> {
+    by_place: BTreeMap<Standing, Vec<&'a Policy>>,
+}
+
+impl<'a> SharedPlaces<'a> {
+    fn new(state: &'a State) -> Self {
+        let mut by_place: BTreeMap<Standing, Vec<&Policy>> = BTreeMap::new();
+        for policy in state.policies.values() {
+            let place = Standing::of(policy);
+            // What only allows, and what only denies, stands together in any order.
+            if matches!(place, Standing::At { .. }) {
+                by_place.entry(place).or_default().push(policy);
+            }
+        }
+        SharedPlaces { by_place }
+    }
+
+    /// Another object at the place of one of these policies, if the order of the two can matter.
+    fn find_rival(&self, parts: &[&Policy]) -> Option<ObjectId> {
+        let rival = |part: &Policy| {
+            let same = self.by_place.get(&Standing::of(part))?.iter();
+            let others = same.filter(|other| other.id.object != part.id.object);
+            let mut rivals = others.filter(|other| !commute(part, other));
+            rivals.next().map(|other| other.id.object.clone())
+        };
+        parts.iter().find_map(|part| rival(part))
+    }
+}

@@ -1,0 +1,312 @@
+//! Writes NetworkPolicies of Kubernetes.
+//!
+//! A NetworkPolicy isolates the pods that it selects in each direction that it governs, and only allows. Its peers are
+//! pods, or networks whoever has their addresses.
+
+use crate::label_selector::label_selector;
+use crate::peer_form::{NetworkExcept, PeerForm};
+use crate::pods::{NoPodSelection, PodSelection};
+use crate::ports::{DestinationPort, PlainTraffic, port_protocol_name};
+use crate::position::{Standing, order_text};
+use crate::refusals::{Refusals, RulePart};
+use crate::target::TargetDialect;
+use crate::unsayable::UnsayableReason;
+use palisade_model::{Action, Direction, DirectionRules, Peer, Policy, Rule, Str, tier_name};
+use serde_json::{Map, Value, json};
+
+const TARGET: TargetDialect = TargetDialect::Kubernetes;
+
+/// Writes the NetworkPolicy of one policy of the model: its namespace and its spec.
+pub(crate) fn write(policy: &Policy, refusals: &mut Refusals) -> Option<(Str, Value)> {
+    check_position(policy, refusals);
+    let subject = match PodSelection::read(&policy.subject) {
+        Ok(pods) => Some(pods),
+        Err(reason) => {
+            refusals.of_policy(policy, no_pods(reason));
+            None
+        }
+    };
+    let namespace = subject
+        .as_ref()
+        .and_then(PodSelection::only_namespace)
+        .cloned();
+    let Some((subject, namespace)) = subject.zip(namespace.clone()) else {
+        if refusals.is_empty() {
+            refusals.of_policy(policy, UnsayableReason::SeveralNamespaces);
+        }
+        return None;
+    };
+    let subject = subject.inside_namespace(&namespace);
+    if !subject.service_accounts.is_empty() {
+        refusals.of_policy(policy, UnsayableReason::ServiceAccount(TARGET));
+    }
+    if !subject.namespaces.is_empty() || !subject.namespace_names.is_empty() {
+        refusals.of_policy(policy, UnsayableReason::SeveralNamespaces);
+    }
+    let mut types = Vec::new();
+    let mut spec = Map::new();
+    spec.insert("podSelector".to_owned(), label_selector(&subject.pods));
+    spec.insert("policyTypes".to_owned(), Value::Null);
+    for (direction, name) in [
+        (Direction::Ingress, "Ingress"),
+        (Direction::Egress, "Egress"),
+    ] {
+        let Some(list) = policy.rules(direction) else {
+            continue;
+        };
+        types.push(json!(name));
+        if !list.default_deny {
+            let reason = UnsayableReason::AlwaysIsolates {
+                target: TARGET,
+                direction,
+            };
+            refusals.of_policy(policy, reason);
+        }
+        let rules = rules((policy, direction), list, &namespace, refusals);
+        spec.insert(direction.to_string(), Value::Array(rules));
+    }
+    spec.insert("policyTypes".to_owned(), Value::Array(types));
+    Some((namespace, Value::Object(spec)))
+}
+
+fn no_pods(reason: NoPodSelection) -> UnsayableReason {
+    match reason {
+        NoPodSelection::Nothing => UnsayableReason::SubjectSelectsNothing,
+        NoPodSelection::NotOnlyPods => UnsayableReason::NotOnlyPods("the subject".to_owned()),
+        NoPodSelection::Test(test) => UnsayableReason::SelectorTest {
+            target: TARGET,
+            test: test.to_string(),
+        },
+    }
+}
+
+fn check_position(policy: &Policy, refusals: &mut Refusals) {
+    if policy.tier != tier_name::DEFAULT {
+        let reason = UnsayableReason::Tier {
+            target: TARGET,
+            tier: policy.tier.clone(),
+        };
+        refusals.of_policy(policy, reason);
+    } else if Standing::of(policy) != Standing::Allows
+        && crate::position::only_does(policy, Action::Allow)
+    {
+        let reason = UnsayableReason::Order {
+            target: TARGET,
+            order: order_text(policy.precedence.order),
+        };
+        refusals.of_policy(policy, reason);
+    }
+}
+
+fn rules(
+    place: (&Policy, Direction),
+    list: &DirectionRules,
+    namespace: &Str,
+    refusals: &mut Refusals,
+) -> Vec<Value> {
+    let mut written = Vec::new();
+    for rule in &list.rules {
+        if rule.action != Action::Allow {
+            let reason = UnsayableReason::Action {
+                target: TARGET,
+                action: rule.action,
+            };
+            refusals.of_rule(place, (rule, RulePart::Whole), reason);
+            continue;
+        }
+        if rule.own.is_some() {
+            let reason = UnsayableReason::OwnAddress(TARGET);
+            refusals.of_rule(place, (rule, RulePart::Whole), reason);
+        }
+        let peers = peers(place, rule, namespace, refusals);
+        let ports = ports(place, rule, refusals);
+        for peers in &peers {
+            for ports in &ports {
+                let mut object = Map::new();
+                let field = match place.1 {
+                    Direction::Ingress => "from",
+                    Direction::Egress => "to",
+                };
+                if !peers.is_empty() {
+                    object.insert(field.to_owned(), json!(peers));
+                }
+                if !ports.is_empty() {
+                    object.insert("ports".to_owned(), json!(ports));
+                }
+                written.push(Value::Object(object));
+            }
+        }
+    }
+    written
+}
+
+/// The lists of peers of a rule: an empty one stands for every address.
+fn peers(
+    place: (&Policy, Direction),
+    rule: &Rule,
+    namespace: &Str,
+    refusals: &mut Refusals,
+) -> Vec<Vec<Value>> {
+    let mut listed = Vec::new();
+    let mut has_any = false;
+    for (index, peer) in rule.peers.iter().enumerate() {
+        match write_peer(peer, namespace) {
+            Ok(None) => has_any = true,
+            Ok(Some(peers)) => listed.extend(peers),
+            Err(reason) => refusals.of_rule(place, (rule, RulePart::Peer(index)), reason),
+        }
+    }
+    let mut lists = Vec::new();
+    if has_any {
+        lists.push(Vec::new());
+    }
+    if !listed.is_empty() {
+        lists.push(listed);
+    }
+    lists
+}
+
+/// The items of a peer; `None` for every address.
+fn write_peer(peer: &Peer, namespace: &Str) -> Result<Option<Vec<Value>>, UnsayableReason> {
+    Ok(Some(match PeerForm::of(peer) {
+        PeerForm::Any => return Ok(None),
+        PeerForm::Nothing => Vec::new(),
+        PeerForm::Pods(pods) => vec![pod_peer(pods, namespace)?],
+        PeerForm::Networks(nets) => nets.iter().map(ip_block).collect(),
+        other => return Err(unsayable_peer(other, TARGET)),
+    }))
+}
+
+/// Why a target that only has pods and networks cannot say a form.
+pub(crate) fn unsayable_peer(form: PeerForm, target: TargetDialect) -> UnsayableReason {
+    match form {
+        PeerForm::Outside | PeerForm::OutsideNetworks(_) => UnsayableReason::OutsideOnly(target),
+        PeerForm::OutsideGroups => UnsayableReason::NetworkGroups(target),
+        PeerForm::Inside => UnsayableReason::Peer {
+            target,
+            peer: "everything inside of the cluster".to_owned(),
+        },
+        PeerForm::Unmanaged => UnsayableReason::Peer {
+            target,
+            peer: "what is in the networks of pods and no pod".to_owned(),
+        },
+        PeerForm::Nodes(..) => UnsayableReason::Nodes(target),
+        PeerForm::Services => UnsayableReason::Services(target),
+        PeerForm::Other(peer) => UnsayableReason::Peer { target, peer },
+        PeerForm::Any | PeerForm::Nothing | PeerForm::Pods(_) | PeerForm::Networks(_) => {
+            UnsayableReason::Peer {
+                target,
+                peer: "pods or networks".to_owned(),
+            }
+        }
+    }
+}
+
+fn pod_peer(pods: PodSelection, namespace: &Str) -> Result<Value, UnsayableReason> {
+    if !pods.service_accounts.is_empty() {
+        return Err(UnsayableReason::ServiceAccount(TARGET));
+    }
+    let is_own = pods.only_namespace() == Some(namespace);
+    let pods = match is_own {
+        true => pods.inside_namespace(namespace),
+        false => pods,
+    };
+    let namespaces = pods.namespace_tests();
+    let mut peer = Map::new();
+    if !is_own || !namespaces.is_empty() {
+        let mut all = namespaces;
+        if is_own {
+            all.push(crate::pods::KeyTest {
+                key: palisade_model::Namespace::NAME_LABEL.into(),
+                test: crate::pods::ValueTest::In(vec![namespace.clone()]),
+            });
+        }
+        peer.insert("namespaceSelector".to_owned(), label_selector(&all));
+    }
+    if !pods.pods.is_empty() || peer.is_empty() {
+        peer.insert("podSelector".to_owned(), label_selector(&pods.pods));
+    }
+    Ok(Value::Object(peer))
+}
+
+fn ip_block(net: &NetworkExcept) -> Value {
+    match net.except.is_empty() {
+        true => json!({ "ipBlock": { "cidr": net.net.to_string() } }),
+        false => {
+            let except: Vec<String> = net.except.iter().map(ToString::to_string).collect();
+            json!({ "ipBlock": { "cidr": net.net.to_string(), "except": except } })
+        }
+    }
+}
+
+/// The lists of ports of a rule: an empty one stands for all traffic.
+fn ports(place: (&Policy, Direction), rule: &Rule, refusals: &mut Refusals) -> Vec<Vec<Value>> {
+    let mut listed = Vec::new();
+    let mut has_any = false;
+    for (index, traffic) in rule.traffic.iter().enumerate() {
+        let ports = PlainTraffic::read(traffic, TARGET).and_then(|tests| {
+            let ports = tests.iter().map(port);
+            ports.collect::<Result<Vec<_>, _>>()
+        });
+        match ports {
+            Ok(ports) => {
+                for port in ports {
+                    match port {
+                        None => has_any = true,
+                        Some(ports) => listed.extend(ports),
+                    }
+                }
+            }
+            Err(reason) => refusals.of_rule(place, (rule, RulePart::Traffic(index)), reason),
+        }
+    }
+    let mut lists = Vec::new();
+    if has_any {
+        lists.push(Vec::new());
+    }
+    if !listed.is_empty() {
+        lists.push(listed);
+    }
+    lists
+}
+
+/// The items of a test; `None` for all traffic.
+fn port(test: &PlainTraffic) -> Result<Option<Vec<Value>>, UnsayableReason> {
+    if test.is_any() {
+        return Ok(None);
+    }
+    let Some(protocol) = test.protocol else {
+        // A port of any protocol that has ports.
+        let each = palisade_model::Protocol::WITH_PORTS.into_iter();
+        let each = each.map(|protocol| PlainTraffic {
+            protocol: Some(protocol),
+            ..test.clone()
+        });
+        let lists = each
+            .map(|test| port(&test))
+            .collect::<Result<Vec<_>, _>>()?;
+        return Ok(Some(lists.into_iter().flatten().flatten().collect()));
+    };
+    if protocol.is_icmp() || test.icmp.is_some() {
+        return Err(UnsayableReason::Icmp(TARGET));
+    }
+    let Some(name) = port_protocol_name(protocol) else {
+        return Err(UnsayableReason::Protocol {
+            target: TARGET,
+            protocol,
+        });
+    };
+    Ok(Some(vec![match &test.port {
+        DestinationPort::Any => json!({ "protocol": name }),
+        DestinationPort::Named(port) => json!({ "protocol": name, "port": port }),
+        DestinationPort::Range(range) if range.first == 0 => {
+            return Err(UnsayableReason::PortZero(TARGET));
+        }
+        DestinationPort::Range(range) if range.first == range.last => {
+            json!({ "protocol": name, "port": range.first })
+        }
+        DestinationPort::Range(range) => {
+            json!({ "protocol": name, "port": range.first, "endPort": range.last })
+        }
+    }]))
+}

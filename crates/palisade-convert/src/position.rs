@@ -1,0 +1,89 @@
+//! The place of a policy among all others: what each target can say of it.
+//!
+//! NetworkPolicies and what policies of Cilium allow stand together at order 1000 of the tier `default`, and only
+//! allow, so their order does not matter. What Cilium denies stands before everything of that tier.
+//!
+//! A policy of Calico that is to stand with them has the order [`AFTER_ALLOWS`]: the next number after 1000 that a
+//! 64-bit float has. It stands after policies of Calico of order 1000, which come before NetworkPolicies, and before
+//! every greater order; nothing fits between. Order 1000 itself would not be exact: of two policies of Calico at that
+//! order the name decides.
+
+use palisade_model::{Action, Order, Policy, Precedence, tier_name};
+
+/// The order of Kubernetes' policies and of what Cilium's allow.
+pub(crate) const ALLOWS: f64 = 1000.0;
+/// The order directly after [`ALLOWS`].
+pub(crate) const AFTER_ALLOWS: f64 = ALLOWS.next_up();
+/// The order before every other.
+pub(crate) const FIRST: f64 = f64::MIN;
+/// The greatest priority of a ClusterNetworkPolicy.
+pub(crate) const MAX_PRIORITY: f64 = 1000.0;
+
+/// The place of a policy, up to what never changes a verdict.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    /// Before everything of the tier `default`.
+    First,
+    /// With Kubernetes' policies, in the tier `default`.
+    Allows,
+    /// At an order of a tier.
+    At {
+        /// The tier.
+        tier: palisade_model::Str,
+        /// The order.
+        order: Order,
+    },
+}
+
+impl Standing {
+    /// The place of a policy.
+    pub(crate) fn of(policy: &Policy) -> Self {
+        let Precedence { order, rank } = policy.precedence;
+        if policy.tier == tier_name::DEFAULT {
+            if order == Order::At(FIRST) {
+                return Standing::First;
+            }
+            let is_beside = order == Order::At(ALLOWS) && rank == 1;
+            let is_after = order == Order::At(AFTER_ALLOWS);
+            if (is_beside || is_after) && only_does(policy, Action::Allow) {
+                return Standing::Allows;
+            }
+        }
+        Standing::At {
+            tier: policy.tier.clone(),
+            order: effective_order(policy),
+        }
+    }
+}
+
+/// The order of a policy. The only BaselineAdminNetworkPolicy is the last of its tier, and so is what has the greatest
+/// priority there.
+fn effective_order(policy: &Policy) -> Order {
+    match (&*policy.tier, policy.precedence.order) {
+        (tier_name::KUBE_BASELINE, Order::Last) => Order::At(MAX_PRIORITY),
+        (_, order) => order,
+    }
+}
+
+/// Whether all rules of a policy have this action.
+pub(crate) fn only_does(policy: &Policy, action: Action) -> bool {
+    let lists = [&policy.ingress, &policy.egress];
+    let mut rules = lists.into_iter().flatten().flat_map(|list| &list.rules);
+    rules.all(|rule| rule.action == action)
+}
+
+/// Whether the order of two policies of one place cannot matter: both only allow, or both only deny.
+pub(crate) fn commute(a: &Policy, b: &Policy) -> bool {
+    [Action::Allow, Action::Deny]
+        .into_iter()
+        .any(|action| only_does(a, action) && only_does(b, action))
+}
+
+/// An order as it is written.
+pub(crate) fn order_text(order: Order) -> palisade_model::Str {
+    match order {
+        Order::At(number) if number == FIRST => "before all others".into(),
+        Order::At(number) => format!("{number}").into(),
+        Order::Last => "after all numbers".into(),
+    }
+}

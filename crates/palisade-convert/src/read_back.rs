@@ -1,0 +1,96 @@
+//! Reads what was written, with the dialects that read every other manifest, and compares it with the original.
+//!
+//! Promises: nothing is taken for equal that was not read, except policies of Calico as long as no dialect reads them
+//! (see [`is_read`]).
+
+use crate::canonical::CanonicalPolicies;
+use crate::target::TargetDialect;
+use crate::unsayable::UnsayableReason;
+use palisade_analysis::{StateView, diff};
+use palisade_dialects::lower_object;
+use palisade_manifest::{Limits, extract_objects, parse};
+use palisade_model::{Object, Policy, State};
+use serde_json::Value;
+
+/// Whether the dialects read the policies of a target. SWITCH: when `palisade-dialects` reads Calico, this returns
+/// true for all, and what is written for Calico is checked like everything else.
+const fn is_read(target: TargetDialect) -> bool {
+    !matches!(target, TargetDialect::Calico)
+}
+
+/// The policies of the model that a written object is; `None` if no dialect reads it yet.
+///
+/// # Errors
+/// What the dialects object to, as one sentence.
+pub fn lower_written(target: TargetDialect, object: &Value) -> Result<Option<Vec<Policy>>, String> {
+    if !is_read(target) {
+        return Ok(None);
+    }
+    let limits = Limits::default();
+    let text = object.to_string();
+    let read = extract_objects(parse("converted", text.as_bytes(), &limits), &limits);
+    if let Some(problem) = read.problems.first() {
+        return Err(format!("it is no manifest: {problem:?}"));
+    }
+    let mut policies = Vec::new();
+    for raw in &read.objects {
+        let lowered = lower_object(raw);
+        if let Some(problem) = lowered.errors.first() {
+            return Err(problem.reason.clone());
+        }
+        if !lowered.closed.is_empty() || lowered.ignored.is_some() {
+            return Err("a part of it is held closed".to_owned());
+        }
+        for object in lowered.objects {
+            match object {
+                Object::Policy(policy) => policies.push(policy),
+                _ => return Err("it is more than a policy".to_owned()),
+            }
+        }
+    }
+    Ok(Some(policies))
+}
+
+/// Compares what was written with the original: by canonical form; policies of Calico, whose form is another, by the
+/// connections of the input if the forms differ. The error says what differs.
+pub(crate) fn compare(
+    target: TargetDialect,
+    original: &[&Policy],
+    written: &[Policy],
+    state: &State,
+) -> Result<(), String> {
+    let before = CanonicalPolicies::of(original.iter().copied());
+    if before == CanonicalPolicies::of(written) {
+        return Ok(());
+    }
+    if target != TargetDialect::Calico {
+        return Err("its form differs".to_owned());
+    }
+    let mut changed = state.clone();
+    for policy in original {
+        changed.policies.remove(&policy.id);
+    }
+    for policy in written {
+        changed.policies.insert(policy.id.clone(), policy.clone());
+    }
+    let is_equal = |old: StateView<'_>, new: StateView<'_>| diff(old, new).is_empty();
+    let is_equal = is_equal((&*state).into(), (&changed).into())
+        && is_equal(StateView::audit(state), StateView::audit(&changed));
+    match is_equal {
+        true => Ok(()),
+        false => Err("connections of the input differ".to_owned()),
+    }
+}
+
+/// What a manifest says beyond its policies of the model: whether it has errors, and whether a part is held closed.
+pub(crate) fn find_fault(manifest: &Value) -> Option<UnsayableReason> {
+    let limits = Limits::default();
+    let text = manifest.to_string();
+    let read = extract_objects(parse("input", text.as_bytes(), &limits), &limits);
+    let lowered: Vec<_> = read.objects.iter().map(lower_object).collect();
+    if !read.problems.is_empty() || lowered.iter().any(|object| !object.errors.is_empty()) {
+        return Some(UnsayableReason::Invalid);
+    }
+    let is_closed = lowered.iter().any(|object| !object.closed.is_empty());
+    is_closed.then_some(UnsayableReason::HeldClosed)
+}
