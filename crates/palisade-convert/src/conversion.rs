@@ -20,8 +20,8 @@ pub struct PolicySource {
     id: ObjectId,
     /// What it is lowered to.
     policies: Vec<Policy>,
-    /// Why it cannot be converted into anything.
-    fault: Option<UnsayableReason>,
+    /// Why it cannot be converted into anything, and the path of the part.
+    fault: Option<(UnsayableReason, Option<String>)>,
     /// The object as written.
     manifest: Value,
 }
@@ -117,15 +117,18 @@ fn convert_object(
             line: line.clone(),
         }]
     };
-    if source.fault != Some(UnsayableReason::Invalid) && target.has_kind(&source.id.kind) {
+    let is_invalid = matches!(source.fault, Some((UnsayableReason::Invalid, _)));
+    if !is_invalid && target.has_kind(&source.id.kind) {
         return Ok(vec![WrittenObject {
             source: source.id.clone(),
             id: source.id.clone(),
             object: without_server_fields(&source.manifest),
         }]);
     }
-    if let Some(fault) = &source.fault {
-        return Err(refuse(fault.clone()));
+    if let Some((fault, rule)) = &source.fault {
+        let mut refused = refuse(fault.clone());
+        refused.iter_mut().for_each(|of| of.rule.clone_from(rule));
+        return Err(refused);
     }
     let parts: Vec<&Policy> = source.policies.iter().collect();
     if parts.is_empty() {

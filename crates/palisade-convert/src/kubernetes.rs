@@ -4,7 +4,7 @@
 //! pods, or networks whoever has their addresses.
 
 use crate::label_selector::label_selector;
-use crate::peer_form::{NetworkExcept, PeerForm};
+use crate::peer_form::{NetworkExcept, NodeChoice, PeerForm};
 use crate::pods::{NoPodSelection, PodSelection};
 use crate::ports::{DestinationPort, PlainTraffic, port_protocol_name};
 use crate::position::{Standing, order_text};
@@ -55,7 +55,8 @@ pub(crate) fn write(policy: &Policy, refusals: &mut Refusals) -> Option<(Str, Va
             continue;
         };
         types.push(json!(name));
-        if !list.default_deny {
+        // Of a part that only denies, each rule is refused.
+        if !list.default_deny && Standing::of(policy) != Standing::First {
             let reason = UnsayableReason::AlwaysIsolates {
                 target: TARGET,
                 direction,
@@ -190,6 +191,9 @@ pub(crate) fn unsayable_peer(form: PeerForm, target: TargetDialect) -> Unsayable
             target,
             peer: "what is in the networks of pods and no pod".to_owned(),
         },
+        PeerForm::Nodes(NodeChoice::Own | NodeChoice::Remote, tests) if !tests.is_empty() => {
+            UnsayableReason::NodesToo(tests[0].key.clone())
+        }
         PeerForm::Nodes(..) => UnsayableReason::Nodes(target),
         PeerForm::Services => UnsayableReason::Services(target),
         PeerForm::Other(peer) => UnsayableReason::Peer { target, peer },

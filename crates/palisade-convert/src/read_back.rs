@@ -82,15 +82,16 @@ pub(crate) fn compare(
     }
 }
 
-/// What a manifest says beyond its policies of the model: whether it has errors, and whether a part is held closed.
-pub(crate) fn find_fault(manifest: &Value) -> Option<UnsayableReason> {
+/// Why a manifest cannot be converted, and the path of the part that is held closed.
+pub(crate) fn find_fault(manifest: &Value) -> Option<(UnsayableReason, Option<String>)> {
     let limits = Limits::default();
     let text = manifest.to_string();
     let read = extract_objects(parse("input", text.as_bytes(), &limits), &limits);
     let lowered: Vec<_> = read.objects.iter().map(lower_object).collect();
     if !read.problems.is_empty() || lowered.iter().any(|object| !object.errors.is_empty()) {
-        return Some(UnsayableReason::Invalid);
+        return Some((UnsayableReason::Invalid, None));
     }
-    let is_closed = lowered.iter().any(|object| !object.closed.is_empty());
-    is_closed.then_some(UnsayableReason::HeldClosed)
+    let closed = lowered.iter().find_map(|object| object.closed.first())?;
+    let path = closed.problem.field.trim_start_matches("spec.");
+    Some((UnsayableReason::HeldClosed, Some(path.to_owned())))
 }

@@ -88,6 +88,8 @@ pub enum UnsayableReason {
     OutsideOnly(TargetDialect),
     #[error("{0} cannot select nodes here")]
     Nodes(TargetDialect),
+    #[error("it selects nodes with the label {0} as well; one of pods only has the source `k8s`")]
+    NodesToo(Str),
     #[error("{0} cannot select the endpoints of Services here")]
     Services(TargetDialect),
     #[error("{0} cannot select groups of networks by their labels or names")]

@@ -11,7 +11,7 @@ use palisade_effective::{
     ObjectOrigin, SourceDelta,
 };
 use palisade_manifest::{Limits, RawObject, extract_objects, parse, to_json};
-use palisade_model::{ObjectId, Policy, State};
+use palisade_model::{Labels, NetworkSet, ObjectId, ObjectKind, Policy, State};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,6 +62,7 @@ impl Input {
         }
         let mut state = State::default();
         effective.apply(0, delta, 0, &mut |update| state.apply(update));
+        add_network_sets(&mut state);
         let sources = policies.into_iter();
         let sources = sources.map(|(id, manifest)| PolicySource::new(id, &manifest, &state));
         Input {
@@ -91,6 +92,28 @@ impl Input {
             }
         }
         state
+    }
+}
+
+/// Adds network sets of Calico with the labels of pods: no policy of another dialect selects them, and so none that is
+/// converted may.
+fn add_network_sets(state: &mut State) {
+    let nets = ["203.0.113.0/25", "198.51.100.0/26", "fd00:2::/64"];
+    for (index, net) in nets.into_iter().enumerate() {
+        let app = ["web", "db", "api"][index];
+        for namespace in ["shop", "stock"] {
+            let id = ObjectId {
+                namespace: Some(namespace.into()),
+                name: app.into(),
+                kind: ObjectKind::new("projectcalico.org", "NetworkSet"),
+            };
+            let set = NetworkSet {
+                labels: Labels::from([("app".into(), app.into()), ("tier".into(), "front".into())]),
+                nets: vec![net.parse().unwrap()],
+                id: id.clone(),
+            };
+            state.network_sets.insert(id, set);
+        }
     }
 }
 

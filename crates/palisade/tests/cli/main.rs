@@ -11,6 +11,7 @@
 mod audit;
 mod configuration;
 mod connections;
+mod convert;
 mod dump;
 mod examples;
 mod explain;
