@@ -1,8 +1,11 @@
 //! The command line: definitions and help texts. The commands are implemented in [`crate::command`].
 
+mod convert;
+
 use crate::exit::ExitStatus;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+pub(crate) use convert::{ConvertArgs, ConvertTarget};
 use palisade_agent::config::{PARAMETERS, ParameterKind};
 use palisade_text::printable_lines;
 use std::collections::BTreeMap;
@@ -471,37 +474,6 @@ pub(crate) struct DiffArgs {
     pub(crate) audit: bool,
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ConvertArgs {
-    /// The dialect to write.
-    #[arg(long, value_enum, value_name = "DIALECT")]
-    pub(crate) to: ConvertTarget,
-    #[command(flatten)]
-    pub(crate) files: ManifestArgs,
-    /// Only the policy of this kind, with the name that follows; default: every policy.
-    #[arg(value_name = "KIND", requires = "name")]
-    pub(crate) kind: Option<String>,
-    /// The name of the policy.
-    #[arg(value_name = "NAME")]
-    pub(crate) name: Option<String>,
-    /// The namespace of the policy; without KIND and NAME, only policies of this namespace.
-    #[arg(short, long, value_name = "NAMESPACE")]
-    pub(crate) namespace: Option<String>,
-}
-
-/// A dialect that policies can be written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ConvertTarget {
-    /// NetworkPolicy of Kubernetes.
-    Kubernetes,
-    /// ClusterNetworkPolicy of the Network Policy API.
-    ClusterNetworkPolicy,
-    /// CiliumNetworkPolicy and CiliumClusterwideNetworkPolicy.
-    Cilium,
-    /// NetworkPolicy and GlobalNetworkPolicy of Calico.
-    Calico,
 }
 
 #[derive(Debug, Args)]

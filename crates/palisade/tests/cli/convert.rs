@@ -1,12 +1,24 @@
 //! `palisade convert`: its documents, its report, its exit codes and its JSON.
 
 use super::{PODS, World, policy, run};
-use serde_json::json;
+use palisade_testkit::spelling::misspelled_keys;
+use serde_json::{Value, json};
 
 const WEB: &str = "policyTypes: [Ingress],\n ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 80}]}]";
 
 const BLOCK: &str =
     "ingress: [\n {from: [{podSelector: {}}]},\n {from: [{ipBlock: {cidr: 10.0.0.0/8}}]}]";
+
+/// The JSON of a conversion. Its objects have keys of their own, so only the rest is checked for spelling.
+fn converted(world: &World, target: &str) -> Value {
+    let ran = world.run("convert", &format!("-o json --to {target}"));
+    let value: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(value["apiVersion"], "palisade.io/v1");
+    let mut rest = value.clone();
+    rest["objects"] = Value::Null;
+    assert_eq!(misspelled_keys(&rest), [""; 0]);
+    value
+}
 
 #[test]
 fn documents_are_written_for_each_object() {
@@ -49,7 +61,7 @@ fn what_cannot_be_said_is_exit_code_1_with_the_rule() {
         "p.yaml:12: NetworkPolicy shop/q: ingress[1].from[0]: networks of Cilium never match pods or nodes, but \
          10.0.0.0/8 matches them too\n1 object written, 1 not convertible\n"
     );
-    let json = world.json("convert", "--to cilium");
+    let json = converted(&world, "cilium");
     assert_eq!(
         json["unsayable"],
         json!([{
@@ -102,7 +114,7 @@ fn audit_is_kept() {
     );
     let world = World::of(&[("pods.yaml", PODS), ("p.yaml", &audit)]);
     for target in ["cilium", "calico", "kubernetes"] {
-        let json = world.json("convert", &format!("--to {target}"));
+        let json = converted(&world, target);
         let annotations = &json["objects"][0]["metadata"]["annotations"];
         assert_eq!(
             annotations,

@@ -109,7 +109,11 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
         ("diff -f - -f -".to_owned(), "only one of OLD and NEW"),
         (
             format!("connections -f {here} -o yaml"),
-            "invalid value 'yaml'",
+            "only the command convert prints YAML",
+        ),
+        (
+            format!("connections -f {here} -o xml"),
+            "invalid value 'xml'",
         ),
         (
             format!("explain -f {here} --to shop/web --port 1"),
