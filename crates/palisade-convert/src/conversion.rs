@@ -9,7 +9,7 @@ use crate::target::TargetDialect;
 use crate::unsayable::{Unsayable, UnsayableReason};
 use crate::{calico, cilium, cluster_policy, kubernetes, read_back};
 use palisade_dialects::{MODE_ANNOTATION, is_policy_kind};
-use palisade_model::{ObjectId, ObjectKind, Policy, PolicyMode, State};
+use palisade_model::{ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, State};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,8 +30,12 @@ impl PolicySource {
     /// The object of a manifest, with the policies of a state that it is lowered to.
     #[must_use]
     pub fn new(id: ObjectId, manifest: &Value, state: &State) -> Self {
-        let policies = state.policies.values();
-        let policies = policies.filter(|policy| policy.id.object == id).cloned();
+        let part = |part| PolicyId {
+            object: id.clone(),
+            part,
+        };
+        let policies = state.policies.range(part(0)..=part(u32::MAX));
+        let policies = policies.map(|(_, policy)| policy.clone());
         PolicySource {
             policies: policies.collect(),
             fault: read_back::find_fault(manifest),

@@ -74,7 +74,7 @@ pub(crate) fn compare(
         changed.policies.insert(policy.id.clone(), policy.clone());
     }
     let is_equal = |old: StateView<'_>, new: StateView<'_>| diff(old, new).is_empty();
-    let is_equal = is_equal((&*state).into(), (&changed).into())
+    let is_equal = is_equal(state.into(), (&changed).into())
         && is_equal(StateView::audit(state), StateView::audit(&changed));
     match is_equal {
         true => Ok(()),

@@ -28,16 +28,16 @@ impl TargetDialect {
     /// Whether policies of a kind are of the dialect already: they stay as they are.
     #[must_use]
     pub fn has_kind(self, kind: &ObjectKind) -> bool {
-        match (self, kind.group(), kind.name()) {
-            (TargetDialect::Kubernetes, "networking.k8s.io", "NetworkPolicy") => true,
-            (
-                TargetDialect::ClusterNetworkPolicy,
-                "policy.networking.k8s.io",
-                "ClusterNetworkPolicy",
-            ) => true,
-            (TargetDialect::Cilium, "cilium.io", _) => true,
-            (TargetDialect::Calico, "projectcalico.org" | "crd.projectcalico.org", _) => true,
-            _ => false,
+        let (group, name) = (kind.group(), kind.name());
+        match self {
+            TargetDialect::Kubernetes => (group, name) == ("networking.k8s.io", "NetworkPolicy"),
+            TargetDialect::ClusterNetworkPolicy => {
+                (group, name) == ("policy.networking.k8s.io", "ClusterNetworkPolicy")
+            }
+            TargetDialect::Cilium => group == "cilium.io",
+            TargetDialect::Calico => {
+                matches!(group, "projectcalico.org" | "crd.projectcalico.org")
+            }
         }
     }
 

@@ -88,7 +88,8 @@ fn endpoints(pods: PodSelection, namespace: Option<&Str>) -> Result<Value, Unsay
     let mut of_namespaces = names.chain(pods.namespaces.iter().map(|test| &test.test));
     let has_positive = of_namespaces.any(ValueTest::is_positive);
     let mut tests = requirements(&pods)?;
-    if !has_positive && !(namespace.is_none() && is_every_pod) {
+    let gains_one = namespace.is_none() && is_every_pod;
+    if !(has_positive || gains_one) {
         let any = KeyTest {
             key: NAMESPACE.into(),
             test: ValueTest::Exists,

@@ -7,7 +7,7 @@ use crate::cli::{ConvertArgs, ConvertTarget, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};
 use palisade_api::{ConvertReport, ObjectRef, ProblemSeverity, UnsayableReport};
-use palisade_convert::{PolicySource, TargetDialect, Unsayable, convert, to_yaml};
+use palisade_convert::{PolicySource, TargetDialect, Unsayable, convert, is_policy, to_yaml};
 use palisade_model::ObjectId;
 use palisade_source::load_manifests;
 use palisade_text::printable;
@@ -24,17 +24,12 @@ pub(crate) fn run(args: &ConvertArgs, format: OutputFormat) -> CommandResult {
     {
         eprintln!("{}", problem_text(problem));
     }
-    let has_policies: BTreeSet<&ObjectId> =
-        loaded.state.policies.keys().map(|id| &id.object).collect();
-    let mut sources: Vec<PolicySource> = Vec::new();
-    for manifest in &loaded.manifests {
-        let is_policy =
-            palisade_convert::is_policy(&manifest.id) || has_policies.contains(&manifest.id);
-        if is_policy && sources.iter().all(|source| *source.id() != manifest.id) {
-            let id = manifest.id.clone();
-            sources.push(PolicySource::new(id, &manifest.manifest, &loaded.state));
-        }
-    }
+    let mut seen: BTreeSet<&ObjectId> = BTreeSet::new();
+    let policies = loaded.manifests.iter();
+    let policies = policies.filter(|manifest| is_policy(&manifest.id) && seen.insert(&manifest.id));
+    let sources: Vec<PolicySource> = policies
+        .map(|of| PolicySource::new(of.id.clone(), &of.manifest, &loaded.state))
+        .collect();
     if sources.iter().all(|source| !is_selected(source.id(), args)) && args.kind.is_some() {
         return Err(CommandError::usage(not_there(args)));
     }
