@@ -8,7 +8,7 @@
 use crate::calico_reading;
 use crate::manifests::{Input, assert_same_connections};
 use palisade_convert::{Conversion, TargetDialect, Unsayable, UnsayableReason, to_yaml};
-use palisade_model::ObjectId;
+use palisade_model::{ObjectId, State};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -70,6 +70,15 @@ fn text(conversion: &Conversion) -> String {
     out
 }
 
+/// Adds policies of Calico of every order, which are not converted.
+pub(crate) fn add_calico_background(state: &mut State) {
+    let calico: Vec<Value> = serde_json::from_str(CALICO_BACKGROUND).unwrap();
+    for object in &calico {
+        let policy = calico_reading::read(object);
+        state.policies.insert(policy.id.clone(), policy);
+    }
+}
+
 /// What a scenario gives, with its connections compared.
 fn outcome(scenario: &Scenario) -> String {
     let mut out = String::new();
@@ -79,11 +88,7 @@ fn outcome(scenario: &Scenario) -> String {
         ("background.yaml", BACKGROUND),
         ("p.yaml", &scenario.manifest),
     ]);
-    let calico: Vec<Value> = serde_json::from_str(CALICO_BACKGROUND).unwrap();
-    for object in &calico {
-        let policy = calico_reading::read(object);
-        mixed.state.policies.insert(policy.id.clone(), policy);
-    }
+    add_calico_background(&mut mixed.state);
     let own: Vec<ObjectId> = alone
         .sources
         .iter()
