@@ -30,6 +30,12 @@ impl PolicySource {
     /// The object of a manifest, with the policies of a state that it is lowered to.
     #[must_use]
     pub fn new(id: ObjectId, manifest: &Value, state: &State) -> Self {
+        PolicySource::of_definitions(id, &[manifest], state)
+    }
+
+    /// An object with all its definitions. One with several cannot be converted: which of them counts is not known.
+    #[must_use]
+    pub fn of_definitions(id: ObjectId, manifests: &[&Value], state: &State) -> Self {
         let part = |part| PolicyId {
             object: id.clone(),
             part,
@@ -38,8 +44,13 @@ impl PolicySource {
         let policies = policies.map(|(_, policy)| policy.clone());
         PolicySource {
             policies: policies.collect(),
-            fault: read_back::find_fault(manifest),
-            manifest: manifest.clone(),
+            fault: match manifests {
+                [only] => read_back::find_fault(only),
+                _ => Some((UnsayableReason::DefinedTwice, None)),
+            },
+            manifest: manifests
+                .first()
+                .map_or(Value::Null, |first| (*first).clone()),
             id,
         }
     }
@@ -121,8 +132,8 @@ fn convert_object(
             line: line.clone(),
         }]
     };
-    let is_invalid = matches!(source.fault, Some((UnsayableReason::Invalid, _)));
-    if !is_invalid && target.has_kind(&source.id.kind) {
+    let is_sound = matches!(source.fault, None | Some((UnsayableReason::HeldClosed, _)));
+    if is_sound && target.has_kind(&source.id.kind) {
         return Ok(vec![WrittenObject {
             source: source.id.clone(),
             id: source.id.clone(),

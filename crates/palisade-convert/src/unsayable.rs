@@ -27,6 +27,8 @@ pub struct Unsayable {
 pub enum UnsayableReason {
     #[error("the policy has errors, so what it says is not known")]
     Invalid,
+    #[error("the policy is defined more than once, so which definition counts is not known")]
+    DefinedTwice,
     #[error("a part of the policy is held closed, because it is not served or not understood")]
     HeldClosed,
     #[error("it enforces nothing here, so there is nothing to write")]

@@ -11,7 +11,7 @@ use palisade_convert::{PolicySource, TargetDialect, Unsayable, convert, is_polic
 use palisade_model::ObjectId;
 use palisade_source::load_manifests;
 use palisade_text::printable;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Writes the policies; exit code 1 if one could not be written, or if the manifests have errors.
 pub(crate) fn run(args: &ConvertArgs, format: OutputFormat) -> CommandResult {
@@ -24,12 +24,20 @@ pub(crate) fn run(args: &ConvertArgs, format: OutputFormat) -> CommandResult {
     {
         eprintln!("{}", problem_text(problem));
     }
-    let mut seen: BTreeSet<&ObjectId> = BTreeSet::new();
-    let policies = loaded.manifests.iter();
-    let policies = policies.filter(|manifest| is_policy(&manifest.id) && seen.insert(&manifest.id));
-    let sources: Vec<PolicySource> = policies
-        .map(|of| PolicySource::new(of.id.clone(), &of.manifest, &loaded.state))
-        .collect();
+    let mut definitions: BTreeMap<&ObjectId, Vec<&serde_json::Value>> = BTreeMap::new();
+    let mut ids: Vec<&ObjectId> = Vec::new();
+    for of in loaded.manifests.iter().filter(|of| is_policy(&of.id)) {
+        let all = definitions.entry(&of.id).or_default();
+        if all.is_empty() {
+            ids.push(&of.id);
+        }
+        all.push(&of.manifest);
+    }
+    let source = |id: &&ObjectId| {
+        let manifests = definitions.get(id).map_or(&[][..], |all| &all[..]);
+        PolicySource::of_definitions((*id).clone(), manifests, &loaded.state)
+    };
+    let sources: Vec<PolicySource> = ids.iter().map(source).collect();
     if sources.iter().all(|source| !is_selected(source.id(), args)) && args.kind.is_some() {
         return Err(CommandError::usage(not_there(args)));
     }

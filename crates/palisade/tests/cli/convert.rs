@@ -141,6 +141,15 @@ fn usage_and_errors() {
             .contains("the policy has errors, so what it says is not known"),
         "{ran:?}"
     );
+    let twice = World::of(&[("p.yaml", &policy(WEB)), ("q.yaml", &policy(BLOCK))]);
+    for target in ["kubernetes", "calico"] {
+        let ran = twice.run("convert", &format!("--to {target}"));
+        assert_eq!((ran.code, &*ran.out), (1, ""));
+        assert!(
+            ran.err.contains("the policy is defined more than once"),
+            "{ran:?}"
+        );
+    }
     let yaml = world.run("lint", "-o yaml");
     assert_eq!(
         (yaml.code, &*yaml.err),
