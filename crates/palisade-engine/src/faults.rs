@@ -11,6 +11,7 @@ palisade_model::faults! {
         TierDefaultPassLost,
         DefaultDenyIgnored,
         PolicyOrderIgnored,
+        TieByNamespace,
         ProfileAllowAlways,
         MissingProfileAllows,
         PassInProfileAllows,

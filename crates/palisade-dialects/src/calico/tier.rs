@@ -28,6 +28,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Ve
         written_order = order(spec, report).filter(|_| report_has(spec, "order"));
         default = default_action(spec, report);
     }
+    let is_builtin = builtin.is_some();
     if let Some(builtin) = builtin {
         let same_order = written_order.is_none_or(|order| order == builtin.order);
         let same_default = default.is_none_or(|default| default == builtin.default);
@@ -44,7 +45,9 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Ve
             return Vec::new();
         }
     }
-    let order = match DialectFault::TierOrderIgnored.is_injected() {
+    let loses_order = DialectFault::TierOrderIgnored.is_injected()
+        || DialectFault::BuiltinTierReplaced.is_injected() && is_builtin;
+    let order = match loses_order {
         true => Order::Last,
         false => written_order.unwrap_or(Order::Last),
     };

@@ -10,6 +10,7 @@ use super::holder_store::NONE;
 use super::policy_bodies::{BodyRules, PolicyBodies, PolicyBody};
 use super::pool::{HashMap, InternPool, hash};
 use super::relative::{self, PLACEHOLDER, RelativeLabels};
+use crate::faults::EngineFault;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -359,7 +360,12 @@ impl<'a> NamedPolicies<'a> {
         if a == b {
             return Ordering::Equal;
         }
-        name(a).cmp(&name(b))
+        let namespace = |number| Some(name(number)?.1);
+        let by_namespace = match EngineFault::TieByNamespace.is_injected() {
+            true => namespace(a).cmp(&namespace(b)),
+            false => Ordering::Equal,
+        };
+        by_namespace.then_with(|| name(a).cmp(&name(b)))
     }
 
     /// The namespace that a policy's rules and subject are relative to.
