@@ -1,7 +1,7 @@
 //! The policy kinds of all dialects, with their fields.
 
 use crate::fields::PolicyKind;
-use crate::{cilium, kubernetes, policy_api};
+use crate::{calico, cilium, kubernetes, policy_api};
 
 /// The kinds of policies that are read, in the order of the dialects.
 pub fn policy_kinds() -> impl Iterator<Item = &'static PolicyKind> {
@@ -9,4 +9,5 @@ pub fn policy_kinds() -> impl Iterator<Item = &'static PolicyKind> {
         .iter()
         .chain(policy_api::POLICY_KINDS)
         .chain(cilium::POLICY_KINDS)
+        .chain(calico::POLICY_KINDS)
 }

@@ -28,8 +28,6 @@ pub(super) const KNOWN: &[&str] = &[
     "domains",
 ];
 const MISPLACED: &[(&str, &str)] = &[
-    ("net", "it is a list: `nets`"),
-    ("notNet", "it is a list: `notNets`"),
     ("podSelector", "endpoints are selected by `selector`"),
     ("protocol", "it belongs into the rule"),
 ];
@@ -197,8 +195,8 @@ pub(super) fn selector(
         return None;
     }
     match CalicoSelector::parse(text) {
-        Ok(parsed) if parsed.uses_global() && scope != SelectorScope::Namespace => {
-            report.error(&at, "global() is only for namespaceSelector");
+        Ok(parsed) if parsed.uses_global() && !scope.has_global() => {
+            report.error(&at, "global() is only for the namespaceSelector of a rule");
             None
         }
         Ok(parsed) => Some(scope.lower(&parsed)),

@@ -2,8 +2,9 @@
 
 use super::GROUP;
 use crate::closed_part::ClosedReason;
-use crate::fields::common::{CLUSTER_METADATA, LABEL_SELECTOR, METADATA};
+use crate::fields::common::{CLUSTER_METADATA, METADATA, STAGED_CLUSTER_METADATA, STAGED_METADATA};
 use crate::fields::{ANY_OTHER, FieldRow, PolicyKind};
+use crate::kubernetes::fields as kubernetes_fields;
 
 /// The kinds of policies of this dialect.
 pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
@@ -45,7 +46,7 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
         fields: GLOBAL,
         notes: &[
             SAME_OBJECTS,
-            "It selects workloads of every namespace, and of none. In `namespaceSelector`, `all()` is every namespace \
+            "It selects workloads of every namespace. In the `namespaceSelector` of a rule, `all()` is every namespace \
              and `global()` what is in none; a negative test holds for the latter as well.",
         ],
     },
@@ -110,7 +111,7 @@ const NAMESPACED: &[FieldRow] = &[
 const STAGED_NAMESPACED: &[FieldRow] = &[
     API_VERSION,
     KIND,
-    FieldRow::enforced("metadata", "").with(METADATA),
+    FieldRow::enforced("metadata", "").with(STAGED_METADATA),
     FieldRow::enforced("spec", "required").with(&[
         STAGED_ACTION,
         TIER,
@@ -139,7 +140,7 @@ const GLOBAL: &[FieldRow] = &[
 const STAGED_GLOBAL: &[FieldRow] = &[
     API_VERSION,
     KIND,
-    FieldRow::enforced("metadata", "").with(CLUSTER_METADATA),
+    FieldRow::enforced("metadata", "").with(STAGED_CLUSTER_METADATA),
     FieldRow::enforced("spec", "required").with(&[
         STAGED_ACTION,
         TIER,
@@ -161,13 +162,13 @@ const STAGED_GLOBAL: &[FieldRow] = &[
 const STAGED_KUBERNETES: &[FieldRow] = &[
     API_VERSION,
     KIND,
-    FieldRow::enforced("metadata", "").with(METADATA),
+    FieldRow::enforced("metadata", "").with(STAGED_METADATA),
     FieldRow::enforced("spec", "required").with(&[
         STAGED_ACTION,
-        FieldRow::enforced("podSelector", "").with(LABEL_SELECTOR),
-        FieldRow::enforced("policyTypes[]", ""),
-        FieldRow::enforced("ingress[]", "as in NetworkPolicy of Kubernetes"),
-        FieldRow::enforced("egress[]", "as in NetworkPolicy of Kubernetes"),
+        kubernetes_fields::POD_SELECTOR,
+        kubernetes_fields::POLICY_TYPES,
+        kubernetes_fields::INGRESS,
+        kubernetes_fields::EGRESS,
     ]),
     STATUS,
 ];
@@ -185,7 +186,7 @@ const SELECTOR: FieldRow =
     FieldRow::enforced("selector", "the workloads; empty or missing: all of them");
 const NAMESPACES: FieldRow = FieldRow::enforced(
     "namespaceSelector",
-    "only workloads in these namespaces; empty or missing: of every namespace, and of none",
+    "only workloads in these namespaces; empty or missing: of every namespace; never `global()`",
 );
 const ACCOUNTS: FieldRow = FieldRow::enforced(
     "serviceAccountSelector",
@@ -195,27 +196,34 @@ const TYPES: FieldRow = FieldRow::enforced(
     "types[]",
     "`Ingress`, `Egress`; missing: Ingress unless there are only egress rules, and Egress if there are egress rules",
 );
-const UNTRACKED: FieldRow = FieldRow::no_effect(
+const UNTRACKED: FieldRow = FieldRow::enforced(
     "doNotTrack",
-    "only for host endpoints, which are not enforced: the policy has no effect, with a warning",
+    "`true`: the policy is only for host endpoints, which are not enforced: it has no effect, with a warning",
 );
-const BEFORE_NAT: FieldRow = FieldRow::no_effect(
-    "preDNAT",
-    "only for host endpoints, which are not enforced: the policy has no effect, with a warning",
-);
+const BEFORE_NAT: FieldRow = FieldRow::enforced("preDNAT", "as `doNotTrack`");
 const ON_FORWARD: FieldRow = FieldRow::no_effect(
     "applyOnForward",
     "only for host endpoints, which are not enforced",
 );
 const HINTS: FieldRow = FieldRow::no_effect("performanceHints[]", "");
 
-const INGRESS: FieldRow =
-    FieldRow::enforced("ingress[]", "in order, at most 1024").with(&rule(SOURCE_OF_INGRESS, END));
-const EGRESS: FieldRow = FieldRow::enforced("egress[]", "in order, at most 1024")
-    .with(&rule(END, DESTINATION_OF_EGRESS));
+const INGRESS: FieldRow = FieldRow::enforced("ingress[]", "in order, at most 1024").with(&rule(
+    SOURCE_OF_INGRESS,
+    END,
+    HTTP,
+));
+const EGRESS: FieldRow = FieldRow::enforced("egress[]", "in order, at most 1024").with(&rule(
+    END,
+    DESTINATION_OF_EGRESS,
+    NO_HTTP,
+));
 
 /// The fields of a rule with these of its ends.
-const fn rule(source: &'static [FieldRow], destination: &'static [FieldRow]) -> [FieldRow; 11] {
+const fn rule(
+    source: &'static [FieldRow],
+    destination: &'static [FieldRow],
+    http: FieldRow,
+) -> [FieldRow; 11] {
     [
         FieldRow::enforced(
             "action",
@@ -231,11 +239,7 @@ const fn rule(source: &'static [FieldRow], destination: &'static [FieldRow]) -> 
         FieldRow::enforced("notICMP", "needs `protocol` ICMP or ICMPv6").with(MESSAGE),
         FieldRow::enforced("source", "").with(source),
         FieldRow::enforced("destination", "").with(destination),
-        FieldRow::closed(
-            "http",
-            ClosedReason::NotServed,
-            "only with `Allow` and TCP: the rule allows nothing",
-        ),
+        http,
         FieldRow::no_effect("metadata", "").with(RULE_METADATA),
         FieldRow::closed(
             ANY_OTHER,
@@ -245,6 +249,20 @@ const fn rule(source: &'static [FieldRow], destination: &'static [FieldRow]) -> 
         ),
     ]
 }
+
+const HTTP: FieldRow = FieldRow::closed(
+    "http",
+    ClosedReason::NotServed,
+    "only with `Allow`, and with TCP or no `protocol`: the rule allows nothing",
+)
+.with(&[
+    FieldRow::closed("methods[]", ClosedReason::NotServed, ""),
+    FieldRow::closed("paths[]", ClosedReason::NotServed, "").with(&[
+        FieldRow::closed("exact", ClosedReason::NotServed, "not beside `prefix`"),
+        FieldRow::closed("prefix", ClosedReason::NotServed, "not beside `exact`"),
+    ]),
+]);
+const NO_HTTP: FieldRow = FieldRow::refused("http", "only in ingress rules");
 
 const RULE_METADATA: &[FieldRow] = &[FieldRow::no_effect("annotations", "")];
 

@@ -9,10 +9,6 @@
 //! Calico selects.
 
 mod entity;
-#[expect(
-    dead_code,
-    reason = "not in the list of policy kinds until every row has a sample"
-)]
 mod fields;
 mod host_endpoint;
 mod isolation;
@@ -31,6 +27,7 @@ mod workload_endpoint;
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
 use crate::kind_reader::{KindReader, find_reader, reader_of};
 use crate::names;
+pub(crate) use fields::POLICY_KINDS;
 pub(crate) use kinds::{CRD_KINDS, KINDS};
 use palisade_manifest::RawObject;
 use palisade_model::{ObjectKind, Policy};

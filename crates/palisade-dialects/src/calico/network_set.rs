@@ -1,6 +1,7 @@
 //! NetworkSet and GlobalNetworkSet: networks, with labels that selectors test.
 
 use super::entity::networks;
+use super::selector_scope::NAMESPACE;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::report::ObjectReport;
@@ -29,9 +30,20 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
             );
         }
     }
+    let labels = metadata::metadata_labels(root, report);
+    if labels.get(NAMESPACE).is_some()
+        && let Some(at) = report.object(root, "metadata")
+        && let Some(at) = report.object(&at, "labels")
+    {
+        report.key_errors(
+            &at,
+            NAMESPACE,
+            vec!["this label is that of the namespace, and cannot be given".to_owned()],
+        );
+    }
     Some(Object::NetworkSet(NetworkSet {
         id: object.id.clone(),
-        labels: metadata::metadata_labels(root, report),
+        labels,
         nets,
     }))
 }

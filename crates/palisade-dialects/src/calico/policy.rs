@@ -2,7 +2,7 @@
 
 use super::entity::selector;
 use super::policy_kind::CalicoPolicyKind;
-use super::rule::{list_of, read_list};
+use super::rule::{CalicoRuleContext, list_of, read_list};
 use super::selector_scope::{SelectorScope, in_namespace};
 use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
@@ -67,8 +67,14 @@ pub(super) fn read(
         report.ok(hint.as_str());
     }
     let written = types(&spec, report);
-    let [ingress, egress] =
-        Direction::BOTH.map(|direction| read_list(&spec, direction, namespace, report));
+    let [ingress, egress] = Direction::BOTH.map(|direction| {
+        let context = CalicoRuleContext {
+            direction,
+            namespace,
+            is_of_profile: false,
+        };
+        read_list(&spec, context, report)
+    });
     let governed = directions(&written, [!ingress.is_empty(), !egress.is_empty()]);
     for (direction, rules) in Direction::BOTH.into_iter().zip([&ingress, &egress]) {
         if !governed.contains(&direction)
@@ -260,7 +266,12 @@ pub(super) fn subject(
     match namespace {
         Some(own) => tests.push(in_namespace(own)),
         None => {
-            let namespaces = selector(spec, "namespaceSelector", SelectorScope::Namespace, report);
+            let namespaces = selector(
+                spec,
+                "namespaceSelector",
+                SelectorScope::NamespaceOfSubject,
+                report,
+            );
             let namespaces =
                 namespaces.filter(|_| !DialectFault::NamespaceSelectorIgnored.is_injected());
             tests.extend(namespaces);

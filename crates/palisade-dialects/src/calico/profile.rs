@@ -3,7 +3,7 @@
 //! The profiles of namespaces (`kns.`) and service accounts (`ksa.`) follow from these, and the profile that allows
 //! everything is built in: objects of these names have no effect.
 
-use super::rule::read_list;
+use super::rule::{CalicoRuleContext, read_list};
 use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
@@ -38,8 +38,16 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Ve
     };
     if let Some(spec) = report.object(root, "spec") {
         report.check_fields(&spec, KNOWN_SPEC, &[]);
-        profile.ingress = read_list(&spec, Direction::Ingress, None, report);
-        profile.egress = read_list(&spec, Direction::Egress, None, report);
+        let [ingress, egress] = Direction::BOTH.map(|direction| {
+            let context = CalicoRuleContext {
+                direction,
+                namespace: None,
+                is_of_profile: true,
+            };
+            read_list(&spec, context, report)
+        });
+        profile.ingress = ingress;
+        profile.egress = egress;
         profile.labels_to_apply = metadata::labels(&spec, "labelsToApply", report);
         if DialectFault::LabelsToApplyIgnored.is_injected() {
             profile.labels_to_apply = Default::default();

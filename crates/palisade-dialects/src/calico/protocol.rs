@@ -82,20 +82,21 @@ fn port(field: &Field<'_>, report: &mut ObjectReport) -> Option<PortSpec> {
     let single = |number: u16| PortSpec::Range(PortRange::single(number));
     let text = match report.ok(field.as_int_or_string())? {
         IntOrString::Int(number) => {
-            let port = u16::try_from(number).ok();
-            if port.is_none() {
-                report.error(field, format!("{number} is not a port: 0 to 65535"));
-            }
-            return port.map(single);
+            return port_number(field, number, report).map(single);
         }
         IntOrString::String(text) => text,
     };
     let number = |text: &str| {
         let digits = text.bytes().all(|b| b.is_ascii_digit());
-        text.parse::<u16>().ok().filter(|_| digits)
+        let number = text.parse::<u16>().ok().filter(|number| *number > 0);
+        number.filter(|_| digits)
     };
-    if let Some(port) = number(text) {
-        return Some(single(port));
+    if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
+        let port = number(text);
+        if port.is_none() {
+            report.error(field, format!("{} is not a port: 1 to 65535", quote(text)));
+        }
+        return port.map(single);
     }
     if let Some((first, last)) = text.split_once(':') {
         let range = number(first).zip(number(last));
@@ -104,7 +105,7 @@ fn port(field: &Field<'_>, report: &mut ObjectReport) -> Option<PortSpec> {
             report.error(
                 field,
                 format!(
-                    "{} is not a range of ports: first:last, each 0 to 65535, the first not above the last",
+                    "{} is not a range of ports: first:last, each 1 to 65535, the first not above the last",
                     quote(text)
                 ),
             );
@@ -151,6 +152,11 @@ pub(super) fn endpoint_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec
         }
         let name = report.text(&field, "name");
         let protocol = read(&field, "protocol", report);
+        for key in ["protocol", "port"] {
+            if report.child(&field, key).is_none() {
+                report.error(&field, format!("`{key}` is required, but missing"));
+            }
+        }
         let number = report.child(&field, "port");
         let number = number.and_then(|at| {
             let value = report.ok(at.as_i64())?;

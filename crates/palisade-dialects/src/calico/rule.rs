@@ -12,6 +12,7 @@ use palisade_model::{
     Action, Direction, Family, Peer, PortMatch, PortSpec, Protocol, Rule, RuleOrigin, Str,
     TrafficMatch,
 };
+use std::collections::BTreeSet;
 
 pub(super) const KNOWN: &[&str] = &[
     "action",
@@ -54,14 +55,24 @@ pub(super) fn parse_action(word: &str) -> Option<Action> {
     known.map(|(_, action)| *action)
 }
 
-/// Reads the rules of a direction. `namespace` is that of the policy.
+/// Where a rule is written.
+#[derive(Clone, Copy)]
+pub(super) struct CalicoRuleContext<'a> {
+    /// The direction of its list.
+    pub(super) direction: Direction,
+    /// The namespace of the policy; `None` for what is cluster-wide.
+    pub(super) namespace: Option<&'a Str>,
+    /// Whether it is in a profile.
+    pub(super) is_of_profile: bool,
+}
+
+/// Reads the rules of a direction.
 pub(super) fn read_list(
     spec: &Field<'_>,
-    direction: Direction,
-    namespace: Option<&Str>,
+    context: CalicoRuleContext<'_>,
     report: &mut ObjectReport,
 ) -> Vec<Rule> {
-    let key = list_of(direction);
+    let key = list_of(context.direction);
     let items = report.items(spec, key);
     if items.len() > MAX_RULES
         && let Some(at) = report.child(spec, key)
@@ -84,15 +95,14 @@ pub(super) fn read_list(
             fingerprint: fingerprints.add(field.node),
             line: Some(line_of(field)),
         };
-        rules.extend(read(field, direction, namespace, origin, report));
+        rules.extend(read(field, context, origin, report));
     }
     rules
 }
 
 fn read(
     field: &Field<'_>,
-    direction: Direction,
-    namespace: Option<&Str>,
+    context: CalicoRuleContext<'_>,
     origin: RuleOrigin,
     report: &mut ObjectReport,
 ) -> Option<Rule> {
@@ -103,6 +113,11 @@ fn read(
     report.check_fields(field, KNOWN, MISPLACED);
     let action = action(field, report);
     let family = ip_version(field, report);
+    let CalicoRuleContext {
+        direction,
+        namespace,
+        ..
+    } = context;
     let entity = |key, is_own, report: &mut ObjectReport| {
         entity::read(field, key, EntityContext { namespace, is_own }, report)
     };
@@ -112,7 +127,7 @@ fn read(
     let families = families(family, &source, &destination);
     let traffic = traffic(field, (&source, &destination), families, report);
     check_metadata(field, report);
-    let is_http = check_http(field, action, report);
+    let is_http = check_http(field, action, context, report);
     let is_unread = report.end_rule();
     let is_closed = source.is_closed || destination.is_closed;
     let (own, other) = match direction {
@@ -264,7 +279,13 @@ fn traffic(
         Families {
             v4: false,
             v6: false,
-        } => return Vec::new(),
+        } => {
+            report.warn(
+                rule,
+                "the rule matches no packet: its networks, or these and `ipVersion`, are of different families",
+            );
+            return Vec::new();
+        }
     };
     let mut source_ports = source.ports.clone();
     if DialectFault::SourcePortsIgnored.is_injected() {
@@ -302,31 +323,59 @@ fn check_metadata(rule: &Field<'_>, report: &mut ObjectReport) {
 }
 
 /// Checks what is asked of requests of HTTP; returns whether the rule is held closed for it.
-fn check_http(rule: &Field<'_>, action: Option<Action>, report: &mut ObjectReport) -> bool {
+fn check_http(
+    rule: &Field<'_>,
+    action: Option<Action>,
+    context: CalicoRuleContext<'_>,
+    report: &mut ObjectReport,
+) -> bool {
     let Some(field) = report.object(rule, "http") else {
         return false;
     };
     report.check_fields(&field, KNOWN_HTTP, &[]);
-    for method in report.items(&field, "methods") {
-        report.ok(method.as_str());
+    let mut methods = BTreeSet::new();
+    for item in report.items(&field, "methods") {
+        if let Some(method) = report.ok(item.as_str())
+            && !methods.insert(method)
+        {
+            report.error(&item, format!("{} is there twice", quote(method)));
+        }
     }
     for path in report.items(&field, "paths") {
         if !report.is_object(&path) {
             continue;
         }
         report.check_fields(&path, &["exact", "prefix"], &[]);
-        let given = ["exact", "prefix"].map(|key| report.text(&path, key).is_some());
-        if given[0] == given[1] {
-            report.error(&path, "one of `exact` and `prefix` is required");
+        let given = ["exact", "prefix"].map(|key| report.text(&path, key));
+        let given: Vec<_> = given.into_iter().flatten().collect();
+        let [(text, at)] = &given[..] else {
+            report.error(&path, "exactly one of `exact` and `prefix` is required");
+            continue;
+        };
+        if !text.starts_with('/') || text.contains(['?', '#', ' ']) {
+            report.error(
+                at,
+                format!(
+                    "{} is not a path: it begins with `/`, and has no `?`, `#` and space",
+                    quote(text)
+                ),
+            );
         }
+    }
+    if context.direction == Direction::Egress && !context.is_of_profile {
+        report.error(&field, "requests of HTTP are only for ingress rules");
     }
     if action.is_some_and(|action| action != Action::Allow) {
         report.error(&field, "requests of HTTP are only for rules that allow");
     }
-    let protocol = report
+    let is_tcp = |field: Field<'_>| {
+        let name = field.node.as_str();
+        name.is_some_and(|name| name.eq_ignore_ascii_case("TCP"))
+    };
+    if report
         .child(rule, "protocol")
-        .and_then(|field| field.node.as_str().map(str::to_owned));
-    if protocol.is_some_and(|protocol| !protocol.eq_ignore_ascii_case("TCP")) {
+        .is_some_and(|field| !is_tcp(field))
+    {
         report.error(&field, "requests of HTTP are only for the protocol TCP");
     }
     report.close(

@@ -16,7 +16,7 @@ const ACCOUNT_PREFIX: &str = "pcsa.";
 /// The label with the name of a namespace or a service account, among its own.
 const NAME: &str = "projectcalico.org/name";
 /// The label with the name of the object's namespace.
-const NAMESPACE: &str = "projectcalico.org/namespace";
+pub(super) const NAMESPACE: &str = "projectcalico.org/namespace";
 /// The label with the name of the endpoint's service account.
 const ACCOUNT: &str = "projectcalico.org/serviceaccount";
 /// The label with what runs the workload.
@@ -29,17 +29,31 @@ const KUBERNETES: &str = "k8s";
 pub(super) enum SelectorScope {
     /// Those of the object.
     Object,
-    /// Those of its namespace: `namespaceSelector`.
+    /// Those of its namespace: `namespaceSelector` of a rule.
     Namespace,
+    /// The same of a policy, which is for workloads: each is in a namespace.
+    NamespaceOfSubject,
     /// Those of its service account: `serviceAccountSelector` and `serviceAccounts.selector`.
     ServiceAccount,
 }
 
 impl SelectorScope {
+    /// Whether `global()` has a meaning.
+    pub(super) fn has_global(self) -> bool {
+        self == SelectorScope::Namespace
+    }
+
+    fn is_of_namespace(self) -> bool {
+        matches!(
+            self,
+            SelectorScope::Namespace | SelectorScope::NamespaceOfSubject
+        )
+    }
+
     /// The test of the model that a selector is.
     pub(super) fn lower(self, selector: &CalicoSelector) -> Selector {
         match selector {
-            CalicoSelector::All if self == SelectorScope::Namespace => has_namespace(),
+            CalicoSelector::All if self.is_of_namespace() => has_namespace(),
             CalicoSelector::All => Selector::all(),
             CalicoSelector::Global => Selector::negate(has_namespace()),
             CalicoSelector::Label(name, operator) => self.lower_label(name, operator),
@@ -84,7 +98,7 @@ impl SelectorScope {
             NAME => LabelKey::reserved(reserved::SERVICE_ACCOUNT),
             name => LabelKey::service_account(name),
         };
-        if self == SelectorScope::Namespace {
+        if self.is_of_namespace() {
             return ScopedKey::Key(namespace(name));
         }
         if self == SelectorScope::ServiceAccount {

@@ -16,6 +16,7 @@ use palisade_model::Policy;
 /// The kinds of policies of Kubernetes, with their fields.
 pub(crate) const POLICY_KINDS: &[PolicyKind] = &[policy::fields::NETWORK_POLICY];
 
+pub(crate) use policy::fields;
 pub(crate) use policy::network_policy::{
     KNOWN_SPEC as KUBERNETES_SPEC, read_spec as read_policy_spec,
 };

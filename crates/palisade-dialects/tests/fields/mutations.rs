@@ -5,7 +5,7 @@
 //! them occurs.
 
 use crate::json_path::{self, Step};
-use crate::samples::{Samples, lower};
+use crate::samples::{Samples, lower, qualified};
 use crate::schema::{of_kind, violations};
 use palisade_dialects::{PolicyKind, policy_kinds};
 use serde_json::{Value, json};
@@ -66,24 +66,60 @@ const STRICTER: &[Difference] = &[
         "the documentation: start is less than end",
         &["is not below end"],
     ),
+    ("NetworkPolicy", "code of the API server", KUBERNETES_CODE),
     (
         "NetworkPolicy",
         "code of the API server",
+        &["is not a port name"],
+    ),
+    (
+        "CalicoStagedKubernetesNetworkPolicy",
+        "what is proposed is a NetworkPolicy of Kubernetes, which refuses it",
+        KUBERNETES_CODE,
+    ),
+    (
+        "Calico",
+        "code of Calico's API server",
         &[
-            "is not a policy type",
-            "at most two policyTypes",
-            "is not a port: 1 to 65535",
-            "endPort",
-            "is not a port name",
-            "has only digits",
-            "ipBlock must not be combined",
-            "a peer must have podSelector",
-            "is not a CIDR",
+            "is not an action: ",
+            "is not a type: use Ingress or Egress",
+            "is there twice",
+            "is not a protocol: ",
+            "not a selector, at byte",
             "is not an IP address",
-            "strictly inside",
-            "must both be written as IPv4",
-            "but cidr",
+            "is not a CIDR",
+            "is not a port: 1 to 65535",
+            "is not a port: a number, first:last",
+            "rules with ports must name",
+            "is out of range: 0 to 25",
+            "a code needs a type",
+            "rules with `icmp` must name",
+            "is not a version of IP",
+            "which is of version",
+            "is not allowed beside `services`",
+            "a rule cannot name a Service as its own end",
+            "`name` is required, but missing",
+            "`namespace` is required in what is cluster-wide",
+            "exactly one of `exact` and `prefix`",
+            "requests of HTTP are only for",
+            "doNotTrack and preDNAT need",
+            "a policy with preDNAT",
         ],
+    ),
+    (
+        "Calico",
+        "as `icmp`: without the protocol it would say nothing of other packets",
+        &["rules with `notICMP` must name"],
+    ),
+    (
+        "Calico",
+        "it would deny everything to all workloads",
+        &["`spec` is required, but missing"],
+    ),
+    (
+        "Calico",
+        "no service account and no Service has such a name",
+        &["is not a DNS subdomain", "is not a DNS label"],
     ),
     (
         "Cilium",
@@ -141,6 +177,22 @@ const STRICTER: &[Difference] = &[
         "programs read it in different ways",
         &["has leading zeros", "is an IPv4 network written as IPv6"],
     ),
+];
+
+/// What the API server of Kubernetes refuses of a NetworkPolicy beyond the schema.
+const KUBERNETES_CODE: &[&str] = &[
+    "is not a policy type",
+    "at most two policyTypes",
+    "is not a port: 1 to 65535",
+    "endPort",
+    "has only digits",
+    "ipBlock must not be combined",
+    "a peer must have podSelector",
+    "is not a CIDR",
+    "is not an IP address",
+    "strictly inside",
+    "must both be written as IPv4",
+    "but cidr",
 ];
 
 /// What Palisade accepts although the schema refuses it.
@@ -400,7 +452,7 @@ fn what_the_published_schema_refuses_is_refused_and_what_it_accepts_is_accepted(
     let mut wrong: BTreeMap<String, String> = BTreeMap::new();
     let (mut accepted, mut refused) = (0, 0);
     for kind in policy_kinds() {
-        let schema = of_kind(kind.kind);
+        let schema = of_kind(kind);
         let valid = valid_objects(kind);
         let base = valid.last().unwrap();
         assert_eq!(
@@ -464,7 +516,7 @@ fn what_the_published_schema_refuses_is_refused_and_what_it_accepts_is_accepted(
             };
             for reason in reasons {
                 let is_named = |(kinds, _, part): &(&str, &str, &str)| {
-                    kind.kind.starts_with(kinds) && reason.contains(part)
+                    qualified(kind).starts_with(kinds) && reason.contains(part)
                 };
                 if let Some(named) = each(allowed).find(is_named) {
                     *used.entry(named).or_default() += 1;
@@ -478,7 +530,10 @@ fn what_the_published_schema_refuses_is_refused_and_what_it_accepts_is_accepted(
                     let texts = reason.split('"').step_by(2).collect::<Vec<_>>().join("…");
                     let example = format!("{reason}\n    {}", object["spec"]);
                     wrong
-                        .entry(format!("{}: {who} accepts it, but {texts}", kind.kind))
+                        .entry(format!(
+                            "{}: {who} accepts it, but {texts}",
+                            qualified(kind)
+                        ))
                         .or_insert(example);
                 }
             }

@@ -1,7 +1,7 @@
 //! Samples of every field: a valid object of each kind with all of its fields, and for each row of the table values
 //! that show what becomes of it.
 //!
-//! `samples/KIND.txt` begins with `base:` and the object. Then each line is `ROW: A -> B` for a field that is enforced or
+//! `samples/KIND.txt` (`calico-KIND.txt` for those of Calico) begins with `base:` and the object. Then each line is `ROW: A -> B` for a field that is enforced or
 //! has no effect, and `ROW: A` for one that is held closed or refused; `ROW at PATH: ...` sets the values at another
 //! path, above the field. `(absent)` is no value.
 
@@ -38,10 +38,27 @@ fn value(text: &str) -> Option<Value> {
     Some(json["value"].clone())
 }
 
+/// The name of a kind, which Calico's kinds begin with `Calico`: one of them has the name of Kubernetes' policy.
+pub(crate) fn qualified(kind: &PolicyKind) -> String {
+    match kind.group {
+        "projectcalico.org" => format!("Calico{}", kind.kind),
+        _ => kind.kind.to_owned(),
+    }
+}
+
+/// The name of a kind in names of files.
+pub(crate) fn file_name(kind: &PolicyKind) -> String {
+    let name = qualified(kind).to_lowercase();
+    match name.strip_prefix("calico") {
+        Some(name) => format!("calico-{name}"),
+        None => name,
+    }
+}
+
 impl Samples {
     /// The samples of a kind.
     pub(crate) fn of(kind: &PolicyKind) -> Self {
-        let name = kind.kind.to_lowercase();
+        let name = file_name(kind);
         let path =
             Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fields/samples/{name}.txt"));
         let text = std::fs::read_to_string(&path).expect("samples of the kind");

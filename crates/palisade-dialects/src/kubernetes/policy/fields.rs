@@ -33,27 +33,29 @@ const FIELDS: &[FieldRow] = &[
     FieldRow::no_effect("status", ""),
 ];
 
-const SPEC: &[FieldRow] = &[
-    FieldRow::enforced(
-        "podSelector",
-        "empty or missing: every pod of the namespace",
-    )
-    .with(LABEL_SELECTOR),
-    FieldRow::enforced(
-        "policyTypes[]",
-        "`Ingress`, `Egress`; missing: Ingress, and Egress if there are egress rules",
-    ),
+const SPEC: &[FieldRow] = &[POD_SELECTOR, POLICY_TYPES, INGRESS, EGRESS];
+
+pub(crate) const POD_SELECTOR: FieldRow = FieldRow::enforced(
+    "podSelector",
+    "empty or missing: every pod of the namespace",
+)
+.with(LABEL_SELECTOR);
+pub(crate) const POLICY_TYPES: FieldRow = FieldRow::enforced(
+    "policyTypes[]",
+    "`Ingress`, `Egress`; missing: Ingress, and Egress if there are egress rules",
+);
+pub(crate) const INGRESS: FieldRow =
     FieldRow::enforced("ingress[]", "empty: allows nothing").with(&[
         FieldRow::enforced("from[]", "empty or missing: every peer").with(PEER),
         FieldRow::enforced("ports[]", "empty or missing: everything, ICMP included").with(PORT),
         OTHER,
-    ]),
+    ]);
+pub(crate) const EGRESS: FieldRow =
     FieldRow::enforced("egress[]", "empty: allows nothing").with(&[
         FieldRow::enforced("to[]", "empty or missing: every peer").with(PEER),
         FieldRow::enforced("ports[]", "empty or missing: everything, ICMP included").with(PORT),
         OTHER,
-    ]),
-];
+    ]);
 
 const PEER: &[FieldRow] = &[
     FieldRow::enforced("podSelector", "alone: pods of the namespace of the policy")
