@@ -1,7 +1,7 @@
 //! Finds the policy that a user names: `KIND/NAMESPACE/NAME`, `KIND/NAME`, `NAMESPACE/NAME` or `NAME`.
 //!
-//! Promises: a name that may mean several policies is an error that lists them, one that means none has a suggestion,
-//! and a short name that two APIs have is never guessed.
+//! Promises: a name that may mean several policies is an error that lists them, each by a name that means no other; one
+//! that means none has a suggestion; and a short name that two APIs have is never guessed.
 
 use palisade_api::ObjectRef;
 use palisade_dialects::{PolicyKind, nearest, policy_kinds};
@@ -26,15 +26,13 @@ const AMBIGUOUS_WORDS: &[(&str, &str)] = &[(
      ciliumnetworkpolicy or clusternetworkpolicy",
 )];
 
-/// Words for kinds that this build does not read.
-const OTHER_WORDS: &[(&str, &str)] = &[
-    ("globalnetworkpolicies", "globalnetworkpolicy"),
-    ("gnp", "globalnetworkpolicy"),
-];
+/// A group that serves the objects of another one, and that one.
+const SAME_OBJECTS: (&str, &str) = ("crd.projectcalico.org", "projectcalico.org");
 
 /// A word for a kind.
 enum KindWord {
-    /// The name of a kind, in lower case, maybe with its group (`networkpolicy.projectcalico.org`).
+    /// The name of a kind, in lower case, maybe with its group (`networkpolicy.projectcalico.org`); without it, every
+    /// kind of the name is meant.
     Kind(String),
     /// It may mean several.
     Ambiguous(&'static str),
@@ -73,7 +71,9 @@ pub fn find_policy<'a>(
                         && (is_kind(id, &kind) || id.namespace.as_deref() == Some(*first))
                 };
                 let found = policies.iter().filter(is_meant).collect();
-                return only(found, || not_found(Some(&kind), None, name, policies));
+                return only(found, policies, || {
+                    not_found(Some(&kind), None, name, policies)
+                });
             }
             KindWord::Ambiguous(reason) => {
                 let in_namespace = matching(policies, None, Some(first), name);
@@ -97,21 +97,22 @@ pub fn find_policy<'a>(
         }
     };
     let found = matching(policies, kind.as_deref(), namespace, name);
-    only(found, || {
+    only(found, policies, || {
         not_found(kind.as_deref(), namespace, name, policies)
     })
 }
 
-fn only(
-    found: Vec<&ObjectId>,
+fn only<'a>(
+    found: Vec<&'a ObjectId>,
+    policies: &[ObjectId],
     none: impl FnOnce() -> PolicyLookupError,
-) -> Result<&ObjectId, PolicyLookupError> {
+) -> Result<&'a ObjectId, PolicyLookupError> {
     match found[..] {
         [only] => Ok(only),
         [] => Err(none()),
         [..] => Err(PolicyLookupError::Ambiguous(format!(
             "several policies have this name: {}",
-            list(&found)
+            list(&found, policies)
         ))),
     }
 }
@@ -140,22 +141,30 @@ fn is_kind(id: &ObjectId, kind: &str) -> bool {
             == Some(id.kind.group())
 }
 
+/// Whether a kind of another group has the name of this one.
+fn is_shared(kind: &PolicyKind) -> bool {
+    policy_kinds().any(|other| other.kind == kind.kind && other.group != kind.group)
+}
+
 /// What a word for a kind means.
 fn kind_word(word: &str, policies: &[ObjectId]) -> KindWord {
-    let word = word.to_lowercase();
+    let mut word = word.to_lowercase();
+    let (group, same) = SAME_OBJECTS;
+    if let Some(kind) = word.strip_suffix(group).filter(|kind| kind.ends_with('.')) {
+        word = format!("{kind}{same}");
+    }
     if let Some((_, reason)) = AMBIGUOUS_WORDS.iter().find(|(short, _)| *short == word) {
         return KindWord::Ambiguous(reason);
     }
     if let Some(kind) = policy_kinds().find(|kind| words_of(kind).any(|other| other == word)) {
-        // Calico has a kind of the name NetworkPolicy too: with a group only one is meant.
+        // Calico has a kind of the name NetworkPolicy too: both are meant by the name and the plural, one of them with
+        // a group or by a short name.
         let lower = kind.kind.to_lowercase();
-        return KindWord::Kind(match word.contains('.') {
-            true => format!("{lower}.{}", kind.group),
-            false => lower,
+        let means_all = [&*lower, kind.plural].contains(&&*word) || !is_shared(kind);
+        return KindWord::Kind(match means_all && !word.contains('.') {
+            true => lower,
+            false => format!("{lower}.{}", kind.group),
         });
-    }
-    if let Some((_, kind)) = OTHER_WORDS.iter().find(|(short, _)| *short == word) {
-        return KindWord::Kind((*kind).to_owned());
     }
     match policies.iter().any(|id| is_kind(id, &word)) {
         true => KindWord::Kind(word),
@@ -198,7 +207,7 @@ fn not_found(
         elsewhere
     };
     if !elsewhere.is_empty() {
-        let hint = list(&elsewhere);
+        let hint = list(&elsewhere, policies);
         return PolicyLookupError::NotFound(format!(
             "there is no policy {wanted}; did you mean {hint}?"
         ));
@@ -212,7 +221,7 @@ fn not_found(
     let near = nearest(name, &names);
     if let Some(near) = near {
         let near: Vec<&ObjectId> = here.into_iter().filter(|id| &*id.name == near).collect();
-        let near = list(&near);
+        let near = list(&near, policies);
         return PolicyLookupError::NotFound(format!(
             "there is no policy {wanted}; did you mean {near}?"
         ));
@@ -231,13 +240,24 @@ fn not_found(
     }
 }
 
-fn path_name(id: &ObjectId) -> String {
-    ObjectRef::new(id, None).path_name()
+/// The name of a policy that means no other.
+fn path_name(id: &ObjectId, policies: &[ObjectId]) -> String {
+    let name = ObjectRef::new(id, None).path_name();
+    let kind = id.kind.name().to_lowercase();
+    let is_same = |other: &ObjectId| {
+        (other.kind.name(), &other.namespace, &other.name)
+            == (id.kind.name(), &id.namespace, &id.name)
+    };
+    let is_shared = policies.iter().filter(|other| is_same(other)).count() > 1;
+    match name.strip_prefix(&format!("{kind}/")) {
+        Some(rest) if is_shared => format!("{kind}.{}/{rest}", id.kind.group()),
+        _ => name,
+    }
 }
 
 /// The first policies of a list, and the number of the others.
-fn list(policies: &[&ObjectId]) -> String {
-    let mut names: Vec<String> = policies.iter().map(|id| path_name(id)).collect();
+fn list(listed: &[&ObjectId], policies: &[ObjectId]) -> String {
+    let mut names: Vec<String> = listed.iter().map(|id| path_name(id, policies)).collect();
     names.sort();
     let more = names.len().saturating_sub(MAX_LISTED);
     names.truncate(MAX_LISTED);
@@ -253,6 +273,7 @@ mod tests {
     use palisade_model::ObjectKind;
 
     const POLICY_API: &str = "policy.networking.k8s.io";
+    const CALICO: &str = "projectcalico.org";
 
     fn id(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> ObjectId {
         ObjectId {
@@ -277,7 +298,10 @@ mod tests {
             id(POLICY_API, "BaselineAdminNetworkPolicy", None, "default"),
             id("cilium.io", "CiliumNetworkPolicy", Some("shop"), "web"),
             id("cilium.io", "CiliumClusterwideNetworkPolicy", None, "host"),
-            id("projectcalico.org", "NetworkPolicy", Some("shop"), "db"),
+            id(CALICO, "NetworkPolicy", Some("shop"), "db"),
+            id(CALICO, "NetworkPolicy", Some("shop"), "cache"),
+            id(CALICO, "GlobalNetworkPolicy", None, "web"),
+            id(CALICO, "StagedNetworkPolicy", Some("shop"), "cache"),
         ]
     }
 
@@ -285,7 +309,7 @@ mod tests {
         let policies = policies();
         let segments: Vec<&str> = text.split('/').collect();
         match find_policy(&segments, &policies) {
-            Ok(id) => path_name(id),
+            Ok(id) => path_name(id, &policies),
             Err(PolicyLookupError::NotFound(message)) => format!("none: {message}"),
             Err(PolicyLookupError::Ambiguous(message)) => format!("several: {message}"),
         }
@@ -298,13 +322,43 @@ mod tests {
             ("NetworkPolicy/shop/web", "networkpolicy/shop/web"),
             ("networkpolicies/shop/web", "networkpolicy/shop/web"),
             ("netpol/shop/web", "networkpolicy/shop/web"),
+            // Two kinds have the name NetworkPolicy: what no other policy is called needs no group.
             (
                 "networkpolicies.networking.k8s.io/shop/db",
-                "networkpolicy/shop/db",
+                "networkpolicy.networking.k8s.io/shop/db",
             ),
+            ("netpol/shop/db", "networkpolicy.networking.k8s.io/shop/db"),
+            ("netpol/db", "networkpolicy.networking.k8s.io/shop/db"),
             (
                 "networkpolicy.projectcalico.org/shop/db",
                 "networkpolicy.projectcalico.org/shop/db",
+            ),
+            (
+                "networkpolicies.projectcalico.org/db",
+                "networkpolicy.projectcalico.org/shop/db",
+            ),
+            (
+                "NetworkPolicies.crd.projectcalico.org/shop/db",
+                "networkpolicy.projectcalico.org/shop/db",
+            ),
+            (
+                "caliconetworkpolicy/shop/db",
+                "networkpolicy.projectcalico.org/shop/db",
+            ),
+            (
+                "networkpolicy/shop/cache",
+                "networkpolicy.projectcalico.org/shop/cache",
+            ),
+            (
+                "stagednetworkpolicies/cache",
+                "stagednetworkpolicy/shop/cache",
+            ),
+            ("globalnetworkpolicy/web", "globalnetworkpolicy/web"),
+            ("globalnetworkpolicies/web", "globalnetworkpolicy/web"),
+            ("gnp/web", "globalnetworkpolicy/web"),
+            (
+                "globalnetworkpolicies.crd.projectcalico.org/web",
+                "globalnetworkpolicy/web",
             ),
             ("bank/web", "networkpolicy/bank/web"),
             ("anp/deny-metrics", "adminnetworkpolicy/deny-metrics"),
@@ -359,7 +413,19 @@ mod tests {
             ),
             (
                 "networkpolicy/shop/db",
-                "several policies have this name: networkpolicy.projectcalico.org/shop/db, networkpolicy/shop/db",
+                "several policies have this name: networkpolicy.networking.k8s.io/shop/db, networkpolicy.projectcalico.org/shop/db",
+            ),
+            (
+                "networkpolicies/db",
+                "several policies have this name: networkpolicy.networking.k8s.io/shop/db, networkpolicy.projectcalico.org/shop/db",
+            ),
+            (
+                "shop/db",
+                "several policies have this name: networkpolicy.networking.k8s.io/shop/db, networkpolicy.projectcalico.org/shop/db",
+            ),
+            (
+                "cache",
+                "several policies have this name: networkpolicy.projectcalico.org/shop/cache, stagednetworkpolicy/shop/cache",
             ),
         ] {
             assert_eq!(find(text), format!("several: {message}"), "{text}");
@@ -387,11 +453,23 @@ mod tests {
             ),
             (
                 "shp/db",
-                "there is no policy shp/db; did you mean networkpolicy.projectcalico.org/shop/db, networkpolicy/shop/db?",
+                "there is no policy shp/db; did you mean networkpolicy.networking.k8s.io/shop/db, networkpolicy.projectcalico.org/shop/db?",
             ),
             (
                 "netpol/shop/default",
-                "there is no policy networkpolicy/shop/default; did you mean networkpolicy/bank/default?",
+                "there is no policy networkpolicy.networking.k8s.io/shop/default; did you mean networkpolicy/bank/default?",
+            ),
+            (
+                "netpol/bank/db",
+                "there is no policy networkpolicy.networking.k8s.io/bank/db; did you mean networkpolicy.networking.k8s.io/shop/db?",
+            ),
+            (
+                "gnp/wbe",
+                "there is no policy globalnetworkpolicy/wbe; did you mean globalnetworkpolicy/web?",
+            ),
+            (
+                "globalnetworkpolcy/shop/web",
+                "globalnetworkpolcy is not a kind of policy; did you mean globalnetworkpolicy?",
             ),
             (
                 "anp/deny-metric",

@@ -43,9 +43,15 @@ fn document() -> String {
             true => "NAMESPACE/NAME",
             false => "NAME",
         };
+        // Another kind may have the same name.
+        let is_shared = |other: &PolicyKind| other.kind == kind.kind && other.group != kind.group;
+        let group = match policy_kinds().any(is_shared) {
+            true => format!(".{}", kind.group),
+            false => String::new(),
+        };
         writeln!(
             out,
-            "`palisade policy get {}/{example}`; other words for the kind: {}.\n",
+            "`palisade policy get {}{group}/{example}`; other words for the kind: {}.\n",
             kind.kind.to_lowercase(),
             names[1..].join(", ")
         )
