@@ -79,6 +79,11 @@ pub(crate) fn metadata_labels(of: &Field<'_>, report: &mut ObjectReport) -> Labe
     }
 }
 
+/// The same of an object whose labels have been checked.
+pub(crate) fn checked_labels(of: &Field<'_>) -> Labels {
+    metadata_labels(of, &mut ObjectReport::new(String::new()))
+}
+
 /// The creation time in seconds since 1970; 0 if it is not known.
 pub(crate) fn created(root: &Field<'_>, report: &mut ObjectReport) -> u64 {
     let Some(metadata) = report.object(root, "metadata") else {

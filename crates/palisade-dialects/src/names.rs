@@ -126,7 +126,7 @@ pub(crate) fn port_name_errors(text: &str) -> Vec<String> {
     reasons
 }
 
-/// Errors of the name of a port in Calico's objects. Source: Calico's validation, `portName`.
+/// Errors of the name of a port in rules of Calico. Source: Calico, `numorstring.Port`.
 pub(crate) fn calico_port_name_errors(text: &str) -> Vec<String> {
     const LENGTH: usize = 128;
     let mut reasons = length_errors(text, LENGTH);

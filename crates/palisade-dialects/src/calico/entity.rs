@@ -310,7 +310,10 @@ fn service(
         _ => &[],
     };
     for other in NOT_BESIDE_SERVICE.iter().chain(of_destination) {
-        if let Some(at) = report.child(entity, other) {
+        if let Some(at) = report.child(entity, other)
+            && at.node.as_str() != Some("")
+            && at.node.as_list() != Some(&[])
+        {
             report.error(&at, "it is not allowed beside `services`");
         }
     }

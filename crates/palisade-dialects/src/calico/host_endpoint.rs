@@ -47,16 +47,17 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
         );
     }
     let mut nets = Vec::new();
-    for item in report.items(&spec, "expectedIPs") {
-        if let Some(net) = network(&item, report) {
+    let expected = report.items(&spec, "expectedIPs");
+    for item in &expected {
+        if let Some(net) = network(item, report) {
             match net.is_host() {
                 true => nets.push(net),
-                false => report.error(&item, format!("{net} is a network: an address is expected")),
+                false => report.error(item, format!("{net} is a network: an address is expected")),
             }
         }
     }
     let has_interface = interface.is_some_and(|(name, _)| !name.is_empty());
-    if !has_interface && nets.is_empty() {
+    if !has_interface && expected.is_empty() {
         report.error(
             &spec,
             "one of `interfaceName` and `expectedIPs` is required",
@@ -72,7 +73,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
     );
     Some(Object::NetworkSet(NetworkSet {
         id: object.id.clone(),
-        labels: metadata::metadata_labels(root, report),
+        labels: metadata::checked_labels(root),
         nets,
     }))
 }

@@ -37,7 +37,12 @@ pub(super) fn isolation_policy(
     });
     let mut types_report = ObjectReport::new(String::new());
     let written = policy::types(&spec, &mut types_report);
-    let has_list = |direction| !matches!(spec.get(list_of(direction)), Ok(None));
+    // One that cannot be read may have rules; an empty one has none.
+    let has_list = |direction| match spec.get(list_of(direction)) {
+        Ok(None) => false,
+        Ok(Some(list)) => list.items().map_or(true, |rules| !rules.is_empty()),
+        Err(_) => true,
+    };
     let is_unclear = !types_report.errors.is_empty()
         || may_be_misspelled(object, &spec, variant, &["types", "ingress", "egress"]);
     let governed = match is_unclear {

@@ -30,7 +30,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
             );
         }
     }
-    let labels = metadata::metadata_labels(root, report);
+    let labels = metadata::checked_labels(root);
     if labels.get(NAMESPACE).is_some()
         && let Some(at) = report.object(root, "metadata")
         && let Some(at) = report.object(&at, "labels")

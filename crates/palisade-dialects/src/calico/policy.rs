@@ -26,6 +26,10 @@ const MISPLACED: &[(&str, &str)] = &[
     ("ingress", IN_SPEC),
     ("egress", IN_SPEC),
 ];
+const MISPLACED_KUBERNETES: &[(&str, &str)] = &[
+    ("selector", "the pods are selected by `podSelector`"),
+    ("types", "the directions are in `policyTypes`"),
+];
 const STAGED_ACTIONS: [&str; 4] = ["Set", "Delete", "Learn", "Ignore"];
 
 /// The place of a policy: its tier, and its order there.
@@ -163,7 +167,7 @@ pub(super) fn read_kubernetes(
     };
     let mut known = KUBERNETES_SPEC.to_vec();
     known.push("stagedAction");
-    report.check_fields(&spec, &known, &[]);
+    report.check_fields(&spec, &known, MISPLACED_KUBERNETES);
     let is_set = staged_action(&spec, true, report);
     let policy = read_policy_spec(object, &spec, report);
     let staged = is_set.then_some(Object::Policy(Policy {
@@ -197,9 +201,8 @@ fn staged_action(spec: &Field<'_>, is_staged: bool, report: &mut ObjectReport) -
         report.error(
             &at,
             format!(
-                "{} is not an action: use {}",
-                quote(text),
-                STAGED_ACTIONS.join(", ")
+                "{} is not an action: use Set, Delete, Learn or Ignore",
+                quote(text)
             ),
         );
     } else if text != "Set" && !DialectFault::StagedActionIgnored.is_injected() {
@@ -263,8 +266,11 @@ pub(super) fn subject(
         report,
     );
     tests.extend(accounts.filter(|_| !DialectFault::ServiceAccountsIgnored.is_injected()));
-    match namespace {
-        Some(own) => tests.push(in_namespace(own)),
+    let is_of_hosts = match namespace {
+        Some(own) => {
+            tests.push(in_namespace(own));
+            false
+        }
         None => {
             let namespaces = selector(
                 spec,
@@ -275,9 +281,9 @@ pub(super) fn subject(
             let namespaces =
                 namespaces.filter(|_| !DialectFault::NamespaceSelectorIgnored.is_injected());
             tests.extend(namespaces);
+            host_flags(spec, report)
         }
-    }
-    let is_of_hosts = host_flags(spec, report);
+    };
     (report.errors.len() == before).then(|| PolicySubject {
         workloads: Selector::and(tests),
         is_of_hosts,

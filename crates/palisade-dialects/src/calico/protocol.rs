@@ -114,6 +114,15 @@ fn port(field: &Field<'_>, report: &mut ObjectReport) -> Option<PortSpec> {
     }
     let errors = names::calico_port_name_errors(text);
     let is_name = errors.is_empty();
+    if is_name && text.bytes().all(|b| b.is_ascii_digit() || b == b'-') {
+        report.warn(
+            field,
+            format!(
+                "{} is the name of a port: a range is written first:last",
+                quote(text)
+            ),
+        );
+    }
     report.errors(field, errors);
     is_name.then(|| PortSpec::Named(text.into()))
 }
@@ -143,7 +152,7 @@ fn number(of: &Field<'_>, key: &str, most: u8, report: &mut ObjectReport) -> Opt
     value
 }
 
-/// The named ports of an endpoint. Those of another protocol than TCP, UDP and SCTP are no ports that rules can name.
+/// The named ports of an endpoint. One without a name is only for the host.
 pub(super) fn endpoint_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<NamedPort> {
     let mut ports = Vec::new();
     for field in report.items(spec, "ports") {
@@ -151,11 +160,23 @@ pub(super) fn endpoint_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec
             continue;
         }
         let name = report.text(&field, "name");
+        let name = name.filter(|(name, _)| !name.is_empty());
+        if name.is_none() && report.child(&field, "hostPort").is_none() {
+            report.error(&field, "`name` is required, but missing");
+        }
         let protocol = read(&field, "protocol", report);
         for key in ["protocol", "port"] {
             if report.child(&field, key).is_none() {
                 report.error(&field, format!("`{key}` is required, but missing"));
             }
+        }
+        if let (Some(protocol), Some(at)) = (protocol, report.child(&field, "protocol"))
+            && !protocol.has_ports()
+        {
+            report.error(
+                &at,
+                format!("{protocol} has no ports: use TCP, UDP or SCTP"),
+            );
         }
         let number = report.child(&field, "port");
         let number = number.and_then(|at| {
@@ -163,10 +184,8 @@ pub(super) fn endpoint_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec
             port_number(&at, value, report)
         });
         if let Some((name, at)) = name {
-            report.errors(&at, names::calico_port_name_errors(name));
-            if let (Some(protocol), Some(port)) = (protocol, number)
-                && protocol.has_ports()
-            {
+            report.errors(&at, names::port_name_errors(name));
+            if let (Some(protocol), Some(port)) = (protocol, number) {
                 ports.push(NamedPort {
                     name: name.into(),
                     protocol,

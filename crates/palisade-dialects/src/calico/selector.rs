@@ -259,6 +259,13 @@ impl<'a> SelectorParser<'a> {
         if self.take_words("", "in") {
             return self.set().map(LabelOperator::In);
         }
+        let rest = self.rest();
+        if matches!(label, "has" | "all" | "global") && rest.starts_with('(') {
+            return Err(self.error(format!("no space is allowed between {label} and `(`")));
+        }
+        if rest.starts_with('=') {
+            return Err(self.error("a single `=` is no operator: write ==".to_owned()));
+        }
         Err(self.error(format!(
             "an operator is missing after {}: ==, !=, in, not in, contains, starts with, ends with; or write has({label})",
             excerpt(label)
