@@ -157,6 +157,68 @@ metadata: {name: cilium-clusterwide}
 spec:
   endpointSelector: {}
   ingress: [{fromEndpoints: [{}]}]
+---
+apiVersion: projectcalico.org/v3
+kind: Tier
+metadata: {name: security}
+spec: {order: 100, defaultAction: Pass}
+---
+apiVersion: projectcalico.org/v3
+kind: Tier
+metadata: {name: default}
+spec: {order: 1000000}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: calico}
+spec:
+  order: 10
+  selector: app != 'web'
+  ingress:
+  - action: Allow
+    protocol: TCP
+    source: {selector: app == 'client', notSelector: tier == 'db', ports: [1024], notPorts: [1025]}
+    destination: {ports: [80]}
+  - {action: Pass, notProtocol: UDP}
+  - {action: Log, ipVersion: 6}
+  - {action: Allow, protocol: ICMP, notICMP: {type: 8}}
+  - {action: Deny, source: {notNets: [10.0.0.0/8]}}
+  - {action: Deny, destination: {nets: [192.0.2.0/24]}}
+  - {action: Allow, http: {methods: [GET]}}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: calico-global}
+spec:
+  tier: security
+  namespaceSelector: team == 'a'
+  serviceAccountSelector: role == 'front'
+  ingress: [{action: Deny}]
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: calico-host}
+spec: {doNotTrack: true, applyOnForward: true, ingress: [{action: Allow}]}
+---
+apiVersion: projectcalico.org/v3
+kind: StagedNetworkPolicy
+metadata: {name: calico-staged}
+spec: {types: [Ingress], order: 1}
+---
+apiVersion: projectcalico.org/v3
+kind: StagedNetworkPolicy
+metadata: {name: calico-ignored}
+spec: {stagedAction: Ignore}
+---
+apiVersion: projectcalico.org/v3
+kind: Profile
+metadata: {name: one}
+spec: {labelsToApply: {zone: dmz}}
+---
+apiVersion: projectcalico.org/v3
+kind: WorkloadEndpoint
+metadata: {name: vm}
+spec: {ipNetworks: [10.9.9.9/32], profiles: [one, two]}
 "#;
 
 #[test]

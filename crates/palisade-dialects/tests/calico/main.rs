@@ -1,11 +1,10 @@
 //! Calico's kinds: every error, warning and part held closed, with its field and text; and what traps become.
 //!
 //! `cases.txt`, and `rules.txt` for the rules of policies, have one object in a line, then what it results in,
-//! indented. A line begins with the kind: `policy`,
-//! `global`, `staged`, `staged-global`, `staged-kubernetes`, `tier`, `profile`, `set`, `global-set`, `host` and
-//! `workload` with a spec, and with `-object` what an object has besides its name (`object` is that of a policy,
-//! `crd-object` the same in the other API group). `tier:NAME` and `profile:NAME` name the object. To accept a
-//! change, run with `PALISADE_BLESS=1` and review the difference.
+//! indented. A line begins with the kind: `policy`, `global`, `staged`, `staged-global`, `staged-kubernetes`, `tier`,
+//! `profile`, `set`, `global-set`, `host` and `workload` with a spec, and with `-object` what an object has besides
+//! its name (`object` is that of a policy, `crd-object` the same in the other API group). `tier:NAME` and
+//! `profile:NAME` name the object. To accept a change, run with `PALISADE_BLESS=1` and review the difference.
 
 #![allow(
     clippy::panic,
