@@ -11,7 +11,7 @@
 mod common;
 
 use common::lint;
-use palisade_model::{Endpoint, Object, Policy};
+use palisade_model::{Action, Endpoint, Object, Policy, TrafficMatch};
 
 /// The only policy of a text, and its warnings.
 fn policy(text: &str) -> (Policy, Vec<String>) {
@@ -74,6 +74,101 @@ fn networks_in_the_meaning_of_the_api_server() {
     }
 }
 
+/// As Kubernetes' in the same words: in rules of Calico, and in its network sets.
+#[test]
+fn networks_of_calico_in_the_same_meaning() {
+    let rule = |net: &str| {
+        let (policy, said) = policy(&format!(
+            "{{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {{name: a}}, spec: \
+             {{ingress: [{{action: Allow, source: {{nets: ['{net}']}}}}]}}}}"
+        ));
+        let rules = policy.ingress.expect("ingress rules").rules;
+        (rules[0].peers[0].nets.clone(), said)
+    };
+    let set = |net: &str| {
+        let lowering = common::lowering(
+            "f",
+            &format!(
+                "{{apiVersion: projectcalico.org/v3, kind: GlobalNetworkSet, metadata: {{name: a}}, spec: \
+                 {{nets: ['{net}']}}}}"
+            ),
+        );
+        assert_eq!(lowering.errors, [], "{net}");
+        let sets = lowering.objects().filter_map(|object| match object {
+            Object::NetworkSet(set) => Some(set.nets),
+            _ => None,
+        });
+        (sets.last(), lowering.warnings.len())
+    };
+    for (odd, plain, warnings) in [
+        ("010.0.0.0/8", "10.0.0.0/8", 1),
+        ("10.0.0.0/08", "10.0.0.0/8", 1),
+        ("10.1.2.3/8", "10.0.0.0/8", 1),
+        ("::ffff:10.0.0.0/104", "10.0.0.0/8", 1),
+        ("fd00::1/064", "fd00::/64", 2),
+        // An address is a network of one.
+        ("10.0.0.1", "10.0.0.1/32", 0),
+        ("fd00::1", "fd00::1/128", 0),
+    ] {
+        let ((odd_nets, said), (nets, nothing)) = (rule(odd), rule(plain));
+        assert_eq!(odd_nets, nets, "{odd}");
+        assert_eq!(
+            (said.len(), nothing.len()),
+            (warnings, 0),
+            "{odd}: {said:?}"
+        );
+        assert_eq!(set(odd), (set(plain).0, warnings), "{odd}");
+    }
+}
+
+/// Of Calico, a rule that denies or passes is closed too: it denies.
+#[test]
+fn a_rule_of_calico_with_an_unknown_field_opens_nothing() {
+    for (rest, path) in [
+        ("zones: [a]", "zones"),
+        ("source: {zone: a}", "source.zone"),
+        (
+            "destination: {zone: a, nets: [10.0.0.0/8]}",
+            "destination.zone",
+        ),
+        (
+            "source: {serviceAccounts: {uid: a}}",
+            "source.serviceAccounts.uid",
+        ),
+        ("protocol: ICMP, icmp: {kind: 8}", "icmp.kind"),
+    ] {
+        for (action, denies) in [
+            ("Allow", false),
+            ("Log", false),
+            ("Deny", true),
+            ("Pass", true),
+        ] {
+            let text = format!(
+                "{{apiVersion: projectcalico.org/v3, kind: GlobalNetworkPolicy, metadata: {{name: a}}, spec: \
+                 {{ingress: [{{action: {action}, {rest}}}, {{action: Allow}}]}}}}"
+            );
+            let lowering = common::lowering("f", &text);
+            let closed: Vec<&str> = lowering.closed.iter().map(|p| &*p.field).collect();
+            assert_eq!(closed, [format!("spec.ingress[0].{path}")]);
+            let (policy, _) = policy(&text);
+            let rules = policy.ingress.expect("ingress rules").rules;
+            match denies {
+                true => {
+                    assert_eq!(rules[0].action, Action::Deny, "{text}");
+                    assert!(
+                        rules[0].peers[0].is_any() && rules[0].own.is_none(),
+                        "{text}"
+                    );
+                    assert_eq!(rules[0].traffic, [TrafficMatch::any()], "{text}");
+                }
+                false => assert!(rules[0].peers.is_empty(), "{text}"),
+            }
+            // The other rule is as written.
+            assert!(rules[1].action == Action::Allow && rules[1].peers[0].is_any());
+        }
+    }
+}
+
 /// A field of a newer API, or a slip that is like nothing known, never opens a rule.
 #[test]
 fn a_rule_with_an_unknown_field_allows_nothing() {
@@ -115,6 +210,7 @@ fn a_rule_with_an_unknown_field_allows_nothing() {
 fn an_empty_namespace_is_as_good_as_none() {
     for kind in [
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy",
+        "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nspec: {}",
         "apiVersion: v1\nkind: Pod",
         "apiVersion: v1\nkind: Namespace",
     ] {

@@ -80,6 +80,29 @@ const WORDS: &[&str] = &[
     "range",
     "start",
     "end",
+    "order",
+    "types",
+    "source",
+    "destination",
+    "nets",
+    "notNets",
+    "notSelector",
+    "notPorts",
+    "notProtocol",
+    "serviceAccounts",
+    "services",
+    "icmp",
+    "http",
+    "ipVersion",
+    "defaultAction",
+    "stagedAction",
+    "doNotTrack",
+    "applyOnForward",
+    "labelsToApply",
+    "ipNetworks",
+    "expectedIPs",
+    "interfaceName",
+    "profiles",
     "",
 ];
 
@@ -117,6 +140,15 @@ const VALUES: &[&str] = &[
     "\"Allow\"",
     "\"Deny\"",
     "\"Pass\"",
+    "\"Log\"",
+    "\"ICMP\"",
+    "\"Set\"",
+    "\"all()\"",
+    "\"global()\"",
+    "\"!has(a)\"",
+    "\"a in {'b'\"",
+    "\"80:90\"",
+    "4",
     "\"Always\"",
     "\"Succeeded\"",
     "\"2026-09-01T12:30:15Z\"",
@@ -147,6 +179,16 @@ const KINDS: &[(&str, &str)] = &[
         "BaselineAdminNetworkPolicy",
     ),
     ("cilium.io/v2", "CiliumNetworkPolicy"),
+    ("projectcalico.org/v3", "NetworkPolicy"),
+    ("projectcalico.org/v3", "GlobalNetworkPolicy"),
+    ("crd.projectcalico.org/v1", "NetworkPolicy"),
+    ("projectcalico.org/v3", "StagedGlobalNetworkPolicy"),
+    ("projectcalico.org/v3", "StagedKubernetesNetworkPolicy"),
+    ("projectcalico.org/v3", "Tier"),
+    ("projectcalico.org/v3", "Profile"),
+    ("projectcalico.org/v3", "NetworkSet"),
+    ("projectcalico.org/v3", "HostEndpoint"),
+    ("projectcalico.org/v3", "WorkloadEndpoint"),
     ("example.com/v1", "Thing"),
 ];
 
@@ -230,15 +272,60 @@ fn cluster_spec() -> impl Strategy<Value = String> {
         })
 }
 
+/// The same for Calico's kinds.
+fn calico_spec() -> impl Strategy<Value = String> {
+    let part = |sound: &'static str| prop_oneof![6 => Just(sound.to_owned()), 1 => value()];
+    let word = |words: &'static [&'static str]| {
+        prop_oneof![
+            6 => proptest::sample::select(words).prop_map(|word| format!("{word:?}")),
+            1 => value(),
+        ]
+    };
+    let selector = || {
+        word(&[
+            "",
+            "all()",
+            "app == 'web' && !has(b)",
+            "a in {'b',}",
+            "!(a contains 'b' || has(c))",
+            "c not in {}",
+            "a starts with \"b\"",
+            "a ==",
+        ])
+    };
+    (
+        selector(),
+        word(&["Allow", "Deny", "Pass", "Log"]),
+        part(r#"{"nets":["10.0.0.0/8","fd00::/8"],"notNets":["10.1.0.0/16"]}"#),
+        part(r#"{"ports":[80,"90:99","http"],"notPorts":[95]}"#),
+        selector(),
+        prop_oneof![
+            Just(r#""order":10"#),
+            Just(r#""types":["Egress"]"#),
+            Just(r#""tier":"t""#),
+        ],
+    )
+        .prop_map(|(selector, action, source, destination, namespaces, place)| {
+            format!(
+                r#"{{{place},"selector":{selector},
+                "ingress":[{{"action":{action},"protocol":"TCP","source":{source},"destination":{destination}}}],
+                "egress":[{{"action":{action},"destination":{{"namespaceSelector":{namespaces}}}}}]}}"#
+            )
+        })
+}
+
 fn object() -> impl Strategy<Value = String> {
     let names = proptest::sample::select(&["a", "b", "B_"][..]);
-    let parts = (
+    let any_kind = (
         proptest::sample::select(KINDS),
-        names,
         prop_oneof![value(), spec(), cluster_spec()],
-        value(),
     );
-    parts.prop_map(|((version, kind), name, spec, status)| {
+    // Most kinds have no field of its spec.
+    let of_calico = |kind: &&(&str, &str)| kind.0.contains("projectcalico.org");
+    let of_calico: Vec<_> = KINDS.iter().filter(of_calico).copied().collect();
+    let of_calico = (proptest::sample::select(of_calico), calico_spec());
+    let parts = (prop_oneof![3 => any_kind, 1 => of_calico], names, value());
+    parts.prop_map(|(((version, kind), spec), name, status)| {
         format!(
             r#"{{"apiVersion":"{version}","kind":"{kind}","metadata":{{"name":"{name}"}},
             "spec":{spec},"status":{status}}}"#
