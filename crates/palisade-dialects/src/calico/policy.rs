@@ -136,7 +136,7 @@ fn without_spec(
     };
     report.warn(
         root,
-        format!("there is no `spec`: the policy denies {whole} ingress"),
+        format!("there is no `spec`: ingress is denied to {whole}"),
     );
     let own = variant
         .is_namespaced()

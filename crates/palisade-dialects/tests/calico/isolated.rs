@@ -85,7 +85,6 @@ fn what_isolates_nothing() {
         ("global", "{namespaceSelector: global(), order: x}"),
         ("global", "{namespaceSelectr: all(), order: x}"),
         ("object", "selector: all(), spec: {}"),
-        ("object", "status: {}"),
         ("object", "spec: []"),
         ("object", "metadata: {name: a, namespace: B}, spec: {}"),
         (

@@ -344,8 +344,6 @@ fn the_profiles_of_a_workload() {
 #[test]
 fn rules_held_closed() {
     for (direction, end, part) in [
-        ("ingress", "source", "services: {name: a, namespace: b}"),
-        ("egress", "destination", "services: {name: a, namespace: b}"),
         ("ingress", "source", "domains: [a.example.com]"),
         ("egress", "source", "domains: [a.example.com]"),
         ("egress", "destination", "zone: a"),
