@@ -3,7 +3,7 @@
 //! They are found once, when the policy is lowered; whether they have an effect is decided elsewhere, as pods
 //! and namespaces come and go. Never: keeps the object as written.
 
-use crate::{cilium, policy_api};
+use crate::{calico, cilium, policy_api};
 use palisade_manifest::{FieldPath, Location, ManifestNode, RawObject};
 use palisade_model::{
     Direction, LabelScope, Policy, PortSpec, Protocol, Rule, Selector, Str, TrafficMatch,
@@ -62,6 +62,7 @@ impl PolicyFields {
         let layout = match policy.id.object.kind.group() {
             policy_api::GROUP => FieldLayout::PolicyApi,
             cilium::GROUP => FieldLayout::Cilium,
+            calico::GROUP if object.kind != "StagedKubernetesNetworkPolicy" => FieldLayout::Calico,
             _ => FieldLayout::NetworkPolicy,
         };
         let mut subject = match layout {
@@ -69,12 +70,15 @@ impl PolicyFields {
                 Some(index) => vec![PathStep::Key("specs"), PathStep::Index(index)],
                 None => vec![PathStep::Key("spec")],
             },
-            FieldLayout::NetworkPolicy | FieldLayout::PolicyApi => vec![PathStep::Key("spec")],
+            FieldLayout::NetworkPolicy | FieldLayout::PolicyApi | FieldLayout::Calico => {
+                vec![PathStep::Key("spec")]
+            }
         };
         subject.push(PathStep::Key(match layout {
             FieldLayout::NetworkPolicy => "podSelector",
             FieldLayout::PolicyApi => "subject",
             FieldLayout::Cilium => "endpointSelector",
+            FieldLayout::Calico => "selector",
         }));
         let mut fields = PolicyFields {
             subject: locate(object, &subject),
@@ -82,8 +86,8 @@ impl PolicyFields {
             namespaces: Vec::new(),
             port_names: Vec::new(),
         };
-        if layout == FieldLayout::Cilium {
-            // Its rules are in several lists of several specs.
+        if matches!(layout, FieldLayout::Cilium | FieldLayout::Calico) {
+            // The rules of the one are in several lists of several specs, those of the other name both ends.
             return fields;
         }
         if layout == FieldLayout::PolicyApi {
@@ -138,7 +142,7 @@ impl PolicyFields {
                     port("protocols", "destinationNamedPort")
                 }
                 FieldLayout::PolicyApi => port("ports", "namedPort"),
-                FieldLayout::Cilium => continue,
+                FieldLayout::Cilium | FieldLayout::Calico => continue,
             };
             self.port_names.push(PortNameField {
                 direction,
@@ -164,7 +168,7 @@ impl PolicyFields {
         }
         let whole = [of, &[PathStep::Key("namespaces")]].concat();
         let field: &[PathStep] = match layout {
-            FieldLayout::NetworkPolicy | FieldLayout::Cilium => {
+            FieldLayout::NetworkPolicy | FieldLayout::Cilium | FieldLayout::Calico => {
                 &[PathStep::Key("namespaceSelector")]
             }
             FieldLayout::PolicyApi if find(raw, &whole).is_some() => &[PathStep::Key("namespaces")],
@@ -184,6 +188,8 @@ enum FieldLayout {
     PolicyApi,
     /// As in Cilium's kinds.
     Cilium,
+    /// As in Calico's kinds.
+    Calico,
 }
 
 /// The name of a named port.
