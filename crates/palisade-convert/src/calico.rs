@@ -5,24 +5,25 @@
 //! one of those tiers, with its priority as order. What stands with NetworkPolicies gets the order directly after
 //! 1000 (see [`crate::position`]); what Cilium denies gets the least order that there is.
 //!
+//! Policies of Calico stay as they are, so what only Calico has words for is never to be written here.
+//!
 //! A selector of Calico matches host endpoints and network sets as well. One that is to match pods only tests the
 //! label [`ORCHESTRATOR`], which every pod and other workload has, and nothing else has unless it is labelled so.
 
 use crate::draft::{Draft, NameAffix};
 use crate::kubernetes::unsayable_peer;
 use crate::peer_form::PeerForm;
-use crate::pods::{KeyTest, NoPodSelection, PodSelection, ValueTest};
+use crate::pods::{KeyTest, PodSelection, ValueTest};
 use crate::ports::{DestinationPort, PlainTraffic, port_protocol_name};
 use crate::position::{AFTER_ALLOWS, FIRST, Standing};
 use crate::refusals::{Refusals, RulePart};
+use crate::simplify::ORCHESTRATOR;
 use crate::target::TargetDialect;
 use crate::unsayable::UnsayableReason;
-use palisade_model::{Action, Direction, Order, Policy, Protocol, Rule, Selector, Str, tier_name};
+use palisade_model::{Action, Direction, Order, Policy, Protocol, Rule, Str, tier_name};
 use serde_json::{Map, Value, json};
 
 const TARGET: TargetDialect = TargetDialect::Calico;
-/// The label of every workload with the name of what runs it: `k8s` for pods.
-const ORCHESTRATOR: &str = "projectcalico.org/orchestrator";
 /// The label of every workload with the name of its service account.
 const SERVICE_ACCOUNT: &str = "projectcalico.org/serviceaccount";
 /// The label with the name of a namespace, in a selector of namespaces.
@@ -47,7 +48,7 @@ fn write_part(policy: &Policy, parts: &[&Policy], refusals: &mut Refusals) -> Op
     let selection = match PodSelection::read(&policy.subject) {
         Ok(pods) => pods,
         Err(reason) => {
-            refusals.of_policy(policy, no_pods(reason));
+            refusals.of_policy(policy, reason.unsayable(TARGET));
             return None;
         }
     };
@@ -111,21 +112,6 @@ fn affix(policy: &Policy, parts: &[&Policy]) -> NameAffix {
         suffix.push_str("-deny");
     }
     NameAffix { prefix, suffix }
-}
-
-fn no_pods(reason: NoPodSelection) -> UnsayableReason {
-    match reason {
-        NoPodSelection::Nothing => UnsayableReason::SubjectSelectsNothing,
-        NoPodSelection::NotOnlyPods => UnsayableReason::NotOnlyPods("the subject".to_owned()),
-        NoPodSelection::Test(test) => unsayable_test(&test),
-    }
-}
-
-fn unsayable_test(test: &Selector) -> UnsayableReason {
-    UnsayableReason::SelectorTest {
-        target: TARGET,
-        test: test.to_string(),
-    }
 }
 
 fn add_position(policy: &Policy, spec: &mut Map<String, Value>) {

@@ -10,6 +10,7 @@
 use crate::peer_form::split_networks;
 use crate::pods::{conjuncts, workloads};
 use crate::position::Standing;
+use crate::simplify::simplify;
 use palisade_model::{
     Action, Direction, LabelKey, LabelScope, Namespace, Peer, Policy, PolicyMode, PortMatch,
     PortRange, PortSpec, Protocol, Rule, Selector, Str, TrafficMatch, reserved, tier_name,
@@ -43,6 +44,7 @@ impl CanonicalPolicies {
     pub(crate) fn of<'a>(policies: impl IntoIterator<Item = &'a Policy>) -> Self {
         let mut form = CanonicalPolicies::default();
         for policy in policies {
+            let policy = &simplify(policy);
             let subject = canonical_selector(&policy.subject);
             for direction in Direction::BOTH {
                 let Some(list) = policy.rules(direction) else {

@@ -5,7 +5,7 @@
 use crate::kubernetes::unsayable_peer;
 use crate::label_selector::label_selector;
 use crate::peer_form::{NodeChoice, PeerForm};
-use crate::pods::{NoPodSelection, PodSelection};
+use crate::pods::PodSelection;
 use crate::ports::{DestinationPort, PlainTraffic};
 use crate::position::{MAX_PRIORITY, Standing, order_text};
 use crate::refusals::{Refusals, RulePart};
@@ -23,7 +23,7 @@ pub(crate) fn write(policy: &Policy, refusals: &mut Refusals) -> Option<Value> {
     let place = place(policy, refusals);
     let subject = match PodSelection::read(&policy.subject) {
         Ok(pods) => pod_selector(&pods),
-        Err(reason) => Err(no_pods(reason)),
+        Err(reason) => Err(reason.unsayable(TARGET)),
     };
     let subject = subject.map_err(|reason| refusals.of_policy(policy, reason));
     let mut spec = Map::new();
@@ -59,17 +59,6 @@ fn too_many(what: &'static str, count: usize) -> UnsayableReason {
     }
 }
 
-fn no_pods(reason: NoPodSelection) -> UnsayableReason {
-    match reason {
-        NoPodSelection::Nothing => UnsayableReason::SubjectSelectsNothing,
-        NoPodSelection::NotOnlyPods => UnsayableReason::NotOnlyPods("the selector".to_owned()),
-        NoPodSelection::Test(test) => UnsayableReason::SelectorTest {
-            target: TARGET,
-            test: test.to_string(),
-        },
-    }
-}
-
 /// The tier and the priority.
 fn place(policy: &Policy, refusals: &mut Refusals) -> Option<(&'static str, u16)> {
     let tier = match &*policy.tier {
@@ -84,7 +73,10 @@ fn place(policy: &Policy, refusals: &mut Refusals) -> Option<(&'static str, u16)
             return None;
         }
     };
+    let is_calico = TargetDialect::Calico.has_kind(&policy.id.object.kind);
     let order = match Standing::of(policy) {
+        // After all numbers, whatever they are.
+        _ if is_calico => policy.precedence.order,
         Standing::At { order, .. } => order,
         Standing::First | Standing::Allows => policy.precedence.order,
     };

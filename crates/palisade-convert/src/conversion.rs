@@ -3,15 +3,16 @@
 //! Promises: an object is written whole or not at all; the same input gives the same output.
 
 use crate::draft::{Draft, NameAffix};
-use crate::position::{Standing, commute};
+use crate::position::SharedPlaces;
 use crate::refusals::Refusals;
+use crate::simplify::simplify;
 use crate::target::TargetDialect;
 use crate::unsayable::{Unsayable, UnsayableReason};
-use crate::{calico, cilium, cluster_policy, kubernetes, read_back};
+use crate::{calico, cilium, cluster_policy, kubernetes, read_back, words};
 use palisade_dialects::{MODE_ANNOTATION, is_policy_kind};
 use palisade_model::{ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, State};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// A policy object of the input.
 #[derive(Clone, Debug)]
@@ -145,11 +146,15 @@ fn convert_object(
         refused.iter_mut().for_each(|of| of.rule.clone_from(rule));
         return Err(refused);
     }
-    let parts: Vec<&Policy> = source.policies.iter().collect();
+    let simple: Vec<Policy> = source.policies.iter().map(simplify).collect();
+    let parts: Vec<&Policy> = simple.iter().collect();
     if parts.is_empty() {
         return Err(refuse(UnsayableReason::NothingEnforced));
     }
     let mut refusals = Refusals::default();
+    if target != TargetDialect::Calico {
+        words::check(&parts, target, &mut refusals);
+    }
     let drafts = drafts(&parts, target, &mut refusals);
     if !refusals.is_empty() {
         return Err(refusals.into_list());
@@ -201,10 +206,7 @@ fn check(
 ) -> Result<(), String> {
     let mut policies = Vec::new();
     for object in written {
-        match read_back::lower_written(target, &object.object)? {
-            Some(lowered) => policies.extend(lowered),
-            None => return Ok(()),
-        }
+        policies.extend(read_back::lower_written(&object.object)?);
     }
     read_back::compare(target, parts, &policies, state)
 }
@@ -300,35 +302,5 @@ fn name_draft(draft: Draft, source: &ObjectId, audit: bool) -> WrittenObject {
             kind: ObjectKind::new(group, draft.kind),
         },
         object: Value::Object(object),
-    }
-}
-
-/// The policies that stand at one place of a tier, where it is decided by kind and name who comes first.
-struct SharedPlaces<'a> {
-    by_place: BTreeMap<Standing, Vec<&'a Policy>>,
-}
-
-impl<'a> SharedPlaces<'a> {
-    fn new(state: &'a State) -> Self {
-        let mut by_place: BTreeMap<Standing, Vec<&Policy>> = BTreeMap::new();
-        for policy in state.policies.values() {
-            let place = Standing::of(policy);
-            // What only allows, and what only denies, stands together in any order.
-            if matches!(place, Standing::At { .. }) {
-                by_place.entry(place).or_default().push(policy);
-            }
-        }
-        SharedPlaces { by_place }
-    }
-
-    /// Another object at the place of one of these policies, if the order of the two can matter.
-    fn find_rival(&self, parts: &[&Policy]) -> Option<ObjectId> {
-        let rival = |part: &Policy| {
-            let same = self.by_place.get(&Standing::of(part))?.iter();
-            let others = same.filter(|other| other.id.object != part.id.object);
-            let mut rivals = others.filter(|other| !commute(part, other));
-            rivals.next().map(|other| other.id.object.clone())
-        };
-        parts.iter().find_map(|part| rival(part))
     }
 }

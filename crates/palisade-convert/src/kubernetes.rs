@@ -5,7 +5,7 @@
 
 use crate::label_selector::label_selector;
 use crate::peer_form::{NetworkExcept, NodeChoice, PeerForm};
-use crate::pods::{NoPodSelection, PodSelection};
+use crate::pods::{PodSelection, unsayable_test};
 use crate::ports::{DestinationPort, PlainTraffic, port_protocol_name};
 use crate::position::{Standing, order_text};
 use crate::refusals::{Refusals, RulePart};
@@ -22,7 +22,7 @@ pub(crate) fn write(policy: &Policy, refusals: &mut Refusals) -> Option<(Str, Va
     let subject = match PodSelection::read(&policy.subject) {
         Ok(pods) => Some(pods),
         Err(reason) => {
-            refusals.of_policy(policy, no_pods(reason));
+            refusals.of_policy(policy, reason.unsayable(TARGET));
             None
         }
     };
@@ -68,17 +68,6 @@ pub(crate) fn write(policy: &Policy, refusals: &mut Refusals) -> Option<(Str, Va
     }
     spec.insert("policyTypes".to_owned(), Value::Array(types));
     Some((namespace, Value::Object(spec)))
-}
-
-fn no_pods(reason: NoPodSelection) -> UnsayableReason {
-    match reason {
-        NoPodSelection::Nothing => UnsayableReason::SubjectSelectsNothing,
-        NoPodSelection::NotOnlyPods => UnsayableReason::NotOnlyPods("the subject".to_owned()),
-        NoPodSelection::Test(test) => UnsayableReason::SelectorTest {
-            target: TARGET,
-            test: test.to_string(),
-        },
-    }
 }
 
 fn check_position(policy: &Policy, refusals: &mut Refusals) {
@@ -196,6 +185,11 @@ pub(crate) fn unsayable_peer(form: PeerForm, target: TargetDialect) -> Unsayable
         }
         PeerForm::Nodes(..) => UnsayableReason::Nodes(target),
         PeerForm::Services => UnsayableReason::Services(target),
+        PeerForm::Holders => UnsayableReason::HoldersToo(target),
+        PeerForm::NotSelector => UnsayableReason::NotSelector(target),
+        PeerForm::SelectorAndNetworks => UnsayableReason::SelectorAndNetworks(target),
+        PeerForm::NotNetworks => UnsayableReason::OnlyLeftOut(target),
+        PeerForm::Untestable(test) => unsayable_test(&test, target),
         PeerForm::Other(peer) => UnsayableReason::Peer { target, peer },
         PeerForm::Any | PeerForm::Nothing | PeerForm::Pods(_) | PeerForm::Networks(_) => {
             UnsayableReason::Peer {

@@ -28,8 +28,10 @@ mod ports;
 mod position;
 mod read_back;
 mod refusals;
+mod simplify;
 mod target;
 mod unsayable;
+mod words;
 mod yaml;
 
 pub use conversion::{Conversion, PolicySource, WrittenObject, convert, is_policy};

@@ -3,7 +3,8 @@
 //! Promises: a form stands for exactly the addresses that the peer matches; what has no form is [`PeerForm::Other`].
 //! A peer of networks is taken apart into single networks with those exceptions that lie inside.
 
-use crate::pods::{KeyTest, NoPodSelection, PodSelection, conjuncts, key_test};
+use crate::pods::{KeyTest, NoPodSelection, PodSelection, conjuncts, key_test, workloads};
+use crate::simplify::calico_holders;
 use palisade_model::{LabelKey, LabelScope, Peer, Prefix, Selector, reserved};
 
 /// A network, and what is left out of it.
@@ -51,6 +52,16 @@ pub(crate) enum PeerForm {
     Unmanaged,
     /// Endpoints of Services.
     Services,
+    /// What a selector of Calico selects: host endpoints and network sets as well.
+    Holders,
+    /// All but what a selector of Calico selects.
+    NotSelector,
+    /// What a selector selects, in some networks.
+    SelectorAndNetworks,
+    /// Every address outside of some networks.
+    NotNetworks,
+    /// Workloads with a test of labels that is no test of one value.
+    Untestable(Selector),
     /// Nothing that has a word; shown as a test of the model.
     Other(String),
 }
@@ -83,6 +94,11 @@ impl PeerForm {
             {
                 PeerForm::Unmanaged
             }
+            (_, Some(not), _) if conjuncts(not).contains(&calico_holders()) => {
+                PeerForm::NotSelector
+            }
+            (Some(_), None, _) => PeerForm::SelectorAndNetworks,
+            (None, None, None) => PeerForm::NotNetworks,
             _ => PeerForm::Other(text(peer)),
         }
     }
@@ -150,10 +166,22 @@ fn of_selector(selector: &Selector) -> PeerForm {
     match PodSelection::read(selector) {
         Ok(pods) => return PeerForm::Pods(pods),
         Err(NoPodSelection::Nothing) => return PeerForm::Nothing,
+        Err(NoPodSelection::Test(test)) if conjuncts(selector).contains(&workloads()) => {
+            return PeerForm::Untestable(test);
+        }
         Err(NoPodSelection::NotOnlyPods | NoPodSelection::Test(_)) => {}
     }
+    let parts = conjuncts(selector);
+    if parts.contains(&calico_holders()) {
+        return PeerForm::Holders;
+    }
     let node = kind_tests(selector, reserved::KIND_NODE).and_then(node_form);
-    let is_of_services = kind_tests(selector, reserved::KIND_ENDPOINT_SLICE).is_some();
+    let slices = kind_in([
+        reserved::KIND_ENDPOINT_SLICE,
+        reserved::KIND_UNREADY_ENDPOINTS,
+    ]);
+    let is_of_services =
+        parts.contains(&slices) || kind_tests(selector, reserved::KIND_ENDPOINT_SLICE).is_some();
     node.or_else(|| is_of_services.then_some(PeerForm::Services))
         .unwrap_or_else(|| PeerForm::Other(selector.to_string()))
 }
@@ -208,7 +236,6 @@ fn kind_in<const N: usize>(kinds: [&str; N]) -> Selector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pods::workloads;
 
     #[test]
     fn networks_keep_the_exceptions_inside() {

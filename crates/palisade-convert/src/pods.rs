@@ -4,6 +4,9 @@
 //! Promises: a selector that can match anything but pods and other workloads is never read as one of pods. The label
 //! `kubernetes.io/metadata.name` of a namespace is the namespace's name, in every cluster.
 
+use crate::simplify::ORCHESTRATOR;
+use crate::target::TargetDialect;
+use crate::unsayable::UnsayableReason;
 use palisade_model::{LabelKey, LabelScope, Namespace, Selector, Str, reserved};
 
 /// A test of the value of a label.
@@ -57,6 +60,30 @@ pub(crate) enum NoPodSelection {
     NotOnlyPods,
     /// One of its tests is no conjunction of tests of single labels.
     Test(Selector),
+}
+
+impl NoPodSelection {
+    /// Why a subject cannot be written in a dialect.
+    pub(crate) fn unsayable(self, target: TargetDialect) -> UnsayableReason {
+        match self {
+            NoPodSelection::Nothing => UnsayableReason::SubjectSelectsNothing,
+            NoPodSelection::NotOnlyPods => UnsayableReason::NotOnlyPods("the subject".to_owned()),
+            NoPodSelection::Test(test) => unsayable_test(&test, target),
+        }
+    }
+}
+
+/// Why a test of labels cannot be written in a dialect.
+pub(crate) fn unsayable_test(test: &Selector, target: TargetDialect) -> UnsayableReason {
+    let mut is_of_orchestrator = false;
+    test.for_each_key(&mut |key| is_of_orchestrator |= *key == LabelKey::own(ORCHESTRATOR));
+    match is_of_orchestrator {
+        true => UnsayableReason::Orchestrator(target),
+        false => UnsayableReason::SelectorTest {
+            target,
+            test: test.to_string(),
+        },
+    }
 }
 
 impl PodSelection {

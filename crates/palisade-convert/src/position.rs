@@ -8,7 +8,8 @@
 //! every greater order; nothing fits between. Order 1000 itself would not be exact: of two policies of Calico at that
 //! order the name decides.
 
-use palisade_model::{Action, Order, Policy, Precedence, tier_name};
+use palisade_model::{Action, ObjectId, Order, Policy, State, tier_name};
+use std::collections::BTreeMap;
 
 /// The order of Kubernetes' policies and of what Cilium's allow.
 pub(crate) const ALLOWS: f64 = 1000.0;
@@ -38,22 +39,26 @@ pub(crate) enum Standing {
 impl Standing {
     /// The place of a policy.
     pub(crate) fn of(policy: &Policy) -> Self {
-        let Precedence { order, rank } = policy.precedence;
-        if policy.tier == tier_name::DEFAULT {
-            if order == Order::At(FIRST) {
-                return Standing::First;
-            }
-            let is_beside = order == Order::At(ALLOWS) && rank == 1;
-            let is_after = order == Order::At(AFTER_ALLOWS);
-            if (is_beside || is_after) && only_does(policy, Action::Allow) {
-                return Standing::Allows;
-            }
+        if policy.tier == tier_name::DEFAULT && policy.precedence.order == Order::At(FIRST) {
+            return Standing::First;
+        }
+        if order_of_allows(policy).is_some() && only_does(policy, Action::Allow) {
+            return Standing::Allows;
         }
         Standing::At {
             tier: policy.tier.clone(),
             order: effective_order(policy),
         }
     }
+}
+
+/// The order of a policy, if it stands with Kubernetes' policies or directly before or after them: what only allows
+/// there stands with them, but for policies of Calico at the very same order, which come by name (see
+/// [`SharedPlaces`]).
+pub(crate) fn order_of_allows(policy: &Policy) -> Option<Order> {
+    let order = policy.precedence.order;
+    let is_near = [ALLOWS, AFTER_ALLOWS].map(Order::At).contains(&order);
+    (policy.tier == tier_name::DEFAULT && is_near).then_some(order)
 }
 
 /// The order of a policy. The only BaselineAdminNetworkPolicy is the last of its tier, and so is what has the greatest
@@ -77,6 +82,52 @@ pub(crate) fn commute(a: &Policy, b: &Policy) -> bool {
     [Action::Allow, Action::Deny]
         .into_iter()
         .any(|action| only_does(a, action) && only_does(b, action))
+}
+
+/// The policies that stand at one place of a tier, where it is decided by kind and name who comes first; without those
+/// whose order among each other never matters.
+pub(crate) struct SharedPlaces<'a> {
+    by_place: BTreeMap<(&'a str, Order), Vec<&'a Policy>>,
+}
+
+impl<'a> SharedPlaces<'a> {
+    /// The places of the policies of a state.
+    pub(crate) fn new(state: &'a State) -> Self {
+        let mut by_place: BTreeMap<(&str, Order), Vec<&Policy>> = BTreeMap::new();
+        for policy in state.policies.values() {
+            let is_settled = match Standing::of(policy) {
+                Standing::Allows => true,
+                Standing::First => only_does(policy, Action::Deny),
+                Standing::At { .. } => false,
+            };
+            if !is_settled {
+                let place = (&*policy.tier, policy.precedence.order);
+                by_place.entry(place).or_default().push(policy);
+            }
+        }
+        SharedPlaces { by_place }
+    }
+
+    /// Another object at the place of one of these policies, or at the place that it gets in a dialect, if the order
+    /// of the two can matter.
+    pub(crate) fn find_rival(&self, parts: &[&Policy]) -> Option<ObjectId> {
+        parts.iter().find_map(|part| {
+            let (tier, order) = (&*part.tier, part.precedence.order);
+            let places = match Standing::of(part) {
+                // Policies of Calico directly before, where it is one of them, and directly after.
+                Standing::Allows if part.precedence.rank == 0 => order..=Order::At(AFTER_ALLOWS),
+                Standing::Allows => Order::At(AFTER_ALLOWS)..=Order::At(AFTER_ALLOWS),
+                // The last is the one with the greatest priority.
+                Standing::At { order: least, .. } => least..=order,
+                Standing::First => order..=order,
+            };
+            let places = (tier, *places.start())..=(tier, *places.end());
+            let mut others = self.by_place.range(places).flat_map(|(_, of)| of);
+            let rival =
+                others.find(|other| other.id.object != part.id.object && !commute(part, other));
+            rival.map(|other| other.id.object.clone())
+        })
+    }
 }
 
 /// An order as it is written.

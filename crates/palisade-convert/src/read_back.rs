@@ -1,7 +1,6 @@
 //! Reads what was written, with the dialects that read every other manifest, and compares it with the original.
 //!
-//! Promises: nothing is taken for equal that was not read, except policies of Calico as long as no dialect reads them
-//! (see [`is_read`]).
+//! Promises: nothing is taken for equal that was not read.
 
 use crate::canonical::CanonicalPolicies;
 use crate::target::TargetDialect;
@@ -12,20 +11,11 @@ use palisade_manifest::{Limits, extract_objects, parse};
 use palisade_model::{Object, Policy, State};
 use serde_json::Value;
 
-/// Whether the dialects read the policies of a target. SWITCH: when `palisade-dialects` reads Calico, this returns
-/// true for all, and what is written for Calico is checked like everything else.
-const fn is_read(target: TargetDialect) -> bool {
-    !matches!(target, TargetDialect::Calico)
-}
-
-/// The policies of the model that a written object is; `None` if no dialect reads it yet.
+/// The policies of the model that a written object is.
 ///
 /// # Errors
 /// What the dialects object to, as one sentence.
-pub fn lower_written(target: TargetDialect, object: &Value) -> Result<Option<Vec<Policy>>, String> {
-    if !is_read(target) {
-        return Ok(None);
-    }
+pub fn lower_written(object: &Value) -> Result<Vec<Policy>, String> {
     let limits = Limits::default();
     let text = object.to_string();
     let read = extract_objects(parse("converted", text.as_bytes(), &limits), &limits);
@@ -48,7 +38,7 @@ pub fn lower_written(target: TargetDialect, object: &Value) -> Result<Option<Vec
             }
         }
     }
-    Ok(Some(policies))
+    Ok(policies)
 }
 
 /// Compares what was written with the original: by canonical form; policies of Calico, whose form is another, by the

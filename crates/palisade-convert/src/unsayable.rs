@@ -50,10 +50,8 @@ pub enum UnsayableReason {
         target: TargetDialect,
         action: Action,
     },
-    #[error(
-        "rules that deny and rules that allow alternate here; of Cilium, all that deny come first"
-    )]
-    MixedActions,
+    #[error("what {target} denies comes before all others, but this rule stands at order {order}")]
+    DenialPlace { target: TargetDialect, order: Str },
     #[error(
         "{target} isolates the pods that it selects, but this policy leaves {direction} open by default"
     )]
@@ -76,6 +74,14 @@ pub enum UnsayableReason {
     ServiceAccount(TargetDialect),
     #[error("label selectors of {target} cannot say `{test}`")]
     SelectorTest { target: TargetDialect, test: String },
+    #[error(
+        "{0} cannot test what runs a workload: of `projectcalico.org/orchestrator` only `has(…)` can be said"
+    )]
+    Orchestrator(TargetDialect),
+    #[error("Kubernetes has no label with the key or value `{0}`")]
+    NoLabel(Str),
+    #[error("{target} has no port with the name {name}")]
+    NoPortName { target: TargetDialect, name: Str },
     #[error("the label key {0} has another meaning in the target dialect")]
     ReservedKey(Str),
     #[error(
@@ -96,6 +102,18 @@ pub enum UnsayableReason {
     Services(TargetDialect),
     #[error("{0} cannot select groups of networks by their labels or names")]
     NetworkGroups(TargetDialect),
+    #[error(
+        "a selector of Calico selects host endpoints and network sets too, and {0} cannot: one of pods only tests what only workloads have, as `has(projectcalico.org/orchestrator)`"
+    )]
+    HoldersToo(TargetDialect),
+    #[error("{0} cannot leave out what a selector selects (`notSelector`)")]
+    NotSelector(TargetDialect),
+    #[error("{0} cannot select by labels and networks at once")]
+    SelectorAndNetworks(TargetDialect),
+    #[error(
+        "{0} can only leave networks out of a network: write `nets` (`0.0.0.0/0` or `::/0`) beside `notNets`"
+    )]
+    OnlyLeftOut(TargetDialect),
     #[error("{target} has no peer that is `{peer}`")]
     Peer { target: TargetDialect, peer: String },
     #[error("an ingress rule of a ClusterNetworkPolicy has pods as peers only")]

@@ -8,8 +8,8 @@ mod peers;
 mod ports;
 
 use crate::label_selector::label_selector;
-use crate::pods::{KeyTest, NoPodSelection, PodSelection, ValueTest};
-use crate::position::{Standing, order_text};
+use crate::pods::{KeyTest, PodSelection, ValueTest};
+use crate::position::{self, Standing, order_text};
 use crate::refusals::{Refusals, RulePart};
 use crate::target::TargetDialect;
 use crate::unsayable::UnsayableReason;
@@ -62,9 +62,25 @@ fn check_position(policy: &Policy, refusals: &mut Refusals) {
         refusals.of_policy(policy, reason);
         return;
     }
+    if let Some(order) = position::order_of_allows(policy) {
+        // Its place could be said if it only allowed.
+        for direction in Direction::BOTH {
+            let rules = policy.rules(direction).into_iter();
+            for rule in rules.flat_map(|list| &list.rules) {
+                if rule.action == Action::Deny {
+                    let reason = UnsayableReason::DenialPlace {
+                        target: TARGET,
+                        order: order_text(order),
+                    };
+                    refusals.of_rule((policy, direction), (rule, RulePart::Whole), reason);
+                }
+            }
+        }
+        return;
+    }
     let has_sayable_place = match Standing::of(policy) {
         Standing::Allows => true,
-        Standing::First => crate::position::only_does(policy, Action::Deny),
+        Standing::First => position::only_does(policy, Action::Deny),
         Standing::At { .. } => false,
     };
     if !has_sayable_place {
@@ -86,7 +102,7 @@ fn spec(
     let selection = match PodSelection::read(subject) {
         Ok(pods) => pods,
         Err(reason) => {
-            refusals.of_policy(first, no_pods(reason));
+            refusals.of_policy(first, reason.unsayable(TARGET));
             return None;
         }
     };
@@ -111,17 +127,6 @@ fn spec(
         add_direction(&mut spec, direction, policies, namespace, refusals);
     }
     Some(Value::Object(spec))
-}
-
-fn no_pods(reason: NoPodSelection) -> UnsayableReason {
-    match reason {
-        NoPodSelection::Nothing => UnsayableReason::SubjectSelectsNothing,
-        NoPodSelection::NotOnlyPods => UnsayableReason::NotOnlyPods("the subject".to_owned()),
-        NoPodSelection::Test(test) => UnsayableReason::SelectorTest {
-            target: TARGET,
-            test: test.to_string(),
-        },
-    }
 }
 
 /// Adds the lists of a direction, and what it says of the default.

@@ -1,6 +1,5 @@
 //! Manifests as tests write them, and the states that they are lowered to, as the product does it.
 
-use crate::calico_reading;
 use palisade_analysis::{StateView, diff};
 use palisade_convert::{
     Conversion, PolicySource, TargetDialect, WrittenObject, convert, lower_written,
@@ -81,12 +80,12 @@ impl Input {
     }
 
     /// The state in which what was written replaces what it was written for.
-    pub(crate) fn replaced(&self, target: TargetDialect, written: &[WrittenObject]) -> State {
+    pub(crate) fn replaced(&self, written: &[WrittenObject]) -> State {
         let mut state = self.state.clone();
         let gone: BTreeSet<&ObjectId> = written.iter().map(|object| &object.source).collect();
         state.policies.retain(|id, _| !gone.contains(&id.object));
         for object in written {
-            for policy in lower(target, &object.object) {
+            for policy in lower(&object.object) {
                 let before = state.policies.insert(policy.id.clone(), policy);
                 assert_eq!(before, None, "a name is there twice");
             }
@@ -118,12 +117,8 @@ fn add_network_sets(state: &mut State) {
 }
 
 /// The policies of the model that a written object is.
-pub(crate) fn lower(target: TargetDialect, object: &Value) -> Vec<Policy> {
-    let lowered = lower_written(target, object);
-    match lowered.unwrap_or_else(|error| panic!("{error}: {object:#}")) {
-        Some(policies) => policies,
-        None => vec![calico_reading::read(object)],
-    }
+pub(crate) fn lower(object: &Value) -> Vec<Policy> {
+    lower_written(object).unwrap_or_else(|error| panic!("{error}: {object:#}"))
 }
 
 /// Asserts that two states have the same connections, enforced and as if nothing were in audit.

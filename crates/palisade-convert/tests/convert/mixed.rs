@@ -37,7 +37,7 @@ fn a_priority_that_another_policy_has_is_refused_where_order_matters() {
         let input = Input::of(&[("c", CLUSTER), ("a", ADMIN), ("b", &denies)]);
         let converted = input.convert(target, |id| &*id.name == "b");
         assert_eq!((converted.objects.len(), converted.unsayable.len()), (1, 0));
-        let after = input.replaced(target, &converted.objects);
+        let after = input.replaced(&converted.objects);
         assert_same_connections(&input.state, &after, "two that deny");
     }
 }

@@ -89,7 +89,7 @@ fn check_world(world: &ClusterWorld, has_calico: bool, what: &str, tally: &mut T
             sets.extend(written.into_iter().map(of));
         }
         for set in sets.iter().filter(|set| !set.is_empty()) {
-            let after = input.replaced(target, set);
+            let after = input.replaced(set);
             let found = verdicts(&after, world);
             assert_eq!(before, found, "{what}, {name}: {set:#?}");
             tally.verdicts += found.len() as u64;

@@ -5,8 +5,7 @@
 //! is written must be read by a person. In every scenario the connections before and after are the same: alone,
 //! beside policies of every dialect of which none is converted, and beside those converted as well.
 
-use crate::calico_reading;
-use crate::manifests::{Input, assert_same_connections};
+use crate::manifests::{Input, assert_same_connections, lower};
 use palisade_convert::{Conversion, TargetDialect, Unsayable, UnsayableReason, to_yaml};
 use palisade_model::{ObjectId, State};
 use serde_json::Value;
@@ -74,8 +73,9 @@ fn text(conversion: &Conversion) -> String {
 pub(crate) fn add_calico_background(state: &mut State) {
     let calico: Vec<Value> = serde_json::from_str(CALICO_BACKGROUND).unwrap();
     for object in &calico {
-        let policy = calico_reading::read(object);
-        state.policies.insert(policy.id.clone(), policy);
+        let policies = lower(object).into_iter();
+        let policies = policies.map(|policy| (policy.id.clone(), policy));
+        state.policies.extend(policies);
     }
 }
 
@@ -106,7 +106,7 @@ fn outcome(scenario: &Scenario) -> String {
             text(&converted)
         ));
         let what = format!("{} as {}", scenario.name, target_name(target));
-        let after = alone.replaced(target, &converted.objects);
+        let after = alone.replaced(&converted.objects);
         assert_same_connections(&alone.state, &after, &what);
         let one = mixed.convert(target, |id| own.contains(id));
         // Beside others it is written alike, but for a priority that one of them has.
@@ -114,10 +114,10 @@ fn outcome(scenario: &Scenario) -> String {
         if !one.unsayable.iter().any(shares) {
             assert_eq!(one.objects, converted.objects, "{what}");
         }
-        let after = mixed.replaced(target, &one.objects);
+        let after = mixed.replaced(&one.objects);
         assert_same_connections(&mixed.state, &after, &format!("{what}, alone among others"));
         let all = mixed.convert(target, |_| true);
-        let after = mixed.replaced(target, &all.objects);
+        let after = mixed.replaced(&all.objects);
         assert_same_connections(&mixed.state, &after, &format!("{what}, with all others"));
     }
     out

@@ -1,0 +1,125 @@
+//! Policies of the model in the forms that every dialect shares, without what only Calico's selectors and rules add.
+//!
+//! Promises: the policy means the same in every cluster in which only workloads have the label [`ORCHESTRATOR`].
+//! A selector of Calico that tests what only workloads have is one of workloads; a rule with networks of one family
+//! does not name the family.
+
+use crate::pods::{conjuncts, workloads};
+use palisade_model::{
+    Direction, LabelKey, LabelScope, Peer, Policy, Rule, Selector, Str, TrafficMatch, reserved,
+};
+
+/// The label of every workload with the name of what runs it: `k8s` for pods.
+pub(crate) const ORCHESTRATOR: &str = "projectcalico.org/orchestrator";
+
+/// What a selector of a peer of Calico selects from.
+pub(crate) fn calico_holders() -> Selector {
+    let kinds = [
+        reserved::KIND_WORKLOAD,
+        reserved::KIND_HOST,
+        reserved::KIND_HOST_ENDPOINT,
+        reserved::KIND_NETWORK_SET,
+    ];
+    let kinds = kinds.into_iter().map(Str::from);
+    Selector::is_in(LabelKey::reserved(reserved::KIND), kinds)
+}
+
+/// The policy in the forms that every dialect shares.
+pub(crate) fn simplify(policy: &Policy) -> Policy {
+    let mut policy = policy.clone();
+    policy.subject = simplify_selector(&policy.subject);
+    for direction in Direction::BOTH {
+        let list = match direction {
+            Direction::Ingress => &mut policy.ingress,
+            Direction::Egress => &mut policy.egress,
+        };
+        for rule in list.iter_mut().flat_map(|list| &mut list.rules) {
+            for peer in rule.peers.iter_mut().chain(&mut rule.own) {
+                peer.selector = peer.selector.as_ref().map(simplify_selector);
+            }
+            drop_family(rule);
+        }
+    }
+    policy
+}
+
+/// A selector of workloads without tests that every workload passes.
+fn simplify_selector(selector: &Selector) -> Selector {
+    let parts = conjuncts(selector);
+    let is_of_workloads = parts.contains(&workloads())
+        || parts.contains(&calico_holders()) && parts.iter().any(needs_workload);
+    if !is_of_workloads {
+        return selector.clone();
+    }
+    let kept = parts
+        .iter()
+        .filter(|part| **part != calico_holders() && **part != has_orchestrator());
+    Selector::and([workloads()].into_iter().chain(kept.cloned()))
+}
+
+/// `has(projectcalico.org/orchestrator)`: pods have the label without it being stored.
+fn has_orchestrator() -> Selector {
+    let is_stored = Selector::has(LabelKey::own(ORCHESTRATOR));
+    let of_pods = Selector::and([workloads(), Selector::negate(is_stored.clone())]);
+    Selector::or([is_stored, of_pods])
+}
+
+/// Whether a test never holds for anything but workloads: of the orchestrator, or of the service account.
+fn needs_workload(part: &Selector) -> bool {
+    let is_of_workloads = |key: &LabelKey| {
+        key.scope == LabelScope::ServiceAccount
+            || *key == LabelKey::reserved(reserved::SERVICE_ACCOUNT)
+            || *key == LabelKey::own(ORCHESTRATOR)
+    };
+    match part {
+        Selector::In(key, _)
+        | Selector::Has(key)
+        | Selector::Contains(key, _)
+        | Selector::StartsWith(key, _)
+        | Selector::EndsWith(key, _) => is_of_workloads(key),
+        Selector::Not(_) => false,
+        Selector::And(parts) => parts.contains(&workloads()) || parts.iter().any(needs_workload),
+        Selector::Or(parts) => parts.iter().all(needs_workload),
+    }
+}
+
+/// Drops the family of a rule whose peers are networks: it is that of the networks.
+fn drop_family(rule: &mut Rule) {
+    let Some(family) = rule.traffic.first().and_then(|traffic| traffic.family) else {
+        return;
+    };
+    let is_shared = |traffic: &TrafficMatch| traffic.family == Some(family);
+    let has_networks = |peer: &Peer| peer.nets.is_some();
+    if !rule.traffic.iter().all(is_shared) || !rule.peers.iter().all(has_networks) {
+        return;
+    }
+    for peer in &mut rule.peers {
+        for nets in peer.nets.iter_mut().chain([&mut peer.not_nets]) {
+            nets.retain(|net| net.family() == family);
+        }
+    }
+    for traffic in &mut rule.traffic {
+        traffic.family = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_of_the_orchestrator_is_one_of_workloads() {
+        let app = Selector::equals(LabelKey::own("app"), "web");
+        let written = Selector::and([calico_holders(), has_orchestrator(), app.clone()]);
+        assert_eq!(
+            simplify_selector(&written),
+            Selector::and([workloads(), app.clone()])
+        );
+        let wider = Selector::and([calico_holders(), app]);
+        assert_eq!(simplify_selector(&wider), wider);
+        let key = LabelKey::reserved(reserved::SERVICE_ACCOUNT);
+        let not = Selector::negate(Selector::equals(key, "robot"));
+        let wider = Selector::and([calico_holders(), not]);
+        assert_eq!(simplify_selector(&wider), wider, "network sets pass it");
+    }
+}
