@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A state, and the policies in it.
+#[derive(Clone)]
 pub(crate) struct Input {
     pub(crate) state: State,
     pub(crate) sources: Vec<PolicySource>,

@@ -148,3 +148,16 @@ fn policies_of_cilium() {
         assert!(written(&tally, TargetDialect::Calico) > 10);
     }
 }
+
+#[test]
+fn policies_of_calico() {
+    let tally = check_worlds(
+        0x0063_616c_6963_6f,
+        ClusterWorld::generate_with_calico_policies,
+    );
+    if tally.worlds >= 100 {
+        assert!(written(&tally, TargetDialect::Kubernetes) > 5);
+        assert!(written(&tally, TargetDialect::ClusterNetworkPolicy) > 5);
+        assert!(written(&tally, TargetDialect::Cilium) > 5);
+    }
+}

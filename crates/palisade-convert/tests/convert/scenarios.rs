@@ -21,7 +21,7 @@ struct Scenario {
     expected: String,
 }
 
-const FILES: [&str; 3] = ["kubernetes", "cilium", "policy-api"];
+const FILES: [&str; 4] = ["kubernetes", "cilium", "policy-api", "calico"];
 
 fn file(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/convert/scenarios");
@@ -83,12 +83,13 @@ pub(crate) fn add_calico_background(state: &mut State) {
 fn outcome(scenario: &Scenario) -> String {
     let mut out = String::new();
     let alone = Input::of(&[("cluster.yaml", CLUSTER), ("p.yaml", &scenario.manifest)]);
-    let mut mixed = Input::of(&[
+    let among = Input::of(&[
         ("cluster.yaml", CLUSTER),
         ("background.yaml", BACKGROUND),
         ("p.yaml", &scenario.manifest),
     ]);
-    add_calico_background(&mut mixed.state);
+    let mut among_calico = among.clone();
+    add_calico_background(&mut among_calico.state);
     let own: Vec<ObjectId> = alone
         .sources
         .iter()
@@ -108,17 +109,19 @@ fn outcome(scenario: &Scenario) -> String {
         let what = format!("{} as {}", scenario.name, target_name(target));
         let after = alone.replaced(&converted.objects);
         assert_same_connections(&alone.state, &after, &what);
-        let one = mixed.convert(target, |id| own.contains(id));
-        // Beside others it is written alike, but for a priority that one of them has.
-        let shares = |of: &Unsayable| matches!(of.reason, UnsayableReason::SharedPriority(_));
-        if !one.unsayable.iter().any(shares) {
-            assert_eq!(one.objects, converted.objects, "{what}");
+        for mixed in [&among, &among_calico] {
+            let one = mixed.convert(target, |id| own.contains(id));
+            // Beside others it is written alike, but for a priority that one of them has.
+            let shares = |of: &Unsayable| matches!(of.reason, UnsayableReason::SharedPriority(_));
+            if !one.unsayable.iter().any(shares) {
+                assert_eq!(one.objects, converted.objects, "{what}");
+            }
+            let after = mixed.replaced(&one.objects);
+            assert_same_connections(&mixed.state, &after, &format!("{what}, alone among others"));
+            let all = mixed.convert(target, |_| true);
+            let after = mixed.replaced(&all.objects);
+            assert_same_connections(&mixed.state, &after, &format!("{what}, with all others"));
         }
-        let after = mixed.replaced(&one.objects);
-        assert_same_connections(&mixed.state, &after, &format!("{what}, alone among others"));
-        let all = mixed.convert(target, |_| true);
-        let after = mixed.replaced(&all.objects);
-        assert_same_connections(&mixed.state, &after, &format!("{what}, with all others"));
     }
     out
 }
@@ -151,5 +154,5 @@ fn each_scenario_is_written_as_expected() {
             std::fs::write(&path, after).unwrap();
         }
     }
-    assert!(count >= 60, "{count} scenarios");
+    assert!(count >= 120, "{count} scenarios");
 }
