@@ -83,17 +83,19 @@ fn needs_workload(part: &Selector) -> bool {
     }
 }
 
-/// Drops the family of a rule whose peers are networks: it is that of the networks.
+/// Drops the family of a rule with networks at one end: it is that of the networks.
 fn drop_family(rule: &mut Rule) {
     let Some(family) = rule.traffic.first().and_then(|traffic| traffic.family) else {
         return;
     };
     let is_shared = |traffic: &TrafficMatch| traffic.family == Some(family);
     let has_networks = |peer: &Peer| peer.nets.is_some();
-    if !rule.traffic.iter().all(is_shared) || !rule.peers.iter().all(has_networks) {
+    let is_implied =
+        rule.peers.iter().all(has_networks) || rule.own.as_ref().is_some_and(has_networks);
+    if !rule.traffic.iter().all(is_shared) || !is_implied {
         return;
     }
-    for peer in &mut rule.peers {
+    for peer in rule.peers.iter_mut().chain(&mut rule.own) {
         for nets in peer.nets.iter_mut().chain([&mut peer.not_nets]) {
             nets.retain(|net| net.family() == family);
         }

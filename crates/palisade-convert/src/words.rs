@@ -1,5 +1,6 @@
 //! Labels and names of ports that Kubernetes has: Calico's rules can name others, which other dialects reject.
 
+use crate::pods::{conjuncts, workloads};
 use crate::refusals::{Refusals, RulePart};
 use crate::target::TargetDialect;
 use crate::unsayable::UnsayableReason;
@@ -15,7 +16,7 @@ const MAX_PORT_NAME: usize = 15;
 /// Refuses what names labels or ports that cannot be.
 pub(crate) fn check(parts: &[&Policy], target: TargetDialect, refusals: &mut Refusals) {
     for policy in parts {
-        if let Some(word) = find_no_label(&policy.subject) {
+        if let Some(word) = find_no_label(Some(&policy.subject)) {
             refusals.of_policy(policy, UnsayableReason::NoLabel(word));
         }
         for direction in Direction::BOTH {
@@ -32,7 +33,7 @@ pub(crate) fn check(parts: &[&Policy], target: TargetDialect, refusals: &mut Ref
 fn faults(rule: &Rule, target: TargetDialect) -> Vec<(RulePart, UnsayableReason)> {
     let mut faults = Vec::new();
     for (index, peer) in rule.peers.iter().enumerate() {
-        let word = peer.selector.as_ref().and_then(find_no_label);
+        let word = find_no_label(peer.selector.as_ref());
         faults.extend(word.map(|word| (RulePart::Peer(index), UnsayableReason::NoLabel(word))));
     }
     for (index, traffic) in rule.traffic.iter().enumerate() {
@@ -43,8 +44,17 @@ fn faults(rule: &Rule, target: TargetDialect) -> Vec<(RulePart, UnsayableReason)
     faults
 }
 
-/// A key or value that no label has.
-fn find_no_label(selector: &Selector) -> Option<Str> {
+/// A key or value that no label has, in a selector of workloads; no other can be written.
+fn find_no_label(selector: Option<&Selector>) -> Option<Str> {
+    let parts = conjuncts(selector?);
+    let mut of_labels = parts.iter().filter_map(find_in_part);
+    parts
+        .contains(&workloads())
+        .then(|| of_labels.next())
+        .flatten()
+}
+
+fn find_in_part(selector: &Selector) -> Option<Str> {
     let of_key = |key: &LabelKey| (!is_key(&key.name)).then(|| key.name.clone());
     match selector {
         Selector::In(key, values) => of_key(key).or_else(|| {
@@ -52,10 +62,10 @@ fn find_no_label(selector: &Selector) -> Option<Str> {
             unknown.next().cloned()
         }),
         Selector::Has(key) => of_key(key),
-        Selector::Not(inner) => find_no_label(inner),
-        Selector::And(parts) => parts.iter().find_map(find_no_label),
+        Selector::Not(inner) => find_in_part(inner),
         // Not sayable, whatever it names.
-        Selector::Or(_)
+        Selector::And(_)
+        | Selector::Or(_)
         | Selector::Contains(..)
         | Selector::StartsWith(..)
         | Selector::EndsWith(..) => None,
@@ -90,13 +100,15 @@ fn is_value(value: &str) -> bool {
         && is_end(bytes.last())
 }
 
-/// A name that no port has.
+/// A name that no port has; those with a colon stand for ports of Services.
 fn find_no_port_name(ports: &PortMatch) -> Option<Str> {
     let mut names = ports.is.iter().flatten().filter_map(|spec| match spec {
         PortSpec::Named(name) => Some(name),
         PortSpec::Range(_) => None,
     });
-    names.find(|name| !is_port_name(name)).cloned()
+    names
+        .find(|name| !name.contains(':') && !is_port_name(name))
+        .cloned()
 }
 
 fn is_port_name(name: &str) -> bool {
