@@ -10,17 +10,19 @@ use crate::target::TargetDialect;
 use crate::unsayable::{Unsayable, UnsayableReason};
 use crate::{calico, cilium, cluster_policy, kubernetes, read_back, words};
 use palisade_dialects::{MODE_ANNOTATION, is_policy_kind};
-use palisade_model::{ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, State};
+use palisade_model::{ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, SourceLine, State};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A policy object of the input.
 #[derive(Clone, Debug)]
 pub struct PolicySource {
     /// The object.
     id: ObjectId,
-    /// What it is lowered to.
+    /// What it is lowered to, of what is in force.
     policies: Vec<Policy>,
+    /// Where it was written.
+    line: Option<SourceLine>,
     /// Why it cannot be converted into anything, and the path of the part.
     fault: Option<(UnsayableReason, Option<String>)>,
     /// The object as written.
@@ -41,10 +43,17 @@ impl PolicySource {
             object: id.clone(),
             part,
         };
-        let policies = state.policies.range(part(0)..=part(u32::MAX));
-        let policies = policies.map(|(_, policy)| policy.clone());
+        let mut in_force = state.policies.range(part(0)..=part(u32::MAX));
+        let written = manifests
+            .first()
+            .map(|first| read_back::lower_source(first));
+        let policies = written.into_iter().flatten().filter_map(|policy| {
+            let in_force = state.policies.get(&policy.id)?;
+            Some(with_lines(policy, in_force))
+        });
         PolicySource {
             policies: policies.collect(),
+            line: in_force.next().and_then(|(_, policy)| policy.line.clone()),
             fault: match manifests {
                 [only] => read_back::find_fault(only),
                 _ => Some((UnsayableReason::DefinedTwice, None)),
@@ -61,6 +70,27 @@ impl PolicySource {
     pub fn id(&self) -> &ObjectId {
         &self.id
     }
+}
+
+/// A policy with the lines that the same policy has in a state.
+fn with_lines(mut policy: Policy, in_force: &Policy) -> Policy {
+    policy.line.clone_from(&in_force.line);
+    let lists = [
+        (&mut policy.ingress, &in_force.ingress),
+        (&mut policy.egress, &in_force.egress),
+    ];
+    for (list, in_force) in lists {
+        let lines: BTreeMap<u32, &Option<SourceLine>> = in_force
+            .iter()
+            .flat_map(|list| &list.rules)
+            .map(|rule| (rule.origin.index, &rule.origin.line))
+            .collect();
+        for rule in list.iter_mut().flat_map(|list| &mut list.rules) {
+            let line = lines.get(&rule.origin.index);
+            rule.origin.line = line.and_then(|line| (*line).clone());
+        }
+    }
+    policy
 }
 
 /// Whether an object is a policy, of any dialect.
@@ -102,7 +132,7 @@ pub fn convert(
     let mut names: BTreeSet<ObjectId> = sources.iter().map(|source| source.id.clone()).collect();
     let shared = SharedPlaces::new(state);
     for source in sources.iter().filter(|source| is_selected(&source.id)) {
-        match convert_object(source, &names, &shared, state, target) {
+        match convert_object(source, &names, &shared, target) {
             Ok(objects) => {
                 names.extend(objects.iter().map(|object| object.id.clone()));
                 conversion.objects.extend(objects);
@@ -118,19 +148,14 @@ fn convert_object(
     source: &PolicySource,
     names: &BTreeSet<ObjectId>,
     shared: &SharedPlaces<'_>,
-    state: &State,
     target: TargetDialect,
 ) -> Result<Vec<WrittenObject>, Vec<Unsayable>> {
-    let line = source
-        .policies
-        .first()
-        .and_then(|policy| policy.line.clone());
     let refuse = |reason| {
         vec![Unsayable {
             policy: source.id.clone(),
             rule: None,
             reason,
-            line: line.clone(),
+            line: source.line.clone(),
         }]
     };
     let is_sound = matches!(source.fault, None | Some((UnsayableReason::HeldClosed, _)));
@@ -174,8 +199,7 @@ fn convert_object(
     if changes_kind && let Some(other) = shared.find_rival(&parts) {
         return Err(refuse(UnsayableReason::SharedPriority(other)));
     }
-    check(&written, &parts, state, target)
-        .map_err(|reason| refuse(UnsayableReason::CheckFailed(reason)))?;
+    check(&written, &parts).map_err(|reason| refuse(UnsayableReason::CheckFailed(reason)))?;
     Ok(written)
 }
 
@@ -198,17 +222,12 @@ fn without_server_fields(manifest: &Value) -> Value {
 }
 
 /// Reads back what was written, and compares it.
-fn check(
-    written: &[WrittenObject],
-    parts: &[&Policy],
-    state: &State,
-    target: TargetDialect,
-) -> Result<(), String> {
+fn check(written: &[WrittenObject], parts: &[&Policy]) -> Result<(), String> {
     let mut policies = Vec::new();
     for object in written {
         policies.extend(read_back::lower_written(&object.object)?);
     }
-    read_back::compare(target, parts, &policies, state)
+    read_back::compare(parts, &policies)
 }
 
 fn drafts(parts: &[&Policy], target: TargetDialect, refusals: &mut Refusals) -> Vec<Draft> {

@@ -3,12 +3,10 @@
 //! Promises: nothing is taken for equal that was not read.
 
 use crate::canonical::CanonicalPolicies;
-use crate::target::TargetDialect;
 use crate::unsayable::UnsayableReason;
-use palisade_analysis::{StateView, diff};
 use palisade_dialects::lower_object;
 use palisade_manifest::{Limits, extract_objects, parse};
-use palisade_model::{Object, Policy, State};
+use palisade_model::{Object, Policy};
 use serde_json::Value;
 
 /// The policies of the model that a written object is.
@@ -41,35 +39,29 @@ pub fn lower_written(object: &Value) -> Result<Vec<Policy>, String> {
     Ok(policies)
 }
 
-/// Compares what was written with the original: by canonical form; policies of Calico, whose form is another, by the
-/// connections of the input if the forms differ. The error says what differs.
-pub(crate) fn compare(
-    target: TargetDialect,
-    original: &[&Policy],
-    written: &[Policy],
-    state: &State,
-) -> Result<(), String> {
-    let before = CanonicalPolicies::of(original.iter().copied());
-    if before == CanonicalPolicies::of(written) {
-        return Ok(());
-    }
-    if target != TargetDialect::Calico {
-        return Err("its form differs".to_owned());
-    }
-    let mut changed = state.clone();
-    for policy in original {
-        changed.policies.remove(&policy.id);
-    }
-    for policy in written {
-        changed.policies.insert(policy.id.clone(), policy.clone());
-    }
-    let is_equal = |old: StateView<'_>, new: StateView<'_>| diff(old, new).is_empty();
-    let is_equal = is_equal(state.into(), (&changed).into())
-        && is_equal(StateView::audit(state), StateView::audit(&changed));
-    match is_equal {
+/// Compares what was written with the original, by canonical form. The error says what differs.
+pub(crate) fn compare(original: &[&Policy], written: &[Policy]) -> Result<(), String> {
+    match CanonicalPolicies::of(original.iter().copied()) == CanonicalPolicies::of(written) {
         true => Ok(()),
-        false => Err("connections of the input differ".to_owned()),
+        false => Err("its form differs".to_owned()),
     }
+}
+
+/// The policies of a manifest, as its author wrote them: what a state has of them may depend on other objects, as the
+/// ports of Services do.
+pub(crate) fn lower_source(manifest: &Value) -> Vec<Policy> {
+    let limits = Limits::default();
+    let text = manifest.to_string();
+    let read = extract_objects(parse("input", text.as_bytes(), &limits), &limits);
+    let objects = read
+        .objects
+        .iter()
+        .flat_map(|raw| lower_object(raw).objects);
+    let policies = objects.filter_map(|object| match object {
+        Object::Policy(policy) => Some(policy),
+        _ => None,
+    });
+    policies.collect()
 }
 
 /// Why a manifest cannot be converted, and the path of the part that is held closed.
