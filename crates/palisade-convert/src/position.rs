@@ -6,7 +6,8 @@
 //! A policy of Calico that is to stand with them has the order [`AFTER_ALLOWS`]: the next number after 1000 that a
 //! 64-bit float has. It stands after policies of Calico of order 1000, which come before NetworkPolicies, and before
 //! every greater order; nothing fits between. Order 1000 itself would not be exact: of two policies of Calico at that
-//! order the name decides.
+//! order the name decides. The other way round a policy of Calico at order 1000 that only allows gets the place of
+//! NetworkPolicies, if no other at that order does more than allow.
 
 use palisade_model::{Action, ObjectId, Order, Policy, State, tier_name};
 use std::collections::BTreeMap;

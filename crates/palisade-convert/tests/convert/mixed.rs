@@ -101,3 +101,77 @@ fn there_and_back() {
         original.objects[0].object["spec"]
     );
 }
+
+/// A policy of Calico with one rule.
+fn calico(name: &str, order: &str, action: &str) -> String {
+    format!(
+        "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop, uid: u}}\n\
+         spec: {{order: {order}, types: [Ingress], ingress: [{{action: {action}, protocol: TCP}}]}}\n"
+    )
+}
+
+#[test]
+fn an_order_of_calico_that_another_policy_has_is_refused_where_order_matters() {
+    let a = calico("a", "1000", "Allow");
+    for target in [TargetDialect::Kubernetes, TargetDialect::Cilium] {
+        for (other, is_written) in [
+            (calico("b", "1000", "Deny"), false),
+            (calico("b", "1000", "Allow"), true),
+            (calico("b", "999", "Deny"), true),
+            (calico("b", "1000.0000000000001", "Deny"), false),
+            (calico("b", "1000.0000000000002", "Deny"), true),
+        ] {
+            let input = Input::of(&[("c", CLUSTER), ("a", &a), ("b", &other)]);
+            let converted = input.convert(target, |id| &*id.name == "a");
+            assert_eq!(!converted.objects.is_empty(), is_written, "{other}");
+            let after = input.replaced(&converted.objects);
+            assert_same_connections(&input.state, &after, &other);
+        }
+    }
+    // A NetworkPolicy gets the order directly after 1000, where the other one stands.
+    let text = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p, namespace: shop}\nspec: \
+        {podSelector: {}, ingress: [{}]}\n";
+    let other = calico("b", "1000.0000000000001", "Deny");
+    let input = Input::of(&[("c", CLUSTER), ("p", text), ("b", &other)]);
+    let converted = input.convert(TargetDialect::Calico, |id| &*id.name == "p");
+    assert_eq!((converted.objects.len(), converted.unsayable.len()), (0, 1));
+}
+
+#[test]
+fn policies_of_calico_stay_as_they_are_for_calico() {
+    let text = calico("a", "7", "Log");
+    let input = Input::of(&[("c", CLUSTER), ("a", &text)]);
+    let converted = input.convert(TargetDialect::Calico, |_| true);
+    assert_eq!(
+        converted.objects[0].object.to_string(),
+        r#"{"apiVersion":"projectcalico.org/v3","kind":"NetworkPolicy","metadata":{"name":"a","namespace":"shop"},"spec":{"order":7,"types":["Ingress"],"ingress":[{"action":"Log","protocol":"TCP"}]}}"#
+    );
+}
+
+/// A staged policy and an enforced one of one name would be one NetworkPolicy.
+#[test]
+fn a_staged_policy_and_an_enforced_one_of_one_name_are_not_both_written() {
+    let enforced = calico("a", "1000", "Allow");
+    let staged = enforced.replace("kind: NetworkPolicy", "kind: StagedNetworkPolicy");
+    let input = Input::of(&[("c", CLUSTER), ("a", &enforced), ("s", &staged)]);
+    let converted = input.convert(TargetDialect::Kubernetes, |_| true);
+    assert_eq!((converted.objects.len(), converted.unsayable.len()), (1, 1));
+    let after = input.replaced(&converted.objects);
+    assert_same_connections(&input.state, &after, "staged");
+}
+
+/// What a rule about a Service means depends on the EndpointSlices that there are: it is never written as those of now.
+#[test]
+fn a_rule_about_a_service_is_read_as_written() {
+    let text = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: p, namespace: shop}\nspec: \
+        {order: 1000, types: [Egress], egress: [{action: Allow, destination: {services: {name: absent}}}]}\n";
+    let input = Input::of(&[("c", CLUSTER), ("p", text)]);
+    for target in [TargetDialect::Kubernetes, TargetDialect::Cilium] {
+        let reasons = reasons(&input, target);
+        assert_eq!(reasons.len(), 1);
+        assert!(
+            reasons[0].contains("the endpoints of Services"),
+            "{reasons:?}"
+        );
+    }
+}
