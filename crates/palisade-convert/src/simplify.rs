@@ -51,10 +51,32 @@ fn simplify_selector(selector: &Selector) -> Selector {
     if !is_of_workloads {
         return selector.clone();
     }
-    let kept = parts
-        .iter()
-        .filter(|part| **part != calico_holders() && **part != has_orchestrator());
+    let only = parts.iter().find_map(only_namespace);
+    let kept = parts.iter().filter(|part| {
+        let is_of_all = **part == calico_holders() || **part == has_orchestrator();
+        !is_of_all && !only.is_some_and(|name| is_wider(part, name))
+    });
     Selector::and([workloads()].into_iter().chain(kept.cloned()))
+}
+
+/// The namespace that a test names, if it is the only one.
+fn only_namespace(part: &Selector) -> Option<&Str> {
+    match part {
+        Selector::In(key, values) if *key == LabelKey::reserved(reserved::NAMESPACE) => {
+            values.first().filter(|_| values.len() == 1)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a test of the name of the namespace says nothing more than that it is this one.
+fn is_wider(part: &Selector, only: &Str) -> bool {
+    match part {
+        Selector::In(key, values) if *key == LabelKey::reserved(reserved::NAMESPACE) => {
+            values.len() > 1 && values.contains(only)
+        }
+        _ => false,
+    }
 }
 
 /// `has(projectcalico.org/orchestrator)`: pods have the label without it being stored.
