@@ -4,10 +4,12 @@
 //! Promises: a selector that can match anything but pods and other workloads is never read as one of pods. The label
 //! `kubernetes.io/metadata.name` of a namespace is the namespace's name, in every cluster.
 
-use crate::simplify::ORCHESTRATOR;
 use crate::target::TargetDialect;
 use crate::unsayable::UnsayableReason;
 use palisade_model::{LabelKey, LabelScope, Namespace, Selector, Str, reserved};
+
+/// The label of every workload with the name of what runs it: `k8s` for pods.
+pub(crate) const ORCHESTRATOR: &str = "projectcalico.org/orchestrator";
 
 /// A test of the value of a label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

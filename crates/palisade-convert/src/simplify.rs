@@ -4,13 +4,10 @@
 //! A selector of Calico that tests what only workloads have is one of workloads; a rule with networks of one family
 //! does not name the family.
 
-use crate::pods::{conjuncts, workloads};
+use crate::pods::{ORCHESTRATOR, conjuncts, workloads};
 use palisade_model::{
     Direction, LabelKey, LabelScope, Peer, Policy, Rule, Selector, Str, TrafficMatch, reserved,
 };
-
-/// The label of every workload with the name of what runs it: `k8s` for pods.
-pub(crate) const ORCHESTRATOR: &str = "projectcalico.org/orchestrator";
 
 /// What a selector of a peer of Calico selects from.
 pub(crate) fn calico_holders() -> Selector {

@@ -313,7 +313,9 @@ fn names_decide_if_a_contradiction_is_reported() {
             groups.entry(place).or_default().push(&policy.id);
         }
         let reported = case.policies_of(LintCode::OrderDecidedByName);
-        for group in groups.into_values().filter(|group| group.len() == 2) {
+        for mut group in groups.into_values().filter(|group| group.len() == 2) {
+            // In the order of evaluation.
+            group.sort_by(|a, b| a.cmp_by_name(b));
             let mut swapped = state.clone();
             for (id, other) in [(group[0], group[1]), (group[1], group[0])] {
                 let mut policy = state.policies[id].clone();

@@ -1,6 +1,6 @@
 //! The big states with a third of their policies in the tiers of cluster-wide policies, with a third as
-//! CiliumNetworkPolicies that deny and allow, and with everything in audit: each against the plain state, in the
-//! same process just before.
+//! CiliumNetworkPolicies that deny and allow, with a third as policies of Calico in tiers of its own and in the default
+//! one, and with everything in audit: each against the plain state, in the same process just before.
 
 use crate::case::BenchCase;
 use crate::heap;
@@ -10,7 +10,8 @@ use crate::stopwatch::Stopwatch;
 use crate::written::BenchObject;
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{
-    Action, Object, ObjectKind, Order, Policy, PolicyMode, Precedence, State, Update, tier_name,
+    Action, Object, ObjectKind, Order, Policy, PolicyMode, Precedence, State, Tier, TierDefault,
+    Update, tier_name,
 };
 
 /// What is made of a plain state.
@@ -21,12 +22,16 @@ enum Variant {
     Tiers,
     /// A third of the policies are CiliumNetworkPolicies: the first rule of each denies, in a part of its own.
     Cilium,
+    /// A third of the policies are Calico's, by order, in two tiers of its own and in the default one.
+    Calico,
     /// Every policy is in audit.
     Audit,
 }
 
 /// The most that a variant may take, as a multiple of the plain state.
 const AIM: f64 = 1.3;
+/// The same for Calico's policies.
+const CALICO_AIM: f64 = 1.5;
 
 /// How many policies are edited.
 const EDITS: usize = 400;
@@ -43,7 +48,7 @@ fn start(state: &'static str) -> BenchCase {
         Figure::of(format!("{name}/plain/heap"), "MiB"),
         Figure::of(format!("{name}/plain/policy-edited"), "micros"),
     ];
-    for variant in ["tiers", "cilium", "audit"] {
+    for variant in ["tiers", "cilium", "calico", "audit"] {
         for (what, baseline) in [
             ("ratio", "plain"),
             ("heap-ratio", "plain/heap"),
@@ -53,6 +58,7 @@ fn start(state: &'static str) -> BenchCase {
             let figure = figure.relative_to(&format!("{name}/{baseline}"));
             figures.push(match variant {
                 "audit" => figure,
+                "calico" => figure.with_reference("aim", CALICO_AIM),
                 _ => figure.with_reference("aim", AIM),
             });
         }
@@ -71,7 +77,12 @@ fn start(state: &'static str) -> BenchCase {
             };
             let plain = measure(&input, Variant::Plain)?;
             plain.iter().for_each(|sample| samples(vec![*sample]));
-            for variant in [Variant::Tiers, Variant::Cilium, Variant::Audit] {
+            for variant in [
+                Variant::Tiers,
+                Variant::Cilium,
+                Variant::Calico,
+                Variant::Audit,
+            ] {
                 let of = measure(&input, variant)?;
                 for (sample, plain) in of.iter().zip(plain) {
                     samples(vec![sample / plain]);
@@ -89,17 +100,17 @@ fn measure(input: &BenchInput, variant: Variant) -> Result<[f64; 3], String> {
     let watch = Stopwatch::start();
     let mut number = 0;
     let changed = |update| variant.of(update, &mut number);
-    let delta = engine.apply(input.updates(&watch).flat_map(changed).flatten());
+    let changed = input.updates(&watch).flat_map(changed).flatten();
+    let delta = engine.apply(variant.tiers().into_iter().chain(changed));
     let seconds = watch.elapsed().as_secs_f64();
     drop(delta);
     let live = heap::live().saturating_sub(before) as u64;
     let mut number = 0;
     let objects = input.objects().map(|object: BenchObject| object.update());
-    let mut state = State::from_updates(
-        objects
-            .flat_map(|update| variant.of(update, &mut number))
-            .flatten(),
-    );
+    let changed = objects
+        .flat_map(|update| variant.of(update, &mut number))
+        .flatten();
+    let mut state = State::from_updates(variant.tiers().into_iter().chain(changed));
     let mut times = Vec::new();
     // Of the whole list: cluster-wide ones are its beginning.
     let step = (state.policies.len() / EDITS).max(1);
@@ -129,7 +140,28 @@ fn without_last_rule(mut policy: Policy) -> Policy {
     policy
 }
 
+/// Calico's tiers: one that passes on, one that denies.
+const CALICO_TIERS: [(&str, f64, TierDefault); 2] = [
+    ("security", 100.0, TierDefault::Pass),
+    ("platform", 2_000_000.0, TierDefault::Deny),
+];
+
 impl Variant {
+    /// The tiers of this variant.
+    fn tiers(self) -> Vec<Update> {
+        let tier = |(name, order, default): (&str, f64, TierDefault)| {
+            Update::Upsert(Object::Tier(Tier {
+                name: name.into(),
+                order: Order::At(order),
+                default,
+            }))
+        };
+        match self {
+            Variant::Calico => CALICO_TIERS.map(tier).into(),
+            _ => Vec::new(),
+        }
+    }
+
     /// What an update is in this variant: one or two updates. `number` counts the policies.
     fn of(self, update: Update, number: &mut usize) -> [Option<Update>; 2] {
         match update {
@@ -147,7 +179,8 @@ impl Variant {
             Variant::Audit => policy.mode = PolicyMode::Audit,
             Variant::Tiers if number.is_multiple_of(3) => policy = cluster_wide(policy, number),
             Variant::Cilium if number.is_multiple_of(3) => return cilium(policy).map(Some),
-            Variant::Tiers | Variant::Cilium | Variant::Plain => {}
+            Variant::Calico if number.is_multiple_of(3) => policy = calico(policy, number),
+            Variant::Tiers | Variant::Cilium | Variant::Calico | Variant::Plain => {}
         }
         [Some(policy), None]
     }
@@ -175,6 +208,30 @@ fn cluster_wide(mut policy: Policy, number: usize) -> Policy {
         .flatten()
     {
         rules.default_deny = false;
+        for (place, rule) in rules.rules.iter_mut().enumerate() {
+            rule.action = actions[place % actions.len()];
+        }
+    }
+    policy
+}
+
+/// The same rules as those of a policy of Calico, with each of its actions that decides.
+fn calico(mut policy: Policy, number: usize) -> Policy {
+    policy.tier = match number % 9 {
+        0 => CALICO_TIERS[0].0.into(),
+        3 => CALICO_TIERS[1].0.into(),
+        _ => tier_name::DEFAULT.into(),
+    };
+    policy.id.object.kind = ObjectKind::new("projectcalico.org", "NetworkPolicy");
+    policy.precedence = Precedence {
+        order: Order::from_number(f64::from(u32::try_from(number % 2_000).unwrap_or(0))),
+        rank: 0,
+    };
+    let actions = [Action::Allow, Action::Deny, Action::Pass];
+    for rules in [&mut policy.ingress, &mut policy.egress]
+        .into_iter()
+        .flatten()
+    {
         for (place, rule) in rules.rules.iter_mut().enumerate() {
             rule.action = actions[place % actions.len()];
         }
