@@ -23,6 +23,7 @@ fn examples_allow_the_connections_that_they_list() {
         "networkpolicy",
         "clusternetworkpolicy",
         "ciliumnetworkpolicy",
+        "caliconetworkpolicy",
     ] {
         let manifests = manifests(&Path::new(FOLDER).join(dialect));
         assert!(manifests.len() >= 10, "{dialect}: {}", manifests.len());
