@@ -6,7 +6,8 @@
 
 use crate::pods::{ORCHESTRATOR, conjuncts, workloads};
 use palisade_model::{
-    Direction, LabelKey, LabelScope, Peer, Policy, Rule, Selector, Str, TrafficMatch, reserved,
+    Direction, LabelKey, LabelScope, LabelValues, Peer, Policy, Rule, Selector, Str, TrafficMatch,
+    reserved,
 };
 
 /// What a selector of a peer of Calico selects from.
@@ -49,6 +50,10 @@ fn simplify_selector(selector: &Selector) -> Selector {
         return selector.clone();
     }
     let only = parts.iter().find_map(only_namespace);
+    let excludes = |part: &Selector| only.is_some_and(|name| excludes_namespace(part, name));
+    if parts.iter().any(excludes) {
+        return Selector::none();
+    }
     let kept = parts.iter().filter(|part| {
         let is_of_all = **part == calico_holders() || **part == has_orchestrator();
         !is_of_all && !only.is_some_and(|name| is_wider(part, name))
@@ -66,14 +71,30 @@ fn only_namespace(part: &Selector) -> Option<&Str> {
     }
 }
 
+/// The names in a test of the name of the namespace, and whether it is one of them or none of them.
+fn named_namespaces(part: &Selector) -> Option<(&LabelValues, bool)> {
+    let is_namespace = |key: &LabelKey| *key == LabelKey::reserved(reserved::NAMESPACE);
+    match part {
+        Selector::In(key, values) if is_namespace(key) => Some((values, true)),
+        Selector::Not(inner) => match &**inner {
+            Selector::In(key, values) if is_namespace(key) => Some((values, false)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a test of the name of the namespace never holds in this one.
+fn excludes_namespace(part: &Selector, only: &Str) -> bool {
+    named_namespaces(part).is_some_and(|(values, is_in)| values.contains(only) != is_in)
+}
+
 /// Whether a test of the name of the namespace says nothing more than that it is this one.
 fn is_wider(part: &Selector, only: &Str) -> bool {
-    match part {
-        Selector::In(key, values) if *key == LabelKey::reserved(reserved::NAMESPACE) => {
-            values.len() > 1 && values.contains(only)
-        }
-        _ => false,
-    }
+    named_namespaces(part).is_some_and(|(values, is_in)| match is_in {
+        true => values.len() > 1 && values.contains(only),
+        false => !values.contains(only),
+    })
 }
 
 /// `has(projectcalico.org/orchestrator)`: pods have the label without it being stored.
@@ -127,6 +148,21 @@ fn drop_family(rule: &mut Rule) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Found by the seed 1795541785: such a policy was written without the test, and refused by the comparison.
+    #[test]
+    fn other_tests_of_the_namespace_agree_with_its_name_or_nothing_is_selected() {
+        let key = || LabelKey::reserved(reserved::NAMESPACE);
+        let own = || Selector::equals(key(), "stock");
+        let others = || Selector::is_in(key(), ["shop".into(), "default".into()]);
+        let with_own = || Selector::is_in(key(), ["shop".into(), "stock".into()]);
+        let of = |test| simplify_selector(&Selector::and([workloads(), own(), test]));
+        let only_own = Selector::and([workloads(), own()]);
+        assert_eq!(of(others()), Selector::none());
+        assert_eq!(of(Selector::negate(with_own())), Selector::none());
+        assert_eq!(of(with_own()), only_own);
+        assert_eq!(of(Selector::negate(others())), only_own);
+    }
 
     #[test]
     fn a_selector_of_the_orchestrator_is_one_of_workloads() {
