@@ -34,6 +34,16 @@ spec:
   podSelector: {matchLabels: {app: web, tier: front}}
   egress: [{}]
 ---
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: nothing-is-sent}
+spec: {endpointSelector: {}, egress: [{}]}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: to-a-service}
+spec: {types: [Egress], egress: [{action: Allow, destination: {services: {name: db}}}]}
+---
 apiVersion: v1
 kind: Pod
 metadata: {name: done}
