@@ -44,7 +44,7 @@ const NOT_BESIDE_SERVICE: &[&str] = &[
 ];
 /// What a service as destination cannot have beside it either.
 const NOT_BESIDE_DESTINATION: &[&str] = &["ports", "notPorts"];
-/// The maximum number of networks in a list.
+/// The maximum number of networks in a list of a rule.
 const MAX_NETS: usize = 256;
 
 /// What an end of a rule tests.
@@ -123,8 +123,8 @@ pub(super) fn read(
     };
     report.check_fields(&entity, KNOWN, MISPLACED);
     let (selector, not_selector) = selectors(&entity, context, report);
-    let nets = networks(&entity, "nets", report);
-    let not_nets = networks(&entity, "notNets", report);
+    let nets = rule_networks(&entity, "nets", report);
+    let not_nets = rule_networks(&entity, "notNets", report);
     let mut families = Families::default();
     if !nets.is_empty() {
         families = families.and(Families::of(&nets));
@@ -231,20 +231,23 @@ fn accounts(entity: &Field<'_>, report: &mut ObjectReport) -> Vec<Selector> {
     named.into_iter().chain(selected).collect()
 }
 
-/// Networks, or single addresses.
-pub(super) fn networks(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> Vec<Prefix> {
-    let items = report.items(of, key);
-    if items.len() > MAX_NETS
-        && let Some(at) = report.child(of, key)
+/// The networks of a rule.
+fn rule_networks(entity: &Field<'_>, key: &str, report: &mut ObjectReport) -> Vec<Prefix> {
+    let count = report.items(entity, key).len();
+    if count > MAX_NETS
+        && let Some(at) = report.child(entity, key)
     {
         report.error(
             &at,
-            format!(
-                "too many networks: {}, the maximum is {MAX_NETS}",
-                items.len()
-            ),
+            format!("too many networks: {count}, the maximum is {MAX_NETS}"),
         );
     }
+    networks(entity, key, report)
+}
+
+/// Networks, or single addresses: any number.
+pub(super) fn networks(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> Vec<Prefix> {
+    let items = report.items(of, key);
     let mut nets: Vec<Prefix> = items.iter().filter_map(|at| network(at, report)).collect();
     nets.sort_unstable();
     nets.dedup();

@@ -4,70 +4,59 @@ use super::policy_kind::CalicoPolicyKind;
 use super::{
     CRD_GROUP, GROUP, host_endpoint, network_set, policy, profile, tier, workload_endpoint,
 };
-use crate::kind_reader::{KindRead, KindReader, Naming, ReadFn, ReadSeveralFn};
+use crate::kind_reader::{KindRead, KindReader, Naming};
 
 /// Every kind of an API group and version.
 const fn kinds(group: &'static str, version: &'static str) -> [KindReader; 11] {
-    const fn one(
-        (group, version): (&'static str, &'static str),
-        kind: &'static str,
-        naming: Naming,
-        read: ReadFn,
-    ) -> KindReader {
-        KindReader {
-            group,
-            version,
-            kind,
-            naming,
-            object_group: GROUP,
-            read: KindRead::One(read),
-        }
-    }
-    const fn several(
-        (group, version): (&'static str, &'static str),
-        kind: &'static str,
-        naming: Naming,
-        read: ReadSeveralFn,
-    ) -> KindReader {
-        KindReader {
-            group,
-            version,
-            kind,
-            naming,
-            object_group: GROUP,
-            read: KindRead::Several(read),
-        }
-    }
+    use KindRead::{One, Several};
     use Naming::{Cluster, Namespaced};
+    const fn of(
+        (group, version): (&'static str, &'static str),
+        kind: &'static str,
+        naming: Naming,
+        read: KindRead,
+    ) -> KindReader {
+        KindReader {
+            group,
+            version,
+            kind,
+            naming,
+            object_group: GROUP,
+            read,
+        }
+    }
+    const NAMESPACED: KindRead =
+        Several(|object, report| policy::read(object, CalicoPolicyKind::Namespaced, report));
+    const GLOBAL: KindRead =
+        Several(|object, report| policy::read(object, CalicoPolicyKind::Global, report));
+    const STAGED_NAMESPACED: KindRead =
+        Several(|object, report| policy::read(object, CalicoPolicyKind::StagedNamespaced, report));
+    const STAGED_GLOBAL: KindRead =
+        Several(|object, report| policy::read(object, CalicoPolicyKind::StagedGlobal, report));
+    const STAGED_KUBERNETES: KindRead = Several(policy::read_kubernetes);
     let api = (group, version);
     [
-        several(api, "NetworkPolicy", Namespaced, |object, report| {
-            policy::read(object, CalicoPolicyKind::Namespaced, report)
-        }),
-        several(api, "GlobalNetworkPolicy", Cluster, |object, report| {
-            policy::read(object, CalicoPolicyKind::Global, report)
-        }),
-        several(api, "StagedNetworkPolicy", Namespaced, |object, report| {
-            policy::read(object, CalicoPolicyKind::StagedNamespaced, report)
-        }),
-        several(
-            api,
-            "StagedGlobalNetworkPolicy",
-            Cluster,
-            |object, report| policy::read(object, CalicoPolicyKind::StagedGlobal, report),
-        ),
-        several(
+        of(api, "NetworkPolicy", Namespaced, NAMESPACED),
+        of(api, "GlobalNetworkPolicy", Cluster, GLOBAL),
+        of(api, "StagedNetworkPolicy", Namespaced, STAGED_NAMESPACED),
+        of(api, "StagedGlobalNetworkPolicy", Cluster, STAGED_GLOBAL),
+        of(
             api,
             "StagedKubernetesNetworkPolicy",
             Namespaced,
-            policy::read_kubernetes,
+            STAGED_KUBERNETES,
         ),
-        several(api, "Tier", Cluster, tier::read),
-        several(api, "Profile", Cluster, profile::read),
-        one(api, "NetworkSet", Namespaced, network_set::read),
-        one(api, "GlobalNetworkSet", Cluster, network_set::read),
-        one(api, "HostEndpoint", Cluster, host_endpoint::read),
-        several(api, "WorkloadEndpoint", Namespaced, workload_endpoint::read),
+        of(api, "Tier", Cluster, Several(tier::read)),
+        of(api, "Profile", Cluster, Several(profile::read)),
+        of(api, "NetworkSet", Namespaced, One(network_set::read)),
+        of(api, "GlobalNetworkSet", Cluster, One(network_set::read)),
+        of(api, "HostEndpoint", Cluster, One(host_endpoint::read)),
+        of(
+            api,
+            "WorkloadEndpoint",
+            Namespaced,
+            One(workload_endpoint::read),
+        ),
     ]
 }
 

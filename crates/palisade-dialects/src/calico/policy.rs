@@ -55,7 +55,7 @@ pub(super) fn read(
     report: &mut ObjectReport,
 ) -> Vec<Object> {
     let root = &object.root;
-    if !matches!(root.get("spec"), Ok(Some(_)) | Err(_)) {
+    if matches!(root.get("spec"), Ok(None)) {
         return without_spec(object, variant, report);
     }
     let Some(spec) = spec(root, report) else {

@@ -15,16 +15,6 @@ pub(super) enum CalicoPolicyKind {
     StagedGlobal,
 }
 
-const NAMESPACED: &[&str] = &[
-    "tier",
-    "order",
-    "ingress",
-    "egress",
-    "selector",
-    "types",
-    "serviceAccountSelector",
-    "performanceHints",
-];
 const STAGED_NAMESPACED: &[&str] = &[
     "stagedAction",
     "tier",
@@ -34,20 +24,6 @@ const STAGED_NAMESPACED: &[&str] = &[
     "selector",
     "types",
     "serviceAccountSelector",
-    "performanceHints",
-];
-const GLOBAL: &[&str] = &[
-    "tier",
-    "order",
-    "ingress",
-    "egress",
-    "selector",
-    "namespaceSelector",
-    "types",
-    "serviceAccountSelector",
-    "doNotTrack",
-    "preDNAT",
-    "applyOnForward",
     "performanceHints",
 ];
 const STAGED_GLOBAL: &[&str] = &[
@@ -65,6 +41,9 @@ const STAGED_GLOBAL: &[&str] = &[
     "applyOnForward",
     "performanceHints",
 ];
+/// The same without `stagedAction`, which is the first.
+const NAMESPACED: &[&str] = STAGED_NAMESPACED.split_at(1).1;
+const GLOBAL: &[&str] = STAGED_GLOBAL.split_at(1).1;
 const ONLY_GLOBAL: &str = "only a GlobalNetworkPolicy has it";
 
 impl CalicoPolicyKind {

@@ -15,11 +15,11 @@ use palisade_model::{Endpoint, Object, Str};
 use std::net::IpAddr;
 
 /// Lowers a workload endpoint.
-pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Vec<Object> {
+pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<Object> {
     let root = &object.root;
     let Some(spec) = report.object(root, "spec") else {
         report.error(root, "`spec` is required, but missing");
-        return Vec::new();
+        return None;
     };
     let mut text = |key: &str| -> Option<Str> {
         let (text, _) = report.text(&spec, key)?;
@@ -33,7 +33,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Ve
         labels.insert(ORCHESTRATOR.into(), orchestrator);
     }
     let ports = endpoint_ports(&spec, report);
-    vec![Object::Endpoint(Endpoint {
+    Some(Object::Endpoint(Endpoint {
         id: object.id.clone(),
         host: false,
         labels,
@@ -49,7 +49,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Ve
         completed: false,
         host_network: false,
         audit: crate::mode::is_in_audit(root, report),
-    })]
+    }))
 }
 
 /// The addresses in `ipNetworks`, each a network of one address.

@@ -91,3 +91,19 @@ fn lengths_of_lists() {
         }
     }
 }
+
+/// The limit is that of rules: lists of addresses to block are long.
+#[test]
+fn network_sets_have_any_number_of_networks() {
+    let nets: Vec<String> = (0..3000)
+        .map(|n| format!("10.{}.{}.0/24", n / 256, n % 256))
+        .collect();
+    let spec = format!("{{nets: [{}]}}", nets.join(", "));
+    for kind in ["set", "global-set"] {
+        assert_eq!(
+            common::problem_lines(&manifest(kind, &spec)),
+            ["  valid"],
+            "{kind}"
+        );
+    }
+}
