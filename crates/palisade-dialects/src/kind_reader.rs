@@ -6,6 +6,7 @@
 use crate::dialect::{DEFAULT_NAMESPACE, GroupVersionKind, LoweredObject, literal_id};
 use crate::names;
 use crate::report::ObjectReport;
+use crate::suggest::nearest;
 use palisade_manifest::{Field, Problem, RawObject};
 use palisade_model::{Object, ObjectId, ObjectKind, Str};
 
@@ -20,6 +21,24 @@ pub(crate) struct ManifestObject<'a> {
 }
 
 impl ManifestObject<'_> {
+    /// Whether an unknown field of the spec, or one outside of it, may be a misspelling of one of these fields of the
+    /// spec. `known` are the fields of the object and of its spec.
+    pub(crate) fn may_misspell(
+        &self,
+        spec: &Field<'_>,
+        known: (&[&str], &[&str]),
+        fields: &[&str],
+    ) -> bool {
+        let (of_object, of_spec) = known;
+        [(spec, of_spec), (&self.root, of_object)]
+            .into_iter()
+            .flat_map(|(of, known)| {
+                let entries = of.entries().unwrap_or_default().into_iter();
+                entries.filter(|(key, _)| !known.contains(key))
+            })
+            .any(|(key, _)| nearest(key, of_spec).is_some_and(|near| fields.contains(&near)))
+    }
+
     /// The namespace of a namespaced object.
     pub(crate) fn namespace(&self) -> Str {
         self.id

@@ -10,7 +10,6 @@ use super::policy_kind::CalicoPolicyKind;
 use super::rule::{list_of, parse_action};
 use crate::kind_reader::ManifestObject;
 use crate::report::{ObjectReport, line_of};
-use crate::suggest::nearest;
 use palisade_manifest::Field;
 use palisade_model::{Action, Direction, DirectionRules, Order, Policy, tier_name};
 
@@ -24,7 +23,8 @@ pub(super) fn isolation_policy(
     spec.as_map().ok()?;
     let own = object.namespace();
     let namespace = variant.is_namespaced().then_some(&own);
-    if may_be_misspelled(object, &spec, variant, &["selector", "namespaceSelector"]) {
+    let known = (KNOWN, variant.spec_fields());
+    if object.may_misspell(&spec, known, &["selector", "namespaceSelector"]) {
         return None;
     }
     let subject = policy::subject(&spec, namespace, &mut report)?;
@@ -44,7 +44,7 @@ pub(super) fn isolation_policy(
         Err(_) => true,
     };
     let is_unclear = !types_report.errors.is_empty()
-        || may_be_misspelled(object, &spec, variant, &["types", "ingress", "egress"]);
+        || object.may_misspell(&spec, known, &["types", "ingress", "egress"]);
     let governed = match is_unclear {
         true => Direction::BOTH.to_vec(),
         false => policy::directions(&written, Direction::BOTH.map(has_list)),
@@ -82,21 +82,4 @@ fn only_allows(spec: &Field<'_>, direction: Direction) -> bool {
             Some(Action::Allow | Action::Log)
         )
     })
-}
-
-/// Whether an unknown field may be a misspelling of one of these of the spec, or one of them outside of it.
-fn may_be_misspelled(
-    object: &ManifestObject<'_>,
-    spec: &Field<'_>,
-    variant: CalicoPolicyKind,
-    fields: &[&str],
-) -> bool {
-    let known = variant.spec_fields();
-    let of_spec = spec.entries().unwrap_or_default();
-    let of_root = object.root.entries().unwrap_or_default();
-    let unknown = of_spec.iter().filter(|(key, _)| !known.contains(key));
-    let stray = of_root.iter().filter(|(key, _)| !KNOWN.contains(key));
-    unknown
-        .chain(stray)
-        .any(|(key, _)| nearest(key, known).is_some_and(|near| fields.contains(&near)))
 }

@@ -9,7 +9,6 @@ use super::rule::{RuleAction, list_of};
 use super::spec::{self, KNOWN, KNOWN_SPEC, PolicyScope, SpecSubject, build_part};
 use crate::kind_reader::ManifestObject;
 use crate::report::{ObjectReport, line_of};
-use crate::suggest::nearest;
 use palisade_manifest::Field;
 use palisade_model::{Direction, DirectionRules, Policy};
 
@@ -67,13 +66,7 @@ fn names_list(object: &ManifestObject<'_>, spec: &Field<'_>, list: &str) -> bool
     if !matches!(spec.get(list), Ok(None)) {
         return true;
     }
-    let of_spec = spec.entries().unwrap_or_default();
-    let of_root = object.root.entries().unwrap_or_default();
-    let unknown = of_spec.iter().filter(|(key, _)| !KNOWN_SPEC.contains(key));
-    let stray = of_root.iter().filter(|(key, _)| !KNOWN.contains(key));
-    unknown
-        .chain(stray)
-        .any(|(key, _)| nearest(key, KNOWN_SPEC) == Some(list))
+    object.may_misspell(spec, (KNOWN, KNOWN_SPEC), &[list])
 }
 
 /// What `enableDefaultDeny` says of a direction, if that can be read.

@@ -12,7 +12,6 @@ use super::rule::list_of;
 use super::variant::{PolicyApiTier, PolicyPlace, PolicyVariant};
 use crate::kind_reader::ManifestObject;
 use crate::report::{ObjectReport, line_of};
-use crate::suggest::nearest;
 use palisade_manifest::Field;
 use palisade_model::{Action, Direction, DirectionRules, Policy};
 
@@ -58,7 +57,10 @@ fn is_closed(
 ) -> bool {
     let list = match spec.get(list_of(direction)) {
         Ok(Some(list)) => list,
-        Ok(None) => return may_be_misspelled(object, spec, variant, list_of(direction)),
+        Ok(None) => {
+            let known = (KNOWN, variant.spec_fields());
+            return object.may_misspell(spec, known, &[list_of(direction)]);
+        }
         Err(_) => return true,
     };
     let Ok(rules) = list.items() else {
@@ -69,21 +71,4 @@ fn is_closed(
         let word = action.as_ref().and_then(|field| field.node.as_str());
         word.and_then(|word| action::parse(word, variant)) != Some(Action::Allow)
     })
-}
-
-/// Whether an unknown field may be a misspelling of this field of the spec, or it outside the spec.
-fn may_be_misspelled(
-    object: &ManifestObject<'_>,
-    spec: &Field<'_>,
-    variant: PolicyVariant,
-    field: &str,
-) -> bool {
-    let known = variant.spec_fields();
-    let of_spec = spec.entries().unwrap_or_default();
-    let of_root = object.root.entries().unwrap_or_default();
-    let unknown = of_spec.iter().filter(|(key, _)| !known.contains(key));
-    let stray = of_root.iter().filter(|(key, _)| !KNOWN.contains(key));
-    unknown
-        .chain(stray)
-        .any(|(key, _)| nearest(key, known) == Some(field))
 }
