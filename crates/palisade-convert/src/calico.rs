@@ -13,13 +13,13 @@
 use crate::draft::{Draft, NameAffix};
 use crate::kubernetes::unsayable_peer;
 use crate::peer_form::PeerForm;
-use crate::pods::ORCHESTRATOR;
 use crate::pods::{KeyTest, PodSelection, ValueTest};
 use crate::ports::{DestinationPort, PlainTraffic, port_protocol_name};
 use crate::position::{AFTER_ALLOWS, FIRST, Standing};
 use crate::refusals::{Refusals, RulePart};
 use crate::target::TargetDialect;
 use crate::unsayable::UnsayableReason;
+use palisade_dialects::ORCHESTRATOR;
 use palisade_model::{Action, Direction, Order, Policy, Protocol, Rule, Str, tier_name};
 use serde_json::{Map, Value, json};
 

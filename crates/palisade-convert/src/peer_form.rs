@@ -4,7 +4,7 @@
 //! A peer of networks is taken apart into single networks with those exceptions that lie inside.
 
 use crate::pods::{KeyTest, NoPodSelection, PodSelection, conjuncts, key_test, workloads};
-use crate::simplify::calico_holders;
+use palisade_dialects::calico_holders;
 use palisade_model::{LabelKey, LabelScope, Peer, Prefix, Selector, reserved};
 
 /// A network, and what is left out of it.

@@ -6,10 +6,8 @@
 
 use crate::target::TargetDialect;
 use crate::unsayable::UnsayableReason;
+use palisade_dialects::ORCHESTRATOR;
 use palisade_model::{LabelKey, LabelScope, Namespace, Selector, Str, reserved};
-
-/// The label of every workload with the name of what runs it: `k8s` for pods.
-pub(crate) const ORCHESTRATOR: &str = "projectcalico.org/orchestrator";
 
 /// A test of the value of a label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,23 +4,12 @@
 //! A selector of Calico that tests what only workloads have is one of workloads; a rule with networks of one family
 //! does not name the family.
 
-use crate::pods::{ORCHESTRATOR, conjuncts, workloads};
+use crate::pods::{conjuncts, workloads};
+use palisade_dialects::{ORCHESTRATOR, calico_holders};
 use palisade_model::{
     Direction, LabelKey, LabelScope, LabelValues, Peer, Policy, Rule, Selector, Str, TrafficMatch,
     reserved,
 };
-
-/// What a selector of a peer of Calico selects from.
-pub(crate) fn calico_holders() -> Selector {
-    let kinds = [
-        reserved::KIND_WORKLOAD,
-        reserved::KIND_HOST,
-        reserved::KIND_HOST_ENDPOINT,
-        reserved::KIND_NETWORK_SET,
-    ];
-    let kinds = kinds.into_iter().map(Str::from);
-    Selector::is_in(LabelKey::reserved(reserved::KIND), kinds)
-}
 
 /// The policy in the forms that every dialect shares.
 pub(crate) fn simplify(policy: &Policy) -> Policy {

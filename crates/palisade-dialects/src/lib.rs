@@ -42,7 +42,7 @@ mod suggest;
 mod timestamp;
 mod unknown;
 
-pub use calico::{object_kind, selector as calico_selector};
+pub use calico::{ORCHESTRATOR, calico_holders, object_kind, selector as calico_selector};
 pub use cilium::match_nodes_by_cidr;
 pub use closed_part::{ClosedPart, ClosedReason};
 pub use definitions::{count_ignored, duplicate_definition, omitted_definitions};

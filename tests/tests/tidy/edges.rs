@@ -19,10 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-manifest", &[]),
     ("palisade-dialects", &["model", "manifest"]),
     ("palisade-analysis", &["model", "oracle", "api"]),
-    (
-        "palisade-convert",
-        &["model", "manifest", "dialects", "analysis"],
-    ),
+    ("palisade-convert", &["model", "manifest", "dialects"]),
     (
         "palisade-effective",
         &["model", "manifest", "dialects", "engine"],

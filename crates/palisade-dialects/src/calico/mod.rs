@@ -32,6 +32,7 @@ pub(crate) use kinds::{CRD_KINDS, KINDS};
 use palisade_manifest::RawObject;
 use palisade_model::{ObjectKind, Policy};
 use policy_kind::CalicoPolicyKind;
+pub use selector_scope::{ORCHESTRATOR, calico_holders};
 
 /// The API group that names of objects have, whichever they are written in.
 pub(crate) const GROUP: &str = "projectcalico.org";

@@ -20,7 +20,7 @@ pub(super) const NAMESPACE: &str = "projectcalico.org/namespace";
 /// The label with the name of the endpoint's service account.
 const ACCOUNT: &str = "projectcalico.org/serviceaccount";
 /// The label with what runs the workload.
-pub(super) const ORCHESTRATOR: &str = "projectcalico.org/orchestrator";
+pub const ORCHESTRATOR: &str = "projectcalico.org/orchestrator";
 /// Its value on pods.
 const KUBERNETES: &str = "k8s";
 
@@ -179,7 +179,8 @@ fn has_namespace() -> Selector {
 }
 
 /// What a selector of a peer can match: workloads, host endpoints, network sets of Calico.
-pub(super) fn calico_holders() -> Selector {
+#[must_use]
+pub fn calico_holders() -> Selector {
     if DialectFault::SelectorMatchesNodes.is_injected() {
         return Selector::all();
     }
