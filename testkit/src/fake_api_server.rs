@@ -317,7 +317,30 @@ impl Shared {
         }
     }
 
+    /// The resources that are installed of an API group and version.
+    fn answer_discovery(&self, api: &str, output: &mut TcpStream) -> io::Result<()> {
+        let state = self.lock();
+        let of_api = state.installed.iter().filter_map(|path| {
+            let name = path.strip_prefix(api)?.strip_prefix('/')?;
+            Some(serde_json::json!({ "name": name }))
+        });
+        let resources: Vec<Value> = of_api.collect();
+        drop(state);
+        match resources.is_empty() {
+            true => send_text(output, 404, "404 page not found"),
+            false => {
+                let list = serde_json::json!({ "kind": "APIResourceList", "resources": resources });
+                send_text(output, 200, &list.to_string())
+            }
+        }
+    }
+
     fn answer(&self, query: &Query, output: &mut TcpStream) -> io::Result<()> {
+        if let Some(version) = query.path.strip_prefix(OPTIONAL_GROUP)
+            && !version.contains('/')
+        {
+            return self.answer_discovery(&query.path, output);
+        }
         if query.path.starts_with(OPTIONAL_GROUP) && !self.lock().installed.contains(&query.path) {
             let text = "404 page not found";
             return send_text(output, 404, text);

@@ -14,6 +14,7 @@
 //! Never: decides what is in force.
 
 mod api_client;
+mod api_discovery;
 mod api_error;
 mod feedback_kind;
 mod lease_election;

@@ -5,6 +5,7 @@
 //! again only if the server does not have the versions since then.
 
 use crate::api_client::ApiServerClient;
+use crate::api_discovery::ApiDiscovery;
 use crate::api_error::ApiServerError;
 use crate::line_reader::LineReader;
 use crate::list::{ApiServerStatus, ListPage, ObjectIdentity, WatchLine};
@@ -14,6 +15,7 @@ use http::StatusCode;
 use palisade_source::Backoff;
 use rand::Rng;
 use rand::rngs::SmallRng;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
@@ -55,7 +57,11 @@ enum ListMethod {
 /// The state of one resource's watch.
 pub(crate) struct ResourceWatch {
     client: ApiServerClient,
+    /// Tells when a resource that the server did not have may be there.
+    discovery: Arc<ApiDiscovery>,
     resource: ResourceType,
+    /// The server did not have the resource.
+    is_absent: bool,
     /// Its number, for the receiver.
     number: usize,
     events: Sender<(usize, ResourceEvent)>,
@@ -76,7 +82,7 @@ pub(crate) struct ResourceWatch {
 
 impl ResourceWatch {
     pub(crate) fn new(
-        client: ApiServerClient,
+        (client, discovery): (ApiServerClient, Arc<ApiDiscovery>),
         resource: ResourceType,
         number: usize,
         events: Sender<(usize, ResourceEvent)>,
@@ -85,7 +91,9 @@ impl ResourceWatch {
     ) -> Self {
         ResourceWatch {
             client,
+            discovery,
             resource,
+            is_absent: false,
             number,
             events,
             random,
@@ -102,6 +110,7 @@ impl ResourceWatch {
     pub(crate) async fn run(mut self) {
         loop {
             let ended = match self.version.clone() {
+                None if self.is_absent => self.discover().await,
                 Some(version) => self.watch(&version).await,
                 None if self.list_method == ListMethod::Stream => self.stream_list().await,
                 None => self.list_pages().await,
@@ -124,10 +133,9 @@ impl ResourceWatch {
         tracing::debug!(resource = %self.resource.name(), %error, "watch failed");
         if error.is_not_found() && self.resource.is_optional {
             self.version = None;
+            self.is_absent = true;
             self.send(ResourceEvent::Absent).await?;
-            return Ok(self
-                .absent_interval
-                .mul_f64(self.random.random_range(1.0..=1.5)));
+            return Ok(self.absent_delay());
         }
         if self.version.is_none() {
             match self.list_method {
@@ -151,6 +159,24 @@ impl ResourceWatch {
         self.has_failed = true;
         let requested = error.retry_after();
         Ok(self.backoff.next_delay_after(requested, &mut self.random))
+    }
+
+    /// The delay until a resource that the server does not have is asked for again.
+    fn absent_delay(&mut self) -> Duration {
+        let factor = self.random.random_range(1.0..=1.5);
+        self.absent_interval.mul_f64(factor)
+    }
+
+    /// Returns when a resource that the server did not have may be there.
+    async fn discover(&mut self) -> Result<(), WatchEnd> {
+        while !self.discovery.has(&self.resource).await? {
+            // Also after a time in which the server could not be asked.
+            self.send(ResourceEvent::Absent).await?;
+            let delay = self.absent_delay();
+            tokio::time::sleep(delay).await;
+        }
+        self.is_absent = false;
+        Ok(())
     }
 
     async fn send(&self, event: ResourceEvent) -> Result<(), WatchEnd> {

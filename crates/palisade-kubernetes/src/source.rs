@@ -1,6 +1,7 @@
 //! The source: the watches of all resources, and what they change together.
 
 use crate::api_client::{ApiServerClient, Credentials};
+use crate::api_discovery::ApiDiscovery;
 use crate::object_index::{IndexChanges, ObjectIndex};
 use crate::resource::RESOURCES;
 use crate::resource_event::ResourceEvent;
@@ -139,11 +140,14 @@ impl KubernetesSource {
         tracing::info!(server = client.address(), "following the API server");
         let (events, mut received) = channel(QUEUE);
         let mut watches = JoinSet::new();
+        // An answer counts for less than the shortest delay, so that none is late by more than that.
+        let discovery = ApiDiscovery::new(client.clone(), self.absent_interval / 2);
+        let discovery = Arc::new(discovery);
         for (number, resource) in RESOURCES.into_iter().enumerate() {
             let random = SmallRng::from_rng(&mut random);
-            let (client, events) = (client.clone(), events.clone());
-            let interval = self.absent_interval;
-            let watch = ResourceWatch::new(client, resource, number, events, random, interval);
+            let server = (client.clone(), Arc::clone(&discovery));
+            let (events, interval) = (events.clone(), self.absent_interval);
+            let watch = ResourceWatch::new(server, resource, number, events, random, interval);
             watches.spawn(watch.run());
         }
         drop(events);
