@@ -131,11 +131,11 @@ impl<'a> SharedPlaces<'a> {
     }
 }
 
-/// An order as it is written.
+/// A place in a tier, in words.
 pub(crate) fn order_text(order: Order) -> palisade_model::Str {
     match order {
         Order::At(number) if number == FIRST => "before all others".into(),
-        Order::At(number) => format!("{number}").into(),
-        Order::Last => "after all numbers".into(),
+        Order::At(number) => format!("at order {number}").into(),
+        Order::Last => "after every order".into(),
     }
 }

@@ -41,16 +41,16 @@ pub enum UnsayableReason {
     SharedPriority(ObjectId),
     #[error("{target} cannot stand in the tier {tier}")]
     Tier { target: TargetDialect, tier: Str },
-    #[error("{target} cannot stand at order {order} of its tier: it stands at order 1000")]
+    #[error("{target} cannot stand {order} of its tier: it stands at order 1000")]
     Order { target: TargetDialect, order: Str },
-    #[error("the priority of {target} is a whole number from 0 to 1000, not {order}")]
+    #[error("the priority of {target} is a whole number from 0 to 1000: this one stands {order}")]
     Priority { target: TargetDialect, order: Str },
     #[error("{target} has no rules that {action}")]
     Action {
         target: TargetDialect,
         action: Action,
     },
-    #[error("what {target} denies comes before all others, but this rule stands at order {order}")]
+    #[error("what {target} denies comes before all others, but this rule stands {order}")]
     DenialPlace { target: TargetDialect, order: Str },
     #[error(
         "{target} isolates the pods that it selects, but this policy leaves {direction} open by default"
