@@ -21,7 +21,7 @@ use palisade_dataplane::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataplaneCall {
     /// [`PolicyDriver::resync`] with these tables.
-    Resync(Tables),
+    Resync(Box<Tables>),
     /// [`PolicyDriver::execute`] of this delta.
     Execute(Delta),
     /// [`PolicyDriver::verify`].
@@ -173,7 +173,10 @@ impl PolicyDriver for FakeDataplane {
     fn observe(&mut self) -> Result<InstalledPolicy, DriverError> {
         let state = self.lock();
         let points = state.tables.iter().flat_map(|tables| tables.points.keys());
-        let points: BTreeSet<_> = points.map(|p| (p.interface.clone(), p.address)).collect();
+        let points: BTreeSet<_> = points
+            .filter_map(|point| point.workload())
+            .map(|(interface, address)| (interface.clone(), address))
+            .collect();
         let interfaces = points.iter().map(|(interface, _)| interface.clone());
         let interfaces = interfaces.collect();
         Ok(InstalledPolicy { interfaces, points })
@@ -193,7 +196,7 @@ impl PolicyDriver for FakeDataplane {
     ) -> Result<ApplyOutcome, DriverError> {
         self.written = None;
         let mut state = self.lock();
-        state.record_call(DataplaneCall::Resync(tables.clone()))?;
+        state.record_call(DataplaneCall::Resync(Box::new(tables.clone())))?;
         let accounts = ledger.take_restored();
         ledger.reconcile(&accounts, &state.counters);
         let outcome = state.replace_tables(tables);

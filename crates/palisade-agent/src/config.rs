@@ -8,6 +8,7 @@
 
 mod chart;
 mod document;
+mod error;
 mod etcd;
 mod file;
 mod parameter;
@@ -20,6 +21,7 @@ mod value;
 
 pub use chart::{SET_BY_CHART, chart_parameters};
 pub use document::{example, man, markdown};
+pub use error::{ConfigError, ConfigProblem};
 pub use parameter::{Parameter, ReloadMode};
 pub use parameters::PARAMETERS;
 pub use reread::{ConfigChanges, ConfigFile, ConfigFileStatus, ConfigReadError};
@@ -30,7 +32,9 @@ use crate::access::GroupGrants;
 use palisade_api::ParameterOrigin;
 use palisade_engine::ElementBudget;
 use palisade_etcd::EtcdOptions;
-use palisade_model::{Encapsulation, Encapsulations, Family, HostTrafficAction, Prefix};
+use palisade_model::{
+    Encapsulation, Encapsulations, FailsafePort, FailsafePorts, Family, HostTrafficAction, Prefix,
+};
 use palisade_source::CidrMatchMode;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -141,6 +145,10 @@ pub struct Config {
     pub host_to_endpoint: HostTrafficAction,
     /// Whether policy applies to traffic from an endpoint to itself.
     pub judge_hairpin: bool,
+    /// The flows of this host that no policy can deny.
+    pub failsafe: FailsafePorts,
+    /// Whether every host endpoint is in audit.
+    pub host_policy_audit: bool,
     /// Whether every endpoint is in audit.
     pub policy_audit_mode: bool,
     /// Whether the annotation of a Pod puts it in audit.
@@ -189,65 +197,6 @@ pub struct Config {
 
 /// The text of each parameter that was set, and its source.
 type RawParameters = BTreeMap<&'static str, (String, ParameterSource)>;
-
-/// One problem of a configuration.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ConfigProblem {
-    /// A value is invalid.
-    #[error("{name}: {value:?} ({given_by}) {reason}")]
-    Value {
-        /// The parameter.
-        name: &'static str,
-        /// The text.
-        value: String,
-        /// The source: a flag, a variable, or a location in the file.
-        given_by: String,
-        /// Why it is invalid.
-        reason: String,
-    },
-    /// An entry of the file is invalid.
-    #[error("{location}: {reason}")]
-    File {
-        /// File, line and column.
-        location: String,
-        /// Why it is invalid.
-        reason: String,
-    },
-    /// Two values contradict each other.
-    #[error("{one} and {other} contradict each other: {reason}")]
-    Contradiction {
-        /// The first parameter, with its source.
-        one: String,
-        /// The second parameter, with its source.
-        other: String,
-        /// Why, and what to do.
-        reason: String,
-    },
-}
-
-/// Why a configuration was rejected: all of its problems.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    /// At least one.
-    pub problems: Vec<ConfigProblem>,
-}
-
-impl std::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &*self.problems {
-            [problem] => write!(f, "configuration: {problem}"),
-            problems => {
-                write!(f, "configuration: {} problems", problems.len())?;
-                for problem in problems {
-                    write!(f, "\n  {problem}")?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 impl Config {
     /// Resolves the configuration from the command line (by parameter name), the environment (by
@@ -416,6 +365,11 @@ impl ConfigBuilder {
                 _ => HostTrafficAction::Policy,
             },
             judge_hairpin: self.number("hairpin") != 0,
+            failsafe: FailsafePorts {
+                inbound: self.failsafe_ports("failsafe-inbound-ports").to_vec(),
+                outbound: self.failsafe_ports("failsafe-outbound-ports").to_vec(),
+            },
+            host_policy_audit: self.number("host-policy-audit") != 0,
             policy_audit_mode: self.number("policy-audit-mode") != 0,
             honors_pod_mode: self.number("pod-mode-annotation") == 0,
             allowed_encapsulation: Encapsulation::ALL
@@ -484,6 +438,13 @@ impl ConfigBuilder {
         match self.values.get(name) {
             Some(ParameterValue::Networks(Some(networks))) => Some(networks),
             _ => None,
+        }
+    }
+
+    fn failsafe_ports(&self, name: &str) -> &[FailsafePort] {
+        match self.values.get(name) {
+            Some(ParameterValue::FailsafePorts(ports)) => ports,
+            _ => &[],
         }
     }
 

@@ -185,6 +185,11 @@ impl Core {
                 let (workloads, enforcer) = self.parts();
                 repair_routes(workloads, enforcer, &changes, detected_at);
                 repair_host(workloads, enforcer, &changes, detected_at);
+                let updates = workloads.find_host_interfaces();
+                if !updates.is_empty() {
+                    enforcer.record_change(detected_at);
+                    workloads.apply(enforcer, updates);
+                }
             }
             CoreEvent::Packets(mut delivery) => self.report_packets(delivery.take_batch()),
             CoreEvent::Stop => {}
@@ -223,9 +228,12 @@ impl Core {
         let nodes = NodeChanges::of(&mut self.workloads.nodes, &batch.updates);
         let registry = &mut self.workloads.registry;
         let source_updates = batch.updates.into_iter();
-        let updates: Vec<Update> = source_updates
+        let mut updates: Vec<Update> = source_updates
             .map(|update| registry.overlay_update(update))
             .collect();
+        if registry.host_endpoints.is_touched() {
+            updates.extend(self.workloads.find_host_interfaces());
+        }
         let is_large = first_sync || updates.len() >= LARGE_BATCH;
         self.enforcer.in_sync |= batch.in_sync;
         if let Some(detected_at) = batch.detected_at {

@@ -21,6 +21,7 @@ pub fn open_driver(name: &str, config: &Config) -> Result<Box<dyn Dataplane>, Dr
                 mark_mask: config.mark_mask,
                 judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
                 judge_hairpin: config.judge_hairpin,
+                failsafe: config.failsafe.clone(),
                 own_table: config.own_table,
                 log_group: Some(config.monitor_group),
             })?;

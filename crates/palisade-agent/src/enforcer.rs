@@ -106,6 +106,7 @@ impl Enforcer {
                 judge_hairpin: config.judge_hairpin,
                 allowed_encapsulation: config.allowed_encapsulation,
                 audit: config.policy_audit_mode,
+                failsafe: config.failsafe.clone(),
                 budget: config.budget,
             }),
             dataplane,

@@ -18,6 +18,7 @@ pub mod driver;
 pub mod dry_run;
 pub mod enforcer;
 mod flush_history;
+pub mod host_endpoints;
 pub mod http;
 pub mod ipam;
 pub mod leftovers;

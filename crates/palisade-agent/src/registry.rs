@@ -8,6 +8,7 @@
 //! is an endpoint without an address until it is deleted. If an unprivileged user attached a name whose
 //! Pod has a different address, the Pod keeps it. Pure bookkeeping: no kernel, no disk.
 
+use crate::host_endpoints::HostEndpoints;
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::{CniAttachment, EndpointState};
 use palisade_model::{
@@ -48,15 +49,29 @@ pub struct WorkloadRegistry {
     closed_interfaces: BTreeMap<Str, ClosedInterface>,
     /// Whether a Pod cannot put itself in audit.
     ignores_pod_mode: bool,
+    /// The name of this host's node.
+    own_node: Str,
+    /// Whether every host endpoint is in audit.
+    audits_hosts: bool,
+    /// The host endpoints of this host.
+    pub(crate) host_endpoints: HostEndpoints,
 }
 
 impl WorkloadRegistry {
-    /// A registry without workloads. `honors_pod_mode`: whether a Pod can put itself in audit.
-    pub fn new(honors_pod_mode: bool) -> Self {
+    /// A registry without workloads, of the host with this node. `honors_pod_mode`: whether a Pod can put itself in
+    /// audit; `audits_hosts`: whether every host endpoint is in audit.
+    pub fn new(own_node: Str, honors_pod_mode: bool, audits_hosts: bool) -> Self {
         WorkloadRegistry {
+            own_node,
+            audits_hosts,
             ignores_pod_mode: !honors_pod_mode,
             ..WorkloadRegistry::default()
         }
+    }
+
+    /// The name of this host's node.
+    pub fn own_node(&self) -> &Str {
+        &self.own_node
     }
 
     /// The workload with this id.
@@ -178,8 +193,25 @@ impl WorkloadRegistry {
         Some((workload, update))
     }
 
-    /// Merges an update of the source with the workloads.
+    /// Merges an update of the source with the workloads. Host endpoints of other nodes are left out.
     pub fn overlay_update(&mut self, update: Update) -> Update {
+        match &update {
+            Update::Upsert(Object::Endpoint(endpoint)) if endpoint.host => {
+                if endpoint.node.as_ref() != Some(&self.own_node) {
+                    self.host_endpoints.remove(&endpoint.id);
+                    return Update::Delete(ObjectKey::Endpoint(endpoint.id.clone()));
+                }
+                let mut endpoint = endpoint.clone();
+                endpoint.audit |= self.audits_hosts;
+                return self.host_endpoints.upsert(endpoint);
+            }
+            Update::Delete(ObjectKey::Endpoint(id)) => self.host_endpoints.remove(id),
+            Update::Upsert(Object::NetworkSet(set)) if is_host_endpoint(&set.id) => {
+                self.host_endpoints.upsert_expected(set);
+            }
+            Update::Delete(ObjectKey::NetworkSet(id)) => self.host_endpoints.remove_expected(id),
+            _ => {}
+        }
         let (id, pod) = match &update {
             Update::Upsert(Object::Endpoint(endpoint)) => (endpoint.id.clone(), Some(endpoint)),
             Update::Delete(ObjectKey::Endpoint(id)) => (id.clone(), None),
@@ -207,6 +239,11 @@ impl WorkloadRegistry {
         }
         self.endpoint_update(&id)
     }
+}
+
+/// Whether an object is a host endpoint: the addresses that it expects are a network set of its name.
+fn is_host_endpoint(id: &ObjectId) -> bool {
+    id.kind.name() == "HostEndpoint"
 }
 
 /// Whether a Pod of the source has another address than the workload's record.

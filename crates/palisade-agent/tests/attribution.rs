@@ -74,7 +74,11 @@ fn logs(judgement: &DirectionJudgement) -> bool {
 fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
     let (mut denied, mut logged, mut audited, mut refused) = (0, 0, 0, 0);
     for (seed, case) in seeded_cases(SEED, CASES) {
-        let world = ModelWorld::generate(seed, case, 40);
+        let mut world = ModelWorld::generate(seed, case, 40);
+        // Of workloads only: a host endpoint may log in the direction in which a workload does.
+        for endpoint in world.state.endpoints.values_mut().filter(|e| e.host) {
+            endpoint.interface = None;
+        }
         let mut engine = Engine::new(EngineOptions::default());
         let state = &world.state;
         drop(engine.apply(state.objects().map(Update::Upsert)));

@@ -354,7 +354,7 @@ impl<'a> EndClassifier<'a> {
         tests.retain(|_| matches.next() == Some(true));
         EndSignature {
             outside: endpoint.is_none_or(|endpoint| endpoint.host),
-            is_endpoint: endpoint.is_some(),
+            is_endpoint: endpoint.is_some_and(|endpoint| !endpoint.host),
             matching_tests: tests,
             policies,
             profiles,

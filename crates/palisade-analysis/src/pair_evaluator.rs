@@ -13,7 +13,7 @@ use palisade_model::{
     Action, Direction, Encapsulations, Endpoint, Family, FlowOrigin, L4, PortMatch, PortSpec,
     Protocol, State, TrafficMatch, Update,
 };
-use palisade_oracle::{FlowEnd, HairpinAction, OracleOptions, PreparedState, Question};
+use palisade_oracle::{FlowEnd, HairpinAction, HostPath, OracleOptions, PreparedState, Question};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -287,6 +287,7 @@ impl PairEvaluator<'_, '_> {
             protocol: Protocol::TCP,
             l4: L4::None,
             origin: FlowOrigin::Network,
+            path: HostPath::default(),
         });
         // One endpoint represents its class at both ends: this is traffic between two members.
         let options = OracleOptions {

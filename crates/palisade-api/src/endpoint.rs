@@ -80,12 +80,18 @@ pub struct EndpointDetail {
 }
 
 /// A policy that applies to an endpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedPolicyReport {
     /// Its tier.
     pub tier: String,
+    /// The order of the tier; absent where it has none or does not exist, and stands after those that have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier_order: Option<f64>,
+    /// Its order in the tier; see [`crate::PolicySummary::order`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<f64>,
     /// The policy.
     #[serde(flatten)]
     pub policy: ObjectRef,

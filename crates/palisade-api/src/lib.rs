@@ -51,7 +51,7 @@ pub use endpoint::{
 pub use error::{ApiError, ErrorCode};
 pub use explain::{
     DecisionReport, DirectionReport, ExplainQuery, Explanation, FlowEndReport, FlowReport,
-    NearestMiss, RuleRef, StepReport, VerdictWord,
+    HostReport, NearestMiss, RuleRef, StepReport, VerdictWord,
 };
 pub use health::ProbeResult;
 pub use identity::{IdentityList, IdentityReport};
@@ -79,9 +79,9 @@ pub use policy_status::{ClosedCause, ClosedPartReport, PolicyFinding, PolicyStat
 pub use push::PushReport;
 pub use status::{
     AddressConflictReport, AuditSummary, BootstrapStage, DataplaneStatus, DropCounterReport,
-    FlushReport, FollowedSource, Health, NodeRoutesStatus, NodeStatus, PolicyStateCount,
-    ProblemReport, ProblemSeverity, RepairReport, RetainedObjectReport, SourceStatus,
-    StalenessReport, Status,
+    FlushReport, FollowedSource, Health, HostEndpointReport, NodeRoutesStatus, NodeStatus,
+    PolicyStateCount, ProblemReport, ProblemSeverity, RepairReport, RetainedObjectReport,
+    SourceStatus, StalenessReport, Status, TierReport,
 };
 pub use validation::{CompletionScript, ValidationReport};
 pub use workload::{

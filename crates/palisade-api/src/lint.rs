@@ -22,6 +22,12 @@ named_enum! {
         OrderDecidedByName = "order-decided-by-name",
         /// A rule passes to later tiers, and none of them has a policy.
         PassIntoNothing = "pass-into-nothing",
+        /// The policy's tier does not exist.
+        TierMissing = "tier-missing",
+        /// A Service of a rule has no EndpointSlice with ports.
+        ServiceMissing = "service-missing",
+        /// A profile of a workload does not exist.
+        ProfileMissing = "profile-missing",
     }
 }
 
@@ -45,7 +51,7 @@ pub struct LintReport {
 pub struct LintFinding {
     /// What it is.
     pub code: LintCode,
-    /// The policy, with the line where it is defined.
+    /// The policy, with the line where it is defined; for a missing profile the first workload that names it.
     pub policy: ObjectRef,
     /// The direction, where the finding is about rules.
     #[serde(skip_serializing_if = "Option::is_none")]

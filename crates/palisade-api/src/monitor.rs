@@ -36,6 +36,8 @@ named_enum! {
         DefaultDeny = "default-deny",
         /// A profile decided.
         Profile = "profile",
+        /// The host forwards it, and no policy that applies on forward decided.
+        ForwardEnd = "forward-end",
         /// It is encapsulated, and the configuration denies that.
         Encapsulated = "encapsulated",
         /// Dropped before policy evaluation: its source is not an address of the endpoint.
@@ -96,7 +98,7 @@ pub struct PacketEvent {
         schemars(with = "Option<crate::schema::DirectionSchema>")
     )]
     pub direction: Option<Direction>,
-    /// The workload whose policy was evaluated, as `namespace/name`.
+    /// The workload whose policy was evaluated, as `namespace/name`; `host:NODE` for a host endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Source of the packet.

@@ -6,7 +6,7 @@ use palisade_model::{Action, Direction, PolicyMode};
 use serde::{Deserialize, Serialize};
 
 /// Every policy that the agent has read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyList {
@@ -17,12 +17,20 @@ pub struct PolicyList {
 }
 
 /// Summary of one policy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySummary {
     /// Its tier; empty if nothing of it is in force.
     pub tier: String,
+    /// The order of the tier among the tiers, ascending; absent where it has none or does not exist, and stands
+    /// after those that have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier_order: Option<f64>,
+    /// Its order in the tier, ascending; a NetworkPolicy stands at 1000. Absent where it has none: what Cilium's
+    /// policies deny stands first, a policy of Calico without `order` last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<f64>,
     /// The policy, with the line of its definition.
     #[serde(flatten)]
     pub policy: ObjectRef,
@@ -101,7 +109,7 @@ pub struct PacketCount {
 }
 
 /// One policy with its rules.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyDetail {

@@ -2,6 +2,7 @@
 
 use crate::object::named_enum;
 use crate::{BudgetExcess, ElementBudgetReport, PacketCount, PacketReason, PolicyState};
+use palisade_model::TierDefault;
 use serde::{Deserialize, Serialize};
 
 /// Health of the agent.
@@ -42,8 +43,14 @@ pub struct Status {
     pub realised: u64,
     /// Endpoints of this host.
     pub endpoints: usize,
+    /// Host endpoints of this host, and the interface that each governs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_endpoints: Vec<HostEndpointReport>,
     /// Policies in force.
     pub policies: usize,
+    /// The tiers that have policies, in order of evaluation.
+    #[serde(default)]
+    pub tiers: Vec<TierReport>,
     /// The number of policies in each state that is not `Accepted`.
     #[serde(default)]
     pub policy_states: Vec<PolicyStateCount>,
@@ -79,6 +86,21 @@ pub struct Status {
     pub node_status_error: Option<String>,
 }
 
+/// A host endpoint of this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct HostEndpointReport {
+    /// Its name.
+    pub name: String,
+    /// The interface that it governs; `*` for every one that no other names; absent if it is not enforced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Why it is not enforced at present.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// What is in audit, and the packets judged where something in audit applies: their verdicts, and those that
 /// they would have if nothing were in audit. A packet between two endpoints of this host is judged at both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +128,30 @@ impl AuditSummary {
     pub fn is_empty(&self) -> bool {
         *self == AuditSummary::default()
     }
+}
+
+/// A tier that has policies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct TierReport {
+    /// Its name.
+    pub name: String,
+    /// Its order among the tiers, ascending; absent where it has none and stands after those that have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<f64>,
+    /// What happens to traffic that no rule of it matches: continued with the next tier, or denied for the
+    /// endpoints that one of its policies isolates.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "crate::schema::TierDefaultSchema")
+    )]
+    pub default: TierDefault,
+    /// Whether no such tier exists; it is then evaluated last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missing: bool,
+    /// Number of its policies in force; an object with denials and allowances may be several.
+    pub policies: usize,
 }
 
 /// The number of policies in a state.

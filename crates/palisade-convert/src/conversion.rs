@@ -3,6 +3,7 @@
 //! Promises: an object is written whole or not at all; the same input gives the same output.
 
 use crate::draft::{Draft, NameAffix};
+use crate::pods::{conjuncts, workloads, workloads_and_hosts};
 use crate::position::SharedPlaces;
 use crate::refusals::Refusals;
 use crate::simplify::simplify;
@@ -10,7 +11,9 @@ use crate::target::TargetDialect;
 use crate::unsayable::{Unsayable, UnsayableReason};
 use crate::{calico, cilium, cluster_policy, kubernetes, read_back, words};
 use palisade_dialects::{MODE_ANNOTATION, is_policy_kind};
-use palisade_model::{ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, SourceLine, State};
+use palisade_model::{
+    ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, Selector, SourceLine, State,
+};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +52,7 @@ impl PolicySource {
             .map(|first| read_back::lower_source(first));
         let policies = written.into_iter().flatten().filter_map(|policy| {
             let in_force = state.policies.get(&policy.id)?;
-            Some(with_lines(policy, in_force))
+            Some(confine_to_pods(with_lines(policy, in_force), state))
         });
         PolicySource {
             policies: policies.collect(),
@@ -90,6 +93,21 @@ fn with_lines(mut policy: Policy, in_force: &Policy) -> Policy {
             rule.origin.line = line.and_then(|line| (*line).clone());
         }
     }
+    policy
+}
+
+/// A policy of Calico for pods and host endpoints as one for pods, where it selects no host endpoint of the input.
+fn confine_to_pods(mut policy: Policy, state: &State) -> Policy {
+    let mut hosts = state.endpoints.values().filter(|endpoint| endpoint.host);
+    if hosts.any(|host| policy.subject.matches(&state.endpoint_labels(host))) {
+        return policy;
+    }
+    let confine = |part: &Selector| match *part == workloads_and_hosts() {
+        true => workloads(),
+        false => part.clone(),
+    };
+    policy.subject = Selector::and(conjuncts(&policy.subject).iter().map(confine));
+    policy.apply_on_forward = false;
     policy
 }
 

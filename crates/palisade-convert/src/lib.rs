@@ -8,6 +8,9 @@
 //! is written whole or not at all; one that is of the target dialect already stays as it is; and every rule that cannot be written is named with its reason. What is written is
 //! read back by the dialects and compared with the original; a difference is a refusal, never output.
 //!
+//! A cluster-wide policy of Calico is for host endpoints as well. It is converted where it selects none of the input,
+//! and then is one for pods.
+//!
 //! Two things decide by name or are left open by a standard, and are compared within the input only: another policy
 //! of the same tier and priority (it makes the conversion a refusal where the two do not commute), and an object of
 //! the target kind that has the name already.

@@ -99,6 +99,9 @@ impl PodSelection {
                 is_of_pods = true;
                 continue;
             }
+            if *part == workloads_and_hosts() {
+                return Err(NoPodSelection::NotOnlyPods);
+            }
             let (key, test) = key_test(part).ok_or_else(|| NoPodSelection::Test(part.clone()))?;
             selection.add(key, test, part)?;
         }
@@ -173,6 +176,15 @@ pub(crate) fn conjuncts(selector: &Selector) -> &[Selector] {
 /// The test of workloads.
 pub(crate) fn workloads() -> Selector {
     Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_WORKLOAD)
+}
+
+/// The test of what a cluster-wide policy of Calico can select.
+pub(crate) fn workloads_and_hosts() -> Selector {
+    let kinds = [reserved::KIND_WORKLOAD, reserved::KIND_HOST];
+    Selector::is_in(
+        LabelKey::reserved(reserved::KIND),
+        kinds.into_iter().map(Into::into),
+    )
 }
 
 /// A selector that tests one label.

@@ -115,6 +115,7 @@ palisade_model::faults! {
         LabelsToApplyIgnored,
         ProfileOrderReversed,
         ServicePortsIgnored,
+        StoredMetadataIgnored,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Selects the dialect of an object.
 
-use crate::calico::CalicoDialect;
+use crate::calico::{CalicoDialect, restore_metadata};
 use crate::cilium::CiliumDialect;
 use crate::dialect::{Dialect, LoweredObject};
 use crate::kubernetes::KubernetesDialect;
@@ -21,6 +21,7 @@ const DIALECTS: [&dyn Dialect; 4] = [
 /// Lowers one object with its dialect.
 #[must_use]
 pub fn lower_object(object: &RawObject) -> LoweredObject {
+    let object = &*restore_metadata(object);
     let mut dialects = DIALECTS.iter();
     let lowered = dialects.find_map(|dialect| dialect.lower(object));
     let mut lowered = lowered.unwrap_or_else(|| unknown::lower_unknown(object));
@@ -57,6 +58,7 @@ pub fn lower_object(object: &RawObject) -> LoweredObject {
 /// is no isolation policy of a spec whose selector contains any error or is missing.
 #[must_use]
 pub fn isolate(object: &RawObject) -> Vec<Policy> {
+    let object = &*restore_metadata(object);
     let unknown = !unknown::is_known(object);
     let intended = unknown.then(|| unknown::intended_kind(object)).flatten();
     let isolated = DIALECTS.iter();

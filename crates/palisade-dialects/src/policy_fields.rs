@@ -86,9 +86,13 @@ impl PolicyFields {
             namespaces: Vec::new(),
             port_names: Vec::new(),
         };
-        if matches!(layout, FieldLayout::Cilium | FieldLayout::Calico) {
-            // The rules of the one are in several lists of several specs, those of the other name both ends.
+        if layout == FieldLayout::Cilium {
+            // Its rules are in several lists of several specs.
             return fields;
+        }
+        if layout == FieldLayout::Calico {
+            let of_spec = [PathStep::Key("spec")];
+            fields.add_namespaces(&policy.subject, &of_spec, layout, object);
         }
         if layout == FieldLayout::PolicyApi {
             let steps = [PathStep::Key("spec"), PathStep::Key("subject")];
@@ -114,6 +118,10 @@ impl PolicyFields {
         layout: FieldLayout,
         raw: &RawObject,
     ) {
+        if layout == FieldLayout::Calico {
+            self.add_calico_rule(rule, (direction, number), raw);
+            return;
+        }
         let list = match direction {
             Direction::Ingress => "from",
             Direction::Egress => "to",
@@ -154,6 +162,53 @@ impl PolicyFields {
         }
     }
 
+    /// Adds the fields of a rule that has both ends, of which one is the policy's own.
+    fn add_calico_rule(
+        &mut self,
+        rule: &Rule,
+        (direction, number): (Direction, usize),
+        raw: &RawObject,
+    ) {
+        let (own, other) = match direction {
+            Direction::Ingress => ("destination", "source"),
+            Direction::Egress => ("source", "destination"),
+        };
+        let ends = rule.own.iter().map(|own_end| (own_end, own));
+        for (peer, end) in ends.chain(rule.peers.iter().map(|peer| (peer, other))) {
+            let steps = rule_path(rule, direction, &[PathStep::Key(end)]);
+            if let Some(selector) = &peer.selector {
+                self.add_namespaces(selector, &steps, FieldLayout::Calico, raw);
+            }
+        }
+        let list = [PathStep::Key("destination"), PathStep::Key("ports")];
+        let list = rule_path(rule, direction, &list);
+        let written = find(raw, &list).and_then(ManifestNode::as_list);
+        let of_rule = self.port_names.len();
+        for traffic in &rule.traffic {
+            let specs = traffic.destination.is.iter().flatten();
+            for spec in specs.filter(|spec| spec.service().is_none()) {
+                let PortSpec::Named(name) = spec else {
+                    continue;
+                };
+                let mut items = written.into_iter().flatten();
+                let index = items.position(|item| item.as_str() == Some(&**name));
+                let steps = index.map(PathStep::Index);
+                let at = [&list[..], steps.as_slice()].concat();
+                let field = PortNameField {
+                    direction,
+                    rule: number,
+                    name: name.clone(),
+                    protocol: traffic.protocol,
+                    at: locate(raw, &at),
+                };
+                // A list may name one twice.
+                if !self.port_names[of_rule..].contains(&field) {
+                    self.port_names.push(field);
+                }
+            }
+        }
+    }
+
     /// Adds the tests of namespaces in the selector of a peer or subject, if there are any.
     fn add_namespaces(
         &mut self,
@@ -174,7 +229,12 @@ impl PolicyFields {
             FieldLayout::PolicyApi if find(raw, &whole).is_some() => &[PathStep::Key("namespaces")],
             FieldLayout::PolicyApi => &[PathStep::Key("pods"), PathStep::Key("namespaceSelector")],
         };
-        let at = locate(raw, &[of, field].concat());
+        let path = [of, field].concat();
+        if layout == FieldLayout::Calico && find(raw, &path).is_none() {
+            // It is the namespace of the policy, or one that a service account or a Service names.
+            return;
+        }
+        let at = locate(raw, &path);
         self.namespaces.push(NamespaceField { tests, at });
     }
 }

@@ -16,10 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The label of an EndpointSlice with its ports. No object can have a label of this name.
 const PORTS_LABEL: &str = "endpointslice:ports";
-/// What the port names that stand for Services begin with. No port can have such a name.
-const SERVICE_PREFIX: &str = "service:";
-/// The label of an EndpointSlice with the name of its Service. Source: Kubernetes, "EndpointSlices".
-pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Adds the ports of a slice to its labels, if it has any.
 pub(crate) fn add_label(slice: &mut NetworkSet, ports: &BTreeSet<(Protocol, u16)>) {
@@ -35,22 +31,17 @@ pub(crate) fn add_label(slice: &mut NetworkSet, ports: &BTreeSet<(Protocol, u16)
         .insert(PORTS_LABEL.into(), texts.join(",").into());
 }
 
-/// The Service and the list of ports of a slice; `None` if it is no slice, is of no Service or has no ports.
+/// The Service, as `namespace/name`, and the list of ports of a slice; `None` if it is no slice, is of no Service or has no ports.
 #[must_use]
 pub fn slice_ports(set: &NetworkSet) -> Option<(Str, Str)> {
     let kind = NetworkSet::reserved_kind(&set.id.kind);
     if kind != reserved::KIND_ENDPOINT_SLICE && kind != reserved::KIND_UNREADY_ENDPOINTS {
         return None;
     }
-    let service = set.labels.get(SERVICE_NAME)?;
+    let service = set.labels.get(NetworkSet::SERVICE_LABEL)?;
     let namespace = set.id.namespace.as_ref()?;
     let ports = set.labels.get(PORTS_LABEL)?.clone();
-    Some((port_name(namespace, service), ports))
-}
-
-/// The port name that stands for the ports of a Service.
-pub(crate) fn port_name(namespace: &str, name: &str) -> Str {
-    format!("{SERVICE_PREFIX}{namespace}/{name}").into()
+    Some((format!("{namespace}/{service}").into(), ports))
 }
 
 /// The Services whose ports the rules of a policy name, as [`slice_ports`] names them.
@@ -67,11 +58,7 @@ fn service_of(rule: &Rule) -> Option<Str> {
         .traffic
         .iter()
         .filter_map(|term| term.destination.is.as_ref());
-    let mut names = specs.flatten().filter_map(|spec| match spec {
-        PortSpec::Named(name) if name.starts_with(SERVICE_PREFIX) => Some(name.clone()),
-        _ => None,
-    });
-    names.next()
+    specs.flatten().find_map(PortSpec::service).map(Into::into)
 }
 
 /// The policy with every rule that names a Service replaced by one for each list of ports of its slices; `lists` are

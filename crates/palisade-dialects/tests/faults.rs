@@ -229,6 +229,11 @@ apiVersion: projectcalico.org/v3
 kind: WorkloadEndpoint
 metadata: {name: vm}
 spec: {ipNetworks: [10.9.9.9/32], profiles: [one, two]}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: GlobalNetworkSet
+metadata: {name: stored, annotations: {projectcalico.org/metadata: '{"labels": {"kind": "partner"}}'}}
+spec: {nets: [192.0.2.0/24]}
 "#;
 
 #[test]

@@ -1,11 +1,13 @@
 //! The labels that profiles apply to their endpoints.
 //!
-//! Promises: an endpoint is passed on with the labels of its profiles, and again when these change; the updates are a
-//! function of the objects in force alone. Endpoints without a profile of their own cost nothing. Never: decides what
+//! Promises: an endpoint is passed on with the labels of its profiles, and again when these change, and so is the
+//! network set that holds the addresses of a host endpoint; the updates are a function of the objects in force alone. Endpoints without a profile of their own cost nothing. Never: decides what
 //! is in force.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use palisade_model::{Endpoint, EndpointId, Labels, Object, ObjectKey, Profile, Str, Update};
+use palisade_model::{
+    Endpoint, EndpointId, Labels, NetworkSet, Object, ObjectKey, Profile, Str, Update, reserved,
+};
 
 /// The labels of profiles, and the endpoints that name a profile.
 #[derive(Debug, Default)]
@@ -16,6 +18,8 @@ pub(crate) struct AppliedLabels {
     endpoints: BTreeMap<EndpointId, Endpoint>,
     /// Endpoints by the profiles that they name.
     members: BTreeMap<Str, BTreeSet<EndpointId>>,
+    /// The network sets with the addresses of host endpoints, as they were passed in.
+    holders: BTreeMap<EndpointId, NetworkSet>,
 }
 
 impl AppliedLabels {
@@ -23,8 +27,15 @@ impl AppliedLabels {
     pub(crate) fn upsert(&mut self, object: Object, updates: &mut dyn FnMut(Update)) {
         match object {
             Object::Endpoint(endpoint) => {
+                let before = self.labelled_holder(&endpoint.id);
+                let id = endpoint.id.clone();
                 let endpoint = self.put_endpoint(endpoint);
                 updates(Update::Upsert(Object::Endpoint(endpoint)));
+                self.pass_holder(&id, before, updates);
+            }
+            Object::NetworkSet(set) => {
+                let set = self.put_holder(set);
+                updates(Update::Upsert(Object::NetworkSet(set)));
             }
             Object::Profile(profile) => {
                 let (name, labels) = (profile.name.clone(), profile.labels_to_apply.clone());
@@ -38,7 +49,12 @@ impl AppliedLabels {
     /// Passes on that an object is gone, and every endpoint whose labels that changes.
     pub(crate) fn delete(&mut self, key: ObjectKey, updates: &mut dyn FnMut(Update)) {
         match &key {
-            ObjectKey::Endpoint(id) => self.remove_endpoint(id),
+            ObjectKey::Endpoint(id) => {
+                let before = self.labelled_holder(id);
+                self.remove_endpoint(id);
+                self.pass_holder(id, before, updates);
+            }
+            ObjectKey::NetworkSet(id) => drop(self.holders.remove(id)),
             ObjectKey::Profile(name) => self.set_labels(name, Labels::new(), updates),
             _ => {}
         }
@@ -75,6 +91,42 @@ impl AppliedLabels {
         }
     }
 
+    /// Stores a network set with the addresses of a host endpoint, and returns it with the labels of the profiles of
+    /// that; any other is returned as it is.
+    fn put_holder(&mut self, set: NetworkSet) -> NetworkSet {
+        if NetworkSet::reserved_kind(&set.id.kind) != reserved::KIND_HOST_ENDPOINT {
+            return set;
+        }
+        let id = set.id.clone();
+        self.holders.insert(id.clone(), set.clone());
+        self.labelled_holder(&id).unwrap_or(set)
+    }
+
+    fn labelled_holder(&self, id: &EndpointId) -> Option<NetworkSet> {
+        let mut holder = self.holders.get(id)?.clone();
+        if let Some(endpoint) = self.endpoints.get(id) {
+            let own = Endpoint {
+                labels: holder.labels,
+                ..endpoint.clone()
+            };
+            holder.labels = self.with_labels(&own).labels;
+        }
+        Some(holder)
+    }
+
+    /// Passes on a network set with the addresses of a host endpoint, if it is another than before.
+    fn pass_holder(
+        &self,
+        id: &EndpointId,
+        before: Option<NetworkSet>,
+        updates: &mut dyn FnMut(Update),
+    ) {
+        let holder = self.labelled_holder(id);
+        if let Some(holder) = holder.filter(|holder| before.as_ref() != Some(holder)) {
+            updates(Update::Upsert(Object::NetworkSet(holder)));
+        }
+    }
+
     fn with_labels(&self, endpoint: &Endpoint) -> Endpoint {
         let mut labelled = endpoint.clone();
         let applied = endpoint.profiles.iter();
@@ -94,6 +146,9 @@ impl AppliedLabels {
             if let Some(endpoint) = self.endpoints.get(id) {
                 let labelled = self.with_labels(endpoint);
                 updates(Update::Upsert(Object::Endpoint(labelled)));
+            }
+            if let Some(holder) = self.labelled_holder(id) {
+                updates(Update::Upsert(Object::NetworkSet(holder)));
             }
         }
     }
@@ -156,6 +211,64 @@ mod tests {
     fn pairs(labels: &[(&str, &str)]) -> Vec<(Str, Str)> {
         let pair = |(key, value): &(&str, &str)| ((*key).into(), (*value).into());
         labels.iter().map(pair).collect()
+    }
+
+    /// The labels of the network sets in the updates that a change causes.
+    fn holder_labels_after(change: impl FnOnce(&mut dyn FnMut(Update))) -> Vec<Vec<(Str, Str)>> {
+        let mut labels = Vec::new();
+        change(&mut |update| {
+            if let Update::Upsert(Object::NetworkSet(set)) = update {
+                labels.push(set.labels.into_iter().collect());
+            }
+        });
+        labels
+    }
+
+    #[test]
+    fn addresses_of_a_host_endpoint_have_its_labels() {
+        let id = ObjectId {
+            namespace: None,
+            name: "h".into(),
+            kind: ObjectKind::new("projectcalico.org", "HostEndpoint"),
+        };
+        let host = |profiles: &[&str]| {
+            Object::Endpoint(Endpoint {
+                id: id.clone(),
+                host: true,
+                ..endpoint(profiles)
+            })
+        };
+        let holder = || {
+            Object::NetworkSet(NetworkSet {
+                id: id.clone(),
+                labels: Labels::from([("own".into(), "1".into())]),
+                nets: vec![],
+            })
+        };
+        let own = [pairs(&[("own", "1")])];
+        let all = [pairs(&[("own", "1"), ("x", "p")])];
+        let mut applied = AppliedLabels::default();
+        let after = holder_labels_after(|updates| applied.upsert(holder(), updates));
+        assert_eq!(after, own);
+        let after = holder_labels_after(|updates| applied.upsert(host(&["p"]), updates));
+        assert!(after.is_empty(), "nothing changes: {after:?}");
+        let labels = profile("p", &[("own", "2"), ("x", "p")]);
+        let after = holder_labels_after(|updates| applied.upsert(labels.clone(), updates));
+        assert_eq!(after, all);
+        let after = holder_labels_after(|updates| applied.upsert(holder(), updates));
+        assert_eq!(after, all);
+        let after = holder_labels_after(|updates| applied.upsert(host(&[]), updates));
+        assert_eq!(after, own);
+        let after = holder_labels_after(|updates| applied.upsert(host(&["p"]), updates));
+        assert_eq!(after, all);
+        let after = holder_labels_after(|updates| applied.delete(host(&[]).key(), updates));
+        assert_eq!(after, own);
+        let after = holder_labels_after(|updates| {
+            applied.delete(holder().key(), updates);
+            applied.upsert(host(&["p"]), updates);
+        });
+        assert!(after.is_empty(), "{after:?}");
+        assert!(applied.holders.is_empty());
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl DependentObjects {
             }
             Object::NetworkSet(set) => {
                 self.services.put_slice(&set, updates);
-                updates(Update::Upsert(Object::NetworkSet(set)));
+                self.labels.upsert(Object::NetworkSet(set), updates);
             }
             other => self.labels.upsert(other, updates),
         }

@@ -6,11 +6,12 @@
 
 use crate::active_policies::{ActivePolicies, is_builtin, is_local};
 use crate::active_rules::ActiveRules;
+use crate::applicable_rules::PointInputs;
 use crate::budget::{BudgetUsage, ElementBudget};
 use crate::faults::EngineFault;
 use crate::identities::{Identities, IdentityInputs};
 use crate::label_index::LabelIndex;
-use crate::points::{JudgementPoints, PointInputs};
+use crate::points::JudgementPoints;
 use crate::program_pool::{CreditPool, ProgramPool};
 use crate::selectors::ActiveSelectors;
 use crate::sets::{PolicyOrProfile, PolicySetInputs, PolicySets};
@@ -25,7 +26,7 @@ use palisade_model::{
     Encapsulations, Endpoint, EndpointId, Labels, NetworkSet, Node, Object, ObjectId, ObjectKey,
     Policy, PolicyId, Prefix, State, Str, Update,
 };
-use palisade_tables::{IdentityId, PolicySetId, TableDifferences, Tables};
+use palisade_tables::{IdentityId, Point, PolicySetId, TableDifferences, Tables};
 
 mod claims;
 mod desired_tables;
@@ -122,6 +123,11 @@ impl Graph {
             }
             other => self.apply_referenced(other),
         }
+    }
+
+    /// The points that a host endpoint governs.
+    pub(crate) fn host_points_of(&self, endpoint: &EndpointId) -> Vec<(Point, PolicySetId)> {
+        self.points.host_points_of(endpoint)
     }
 
     /// The policies with the pool of their names.

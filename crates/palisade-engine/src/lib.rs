@@ -12,6 +12,7 @@ extern crate alloc;
 
 mod active_policies;
 mod active_rules;
+mod applicable_rules;
 mod budget;
 mod compiler;
 mod cost;
@@ -19,6 +20,7 @@ mod encapsulation;
 mod faults;
 mod graph;
 mod holder_labels;
+mod host_points;
 mod identities;
 mod key_numbers;
 mod label_index;
@@ -41,13 +43,15 @@ pub use cost::{PolicyCost, RuleShare, policy_cost};
 pub use faults::EngineFault;
 pub use status::{
     AddressConflict, AppliedPolicy, AuditCounts, EngineCounts, IdentityView, MissingReferences,
+    TierSummary,
 };
 
 use alloc::vec::Vec;
 use graph::Graph;
 use identities::Identities;
 use palisade_model::{
-    Direction, Encapsulations, Endpoint, EndpointId, Policy, PolicyId, Profile, State, Update,
+    Direction, Encapsulations, Endpoint, EndpointId, FailsafePorts, Policy, PolicyId, Profile,
+    State, Tier, Update,
 };
 use palisade_tables::{
     ClassId, Delta, IdentityId, PolicySetId, Program, TableChange, Tables, TransitionHints,
@@ -82,7 +86,7 @@ impl TransitionIds for GraphIds<'_> {
 }
 
 /// Configuration of the engine, apart from policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineOptions {
     /// Whether packets from this host's own stack are judged at the ingress of its endpoints.
     pub judge_host_traffic: bool,
@@ -92,6 +96,8 @@ pub struct EngineOptions {
     pub allowed_encapsulation: Encapsulations,
     /// Whether every endpoint is in audit.
     pub audit: bool,
+    /// The flows of this host that no policy can deny.
+    pub failsafe: FailsafePorts,
     /// Limits on the elements that policy may take in the dataplane.
     pub budget: ElementBudget,
 }
@@ -113,6 +119,7 @@ impl Engine {
         graph.desired.judge_host_traffic = options.judge_host_traffic;
         graph.desired.judge_hairpin =
             options.judge_hairpin != EngineFault::HairpinModeInverted.is_injected();
+        graph.desired.failsafe = options.failsafe;
         graph.audit = options.audit;
         graph.budget = options.budget;
         graph.denied_encapsulation = options.allowed_encapsulation.complement();
@@ -230,6 +237,11 @@ impl Engine {
     /// A profile, exactly as its last update gave it.
     pub fn profile(&self, name: &str) -> Option<&Profile> {
         self.graph.state.profiles.get(name)
+    }
+
+    /// A tier: of an object, or built in.
+    pub fn tier(&self, name: &str) -> Option<Tier> {
+        self.graph.state.tier(name)
     }
 
     /// Whether a policy of this name exists.

@@ -441,6 +441,7 @@ impl PolicySetRules {
         let program = compile(&sequence, resolve_port, max_elements)?;
         Some(match key.direction {
             Direction::Ingress => program,
+            Direction::Egress if key.host_pass.is_some() => program,
             Direction::Egress => deny_encapsulation(program, denied_encapsulation, denial),
         })
     }

@@ -17,7 +17,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use builder::PolicySetBuilder;
-use palisade_model::{Direction, Family, PolicyMode, PolicyView, Prefix, Protocol, State, Str};
+use palisade_model::{
+    Direction, Family, Pass, PolicyMode, PolicyView, Prefix, Protocol, State, Str,
+};
 use palisade_tables::{PolicySetId, RuleId, Verdict};
 
 mod builder;
@@ -26,6 +28,8 @@ mod builder;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PolicySetKey {
     pub(crate) direction: Direction,
+    /// The pass of a host endpoint; `None` for a workload.
+    pub(crate) host_pass: Option<Pass>,
     /// Whether the endpoint is in audit.
     pub(crate) audit: bool,
     pub(crate) policies: Vec<PolicyNumber>,

@@ -3,15 +3,15 @@
 //! Everything is computed from the objects and the tables on request; nothing is stored.
 
 use crate::Engine;
+use crate::applicable_rules::sort_policies;
 use crate::holder_labels::HolderLabels;
 use crate::identities::IdentityKey;
-use crate::points::sort_policies;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{
-    Direction, Endpoint, EndpointId, ObjectId, Policy, PolicyId, Prefix, Profile, Protocol,
-    Selector, Str,
+    Direction, Endpoint, EndpointId, ObjectId, Order, Policy, PolicyId, Prefix, Profile, Protocol,
+    Selector, Str, Tier, TierDefault,
 };
 use palisade_tables::{IdentityId, Point, PolicySetId};
 
@@ -67,11 +67,24 @@ pub struct MissingReferences {
     pub profiles: BTreeMap<Str, Vec<EndpointId>>,
 }
 
+/// A tier that has policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierSummary {
+    /// The tier. For one that does not exist: order `Last`, default `Deny`.
+    pub tier: Tier,
+    /// Whether it does not exist and is only named by policies.
+    pub missing: bool,
+    /// Number of its policies, each part of one counted as a policy.
+    pub policies: usize,
+}
+
 /// A policy that applies to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedPolicy {
     /// The policy's tier.
     pub tier: Str,
+    /// The policy's order in the tier.
+    pub order: Order,
     /// The policy.
     pub policy: PolicyId,
     /// Whether it governs ingress of the endpoint.
@@ -183,6 +196,34 @@ impl Engine {
         missing
     }
 
+    /// The tiers that have policies, in order of evaluation. The time depends on the number of policies.
+    pub fn tiers(&self) -> Vec<TierSummary> {
+        let policies = self.graph.named_policies();
+        let mut counts: BTreeMap<&Str, usize> = BTreeMap::new();
+        for body in policies
+            .numbers()
+            .filter_map(|number| policies.body(number))
+        {
+            *counts.entry(&body.tier).or_default() += 1;
+        }
+        let summary = |(name, policies): (&Str, usize)| {
+            let tier = self.graph.state.tier(name);
+            TierSummary {
+                missing: tier.is_none(),
+                tier: tier.unwrap_or_else(|| Tier {
+                    name: name.clone(),
+                    order: Order::Last,
+                    default: TierDefault::Deny,
+                }),
+                policies,
+            }
+        };
+        let mut tiers: Vec<TierSummary> = counts.into_iter().map(summary).collect();
+        // By name already.
+        tiers.sort_by_key(|of| (of.missing, of.tier.order));
+        tiers
+    }
+
     /// The endpoints attached to this host, by name.
     pub fn local_endpoints(&self) -> impl Iterator<Item = &Endpoint> {
         self.graph.state.endpoints.values()
@@ -205,6 +246,7 @@ impl Engine {
                 let (body, rules) = (policies.body(number)?, policies.rules(number)?);
                 Some(AppliedPolicy {
                     tier: body.tier.clone(),
+                    order: body.precedence.order,
                     policy: policies.id(number)?,
                     ingress: rules.direction(Direction::Ingress).is_some(),
                     egress: rules.direction(Direction::Egress).is_some(),
@@ -243,14 +285,13 @@ impl Engine {
         let Some(interface) = &endpoint.interface else {
             return Vec::new();
         };
+        if endpoint.host {
+            return self.graph.host_points_of(&endpoint.id);
+        }
         let mut points = Vec::new();
         for address in &endpoint.addresses {
             for direction in Direction::BOTH {
-                let point = Point {
-                    interface: interface.clone(),
-                    address: *address,
-                    direction,
-                };
+                let point = Point::of_workload(interface.clone(), *address, direction);
                 if let Some(set) = self.graph.desired.points.get(&point) {
                     points.push((point, *set));
                 }

@@ -2,7 +2,8 @@
 
 use crate::resource::{
     ADMIN_NETWORK_POLICY, BASELINE_ADMIN_NETWORK_POLICY, CILIUM_CLUSTERWIDE_NETWORK_POLICY,
-    CILIUM_NETWORK_POLICY, CLUSTER_NETWORK_POLICY, NETWORK_POLICY, ResourceType,
+    CILIUM_NETWORK_POLICY, CLUSTER_NETWORK_POLICY, NETWORK_POLICY, ResourceType, calico,
+    calico_crd,
 };
 
 /// A kind of policy. Every refused object of it gets an event.
@@ -30,11 +31,8 @@ pub const ACCEPTED: &str = "Accepted";
 pub const VALID: &str = "Valid";
 
 /// Every kind that is written back.
-pub const FEEDBACK: [FeedbackKind; 6] = [
-    FeedbackKind {
-        resource: NETWORK_POLICY,
-        condition: None,
-    },
+pub const FEEDBACK: [FeedbackKind; 16] = [
+    of_events(NETWORK_POLICY),
     of_condition(
         CLUSTER_NETWORK_POLICY,
         "clusternetworkpolicies/status",
@@ -56,7 +54,36 @@ pub const FEEDBACK: [FeedbackKind; 6] = [
         "ciliumclusterwidenetworkpolicies/status",
         VALID,
     ),
+    of_events(calico_crd("networkpolicies", "NetworkPolicy")),
+    of_events(calico_crd("globalnetworkpolicies", "GlobalNetworkPolicy")),
+    of_events(calico_crd("stagednetworkpolicies", "StagedNetworkPolicy")),
+    of_events(calico_crd(
+        "stagedglobalnetworkpolicies",
+        "StagedGlobalNetworkPolicy",
+    )),
+    of_events(calico_crd(
+        "stagedkubernetesnetworkpolicies",
+        "StagedKubernetesNetworkPolicy",
+    )),
+    of_events(calico("networkpolicies", "NetworkPolicy")),
+    of_events(calico("globalnetworkpolicies", "GlobalNetworkPolicy")),
+    of_events(calico("stagednetworkpolicies", "StagedNetworkPolicy")),
+    of_events(calico(
+        "stagedglobalnetworkpolicies",
+        "StagedGlobalNetworkPolicy",
+    )),
+    of_events(calico(
+        "stagedkubernetesnetworkpolicies",
+        "StagedKubernetesNetworkPolicy",
+    )),
 ];
+
+const fn of_events(resource: ResourceType) -> FeedbackKind {
+    FeedbackKind {
+        resource,
+        condition: None,
+    }
+}
 
 const fn of_condition(
     resource: ResourceType,
@@ -70,9 +97,11 @@ const fn of_condition(
 }
 
 impl FeedbackKind {
-    /// The kind of this name; `None` if it is not written back.
+    /// The kind of the resource of this name (`networkpolicies.networking.k8s.io`); `None` if it is not written back.
     #[must_use]
-    pub fn of(kind: &str) -> Option<&'static FeedbackKind> {
-        FEEDBACK.iter().find(|known| known.resource.kind == kind)
+    pub fn of(resource: &str) -> Option<&'static FeedbackKind> {
+        FEEDBACK
+            .iter()
+            .find(|known| known.resource.is_named(resource))
     }
 }

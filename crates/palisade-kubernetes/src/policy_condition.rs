@@ -24,8 +24,8 @@ const LIST_INTERVAL: Duration = Duration::from_secs(600);
 /// What a policy's condition has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyCondition {
-    /// Its kind: one of [`FEEDBACK`] with conditions, or nothing is written.
-    pub kind: String,
+    /// The name of its resource: one of [`FEEDBACK`] with conditions, or nothing is written.
+    pub resource: String,
     /// Its namespace; `None` for a cluster-wide one.
     pub namespace: Option<String>,
     /// Its name.
@@ -158,7 +158,7 @@ impl ConditionWriter {
     ) -> Result<(), ApiServerError> {
         let mut stored = BTreeMap::new();
         for kind in &FEEDBACK {
-            let is_wanted = |wanted: &PolicyCondition| wanted.kind == kind.resource.kind;
+            let is_wanted = |wanted: &PolicyCondition| kind.resource.is_named(&wanted.resource);
             let Some(condition) = kind.condition.filter(|_| wanted.iter().any(is_wanted)) else {
                 continue;
             };
@@ -175,7 +175,7 @@ impl ConditionWriter {
 }
 
 fn kind_of(condition: &PolicyCondition) -> Option<(&'static FeedbackKind, ConditionType)> {
-    let kind = FeedbackKind::of(&condition.kind)?;
+    let kind = FeedbackKind::of(&condition.resource)?;
     Some((kind, kind.condition?))
 }
 

@@ -37,8 +37,8 @@ const MAX_MESSAGE: usize = 1_000;
 /// What is wrong with a policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicyProblem {
-    /// Its kind: one of [`FEEDBACK`](crate::FEEDBACK), or nothing is written.
-    pub kind: String,
+    /// The name of its resource: one of [`FEEDBACK`](crate::FEEDBACK), or nothing is written.
+    pub resource: String,
     /// Its namespace; `None` for a cluster-wide one.
     pub namespace: Option<String>,
     /// Its name.
@@ -171,7 +171,7 @@ impl PolicyFeedbackWriter {
 
     /// Writes an event, unless the object does not exist any more, or the event exists.
     async fn write_event(&mut self, problem: &PolicyProblem) -> Result<(), ApiServerError> {
-        let Some(kind) = FeedbackKind::of(&problem.kind) else {
+        let Some(kind) = FeedbackKind::of(&problem.resource) else {
             return Ok(());
         };
         let client = self.connection.client().await?;

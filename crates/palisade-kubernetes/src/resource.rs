@@ -125,7 +125,7 @@ const fn cilium(plural: &'static str, kind: &'static str) -> ResourceType {
 
 /// A resource in which Calico stores its objects. Its API serves the same objects ([`calico`]), and may be there or
 /// not; an object of both has one name.
-const fn calico_crd(plural: &'static str, kind: &'static str) -> ResourceType {
+pub(crate) const fn calico_crd(plural: &'static str, kind: &'static str) -> ResourceType {
     ResourceType {
         group: "crd.projectcalico.org",
         version: "v1",
@@ -136,7 +136,7 @@ const fn calico_crd(plural: &'static str, kind: &'static str) -> ResourceType {
 }
 
 /// A resource of Calico's API.
-const fn calico(plural: &'static str, kind: &'static str) -> ResourceType {
+pub(crate) const fn calico(plural: &'static str, kind: &'static str) -> ResourceType {
     ResourceType {
         group: "projectcalico.org",
         version: "v3",
@@ -162,6 +162,17 @@ impl ResourceType {
         match self.group {
             "" => self.plural.to_owned(),
             group => format!("{}.{group}", self.plural),
+        }
+    }
+
+    /// Whether this is its name for messages. It is asked for every policy, so nothing is allocated.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        let Some(rest) = name.strip_prefix(self.plural) else {
+            return false;
+        };
+        match self.group {
+            "" => rest.is_empty(),
+            group => rest.strip_prefix('.') == Some(group),
         }
     }
 
@@ -198,5 +209,25 @@ impl ResourceType {
         let start = path.len();
         let mut query = form_urlencoded::Serializer::for_suffix(path, start);
         query.extend_pairs(parameters).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_is_known_by_its_name_alone() {
+        let names = RESOURCES.map(|resource| resource.name());
+        let others = [
+            "podsx",
+            "networkpolicies",
+            "networkpoliciescrd.projectcalico.org",
+        ];
+        for resource in RESOURCES {
+            for name in names.iter().map(String::as_str).chain(others) {
+                assert_eq!(resource.is_named(name), resource.name() == name, "{name}");
+            }
+        }
     }
 }

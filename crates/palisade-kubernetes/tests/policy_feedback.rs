@@ -128,7 +128,7 @@ impl Cluster {
 
 fn problem(name: &str, message: &str) -> PolicyProblem {
     PolicyProblem {
-        kind: "NetworkPolicy".to_owned(),
+        resource: "networkpolicies.networking.k8s.io".to_owned(),
         namespace: Some("shop".to_owned()),
         name: name.to_owned(),
         message: message.to_owned(),
@@ -151,7 +151,7 @@ fn set(findings: &Findings, change: impl FnOnce(&mut PolicyFindings)) {
 
 fn condition(name: &str, is_accepted: bool, message: &str) -> PolicyCondition {
     PolicyCondition {
-        kind: "AdminNetworkPolicy".to_owned(),
+        resource: "adminnetworkpolicies.policy.networking.k8s.io".to_owned(),
         namespace: None,
         name: name.to_owned(),
         is_accepted,
@@ -307,7 +307,7 @@ fn a_refused_status_delays_no_other_and_an_absent_api_none() {
     cluster.server.add_fault(ApiFault::Write(500));
     let mut wanted = vec![condition("a", true, "fine"), condition("b", true, "fine")];
     let mut baseline = condition("default", true, "fine");
-    baseline.kind = "BaselineAdminNetworkPolicy".to_owned();
+    baseline.resource = "baselineadminnetworkpolicies.policy.networking.k8s.io".to_owned();
     wanted.insert(0, baseline);
     let found = conditions(&wanted);
     set(&found, |found| found.problems = vec![problem("a", "wrong")]);

@@ -42,7 +42,7 @@ pub use limits::Limits;
 pub use location::{Location, Problem};
 pub use node::{ManifestMap, ManifestNode, ManifestValue, MapEntry};
 pub use object::{ObjectSink, ParsedObjects, RawObject, extract_objects};
-pub use parse::{Document, ParsedFile, parse};
+pub use parse::{Document, ParsedFile, parse, parse_json};
 pub use path::FieldPath;
 pub use server_object::read_server_object;
 pub use stream::read_stream;

@@ -84,6 +84,29 @@ pub fn parse(file: &str, bytes: &[u8], limits: &Limits) -> ParsedFile {
     parsed
 }
 
+/// Parses a text that is one value in JSON, such as an annotation of an object; `name` is a name for messages.
+///
+/// # Errors
+/// The problem, with its place in the text: it is not JSON, is no value or several, or exceeds a limit.
+pub fn parse_json(name: &str, text: &str, limits: &Limits) -> Result<ManifestNode, Problem> {
+    let file: Arc<str> = name.into();
+    let mut remaining = RemainingLimits::new(limits);
+    let mut builder = DocumentBuilder::new(&file, limits, &mut remaining);
+    let mut values = Vec::new();
+    let scanned = json::scan(text, 1, &mut builder, &mut values);
+    scanned.map_err(|error| error.into_problem(&file))?;
+    let count = values.len();
+    match (values.pop(), count) {
+        (Some(value), 1) => Ok(value),
+        _ => {
+            let what = format!("expected one value, found {count}");
+            let start = Position { line: 1, column: 1 };
+            let error = DocumentError::new(start, DocumentErrorKind::JsonSyntax(what));
+            Err(error.into_problem(&file))
+        }
+    }
+}
+
 pub(crate) fn parse_chunk(
     file: &Arc<str>,
     chunk: &Chunk<'_>,

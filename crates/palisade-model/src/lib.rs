@@ -9,6 +9,7 @@
 extern crate alloc;
 
 mod encapsulation;
+mod failsafe;
 mod faults;
 mod flow;
 mod label;
@@ -23,6 +24,7 @@ mod selector;
 mod state;
 
 pub use encapsulation::{Encapsulation, Encapsulations};
+pub use failsafe::{FailsafePort, FailsafePorts};
 pub use flow::{Flow, FlowOrigin, HostTrafficAction, L4, Protocol};
 pub use label::{LabelKey, LabelLookup, LabelScope, Labels};
 pub use label_values::LabelValues;
@@ -33,7 +35,7 @@ pub use object::{
 };
 pub use object_kind::ObjectKind;
 pub use policy::{
-    Action, Direction, DirectionRules, IcmpMatch, Order, Peer, Policy, PolicyId, PolicyMode,
+    Action, Direction, DirectionRules, IcmpMatch, Order, Pass, Peer, Policy, PolicyId, PolicyMode,
     PolicyView, Precedence, Rule, RuleOrigin, SourceLine, Tier, TierDefault, TrafficMatch,
     builtin_tiers, tier_name,
 };

@@ -102,9 +102,11 @@ pub struct Endpoint {
     pub service_account: Option<Str>,
     /// The node it runs on, where known.
     pub node: Option<Str>,
-    /// The host-side interface of an endpoint on this host; `None` for an endpoint that is not local.
+    /// The host-side interface of an endpoint on this host; `None` for an endpoint that is not local. That of a host
+    /// endpoint may be [`Endpoint::ANY_INTERFACE`].
     pub interface: Option<Str>,
-    /// Its addresses, any number of each family. Empty where they are unknown.
+    /// Its addresses, any number of each family. Empty where they are unknown, and for a host endpoint with an
+    /// interface, of which a network set of the same name has the addresses.
     pub addresses: Vec<IpAddr>,
     /// Its named ports.
     pub ports: Vec<NamedPort>,
@@ -130,6 +132,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The interface of a host endpoint for every interface of its node that is no workload's. Source: Calico, "Host
+    /// endpoint".
+    pub const ANY_INTERFACE: &str = "*";
+
+    /// The loopback interface, which no host endpoint governs.
+    pub const LOOPBACK: &str = "lo";
+
     /// The name of the node that it runs on, if it is known: for an endpoint that is attached to this host, the
     /// node of this host ([`crate::State::host_node`]); for any other, the one that it names.
     pub fn own_node<'a>(&'a self, host_node: Option<&'a Str>) -> Option<&'a Str> {
@@ -193,6 +202,9 @@ pub struct NetworkSet {
 const UNREADY_ENDPOINTS: &str = "EndpointSlice (unready)";
 
 impl NetworkSet {
+    /// The label of an EndpointSlice with the name of its Service. Source: Kubernetes, "EndpointSlices".
+    pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+
     /// The name of the part of an EndpointSlice with the addresses that serve nothing.
     pub fn unready_endpoints_id(slice: &ObjectId) -> ObjectId {
         ObjectId {

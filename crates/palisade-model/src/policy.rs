@@ -49,6 +49,17 @@ pub enum Order {
 }
 
 impl Order {
+    /// Before every order that can be written.
+    pub const FIRST: Order = Order::At(f64::MIN);
+
+    /// The number, as it was written; `None` for [`Order::FIRST`] and [`Order::Last`].
+    pub fn number(self) -> Option<f64> {
+        match self {
+            Order::At(number) if self != Order::FIRST => Some(number),
+            Order::At(_) | Order::Last => None,
+        }
+    }
+
     /// The order of a number; NaN counts as no number.
     pub fn from_number(number: f64) -> Self {
         if number.is_nan() {
@@ -188,6 +199,31 @@ impl fmt::Display for PolicyMode {
     }
 }
 
+/// Where on its way a packet is judged for an endpoint.
+///
+/// A workload is judged at [`Pass::Normal`] only, whichever way its packets go. Source: Calico, "Host endpoints".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Pass {
+    /// A packet that this host forwards, at the interface by which it arrives (ingress) or leaves (egress).
+    Forward,
+    /// A packet to or from the endpoint: a workload's, or one of this host's own stack.
+    Normal,
+}
+
+impl Pass {
+    /// Both passes.
+    pub const BOTH: [Pass; 2] = [Pass::Forward, Pass::Normal];
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Pass::Forward => "forward",
+            Pass::Normal => "normal",
+        })
+    }
+}
+
 /// The policies that an evaluation takes into account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyView {
@@ -222,6 +258,9 @@ pub struct Policy {
     pub mode: PolicyMode,
     /// The endpoints it selects. Each dialect adds its own tests of kind and namespace.
     pub subject: Selector,
+    /// Whether it also judges what a host endpoint forwards. Source: Calico, "Apply on forward".
+    #[serde(default)]
+    pub apply_on_forward: bool,
     /// Its ingress rules; `None` where it does not govern ingress.
     pub ingress: Option<DirectionRules>,
     /// Its egress rules; `None` where it does not govern egress.
@@ -236,6 +275,14 @@ impl Policy {
         match direction {
             Direction::Ingress => self.ingress.as_ref(),
             Direction::Egress => self.egress.as_ref(),
+        }
+    }
+
+    /// Whether it has a part in this pass.
+    pub fn has_pass(&self, pass: Pass) -> bool {
+        match pass {
+            Pass::Forward => self.apply_on_forward,
+            Pass::Normal => true,
         }
     }
 

@@ -26,11 +26,32 @@ pub enum PortSpec {
     Named(Str),
 }
 
+/// What the names of ports that stand for those of a Service begin with. No port can have such a name.
+const SERVICE_PREFIX: &str = "service:";
+
+impl PortSpec {
+    /// The named port that stands for the ports of a Service, until these are known: it is the port of no endpoint.
+    pub fn of_service(namespace: &str, name: &str) -> Self {
+        PortSpec::Named(alloc::format!("{SERVICE_PREFIX}{namespace}/{name}").into())
+    }
+
+    /// The Service, as `namespace/name`, for whose ports it stands.
+    pub fn service(&self) -> Option<&str> {
+        match self {
+            PortSpec::Named(name) => name.strip_prefix(SERVICE_PREFIX),
+            PortSpec::Range(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for PortSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PortSpec::Range(range) => range.fmt(f),
-            PortSpec::Named(name) => f.write_str(name),
+            PortSpec::Named(name) => match self.service() {
+                Some(service) => write!(f, "of Service {service}"),
+                None => f.write_str(name),
+            },
         }
     }
 }

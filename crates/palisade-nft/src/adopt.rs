@@ -6,7 +6,7 @@
 //! whatever state an agent that was killed left behind. Rules that another program changed are restored
 //! first, in one step; a table with data that this layout could not have written is replaced in one step.
 
-use crate::decode::{UNKNOWN_RULE, decode, live_generation};
+use crate::decode::{DecodedTable, UNKNOWN_RULE, canonical_host_points, decode, live_generation};
 use crate::held_tables::HeldTables;
 use crate::names::FIRST_BASE;
 use crate::numbers::KernelNumbers;
@@ -39,7 +39,7 @@ pub fn adopt(
     };
     let plain = observed.clone().without_counts();
     if let Ok(observed) = decode(config, &plain) {
-        return plan(config, HeldTables::new(config, observed, desired));
+        return plan(config, observed, desired);
     }
     let Some(last) = live_generation(config, &plain) else {
         return rebuild(config, desired, fresh_generation, Some(observed));
@@ -47,7 +47,7 @@ pub fn adopt(
     // Where only our rules were changed, they are restored first; the data are as they were.
     let ours = restore_rules(config, &plain, last);
     if let (Some(mended), Ok(observed)) = (repair_step(&plain, &ours), decode(config, &ours)) {
-        let (planner, mut transaction) = plan(config, HeldTables::new(config, observed, desired));
+        let (planner, mut transaction) = plan(config, observed, desired);
         transaction.steps.insert(0, mended);
         return (planner, transaction);
     }
@@ -72,11 +72,13 @@ fn rebuild(
 }
 
 /// The transition from the held to the desired tables, and the planner that has the desired ones.
-fn plan(config: &Config, mut held: HeldTables<'_>) -> (Planner, Transaction) {
+fn plan(config: &Config, observed: DecodedTable, desired: &Tables) -> (Planner, Transaction) {
+    let canonical = canonical_host_points(desired);
+    let mut held = HeldTables::new(config, observed, canonical.as_ref().unwrap_or(desired));
     let (kernel_tables, target) = held.tables();
     let delta = adoption_delta(config, &mut held, &kernel_tables, &target);
     let (mut planner, transaction) = plan_in_kernel_numbers(config, &held, &kernel_tables, &delta);
-    planner.load(held.desired, BaseSelection::Existing);
+    planner.load(desired, BaseSelection::Existing);
     (planner, transaction)
 }
 
@@ -100,10 +102,10 @@ fn adoption_delta(
     let own_addresses: BTreeSet<IpAddr> = target
         .points
         .keys()
-        .filter(|point| {
-            point.direction == Direction::Egress && target.interfaces.contains(&point.interface)
-        })
-        .map(|point| point.address)
+        .filter(|point| point.direction == Direction::Egress)
+        .filter_map(|point| point.workload())
+        .filter(|(interface, _)| target.interfaces.contains(*interface))
+        .map(|(_, address)| address)
         .collect();
     let differences = TableDifferences::between(&old, target);
     // Nothing tells whether an address has changed hands since the table was written.
@@ -155,6 +157,7 @@ fn plan_in_kernel_numbers(
         }
     }
     numbers.bases = held.bases(kernel_tables);
+    numbers.places = held.observed.places.clone();
     let generation = held.observed.generation;
     let mut planner = Planner::with_numbers(config.clone(), generation, numbers);
     planner.load(kernel_tables, BaseSelection::Existing);
@@ -174,6 +177,7 @@ fn plan_in_kernel_numbers(
     let mut numbers = KernelNumbers {
         next_code: planner.numbers.next_code,
         bases: planner.numbers.bases.with_class_ids(classes),
+        places: planner.numbers.places.clone(),
         ..KernelNumbers::default()
     };
     for (id, number) in identities {

@@ -1,6 +1,6 @@
 //! The parameters of the table layout.
 
-use palisade_model::Str;
+use palisade_model::{FailsafePorts, Str};
 
 /// The parameters of the layout. Agents with different parameters create different skeletons; the second
 /// rebuilds the table of the first.
@@ -17,6 +17,8 @@ pub struct Config {
     pub judge_host_traffic: bool,
     /// Whether packets from an endpoint to itself are subject to policy.
     pub judge_hairpin: bool,
+    /// The flows of this host that no policy can deny.
+    pub failsafe: FailsafePorts,
     /// Whether the kernel tracks SCTP by port. If not, all SCTP between two addresses is one connection, and
     /// each packet is judged.
     pub sctp_tracked: bool,
@@ -39,6 +41,7 @@ impl Default for Config {
             ct_mark_mask: 0xffff_ff00,
             judge_host_traffic: false,
             judge_hairpin: false,
+            failsafe: FailsafePorts::default(),
             sctp_tracked: true,
             owned: false,
             log: Some(NflogConfig::default()),

@@ -3,10 +3,13 @@
 //! Anything that this layout could not have written (a changed rule, an unexpected element, a dangling
 //! reference) is an error: then the whole table is rebuilt.
 
+use crate::address_ranges::{AddressRanges, ValueRange};
+mod host_points;
+
 use crate::content::{
     ClassContent, ClassForm, class_content, parse_source_port_chain, stored_fingerprint,
 };
-use crate::identity_ranges::{IdentityRange, IdentityRanges};
+use crate::host_chains;
 use crate::names::{
     self, CLASS_BASE, CLASS_DEFAULT, FIRST_BASE, GENERATION, ICMP, ICMP_RANGE, IDENTITY_CLASS,
     IF_HAIRPIN, IF_OURS, LAST_VERDICT,
@@ -22,9 +25,12 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use palisade_model::{Direction, Family, NumberRange, Prefix, Protocol, Str};
+use palisade_model::{Direction, Family, NumberRange, Pass, Prefix, Protocol, Str};
 use palisade_tables::{Cell, ClassId, IdentityId, Point, PolicySet, PortMap, Program, RuleId};
 use palisade_tables::{PolicySetId, SourcePortMap, Tables};
+
+use host_points::HostPointElement;
+pub(crate) use host_points::canonical_host_points;
 
 /// Rule numbers from here on stand for unknown rules found in the kernel.
 pub(crate) const UNKNOWN_RULE: u32 = 1 << 31;
@@ -35,7 +41,7 @@ pub(crate) struct DecodedTable {
     /// The tables. Every cell of a program is credited to a placeholder rule number of its own.
     pub(crate) tables: Tables,
     /// The address ranges of each family.
-    pub(crate) identity_ranges: [IdentityRanges; 2],
+    pub(crate) identity_ranges: [AddressRanges<IdentityId>; 2],
     /// The content of each class, fingerprint included.
     pub(crate) classes: BTreeMap<u32, ClassContent>,
     /// The bases of classes that have one.
@@ -50,6 +56,8 @@ pub(crate) struct DecodedTable {
     pub(crate) unused_pairs: Vec<(u32, u32)>,
     /// The content of the sets of own addresses.
     pub(crate) own_addresses: BTreeSet<IpAddr>,
+    /// The numbers of the places of named interfaces of the host.
+    pub(crate) places: BTreeMap<Str, u32>,
     pub(crate) generation: u32,
     pub(crate) revocation_pending: bool,
 }
@@ -66,36 +74,15 @@ pub(crate) fn live_generation(config: &Config, ruleset: &Ruleset) -> Option<u32>
     }
 }
 
-/// The interfaces that a table in the kernel applies policy to, and the points with policy.
-pub fn installed_points(ruleset: &Ruleset) -> (BTreeSet<Str>, BTreeSet<(Str, IpAddr)>) {
-    let keys = |name: &str| {
-        let set = ruleset.sets.get(name).into_iter();
-        set.flat_map(|set| set.elements.keys())
-            .filter_map(|key| match key {
-                ElementKey::Exact(bytes) => Some(bytes),
-                _ => None,
-            })
-    };
-    let mut points = BTreeSet::new();
-    for family in Family::BOTH {
-        for direction in Direction::BOTH {
-            points.extend(
-                keys(names::point_map(family, direction)).filter_map(|bytes| {
-                    let (name, rest) = bytes.split_at_checked(16)?;
-                    Some((parse_interface(name)?, parse_address(rest)?))
-                }),
-            );
-        }
-    }
-    let interfaces = keys(names::IF_OURS).filter_map(|bytes| parse_interface(bytes));
-    (interfaces.collect(), points)
-}
-
 /// Decodes a table. Counts must be zero ([`Ruleset::without_counts`]).
 pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable, DecodeError> {
     let generation = live_generation(config, ruleset)
         .ok_or(DecodeError("the generation cannot be determined"))?;
-    let fixed = skeleton(config, generation);
+    let mut fixed = skeleton(config, generation);
+    let has_host_chains = ruleset.chains.contains_key(host_chains::MARKER);
+    if has_host_chains {
+        fixed.chains.extend(host_chains::chains(config));
+    }
     let same = ruleset.comment == fixed.comment
         && ruleset.flags == fixed.flags
         && ruleset.foreign.is_empty()
@@ -112,6 +99,7 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
             tables: Tables {
                 judge_host_traffic: config.judge_host_traffic,
                 judge_hairpin: config.judge_hairpin,
+                failsafe: config.failsafe.clone(),
                 ..Tables::default()
             },
             identity_ranges: Default::default(),
@@ -122,12 +110,16 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
             source_port_codes: BTreeMap::new(),
             unused_pairs: Vec::new(),
             own_addresses: BTreeSet::new(),
+            places: BTreeMap::new(),
             generation,
             revocation_pending: false,
         },
         hairpin_interfaces: BTreeSet::new(),
         pairs: BTreeSet::new(),
         ranges: Default::default(),
+        places: BTreeMap::new(),
+        host_points: Vec::new(),
+        has_host_chains,
     };
     for (name, set) in &fixed.sets {
         let found = &ruleset.sets[name];
@@ -150,12 +142,16 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
     decoder.finish(config)
 }
 
-struct TableDecoder {
-    observed: DecodedTable,
+pub(crate) struct TableDecoder {
+    pub(crate) observed: DecodedTable,
     /// The interfaces by which a packet may arrive and leave again.
     hairpin_interfaces: BTreeSet<Str>,
     pairs: BTreeSet<(u32, u32)>,
-    ranges: [Vec<IdentityRange>; 2],
+    ranges: [Vec<ValueRange<IdentityId>>; 2],
+    /// The numbers in the map of each pass.
+    pub(crate) places: BTreeMap<(Str, Pass), u32>,
+    pub(crate) host_points: Vec<HostPointElement>,
+    pub(crate) has_host_chains: bool,
 }
 
 /// The map's name as a static string.
@@ -167,11 +163,11 @@ fn read_bytes<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-fn read_mark(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn read_mark(bytes: &[u8], at: usize) -> Option<u32> {
     number_from_bytes(bytes.get(at..at + 4)?)
 }
 
-fn parse_address(bytes: &[u8]) -> Option<IpAddr> {
+pub(crate) fn parse_address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => Some(IpAddr::from(read_bytes::<4>(bytes, 0)?)),
         16 => Some(IpAddr::from(read_bytes::<16>(bytes, 0)?)),
@@ -179,12 +175,12 @@ fn parse_address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-fn parse_interface(bytes: &[u8]) -> Option<Str> {
+pub(crate) fn parse_interface(bytes: &[u8]) -> Option<Str> {
     let name = core::str::from_utf8(bytes).ok()?.trim_end_matches('\0');
     (!name.is_empty() && !name.contains('\0')).then(|| name.into())
 }
 
-fn element_number(element: &Element) -> Option<u32> {
+pub(crate) fn element_number(element: &Element) -> Option<u32> {
     match &element.data {
         Some(MapValue::Value(bytes)) => number_from_bytes(bytes),
         _ => None,
@@ -240,6 +236,16 @@ impl TableDecoder {
             content.elements.insert((map, key.clone()), element.clone());
             return Some(());
         }
+        if let Some(pass) = Pass::BOTH
+            .into_iter()
+            .find(|pass| **name == *names::place_map(*pass))
+        {
+            return self.decode_place(pass, key, element_number(element)?);
+        }
+        if let Some(point) = HostPointElement::decode(name, key, element) {
+            self.host_points.push(point);
+            return Some(());
+        }
         for family in Family::BOTH {
             let bytes = match key {
                 ElementKey::Range(first, last) if **name == *names::network_map(family) => {
@@ -266,11 +272,11 @@ impl TableDecoder {
             }
             for direction in Direction::BOTH {
                 if **name == *names::point_map(family, direction) {
-                    let point = Point {
-                        interface: parse_interface(bytes.get(..16)?)?,
-                        address: parse_address(bytes.get(16..)?)?,
+                    let point = Point::of_workload(
+                        parse_interface(bytes.get(..16)?)?,
+                        parse_address(bytes.get(16..)?)?,
                         direction,
-                    };
+                    );
                     tables
                         .points
                         .insert(point, PolicySetId(element_number(element)?));
@@ -351,9 +357,12 @@ impl TableDecoder {
                     self.observed.tables.addresses.insert(prefix, *id);
                 }
             }
-            self.observed.identity_ranges[family as usize] = IdentityRanges::from_ranges(runs)
+            self.observed.identity_ranges[family as usize] = AddressRanges::from_ranges(runs)
                 .ok_or(DecodeError("ranges that are not maximal"))?;
         }
+        self.decode_host_points(config).ok_or(DecodeError(
+            "points of host interfaces that are not consistent",
+        ))?;
         self.decode_programs(config)?;
         let tables = &mut self.observed.tables;
         if !config.judge_hairpin && self.hairpin_interfaces != tables.interfaces {

@@ -44,6 +44,30 @@ impl EditBatch {
         self.new_chains.extend(content.chains);
     }
 
+    /// Adds chains; those that others refer to last. Chains that the step deleted stay.
+    pub(crate) fn add_chains(&mut self, chains: Vec<(Str, Chain)>) {
+        for (name, chain) in chains.into_iter().rev() {
+            match self
+                .deleted_chains
+                .iter()
+                .position(|deleted| *deleted == name)
+            {
+                Some(at) => drop(self.deleted_chains.remove(at)),
+                None => self.new_chains.push((name, chain)),
+            }
+        }
+    }
+
+    /// Deletes chains; those that refer to others first. Chains that the step added are never created.
+    pub(crate) fn delete_chains(&mut self, chains: Vec<(Str, Chain)>) {
+        for (name, _) in chains {
+            match self.new_chains.iter().position(|(new, _)| *new == name) {
+                Some(at) => drop(self.new_chains.remove(at)),
+                None => self.deleted_chains.push(name),
+            }
+        }
+    }
+
     /// Deletes the content of a class or base; its counters retire.
     pub(crate) fn delete_content(&mut self, content: ClassContent) {
         for ((set, key), element) in content.elements {

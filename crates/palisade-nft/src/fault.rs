@@ -29,5 +29,9 @@ palisade_model::faults! {
         HairpinJudged,
         BaseIgnored,
         BaseDroppedEarly,
+        HostReplyAsOriginal,
+        HostPassesSwapped,
+        HostForwardJudgedOnce,
+        FailsafeIgnored,
     }
 }

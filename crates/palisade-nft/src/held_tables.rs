@@ -5,10 +5,10 @@
 //! others get a new one. Nothing here decides what changes, or when.
 
 use crate::Config;
+use crate::address_ranges::{AddressRanges, ValueRange};
 use crate::bases::BasePrograms;
 use crate::content::{ClassContent, ClassForm, class_content, fingerprint, stored_fingerprint};
 use crate::decode::DecodedTable;
-use crate::identity_ranges::{IdentityRange, IdentityRanges};
 use crate::names::LAST_VERDICT;
 use crate::planner::{BaseSelection, Planner};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -27,13 +27,13 @@ pub(crate) struct HeldTables<'a> {
     config: &'a Config,
     pub(crate) observed: DecodedTable,
     pub(crate) desired: &'a Tables,
-    desired_ranges: [IdentityRanges; 2],
+    desired_ranges: [AddressRanges<IdentityId>; 2],
     pub(crate) numbers: Renumbering,
 }
 
 fn identity_members(
     addresses: &BTreeMap<Prefix, IdentityId>,
-    ranges: &[IdentityRanges; 2],
+    ranges: &[AddressRanges<IdentityId>; 2],
 ) -> BTreeMap<IdentityId, IdentityMembers> {
     let mut out: BTreeMap<IdentityId, IdentityMembers> = BTreeMap::new();
     for (prefix, id) in addresses {
@@ -235,8 +235,8 @@ impl<'a> HeldTables<'a> {
 /// The ranges of two tables, cut at the ends of each other's: first, last, old identity, new identity.
 fn overlay_ranges(
     family: Family,
-    old: Vec<IdentityRange>,
-    new: Vec<IdentityRange>,
+    old: Vec<ValueRange<IdentityId>>,
+    new: Vec<ValueRange<IdentityId>>,
 ) -> Vec<(u128, u128, IdentityId, IdentityId)> {
     let top = Prefix::all(family).bounds().1;
     let mut cuts: BTreeSet<u128> = BTreeSet::new();
@@ -246,7 +246,7 @@ fn overlay_ranges(
             cuts.insert(last + 1);
         }
     }
-    let identity_at = |ranges: &[IdentityRange], at: u128| {
+    let identity_at = |ranges: &[ValueRange<IdentityId>], at: u128| {
         let after = ranges.partition_point(|(first, ..)| *first <= at);
         let range = after.checked_sub(1).map(|i| ranges[i]);
         range

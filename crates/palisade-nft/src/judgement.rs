@@ -17,7 +17,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use palisade_model::{Direction, Family, Str};
+use palisade_model::{Direction, Family, Pass, Str};
 use palisade_tables::ReportReason;
 
 /// The direction of a packet relative to the first packet of its flow.
@@ -203,26 +203,103 @@ fn load_policy_set(
         .map_lookup(names::point_map(family, direction), 0, 9)
 }
 
-/// One judgement in one rule, with the verdict map of codes and the default verdict. Registers: identity and
-/// set in 10 and 9, then class in 9, protocol in 10, ports or ICMP in 11 and 12; the code from a class map
-/// in 15; then the base replaces the class in 9. Registers 8 and 14 hold the zeros that keys begin with
-/// ([`names::zero_prefixed`]). Only the first lookup may miss: the peer is not in that map.
+/// One judgement in one rule, with the verdict map of codes and the default verdict. Only the first lookup may miss:
+/// the peer is not in that map.
 pub(crate) fn judgement_rule(
     (direction, orientation): (Direction, Orientation),
     family: Family,
     header: L4Fields,
     identities: &str,
-    (verdicts, default_verdict): (&str, NftVerdict),
+    verdicts: (&str, NftVerdict),
 ) -> NftRule {
-    const KEY: u8 = 8;
-    const CODE: u8 = 14;
-    let (peer, len) = address_field(family, endpoint_is_source(direction, orientation));
-    let line = RuleBuilder::new()
-        .payload(PayloadBase::Network, peer, len, 0)
+    let is_source = endpoint_is_source(direction, orientation);
+    let line = load_identity(RuleBuilder::new(), is_source, family, identities);
+    let line = load_policy_set(line, direction, orientation, family);
+    class_rule(line, orientation, header, verdicts)
+}
+
+/// How a judgement of this host finds its policy set: interface, pass and direction.
+#[derive(Clone, Copy)]
+pub(crate) struct HostLookup {
+    pub(crate) key: MetaKey,
+    pub(crate) pass: Pass,
+    pub(crate) direction: Direction,
+    pub(crate) orientation: Orientation,
+}
+
+/// The same at an interface of the host. The lookup of the own end may miss as well, in the map `own`.
+pub(crate) fn host_judgement_rule(
+    lookup: HostLookup,
+    family: Family,
+    header: L4Fields,
+    own: &str,
+    identities: &str,
+    verdict: NftVerdict,
+) -> NftRule {
+    let orientation = lookup.orientation;
+    let is_source = endpoint_is_source(lookup.direction, orientation);
+    let line = load_identity(RuleBuilder::new(), is_source, family, identities);
+    let line = load_host_set(line, lookup, family, own);
+    class_rule(line, orientation, header, (CODE_VERDICT, verdict))
+}
+
+/// Loads the policy set of a point of a host interface into register 9, by the map `own`; breaks if there is none.
+pub(crate) fn load_host_set(
+    line: RuleBuilder,
+    lookup: HostLookup,
+    family: Family,
+    own: &str,
+) -> RuleBuilder {
+    let HostLookup {
+        key,
+        pass,
+        direction,
+        orientation,
+    } = lookup;
+    let (offset, len) = address_field(family, !endpoint_is_source(direction, orientation));
+    // As in `load_identity`, as many bytes as the key has; an immediate has at most 16.
+    let mut code = [0; 16];
+    code[0] = names::point_code(pass, direction);
+    let first = code.len().min(8 + len as usize);
+    let line =
+        line.immediate(0, &code[..first])
+            .meta(key, 4)
+            .map_lookup(names::place_map(pass), 4, 1);
+    let line = match family {
+        Family::V4 => line,
+        Family::V6 => line.zeros(4, 8),
+    };
+    line.payload(PayloadBase::Network, offset, len, 2)
+        .map_lookup(own, 0, 9)
+}
+
+const KEY: u8 = 8;
+
+/// Loads the peer's identity into register 10, after zeros that keys begin with ([`names::zero_prefixed`]).
+fn load_identity(
+    line: RuleBuilder,
+    endpoint_is_source: bool,
+    family: Family,
+    identities: &str,
+) -> RuleBuilder {
+    let (peer, len) = address_field(family, endpoint_is_source);
+    line.payload(PayloadBase::Network, peer, len, 0)
         // As many bytes as the values loaded into the key, so that `nft` knows their length.
         .zeros(KEY, 16)
-        .map_lookup(identities, 0, KEY + 2);
-    let line = load_policy_set(line, direction, orientation, family)
+        .map_lookup(identities, 0, KEY + 2)
+}
+
+/// From the identity in register 10 and the policy set in 9 to the verdict: class in 9, protocol in 10, ports or ICMP
+/// in 11 and 12; the code from a class map in 15; then the base replaces the class in 9. Registers 8 and 14 hold the
+/// zeros that keys begin with.
+fn class_rule(
+    line: RuleBuilder,
+    orientation: Orientation,
+    header: L4Fields,
+    (verdicts, default_verdict): (&str, NftVerdict),
+) -> NftRule {
+    const CODE: u8 = 14;
+    let line = line
         .map_lookup(IDENTITY_CLASS, KEY, KEY + 2)
         .map_lookup(SET_CLASS, KEY, KEY + 1)
         .meta(MetaKey::L4Proto, KEY + 2);

@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+mod address_ranges;
 mod adopt;
 pub mod ast;
 mod bases;
@@ -19,7 +20,8 @@ mod fault;
 mod field_type;
 mod held_tables;
 mod hook_rules;
-mod identity_ranges;
+mod host_chains;
+mod installed_points;
 mod judgement;
 mod kernel_enum;
 mod masquerade;
@@ -39,9 +41,9 @@ mod translated;
 pub use adopt::adopt;
 pub use ast::*;
 pub use config::{Config, NflogConfig};
-pub use decode::installed_points;
 pub use fault::NftFault;
 pub use field_type::FieldType;
+pub use installed_points::installed_points;
 pub use masquerade::{Masquerade, masqueraded_addresses};
 pub use nflog::{counted_chains, drop_comment, log_prefix, parse_log_prefix};
 pub use planner::{Planner, raised_generation};

@@ -5,7 +5,7 @@
 use crate::{Bytes, ElementKey, FieldType, MapValueType, SetDecl};
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use palisade_model::{Direction, Family};
+use palisade_model::{Direction, Family, Pass};
 
 pub(crate) const IF_OURS: &str = "p_if_ours";
 /// Each own interface mapped to itself: packets that arrive and leave by the same interface.
@@ -80,6 +80,45 @@ pub(crate) fn own_addresses_set(family: Family) -> &'static str {
     }
 }
 
+/// The number of the place that stands for every interface of the host without points of its own; those of named
+/// interfaces are greater.
+pub(crate) const ANY_PLACE: u32 = 1;
+
+/// The map of interfaces of the host → the number of their place, at one pass; 0 for an interface that is not judged.
+/// A catch-all stands for all others.
+pub(crate) fn place_map(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Forward => "p_place_f",
+        Pass::Normal => "p_place_n",
+    }
+}
+
+/// The map of points of host interfaces: pass and direction, place, single own address → policy set.
+pub(crate) fn host_point_map(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "p_hpt4",
+        Family::V6 => "p_hpt6",
+    }
+}
+
+/// The same for ranges of own addresses.
+pub(crate) fn host_point_range_map(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "p_hptr4",
+        Family::V6 => "p_hptr6",
+    }
+}
+
+/// The failsafe ports of a direction: protocol, destination port of the flow, address of the other end.
+pub(crate) fn failsafe_set(family: Family, direction: Direction) -> &'static str {
+    match (family, direction) {
+        (Family::V4, Direction::Ingress) => "p_safe4_i",
+        (Family::V4, Direction::Egress) => "p_safe4_e",
+        (Family::V6, Direction::Ingress) => "p_safe6_i",
+        (Family::V6, Direction::Egress) => "p_safe6_e",
+    }
+}
+
 /// The map of single addresses → identity.
 pub(crate) fn host_map(family: Family) -> &'static str {
     match family {
@@ -132,9 +171,19 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
                 plain(&[IfName, address], mark),
             ));
         }
+        let host_point = plain(&[Proto, Mark, address], mark);
+        out.push((host_point_map(family), host_point.clone()));
+        out.push((host_point_range_map(family), ranges(host_point)));
+        for direction in Direction::BOTH {
+            let failsafe = ranges(plain(&[Proto, Port, address], None));
+            out.push((failsafe_set(family, direction), failsafe));
+        }
         out.push((own_addresses_set(family), plain(&[address], None)));
         out.push((host_map(family), plain(&[address], mark)));
         out.push((network_map(family), ranges(plain(&[address], mark))));
+    }
+    for pass in Pass::BOTH {
+        out.push((place_map(pass), plain(&[IfName], mark)));
     }
     // A class key begins with a field that is always 0, see `zero_prefixed`.
     let port = counted(plain(&[Proto, Mark, Proto, Port], mark));
@@ -227,4 +276,27 @@ pub(crate) fn zero_prefixed_marks(numbers: &[u32]) -> ElementKey {
     let numbers: Vec<Bytes> = numbers.iter().map(|number| mark_bytes(*number)).collect();
     let fields: Vec<&[u8]> = numbers.iter().map(|number| &**number).collect();
     ElementKey::Exact(zero_prefixed(&fields))
+}
+
+/// The bytes that a key of the maps of points begins with: pass and direction, and the number of the place.
+pub(crate) fn point_key(pass: Pass, direction: Direction, place: u32, own: &[u8]) -> Bytes {
+    let code = [point_code(pass, direction)];
+    concat_fields(&[&code, &mark_bytes(place), own])
+}
+
+/// The number of a pass and a direction in the keys of the maps of points.
+pub(crate) fn point_code(pass: Pass, direction: Direction) -> u8 {
+    match (pass, direction) {
+        (Pass::Forward, Direction::Ingress) => 1,
+        (Pass::Forward, Direction::Egress) => 2,
+        (Pass::Normal, Direction::Ingress) => 3,
+        (Pass::Normal, Direction::Egress) => 4,
+    }
+}
+
+/// The pass and direction of a [`point_code`].
+pub(crate) fn parse_point_code(code: u8) -> Option<(Pass, Direction)> {
+    let passes = Pass::BOTH.into_iter();
+    let mut all = passes.flat_map(|pass| Direction::BOTH.map(|direction| (pass, direction)));
+    all.find(|(pass, direction)| point_code(*pass, *direction) == code)
 }

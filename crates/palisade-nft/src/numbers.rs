@@ -7,6 +7,7 @@ use crate::bases::BasePrograms;
 use crate::names;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use palisade_model::Str;
 use palisade_tables::{ClassId, IdentityId, PolicySetId};
 
 /// The numbers of one kind of object, from 1. A number is not reused before all others were used.
@@ -91,6 +92,8 @@ pub(crate) struct KernelNumbers {
     pub(crate) source_port_codes: BTreeMap<ClassId, Vec<u32>>,
     pub(crate) next_code: u32,
     pub(crate) bases: BasePrograms,
+    /// The numbers of the places of named interfaces of the host.
+    pub(crate) places: BTreeMap<Str, u32>,
 }
 
 impl Default for KernelNumbers {
@@ -102,6 +105,7 @@ impl Default for KernelNumbers {
             source_port_codes: BTreeMap::new(),
             next_code: names::LAST_VERDICT + 1,
             bases: BasePrograms::default(),
+            places: BTreeMap::new(),
         }
     }
 }

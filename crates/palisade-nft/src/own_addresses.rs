@@ -47,10 +47,13 @@ impl OwnAddresses {
                 }
             }
             TableChange::Point(point, set) => {
-                let is_ours = tables.interfaces.contains(&point.interface);
+                let Some((interface, address)) = point.workload() else {
+                    return;
+                };
+                let is_ours = tables.interfaces.contains(interface);
                 let sends = point.direction == Direction::Egress;
                 if is_ours && sends && tables.points.contains_key(point) != set.is_some() {
-                    self.adjust_count(point.address, set.is_some());
+                    self.adjust_count(address, set.is_some());
                 }
             }
             _ => {}
@@ -177,15 +180,15 @@ fn arriving_addresses(prefix: &str, tables: &Tables, delta: &Delta) -> BTreeSet<
 
 /// The source addresses allowed on an interface.
 fn source_addresses<'t>(tables: &'t Tables, name: &'t Str) -> impl Iterator<Item = IpAddr> + 't {
-    let first = Point {
-        interface: name.clone(),
-        address: [0; 4].into(),
-        direction: Direction::BOTH[0],
-    };
+    let first = Point::of_workload(name.clone(), [0; 4].into(), Direction::BOTH[0]);
     let points = tables.points.range(first..).map(|(point, _)| point);
-    let points = points.take_while(move |point| point.interface == *name);
-    let sent = points.filter(|point| point.direction == Direction::Egress);
-    sent.map(|point| point.address)
+    let points = points.map_while(move |point| {
+        let (interface, address) = point.workload()?;
+        (interface == name).then_some((point.direction, address))
+    });
+    points
+        .filter(|(direction, _)| *direction == Direction::Egress)
+        .map(|(_, address)| address)
 }
 
 fn grace_step(phase: Phase, ops: Vec<Op>) -> TxStep {

@@ -5,12 +5,13 @@
 //! step gets the verdict from before or after it; no counter is deleted without being listed in
 //! [`TxStep::retiring_counters`].
 
+mod host_points;
 mod shared_bases;
 
+use crate::address_ranges::{AddressRanges, ValueRange};
 use crate::bases::PendingClasses;
 use crate::content::{ClassContent, ClassForm, class_content, fingerprint};
 use crate::edit_batch::{EditBatch, push_chain};
-use crate::identity_ranges::{IdentityRange, IdentityRanges};
 use crate::names::{
     self, GENERATION, IDENTITY_CLASS, IF_HAIRPIN, IF_OURS, LIVE_MARK, SET_CLASS, concat_fields,
     mark_bytes, zero_prefixed_marks,
@@ -31,6 +32,8 @@ use palisade_tables::{
 };
 use palisade_tables::{PolicySet, PolicySetId, Tables};
 
+use host_points::{HostPointPlan, HostPointPlanner};
+
 /// Plans transactions for one table, and tracks the kernel's content.
 #[derive(Clone, Debug)]
 pub struct Planner {
@@ -40,7 +43,7 @@ pub struct Planner {
     pub(crate) numbers: KernelNumbers,
     /// The prefixes of `tables` that hold more than one address.
     networks: BTreeMap<Prefix, IdentityId>,
-    identity_ranges: [IdentityRanges; 2],
+    identity_ranges: [AddressRanges<IdentityId>; 2],
     /// The number of addresses and class rows that refer to an identity.
     identity_uses: BTreeMap<IdentityId, usize>,
     /// The number of rows of a (set, class) pair, in the kernel's numbers.
@@ -49,6 +52,7 @@ pub struct Planner {
     /// since a packet may be between the two lookups.
     unused_pairs: BTreeMap<(u32, u32), usize>,
     pub(crate) own_addresses: OwnAddresses,
+    host_points: HostPointPlan,
     /// The step being planned, from 1.
     step: usize,
     /// Whether the kernel has the element for a pending revocation.
@@ -78,6 +82,7 @@ impl Planner {
         let tables = Tables {
             judge_host_traffic: config.judge_host_traffic,
             judge_hairpin: config.judge_hairpin,
+            failsafe: config.failsafe.clone(),
             ..Tables::default()
         };
         Planner {
@@ -91,6 +96,7 @@ impl Planner {
             pair_uses: BTreeMap::new(),
             unused_pairs: BTreeMap::new(),
             own_addresses: OwnAddresses::default(),
+            host_points: HostPointPlan::default(),
             step: 0,
             revocation_pending: false,
             large_classes: BTreeMap::new(),
@@ -260,7 +266,7 @@ impl Planner {
             .extend(pairs.into_iter().map(|pair| (pair, 0)));
     }
 
-    pub(crate) fn identity_ranges(&self, family: Family) -> &IdentityRanges {
+    pub(crate) fn identity_ranges(&self, family: Family) -> &AddressRanges<IdentityId> {
         &self.identity_ranges[family as usize]
     }
 
@@ -314,6 +320,7 @@ impl Planner {
     }
 
     fn apply_change(&mut self, change: &TableChange, batch: &mut EditBatch) {
+        HostPointPlanner(self).change_place(change, batch);
         match change {
             TableChange::Interface(name, ours) => {
                 let key = ElementKey::Exact(names::interface_name(name));
@@ -338,7 +345,7 @@ impl Planner {
                     self.add_class(*class, program, batch);
                 }
             }
-            TableChange::Rule(..) => {}
+            TableChange::Rule(..) | TableChange::HostInterface(..) => {}
         }
         self.own_addresses.apply_change(&self.tables, change);
         self.tables.apply(change);
@@ -360,7 +367,7 @@ impl Planner {
                 None => self.networks.remove(&prefix),
             };
             let family = prefix.family();
-            let mut runs: Vec<(IdentityRange, bool)> = Vec::new();
+            let mut runs: Vec<(ValueRange<IdentityId>, bool)> = Vec::new();
             self.identity_ranges[family as usize].recompute(
                 &self.networks,
                 prefix,
@@ -390,12 +397,12 @@ impl Planner {
     }
 
     fn change_point(&mut self, point: &Point, set: Option<PolicySetId>, batch: &mut EditBatch) {
-        let name = names::interface_name(&point.interface);
-        let key = ElementKey::Exact(concat_fields(&[
-            &name,
-            &names::address_bytes(point.address),
-        ]));
-        let map = names::point_map(Family::of(point.address), point.direction);
+        let Some((interface, address)) = point.workload() else {
+            return HostPointPlanner(self).change_host_point(point, set, batch);
+        };
+        let name = names::interface_name(interface);
+        let key = ElementKey::Exact(concat_fields(&[&name, &names::address_bytes(address)]));
+        let map = names::point_map(Family::of(address), point.direction);
         let before = self.tables.points.get(point).copied();
         let before = before.map(|set| mark_element(self.numbers.sets.get_or_allocate(set)));
         let after = set.map(|set| mark_element(self.numbers.sets.get_or_allocate(set)));

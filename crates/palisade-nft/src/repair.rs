@@ -4,6 +4,7 @@
 //! comment and flags, declarations of sets, hooks of chains); if they differ there is no repair step, and
 //! the table is rebuilt.
 
+use crate::host_chains;
 use crate::skeleton::{pending_revocation, skeleton};
 use crate::{Chain, Config, Op, Planner, Ruleset, Transaction, TxStep};
 use alloc::vec::Vec;
@@ -43,6 +44,9 @@ impl Planner {
 /// its own elements, our rules, and a pending revocation. Unknown sets are dropped.
 pub(crate) fn restore_rules(config: &Config, observed: &Ruleset, generation: u32) -> Ruleset {
     let mut ours = skeleton(config, generation);
+    if observed.chains.contains_key(host_chains::MARKER) {
+        ours.chains.extend(host_chains::chains(config));
+    }
     for (name, set) in &mut ours.sets {
         let found = observed.sets.get(name).filter(|s| s.decl == set.decl);
         let data = found.into_iter().flat_map(|found| &found.elements);

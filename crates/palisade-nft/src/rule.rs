@@ -84,6 +84,12 @@ impl RuleBuilder {
         self.push(Expr::Immediate { dreg, value })
     }
 
+    /// Loads these bytes.
+    pub(crate) fn immediate(self, to: u8, value: &[u8]) -> Self {
+        let (dreg, value) = (Reg(to), value.into());
+        self.push(Expr::Immediate { dreg, value })
+    }
+
     /// Executes the map's verdict for the key; `continue` continues the rule.
     pub(crate) fn verdict_lookup(self, set: &str, from: u8) -> Self {
         self.lookup(set, from, LookupMode::Verdict)

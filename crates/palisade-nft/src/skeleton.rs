@@ -13,6 +13,7 @@
 use crate::hook_rules::{
     fast_path_rule, filter_base_chain, judges_host_traffic, own_interface_rules,
 };
+use crate::host_chains;
 use crate::judgement::{
     L4Fields, Orientation, address_field, family_digit, judge_chains, pass_chain_name, pass_rules,
 };
@@ -32,13 +33,13 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
-use palisade_model::{Direction, Family, Protocol, Str};
+use palisade_model::{Direction, Family, Pass, Protocol, Str};
 use palisade_tables::{
     AuditCell, Cell, ICMP_REPLIES, LOOPBACK, ReportReason, Verdict as Judgement,
 };
 
 /// The comment of the table. The number changes whenever the skeleton's meaning does.
-pub const SCHEMA: &str = "palisade layout 9";
+pub const SCHEMA: &str = "palisade layout 10";
 
 /// The table without endpoints: everything that depends on the configuration alone, and the generation that
 /// accepted flows are marked with.
@@ -109,6 +110,11 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
             out.push((points, ElementKey::CatchAll, value(0)));
         }
     }
+    for pass in Pass::BOTH {
+        let loopback = ElementKey::Exact(names::interface_name(LOOPBACK));
+        out.push((names::place_map(pass), loopback, value(0)));
+    }
+    out.extend(host_chains::failsafe_elements(config));
     out.push((IDENTITY_CLASS, ElementKey::CatchAll, value(0)));
     out.push((SET_CLASS, ElementKey::CatchAll, value(0)));
     out.push((CLASS_BASE, ElementKey::CatchAll, value(0)));

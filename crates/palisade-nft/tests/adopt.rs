@@ -237,11 +237,7 @@ fn an_exception_is_there_before_its_range_moves() {
             .into_iter()
             .zip(sets)
         {
-            let point = Point {
-                interface: interface.into(),
-                address: address.parse().unwrap(),
-                direction,
-            };
+            let point = Point::of_workload(interface.into(), address.parse().unwrap(), direction);
             new.points.insert(point, PolicySetId(set));
         }
     }

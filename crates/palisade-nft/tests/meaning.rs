@@ -217,12 +217,7 @@ fn a_new_flow_walks_no_further_than_it_must() {
             .addresses
             .insert(Prefix::host(address), IdentityId(1));
         for direction in Direction::BOTH {
-            let interface = name.clone();
-            let point = Point {
-                interface,
-                address,
-                direction,
-            };
+            let point = Point::of_workload(name.clone(), address, direction);
             tables.points.insert(point, PolicySetId(1));
         }
     }

@@ -58,11 +58,7 @@ fn with_classes(rng: &mut SmallRng, kinds: &[u32]) -> Tables {
 }
 
 fn point(tables: &mut Tables, number: u8, set: u32) {
-    let point = Point {
-        interface: "pal0".into(),
-        address: [10, 0, 0, number].into(),
-        direction: Direction::Ingress,
-    };
+    let point = Point::of_workload("pal0".into(), [10, 0, 0, number].into(), Direction::Ingress);
     tables.points.insert(point, PolicySetId(set));
 }
 

@@ -149,11 +149,11 @@ fn a_plan_reads_well() {
     let program = Arc::new(Program::new(protocols, no));
     let (class, set, peer) = (ClassId(7), PolicySetId(8), IdentityId(9));
     let prefix = |text: &str| text.parse::<Prefix>().unwrap();
-    let point = Point {
-        interface: "pal0".into(),
-        address: "10.0.0.1".parse().unwrap(),
-        direction: Direction::Ingress,
-    };
+    let point = Point::of_workload(
+        "pal0".into(),
+        "10.0.0.1".parse().unwrap(),
+        Direction::Ingress,
+    );
     let changes = vec![
         TableChange::Program(class, Some(program)),
         TableChange::Set(set, Some(PolicySet { default: class })),

@@ -9,8 +9,8 @@ use crate::trace::{
 };
 use alloc::vec::Vec;
 use palisade_model::{
-    Endpoint, IcmpMatch, L4, Peer, PortMatch, PortSpec, Prefix, Protocol, Rule, State, Str,
-    TrafficMatch,
+    Direction, Endpoint, IcmpMatch, L4, Peer, PortMatch, PortSpec, Prefix, Protocol, Rule, State,
+    Str, TrafficMatch,
 };
 
 /// The input of rule matching: the flow and both of its resolved ends.
@@ -21,6 +21,22 @@ pub(crate) struct MatchContext<'a> {
     pub(crate) destination: ResolvedEnd<'a>,
     /// The node of this host.
     pub(crate) host_node: Option<&'a Str>,
+    /// The host endpoint that is asked, and for which direction; `None` where the endpoints at the ends are.
+    pub(crate) host: Option<(&'a Endpoint, Direction)>,
+}
+
+impl<'a> MatchContext<'a> {
+    /// The endpoint whose named ports count at the sender (egress) or the receiver (ingress): a host endpoint at its
+    /// own end, unless the host only forwards the packet.
+    fn port_owner(&self, end: Direction) -> Option<&'a Endpoint> {
+        match (self.host, end) {
+            (Some((host, own)), end) if own == end && !self.question.path.is_forwarded => {
+                Some(host)
+            }
+            (_, Direction::Egress) => self.source.endpoint,
+            (_, Direction::Ingress) => self.destination.endpoint,
+        }
+    }
 }
 
 /// The ends of a flow from the viewpoint of one direction.
@@ -34,7 +50,12 @@ pub(crate) struct DirectionEnds<'c, 'a> {
 
 /// How an endpoint sees holders: the labels of one, the endpoint's own node, depend on who asks.
 fn viewpoint<'a>(context: &MatchContext<'a>, ends: DirectionEnds<'_, 'a>) -> Viewpoint<'a> {
-    Viewpoint::new(context.state, ends.own.endpoint, context.host_node)
+    let subject = context.host.map(|(endpoint, _)| endpoint);
+    Viewpoint::new(
+        context.state,
+        subject.or(ends.own.endpoint),
+        context.host_node,
+    )
 }
 
 /// A rule matches if the endpoint's own address, one of the peers and one of the traffic terms match.
@@ -306,7 +327,7 @@ fn destination_failure<'t>(
     port_failure(
         &term.destination,
         port,
-        context.destination.endpoint,
+        context.port_owner(Direction::Ingress),
         context.question.protocol,
     )
 }
@@ -320,7 +341,7 @@ fn source_failure<'t>(
     port_failure(
         &term.source,
         port,
-        context.source.endpoint,
+        context.port_owner(Direction::Egress),
         context.question.protocol,
     )
 }

@@ -21,11 +21,11 @@ mod trace;
 mod walk;
 
 pub use prepared_state::{OrderedTier, PreparedState};
-pub use question::{FlowEnd, HairpinAction, OracleOptions, Question};
+pub use question::{FlowEnd, HairpinAction, HostPath, OracleOptions, Question};
 pub use trace::{
     Answer, DecisionReason, DirectionJudgement, FlowVerdict, HolderMismatch, HolderName,
-    PeerFailure, PeerMiss, PolicyApplicability, PortFailure, RuleMiss, RuleOutcome, RuleOwner,
-    TierOutcome, TraceStep, TrafficFailure, TrafficMiss,
+    HostJudgement, PeerFailure, PeerMiss, PolicyApplicability, PortFailure, RuleMiss, RuleOutcome,
+    RuleOwner, TierOutcome, TraceStep, TrafficFailure, TrafficMiss,
 };
 
 use palisade_model::State;

@@ -9,8 +9,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{
-    Direction, Endpoint, EndpointId, NetworkSet, Node, Order, Peer, Policy, State, Str, Tier,
-    TierDefault, builtin_tiers,
+    Direction, Endpoint, EndpointId, FailsafePorts, NetworkSet, Node, Order, Pass, Peer, Policy,
+    State, Str, Tier, TierDefault, builtin_tiers,
 };
 
 /// A tier with its policies, in order.
@@ -33,6 +33,7 @@ pub struct PreparedState<'a> {
     pub(crate) state: &'a State,
     pub(crate) tiers: Vec<OrderedTier<'a>>,
     claims: BTreeMap<IpAddr, &'a Endpoint>,
+    pub(crate) failsafe: FailsafePorts,
     pub(crate) host_node: Option<&'a Str>,
     /// For each endpoint, whether each policy selects it, indexed as `tiers`. Empty for a state beyond
     /// [`MAX_CACHED_SELECTIONS`]; selectors are then evaluated on demand.
@@ -56,10 +57,31 @@ impl<'a> PreparedState<'a> {
         PreparedState {
             selection_cache: endpoints.map(|e| (&e.id, selected(e))).collect(),
             claims: resolve_address_claims(state),
+            failsafe: FailsafePorts::default(),
             host_node: state.host_node(),
             state,
             tiers,
         }
+    }
+
+    /// With these flows of the host, that no policy can deny; without it those of [`FailsafePorts::default`].
+    #[must_use]
+    pub fn with_failsafe(self, failsafe: FailsafePorts) -> Self {
+        PreparedState { failsafe, ..self }
+    }
+
+    /// The host endpoint that governs an interface of this host: the one that names it, else one for every
+    /// interface; of several the first by name. Loopback has none.
+    /// Source: Calico, "Host endpoint", for the order.
+    pub fn host_endpoint(&self, interface: &str) -> Option<&'a Endpoint> {
+        if interface == Endpoint::LOOPBACK {
+            return None;
+        }
+        let named = |name: &str| {
+            let mut all = self.state.endpoints.values();
+            all.find(|endpoint| endpoint.host && endpoint.interface.as_deref() == Some(name))
+        };
+        named(interface).or_else(|| named(Endpoint::ANY_INTERFACE))
     }
 
     /// The underlying state.
@@ -103,11 +125,12 @@ impl<'a> PreparedState<'a> {
         policy.rules(direction).is_some() && self.selects(policy, endpoint)
     }
 
-    /// For each policy of a tier, whether it applies to an endpoint of this state in a direction.
+    /// For each policy of a tier, whether it applies to an endpoint of this state at a pass in a direction.
     pub(crate) fn policy_applicability(
         &self,
         tier: usize,
         endpoint: &Endpoint,
+        pass: Pass,
         direction: Direction,
     ) -> Vec<bool> {
         let selected = self
@@ -121,6 +144,7 @@ impl<'a> PreparedState<'a> {
         policies
             .map(|(at, policy)| {
                 policy.rules(direction).is_some()
+                    && policy.has_pass(pass)
                     && match selected {
                         Some(selected) => selected.get(at) == Some(&true),
                         None => self.selects(policy, endpoint),

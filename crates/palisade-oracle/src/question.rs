@@ -2,8 +2,8 @@
 
 use core::net::IpAddr;
 use palisade_model::{
-    Encapsulations, EndpointId, Family, Flow, FlowOrigin, HostTrafficAction, L4, PolicyView,
-    Protocol,
+    Direction, Encapsulations, EndpointId, Family, Flow, FlowOrigin, HostTrafficAction, L4, Pass,
+    PolicyView, Protocol, Str,
 };
 
 /// One end of a flow.
@@ -13,6 +13,37 @@ pub enum FlowEnd {
     Address(IpAddr),
     /// An endpoint whose address is unknown. No network set or node holds that address.
     Endpoint(EndpointId),
+}
+
+/// The interfaces of this host that a packet crosses. Those of workloads are not named: what is judged there is
+/// known by the ends of the flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostPath {
+    /// The interface of the host by which it arrives; `None` if it comes from a workload of this host or from the
+    /// host's own stack.
+    pub input: Option<Str>,
+    /// The interface of the host by which it leaves; `None` if it goes to a workload of this host or to the host.
+    pub output: Option<Str>,
+    /// Whether the host forwards it, so that neither end is the host.
+    pub is_forwarded: bool,
+}
+
+impl HostPath {
+    /// The pass at which the packet is judged.
+    pub fn pass(&self) -> Pass {
+        match self.is_forwarded {
+            true => Pass::Forward,
+            false => Pass::Normal,
+        }
+    }
+
+    /// The interface at which a direction is judged: ingress where the packet arrives, egress where it leaves.
+    pub fn interface(&self, direction: Direction) -> Option<&Str> {
+        match direction {
+            Direction::Ingress => self.input.as_ref(),
+            Direction::Egress => self.output.as_ref(),
+        }
+    }
 }
 
 /// One flow to be judged: the first packet of a connection, after destination NAT.
@@ -30,6 +61,8 @@ pub struct Question {
     pub l4: L4,
     /// Which network stack emitted it.
     pub origin: FlowOrigin,
+    /// The interfaces of this host that it crosses.
+    pub path: HostPath,
 }
 
 impl From<Flow> for Question {
@@ -41,6 +74,7 @@ impl From<Flow> for Question {
             protocol: flow.protocol,
             l4: flow.l4,
             origin: flow.origin,
+            path: HostPath::default(),
         }
     }
 }

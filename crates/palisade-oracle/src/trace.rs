@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 use palisade_model::{
-    Action, Direction, Encapsulation, EndpointId, Family, IcmpMatch, ObjectId, PolicyId, PortSpec,
-    Prefix, Protocol, RuleOrigin, Selector, SourceLine, Str, TierDefault,
+    Action, Direction, Encapsulation, EndpointId, Family, IcmpMatch, ObjectId, Order, Pass,
+    PolicyId, PortSpec, Prefix, Protocol, RuleOrigin, Selector, SourceLine, Str, TierDefault,
 };
 
 /// The verdict of a flow, or of one direction of it.
@@ -46,12 +46,27 @@ impl fmt::Display for FlowVerdict {
 /// The verdict of a flow, with the decisions of both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Allow if both directions allow.
+    /// Allow if both directions and this host allow.
     pub verdict: FlowVerdict,
     /// The decision of the source endpoint.
     pub egress: DirectionJudgement,
     /// The decision of the destination endpoint.
     pub ingress: DirectionJudgement,
+    /// The decisions of this host at the interfaces that the packet crosses, in the order in which it crosses them.
+    pub host: Vec<HostJudgement>,
+}
+
+/// The decision of a host endpoint at one interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostJudgement {
+    /// The interface.
+    pub interface: Str,
+    /// The pass.
+    pub pass: Pass,
+    /// Ingress where the packet arrives, egress where it leaves.
+    pub direction: Direction,
+    /// The decision; its subject is the host endpoint.
+    pub judgement: DirectionJudgement,
 }
 
 /// The decision of one end.
@@ -114,6 +129,12 @@ pub enum DecisionReason {
     EndpointInAudit,
     /// The end is not an endpoint.
     NotAnEndpoint,
+    /// It is to or from a failsafe port of the host.
+    Failsafe,
+    /// The host forwards it, and no policy that applies on forward selects the interface.
+    NoForwardPolicy,
+    /// The host forwards it, and no policy that applies on forward decides.
+    ForwardEnd,
 }
 
 /// The object that a rule belongs to.
@@ -132,6 +153,8 @@ pub enum TraceStep {
     Tier {
         /// Its name.
         tier: Str,
+        /// Its order among the tiers.
+        order: Order,
         /// Its default.
         default: TierDefault,
         /// Whether the tier does not exist.
@@ -143,6 +166,8 @@ pub enum TraceStep {
     Policy {
         /// Its name.
         policy: PolicyId,
+        /// Its order in the tier.
+        order: Order,
         /// Where it was written.
         line: Option<SourceLine>,
         /// Whether it applies to the endpoint in this direction, and if not, why.
@@ -184,6 +209,8 @@ pub enum PolicyApplicability {
     InAudit,
     /// It has no rules for the direction (whether or not it selects the endpoint).
     OtherDirection,
+    /// It has no part in the pass (whether or not it selects the endpoint).
+    OtherPass,
     /// It does not select the endpoint.
     NotSelected {
         /// The requirements of its selector that do not hold.

@@ -1,19 +1,21 @@
 //! The evaluation of a question: host and hairpin traffic, tiers, policies, rules, profiles. The same
 //! code runs with and without a trace.
 
+mod host;
+
 use crate::criteria::{DirectionEnds, MatchContext, rule_matches, rule_miss};
 use crate::resolved_end::{Holder, Viewpoint};
 use crate::trace::{NoTrace, TraceRecorder};
 use crate::{
-    Answer, DecisionReason, DirectionJudgement, FlowVerdict, HairpinAction, OracleOptions,
-    OrderedTier, PolicyApplicability, PreparedState, Question, RuleOutcome, RuleOwner, TierOutcome,
-    TraceStep,
+    Answer, DecisionReason, DirectionJudgement, FlowVerdict, HairpinAction, HostJudgement,
+    OracleOptions, OrderedTier, PolicyApplicability, PreparedState, Question, RuleOutcome,
+    RuleOwner, TierOutcome, TraceStep,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use palisade_model::{
-    Action, Direction, Encapsulation, Endpoint, FlowOrigin, HostTrafficAction, Policy, PolicyId,
-    PolicyMode, PolicyView, Profile, Rule, Str, TierDefault,
+    Action, Direction, Encapsulation, Endpoint, FlowOrigin, HostTrafficAction, Pass, Policy,
+    PolicyId, PolicyMode, PolicyView, Profile, Rule, Str, TierDefault,
 };
 
 /// Borrowed form of [`DecisionReason`].
@@ -28,6 +30,9 @@ enum DecisionRef<'w> {
     Encapsulated(Encapsulation),
     EndpointInAudit,
     NotAnEndpoint,
+    Failsafe,
+    NoForwardPolicy,
+    ForwardEnd,
 }
 
 #[derive(Clone, Copy)]
@@ -53,7 +58,10 @@ impl DecisionRef<'_> {
             | DecisionRef::HostOrigin
             | DecisionRef::Hairpin
             | DecisionRef::EndpointInAudit
-            | DecisionRef::NotAnEndpoint => true,
+            | DecisionRef::NotAnEndpoint
+            | DecisionRef::Failsafe
+            | DecisionRef::NoForwardPolicy
+            | DecisionRef::ForwardEnd => true,
             DecisionRef::TierDefault(..)
             | DecisionRef::NoProfileMatch
             | DecisionRef::MissingProfile(_)
@@ -85,6 +93,9 @@ impl DecisionRef<'_> {
             }
             DecisionRef::EndpointInAudit => DecisionReason::EndpointInAudit,
             DecisionRef::NotAnEndpoint => DecisionReason::NotAnEndpoint,
+            DecisionRef::Failsafe => DecisionReason::Failsafe,
+            DecisionRef::NoForwardPolicy => DecisionReason::NoForwardPolicy,
+            DecisionRef::ForwardEnd => DecisionReason::ForwardEnd,
         }
     }
 }
@@ -109,17 +120,33 @@ enum TierDecision<'w> {
     NextTier,
 }
 
+/// What is asked about a flow: an endpoint, the pass and the direction.
+#[derive(Clone, Copy)]
+struct JudgedEndpoint<'w> {
+    subject: &'w Endpoint,
+    pass: Pass,
+    direction: Direction,
+}
+
 impl<'a> PreparedState<'a> {
     /// The verdict of a flow, with its trace.
     pub fn judge(&self, question: &Question, options: &OracleOptions) -> Answer {
         let context = self.match_context(question);
         let egress = self.judge_direction(&context, Direction::Egress, options);
         let ingress = self.judge_direction(&context, Direction::Ingress, options);
-        let both = egress.verdict.is_allow() && ingress.verdict.is_allow();
+        let host = [Direction::Ingress, Direction::Egress];
+        let host: Vec<HostJudgement> = host
+            .into_iter()
+            .filter_map(|direction| self.judge_host(question, direction, options))
+            .collect();
+        let allows = egress.verdict.is_allow()
+            && ingress.verdict.is_allow()
+            && host.iter().all(|at| at.judgement.verdict.is_allow());
         Answer {
-            verdict: FlowVerdict::from_allowed(both),
+            verdict: FlowVerdict::from_allowed(allows),
             egress,
             ingress,
+            host,
         }
     }
 
@@ -145,6 +172,22 @@ impl<'a> PreparedState<'a> {
             .allows()
     }
 
+    /// The decision of the tiers, if there is one.
+    fn evaluate_tiers<'w>(
+        &'w self,
+        context: &MatchContext<'w>,
+        side: JudgedEndpoint<'w>,
+        view: PolicyView,
+        recorder: &mut impl TraceRecorder,
+    ) -> Option<DecisionRef<'w>> {
+        (0..self.tiers.len()).find_map(|tier| {
+            match self.evaluate_tier(context, side, tier, view, recorder) {
+                TierDecision::Decided(decision) => Some(decision),
+                TierDecision::NextTier => None,
+            }
+        })
+    }
+
     fn match_context<'q>(&self, question: &'q Question) -> MatchContext<'q>
     where
         'a: 'q,
@@ -155,6 +198,7 @@ impl<'a> PreparedState<'a> {
             source: self.resolve_end(&question.source),
             destination: self.resolve_end(&question.destination),
             host_node: self.host_node,
+            host: None,
         }
     }
 
@@ -170,10 +214,11 @@ impl<'a> PreparedState<'a> {
             decision,
             DecisionRef::NotAnEndpoint | DecisionRef::HostOrigin | DecisionRef::Hairpin
         );
-        let subject = direction_ends(context, direction).own.endpoint;
+        let subject = workload_at(context, direction);
         let audited = options.view == PolicyView::Enforced
             && judged_by_policy
-            && subject.is_some_and(|subject| self.is_audited(subject, direction, options));
+            && subject
+                .is_some_and(|subject| self.is_audited(workload_side(subject, direction), options));
         let audit = audited.then(|| {
             let options = OracleOptions {
                 view: PolicyView::Audit,
@@ -195,17 +240,14 @@ impl<'a> PreparedState<'a> {
         options.audit || self.state.is_in_audit(endpoint)
     }
 
-    /// Whether anything in audit applies to a direction of an endpoint: it, or a policy that applies to it.
-    fn is_audited(
-        &self,
-        endpoint: &Endpoint,
-        direction: Direction,
-        options: &OracleOptions,
-    ) -> bool {
+    /// Whether anything in audit applies: the endpoint, or a policy that applies to it.
+    fn is_audited(&self, side: JudgedEndpoint<'_>, options: &OracleOptions) -> bool {
         let policies = self.tiers.iter().flat_map(|tier| &tier.policies);
         let mut in_audit = policies.filter(|policy| policy.mode == PolicyMode::Audit);
-        self.is_in_audit(endpoint, options)
-            || in_audit.any(|policy| self.applies(policy, endpoint, direction))
+        self.is_in_audit(side.subject, options)
+            || in_audit.any(|policy| {
+                policy.has_pass(side.pass) && self.applies(policy, side.subject, side.direction)
+            })
     }
 
     /// No policy applies at an end that is not an endpoint. Traffic of the host itself and hairpin traffic
@@ -218,7 +260,7 @@ impl<'a> PreparedState<'a> {
         options: &OracleOptions,
         recorder: &mut impl TraceRecorder,
     ) -> DecisionRef<'w> {
-        let Some(subject) = direction_ends(context, direction).own.endpoint else {
+        let Some(subject) = workload_at(context, direction) else {
             return DecisionRef::NotAnEndpoint;
         };
         if passes_from_host(context, direction, subject, options) {
@@ -246,14 +288,11 @@ impl<'a> PreparedState<'a> {
         if options.view == PolicyView::Enforced && self.is_in_audit(subject, options) {
             return DecisionRef::EndpointInAudit;
         }
-        let view = options.view;
-        for tier in 0..self.tiers.len() {
-            match self.evaluate_tier(context, direction, subject, tier, view, recorder) {
-                TierDecision::Decided(decision) => return decision,
-                TierDecision::NextTier => {}
-            }
+        let side = workload_side(subject, direction);
+        match self.evaluate_tiers(context, side, options.view, recorder) {
+            Some(decision) => decision,
+            None => self.evaluate_profiles(context, direction, subject, recorder),
         }
-        self.evaluate_profiles(context, direction, subject, recorder)
     }
 
     /// A tier applies only if one of its policies in the view applies to the endpoint. Its first matching
@@ -261,20 +300,25 @@ impl<'a> PreparedState<'a> {
     fn evaluate_tier<'w>(
         &'w self,
         context: &MatchContext<'w>,
-        direction: Direction,
-        subject: &Endpoint,
+        side: JudgedEndpoint<'w>,
         index: usize,
         view: PolicyView,
         recorder: &mut impl TraceRecorder,
     ) -> TierDecision<'w> {
+        let JudgedEndpoint {
+            subject,
+            pass,
+            direction,
+        } = side;
         let tier = &self.tiers[index];
-        let mut applicability = self.policy_applicability(index, subject, direction);
+        let mut applicability = self.policy_applicability(index, subject, pass, direction);
         for (policy, judges) in tier.policies.iter().zip(&mut applicability) {
             *judges &= view.includes(policy.mode);
         }
         let counts = applicability.contains(&true);
         recorder.record(|| TraceStep::Tier {
             tier: tier.tier.name.clone(),
+            order: tier.tier.order,
             default: tier.tier.default,
             missing: tier.missing,
             counts,
@@ -282,8 +326,9 @@ impl<'a> PreparedState<'a> {
         for (policy, judges) in tier.policies.iter().zip(&applicability) {
             recorder.record(|| TraceStep::Policy {
                 policy: policy.id.clone(),
+                order: policy.precedence.order,
                 line: policy.line.clone(),
-                applicability: self.applicability_of(policy, subject, direction, view),
+                applicability: self.applicability_of(policy, side, view),
             });
             if !judges {
                 continue;
@@ -316,12 +361,14 @@ impl<'a> PreparedState<'a> {
     fn applicability_of(
         &self,
         policy: &Policy,
-        subject: &Endpoint,
-        direction: Direction,
+        side: JudgedEndpoint<'_>,
         view: PolicyView,
     ) -> PolicyApplicability {
-        if policy.rules(direction).is_none() {
+        let subject = side.subject;
+        if policy.rules(side.direction).is_none() {
             PolicyApplicability::OtherDirection
+        } else if !policy.has_pass(side.pass) {
+            PolicyApplicability::OtherPass
         } else if self.selects(policy, subject) {
             match view.includes(policy.mode) {
                 true => PolicyApplicability::Applies,
@@ -370,6 +417,20 @@ impl<'a> PreparedState<'a> {
             }
         }
         DecisionRef::NoProfileMatch
+    }
+}
+
+/// The endpoint whose policies judge a direction of a flow. A host endpoint judges at its interface only.
+fn workload_at<'a>(context: &MatchContext<'a>, direction: Direction) -> Option<&'a Endpoint> {
+    let endpoint = direction_ends(context, direction).own.endpoint;
+    endpoint.filter(|endpoint| !endpoint.host)
+}
+
+fn workload_side(subject: &Endpoint, direction: Direction) -> JudgedEndpoint<'_> {
+    JudgedEndpoint {
+        subject,
+        pass: Pass::Normal,
+        direction,
     }
 }
 

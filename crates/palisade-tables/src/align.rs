@@ -138,6 +138,8 @@ impl Renumbering {
             judge_host_traffic: wanted.judge_host_traffic,
             judge_hairpin: wanted.judge_hairpin,
             interfaces: wanted.interfaces.clone(),
+            host_interfaces: wanted.host_interfaces.clone(),
+            failsafe: wanted.failsafe.clone(),
             addresses: addresses
                 .filter_map(|(prefix, id)| Some((*prefix, identity(id)?)))
                 .collect(),

@@ -10,6 +10,8 @@ use palisade_model::{Prefix, Str};
 pub enum TableChange {
     /// Whether an interface is managed.
     Interface(Str, bool),
+    /// Whether an interface of this host has points of its own.
+    HostInterface(Str, bool),
     /// The identity of an address or prefix.
     Address(Prefix, Option<IdentityId>),
     /// The policy set of a point.

@@ -1,11 +1,13 @@
 //! Evaluation of a packet: the reference that every dataplane must reproduce.
 
-use crate::{Cell, ClassId, IdentityId, Point, PolicySetId, Program, Tables, Verdict};
+use crate::{
+    Cell, ClassId, IdentityId, Point, PointInterface, PolicySetId, Program, Tables, Verdict,
+};
 use core::net::IpAddr;
-use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
+use palisade_model::{Direction, FailsafePorts, Family, L4, Pass, Prefix, Protocol, Str};
 
 /// The loopback interface, by which packets of this host return to it.
-pub const LOOPBACK: &str = "lo";
+pub const LOOPBACK: &str = palisade_model::Endpoint::LOOPBACK;
 
 /// ICMP protocol, reply type and request type: the pairs that connection tracking supports.
 pub const ICMP_REPLIES: [(u8, u8, u8); 6] = [
@@ -35,6 +37,15 @@ pub struct Packet {
 }
 
 impl Packet {
+    /// The pass at which this host judges it: whether it forwards it, or is one of its ends.
+    #[must_use]
+    pub fn pass(&self) -> Pass {
+        match self.input_interface.is_some() && self.output_interface.is_some() {
+            true => Pass::Forward,
+            false => Pass::Normal,
+        }
+    }
+
     /// The packet that a reply answers: it has the ends swapped, and the type of its ICMP request.
     #[must_use]
     pub fn request(self) -> Packet {
@@ -92,6 +103,8 @@ pub enum DirectionVerdict<'a> {
     /// The host sees such a packet only where the endpoint connected to a Service and NAT
     /// selected the same endpoint as backend.
     Hairpin,
+    /// To or from a failsafe port of this host: allowed.
+    Failsafe,
     /// Evaluated by a policy set.
     Evaluated(Evaluation<'a>),
 }
@@ -102,7 +115,8 @@ impl DirectionVerdict<'_> {
         match self {
             DirectionVerdict::Unmanaged
             | DirectionVerdict::HostOrigin
-            | DirectionVerdict::Hairpin => Verdict::Allow,
+            | DirectionVerdict::Hairpin
+            | DirectionVerdict::Failsafe => Verdict::Allow,
             DirectionVerdict::NoPoint => Verdict::Deny,
             DirectionVerdict::Evaluated(seen) => seen.cell.verdict,
         }
@@ -117,6 +131,10 @@ pub(crate) trait TableLookup {
     fn judges_hairpin(&self) -> bool;
     /// Whether an interface is managed.
     fn is_managed(&self, interface: &Str) -> bool;
+    /// Whether an interface of this host has points of its own.
+    fn has_host_points(&self, interface: &Str) -> bool;
+    /// The failsafe ports.
+    fn failsafe(&self) -> &FailsafePorts;
     /// The identity of exactly this prefix.
     fn prefix_identity(&self, prefix: &Prefix) -> Option<IdentityId>;
     /// The policy set of a point.
@@ -140,6 +158,14 @@ impl TableLookup for Tables {
 
     fn is_managed(&self, interface: &Str) -> bool {
         self.interfaces.contains(interface)
+    }
+
+    fn has_host_points(&self, interface: &Str) -> bool {
+        self.host_interfaces.contains(interface)
+    }
+
+    fn failsafe(&self) -> &FailsafePorts {
+        &self.failsafe
     }
 
     fn prefix_identity(&self, prefix: &Prefix) -> Option<IdentityId> {
@@ -184,11 +210,7 @@ fn is_hairpin_packet(view: &impl TableLookup, packet: &Packet) -> bool {
         return false;
     };
     let has_point = |address| {
-        let point = Point {
-            interface: input.clone(),
-            address,
-            direction: Direction::Egress,
-        };
+        let point = Point::of_workload(input.clone(), address, Direction::Egress);
         view.point_set(&point).is_some()
     };
     !view.judges_hairpin()
@@ -218,23 +240,85 @@ pub(crate) fn judge_packet<'a>(
     if is_hairpin_packet(view, packet) {
         return DirectionVerdict::Hairpin;
     }
-    let point = Point {
-        interface: interface.clone(),
-        address: own,
+    let point = Point::of_workload(interface.clone(), own, direction);
+    let set = view.point_set(&point);
+    let judged = set.and_then(|set| evaluate_set(view, set, peer, packet));
+    judged.map_or(DirectionVerdict::NoPoint, DirectionVerdict::Evaluated)
+}
+
+/// What a policy set says of a packet with this other end; `None` where an entry is missing.
+fn evaluate_set<'a>(
+    view: &'a impl TableLookup,
+    set: PolicySetId,
+    peer: IpAddr,
+    packet: &Packet,
+) -> Option<Evaluation<'a>> {
+    let default = view.default_class(set)?;
+    let identity = lookup_identity(view, peer);
+    let class = view.class_entry(set, identity).unwrap_or(default);
+    let cell = view.program(class)?.cell(packet.protocol, packet.l4);
+    Some(Evaluation {
+        set,
+        identity,
+        class,
+        cell,
+    })
+}
+
+/// The place of an interface of this host; `None` for loopback and for the interface of a workload.
+fn host_place(view: &impl TableLookup, interface: &Str) -> Option<PointInterface> {
+    match interface {
+        name if **name == *LOOPBACK || view.is_managed(name) => None,
+        name if view.has_host_points(name) => Some(PointInterface::Host(name.clone())),
+        _ => Some(PointInterface::AnyHost),
+    }
+}
+
+/// The policy set of the longest prefix with a point that contains an own address.
+fn host_point_set(
+    view: &impl TableLookup,
+    (place, pass, direction): (PointInterface, Pass, Direction),
+    own: IpAddr,
+) -> Option<PolicySetId> {
+    let mut point = Point {
+        place,
+        pass,
         direction,
+        own: Prefix::host(own),
     };
-    let judged = view.point_set(&point).and_then(|set| {
-        let default = view.default_class(set)?;
-        let identity = lookup_identity(view, peer);
-        let class = view.class_entry(set, identity).unwrap_or(default);
-        let cell = view.program(class)?.cell(packet.protocol, packet.l4);
-        Some(Evaluation {
-            set,
-            identity,
-            class,
-            cell,
-        })
-    });
+    loop {
+        if let Some(set) = view.point_set(&point) {
+            return Some(set);
+        }
+        point.own = point.own.parent()?;
+    }
+}
+
+/// How this host judges a packet at the interface by which it arrives (ingress) or leaves (egress).
+pub(crate) fn judge_host_packet<'a>(
+    view: &'a impl TableLookup,
+    packet: &Packet,
+    direction: Direction,
+) -> DirectionVerdict<'a> {
+    let (interface, own, peer) = match direction {
+        Direction::Ingress => (&packet.input_interface, packet.destination, packet.source),
+        Direction::Egress => (&packet.output_interface, packet.source, packet.destination),
+    };
+    let place = interface.as_ref().and_then(|name| host_place(view, name));
+    let pass = packet.pass();
+    let set = place.and_then(|place| host_point_set(view, (place, pass, direction), own));
+    let Some(set) = set else {
+        return DirectionVerdict::Unmanaged;
+    };
+    let port = match packet.l4 {
+        L4::Ports { destination, .. } => Some(destination),
+        L4::Icmp { .. } | L4::None => None,
+    };
+    let failsafe = view.failsafe();
+    if pass == Pass::Normal && failsafe.contains(direction, peer, packet.protocol, port) {
+        return DirectionVerdict::Failsafe;
+    }
+    let judged = evaluate_set(view, set, peer, packet);
     judged.map_or(DirectionVerdict::NoPoint, DirectionVerdict::Evaluated)
 }
 
@@ -246,13 +330,22 @@ impl Tables {
         judge_packet(self, packet, direction)
     }
 
+    /// How this host judges a packet at the interface by which it arrives (ingress) or leaves (egress), where that
+    /// is one of the host's own.
+    ///
+    /// Missing entries (a class's program) deny; without a point nothing is judged.
+    pub fn judge_host(&self, packet: &Packet, direction: Direction) -> DirectionVerdict<'_> {
+        judge_host_packet(self, packet, direction)
+    }
+
     /// Whether an endpoint of this host has the address: there is an egress point for it on a managed
     /// interface.
     pub fn is_local_address(&self, address: IpAddr) -> bool {
         self.points.keys().any(|point| {
-            point.address == address
-                && point.direction == Direction::Egress
-                && self.interfaces.contains(&point.interface)
+            point.direction == Direction::Egress
+                && point.workload().is_some_and(|(interface, own)| {
+                    own == address && self.interfaces.contains(interface)
+                })
         })
     }
 
@@ -266,11 +359,7 @@ impl Tables {
         if !self.interfaces.contains(from) {
             return self.is_local_address(source);
         }
-        let point = Point {
-            interface: from.clone(),
-            address: source,
-            direction: Direction::Egress,
-        };
+        let point = Point::of_workload(from.clone(), source, Direction::Egress);
         !self.points.contains_key(&point)
     }
 
@@ -279,7 +368,7 @@ impl Tables {
         is_hairpin_packet(self, packet)
     }
 
-    /// The verdict of a packet: allowed if it is not spoofed and both directions allow it.
+    /// The verdict of a packet: allowed if it is not spoofed, and its endpoints and this host allow it.
     pub fn judge(&self, packet: &Packet) -> Verdict {
         match self.is_spoofed(packet.input_interface.as_ref(), packet.source) {
             true => Verdict::Deny,
@@ -287,11 +376,12 @@ impl Tables {
         }
     }
 
-    /// The verdict of both directions for a flow that begins with this packet, without the spoofing check.
+    /// The verdict of every judgement for a flow that begins with this packet, without the spoofing check.
     /// Used for replies, where the source address of the reply itself is checked.
     pub fn judge_flow(&self, packet: &Packet) -> Verdict {
         let egress = self.judge_direction(packet, Direction::Egress).verdict();
         let ingress = self.judge_direction(packet, Direction::Ingress).verdict();
-        egress.min(ingress)
+        let host = Direction::BOTH.map(|direction| self.judge_host(packet, direction).verdict());
+        host.into_iter().fold(egress.min(ingress), Verdict::min)
     }
 }

@@ -39,6 +39,7 @@ pub use sharing::{
     ProgramDefaults, SHARE_MIN_ELEMENTS, SharedBase, best_base, find_shared_bases, pair_base,
 };
 pub use tables::{
-    ClassId, CounterValue, Credit, IdentityId, Point, PolicySet, PolicySetId, RuleId, Tables,
+    ClassId, CounterValue, Credit, IdentityId, Point, PointInterface, PolicySet, PolicySetId,
+    RuleId, Tables,
 };
 pub use transition::{TableDifferences, TransitionHints, TransitionIds, transition};

@@ -4,19 +4,20 @@
 //! Promises: evaluating a packet in past tables gives the verdict of that time. The cost is
 //! proportional to what the flushes changed.
 
-use crate::judge::{TableLookup, judge_packet};
+use crate::judge::{TableLookup, judge_host_packet, judge_packet};
 use crate::{
     ClassId, Credit, Delta, DirectionVerdict, IdentityId, Packet, Point, PolicySet, TableChange,
 };
 use crate::{PolicySetId, Program, RuleId, Tables};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use palisade_model::{Direction, Prefix, Str};
+use palisade_model::{Direction, FailsafePorts, Prefix, Str};
 
 /// The undo record of one delta: the previous value of each entry that it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UndoRecord {
     interfaces: BTreeMap<Str, bool>,
+    host_interfaces: BTreeMap<Str, bool>,
     addresses: BTreeMap<Prefix, Option<IdentityId>>,
     points: BTreeMap<Point, Option<PolicySetId>>,
     sets: BTreeMap<PolicySetId, Option<PolicySet>>,
@@ -34,6 +35,10 @@ impl UndoRecord {
                 TableChange::Interface(name, _) => {
                     let previous = before.interfaces.contains(name);
                     undo.interfaces.insert(name.clone(), previous);
+                }
+                TableChange::HostInterface(name, _) => {
+                    let previous = before.host_interfaces.contains(name);
+                    undo.host_interfaces.insert(name.clone(), previous);
                 }
                 TableChange::Address(prefix, _) => {
                     let previous = before.addresses.get(prefix).copied();
@@ -64,6 +69,7 @@ impl UndoRecord {
     /// The number of recorded entries.
     pub fn len(&self) -> usize {
         self.interfaces.len()
+            + self.host_interfaces.len()
             + self.addresses.len()
             + self.points.len()
             + self.sets.len()
@@ -108,6 +114,11 @@ impl<'a> PastTables<'a> {
         judge_packet(self, packet, direction)
     }
 
+    /// How this host judged a packet at that time; see [`Tables::judge_host`].
+    pub fn judge_host(&self, packet: &Packet, direction: Direction) -> DirectionVerdict<'_> {
+        judge_host_packet(self, packet, direction)
+    }
+
     /// The credit of a rule number at that time.
     pub fn rule(&self, rule: RuleId) -> Option<&Arc<Credit>> {
         match self.find_previous(|undo| undo.rules.get(&rule)) {
@@ -129,6 +140,15 @@ impl TableLookup for PastTables<'_> {
     fn is_managed(&self, interface: &Str) -> bool {
         self.find_previous(|undo| undo.interfaces.get(interface).copied())
             .unwrap_or_else(|| self.current.interfaces.contains(interface))
+    }
+
+    fn has_host_points(&self, interface: &Str) -> bool {
+        self.find_previous(|undo| undo.host_interfaces.get(interface).copied())
+            .unwrap_or_else(|| self.current.host_interfaces.contains(interface))
+    }
+
+    fn failsafe(&self) -> &FailsafePorts {
+        &self.current.failsafe
     }
 
     fn prefix_identity(&self, prefix: &Prefix) -> Option<IdentityId> {
@@ -191,11 +211,7 @@ mod tests {
 
     #[test]
     fn each_state_judges_as_it_did() {
-        let point = Point {
-            interface: "pal0".into(),
-            address: [10, 0, 0, 1].into(),
-            direction: Direction::Egress,
-        };
+        let point = Point::of_workload("pal0".into(), [10, 0, 0, 1].into(), Direction::Egress);
         let packet = Packet {
             input_interface: Some("pal0".into()),
             output_interface: None,

@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
-use palisade_model::{Direction, PolicyId, Prefix, RuleOrigin, Str};
+use palisade_model::{Direction, FailsafePorts, Pass, PolicyId, Prefix, RuleOrigin, Str};
 use serde::{Deserialize, Serialize};
 
 macro_rules! number {
@@ -52,15 +52,49 @@ impl IdentityId {
     pub const UNKNOWN: IdentityId = IdentityId(0);
 }
 
-/// Where a direction is judged: an endpoint's interface, its own address and the direction.
+/// The interface of a point.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PointInterface {
+    /// The host-side interface of a workload.
+    Workload(Str),
+    /// An interface of this host that is in [`Tables::host_interfaces`].
+    Host(Str),
+    /// Every other interface of this host: no workload's, not loopback, not in [`Tables::host_interfaces`].
+    AnyHost,
+}
+
+/// Where a direction is judged: an interface, the pass, the direction, and the own addresses that it is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point {
-    /// The host-side interface.
-    pub interface: Str,
-    /// The endpoint's own address.
-    pub address: IpAddr,
+    /// The interface.
+    pub place: PointInterface,
+    /// The pass; [`Pass::Normal`] at a workload.
+    pub pass: Pass,
     /// The direction, seen from the endpoint.
     pub direction: Direction,
+    /// The own end: at a workload its own address; at a host interface the addresses that the packet may have at
+    /// this end, of which the longest prefix decides.
+    pub own: Prefix,
+}
+
+impl Point {
+    /// The point of a workload's own address.
+    pub fn of_workload(interface: Str, address: IpAddr, direction: Direction) -> Self {
+        Point {
+            place: PointInterface::Workload(interface),
+            pass: Pass::Normal,
+            direction,
+            own: Prefix::host(address),
+        }
+    }
+
+    /// Interface and own address of the point of a workload; `None` for one of a host interface.
+    pub fn workload(&self) -> Option<(&Str, IpAddr)> {
+        match &self.place {
+            PointInterface::Workload(interface) => Some((interface, self.own.address())),
+            PointInterface::Host(_) | PointInterface::AnyHost => None,
+        }
+    }
 }
 
 /// The entry of a policy set.
@@ -123,6 +157,11 @@ pub enum Credit {
         /// The direction.
         direction: Direction,
     },
+    /// The host forwards it, and no rule of a policy that applies on forward matched.
+    ForwardEnd {
+        /// The direction.
+        direction: Direction,
+    },
     /// An encapsulated packet from an endpoint, which rules allow and the configuration denies.
     Encapsulated,
     /// The endpoint is in audit: no policy is enforced for it.
@@ -156,6 +195,7 @@ impl Credit {
             | Credit::TierDefault { direction, .. }
             | Credit::MissingProfile { direction, .. }
             | Credit::NoProfileMatch { direction }
+            | Credit::ForwardEnd { direction }
             | Credit::EndpointInAudit { direction } => *direction,
             Credit::Encapsulated => Direction::Egress,
             Credit::Audit { credit, .. } => credit.direction(),
@@ -173,6 +213,11 @@ pub struct Tables {
     pub judge_hairpin: bool,
     /// The managed interfaces: a packet that arrives or leaves there and has no point is denied.
     pub interfaces: BTreeSet<Str>,
+    /// The interfaces of this host with points of their own; the others have those of [`PointInterface::AnyHost`]. What has
+    /// no point at an interface of the host is not judged there.
+    pub host_interfaces: BTreeSet<Str>,
+    /// The flows of the host that no policy can deny.
+    pub failsafe: FailsafePorts,
     /// Address or prefix → identity; the longest prefix wins.
     pub addresses: BTreeMap<Prefix, IdentityId>,
     /// Point → policy set.
@@ -218,10 +263,12 @@ impl Tables {
         let addresses = addresses.map(|(prefix, id)| TableChange::Address(*prefix, Some(*id)));
         let interfaces = self.interfaces.iter();
         let interfaces = interfaces.map(|name| TableChange::Interface(name.clone(), true));
+        let host = self.host_interfaces.iter();
+        let host = host.map(|name| TableChange::HostInterface(name.clone(), true));
         let points = self.points.iter();
         let points = points.map(|(point, set)| TableChange::Point(point.clone(), Some(*set)));
         let objects = rules.chain(programs).chain(sets).chain(rows);
-        let lookups = addresses.chain(interfaces).chain(points);
+        let lookups = addresses.chain(interfaces).chain(host).chain(points);
         objects.chain(lookups).collect()
     }
 
@@ -240,6 +287,12 @@ impl Tables {
         match change {
             TableChange::Interface(name, true) => drop(self.interfaces.insert(name.clone())),
             TableChange::Interface(name, false) => drop(self.interfaces.remove(name)),
+            TableChange::HostInterface(name, true) => {
+                self.host_interfaces.insert(name.clone());
+            }
+            TableChange::HostInterface(name, false) => {
+                self.host_interfaces.remove(name);
+            }
             TableChange::Address(prefix, identity) => {
                 set_or_remove(&mut self.addresses, prefix, identity)
             }

@@ -3,8 +3,8 @@
 //!
 //! An address that changes its identity has one identity throughout ([`interim_identities`]), classes go
 //! from their old program through the intersection to the new one ([`class_transitions`]), points change
-//! their set directly or through a set of intersections ([`point_transitions`]). A packet looks up
-//! interface, point, address, class, default, program, in this order, and may see a step happen between
+//! their set directly or through a set of intersections ([`point_transitions`]), those of host interfaces row by
+//! row ([`host_points`]). A packet looks up interface, point, address, class, default, program, in this order, and may see a step happen between
 //! any two of these lookups.
 //!
 //! Within a step, changes are in an order in which each can be written alone: what is referred to
@@ -17,6 +17,7 @@
 mod class_comparison;
 mod class_transitions;
 mod differences;
+mod host_points;
 mod interim_identities;
 mod point_transitions;
 
@@ -173,6 +174,7 @@ pub fn transition<'a>(
         &mut phased,
     );
     interim.write_changes(&context, &mut phased);
+    host_points::write_interfaces(&context, &mut phased);
     write_interfaces(&context, &mut phased);
     write_programs_and_rules(&context, &classes, &mut phased);
     Delta {
@@ -240,7 +242,7 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, revoke: bool) -> Vec<
     let revoke = !leave.is_empty() || !tighten.is_empty() || revoke;
     let mut steps = Vec::new();
     let mut push = |phase, mut changes: Vec<TableChange>| {
-        changes.sort_by_key(|change| change_rank(phase, change));
+        changes.sort_by_key(|change| (change_rank(phase, change), host_points::rank(change)));
         if !changes.is_empty() {
             steps.push(DeltaStep { phase, changes });
         }
@@ -276,7 +278,7 @@ fn change_rank(phase: Phase, change: &TableChange) -> i8 {
         TableChange::Class(..) => 4,
         TableChange::Address(..) => 5,
         TableChange::Point(..) => 6,
-        TableChange::Interface(..) => 7,
+        TableChange::Interface(..) | TableChange::HostInterface(..) => 7,
     };
     if phase == Phase::Delete { -rank } else { rank }
 }

@@ -23,11 +23,7 @@ fn peer() -> IpAddr {
 }
 
 fn point(direction: Direction) -> Point {
-    Point {
-        interface: "pal0".into(),
-        address: [10, 0, 0, 1].into(),
-        direction,
-    }
+    Point::of_workload("pal0".into(), [10, 0, 0, 1].into(), direction)
 }
 
 fn program(verdict: Verdict, rule: u32) -> Arc<Program> {
@@ -102,8 +98,8 @@ fn wrong(
     Box::new(MisjudgedPacket {
         step,
         phase,
-        egress: None,
-        ingress: Some((point(Direction::Ingress), peer())),
+        input: None,
+        output: Some((point(Direction::Ingress), peer())),
         protocol: Protocol(0),
         l4: L4::None,
         old,
@@ -152,7 +148,7 @@ fn each_cause_of_a_dangling_reference() {
     let lonely = |class| TableChange::Set(PolicySetId(1), Some(PolicySet { default: class }));
     let cases: [(&str, TableChange, TableChange); 5] = [
         (
-            "Point { interface: \"pal0\", address: 10.0.0.1, direction: Egress } has s9, which is not there",
+            "Point { place: Workload(\"pal0\"), pass: Normal, direction: Egress, own: 10.0.0.1/32 } has s9, which is not there",
             TableChange::Point(at.clone(), Some(PolicySetId(9))),
             TableChange::Point(at, None),
         ),

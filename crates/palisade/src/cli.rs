@@ -388,10 +388,10 @@ pub(crate) struct ExplainArgs {
     /// the running agent.
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
-    /// Source: namespace/pod (or another workload), or an address; the default namespace is `default`.
+    /// Source: namespace/pod (or another workload), host:NODE, or an address; the default namespace is `default`.
     #[arg(long, value_name = "X")]
     pub(crate) from: String,
-    /// Destination: namespace/pod, an address, or service:NAMESPACE/NAME.
+    /// Destination: namespace/pod, host:NODE, an address, or service:NAMESPACE/NAME.
     #[arg(long, value_name = "Y")]
     pub(crate) to: String,
     /// Destination port and protocol, as 80/TCP; the default protocol is TCP.
@@ -411,6 +411,17 @@ pub(crate) struct ExplainArgs {
     /// Source port; default: 49152.
     #[arg(long, value_name = "PORT", requires = "port")]
     pub(crate) source_port: Option<u16>,
+    /// Interface by which the packet arrives at the host of the destination, or at the host that forwards it.
+    /// Default: every interface with a host endpoint.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) input_interface: Option<String>,
+    /// Interface by which the packet leaves the host of the source, or the host that forwards it. Default: every
+    /// interface with a host endpoint.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) output_interface: Option<String>,
+    /// Node of these interfaces, where neither end tells it.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) node: Option<String>,
     /// Also list every policy that does not apply, with the reason.
     #[arg(long)]
     pub(crate) all: bool,

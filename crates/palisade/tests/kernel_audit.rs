@@ -71,33 +71,6 @@ fn summary(shop: &Shop, objects: [u64; 3], agent: bool, packets: [u64; 3]) {
     assert!(text.contains(&denied), "{text}");
 }
 
-/// The packets whose verdict would be another without audit, once there are as many as wanted.
-fn monitored(shop: &Shop, wanted: usize) -> Vec<Value> {
-    let began = Instant::now();
-    loop {
-        let args = [
-            "monitor",
-            "--audit",
-            "--last",
-            "1000",
-            "--no-follow",
-            "-o",
-            "json",
-        ];
-        let output = shop.agent.run(&args);
-        assert!(output.status.success());
-        let text = String::from_utf8(output.stdout).unwrap();
-        let lines: Vec<Value> = (text.lines())
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        if lines.len() >= wanted {
-            return lines;
-        }
-        assert!(began.elapsed() < PATIENCE, "{wanted} packets: {lines:#?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn a_policy_in_audit_denies_nothing_and_counts_what_it_would() {
     if !need_root() {
@@ -111,7 +84,7 @@ fn a_policy_in_audit_denies_nothing_and_counts_what_it_would() {
     assert_eq!(counts(&shop, "shop/api", "Allow"), [0, 2, 0]);
     assert_eq!(counts(&shop, "shop/api", "DefaultDeny"), [0, 0, 4]);
     summary(&shop, [1, 0, 0], false, [0, 4, 2]);
-    let told = monitored(&shop, 4);
+    let told = shop.agent.audited_packets(4);
     assert_eq!(told.len(), 4, "{told:#?}");
     for line in &told {
         assert_eq!(line["verdict"], "Allowed", "{line:#}");
@@ -160,7 +133,7 @@ fn a_policy_in_audit_is_judged_beside_those_that_are_enforced() {
     assert!(shop.tcp(WEB, API, 8080) && !shop.tcp(DB, API, 8080));
     assert_eq!(counts(&shop, "shop/more", "Allow"), [0, 2, 0]);
     assert_eq!(counts(&shop, "shop/api", "DefaultDeny"), [2, 0, 0]);
-    let told = monitored(&shop, 2);
+    let told = shop.agent.audited_packets(2);
     assert!(
         told.iter().all(|line| line["verdict"] == "Denied"),
         "{told:#?}"
@@ -189,7 +162,7 @@ fn everything_passes(shop: &Shop, before: u64) {
     let endpoint = shop.agent.json(&["endpoint", "get", "shop/api"]);
     assert_eq!(endpoint["audit"], true, "{endpoint:#}");
     assert_eq!(endpoint["ingressIsolated"], false, "{endpoint:#}");
-    let told = monitored(shop, 2);
+    let told = shop.agent.audited_packets(2);
     let reason = |line: &Value| line["reason"] == "EndpointInAudit";
     assert!(told.iter().all(reason), "{told:#?}");
 }

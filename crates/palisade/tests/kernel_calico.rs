@@ -10,6 +10,7 @@ mod agent;
 
 use agent::shop::Shop;
 use palisade_testkit::need_root;
+use serde_json::json;
 
 const WEB: usize = 0;
 const API: usize = 1;
@@ -76,6 +77,46 @@ fn tiers_order_pass_and_deny() {
     ]);
     assert_eq!(explained["verdict"], "Allow", "{explained:#}");
     assert_eq!(explained["auditVerdict"], "Deny", "{explained:#}");
+    tiers_are_shown_with_their_order(&shop);
+}
+
+/// What the commands show of the tiers at the end of the test above.
+fn tiers_are_shown_with_their_order(shop: &Shop) {
+    let status = shop.agent.json(&["status"]);
+    assert_eq!(
+        status["tiers"],
+        json!([
+            {"name": "security", "order": 100.0, "default": "Pass", "policies": 1},
+            {"name": "default", "order": 1_000_000.0, "default": "Deny", "policies": 3},
+        ])
+    );
+    let list = shop.agent.json(&["policy", "list"]);
+    let listed = list["policies"].as_array().unwrap().iter();
+    let places = listed.map(|of| json!([of["name"], of["tier"], of["tierOrder"], of["order"]]));
+    assert_eq!(
+        places.collect::<Vec<_>>(),
+        [
+            json!(["security.allow", "security", 100.0, null]),
+            json!(["staged", "default", 1_000_000.0, 1.0]),
+            json!(["deny", "default", 1_000_000.0, 10.0]),
+            json!(["api", "default", 1_000_000.0, null]),
+        ]
+    );
+    let endpoint = shop.agent.json(&["endpoint", "get", "shop/api"]);
+    let applied = &endpoint["ingress"][0];
+    assert_eq!(
+        [&applied["tier"], &applied["tierOrder"], &applied["name"]],
+        [&json!("security"), &json!(100.0), &json!("security.allow")]
+    );
+    // A tier that does not exist stands last.
+    let stray = "{tier: nowhere, selector: app == 'db', ingress: [{action: Allow}]}";
+    let stray = calico("GlobalNetworkPolicy", "name: nowhere.stray", stray);
+    shop.agent.apply("stray.yaml", &stray);
+    let status = shop.agent.json(&["status"]);
+    assert_eq!(
+        status["tiers"][2],
+        json!({"name": "nowhere", "default": "Deny", "missing": true, "policies": 1})
+    );
 }
 
 #[test]

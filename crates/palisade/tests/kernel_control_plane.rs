@@ -222,6 +222,37 @@ spec:
   - toFQDNs: [{matchName: example.com}]
 ";
 
+/// The resources of Calico that the published definitions have.
+const CALICO_DEFINED: [&str; 5] = [
+    "networkpolicies.crd.projectcalico.org",
+    "globalnetworkpolicies.crd.projectcalico.org",
+    "networksets.crd.projectcalico.org",
+    "globalnetworksets.crd.projectcalico.org",
+    "hostendpoints.crd.projectcalico.org",
+];
+
+/// As Calico's clients store them: with the labels of the set in an annotation, and the tier in the policy's name.
+const CALICO: &str = r#"
+apiVersion: crd.projectcalico.org/v1
+kind: GlobalNetworkSet
+metadata:
+  name: blocked
+  annotations:
+    projectcalico.org/metadata: '{"labels": {"role": "blocked"}, "creationTimestamp": null}'
+spec: {nets: [10.77.0.2/32, "fd77::2/128"]}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: NetworkPolicy
+metadata: {name: default.db, namespace: shop}
+spec:
+  order: 10
+  selector: app == 'db'
+  types: [Ingress]
+  ingress:
+  - {action: Deny, source: {namespaceSelector: global(), selector: role == 'blocked'}}
+  - {action: Pass}
+"#;
+
 /// A policy at the server: the arguments of `kubectl get`, and the type of its condition.
 type Conditioned<'a> = (&'a [&'a str], &'a str);
 
@@ -292,10 +323,9 @@ fn policies_with_conditions_are_enforced_and_have_them() {
     wait_until("the APIs are followed", Duration::from_secs(150), || {
         let status = shop.agent.status();
         let absent = status["source"]["sources"][0]["absent"].as_array();
-        // Calico's are not installed here.
         let is_awaited = |name: &Value| {
             let name = name.as_str().unwrap_or_default();
-            !name.ends_with("projectcalico.org")
+            !name.ends_with("projectcalico.org") || CALICO_DEFINED.contains(&name)
         };
         let is_any_absent = absent.is_some_and(|absent| absent.iter().any(is_awaited));
         if is_any_absent { Err(status) } else { Ok(()) }
@@ -355,6 +385,56 @@ fn policies_with_conditions_are_enforced_and_have_them() {
             && message.contains("the last valid version stays in force")
     });
     assert!(!shop.tcp(WEB, DB, 8080) && shop.tcp(API, DB, 8080));
+    calico_policies_are_enforced(&shop, &kubectl);
+}
+
+/// Calico's policies stand before those of Cilium; one that is refused gets an event.
+fn calico_policies_are_enforced(shop: &Shop, kubectl: &Kubectl) {
+    kubectl.apply(CALICO).unwrap();
+    wait(shop, 5);
+    // The set may come after the policy.
+    wait_until(
+        "the set is in force",
+        Duration::from_secs(20),
+        || match shop.tcp(API, DB, 8080) {
+            true => Err(shop.agent.json(&["policy", "list"])),
+            false => Ok(()),
+        },
+    );
+    // The definition takes any text for a selector.
+    let selector = "app == 'db'";
+    assert!(CALICO.contains(selector));
+    kubectl
+        .apply(&CALICO.replace(selector, "app === 'db'"))
+        .unwrap();
+    wait_until("the event", Duration::from_secs(150), || {
+        let events = kubectl.get(&["-n", "shop", "events"]).unwrap();
+        let events_of_policy: Vec<&Value> = events["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|event| {
+                let object = &event["involvedObject"];
+                object["apiVersion"] == "crd.projectcalico.org/v1" && object["name"] == "default.db"
+            })
+            .collect();
+        match events_of_policy[..] {
+            [event] if event["message"].to_string().contains("spec.selector") => Ok(()),
+            _ => Err(events),
+        }
+    });
+    assert!(!shop.tcp(API, DB, 8080), "the last valid version");
+    let delete = [
+        "-n",
+        "shop",
+        "delete",
+        "networkpolicies.crd.projectcalico.org",
+    ];
+    kubectl
+        .run(&[&delete[..], &["default.db"]].concat())
+        .unwrap();
+    wait(shop, 4);
+    assert!(shop.tcp(API, DB, 8080));
 }
 
 const STATUS_DEFINITION: &str =

@@ -40,6 +40,14 @@ pub(crate) fn outside(dice: &mut Dice, v6: bool) -> IpAddr {
     }
 }
 
+/// The address of this number that is far from all pods.
+pub(crate) fn far_away(v6: bool, number: u8) -> IpAddr {
+    match v6 {
+        false => IpAddr::V4(Ipv4Addr::new(198, 51, 100, number)),
+        true => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, number.into())),
+    }
+}
+
 /// Any address of a family, pods' and others.
 fn any(dice: &mut Dice, v6: bool) -> IpAddr {
     if dice.chance(50) {

@@ -5,7 +5,7 @@
 use crate::Dice;
 use crate::kubernetes::{Features, GeneratedObject};
 use palisade_model::{PolicyMode, State};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The annotation.
 pub(crate) const ANNOTATION: &str = "palisade.dev/mode";
@@ -37,7 +37,7 @@ pub(crate) fn annotate(made: &mut [GeneratedObject], seed: u64, case: u64) {
     for GeneratedObject { object, features } in made {
         let kind = object["kind"].as_str().unwrap_or_default();
         let (percent, feature) = match kind {
-            "Pod" => (ENDPOINTS, ENDPOINT),
+            "Pod" | "WorkloadEndpoint" | "HostEndpoint" => (ENDPOINTS, ENDPOINT),
             "Namespace" => (NAMESPACES, NAMESPACE),
             kind if kind.ends_with("NetworkPolicy") => (POLICIES, POLICY),
             _ => continue,
@@ -47,7 +47,7 @@ pub(crate) fn annotate(made: &mut [GeneratedObject], seed: u64, case: u64) {
             drawn if drawn < percent + 5 => "enforce",
             _ => continue,
         };
-        object["metadata"]["annotations"] = json!({ ANNOTATION: mode });
+        object["metadata"]["annotations"][ANNOTATION] = mode.into();
         if mode == "audit" {
             features.insert(feature);
         }

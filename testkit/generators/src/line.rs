@@ -157,6 +157,7 @@ pub fn policy(line: &str, rules: impl IntoIterator<Item = Rule>) -> Policy {
         },
         mode: PolicyMode::Enforce,
         subject: selector(subject),
+        apply_on_forward: false,
         ingress: Some(DirectionRules {
             default_deny: true,
             rules: rules.collect(),

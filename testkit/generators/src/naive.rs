@@ -28,6 +28,22 @@ pub struct NaiveFlow {
     pub ports: Option<(u16, u16)>,
     /// Type and code, of ICMP and ICMPv6.
     pub icmp: Option<(u8, u8)>,
+    /// Where it crosses the interfaces of this host.
+    pub path: NaivePath,
+}
+
+/// The name of this host's node.
+pub const OWN_NODE: &str = "node-1";
+
+/// The interfaces of this host that a packet crosses, those of its pods left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NaivePath {
+    /// By which it comes in.
+    pub input: Option<&'static str>,
+    /// By which it goes out.
+    pub output: Option<&'static str>,
+    /// Whether it is neither to nor from the host itself.
+    pub is_forwarded: bool,
 }
 
 /// What a flow gets, and what had a say in it.
@@ -37,8 +53,10 @@ pub struct NaiveReading {
     pub egress: bool,
     /// Whether the receiver may have it.
     pub ingress: bool,
-    /// The indices of the pods at its ends, of the policies that isolate them for it, and of the
-    /// other policies, tiers and profiles that were asked.
+    /// Whether this host lets it through its interfaces.
+    pub host: bool,
+    /// The indices of the pods at its ends and the host endpoints on its path, of the policies that isolate
+    /// them for it, and of the other policies, tiers and profiles that were asked.
     pub used: BTreeSet<usize>,
 }
 
@@ -52,14 +70,21 @@ pub fn verdicts(objects: &[Value], flow: &NaiveFlow) -> (bool, bool) {
 /// What the flow would get if nothing were in audit.
 #[must_use]
 pub fn audit_verdicts(objects: &[Value], flow: &NaiveFlow) -> (bool, bool) {
+    let reading = audit_read(objects, flow);
+    (reading.egress, reading.ingress)
+}
+
+/// The same, with what had a say in it.
+#[must_use]
+pub fn audit_read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
     let staged = objects.iter().cloned();
     let mut objects: Vec<Value> = staged.filter_map(calico::without_staging).collect();
     for object in &mut objects {
         if audit::is_in_audit(object) {
-            object["metadata"]["annotations"] = Value::Null;
+            object["metadata"]["annotations"][audit::ANNOTATION] = Value::Null;
         }
     }
-    verdicts(&objects, flow)
+    read(&objects, flow)
 }
 
 /// Whether a pod is in audit, by itself or with its namespace: no policy is enforced for it.
@@ -71,11 +96,13 @@ fn is_audited_pod(objects: &[Value], pod: &Value) -> bool {
     audit::is_in_audit(pod) || home.is_some_and(audit::is_in_audit)
 }
 
-/// The same, with what had a say in it.
+/// What a flow gets, with what had a say in it.
 #[must_use]
 pub fn read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
+    let objects = &*calico::with_stored_metadata(objects);
     let objects = &*calico::with_applied_labels(objects);
     let mut used = BTreeSet::new();
+    let host = calico::host_allows(objects, flow, &mut used);
     let sender = pod_at(objects, flow.source);
     if let Some(pod) = sender.filter(|_| sender == pod_at(objects, flow.destination)) {
         // A pod cannot be cut off from itself.
@@ -83,6 +110,7 @@ pub fn read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
         return NaiveReading {
             egress: true,
             ingress: true,
+            host,
             used,
         };
     }
@@ -117,6 +145,7 @@ pub fn read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
     NaiveReading {
         egress,
         ingress,
+        host,
         used,
     }
 }
@@ -147,7 +176,7 @@ fn node_of(workload: &Value) -> Option<&str> {
 pub fn pod_at(objects: &[Value], address: IpAddr) -> Option<usize> {
     let holds = |pod: &Value| {
         is_workload(pod)
-            && pod.pointer("/spec/hostNetwork") != Some(&Value::Bool(true))
+            && at(pod, "/spec/hostNetwork") != Some(&Value::Bool(true))
             && !matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"))
             && addresses(pod).contains(&address)
     };
@@ -172,7 +201,7 @@ pub fn pod_at(objects: &[Value], address: IpAddr) -> Option<usize> {
 #[must_use]
 pub fn addresses(pod: &Value) -> Vec<IpAddr> {
     if calico::is_calico(pod, "WorkloadEndpoint") {
-        let networks = list(pod.pointer("/spec/ipNetworks")).iter();
+        let networks = list(at(pod, "/spec/ipNetworks")).iter();
         let address = |network: &str| network.split('/').next()?.parse().ok();
         return networks
             .filter_map(Value::as_str)
@@ -180,7 +209,7 @@ pub fn addresses(pod: &Value) -> Vec<IpAddr> {
             .collect();
     }
     let one = text(pod, "/status/podIP").into_iter();
-    let many = list(pod.pointer("/status/podIPs"))
+    let many = list(at(pod, "/status/podIPs"))
         .iter()
         .filter_map(|entry| text(entry, "/ip"));
     one.chain(many).filter_map(|ip| ip.parse().ok()).collect()
@@ -207,11 +236,11 @@ fn isolates(policy: &Value, pod: &Value, egress: bool) -> bool {
     (is_kind(policy, "networking.k8s.io", "NetworkPolicy") || is_staged_kubernetes(policy))
         && namespace(policy) == namespace(pod)
         && applies_to_direction(policy, egress)
-        && selects(policy.pointer("/spec/podSelector"), &labels(pod))
+        && selects(at(policy, "/spec/podSelector"), &labels(pod))
 }
 
 fn applies_to_direction(policy: &Value, egress: bool) -> bool {
-    let types = list(policy.pointer("/spec/policyTypes"));
+    let types = list(at(policy, "/spec/policyTypes"));
     if types.is_empty() {
         return !egress || !rules(policy, true).is_empty();
     }
@@ -220,11 +249,14 @@ fn applies_to_direction(policy: &Value, egress: bool) -> bool {
 }
 
 fn rules(policy: &Value, egress: bool) -> &[Value] {
-    list(policy.pointer(if egress {
-        "/spec/egress"
-    } else {
-        "/spec/ingress"
-    }))
+    list(at(
+        policy,
+        if egress {
+            "/spec/egress"
+        } else {
+            "/spec/ingress"
+        },
+    ))
 }
 
 fn rule_allows(
@@ -332,15 +364,15 @@ fn protocol(name: Option<&Value>) -> Option<u8> {
 
 /// The number a pod's containers, or its sidecars, give to a port name.
 fn named_port(pod: &Value, name: &str, of: u8) -> Option<u64> {
-    if calico::is_calico(pod, "WorkloadEndpoint") {
+    if calico::is_calico(pod, "WorkloadEndpoint") || calico::is_calico(pod, "HostEndpoint") {
         let is_it = |port: &&Value| {
             text(port, "/name") == Some(name) && protocol(port.get("protocol")) == Some(of)
         };
-        let port = list(pod.pointer("/spec/ports")).iter().find(is_it)?;
+        let port = list(at(pod, "/spec/ports")).iter().find(is_it)?;
         return port.get("port").and_then(Value::as_u64);
     }
-    let containers = list(pod.pointer("/spec/containers")).iter();
-    let sidecars = list(pod.pointer("/spec/initContainers"))
+    let containers = list(at(pod, "/spec/containers")).iter();
+    let sidecars = list(at(pod, "/spec/initContainers"))
         .iter()
         .filter(|container| text(container, "/restartPolicy") == Some("Always"));
     containers
@@ -378,8 +410,7 @@ fn selects(selector: Option<&Value>, labels: &Map<String, Value>) -> bool {
 }
 
 fn labels(object: &Value) -> Map<String, Value> {
-    object
-        .pointer("/metadata/labels")
+    at(object, "/metadata/labels")
         .and_then(Value::as_object)
         .cloned()
         .unwrap_or_default()
@@ -400,13 +431,19 @@ fn namespace(object: &Value) -> &str {
 }
 
 fn is_kind(object: &Value, group: &str, kind: &str) -> bool {
-    let version = text(object, "/apiVersion").unwrap_or("");
-    let of = version.split_once('/').map_or("", |(group, _)| group);
-    of == group && text(object, "/kind") == Some(kind)
+    let version = || text(object, "/apiVersion").unwrap_or("");
+    let of = || version().split_once('/').map_or("", |(group, _)| group);
+    text(object, "/kind") == Some(kind) && of() == group
 }
 
-fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
-    value.pointer(pointer).and_then(Value::as_str)
+fn text<'a>(value: &'a Value, path: &str) -> Option<&'a str> {
+    at(value, path).and_then(Value::as_str)
+}
+
+/// The value at a path of fields, `/metadata/name`. A JSON pointer would do, but allocates twice for each field.
+fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut fields = path.split('/').skip(1);
+    fields.try_fold(value, |value, field| value.get(field))
 }
 
 fn list(value: Option<&Value>) -> &[Value] {

@@ -6,8 +6,8 @@ use palisade_generators::manifest::{self, RenderedFile};
 use palisade_generators::naive;
 use palisade_generators::{Dice, kubernetes::ClusterWorld};
 use palisade_manifest::{Limits, extract_objects, parse};
-use palisade_model::{Flow, FlowOrigin, L4, PolicyView, Protocol, State};
-use palisade_oracle::{OracleOptions, PreparedState, Question};
+use palisade_model::{Direction, Flow, FlowOrigin, L4, PolicyView, Protocol, State};
+use palisade_oracle::{HostPath, OracleOptions, PreparedState, Question};
 
 /// The stage that compares the naive reading with the oracle. Where it alone is sought, nothing comes after it.
 const NAIVE_STAGE: &str = "naive reading and oracle";
@@ -56,7 +56,8 @@ pub(crate) fn check_cluster(
     Ok(verdicts)
 }
 
-/// What files say, read and lowered as the product does it; nothing in a world is ever refused.
+/// What files say, read and lowered as the product does it, with the host endpoints of this host at their interfaces;
+/// nothing in a world is ever refused.
 pub(crate) fn lower(files: &[RenderedFile]) -> Result<State, StageFailure> {
     let limits = Limits::default();
     let mut all = Vec::new();
@@ -70,7 +71,12 @@ pub(crate) fn lower(files: &[RenderedFile]) -> Result<State, StageFailure> {
         }
         all.extend(read.objects);
     }
-    let (state, diagnostics) = effective_state(&all);
+    let (mut state, diagnostics) = effective_state(&all);
+    for host in state.endpoints.values_mut().filter(|e| e.host) {
+        if host.node.as_deref() != Some(naive::OWN_NODE) {
+            host.interface = None;
+        }
+    }
     match diagnostics.iter().find(|diagnostic| diagnostic.is_error()) {
         Some(error) => Err(StageFailure::new("object refused", format!("{error:?}"))),
         None => Ok(state),
@@ -83,13 +89,14 @@ fn oracle_outcome(world: &ClusterWorld, state: &State) -> CaseOutcome {
     let options = OracleOptions::default();
     let mut verdicts = Vec::new();
     for (index, trial) in world.trials.iter().enumerate() {
-        let question = Question::from(model_flow(&trial.flow));
-        let oracle = prepared.verdict(&question, &options);
-        let naive = naive::verdicts(&objects, &trial.flow);
+        let question = model_question(&trial.flow);
+        let oracle = oracle_verdicts(&prepared, &question, &options);
+        let naive = naive_verdicts(&naive::read(&objects, &trial.flow));
         if naive != oracle {
             let detail = format!(
-                "(egress, ingress) naive {naive:?}, oracle {oracle:?}: {}",
-                model_flow(&trial.flow)
+                "(egress, ingress, host) naive {naive:?}, oracle {oracle:?}: {}, {:?}",
+                model_flow(&trial.flow),
+                trial.flow.path
             );
             return Err(StageFailure::at_flow(NAIVE_STAGE, index, detail));
         }
@@ -97,22 +104,50 @@ fn oracle_outcome(world: &ClusterWorld, state: &State) -> CaseOutcome {
             view: PolicyView::Audit,
             ..options
         };
-        let audited = prepared.verdict(&question, &audit);
-        let naive = naive::audit_verdicts(&objects, &trial.flow);
+        let audited = oracle_verdicts(&prepared, &question, &audit);
+        let naive = naive_verdicts(&naive::audit_read(&objects, &trial.flow));
         if naive != audited {
             let detail = format!(
-                "without audit (egress, ingress) naive {naive:?}, oracle {audited:?}: {}",
-                model_flow(&trial.flow)
+                "without audit (egress, ingress, host) naive {naive:?}, oracle {audited:?}: {}, {:?}",
+                model_flow(&trial.flow),
+                trial.flow.path
             );
-            return Err(StageFailure::at_flow(
-                "naive reading and oracle",
-                index,
-                detail,
-            ));
+            return Err(StageFailure::at_flow(NAIVE_STAGE, index, detail));
         }
-        verdicts.push(oracle);
+        let (egress, ingress, _) = oracle;
+        verdicts.push((egress, ingress));
     }
     Ok(verdicts)
+}
+
+/// Whether the sender, the receiver and the interfaces of this host allow a flow.
+type HostedVerdicts = (bool, bool, bool);
+
+fn naive_verdicts(reading: &naive::NaiveReading) -> HostedVerdicts {
+    (reading.egress, reading.ingress, reading.host)
+}
+
+fn oracle_verdicts(
+    prepared: &PreparedState<'_>,
+    question: &Question,
+    options: &OracleOptions,
+) -> HostedVerdicts {
+    let (egress, ingress) = prepared.verdict(question, options);
+    let mut directions = Direction::BOTH.into_iter();
+    let host = directions.all(|direction| prepared.host_allows(question, direction, options));
+    (egress, ingress, host)
+}
+
+/// A flow as a question, with the interfaces of this host that it crosses.
+pub(crate) fn model_question(of: &naive::NaiveFlow) -> Question {
+    Question {
+        path: HostPath {
+            input: of.path.input.map(Into::into),
+            output: of.path.output.map(Into::into),
+            is_forwarded: of.path.is_forwarded,
+        },
+        ..Question::from(model_flow(of))
+    }
 }
 
 /// Makes some pods and other workloads local, so that they are judged, and no other.

@@ -9,16 +9,22 @@
 //! sent between deltas too, each judged by the oracle in the state of that moment; of a datagram that
 //! arrived, an answer must arrive; and of Kubernetes objects the naive reading is asked as well.
 
+use super::lab_flows::{
+    PODS, UPLINK, can_be_sent, host_path, is_node, local_endpoint, mismatch_text, node_addresses,
+};
 use super::report::{self, ReplayCase};
 use super::run::generator_kind;
-use super::{GeneratorKind, StageFailure, cluster, flows_of, tables};
+use super::{GeneratorKind, StageFailure, cluster, flows_of};
 use crate::CountedDriver;
 use crate::lab::{self, Lab, NodeId, PodSpec, probe};
 use palisade_dataplane::DriverError;
 use palisade_dataplane::nftables::{NftConfig, NftDataplane};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, kubernetes, lowered, naive};
-use palisade_model::{Encapsulations, Flow, FlowOrigin, HostTrafficAction, L4, Protocol, State};
+use palisade_model::{
+    Direction, Encapsulations, FailsafePorts, Flow, FlowOrigin, HostTrafficAction, L4, Protocol,
+    State,
+};
 use palisade_oracle::{HairpinAction, OracleOptions, PreparedState, Question};
 use palisade_sys::netns::NetNs;
 use std::collections::BTreeMap;
@@ -28,8 +34,6 @@ use std::net::IpAddr;
 const PACKETS: usize = 8;
 /// Flows drawn for one world: some of them are not sent.
 const DRAWN: usize = 14;
-/// Pods in the lab: as many as a world can have local endpoints, by the number in their interface.
-const PODS: usize = 8;
 
 /// Packets sent after one delta of several.
 const BETWEEN: usize = 2;
@@ -112,16 +116,6 @@ pub fn run_kernel(
     Ok(report)
 }
 
-/// The addresses of the node that every pod runs on.
-fn node_addresses() -> impl Iterator<Item = IpAddr> {
-    let parsed = kubernetes::NODE.into_iter().map(str::parse);
-    parsed.filter_map(Result::ok)
-}
-
-fn is_node(address: IpAddr) -> bool {
-    node_addresses().any(|own| own == address)
-}
-
 /// The flows of a world, and of some the same with the node at one end; what the node sends is its own
 /// stack's.
 fn add_node_flows(dice: &mut Dice, flows: Vec<Flow>) -> Vec<Flow> {
@@ -154,6 +148,16 @@ struct GeneratedCase {
 
 impl GeneratedCase {
     fn generate(half: GeneratorKind, seed: u64, case: u64) -> Result<GeneratedCase, String> {
+        let mut drawn = GeneratedCase::draw(half, seed, case)?;
+        for endpoint in drawn.state.endpoints.values_mut().filter(|e| e.host) {
+            if endpoint.interface.as_deref() == Some(UPLINK) {
+                endpoint.interface = Some(lab::OUTSIDE_INTERFACE.into());
+            }
+        }
+        Ok(drawn)
+    }
+
+    fn draw(half: GeneratorKind, seed: u64, case: u64) -> Result<GeneratedCase, String> {
         // Other worlds than those of the run without a kernel.
         let seed = seed ^ 0x6b65_726e_656c;
         match half {
@@ -229,6 +233,7 @@ impl KernelLab {
         let host = lab.namespace_path(lab.host());
         let netns = NetNs::open(&host.display().to_string()).map_err(|e| e.to_string())?;
         let config = NftConfig {
+            failsafe: FailsafePorts::default(),
             table: "palisade".to_owned(),
             interface_prefix: "pal".to_owned(),
             mark_mask: 0xffff_ff00,
@@ -335,9 +340,17 @@ impl KernelLab {
 
     /// What the oracle says, at the ends that are local.
     fn oracle_verdict(&self, prepared: &PreparedState<'_>, flow: &Flow) -> bool {
-        let (egress, ingress) = prepared.verdict(&Question::from(*flow), &self.options());
+        let options = self.options();
+        let question = Question {
+            path: host_path(prepared, flow, lab::OUTSIDE_INTERFACE),
+            ..Question::from(*flow)
+        };
+        let (egress, ingress) = prepared.verdict(&question, &options);
         (egress || local_endpoint(prepared, flow.source).is_none())
             && (ingress || local_endpoint(prepared, flow.destination).is_none())
+            && Direction::BOTH
+                .into_iter()
+                .all(|direction| prepared.host_allows(&question, direction, &options))
     }
 
     /// What the naive reading of the same objects says, at the ends that are local; of lowered policies
@@ -371,10 +384,21 @@ impl KernelLab {
             return None;
         }
         let objects = world.objects();
-        let (egress, ingress) = naive::verdicts(&objects, &report::naive_flow(flow));
+        let path = host_path(prepared, flow, UPLINK);
+        let of = |interface: Option<palisade_model::Str>| interface.map(|_| UPLINK);
+        let naive_flow = naive::NaiveFlow {
+            path: naive::NaivePath {
+                is_forwarded: path.is_forwarded,
+                input: of(path.input),
+                output: of(path.output),
+            },
+            ..report::naive_flow(flow)
+        };
+        let (egress, ingress) = naive::verdicts(&objects, &naive_flow);
+        let host = naive::read(&objects, &naive_flow).host;
         let from_node = flow.origin == FlowOrigin::HostStack && !self.judge_host_traffic;
         Some(
-            (egress || local_endpoint(prepared, flow.source).is_none())
+            host && (egress || local_endpoint(prepared, flow.source).is_none())
                 && (ingress || from_node || local_endpoint(prepared, flow.destination).is_none()),
         )
     }
@@ -523,43 +547,4 @@ fn reverse_ports(l4: L4) -> L4 {
         },
         other => other,
     }
-}
-
-/// How two say differently of one packet.
-fn mismatch_text(
-    reading: &str,
-    wanted: bool,
-    arrived: bool,
-    prepared: &PreparedState<'_>,
-    flow: &Flow,
-) -> String {
-    let verb = |passes| if passes { "passes" } else { "is dropped" };
-    let packet = tables::packet(prepared, flow);
-    format!(
-        "by the {reading} it {}, in the kernel it {}: {flow} ({packet:?})",
-        verb(wanted),
-        verb(arrived)
-    )
-}
-
-/// The number of the local endpoint that holds an address.
-fn local_endpoint(prepared: &PreparedState<'_>, address: IpAddr) -> Option<usize> {
-    let interface = prepared.address_holder(address)?.interface.clone()?;
-    interface.strip_prefix("pal")?.parse().ok()
-}
-
-/// Whether a flow passes an interface of ours and can be made here: the host's own packets come from
-/// its own addresses, and over IPv6 some protocols are extension headers.
-fn can_be_sent(prepared: &PreparedState<'_>, flow: &Flow) -> bool {
-    let (from, to) = (
-        local_endpoint(prepared, flow.source),
-        local_endpoint(prepared, flow.destination),
-    );
-    let ours = [from, to].into_iter().flatten().any(|n| n < PODS);
-    let extension = flow.source.is_ipv6() && [50, 4].contains(&flow.protocol.0);
-    // Connection tracking looks for a header of UDPLite, which the lab's packets have not.
-    let headless = flow.protocol.0 == 136;
-    // The node's own stack sends from its own addresses, and nothing else does.
-    let own = is_node(flow.source) == (flow.origin == FlowOrigin::HostStack);
-    own && ours && from != to && !extension && !headless
 }

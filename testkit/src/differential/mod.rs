@@ -11,6 +11,7 @@
 
 mod cluster;
 mod kernel;
+mod lab_flows;
 mod lowered;
 mod moments;
 mod nft;

@@ -1,20 +1,25 @@
 //! Every moment between two states, as a packet would see it.
 //!
-//! It is first asked whether a packet goes back to the endpoint that sent it. Then it looks up its point, the peer's address, their class, the set's default and the program,
-//! for egress and then for ingress. Each step of a delta is one transaction, and the executor waits
+//! It is first asked whether a packet goes back to the endpoint that sent it. Then it looks up its interface, its
+//! point, the peer's address, their class, the set's default and the program: at the interfaces of the host that it
+//! crosses, and then for egress and for ingress. Each step of a delta is one transaction, and the executor waits
 //! for a grace period after it, so a packet sees at most one step happen, between any two of its
 //! lookups. Whatever it sees, what it gets must be what it gets before the flush or after it.
 
 use super::{FLOWS, StageFailure, StageFilter, tables};
-use palisade_model::{Direction, Flow, FlowOrigin, State, Str};
+use palisade_model::{Direction, Flow, FlowOrigin, L4, Pass, Prefix, State, Str};
 use palisade_oracle::PreparedState;
 use palisade_tables::{
-    ClassId, Delta, IdentityId, Packet, Phase, Point, PolicySet, PolicySetId, Tables, Verdict,
+    ClassId, Delta, IdentityId, LOOPBACK, Packet, Phase, Point, PointInterface, PolicySet,
+    PolicySetId, Tables, Verdict,
 };
 use std::net::IpAddr;
 
-/// Lookups of one direction; a packet may see a step before each of them.
-const LOOKUPS: usize = 5;
+/// Lookups of one judgement; a packet may see a step before each of them.
+const LOOKUPS: usize = 6;
+
+/// Judgements of one packet.
+const JUDGEMENTS: usize = 4;
 
 /// Follows packets through the steps from `old` to `new`.
 pub(crate) fn check_intermediate_states(
@@ -74,7 +79,7 @@ pub(crate) fn check_intermediate_states(
             if lookup_results(&now, packet) == lookup_results(&next, packet) {
                 continue;
             }
-            for cut in 0..=1 + 2 * LOOKUPS {
+            for cut in 0..=1 + JUDGEMENTS * LOOKUPS {
                 let got = mixed_verdict(&now, &next, packet, cut);
                 if !ends.contains(&got) {
                     let detail = format!(
@@ -154,91 +159,162 @@ fn check_phase_promise(phase: Phase, before: Verdict, after: Verdict) -> Result<
 
 /// Everything a packet looks up: where it is the same in two tables, so is any mixture of them.
 type LookupResults<'t> = Vec<(
+    Option<PointInterface>,
     Option<PolicySetId>,
     IdentityId,
     Option<ClassId>,
     Option<PolicySet>,
     Option<&'t palisade_tables::Program>,
-    bool,
 )>;
 
 fn lookup_results<'t>(tables: &'t Tables, packet: &Packet) -> (bool, LookupResults<'t>) {
-    let sides = judged_points(packet)
+    let sides = judged_sides(packet)
         .into_iter()
-        .map(|(point, peer, _)| {
-            let set = tables.points.get(&point).copied();
-            let identity = tables.identity(peer);
+        .map(|side| {
+            let place = side.place(tables);
+            let set = side.set(tables, place.as_ref());
+            let identity = tables.identity(side.peer);
             let class = set.and_then(|set| tables.classes.get(&(set, identity)).copied());
             let default = set.and_then(|set| tables.sets.get(&set).copied());
             let chosen = class.or(default.map(|set| set.default));
             let program = chosen.and_then(|class| tables.programs.get(&class));
             (
+                place,
                 set,
                 identity,
                 class,
                 default,
                 program.map(|program| &**program),
-                tables.interfaces.contains(&point.interface),
             )
         })
         .collect();
     (tables.is_hairpin(packet), sides)
 }
 
-/// The points that judge a packet, with the peer's address and whether the host's stack made it.
-fn judged_points(packet: &Packet) -> Vec<(Point, IpAddr, bool)> {
-    let point = |interface: &Option<Str>, address, direction| {
-        interface.clone().map(|interface| Point {
-            interface,
-            address,
-            direction,
+/// One judgement of a packet.
+struct JudgedSide<'p> {
+    interface: &'p Str,
+    /// Whether it is that of the host, at an interface of its own; else that of a workload.
+    is_host: bool,
+    pass: Pass,
+    direction: Direction,
+    own: IpAddr,
+    peer: IpAddr,
+    from_host: bool,
+}
+
+impl JudgedSide<'_> {
+    /// Where it is judged, if it is.
+    fn place(&self, tables: &Tables) -> Option<PointInterface> {
+        let is_managed = tables.interfaces.contains(self.interface);
+        let is_loopback = **self.interface == *LOOPBACK;
+        if !self.is_host {
+            let is_judged = is_managed && (!self.from_host || tables.judge_host_traffic);
+            return is_judged.then(|| PointInterface::Workload(self.interface.clone()));
+        }
+        let is_own = tables.host_interfaces.contains(self.interface);
+        (!is_managed && !is_loopback).then(|| match is_own {
+            true => PointInterface::Host(self.interface.clone()),
+            false => PointInterface::AnyHost,
         })
-    };
-    let egress = point(&packet.input_interface, packet.source, Direction::Egress);
-    let ingress = point(
-        &packet.output_interface,
-        packet.destination,
-        Direction::Ingress,
-    );
+    }
+
+    fn set(&self, tables: &Tables, place: Option<&PointInterface>) -> Option<PolicySetId> {
+        let prefixes = std::iter::successors(Some(Prefix::host(self.own)), |own| own.parent());
+        let prefixes = prefixes.take(if self.is_host { usize::MAX } else { 1 });
+        let mut points = prefixes.filter_map(|own| {
+            tables.points.get(&Point {
+                place: place?.clone(),
+                pass: self.pass,
+                direction: self.direction,
+                own,
+            })
+        });
+        points.next().copied()
+    }
+
+    /// The verdict with the tables that each lookup sees.
+    fn verdict<'t>(&self, packet: &Packet, at: impl Fn(usize) -> &'t Tables) -> Verdict {
+        let Some(place) = self.place(at(0)) else {
+            return Verdict::Allow;
+        };
+        let Some(set) = self.set(at(1), Some(&place)) else {
+            return match self.is_host {
+                true => Verdict::Allow,
+                false => Verdict::Deny,
+            };
+        };
+        let port = match packet.l4 {
+            L4::Ports { destination, .. } => Some(destination),
+            L4::Icmp { .. } | L4::None => None,
+        };
+        let failsafe = &at(0).failsafe;
+        if self.is_host
+            && self.pass == Pass::Normal
+            && failsafe.contains(self.direction, self.peer, packet.protocol, port)
+        {
+            return Verdict::Allow;
+        }
+        let evaluate = || {
+            let identity = at(2).identity(self.peer);
+            let class = at(3).classes.get(&(set, identity)).copied();
+            let class = match class {
+                Some(class) => class,
+                None => at(4).sets.get(&set)?.default,
+            };
+            let program = at(5).programs.get(&class)?;
+            Some(program.cell(packet.protocol, packet.l4).verdict)
+        };
+        evaluate().unwrap_or(Verdict::Deny)
+    }
+}
+
+/// The judgements of a packet, in order.
+fn judged_sides(packet: &Packet) -> Vec<JudgedSide<'_>> {
     let from_host = packet.input_interface.is_none();
-    egress
-        .map(|point| (point, packet.destination, false))
+    let (input, output) = (&packet.input_interface, &packet.output_interface);
+    let sides = [
+        (input, true, Direction::Ingress),
+        (output, true, Direction::Egress),
+        (input, false, Direction::Egress),
+        (output, false, Direction::Ingress),
+    ];
+    let sides = sides
         .into_iter()
-        .chain(ingress.map(|point| (point, packet.source, from_host)))
-        .collect()
+        .filter_map(|(interface, is_host, direction)| {
+            let (own, peer) = match direction {
+                Direction::Egress => (packet.source, packet.destination),
+                Direction::Ingress => (packet.destination, packet.source),
+            };
+            Some(JudgedSide {
+                interface: interface.as_ref()?,
+                is_host,
+                pass: match is_host {
+                    true => packet.pass(),
+                    false => Pass::Normal,
+                },
+                direction,
+                own,
+                peer,
+                from_host: from_host && direction == Direction::Ingress,
+            })
+        });
+    sides.collect()
 }
 
 /// What a packet gets whose first `cut` lookups see `now`, and whose others see `next`.
 fn mixed_verdict(now: &Tables, next: &Tables, packet: &Packet, cut: usize) -> Verdict {
-    let mut verdict = Verdict::Allow;
     let first = if cut > 0 { now } else { next };
     if first.is_hairpin(packet) {
-        return verdict;
+        return Verdict::Allow;
     }
-    for (side, (point, peer, from_host)) in judged_points(packet).into_iter().enumerate() {
-        let at = |lookup: usize| {
-            if 1 + side * LOOKUPS + lookup < cut {
-                now
-            } else {
-                next
-            }
+    let sides = judged_sides(packet).into_iter().enumerate();
+    let verdicts = sides.map(|(number, side)| {
+        let at = |lookup: usize| match 1 + number * LOOKUPS + lookup < cut {
+            true => now,
+            false => next,
         };
-        let tables = at(0);
-        let judged = tables.interfaces.contains(&point.interface)
-            && (!from_host || tables.judge_host_traffic);
-        if judged {
-            let got = tables.points.get(&point).and_then(|set| {
-                let identity = at(1).identity(peer);
-                let class = at(2).classes.get(&(*set, identity)).copied();
-                let class = match class {
-                    Some(class) => class,
-                    None => at(3).sets.get(set)?.default,
-                };
-                let program = at(4).programs.get(&class)?;
-                Some(program.cell(packet.protocol, packet.l4).verdict)
-            });
-            verdict = verdict.min(got.unwrap_or(Verdict::Deny));
-        }
-    }
-    verdict
+        side.verdict(packet, at)
+    });
+    verdicts.fold(Verdict::Allow, Verdict::min)
 }

@@ -6,9 +6,9 @@
 
 use super::{FLOWS, StageFailure, tables};
 use palisade_generators::Dice;
-use palisade_model::{Direction, Flow, L4, Protocol};
+use palisade_model::{Direction, FailsafePorts, Flow, L4, Protocol};
 use palisade_nft::{Config, Planner, Ruleset, adopt, ct_state, tcp_flag};
-use palisade_oracle::PreparedState;
+use palisade_oracle::{HostPath, PreparedState};
 use palisade_tables::{Delta, DirectionVerdict, Packet, ReportReason, Tables, Verdict};
 use palisade_verification::{
     ConntrackInfo, HookPacket, RulesetSimulator, SimulationOutcome, apply,
@@ -24,6 +24,8 @@ pub(crate) struct ModelHost {
     ruleset: Option<Ruleset>,
     /// The mark that each flow's connection has.
     marks: Vec<u32>,
+    /// The interfaces of the host that each flow crossed when it was last sent.
+    paths: Vec<HostPath>,
 }
 
 impl ModelHost {
@@ -32,10 +34,12 @@ impl ModelHost {
         dice: &mut Dice,
         judge_host_traffic: bool,
         judge_hairpin: bool,
+        failsafe: FailsafePorts,
     ) -> Result<ModelHost, StageFailure> {
         let config = Config {
             judge_host_traffic,
             judge_hairpin,
+            failsafe,
             sctp_tracked: dice.chance(70),
             max_expanded_ports: *dice.pick(&[16, 1]),
             ..Config::default()
@@ -57,6 +61,7 @@ impl ModelHost {
             planner,
             ruleset: None,
             marks: vec![0; FLOWS],
+            paths: vec![HostPath::default(); FLOWS],
         };
         for step in skeleton.steps {
             host.write(&step.ops)?;
@@ -82,6 +87,13 @@ impl ModelHost {
         }
         for (index, flow) in flows.iter().take(FLOWS).enumerate() {
             let packet = tables::packet(prepared, flow);
+            let path = tables::host_path(prepared, &packet);
+            if self.paths[index] != path {
+                // A connection is judged at the interfaces that its first packets cross. One between the same
+                // addresses that crosses others, since an address is no longer a workload's, is another connection.
+                self.paths[index] = path;
+                self.marks[index] = 0;
+            }
             let ct = match self.marks[index] {
                 0 => ConntrackInfo::NEW,
                 mark => ConntrackInfo {
@@ -221,10 +233,11 @@ impl ModelHost {
         if tables.is_spoofed(packet.input_interface.as_ref(), packet.source) {
             return Ok(());
         }
-        let allowed = |packet: &Packet| tables.judge_flow(packet) == Verdict::Allow;
+        let allowed = |packet: &Packet| workloads_allow(tables, packet);
         let SimulationOutcome { accepted, mark, .. } = self.run(index, &acknowledging)?;
         // Where a source port decides about the other direction, that direction does not count.
         let either = allowed(packet) || allowed(&back) && !tests_source_ports(tables, &back);
+        let either = either && host_allows_midstream(tables, packet, &back);
         if accepted != either {
             let detail = format!("either way {either}, nftables {accepted}: {acknowledging:?}");
             return Err(StageFailure::at_flow(STAGE, index, detail));
@@ -302,9 +315,11 @@ impl ModelHost {
         }
         if accepted != wanted {
             let detail = format!(
-                "tables {:?} and {:?}, nftables {}: {frame:?}",
+                "tables {:?} and {:?}, host {:?} and {:?}, nftables {}: {frame:?}",
                 tables.judge_direction(first, Direction::Egress),
                 tables.judge_direction(first, Direction::Ingress),
+                tables.judge_host(first, Direction::Ingress),
+                tables.judge_host(first, Direction::Egress),
                 if accepted { "accepts" } else { "drops" }
             );
             return Err(StageFailure::at_flow(STAGE, index, detail));
@@ -360,15 +375,43 @@ pub(super) fn frame(packet: &Packet, ct: ConntrackInfo) -> HookPacket {
     }
 }
 
+/// Whether the workloads at both ends allow a packet.
+fn workloads_allow(tables: &Tables, packet: &Packet) -> bool {
+    let verdicts =
+        Direction::BOTH.map(|direction| tables.judge_direction(packet, direction).verdict());
+    verdicts == [Verdict::Allow; 2]
+}
+
+/// Whether this host allows a packet from the middle of a TCP flow: in its own direction, or since the flow in the
+/// other one is to a failsafe port.
+fn host_allows_midstream(tables: &Tables, packet: &Packet, back: &Packet) -> bool {
+    [
+        (Direction::Ingress, Direction::Egress),
+        (Direction::Egress, Direction::Ingress),
+    ]
+    .into_iter()
+    .all(|(direction, other)| {
+        tables.judge_host(packet, direction).verdict() == Verdict::Allow
+            || tables.judge_host(back, other) == DirectionVerdict::Failsafe
+    })
+}
+
 /// How the first packet of a flow must be reported; `None` where it is no judgement that decides.
 fn reports(tables: &Tables, first: &Packet) -> Option<Vec<ReportReason>> {
     let mut reports = Vec::new();
-    for direction in [Direction::Egress, Direction::Ingress] {
-        match tables.judge_direction(first, direction) {
+    let judged = [
+        tables.judge_host(first, Direction::Ingress),
+        tables.judge_host(first, Direction::Egress),
+        tables.judge_direction(first, Direction::Egress),
+        tables.judge_direction(first, Direction::Ingress),
+    ];
+    for judged in judged {
+        match judged {
             DirectionVerdict::NoPoint => return None,
             DirectionVerdict::Unmanaged
             | DirectionVerdict::HostOrigin
-            | DirectionVerdict::Hairpin => {}
+            | DirectionVerdict::Hairpin
+            | DirectionVerdict::Failsafe => {}
             DirectionVerdict::Evaluated(seen) if seen.cell.verdict == Verdict::Deny => {
                 reports.push(ReportReason::Denied);
                 break;
@@ -389,8 +432,14 @@ fn boundary_packets(tables: &Tables, packet: &Packet) -> Vec<Packet> {
         return Vec::new();
     };
     let mut ports = BTreeSet::new();
-    for direction in Direction::BOTH {
-        let DirectionVerdict::Evaluated(seen) = tables.judge_direction(packet, direction) else {
+    let judged = Direction::BOTH.map(|direction| {
+        [
+            tables.judge_direction(packet, direction),
+            tables.judge_host(packet, direction),
+        ]
+    });
+    for judged in judged.into_iter().flatten() {
+        let DirectionVerdict::Evaluated(seen) = judged else {
             continue;
         };
         let program = tables.programs.get(&seen.class);

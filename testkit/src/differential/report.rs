@@ -207,5 +207,6 @@ pub(crate) fn naive_flow(flow: &Flow) -> naive::NaiveFlow {
         protocol: flow.protocol.0,
         ports,
         icmp,
+        path: naive::NaivePath::default(),
     }
 }

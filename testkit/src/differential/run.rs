@@ -4,14 +4,17 @@ use super::report::{self, ReplayCase};
 use super::{
     CaseOutcome, EXTRA, FLOWS, FeatureTally, StageFailure, StageFilter, cluster, lowered, shrink,
 };
-use palisade_generators::{kubernetes, lowered as lower};
+use palisade_generators::kubernetes::{self, Features};
+use palisade_generators::lowered as lower;
 use palisade_model::{Flow, State};
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 
-/// Which kind of world.
+/// Which kind of world, in the order of the tallies of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GeneratorKind {
     /// Kubernetes objects: NetworkPolicies.
@@ -53,7 +56,7 @@ pub struct RunReport {
     pub shortcomings: Vec<String>,
 }
 
-/// Runs the cases; tells `say` how it goes, and of every failing case how to have it again.
+/// Runs the cases on every processor; tells `print` how it goes, and of every failing case how to have it again.
 pub fn run(options: &RunOptions, print: &mut dyn FnMut(&str)) -> RunReport {
     let mut tallies = [
         FeatureTally::new("Kubernetes worlds", kubernetes::FEATURES),
@@ -65,37 +68,48 @@ pub fn run(options: &RunOptions, print: &mut dyn FnMut(&str)) -> RunReport {
         FeatureTally::new("worlds of Calico's policies", kubernetes::CALICO_FEATURES),
         FeatureTally::new("lowered worlds", lower::FEATURES),
     ];
-    let (mut passed, mut failed) = (0, 0);
+    let (mut passed, mut failed, mut done) = (0, 0, 0);
     let worlds = options.cases.div_ceil(FLOWS as u64);
-    for world in 0..worlds {
-        let half = generator_kind(options.only, world);
-        let case = GeneratedInput::make(half, options.seed, world);
-        match case.check(StageFilter::ANY) {
-            Ok(verdicts) => {
-                passed += FLOWS as u64;
-                let tally = &mut tallies[match half {
-                    GeneratorKind::Kubernetes => 0,
-                    GeneratorKind::PolicyApi => 1,
-                    GeneratorKind::Cilium => 2,
-                    GeneratorKind::Calico => 3,
-                    GeneratorKind::Lowered => 4,
-                }];
-                case.count(&verdicts, tally);
-            }
-            Err(failure) => {
-                failed += 1;
-                print(&case.reproduce(failure));
-                if failed == SHOWN {
-                    print("enough failing worlds: the rest is not run");
-                    break;
+    let next = AtomicU64::new(0);
+    let (sender, results) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let world = next.fetch_add(1, Ordering::Relaxed);
+                    if world >= worlds || sender.send(WorldResult::of(options, world)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for WorldResult { kind, outcome } in results {
+            match outcome {
+                Ok(tried) => {
+                    passed += FLOWS as u64;
+                    let tally = &mut tallies[kind as usize];
+                    tried
+                        .into_iter()
+                        .for_each(|(features, allowed)| tally.add(features, allowed));
+                }
+                Err(failing) => {
+                    let (case, failure) = *failing;
+                    failed += 1;
+                    print(&case.reproduce(failure));
+                    if failed == SHOWN {
+                        print("enough failing worlds: the rest is not run");
+                        break;
+                    }
                 }
             }
+            done += 1;
+            if done % (worlds / 10).max(1) == 0 {
+                print(&format!("{} cases, {failed} failed", done * FLOWS as u64));
+            }
         }
-        if (world + 1) % (worlds / 10).max(1) == 0 {
-            let done = (world + 1) * FLOWS as u64;
-            print(&format!("{done} cases, {failed} failed"));
-        }
-    }
+    });
     let tallies: Vec<FeatureTally> = tallies.into_iter().filter(|t| t.cases > 0).collect();
     let shortcomings = match failed {
         0 => tallies.iter().flat_map(FeatureTally::undertested).collect(),
@@ -106,6 +120,28 @@ pub fn run(options: &RunOptions, print: &mut dyn FnMut(&str)) -> RunReport {
         failed,
         tallies,
         shortcomings,
+    }
+}
+
+/// What one world came to.
+struct WorldResult {
+    kind: GeneratorKind,
+    /// What each case tried, and whether it was allowed; or the world that failed, and how.
+    outcome: Result<TriedCases, Box<(GeneratedInput, StageFailure)>>,
+}
+
+/// What each case tried, and whether it was allowed.
+type TriedCases = Vec<(Features, bool)>;
+
+impl WorldResult {
+    fn of(options: &RunOptions, world: u64) -> WorldResult {
+        let kind = generator_kind(options.only, world);
+        let case = GeneratedInput::make(kind, options.seed, world);
+        let outcome = match case.check(StageFilter::ANY) {
+            Ok(verdicts) => Ok(case.tried(&verdicts)),
+            Err(failure) => Err(Box::new((case, failure))),
+        };
+        WorldResult { kind, outcome }
     }
 }
 
@@ -214,9 +250,11 @@ impl GeneratedInput {
         }
     }
 
-    fn count(&self, verdicts: &[(bool, bool)], tally: &mut FeatureTally) {
-        for (index, (egress, ingress)) in verdicts.iter().take(FLOWS).enumerate() {
-            let tried = match self {
+    /// What each case tried, and whether it was allowed.
+    fn tried(&self, verdicts: &[(bool, bool)]) -> TriedCases {
+        let cases = verdicts.iter().take(FLOWS).enumerate();
+        let tried = cases.map(|(index, (egress, ingress))| {
+            let features = match self {
                 GeneratedInput::Kubernetes(world, ..) => tried_features(world, index),
                 GeneratedInput::PolicyApi(world, ..) => {
                     // What NetworkPolicies try is counted in worlds that have more of them.
@@ -236,8 +274,9 @@ impl GeneratedInput {
                 }
                 GeneratedInput::Lowered(world, ..) => world.tried_features(&world.trials[index]),
             };
-            tally.add(tried, *egress && *ingress);
-        }
+            (features, *egress && *ingress)
+        });
+        tried.collect()
     }
 
     /// Shrinks the failing world and leaves it behind.
@@ -277,7 +316,7 @@ impl GeneratedInput {
     }
 }
 
-fn tried_features(world: &kubernetes::ClusterWorld, index: usize) -> kubernetes::Features {
+fn tried_features(world: &kubernetes::ClusterWorld, index: usize) -> Features {
     let trial = &world.trials[index];
     let reading = palisade_generators::naive::read(&world.objects(), &trial.flow);
     world.tried_features(trial, &reading)

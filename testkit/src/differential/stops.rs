@@ -97,11 +97,10 @@ fn transaction_features(
     }
     let mut points: BTreeMap<&Str, BTreeSet<_>> = BTreeMap::new();
     for change in changes {
-        if let TableChange::Point(point, _) = change {
-            points
-                .entry(&point.interface)
-                .or_default()
-                .insert(point.address);
+        if let TableChange::Point(point, _) = change
+            && let Some((interface, address)) = point.workload()
+        {
+            points.entry(interface).or_default().insert(address);
         }
     }
     if points.values().any(|addresses| addresses.len() > 1) {

@@ -4,15 +4,16 @@ use super::{StageFailure, StageFilter, moments, nft};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered};
 use palisade_model::{
-    Action, Direction, Encapsulation, Encapsulations, Flow, FlowOrigin, HostTrafficAction,
-    PolicyView, Profile, RuleOrigin, State, Str, Update,
+    Action, Direction, Encapsulation, Encapsulations, FailsafePorts, Flow, FlowOrigin,
+    HostTrafficAction, PolicyView, Profile, RuleOrigin, State, Str, Update,
 };
 use palisade_oracle::{
-    DecisionReason, DirectionJudgement, HairpinAction, OracleOptions, PreparedState, Question,
-    RuleOutcome, RuleOwner, TraceStep,
+    DecisionReason, DirectionJudgement, HairpinAction, HostPath, OracleOptions, PreparedState,
+    Question, RuleOutcome, RuleOwner, TraceStep,
 };
 use palisade_tables::{Cell, Credit, DirectionVerdict, Packet, Tables, Verdict};
 use palisade_verification::{Atomicity, Violation, canonical, check_any_order};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// How many pairs of histories the checker follows through each flush.
@@ -40,11 +41,16 @@ pub(crate) fn check_tables(
     // No dice: cases that were found once stay what they were.
     let judge_hairpin = case >> 12 & 3 == 0;
     let audit = case >> 14 & 15 == 0;
+    let failsafe = match case >> 18 & 3 {
+        0 => FailsafePorts::NONE,
+        _ => FailsafePorts::default(),
+    };
     let engine_options = palisade_engine::EngineOptions {
         judge_host_traffic,
         judge_hairpin,
         allowed_encapsulation,
         audit,
+        failsafe: failsafe.clone(),
         ..palisade_engine::EngineOptions::default()
     };
     let options = OracleOptions {
@@ -60,9 +66,9 @@ pub(crate) fn check_tables(
             false => HostTrafficAction::Allow,
         },
     };
-    let mut scratch = Engine::new(engine_options);
+    let mut scratch = Engine::new(engine_options.clone());
     scratch.apply(state.objects().map(Update::Upsert));
-    let prepared = PreparedState::new(state);
+    let prepared = PreparedState::new(state).with_failsafe(failsafe.clone());
     for (index, flow) in flows.iter().enumerate() {
         let agreed = check_agreement(&prepared, &options, scratch.tables(), flow);
         let agreed =
@@ -72,7 +78,7 @@ pub(crate) fn check_tables(
     let detour = lowered::ModelWorld::generate(case, 0, 0).state;
     let mut engine = Engine::new(engine_options);
     let mut written = engine.tables().clone();
-    let mut host = nft::ModelHost::new(dice, judge_host_traffic, judge_hairpin)?;
+    let mut host = nft::ModelHost::new(dice, judge_host_traffic, judge_hairpin, failsafe)?;
     let mut before = State::default();
     for batch in lowered::batches(dice, &detour, state) {
         let delta = engine.apply(batch);
@@ -133,24 +139,58 @@ fn violation_stage(violation: &Violation) -> &'static str {
     }
 }
 
-/// The packet that a flow is on this host: past the interfaces of the endpoints that hold its ends.
+/// The packet that a flow is on this host: past the interfaces of the endpoints that hold its ends, and for every other
+/// address past one of the host's own, by its parity; what goes to an address of this host ends there.
 pub(crate) fn packet(prepared: &PreparedState<'_>, flow: &Flow) -> Packet {
-    let interface = |address| {
-        let local = prepared
-            .address_holder(address)
-            .and_then(|e| e.interface.clone());
-        Some(local.unwrap_or_else(|| "eth0".into()))
+    let workload = |address| workload_interface(prepared, address);
+    let outside = |address| {
+        let octet = match address {
+            IpAddr::V4(v4) => v4.octets()[3],
+            IpAddr::V6(v6) => v6.octets()[15],
+        };
+        Str::from(lowered::HOST_INTERFACES[usize::from(octet & 1)])
     };
+    let state = prepared.state();
+    let is_own = |address| {
+        let node = state.host_node().and_then(|name| state.nodes.get(name));
+        node.is_some_and(|node| node.addresses.contains(&address))
+    };
+    let interface = |address| Some(workload(address).unwrap_or_else(|| outside(address)));
     Packet {
         input_interface: match flow.origin {
             FlowOrigin::Network => interface(flow.source),
             FlowOrigin::HostStack => None,
         },
-        output_interface: interface(flow.destination),
+        output_interface: match flow.origin == FlowOrigin::Network
+            && workload(flow.destination).is_none()
+            && is_own(flow.destination)
+        {
+            true => None,
+            false => interface(flow.destination),
+        },
         source: flow.source,
         destination: flow.destination,
         protocol: flow.protocol,
         l4: flow.l4,
+    }
+}
+
+/// The interface of the local workload that holds an address.
+fn workload_interface(prepared: &PreparedState<'_>, address: IpAddr) -> Option<Str> {
+    let holder = prepared.address_holder(address)?;
+    holder.interface.clone().filter(|_| !holder.host)
+}
+
+/// The interfaces of the host that a packet crosses.
+pub(super) fn host_path(prepared: &PreparedState<'_>, packet: &Packet) -> HostPath {
+    let own = |interface: &Option<Str>, address| {
+        let interface = interface.clone();
+        interface.filter(|_| workload_interface(prepared, address).is_none())
+    };
+    HostPath {
+        input: own(&packet.input_interface, packet.source),
+        output: own(&packet.output_interface, packet.destination),
+        is_forwarded: packet.input_interface.is_some() && packet.output_interface.is_some(),
     }
 }
 
@@ -163,52 +203,79 @@ fn check_agreement(
     flow: &Flow,
 ) -> Result<(), String> {
     let packet = packet(prepared, flow);
-    let answer = prepared.judge(&Question::from(*flow), options);
+    let question = Question {
+        path: host_path(prepared, &packet),
+        ..Question::from(*flow)
+    };
+    let answer = prepared.judge(&question, options);
     for direction in Direction::BOTH {
         let (address, judgement, through) = match direction {
             Direction::Egress => (flow.source, &answer.egress, &packet.input_interface),
             Direction::Ingress => (flow.destination, &answer.ingress, &packet.output_interface),
         };
-        let local = prepared
-            .address_holder(address)
-            .is_some_and(|endpoint| endpoint.interface.is_some());
-        if !local || through.is_none() {
+        if workload_interface(prepared, address).is_none() || through.is_none() {
             continue;
         }
         let judged = tables.judge_direction(&packet, direction);
-        let allowed = judged.verdict() == Verdict::Allow;
-        if allowed != judgement.verdict.is_allow() {
-            return Err(format!(
-                "{direction}: oracle {} by {:?}, tables {judged:?}: {flow}",
-                judgement.verdict, judgement.decided_by
-            ));
+        check_judgement(tables, direction, judgement, &judged)
+            .map_err(|detail| format!("{direction}: {detail}: {flow}"))?;
+    }
+    for direction in Direction::BOTH {
+        let judged = tables.judge_host(&packet, direction);
+        let mut host = answer.host.iter();
+        match host.find(|at| at.direction == direction) {
+            // Tables have no point where nothing can be denied.
+            None if judged == DirectionVerdict::Unmanaged => {}
+            Some(at)
+                if judged == DirectionVerdict::Unmanaged
+                    && at.judgement.decided_by == DecisionReason::NoForwardPolicy => {}
+            None => {
+                return Err(format!(
+                    "host {direction}: oracle nothing, tables {judged:?}: {flow}"
+                ));
+            }
+            Some(at) => {
+                check_judgement(tables, direction, &at.judgement, &judged).map_err(|detail| {
+                    format!("host {direction} at {}: {detail}: {flow}", at.interface)
+                })?
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the tables judge one direction as the oracle does, and credit the same rules with it.
+fn check_judgement(
+    tables: &Tables,
+    direction: Direction,
+    judgement: &DirectionJudgement,
+    judged: &DirectionVerdict<'_>,
+) -> Result<(), String> {
+    let allowed = judged.verdict() == Verdict::Allow;
+    if allowed != judgement.verdict.is_allow() {
+        return Err(format!(
+            "oracle {} by {:?}, tables {judged:?}",
+            judgement.verdict, judgement.decided_by
+        ));
+    }
+    let (wanted, found) = (
+        oracle_credits(judgement, direction),
+        table_credits(tables, judged),
+    );
+    if wanted != found {
+        return Err(format!("oracle credits {wanted:?}, tables {found:?}"));
+    }
+    if let DirectionVerdict::Evaluated(seen) = judged {
+        let log = matches_log_rule(judgement).then_some(direction);
+        if seen.cell.log != log {
+            return Err(format!("oracle logs {log:?}, tables {:?}", seen.cell.log));
         }
         let (wanted, found) = (
-            oracle_credits(judgement, direction),
-            table_credits(tables, &judged),
+            oracle_audit(judgement, direction),
+            table_audit(tables, seen.cell),
         );
         if wanted != found {
-            return Err(format!(
-                "{direction}: oracle credits {wanted:?}, tables {found:?}: {flow}"
-            ));
-        }
-        if let DirectionVerdict::Evaluated(seen) = judged {
-            let log = matches_log_rule(judgement).then_some(direction);
-            if seen.cell.log != log {
-                return Err(format!(
-                    "{direction}: oracle logs {log:?}, tables {:?}: {flow}",
-                    seen.cell.log
-                ));
-            }
-            let (wanted, found) = (
-                oracle_audit(judgement, direction),
-                table_audit(tables, seen.cell),
-            );
-            if wanted != found {
-                return Err(format!(
-                    "{direction}: oracle audits {wanted:?}, tables {found:?}: {flow}"
-                ));
-            }
+            return Err(format!("oracle audits {wanted:?}, tables {found:?}"));
         }
     }
     Ok(())
@@ -327,10 +394,14 @@ fn oracle_credits(
             direction,
         }),
         DecisionReason::EndpointInAudit => Some(Credit::EndpointInAudit { direction }),
+        DecisionReason::ForwardEnd | DecisionReason::NoForwardPolicy => {
+            Some(Credit::ForwardEnd { direction })
+        }
         DecisionReason::Rule { .. }
         | DecisionReason::HostOrigin
         | DecisionReason::Hairpin
         | DecisionReason::Encapsulated { .. }
+        | DecisionReason::Failsafe
         | DecisionReason::NotAnEndpoint => None,
     });
     all.into_iter()
@@ -345,6 +416,12 @@ fn difference(a: &Tables, b: &Tables) -> String {
         parts.push(format!(
             "interfaces {:?} and {:?}",
             a.interfaces, b.interfaces
+        ));
+    }
+    if a.host_interfaces != b.host_interfaces {
+        parts.push(format!(
+            "interfaces of the host {:?} and {:?}",
+            a.host_interfaces, b.host_interfaces
         ));
     }
     if a.identities != b.identities {

@@ -99,7 +99,7 @@ impl RuntimePrograms {
     /// The same with the definitions of every API of policy.
     #[must_use]
     pub fn policy_apis() -> Option<Self> {
-        Self::with_programs(&["etcd", "kubernetes", "policy-api", "cilium"])
+        Self::with_programs(&["etcd", "kubernetes", "policy-api", "cilium", "calico"])
     }
 
     /// All of these, with Kubernetes' other programs, and images.
@@ -161,8 +161,8 @@ impl RuntimePrograms {
         self.folder.join("bin")
     }
 
-    /// The folder of custom resource definitions: those of the Network Policy API in `policy-api`, and those of
-    /// Cilium's policies in `cilium`.
+    /// The folder of custom resource definitions: those of the Network Policy API in `policy-api`, those of
+    /// Cilium's policies in `cilium`, and those of Calico's in `calico`.
     #[must_use]
     pub fn definitions(&self) -> PathBuf {
         self.folder.join("crds")

@@ -17,6 +17,8 @@ pub struct CanonicalTables {
     pub judge_hairpin: bool,
     /// The managed interfaces.
     pub interfaces: BTreeSet<Str>,
+    /// The interfaces of the host with points of their own.
+    pub host_interfaces: BTreeSet<Str>,
     /// The groups of prefixes that share an identity.
     pub identities: BTreeSet<Vec<Prefix>>,
     /// The groups of points that share a set, with that set.
@@ -87,6 +89,7 @@ pub fn canonical(tables: &Tables) -> CanonicalTables {
     CanonicalTables {
         judge_hairpin: tables.judge_hairpin,
         interfaces: tables.interfaces.clone(),
+        host_interfaces: tables.host_interfaces.clone(),
         identities: members.into_values().collect(),
         sets,
         classes: tables.programs.len(),

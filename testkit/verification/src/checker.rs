@@ -1,5 +1,6 @@
 //! The checker of every intermediate state: no packet gets a verdict that is neither the old nor the
-//! new, judged end to end with both of its endpoints.
+//! new, judged end to end, at the interface by which it arrives and at the one by which it leaves. Each is that of
+//! a workload, one of the host's own, or none that is judged.
 //!
 //! Between two steps no packet is in flight (the executor waits for a grace period). During a step, each
 //! lookup of a packet sees the state before or after any of the step's writes, in order: a step is one
@@ -11,8 +12,8 @@
 use crate::checker_lookups::{HistoryInterner, OutcomeHistory, OutcomeInterner};
 use crate::checker_samples::{TransportHeader, sample_headers};
 use crate::checker_states::{Atomicity, IntermediateStates, merge_unwaited_steps};
-use palisade_model::{Direction, Family, L4, Protocol};
-use palisade_tables::{Delta, Phase, Point, Tables, Verdict};
+use palisade_model::{Direction, Family, L4, Pass, Prefix, Protocol};
+use palisade_tables::{Delta, Phase, Point, PointInterface, Tables, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -20,9 +21,9 @@ use std::net::IpAddr;
 /// What was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckSummary {
-    /// Pairs of an egress and an ingress history that differ from each other.
+    /// Pairs of histories, at the first and at the last interface, that differ from each other.
     pub pairs: usize,
-    /// How many of them have both of their endpoints here.
+    /// How many of them are judged at both.
     pub both_ends: usize,
     /// Kinds of packet judged in every intermediate state.
     pub packets: u64,
@@ -60,10 +61,10 @@ pub struct MisjudgedPacket {
     pub step: usize,
     /// The phase of that step.
     pub phase: Phase,
-    /// Where egress is judged, if anywhere, and the address of the other end.
-    pub egress: Option<(Point, IpAddr)>,
-    /// Where ingress is judged, if anywhere, and the address of the other end.
-    pub ingress: Option<(Point, IpAddr)>,
+    /// Where it is judged as it arrives, if anywhere, and the address of the other end.
+    pub input: Option<(Point, IpAddr)>,
+    /// Where it is judged as it leaves, if anywhere, and the address of the other end.
+    pub output: Option<(Point, IpAddr)>,
     /// The protocol.
     pub protocol: Protocol,
     /// The rest of the header.
@@ -134,20 +135,20 @@ pub fn check_any_order(
         pairs: pairs.len(),
         both_ends: pairs
             .values()
-            .filter(|(egress, ingress)| egress.is_some() && ingress.is_some())
+            .filter(|(input, output)| input.is_some() && output.is_some())
             .count(),
         ..CheckSummary::default()
     };
     let stride = pairs.len().div_ceil(bound.max(1)).max(1);
-    for (at, ((egress, ingress), example)) in pairs.into_iter().enumerate() {
+    for (at, ((input, output), example)) in pairs.into_iter().enumerate() {
         if at % stride != 0 {
             checked.skipped += 1;
             continue;
         }
         let pair = HistoryPair {
             states: &states,
-            egress: histories.get(egress),
-            ingress: histories.get(ingress),
+            input: histories.get(input),
+            output: histories.get(output),
             outcomes: histories.outcomes(),
             example: &example,
         };
@@ -171,6 +172,23 @@ fn check_phase_order(delta: &Delta) -> Result<(), Violation> {
 type DirectionExample = Option<(Point, IpAddr)>;
 type FlowExample = (DirectionExample, DirectionExample);
 
+/// Whether a packet is judged at this point as it arrives: what a workload sends, and what comes to the host.
+fn is_input(point: &Point) -> bool {
+    match point.workload() {
+        Some(_) => point.direction == Direction::Egress,
+        None => point.direction == Direction::Ingress,
+    }
+}
+
+/// Whether a packet with this source and destination is judged at the point, and if so, the other end.
+fn peer_at(point: &Point, source: IpAddr, destination: IpAddr) -> Option<IpAddr> {
+    let (own, peer) = match point.direction {
+        Direction::Egress => (source, destination),
+        Direction::Ingress => (destination, source),
+    };
+    (point.own == Prefix::host(own)).then_some(peer)
+}
+
 /// The distinct pairs of histories that a packet can have, each with a packet that has it.
 fn history_pairs(
     states: &[Tables],
@@ -178,52 +196,97 @@ fn history_pairs(
 ) -> BTreeMap<(usize, usize), FlowExample> {
     let mut pairs: BTreeMap<(usize, usize), FlowExample> = BTreeMap::new();
     let always = histories.unjudged_history();
-    let points: BTreeSet<Point> = states
-        .iter()
-        .flat_map(|state| {
-            state
-                .points
-                .keys()
-                .cloned()
-                .chain(unregistered_points(state))
-        })
-        .collect();
-    let ingress_points: Vec<&Point> = points
-        .iter()
-        .filter(|point| point.direction == Direction::Ingress)
-        .collect();
+    let workloads = states.iter().flat_map(|state| {
+        let written = state.points.keys().cloned();
+        let written = written.filter(|point| point.workload().is_some());
+        written.chain(unregistered_points(state))
+    });
+    let mut points: BTreeSet<Point> = workloads.collect();
+    for (place, pass, direction, family) in host_sides(states) {
+        points.extend(histories.addresses(family).into_iter().map(|own| Point {
+            place: place.clone(),
+            pass,
+            direction,
+            own: Prefix::host(own),
+        }));
+    }
+    let outputs: Vec<&Point> = points.iter().filter(|point| !is_input(point)).collect();
     for point in &points {
-        for peer in histories.addresses(Family::of(point.address)) {
+        for peer in histories.addresses(point.own.family()) {
             let history = histories.history(point, peer);
             let example = Some((point.clone(), peer));
-            match point.direction {
-                Direction::Egress => pairs.entry((history, always)).or_insert((example, None)),
-                Direction::Ingress => pairs.entry((always, history)).or_insert((None, example)),
+            match is_input(point) {
+                true => pairs.entry((history, always)).or_insert((example, None)),
+                false => pairs.entry((always, history)).or_insert((None, example)),
             };
         }
-        if point.direction != Direction::Egress {
+        if !is_input(point) {
             continue;
         }
-        for end in &ingress_points {
+        for output in &outputs {
             // What an endpoint sends to itself passes as long as it is there, whatever the step.
-            let is_itself = end.interface == point.interface;
-            if is_itself || Family::of(end.address) != Family::of(point.address) {
+            let is_itself = output.place == point.place && point.workload().is_some();
+            let is_forwarded = [point, output]
+                .into_iter()
+                .all(|end| end.workload().is_some() || end.pass == Pass::Forward);
+            if is_itself || !is_forwarded || output.own.family() != point.own.family() {
                 continue;
             }
-            let out = histories.history(point, end.address);
-            let into = histories.history(end, point.address);
-            pairs.entry((out, into)).or_insert_with(|| {
-                (
-                    Some((point.clone(), end.address)),
-                    Some(((*end).clone(), point.address)),
-                )
-            });
+            for (source, destination) in flow_ends(point, output, histories) {
+                let ends =
+                    peer_at(point, source, destination).zip(peer_at(output, source, destination));
+                let Some((first, last)) = ends else { continue };
+                let arrives = histories.history(point, first);
+                let leaves = histories.history(output, last);
+                pairs.entry((arrives, leaves)).or_insert_with(|| {
+                    (
+                        Some((point.clone(), first)),
+                        Some(((*output).clone(), last)),
+                    )
+                });
+            }
         }
     }
-    pairs.retain(|(egress, ingress), _| {
-        histories.has_changes(*egress) || histories.has_changes(*ingress)
+    pairs.retain(|(input, output), _| {
+        histories.has_changes(*input) || histories.has_changes(*output)
     });
     pairs
+}
+
+/// The sources and destinations of packets that arrive at one point and leave at another.
+fn flow_ends(
+    input: &Point,
+    output: &Point,
+    histories: &HistoryInterner<'_>,
+) -> Vec<(IpAddr, IpAddr)> {
+    let (first, last) = (input.own.address(), output.own.address());
+    let any = || histories.addresses(input.own.family()).into_iter();
+    match (input.direction, output.direction) {
+        (Direction::Egress, Direction::Ingress) => vec![(first, last)],
+        (Direction::Ingress, Direction::Egress) => vec![(last, first)],
+        (Direction::Egress, Direction::Egress) => {
+            any().map(|destination| (first, destination)).collect()
+        }
+        (Direction::Ingress, Direction::Ingress) => any().map(|source| (source, first)).collect(),
+    }
+}
+
+/// Where the tables judge at interfaces of the host.
+fn host_sides(states: &[Tables]) -> BTreeSet<(PointInterface, Pass, Direction, Family)> {
+    let names = states.iter().flat_map(|state| &state.host_interfaces);
+    let named: BTreeSet<PointInterface> = names
+        .map(|name| PointInterface::Host(name.clone()))
+        .collect();
+    let points = states.iter().flat_map(|state| state.points.keys());
+    let mut sides = BTreeSet::new();
+    for point in points.filter(|point| point.workload().is_none()) {
+        // A named interface may have the points of all at some time.
+        for place in named.iter().chain([&point.place]) {
+            let family = point.own.family();
+            sides.insert((place.clone(), point.pass, point.direction, family));
+        }
+    }
+    sides
 }
 
 /// On each interface a point that is never written: what is spoofed, or comes too early.
@@ -236,19 +299,16 @@ fn unregistered_points(tables: &Tables) -> impl Iterator<Item = Point> {
     ];
     tables.interfaces.iter().flat_map(move |interface| {
         addresses.into_iter().flat_map(move |address| {
-            Direction::BOTH.map(|direction| Point {
-                interface: interface.clone(),
-                address,
-                direction,
-            })
+            Direction::BOTH
+                .map(|direction| Point::of_workload(interface.clone(), address, direction))
         })
     })
 }
 
 struct HistoryPair<'a> {
     states: &'a IntermediateStates,
-    egress: &'a OutcomeHistory,
-    ingress: &'a OutcomeHistory,
+    input: &'a OutcomeHistory,
+    output: &'a OutcomeHistory,
     outcomes: &'a OutcomeInterner,
     example: &'a FlowExample,
 }
@@ -256,7 +316,7 @@ struct HistoryPair<'a> {
 impl HistoryPair<'_> {
     /// Judges every kind of header; returns how many there are.
     fn check(&self) -> Result<u64, Violation> {
-        let programs = self.egress.outcomes().chain(self.ingress.outcomes());
+        let programs = self.input.outcomes().chain(self.output.outcomes());
         let programs: BTreeSet<usize> = programs.collect();
         let headers = sample_headers(programs.iter().map(|at| self.outcomes.program(*at)));
         for header in &headers {
@@ -271,10 +331,10 @@ impl HistoryPair<'_> {
             self.outcomes.program(outcome).cell(protocol, l4).verdict
         };
         let verdicts_in = |state: usize| {
-            let egress = get(self.egress.in_states[state]);
-            (egress, get(self.ingress.in_states[state]))
+            let input = get(self.input.in_states[state]);
+            (input, get(self.output.in_states[state]))
         };
-        let both = |(egress, ingress): (Verdict, Verdict)| egress.min(ingress);
+        let both = |(input, output): (Verdict, Verdict)| input.min(output);
         let last = self.states.tables.len() - 1;
         let (old, new) = (both(verdicts_in(0)), both(verdicts_in(last)));
         let wrong = |step, interim| self.misjudged_packet(step, header, old, new, interim);
@@ -292,9 +352,9 @@ impl HistoryPair<'_> {
                 }
             }
             write = *end;
-            for egress in &self.egress.during_steps[step] {
-                for ingress in &self.ingress.during_steps[step] {
-                    let interim = get(*egress).min(get(*ingress));
+            for input in &self.input.during_steps[step] {
+                for output in &self.output.during_steps[step] {
+                    let interim = get(*input).min(get(*output));
                     if interim != old && interim != new {
                         return Err(Violation::MixedVerdict(wrong(step, interim)));
                     }
@@ -335,8 +395,8 @@ impl HistoryPair<'_> {
         Box::new(MisjudgedPacket {
             step,
             phase: self.phase_of(step),
-            egress: self.example.0.clone(),
-            ingress: self.example.1.clone(),
+            input: self.example.0.clone(),
+            output: self.example.1.clone(),
             protocol,
             l4,
             old,

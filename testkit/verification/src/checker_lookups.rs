@@ -1,13 +1,15 @@
 //! The outcomes that one direction of a packet can have during each step of a delta.
 //!
-//! A direction makes its lookups in a fixed order: whether the interface is managed, the point's set, the
-//! address exactly, the address by prefix, the class entry, the set's default, the program. Any number
+//! A direction makes its lookups in a fixed order: whether the interface is managed or has points of its own, the
+//! point's set (at an interface of the host that of the longest prefix of the own address), the address exactly, the address by prefix, the class entry, the set's default, the program. Any number
 //! of the writes of a step may happen between any two of them.
 
 use crate::checker_samples::sample_addresses;
 use crate::checker_states::IntermediateStates;
 use palisade_model::{Family, Prefix};
-use palisade_tables::{Cell, ClassId, IdentityId, Point, PolicySetId, Program, Tables, Verdict};
+use palisade_tables::{
+    Cell, ClassId, IdentityId, Point, PointInterface, PolicySetId, Program, Tables, Verdict,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -70,11 +72,21 @@ impl OutcomeHistory {
     }
 }
 
+/// The points at which a packet looks up its set at an interface of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum HostPoints {
+    /// Those of the interface.
+    Own,
+    /// Those of every interface without points of its own.
+    Shared,
+}
+
 /// The lookup that a packet makes next, with the results of earlier lookups that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lookup {
     Interface,
     Point,
+    HostPoint(HostPoints),
     Address(PolicySetId),
     Prefix(PolicySetId),
     Class(PolicySetId, IdentityId),
@@ -248,10 +260,32 @@ impl<'a> HistoryInterner<'a> {
     fn look_up(&self, lookup: Lookup, state: usize, point: &Point, peer: IpAddr) -> Lookup {
         let tables = &self.states.tables[state];
         match lookup {
-            Lookup::Interface => match tables.interfaces.contains(&point.interface) {
-                true => Lookup::Point,
-                false => Lookup::Done(OutcomeInterner::ALLOW),
+            Lookup::Interface => match &point.place {
+                PointInterface::Workload(name) if tables.interfaces.contains(name) => Lookup::Point,
+                PointInterface::Workload(_) => Lookup::Done(OutcomeInterner::ALLOW),
+                PointInterface::Host(name) if tables.host_interfaces.contains(name) => {
+                    Lookup::HostPoint(HostPoints::Own)
+                }
+                PointInterface::Host(_) | PointInterface::AnyHost => {
+                    Lookup::HostPoint(HostPoints::Shared)
+                }
             },
+            Lookup::HostPoint(points) => {
+                let place = match points {
+                    HostPoints::Own => point.place.clone(),
+                    HostPoints::Shared => PointInterface::AnyHost,
+                };
+                let above = std::iter::successors(Some(point.own), |prefix| prefix.parent());
+                let mut above = above.map(|own| Point {
+                    place: place.clone(),
+                    own,
+                    ..point.clone()
+                });
+                match above.find_map(|point| tables.points.get(&point)) {
+                    Some(set) => Lookup::Address(*set),
+                    None => Lookup::Done(OutcomeInterner::ALLOW),
+                }
+            }
             Lookup::Point => match tables.points.get(point) {
                 Some(set) => Lookup::Address(*set),
                 None => Lookup::Done(OutcomeInterner::DENY),

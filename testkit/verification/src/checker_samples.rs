@@ -59,17 +59,22 @@ fn run_starts<T: Clone + Ord>(maps: &[&PortMap<T>]) -> BTreeSet<u16> {
     firsts
 }
 
-/// One address of each region that any of the tables tells apart, and every point's own.
+/// One address of each region that any of the tables tells apart, at either end of a packet, and every workload's
+/// own.
 pub(crate) fn sample_addresses(states: &[Tables], family: Family) -> BTreeSet<IpAddr> {
     let is_family = |address: &IpAddr| Family::of(*address) == family;
     let prefixes: BTreeSet<Prefix> = states
         .iter()
-        .flat_map(|state| state.addresses.keys().copied())
+        .flat_map(|state| {
+            let own = state.points.keys().map(|point| point.own);
+            state.addresses.keys().copied().chain(own)
+        })
         .filter(|prefix| prefix.family() == family)
         .collect();
     let mut out: BTreeSet<IpAddr> = states
         .iter()
-        .flat_map(|state| state.points.keys().map(|point| point.address))
+        .flat_map(|state| state.points.keys())
+        .filter_map(|point| point.workload().map(|(_, address)| address))
         .filter(is_family)
         .collect();
     let whole = Prefix::all(family);

@@ -2,7 +2,7 @@
 //!
 //! It applies changes and judges nothing.
 
-use palisade_tables::{Delta, DeltaStep, Phase, Point, TableChange, Tables};
+use palisade_tables::{Delta, DeltaStep, Phase, Point, PointInterface, TableChange, Tables};
 use std::net::IpAddr;
 
 /// What a dataplane writes at once.
@@ -87,8 +87,16 @@ impl IntermediateStates {
     /// Whether a packet of a point may have another outcome in a state than in the one before it.
     pub(crate) fn may_matter(&self, state: usize, point: &Point, peer: IpAddr) -> bool {
         match &self.changes[state] {
-            Some(TableChange::Interface(name, _)) => *name == point.interface,
-            Some(TableChange::Point(changed, _)) => changed == point,
+            Some(TableChange::Interface(name, _)) => point
+                .workload()
+                .is_some_and(|(interface, _)| interface == name),
+            Some(TableChange::HostInterface(name, _)) => {
+                point.place == PointInterface::Host(name.clone())
+            }
+            Some(TableChange::Point(changed, _)) => match point.workload() {
+                Some(_) => changed == point,
+                None => changed.workload().is_none() && changed.own.contains(point.own.address()),
+            },
             Some(TableChange::Address(prefix, _)) => prefix.contains(peer),
             Some(TableChange::Rule(..)) => false,
             Some(TableChange::Set(..) | TableChange::Class(..) | TableChange::Program(..))

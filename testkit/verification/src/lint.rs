@@ -9,6 +9,9 @@ use palisade_nft::{NftVerdict, SetDecl, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+/// What the names of sets begin with that only the chains of host interfaces refer to, which come and go.
+const HOST_SETS: [&str; 3] = ["p_place_", "p_hpt", "p_safe"];
+
 /// The set that only the agent writes and reads.
 const PENDING_REVOCATION_SET: &str = "p_pending";
 
@@ -106,7 +109,8 @@ pub fn lint(ruleset: &Ruleset) -> Vec<LintFinding> {
         }
     }
     for name in ruleset.sets.keys() {
-        if !used.contains(name) && &**name != PENDING_REVOCATION_SET {
+        let is_optional = HOST_SETS.iter().any(|prefix| name.starts_with(prefix));
+        if !used.contains(name) && &**name != PENDING_REVOCATION_SET && !is_optional {
             lint.add(name, LintProblem::Unreferenced);
         }
     }

@@ -242,7 +242,10 @@ impl<'a> PacketRun<'a> {
                         stack.pop();
                     }
                     let Some(to) = to.chain() else { continue };
-                    let chain = self.ruleset().chains.get(to);
+                    // A packet that was in a chain of the first ruleset goes on in its chains, which the kernel
+                    // keeps until no packet is in them.
+                    let chains = [self.ruleset(), self.simulator.first];
+                    let chain = chains.iter().find_map(|ruleset| ruleset.chains.get(to));
                     let chain = chain.ok_or_else(|| SimulationError::NoChain(to.clone()))?;
                     stack.push((chain, to.clone(), 0));
                     entered += 1;

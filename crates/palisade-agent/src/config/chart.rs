@@ -84,6 +84,7 @@ fn kind_schema(kind: ParameterKind) -> Value {
         ParameterKind::Networks
         | ParameterKind::Pools
         | ParameterKind::Ranges
+        | ParameterKind::FailsafePorts
         | ParameterKind::Namespaces
         | ParameterKind::Endpoints => {
             json!({"type": ["string", "array"], "items": {"type": "string"}})

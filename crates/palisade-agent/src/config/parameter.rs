@@ -65,3 +65,30 @@ impl Parameter {
         format!("{}{default} [env: {}]", self.help, self.env_variable())
     }
 }
+
+/// A number within these bounds.
+pub(super) const fn number_kind(least: u32, most: u32) -> ParameterKind {
+    ParameterKind::Number { least, most }
+}
+
+/// A parameter that is not secret.
+pub(super) const fn parameter(
+    name: &'static str,
+    section: Section,
+    kind: ParameterKind,
+    default: &'static str,
+    value: &'static str,
+    change: ReloadMode,
+    help: &'static str,
+) -> Parameter {
+    Parameter {
+        name,
+        section,
+        kind,
+        default,
+        placeholder: value,
+        reload: change,
+        secret: false,
+        help,
+    }
+}

@@ -4,7 +4,7 @@
 //! example file and `palisade config` are all generated from [`PARAMETERS`]. [`ParameterKind::parse`]
 //! parses the values; this module does not know what a parameter is used for.
 
-use super::parameter::{Parameter, ReloadMode};
+use super::parameter::{Parameter, ReloadMode, number_kind, parameter};
 use super::{ParameterKind, Section};
 use palisade_model::Family;
 
@@ -352,6 +352,33 @@ pub const PARAMETERS: &[Parameter] = &{
             "Whether traffic from an endpoint to itself, through a Service, is always allowed (as Kubernetes NetworkPolicy requires), or policy judges it in both directions.",
         ),
         parameter(
+            "failsafe-inbound-ports",
+            Kernel,
+            ParameterKind::FailsafePorts,
+            "tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",
+            "PROTOCOL:[CIDR:]PORT,…|none",
+            Restart,
+            "The ports of this host that no policy of a host endpoint can close, with the network of their clients where one is given. The default is Calico's: SSH, DHCP, BGP, etcd, Typha and the Kubernetes API server.",
+        ),
+        parameter(
+            "failsafe-outbound-ports",
+            Kernel,
+            ParameterKind::FailsafePorts,
+            "udp:53,udp:67,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",
+            "PROTOCOL:[CIDR:]PORT,…|none",
+            Restart,
+            "The ports that this host can always connect to, whatever the policies of its host endpoints, with the network of the servers where one is given. The default is Calico's.",
+        ),
+        parameter(
+            "host-policy-audit",
+            Kernel,
+            ParameterKind::Bool,
+            "false",
+            "true|false",
+            Restart,
+            "Whether every host endpoint of this host is in audit: nothing is denied there, and what would be is counted and reported. A first step before host endpoints are enforced.",
+        ),
+        parameter(
             "policy-audit-mode",
             Kernel,
             ParameterKind::Bool,
@@ -560,28 +587,3 @@ pub const PARAMETERS: &[Parameter] = &{
         ),
     ]
 };
-
-const fn number_kind(least: u32, most: u32) -> ParameterKind {
-    ParameterKind::Number { least, most }
-}
-
-const fn parameter(
-    name: &'static str,
-    section: Section,
-    kind: ParameterKind,
-    default: &'static str,
-    value: &'static str,
-    change: ReloadMode,
-    help: &'static str,
-) -> Parameter {
-    Parameter {
-        name,
-        section,
-        kind,
-        default,
-        placeholder: value,
-        reload: change,
-        secret: false,
-        help,
-    }
-}

@@ -4,7 +4,7 @@
 //! values of different parameters against each other.
 
 use palisade_etcd::EtcdOptions;
-use palisade_model::{Family, Prefix};
+use palisade_model::{FailsafePort, Family, Prefix, Protocol};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -52,6 +52,8 @@ pub enum ParameterKind {
     Pools,
     /// Networks and ranges of addresses, separated by commas.
     Ranges,
+    /// Failsafe ports, separated by commas; or `none`.
+    FailsafePorts,
     /// The name of a Kubernetes node, or nothing.
     NodeName,
     /// Kubernetes namespaces, separated by commas.
@@ -81,6 +83,8 @@ pub enum ParameterValue {
     NodeNetworks,
     /// Ranges of addresses.
     Ranges(Vec<AddressRange>),
+    /// Failsafe ports.
+    FailsafePorts(Vec<FailsafePort>),
     /// Names.
     Names(Vec<String>),
     /// An address and a port.
@@ -134,6 +138,7 @@ impl ParameterKind {
             ParameterKind::Networks
                 | ParameterKind::Pools
                 | ParameterKind::Ranges
+                | ParameterKind::FailsafePorts
                 | ParameterKind::Namespaces
                 | ParameterKind::Endpoints
         )
@@ -161,6 +166,7 @@ impl ParameterKind {
             ParameterKind::Pools => "networks, or node, or none".to_owned(),
             ParameterKind::NodeName => "node name, or empty".to_owned(),
             ParameterKind::Ranges => "networks and ranges".to_owned(),
+            ParameterKind::FailsafePorts => "ports".to_owned(),
             ParameterKind::Namespaces => "namespaces".to_owned(),
             ParameterKind::Address => "address and port, or empty".to_owned(),
             ParameterKind::Endpoints => "endpoints, or empty".to_owned(),
@@ -198,6 +204,9 @@ impl ParameterKind {
             ParameterKind::Pools => parse_networks(text, true),
             ParameterKind::NodeName => parse_node_name(text).map(ParameterValue::Text),
             ParameterKind::Ranges => parse_ranges(text).map(ParameterValue::Ranges),
+            ParameterKind::FailsafePorts => {
+                parse_failsafe_ports(text).map(ParameterValue::FailsafePorts)
+            }
             ParameterKind::Namespaces => parse_namespaces(text).map(ParameterValue::Names),
             ParameterKind::Address => parse_socket_address(text).map(ParameterValue::Address),
             ParameterKind::Endpoints => parse_endpoints(text).map(ParameterValue::Names),
@@ -330,6 +339,39 @@ fn parse_node_name(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err("is not a node name: a-z, 0-9, - and . are allowed".to_owned()),
     }
+}
+
+/// `PROTOCOL:PORT` or `PROTOCOL:CIDR:PORT`, as Calico writes them; the network of IPv6 may be in brackets.
+fn parse_failsafe_ports(text: &str) -> Result<Vec<FailsafePort>, String> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    items(text).map(parse_failsafe_port).collect()
+}
+
+fn parse_failsafe_port(item: &str) -> Result<FailsafePort, String> {
+    let wrong = |reason: &str| format!("contains {item:?}: {reason}");
+    let form = || wrong("PROTOCOL:PORT or PROTOCOL:CIDR:PORT is expected, such as tcp:22");
+    let (protocol, rest) = item.split_once(':').ok_or_else(form)?;
+    let (net, port) = match rest.rsplit_once(':') {
+        Some((net, port)) => (Some(net), port),
+        None => (None, rest),
+    };
+    let protocol = Protocol::parse(protocol).filter(|protocol| protocol.has_ports());
+    let protocol = protocol.ok_or_else(|| wrong("the protocol must be tcp, udp or sctp"))?;
+    let port = parse_number(port, 1, u32::from(u16::MAX));
+    let port = port.and_then(|port| u16::try_from(port).ok());
+    let port = port.ok_or_else(|| wrong("the port must be a number from 1 to 65535"))?;
+    let net = net.map(|net| {
+        let inner = net.strip_prefix('[').and_then(|net| net.strip_suffix(']'));
+        let parsed = inner.unwrap_or(net).parse::<Prefix>();
+        parsed.map_err(|error| wrong(&format!("{net:?} is not a CIDR: {error}")))
+    });
+    Ok(FailsafePort {
+        protocol,
+        port,
+        net: net.transpose()?,
+    })
 }
 
 fn parse_ranges(text: &str) -> Result<Vec<AddressRange>, String> {

@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub struct PacketAttribution {
     /// The direction that was reported.
     pub direction: Direction,
+    /// Whether this host judged it, at an interface of its own.
+    pub is_host: bool,
     /// The rules matched, in order, the deciding one last; empty if no rule was evaluated.
     pub hits: Vec<Arc<Credit>>,
     /// The evaluation if nothing were in audit; `None` where nothing in audit applies.
@@ -34,16 +36,30 @@ pub fn attribute(
     reason: ReportReason,
     packet: &Packet,
 ) -> Option<PacketAttribution> {
-    let directions = match reason {
-        ReportReason::Logged(direction) | ReportReason::Audited(direction) => vec![direction],
-        _ => vec![Direction::Egress, Direction::Ingress],
+    // This host judges what it forwards before its workloads are asked.
+    let judgements = [
+        (true, Direction::Ingress),
+        (true, Direction::Egress),
+        (false, Direction::Egress),
+        (false, Direction::Ingress),
+    ];
+    let reported = match reason {
+        ReportReason::Logged(direction) | ReportReason::Audited(direction) => Some(direction),
+        _ => None,
     };
-    for direction in directions {
-        let judged = tables.judge_direction(packet, direction);
+    let judgements = judgements.into_iter();
+    for (is_host, direction) in
+        judgements.filter(|(_, direction)| reported.is_none_or(|only| only == *direction))
+    {
+        let judged = match is_host {
+            true => tables.judge_host(packet, direction),
+            false => tables.judge_direction(packet, direction),
+        };
         let seen = match (reason, judged) {
             (ReportReason::NoPoint, DirectionVerdict::NoPoint) => {
                 return Some(PacketAttribution {
                     direction,
+                    is_host,
                     hits: Vec::new(),
                     audit: None,
                 });
@@ -54,7 +70,8 @@ pub fn attribute(
                 _,
                 DirectionVerdict::Unmanaged
                 | DirectionVerdict::HostOrigin
-                | DirectionVerdict::Hairpin,
+                | DirectionVerdict::Hairpin
+                | DirectionVerdict::Failsafe,
             ) => continue,
         };
         let is_consistent = match reason {
@@ -72,6 +89,7 @@ pub fn attribute(
             };
             return Some(PacketAttribution {
                 direction,
+                is_host,
                 hits: credits(&seen.cell.hits),
                 audit: seen.cell.audit.as_ref().map(|audit| AuditAttribution {
                     verdict: audit.verdict,
@@ -80,7 +98,7 @@ pub fn attribute(
             });
         }
         if seen.cell.verdict == Verdict::Deny {
-            // A denied packet does not reach the next direction.
+            // A denied packet does not reach the next judgement.
             return None;
         }
     }

@@ -73,10 +73,15 @@ impl PacketContext<'_> {
             }
             (None, ReportReason::Denied | ReportReason::Invalid | ReportReason::NoPoint) => None,
         };
-        let interface = match direction {
-            Some(Direction::Egress) => judged.input_interface.as_ref(),
-            Some(Direction::Ingress) => judged.output_interface.as_ref(),
-            None => packet
+        let is_host = attribution.as_ref().is_some_and(|(of, ..)| of.is_host);
+        let interface = match (direction, is_host) {
+            (Some(Direction::Egress), false) | (Some(Direction::Ingress), true) => {
+                judged.input_interface.as_ref()
+            }
+            (Some(Direction::Ingress), false) | (Some(Direction::Egress), true) => {
+                judged.output_interface.as_ref()
+            }
+            (None, _) => packet
                 .input_interface
                 .as_ref()
                 .or(packet.output_interface.as_ref()),
@@ -109,6 +114,9 @@ impl PacketContext<'_> {
             reason: cause.reason,
             direction,
             endpoint: interface.and_then(|name| {
+                if is_host {
+                    return Some(format!("host:{}", self.registry.own_node()));
+                }
                 let mut all = self.registry.iter();
                 let (id, _) = all.find(|(_, w)| w.record.interface == *name)?;
                 let namespace = id.namespace.as_deref().unwrap_or_default();
@@ -188,6 +196,7 @@ impl PacketContext<'_> {
             Credit::MissingProfile { .. } | Credit::NoProfileMatch { .. } => {
                 without_rule(PacketReason::Profile)
             }
+            Credit::ForwardEnd { .. } => without_rule(PacketReason::ForwardEnd),
             Credit::Encapsulated => without_rule(PacketReason::Encapsulated),
             Credit::EndpointInAudit { .. } => without_rule(PacketReason::EndpointInAudit),
             Credit::Audit { credit, .. } => self.cause(credit),

@@ -12,6 +12,7 @@ use palisade_sys::link::{
 };
 use palisade_sys::netns::{NetNs, NetNsError, NetNsOpener};
 use palisade_sys::sysctl::KernelSysctl;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -109,6 +110,21 @@ impl NetworkDriver for KernelNetworkDriver {
 
     fn link_name(&mut self, index: u32) -> Result<Option<String>, NetworkDriverError> {
         Ok(self.links()?.link_by_index(index)?.map(|link| link.name))
+    }
+
+    fn interface_addresses(&mut self) -> Result<Vec<(IpAddr, String)>, NetworkDriverError> {
+        let mut links = self.links()?;
+        let names = links
+            .links()?
+            .into_iter()
+            .map(|link| (link.index, link.name));
+        let names: BTreeMap<u32, String> = names.collect();
+        let addresses = links.addresses()?.into_iter();
+        let named = addresses.filter_map(|address| {
+            let name = names.get(&address.link_index)?.clone();
+            Some((address.prefix.address, name))
+        });
+        Ok(named.collect())
     }
 
     fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {

@@ -121,6 +121,12 @@ pub trait NetworkDriver: Send {
     /// If the kernel cannot be queried.
     fn link_name(&mut self, index: u32) -> Result<Option<String>, NetworkDriverError>;
 
+    /// Every address of this host, with the name of its interface.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn interface_addresses(&mut self) -> Result<Vec<(IpAddr, String)>, NetworkDriverError>;
+
     /// Creates the pair; the host side stays down. For a chained interface, checks whether policy can
     /// be applied to its packets.
     ///

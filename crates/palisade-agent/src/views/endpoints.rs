@@ -114,6 +114,8 @@ fn applied_policies(
         })
         .map(|applied| AppliedPolicyReport {
             tier: applied.tier.to_string(),
+            tier_order: core.tier_order(&applied.tier),
+            order: applied.order.number(),
             policy: ObjectRef::new(&applied.policy.object, None),
         })
         .collect()

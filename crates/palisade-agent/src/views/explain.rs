@@ -21,8 +21,9 @@ pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanat
         audit: core.config.policy_audit_mode,
         ..OracleOptions::default()
     };
+    let failsafe = &core.config.failsafe;
     let mut state = core.engine.state();
-    let explanation = palisade_analysis::explain(&state, query, &options)?;
+    let explanation = palisade_analysis::explain(&state, query, &options, failsafe)?;
     let case = &explanation.case;
     let closed: Vec<(Direction, PolicyId)> = [
         (&case.from.endpoint, Direction::Egress),
@@ -60,7 +61,7 @@ pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanat
             }
         }
     }
-    let mut explanation = palisade_analysis::explain(&state, query, &options)?;
+    let mut explanation = palisade_analysis::explain(&state, query, &options, failsafe)?;
     explanation.notes.push(
         "the policies of this endpoint exceed the element budget (palisade status): they deny everything"
             .to_owned(),

@@ -176,6 +176,8 @@ fn collect_drops(counters: &Counters, out: &mut Exposition) {
             Credit::Encapsulated => "encapsulated",
             // Packets of a rule are shown with the rule: `palisade policy get`.
             Credit::Rule { .. } | Credit::ProfileRule { .. } => continue,
+            // Allowed.
+            Credit::ForwardEnd { .. } => continue,
             // Packets judged where something in audit applies are metrics of their own.
             Credit::EndpointInAudit { .. } | Credit::Audit { .. } => continue,
         };

@@ -44,3 +44,10 @@ pub struct CoreSnapshot<'a> {
     /// Why the state of this node could not be written to the API server.
     pub(crate) node_status_failure: Option<&'a str>,
 }
+
+impl CoreSnapshot<'_> {
+    /// The order of a tier; `None` where it has none or does not exist.
+    fn tier_order(&self, name: &str) -> Option<f64> {
+        self.engine.tier(name)?.order.number()
+    }
+}

@@ -131,6 +131,8 @@ fn policy_summary(
     let mut excesses = parts.iter().map(|part| budget_excess_of(over, &part.id));
     PolicySummary {
         tier: first.tier.to_string(),
+        tier_order: core.tier_order(&first.tier),
+        order: first.precedence.order.number(),
         policy: ObjectRef::new(&first.id.object, first.line.as_ref()),
         subject: subjects.join(" or "),
         status: states.status(&first.id.object, over),
@@ -156,6 +158,8 @@ fn summary_of_nothing(
     });
     PolicySummary {
         tier: String::new(),
+        tier_order: None,
+        order: None,
         policy: ObjectRef::new(&policy.id, line.as_ref()),
         subject: String::new(),
         status: states.status(&policy.id, over),
@@ -317,6 +321,7 @@ mod tests {
             traffic: vec![TrafficMatch::any()],
         };
         Policy {
+            apply_on_forward: false,
             id: PolicyId {
                 object: pod_id("shop", "db"),
                 part: 0,

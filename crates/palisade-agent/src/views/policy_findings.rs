@@ -36,30 +36,32 @@ fn find(
         // What is in force from an earlier run may be refused now.
         return PolicyFindings::default();
     }
-    let mut by_object: BTreeMap<&str, ObjectFindings> = BTreeMap::new();
+    // By resource, then name: objects of two resources may have one name.
+    let mut by_object: BTreeMap<(&str, &str), ObjectFindings> = BTreeMap::new();
     for diagnostic in &report.problems {
         let problem = &diagnostic.problem;
         let Some(object) = problem.object.as_deref() else {
             continue;
         };
-        if !is_at_server(object, &problem.location.file) {
+        let place = &*problem.location.file;
+        if FeedbackKind::of(place).is_none() {
             continue;
         }
         let reason = match problem.field.is_empty() {
             true => problem.reason.clone(),
             false => format!("{}: {}", problem.field, problem.reason),
         };
-        let of = by_object.entry(object).or_default();
+        let of = by_object.entry((place, object)).or_default();
         match diagnostic.severity {
             Severity::Error => of.errors.push(reason),
             Severity::HeldClosed => of.closed.push(reason),
             Severity::Warning => of.warnings.push(reason),
         }
     }
-    let problems = by_object.iter().filter_map(|(object, of)| {
-        let (kind, namespace, name) = split(object)?;
+    let problems = by_object.iter().filter_map(|((resource, object), of)| {
+        let (namespace, name) = split(object)?;
         Some(PolicyProblem {
-            kind: kind.to_owned(),
+            resource: (*resource).to_owned(),
             namespace: namespace.map(str::to_owned),
             name: name.to_owned(),
             message: bounded(of.errors.first()?),
@@ -67,12 +69,13 @@ fn find(
     });
     let problems = problems.take(MAX_LISTED).collect();
     let in_force = in_force.into_iter().filter_map(|(object, file)| {
-        let object = object.to_string();
-        is_at_server(&object, file.as_deref()?).then_some(object)
+        let resource = file.filter(|file| FeedbackKind::of(file).is_some())?;
+        Some((resource.to_string(), object.to_string()))
     });
     let with_errors = by_object.iter().filter(|(_, of)| !of.errors.is_empty());
-    let refused = with_errors.map(|(object, _)| (*object).to_owned());
-    let all: BTreeSet<String> = in_force.chain(refused).collect();
+    let refused =
+        with_errors.map(|((resource, object), _)| ((*resource).to_owned(), (*object).to_owned()));
+    let all: BTreeSet<(String, String)> = in_force.chain(refused).collect();
     let instead: BTreeMap<&str, &str> = report
         .retained
         .iter()
@@ -84,15 +87,15 @@ fn find(
             (&*kept.object, instead)
         })
         .collect();
-    let conditions = all.iter().filter_map(|object| {
-        let (kind, namespace, name) = split(object)?;
-        FeedbackKind::of(kind)?.condition?;
+    let conditions = all.iter().filter_map(|(resource, object)| {
+        let (namespace, name) = split(object)?;
+        FeedbackKind::of(resource)?.condition?;
         let none = ObjectFindings::default();
-        let of = by_object.get(&**object).unwrap_or(&none);
+        let of = by_object.get(&(&**resource, &**object)).unwrap_or(&none);
         let instead = instead.get(&**object).copied();
         let (is_accepted, reason, message) = judge(of, instead);
         Some(PolicyCondition {
-            kind: kind.to_owned(),
+            resource: resource.clone(),
             namespace: namespace.map(str::to_owned),
             name: name.to_owned(),
             is_accepted,
@@ -106,18 +109,12 @@ fn find(
     }
 }
 
-/// Whether an object of this name, from this place, is one of the API server: the place is its resource's name.
-fn is_at_server(object: &str, place: &str) -> bool {
-    let kind = split(object).and_then(|(kind, ..)| FeedbackKind::of(kind));
-    kind.is_some_and(|kind| kind.resource.name() == place)
-}
-
-/// The kind, the namespace and the name of an object.
-fn split(object: &str) -> Option<(&str, Option<&str>, &str)> {
-    let (kind, name) = object.split_once(' ')?;
+/// The namespace and the name of an object, from its kind and name.
+fn split(object: &str) -> Option<(Option<&str>, &str)> {
+    let (_, name) = object.split_once(' ')?;
     Some(match name.split_once('/') {
-        Some((namespace, name)) => (kind, Some(namespace), name),
-        None => (kind, None, name),
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (None, name),
     })
 }
 
@@ -289,6 +286,38 @@ mod tests {
     }
 
     #[test]
+    fn policies_of_calico_have_events_of_their_resource() {
+        let crd = "networkpolicies.crd.projectcalico.org";
+        let kubernetes = "networkpolicies.networking.k8s.io";
+        let report = EffectiveReport {
+            problems: vec![
+                diagnostic("NetworkPolicy shop/a", crd, "spec.x", Severity::Error),
+                diagnostic(
+                    "NetworkPolicy shop/a",
+                    kubernetes,
+                    "spec.y",
+                    Severity::Error,
+                ),
+                diagnostic(
+                    "Tier a",
+                    "tiers.crd.projectcalico.org",
+                    "spec.x",
+                    Severity::Error,
+                ),
+            ],
+            ..EffectiveReport::default()
+        };
+        let found = find(&report, []);
+        assert_eq!(found.conditions, []);
+        let problems = found.problems.iter();
+        let rows: Vec<_> = problems.map(|p| (&*p.resource, &*p.message)).collect();
+        assert_eq!(
+            rows,
+            [(crd, "spec.x: wrong"), (kubernetes, "spec.y: wrong")]
+        );
+    }
+
+    #[test]
     fn a_networkpolicy_has_events_and_no_condition() {
         let place = "networkpolicies.networking.k8s.io";
         let report = EffectiveReport {
@@ -304,7 +333,7 @@ mod tests {
         assert_eq!(
             found.problems,
             [PolicyProblem {
-                kind: "NetworkPolicy".to_owned(),
+                resource: place.to_owned(),
                 namespace: Some("shop".to_owned()),
                 name: "a".to_owned(),
                 message: "spec.x: wrong".to_owned(),

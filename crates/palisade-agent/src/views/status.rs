@@ -4,12 +4,15 @@ use super::CoreSnapshot;
 use super::budget::{budget_excesses, closed_policy_sets, closed_set_reason};
 use super::policy_states::policy_state_counts;
 use crate::clock::rfc3339;
+use crate::host_endpoints::HostEndpointState;
 use palisade_api::{
     AddressConflictReport, AuditSummary, DataplaneStatus, DropCounterReport, ElementBudgetReport,
-    EndpointState, FollowedSource, Health, NodeRoutesStatus, NodeStatus, PacketCount, PacketReason,
-    ProblemReport, ProblemSeverity, RetainedObjectReport, SourceStatus, StalenessReport, Status,
+    EndpointState, FollowedSource, Health, HostEndpointReport, NodeRoutesStatus, NodeStatus,
+    PacketCount, PacketReason, ProblemReport, ProblemSeverity, RetainedObjectReport, SourceStatus,
+    StalenessReport, Status, TierReport,
 };
 use palisade_dataplane::Counters;
+use palisade_engine::TierSummary;
 use palisade_source::{Diagnostic, Severity};
 use palisade_tables::Verdict;
 use palisade_text::printable;
@@ -86,7 +89,9 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         revision: core.engine.revision(),
         realised: core.enforcer.realised_revision,
         endpoints: core.registry.iter().count(),
+        host_endpoints: host_endpoints(core),
         policies: counts.policies,
+        tiers: tiers(core),
         policy_states: policy_state_counts(core),
         audit: audit_summary(core, counters),
         identities: counts.identities,
@@ -122,6 +127,30 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         over_budget: budget_excesses(core),
         node_status_error: core.node_status_failure.map(str::to_owned),
     }
+}
+
+/// The host endpoints of this host.
+fn host_endpoints(core: &CoreSnapshot<'_>) -> Vec<HostEndpointReport> {
+    let states = core.registry.host_endpoints.states();
+    let report = |of: HostEndpointState<'_>| HostEndpointReport {
+        name: of.id.name.to_string(),
+        interface: of.interface.map(ToString::to_string),
+        reason: of.reason,
+    };
+    states.map(report).collect()
+}
+
+/// The tiers that have policies, in order of evaluation.
+fn tiers(core: &CoreSnapshot<'_>) -> Vec<TierReport> {
+    let tiers = core.engine.tiers().into_iter();
+    let report = |of: TierSummary| TierReport {
+        name: of.tier.name.to_string(),
+        order: of.tier.order.number(),
+        default: of.tier.default,
+        missing: of.missing,
+        policies: of.policies,
+    };
+    tiers.map(report).collect()
 }
 
 /// What is in audit, and the packets judged there.

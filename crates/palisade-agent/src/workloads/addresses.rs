@@ -178,7 +178,7 @@ pub(super) fn generate_interface_name(
             .map(|record| &record.interface)
             .any(|n| *n == candidate)
             || points
-                .map(|point| &point.interface)
+                .filter_map(|point| point.workload().map(|(interface, _)| interface))
                 .any(|n| *n == candidate)
             || workloads
                 .network

@@ -26,6 +26,7 @@ use crate::clock::Clock;
 use crate::cluster_nodes::{ClusterNodes, own_node_name};
 use crate::config::Config;
 use crate::enforcer::{Enforcer, VerifyResult};
+use crate::host_endpoints::InterfaceAddresses;
 use crate::ipam::Ipam;
 use crate::network_driver::{AddressUse, NetworkDriver, NetworkDriverError};
 use crate::node_pools::NodePools;
@@ -36,11 +37,11 @@ use crate::settings::SettingsFile;
 use crate::workload_store::{WorkloadRecord, WorkloadStore};
 pub(crate) use addresses::{is_masqueraded, masquerade_policy};
 use palisade_api::EndpointState;
-use palisade_model::{EndpointId, Prefix, Update};
+use palisade_model::{EndpointId, Prefix, Str, Update};
 use palisade_source::error_chain;
 use palisade_sys::fault;
 use palisade_sys::netns::{NetNs, NetNsError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,6 +98,11 @@ impl Workloads {
         let pools = node_pools.as_ref().map_or(&*config.pools, NodePools::pools);
         Workloads {
             ipam: Ipam::new(pools, &config.reserved),
+            registry: WorkloadRegistry::new(
+                node.clone(),
+                config.honors_pod_mode,
+                config.host_policy_audit,
+            ),
             nodes: ClusterNodes::new(node),
             node_pools,
             node_routes: NodeRoutes::new(config.has_node_routes),
@@ -105,7 +111,6 @@ impl Workloads {
                 false => WorkloadStore::in_state_dir(&config.state_dir),
             },
             settings: SettingsFile::in_state_dir(&config.state_dir),
-            registry: WorkloadRegistry::new(config.honors_pod_mode),
             config,
             clock,
             network,
@@ -124,6 +129,31 @@ impl Workloads {
         let masquerade = || masquerade_policy(self);
         enforcer.apply(updates, &masquerade);
         self.open_pending(enforcer);
+    }
+
+    /// Finds the interfaces of host endpoints: those that are named, and those that are known by their addresses.
+    /// Returns what changed. If the kernel cannot be asked, each keeps its interface.
+    pub(crate) fn find_host_interfaces(&mut self) -> Vec<Update> {
+        let names = self.registry.host_endpoints.interface_names();
+        let network = &mut self.network;
+        let missing = names.filter(|name| matches!(network.link_index(name), Ok(None)));
+        let missing: BTreeSet<Str> = missing.cloned().collect();
+        self.registry.host_endpoints.set_missing(missing);
+        if !self.registry.host_endpoints.needs_addresses() {
+            return Vec::new();
+        }
+        let addresses = match self.network.interface_addresses() {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "reading the addresses of this host failed; host endpoints keep their interfaces");
+                return Vec::new();
+            }
+        };
+        let mut interfaces = InterfaceAddresses::new();
+        for (address, name) in addresses {
+            interfaces.entry(address).or_insert_with(|| name.into());
+        }
+        self.registry.host_endpoints.find_interfaces(interfaces)
     }
 
     /// Makes the kernel hold the tables, whatever its present state is, and opens the workloads that waited

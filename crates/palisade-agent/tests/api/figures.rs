@@ -116,6 +116,7 @@ fn audit_updates(namespace_audit: bool, mode: PolicyMode) -> Vec<Update> {
         ..Namespace::from_name("shop".into())
     };
     let policy = Policy {
+        apply_on_forward: false,
         id: PolicyId {
             object: ObjectId {
                 namespace: Some("shop".into()),

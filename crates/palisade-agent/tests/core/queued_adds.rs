@@ -53,7 +53,10 @@ fn run_queued_adds(
                     let record = attached.map_err(|error: WorkloadError| error.to_string())?;
                     let tables = dataplane.tables().unwrap();
                     let mut points = tables.points.keys();
-                    Ok(points.any(|point| point.interface == record.interface))
+                    Ok(points.any(|point| {
+                        let of = point.workload();
+                        of.is_some_and(|(interface, _)| *interface == record.interface)
+                    }))
                 };
                 let answer = handle.attach_for_client(OperationClass::Runtime, request, respond);
                 answer.await.unwrap()

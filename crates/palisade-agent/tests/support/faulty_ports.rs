@@ -222,6 +222,7 @@ impl<N: NetworkDriver> NetworkDriver for FaultyNetworkDriver<N> {
             -> NetworkResult<Option<AddressUse>>;
         link_index(&mut self, name: &str) -> NetworkResult<Option<u32>>;
         link_name(&mut self, index: u32) -> NetworkResult<Option<String>>;
+        interface_addresses(&mut self) -> NetworkResult<Vec<(IpAddr, String)>>;
         has_interface(&mut self, record: &WorkloadRecord) -> NetworkResult<bool>;
         netns_interface(&mut self, record: &WorkloadRecord) -> NetworkResult<NetnsInterface>;
         host_interface_states(&mut self, records: &[WorkloadRecord])

@@ -68,6 +68,7 @@ test_host! {
     address_use(address: IpAddr, pool: Option<Prefix>, whole: bool) -> Option<AddressUse> = None;
     link_index(name: &str) -> Option<u32> = None;
     link_name(index: u32) -> Option<String> = None;
+    interface_addresses() -> Vec<(IpAddr, String)> = Vec::new();
     netns_interface(record: &WorkloadRecord) -> NetnsInterface = NetnsInterface {
         mac: MacAddr([2, 0, 0, 0, 0, 1]),
         mtu: record.mtu.unwrap_or(1500),

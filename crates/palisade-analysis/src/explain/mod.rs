@@ -4,6 +4,7 @@
 //! returns an [`Explanation`]. It contains names and texts only, so it can be sent as JSON and printed
 //! by the receiver. This module never computes a verdict itself.
 
+mod host_paths;
 mod nearest;
 mod query_traffic;
 pub(crate) mod reasons;
@@ -13,8 +14,9 @@ mod resolve;
 pub use query_traffic::TrafficError;
 pub use resolve::FlowEndError;
 
+use host_paths::HostJudge;
 use palisade_api::{ExplainQuery, Explanation, FlowReport, VerdictWord};
-use palisade_model::State;
+use palisade_model::{FailsafePorts, State};
 use palisade_oracle::{DecisionReason, DirectionJudgement, OracleOptions, PreparedState};
 use resolve::QueryFlows;
 
@@ -29,36 +31,44 @@ pub enum ExplainError {
     FlowEnd(#[from] FlowEndError),
 }
 
-/// Explains the verdict of a query.
+/// Explains the verdict of a query: at both ends, and at the interfaces of hosts with a host endpoint.
 ///
 /// Where a query covers several flows (both families, several addresses, the backends of a service),
-/// each distinct result is explained. The first one has the verdict of the query: allow only if all
-/// flows are allowed.
+/// each distinct result is explained; where it does not name the interfaces, so is each way into and out of a host.
+/// The first one has the verdict of the query: allow only if all flows are allowed.
+///
+/// # Errors
+/// If the query is invalid, or names an unknown object.
 pub fn explain(
     state: &State,
     query: &ExplainQuery,
     options: &OracleOptions,
+    failsafe: &FailsafePorts,
 ) -> Result<Explanation, ExplainError> {
-    let prepared = PreparedState::new(state);
-    let flows = QueryFlows::resolve(&prepared, query)?;
-    let mut cases: Vec<(FlowReport, [Option<DecisionReason>; 4])> = Vec::new();
+    let state = &*host_paths::name_interfaces(state);
+    let prepared = PreparedState::new(state).with_failsafe(failsafe.clone());
+    let mut flows = QueryFlows::resolve(&prepared, query)?;
+    let unnamed = host_paths::unnamed_interface_note(state, query);
+    flows.notes.extend(unnamed);
+    let hosts = HostJudge::new(state, query, options, failsafe);
+    let mut cases: Vec<(FlowReport, Vec<Option<DecisionReason>>)> = Vec::new();
     for flow in flows.flows {
         let answer = prepared.judge(&flow.question, options);
-        let audited = |side: &DirectionJudgement| {
-            let audit = side.audit.as_ref();
-            audit.map(|audit| audit.decided_by.clone())
-        };
-        let deciders = [
-            Some(answer.egress.decided_by.clone()),
-            Some(answer.ingress.decided_by.clone()),
-            audited(&answer.egress),
-            audited(&answer.ingress),
-        ];
-        if !cases.iter().any(|(_, known)| *known == deciders) {
-            cases.push((
-                report_builder::flow_report(&prepared, flow, &answer),
-                deciders,
-            ));
+        for host in hosts.judge(&prepared, &flow)? {
+            let at_hosts = host.iter().map(|at| &at.judgement.judgement);
+            let judgements = [&answer.egress, &answer.ingress]
+                .into_iter()
+                .chain(at_hosts);
+            let deciders = judgements.flat_map(|judgement: &DirectionJudgement| {
+                let audit = judgement.audit.as_ref();
+                let audited = audit.map(|audit| audit.decided_by.clone());
+                [Some(judgement.decided_by.clone()), audited]
+            });
+            let deciders: Vec<Option<DecisionReason>> = deciders.collect();
+            if !cases.iter().any(|(_, known)| *known == deciders) {
+                let report = report_builder::flow_report(&prepared, &flow, &answer, &host);
+                cases.push((report, deciders));
+            }
         }
     }
     let mut cases: Vec<FlowReport> = cases.into_iter().map(|(case, _)| case).collect();

@@ -166,13 +166,17 @@ impl ReasonContext<'_> {
                         join_list(wanted)
                     ),
                 };
-                for name in unresolved
-                    .iter()
-                    .filter(|s| matches!(s, PortSpec::Named(_)))
-                {
-                    text.push_str(&format!(
-                        " (the {end} has no {protocol} port named \"{name}\")"
-                    ));
+                for spec in unresolved {
+                    let absent = match (spec.service(), spec) {
+                        (Some(service), _) => {
+                            format!(" (Service {service} has no EndpointSlice with ports)")
+                        }
+                        (None, PortSpec::Named(name)) => {
+                            format!(" (the {end} has no {protocol} port named {name:?})")
+                        }
+                        (None, PortSpec::Range(_)) => continue,
+                    };
+                    text.push_str(&absent);
                 }
                 text
             }

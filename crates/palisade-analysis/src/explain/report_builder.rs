@@ -1,23 +1,25 @@
 //! Converts an answer of the oracle to an explanation.
 
+use super::host_paths::{InterfaceJudgement, host_at};
 use super::nearest::{find_nearest_rule, last_stage};
 use super::reasons::ReasonContext;
 use super::resolve::QueryFlow;
 use palisade_api::{
-    DecisionReport, DirectionReport, FlowEndReport, FlowReport, NearestMiss, ObjectRef, RuleRef,
-    StepReport, VerdictWord,
+    DecisionReport, DirectionReport, FlowEndReport, FlowReport, HostReport, NearestMiss, ObjectRef,
+    RuleRef, StepReport, VerdictWord,
 };
-use palisade_model::{Action, Direction, L4, PolicyId, RuleOrigin, TierDefault};
+use palisade_model::{Action, Direction, L4, Pass, PolicyId, RuleOrigin, TierDefault};
 use palisade_oracle::{
     Answer, DecisionReason, DirectionJudgement, FlowEnd, FlowVerdict, HolderName,
     PolicyApplicability, PreparedState, RuleOutcome, RuleOwner, TierOutcome, TraceStep,
 };
 
-/// The report of one flow and the oracle's answer.
+/// The report of one flow, the oracle's answer, and what hosts decide at their interfaces.
 pub(super) fn flow_report(
     prepared: &PreparedState<'_>,
-    flow: QueryFlow,
+    flow: &QueryFlow,
     answer: &Answer,
+    host: &[InterfaceJudgement],
 ) -> FlowReport {
     let state = prepared.state();
     let question = &flow.question;
@@ -42,9 +44,15 @@ pub(super) fn flow_report(
         };
         ReportBuilder { context, direction }.direction_report(judgement)
     };
+    let at_hosts = host.iter().map(|at| &at.judgement.judgement);
+    let judgements: Vec<&DirectionJudgement> = [&answer.egress, &answer.ingress]
+        .into_iter()
+        .chain(at_hosts)
+        .collect();
+    let is_allowed = judgements.iter().all(|side| side.verdict.is_allow());
     FlowReport {
-        verdict: verdict_word(answer.verdict),
-        audit_verdict: audit_verdict(answer),
+        verdict: verdict_word(FlowVerdict::from_allowed(is_allowed)),
+        audit_verdict: audit_verdict(&judgements),
         from: flow_end_report(prepared, &question.source, None),
         to: flow_end_report(prepared, &question.destination, flow.service.clone()),
         family: question.family.into(),
@@ -53,13 +61,27 @@ pub(super) fn flow_report(
         source_port,
         icmp_type,
         egress: direction_report(&answer.egress, Direction::Egress),
+        hosts: host
+            .iter()
+            .map(
+                |InterfaceJudgement {
+                     node,
+                     judgement: at,
+                 }| HostReport {
+                    node: node.to_string(),
+                    interface: at.interface.to_string(),
+                    forwarded: at.pass == Pass::Forward,
+                    direction: at.direction,
+                    decision: direction_report(&at.judgement, at.direction),
+                },
+            )
+            .collect(),
         ingress: direction_report(&answer.ingress, Direction::Ingress),
     }
 }
 
-/// The verdict if nothing were in audit; `None` where nothing in audit applies at either end.
-fn audit_verdict(answer: &Answer) -> Option<VerdictWord> {
-    let sides = [&answer.egress, &answer.ingress];
+/// The verdict if nothing were in audit; `None` where nothing in audit applies anywhere.
+fn audit_verdict(sides: &[&DirectionJudgement]) -> Option<VerdictWord> {
     sides.iter().find(|side| side.audit.is_some())?;
     let allows = |side: &&DirectionJudgement| {
         let audited = side
@@ -87,13 +109,16 @@ fn flow_end_report(
 ) -> FlowEndReport {
     let endpoint = prepared
         .endpoint_at(end)
+        .filter(|endpoint| !endpoint.host)
         .map(|e| ObjectRef::new(&e.id, None));
     let address = match end {
         FlowEnd::Address(address) => Some(*address),
         FlowEnd::Endpoint(_) => None,
     };
+    let node = host_at(prepared, end).map(|node| node.to_string());
     FlowEndReport {
         endpoint,
+        node,
         address,
         service,
     }
@@ -194,6 +219,9 @@ impl ReportBuilder<'_> {
             },
             DecisionReason::EndpointInAudit => DecisionReport::EndpointInAudit,
             DecisionReason::NotAnEndpoint => DecisionReport::NotAnEndpoint,
+            DecisionReason::Failsafe => DecisionReport::Failsafe,
+            DecisionReason::NoForwardPolicy => DecisionReport::NoForwardPolicy,
+            DecisionReason::ForwardEnd => DecisionReport::ForwardEnd,
         }
     }
 
@@ -201,21 +229,25 @@ impl ReportBuilder<'_> {
         match step {
             TraceStep::Tier {
                 tier,
+                order,
                 default,
                 missing,
                 counts,
             } => StepReport::Tier {
                 tier: tier.to_string(),
+                order: order.number(),
                 default: *default,
                 missing: *missing,
                 counts: *counts,
             },
             TraceStep::Policy {
                 policy,
+                order,
                 applicability: fit,
                 ..
             } => StepReport::Policy {
                 policy: self.policy(policy),
+                order: order.number(),
                 judges: *fit == PolicyApplicability::Applies,
                 in_audit: *fit == PolicyApplicability::InAudit,
                 reason: self.applicability_reason(fit, judgement),
@@ -274,6 +306,9 @@ impl ReportBuilder<'_> {
             PolicyApplicability::OtherDirection => {
                 Some(format!("it does not govern {}", self.direction))
             }
+            PolicyApplicability::OtherPass => Some(
+                "it does not judge what the host forwards: applyOnForward is not true".to_owned(),
+            ),
             PolicyApplicability::NotSelected {
                 unmet_requirements: unmet,
             } => {

@@ -1,5 +1,6 @@
 //! Resolves the ends of a query: names to endpoints, endpoints to addresses, services to backend pods.
 
+use super::host_paths::{host_ends, host_names};
 use super::query_traffic::{QueryPort, QueryTraffic};
 use super::{ExplainError, TrafficError};
 use crate::similar_names::similar_names;
@@ -7,7 +8,7 @@ use palisade_api::ExplainQuery;
 use palisade_model::{
     Endpoint, Family, FlowOrigin, PortSpec, Protocol, Service, ServicePort, State, Str,
 };
-use palisade_oracle::{FlowEnd, PreparedState, Question};
+use palisade_oracle::{FlowEnd, HostPath, PreparedState, Question};
 use std::net::IpAddr;
 
 /// Why an end of a query is invalid or does not resolve.
@@ -15,7 +16,7 @@ use std::net::IpAddr;
 pub enum FlowEndError {
     /// The text has no known form.
     #[error(
-        "{0:?} is neither namespace/pod nor an address (nor, as a destination, service:namespace/name)"
+        "{0:?} is neither namespace/pod nor host:node nor an address (nor, as a destination, service:namespace/name)"
     )]
     InvalidForm(String),
     /// No endpoint has the name.
@@ -25,6 +26,28 @@ pub enum FlowEndError {
         name: String,
         /// Similar names that exist.
         near: Vec<String>,
+    },
+    /// No node has the name.
+    #[error("there is no host {name}: no Node and no HostEndpoint names it{}", format_suggestions(.near))]
+    NoHost {
+        /// The requested name.
+        name: String,
+        /// Similar names that exist.
+        near: Vec<String>,
+    },
+    /// The flow crosses no interface that the query names.
+    #[error("{flag}: the packet does not cross it, since {reason}")]
+    NotCrossed {
+        /// The flag.
+        flag: &'static str,
+        /// Why.
+        reason: &'static str,
+    },
+    /// The query names an interface, but not of which host.
+    #[error("name the host of the interface with --node{}", format_hosts(.nodes))]
+    UnknownNode {
+        /// The nodes that have host endpoints.
+        nodes: Vec<String>,
     },
     /// No service has the name.
     #[error("there is no service {name}{}", format_suggestions(.near))]
@@ -96,6 +119,13 @@ fn format_suggestions(near: &[String]) -> String {
     }
 }
 
+fn format_hosts(nodes: &[String]) -> String {
+    match nodes {
+        [] => ": no host has a host endpoint".to_owned(),
+        names => format!(": {}", names.join(", ")),
+    }
+}
+
 /// One of the flows that a query covers.
 pub(super) struct QueryFlow {
     pub(super) question: Question,
@@ -153,6 +183,7 @@ impl QueryFlows {
                             protocol: traffic.protocol,
                             l4: traffic.l4(target.port),
                             origin: FlowOrigin::Network,
+                            path: HostPath::default(),
                         },
                         service: target.service.clone(),
                     });
@@ -172,6 +203,7 @@ impl QueryFlows {
 }
 
 const SERVICE: &str = "service:";
+const HOST: &str = "host:";
 
 /// The families that two ends have in common.
 fn common_families(source: &FlowEnd, destination: &FlowEnd) -> Vec<Family> {
@@ -195,6 +227,16 @@ fn resolve_ends(
     if let Ok(address) = text.parse::<IpAddr>() {
         notes.extend(virtual_address_note(prepared.state(), address));
         return Ok(vec![FlowEnd::Address(address)]);
+    }
+    if let Some(node) = text.strip_prefix(HOST) {
+        let ends = host_ends(prepared.state(), node);
+        return match ends.is_empty() {
+            false => Ok(ends),
+            true => Err(FlowEndError::NoHost {
+                name: node.to_owned(),
+                near: similar_names(node, host_names(prepared.state())),
+            }),
+        };
     }
     let is_unqualified = !text.is_empty() && !text.contains(['/', ':']);
     let (namespace, name) = match is_unqualified {

@@ -9,7 +9,7 @@ use palisade_model::{Direction, Policy, SourceLine, Str};
 use std::collections::BTreeSet;
 
 /// The place of a finding in a report: known lines first, by file and line, then by policy and rule.
-type FindingKey = (bool, Option<SourceLine>, u32, u32, LintCode, usize);
+pub(super) type FindingKey = (bool, Option<SourceLine>, u32, u32, LintCode, usize);
 
 /// The findings so far.
 pub(super) struct FindingList<'s, 'a> {
@@ -24,20 +24,14 @@ struct FindingText {
 }
 
 impl<'s, 'a> FindingList<'s, 'a> {
-    pub(super) fn new(rules: &'s StateRules<'a>) -> Self {
-        FindingList {
-            rules,
-            findings: Vec::new(),
-        }
+    /// A list that begins with these findings.
+    pub(super) fn new(rules: &'s StateRules<'a>, findings: Vec<(FindingKey, LintFinding)>) -> Self {
+        FindingList { rules, findings }
     }
 
     /// The findings, by file and line.
-    pub(super) fn into_findings(mut self) -> Vec<LintFinding> {
-        self.findings.sort_by(|(a, _), (b, _)| a.cmp(b));
-        self.findings
-            .into_iter()
-            .map(|(_, finding)| finding)
-            .collect()
+    pub(super) fn into_findings(self) -> Vec<LintFinding> {
+        sort_findings(self.findings)
     }
 
     /// The policy of a rule; `None` for a rule of a profile.
@@ -255,6 +249,12 @@ impl<'s, 'a> FindingList<'s, 'a> {
         }
         text
     }
+}
+
+/// Findings by file and line; those of one place as they were found.
+pub(super) fn sort_findings(mut findings: Vec<(FindingKey, LintFinding)>) -> Vec<LintFinding> {
+    findings.sort_by(|(a, _), (b, _)| a.cmp(b));
+    findings.into_iter().map(|(_, finding)| finding).collect()
 }
 
 fn suggestion(miss: &SelectorMiss, otherwise: &str) -> String {

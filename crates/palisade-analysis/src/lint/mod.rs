@@ -2,7 +2,7 @@
 //!
 //! [`lint`] reports subjects and peers that select nothing, rules that earlier ones always decide, rules that
 //! add nothing to their policy, policies that change nothing, policies of one order that contradict each other,
-//! and rules that pass to tiers without policies.
+//! rules that pass to tiers without policies, and tiers and profiles that are named and do not exist.
 //!
 //! Promises: exact over all flows, by the classes of ends that policies distinguish; the same state gives the
 //! same findings; the work is bounded, and what was not looked at is reported. Never: a guess. Only the nearest
@@ -17,6 +17,7 @@ mod finding;
 mod pair_rules;
 mod peer_implication;
 mod policy_effect;
+mod references;
 mod rule_facts;
 mod rule_traffic;
 mod selection;
@@ -24,14 +25,15 @@ mod selection;
 use crate::own_nodes::tests_own_node;
 use crate::rules::to_u32;
 use classified_state::{ClassifiedState, PairLister};
-use finding::FindingList;
+use finding::{FindingList, sort_findings};
 use pair_rules::PairRulesBuilder;
 use palisade_api::LintReport;
 use palisade_model::{
-    Action, Direction, DirectionRules, Family, ObjectId, Peer, Policy, Rule, Selector, State, Str,
-    TrafficMatch,
+    Action, Direction, DirectionRules, Endpoint, Family, ObjectId, Peer, Policy, Rule, Selector,
+    State, Str, TrafficMatch,
 };
 use policy_effect::{EffectSearch, PolicyEffect};
+use references::find_missing_references;
 use rule_facts::{RuleFact, RuleFacts};
 use selection::SelectableObjects;
 use std::borrow::Cow;
@@ -62,10 +64,12 @@ pub fn lint(state: &State, limit: LintLimit) -> LintReport {
         findings: Vec::new(),
         unchecked: Vec::new(),
     };
-    if state.policies.is_empty() {
-        return report;
-    }
-    if state.endpoints.is_empty() {
+    let references = find_missing_references(state);
+    if state.policies.is_empty() || state.endpoints.is_empty() {
+        report.findings = sort_findings(references);
+        if state.policies.is_empty() {
+            return report;
+        }
         let reason = "there is no pod or workload, so it is not known what policies select";
         report.unchecked.push(reason.to_owned());
         return report;
@@ -73,8 +77,20 @@ pub fn lint(state: &State, limit: LintLimit) -> LintReport {
     let (state, unchecked) = without_own_node_tests(state);
     report.unchecked.extend(unchecked);
     let classified = ClassifiedState::new(&state);
+    let of_hosts = policies_of_hosts(&state, &classified);
+    if !of_hosts.is_empty() {
+        let policies = of_hosts
+            .iter()
+            .map(|at| &classified.rules.policies[*at as usize]);
+        let objects: BTreeSet<&ObjectId> = policies.map(|policy| &policy.id.object).collect();
+        report.unchecked.push(format!(
+            "whether {} policies that select host endpoints, and their rules, change anything",
+            objects.len()
+        ));
+    }
     let mut linter = Linter {
-        list: FindingList::new(&classified.rules),
+        of_hosts,
+        list: FindingList::new(&classified.rules, references),
         lister: PairLister::new(&classified),
         classified: &classified,
         limit,
@@ -108,8 +124,22 @@ fn without_own_node_tests(state: &State) -> (Cow<'_, State>, Option<String>) {
     (Cow::Owned(rest), Some(reason))
 }
 
+/// The policies that select a host endpoint. What they decide at interfaces of hosts is in no pair of workloads.
+fn policies_of_hosts(state: &State, classified: &ClassifiedState<'_>) -> BTreeSet<u32> {
+    let endpoints = state.endpoints.values();
+    let hosts: Vec<&Endpoint> = endpoints.filter(|endpoint| endpoint.host).collect();
+    let policies = classified.rules.policies.iter().enumerate();
+    let selecting = policies.filter(|(_, policy)| {
+        let mut hosts = hosts.iter();
+        hosts.any(|host| policy.subject.matches(&state.endpoint_labels(host)))
+    });
+    selecting.map(|(at, _)| to_u32(at)).collect()
+}
+
 /// Makes the findings of a state.
 struct Linter<'c, 'a> {
+    /// The policies that select a host endpoint.
+    of_hosts: BTreeSet<u32>,
     classified: &'c ClassifiedState<'a>,
     lister: PairLister<'c, 'a>,
     list: FindingList<'c, 'a>,
@@ -256,7 +286,10 @@ impl<'a> Linter<'_, 'a> {
     fn written_rules(&self, facts: &RuleFacts<'_, 'a>) -> Vec<Vec<u32>> {
         let rules = &self.classified.rules;
         let mut all = Vec::new();
-        for range in &rules.policy_rules {
+        for (at, range) in rules.policy_rules.iter().enumerate() {
+            if self.of_hosts.contains(&to_u32(at)) {
+                continue;
+            }
             let mut written: BTreeMap<(Direction, u32, Option<&Str>), Vec<u32>> = BTreeMap::new();
             for rule in range.clone().filter(|rule| facts.facts[*rule].matches) {
                 let placed = &rules.all[rule];
@@ -285,7 +318,9 @@ impl<'a> Linter<'_, 'a> {
         let mut unknown = 0;
         for parts in objects.into_values() {
             let mut of = parts.iter().map(|part| policies[*part as usize]);
-            if parts.iter().all(|part| without_subject.contains(part)) || of.any(is_kept_for_later)
+            if parts.iter().all(|part| without_subject.contains(part))
+                || parts.iter().any(|part| self.of_hosts.contains(part))
+                || of.any(is_kept_for_later)
             {
                 continue;
             }

@@ -238,8 +238,16 @@ fn miss(reason: String, hint: Option<SelectorHint>) -> SelectorMiss {
 
 /// What a selector of this kind matches.
 fn kind_noun(is_subject: bool, kind: &[&Selector]) -> &'static str {
+    let slices = [
+        reserved::KIND_ENDPOINT_SLICE,
+        reserved::KIND_UNREADY_ENDPOINTS,
+    ];
     let value = kind.iter().find_map(|part| match part {
-        Selector::In(_, values) if values.len() == 1 => values.first(),
+        Selector::In(_, values)
+            if values.len() == 1 || values.iter().all(|value| slices.contains(&&**value)) =>
+        {
+            values.first()
+        }
         _ => None,
     });
     match value.map(|value| &**value) {
@@ -248,7 +256,7 @@ fn kind_noun(is_subject: bool, kind: &[&Selector]) -> &'static str {
         Some(reserved::KIND_NODE) => "node",
         Some(reserved::KIND_NETWORK_SET) => "network set",
         Some(reserved::KIND_CIDR_GROUP) => "CiliumCIDRGroup",
-        Some(reserved::KIND_ENDPOINT_SLICE) => "EndpointSlice",
+        Some(reserved::KIND_ENDPOINT_SLICE | reserved::KIND_UNREADY_ENDPOINTS) => "EndpointSlice",
         _ if is_subject => "endpoint",
         _ => "endpoint, network set or node",
     }

@@ -323,7 +323,7 @@ fn addresses_of_one_pod_that_differ_are_listed_apart() {
 }
 
 #[test]
-fn host_endpoints_are_outside_and_judge() {
+fn host_endpoints_are_outside_and_judge_at_their_interface_only() {
     let mut host = pod("node-eth0", "192.0.2.7", "");
     host.host = true;
     host.profiles = vec![];
@@ -340,7 +340,7 @@ fn host_endpoints_are_outside_and_judge() {
         Object::Policy(ingress),
         Object::Policy(egress),
     ];
-    lists(&state(objects), &["n/b (Pod) > outside 192.0.2.6/32: all"]);
+    lists(&state(objects), &["n/b (Pod) > outside 192.0.2.6/31: all"]);
 }
 
 /// In grouped output the outside is one row, and workload addresses inside it make no holes.

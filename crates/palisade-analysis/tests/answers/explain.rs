@@ -84,7 +84,12 @@ fn shop() -> State {
 #[allow(clippy::panic, reason = "the test cannot continue")]
 #[track_caller]
 fn asked(query: &ExplainQuery) -> Explanation {
-    match explain(&shop(), query, &OracleOptions::default()) {
+    match explain(
+        &shop(),
+        query,
+        &OracleOptions::default(),
+        &FailsafePorts::default(),
+    ) {
         Ok(explanation) => explanation,
         Err(error) => panic!("{query:?}: {error}"),
     }
@@ -103,7 +108,7 @@ DENY  TCP to port 5432 from port 49152 over IPv4
 ALLOW by egress of Pod shop/stranger
   no policy decided; allowed by the default profile
   evaluation trace:
-    tier default: skipped, none of its policies applies
+    tier default (order 1000000): skipped, none of its policies applies
       NetworkPolicy shop/db (shop/policies.yaml:1) does not apply: it does not govern egress
       NetworkPolicy shop/web-2 does not apply: it does not govern egress
     profile palisade.allow-all
@@ -115,8 +120,8 @@ DENY by ingress of Pod shop/db
   it does not match because:
     - Pod shop/stranger is not labelled app = \"api\" (app is \"stranger\")
   evaluation trace:
-    tier default
-      NetworkPolicy shop/db (shop/policies.yaml:1) applies
+    tier default (order 1000000)
+      NetworkPolicy shop/db (shop/policies.yaml:1) applies, order 1000
         ingress[0] (allow) at shop/policies.yaml:9 does not match
           - the source 10.0.0.7 is not in 198.51.100.0/24
         ingress[1] (allow) at shop/policies.yaml:12 does not match
@@ -245,7 +250,7 @@ fn what_cannot_be_answered_says_why() {
         ),
         (
             query("10.0.0.300", "shop/db", "80"),
-            "\"10.0.0.300\" is neither namespace/pod nor an address (nor, as a destination, service:namespace/name)",
+            "\"10.0.0.300\" is neither namespace/pod nor host:node nor an address (nor, as a destination, service:namespace/name)",
         ),
         (
             query("shop/api", "service:shop/wed", "80"),
@@ -312,7 +317,12 @@ fn what_cannot_be_answered_says_why() {
         ),
     ];
     for (query, expected) in cases {
-        match explain(&shop(), &query, &OracleOptions::default()) {
+        match explain(
+            &shop(),
+            &query,
+            &OracleOptions::default(),
+            &FailsafePorts::default(),
+        ) {
             Ok(explanation) => panic!("{query:?} answered: {explanation}"),
             Err(error) => assert_eq!(error.to_string(), expected, "{query:?}"),
         }
@@ -353,7 +363,13 @@ fn reasons_in_words() {
         vec![rule],
     ))));
     let reasons = |query: &ExplainQuery| {
-        let explanation = explain(&state, query, &OracleOptions::default()).ok();
+        let explanation = explain(
+            &state,
+            query,
+            &OracleOptions::default(),
+            &FailsafePorts::default(),
+        )
+        .ok();
         let steps = explanation.map_or_else(Vec::new, |e| e.case.ingress.steps);
         steps.into_iter().find_map(|step| match step {
             palisade_api::StepReport::Rule { reasons, .. } => Some(reasons),

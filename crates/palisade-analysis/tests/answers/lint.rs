@@ -186,6 +186,58 @@ fn subjects_that_select_nothing() {
 }
 
 #[test]
+fn tiers_and_profiles_that_do_not_exist() {
+    finds_with_pods(
+        "
+    policy shop/p @kube-admn app=web
+      allow from app=db
+    policy shop/q @far-from-all app=db
+      allow from app=guest
+    ",
+        &[
+            "w:6 tier-missing: its tier \"kube-admn\" does not exist, so it is evaluated after all tiers that do, and \
+             what it selects and does not allow is denied there / did you mean \"kube-admin\"?",
+            "w:8 tier-missing: its tier \"far-from-all\" does not exist, so it is evaluated after all tiers that do, \
+             and what it selects and does not allow is denied there / create the tier, or correct the name",
+        ],
+    );
+    // Also where there is no pod.
+    finds(
+        "policy shop/p @gone app=web",
+        &[
+            "w:0 tier-missing: its tier \"gone\" does not exist, so it is evaluated after all tiers that do, and what \
+             it selects and does not allow is denied there / create the tier, or correct the name",
+            "unchecked: there is no pod or workload, so it is not known what policies select",
+        ],
+    );
+    let mut state = world(PODS);
+    for (endpoint, profile) in state.endpoints.values_mut().zip(["kns.shpo", "far", "far"]) {
+        endpoint.profiles = vec![profile.into()];
+    }
+    let profile = Profile {
+        name: "kns.shop".into(),
+        labels_to_apply: Labels::default(),
+        ingress: Vec::new(),
+        egress: Vec::new(),
+    };
+    state.profiles.insert(profile.name.clone(), profile);
+    let report = lint(&state, LintLimit::default());
+    let shown = report.findings.iter().map(|of| {
+        let (code, object) = (of.code, of.policy.path_name());
+        format!("{code} {object}: {} / {}", of.message, of.suggestion)
+    });
+    assert_eq!(
+        shown.collect::<Vec<_>>(),
+        [
+            "profile-missing pod/shop/db: its profile \"far\" does not exist, so what no policy decides is denied (also \
+             at 1 other endpoint) / create the profile, or the namespace or service account of which it is made",
+            "profile-missing pod/other/guest: its profile \"kns.shpo\" does not exist, so what no policy decides is \
+             denied / did you mean \"kns.shop\"?",
+        ]
+    );
+}
+
+#[test]
 fn namespaces_without_pods_and_tests_that_no_pod_meets_together() {
     finds(
         "

@@ -179,6 +179,7 @@ impl Flows {
                 protocol: Protocol::TCP,
                 l4: L4::None,
                 origin: FlowOrigin::Network,
+                path: palisade_oracle::HostPath::default(),
             };
             for (protocol, l4) in &self.packets {
                 (question.protocol, question.l4) = (*protocol, *l4);

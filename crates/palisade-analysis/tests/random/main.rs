@@ -18,7 +18,7 @@ use palisade_analysis::{
 use palisade_api::{DecisionReport, ExplainQuery, ProtocolName, VerdictWord, WorkloadRef};
 use palisade_generators::case_seeds;
 use palisade_model::{
-    Encapsulations, Endpoint, Family, FlowOrigin, L4, PolicyView, Protocol, State,
+    Encapsulations, Endpoint, FailsafePorts, Family, FlowOrigin, L4, PolicyView, Protocol, State,
 };
 use palisade_oracle::{FlowEnd, OracleOptions, PreparedState, Question};
 use std::collections::BTreeMap;
@@ -111,6 +111,7 @@ fn question(from: &Side, to: &Side, dice: &mut Dice) -> Option<Question> {
         protocol,
         l4,
         origin: FlowOrigin::Network,
+        path: palisade_oracle::HostPath::default(),
     })
 }
 
@@ -451,7 +452,12 @@ fn explanations_agree_with_the_oracle() {
                 continue;
             }
             let query = query(text(from), text(to), &q);
-            let explanation = explain(&state, &query, &OracleOptions::default());
+            let explanation = explain(
+                &state,
+                &query,
+                &OracleOptions::default(),
+                &FailsafePorts::default(),
+            );
             let explanation = explanation.map_err(|error| format!("seed {seed}: {error}"));
             let cases = match explanation {
                 Ok(e) => {

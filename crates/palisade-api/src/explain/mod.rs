@@ -13,9 +13,9 @@ use std::net::IpAddr;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExplainQuery {
-    /// The source: `namespace/pod` or an address.
+    /// The source: `namespace/pod`, `host:node` or an address.
     pub from: String,
-    /// The destination: `namespace/pod`, an address, or `service:namespace/name`.
+    /// The destination: `namespace/pod`, `host:node`, an address, or `service:namespace/name`.
     pub to: String,
     /// The destination port: `80/TCP`, `80` (TCP), or a named port of the destination, `http/TCP`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,10 +29,21 @@ pub struct ExplainQuery {
     /// The source port; 49152, the first of the dynamic ports, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
+    /// The interface by which the destination's host, or the host that forwards the packet, receives it; where
+    /// absent, every interface with a host endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_interface: Option<String>,
+    /// The interface by which the packet leaves the source's host, or the host that forwards it; where absent,
+    /// every interface with a host endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_interface: Option<String>,
+    /// The node of these interfaces, where neither end tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// The verdict of a query and the reasons for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -55,7 +66,11 @@ impl Explanation {
     #[must_use]
     pub fn brief(mut self) -> Self {
         for case in std::iter::once(&mut self.case).chain(&mut self.others) {
-            for side in [&mut case.egress, &mut case.ingress] {
+            let hosts = case.hosts.iter_mut().map(|at| &mut at.decision);
+            for side in [&mut case.egress, &mut case.ingress]
+                .into_iter()
+                .chain(hosts)
+            {
                 side.omit_not_applying();
                 if let Some(audit) = &mut side.audit {
                     audit.omit_not_applying();
@@ -84,11 +99,11 @@ pub enum VerdictWord {
 }
 
 /// One flow and its verdict.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct FlowReport {
-    /// The verdict: `Allow` if both directions allow.
+    /// The verdict: `Allow` if both directions and all hosts allow.
     pub verdict: VerdictWord,
     /// The verdict if nothing were in audit; absent where nothing in audit applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,8 +127,30 @@ pub struct FlowReport {
     pub icmp_type: Option<[u8; 2]>,
     /// The decision of the source endpoint.
     pub egress: DirectionReport,
+    /// What hosts decide at the interfaces that the packet crosses, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostReport>,
     /// The decision of the destination endpoint.
     pub ingress: DirectionReport,
+}
+
+/// The decision of a host endpoint at an interface of its host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct HostReport {
+    /// The node.
+    pub node: String,
+    /// The interface; `*` for any that no host endpoint names, `[ADDRESS]` for the one with this address.
+    pub interface: String,
+    /// Whether the host forwards the packet; else it is its destination or its source.
+    pub forwarded: bool,
+    /// Ingress where the packet arrives, egress where it leaves.
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::DirectionSchema"))]
+    pub direction: Direction,
+    /// The decision; its subject is the host endpoint.
+    #[serde(flatten)]
+    pub decision: DirectionReport,
 }
 
 /// One end of a flow.
@@ -124,6 +161,9 @@ pub struct FlowEndReport {
     /// The endpoint at this end, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<ObjectRef>,
+    /// The node, if this end is a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Its address, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
@@ -160,7 +200,7 @@ pub struct RuleRef {
 }
 
 /// The decision of one end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DirectionReport {
@@ -245,10 +285,16 @@ pub enum DecisionReport {
     EndpointInAudit,
     /// The end is not an endpoint.
     NotAnEndpoint,
+    /// It is to or from a failsafe port of the host.
+    Failsafe,
+    /// The host forwards it, and no policy that applies on forward selects the interface.
+    NoForwardPolicy,
+    /// The host forwards it, and no policy that applies on forward decides.
+    ForwardEnd,
 }
 
 /// One step of the evaluation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "step", rename_all_fields = "camelCase")]
 pub enum StepReport {
@@ -256,6 +302,9 @@ pub enum StepReport {
     Tier {
         /// Its name.
         tier: String,
+        /// Its order among the tiers, ascending; absent where it has none and stands after those that have.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<f64>,
         /// Its default for traffic that no rule matches.
         #[cfg_attr(
             feature = "schema",
@@ -271,6 +320,9 @@ pub enum StepReport {
     Policy {
         /// Its name.
         policy: ObjectRef,
+        /// Its order in the tier; see [`crate::PolicySummary::order`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<f64>,
         /// Whether it applies to the endpoint in this direction.
         judges: bool,
         /// Whether it would apply, but is in audit.

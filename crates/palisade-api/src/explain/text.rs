@@ -1,11 +1,11 @@
 //! An explanation as text: the verdict, the deciding reason, then the evaluation trace.
 
 use super::{
-    DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, RuleRef, StepReport,
-    VerdictWord,
+    DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, HostReport, RuleRef,
+    StepReport, VerdictWord,
 };
 use crate::{ObjectRef, ProtocolName};
-use palisade_model::TierDefault;
+use palisade_model::{Direction, TierDefault};
 use std::fmt::{self, Display, Formatter};
 
 impl Display for VerdictWord {
@@ -50,9 +50,14 @@ impl RuleRef {
 
 impl Display for FlowEndReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match (&self.endpoint, self.address) {
-            (Some(endpoint), Some(address)) => write!(f, "{endpoint} [{address}]")?,
-            (Some(endpoint), None) => endpoint.fmt(f)?,
+        let name = match (&self.endpoint, &self.node) {
+            (Some(endpoint), _) => Some(endpoint.to_string()),
+            (None, Some(node)) => Some(format!("host:{node}")),
+            (None, None) => None,
+        };
+        match (name, self.address) {
+            (Some(name), Some(address)) => write!(f, "{name} [{address}]")?,
+            (Some(name), None) => f.write_str(&name)?,
             (None, Some(address)) => address.fmt(f)?,
             (None, None) => f.write_str("unknown endpoint")?,
         }
@@ -87,15 +92,58 @@ impl Display for FlowReport {
         }
         writeln!(f, "  from  {}", self.from)?;
         writeln!(f, "  to    {}", self.to)?;
-        for (name, side) in [("egress", &self.egress), ("ingress", &self.ingress)] {
+        self.write_end(&self.from, Direction::Egress, &self.egress, f)?;
+        for at in &self.hosts {
             writeln!(f)?;
-            write_direction(name, side, f)?;
+            let pass = match (at.forwarded, at.direction) {
+                (true, _) => "forwarded",
+                (false, Direction::Ingress) => "to the host",
+                (false, Direction::Egress) => "from the host",
+            };
+            let HostReport {
+                node, interface, ..
+            } = at;
+            let address = interface
+                .strip_prefix('[')
+                .and_then(|name| name.strip_suffix(']'));
+            let interface = match (interface.as_str(), address) {
+                ("*", _) => "any interface that no host endpoint names".to_owned(),
+                (_, Some(address)) => format!("the interface with {address}"),
+                (name, None) => name.to_owned(),
+            };
+            let name = format!("host:{node} at {interface}, {pass}, {}", at.direction);
+            write_direction(&name, &at.decision, f)?;
         }
-        Ok(())
+        self.write_end(&self.to, Direction::Ingress, &self.ingress, f)
     }
 }
 
 impl FlowReport {
+    /// Writes what is decided at one end; of a host that is what it decides at its interfaces.
+    fn write_end(
+        &self,
+        end: &FlowEndReport,
+        direction: Direction,
+        side: &DirectionReport,
+        f: &mut Formatter<'_>,
+    ) -> fmt::Result {
+        let is_judged = |node: &String| {
+            let mut hosts = self.hosts.iter();
+            hosts.any(|at| at.node == *node && at.direction == direction)
+        };
+        match &end.node {
+            Some(node) if is_judged(node) => Ok(()),
+            Some(node) => writeln!(
+                f,
+                "\nALLOW by {direction} of host:{node}\n  no host endpoint governs an interface that the packet crosses"
+            ),
+            None => {
+                writeln!(f)?;
+                write_direction(&direction.to_string(), side, f)
+            }
+        }
+    }
+
     fn traffic(&self) -> String {
         let protocol = match self.protocol {
             ProtocolName::Number(number) => format!("protocol {number}"),
@@ -197,37 +245,58 @@ fn write_decision(report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Resul
                 "  allowed: the endpoint is in audit, so no policy is enforced"
             )
         }
+        DecisionReport::Failsafe => {
+            writeln!(
+                f,
+                "  allowed: a failsafe port of the host, which no policy can close"
+            )
+        }
+        DecisionReport::NoForwardPolicy => writeln!(
+            f,
+            "  allowed: no policy with applyOnForward selects the interface, and the host only forwards it"
+        ),
+        DecisionReport::ForwardEnd => writeln!(
+            f,
+            "  allowed: no policy with applyOnForward decided, and the host only forwards it"
+        ),
         DecisionReport::NotAnEndpoint => {
             writeln!(f, "  not a pod or workload: no policy applies at this end")
         }
     }
 }
 
+/// The order of a policy that has one.
+fn order_suffix(order: Option<f64>) -> String {
+    order.map_or(String::new(), |order| format!(", order {order}"))
+}
+
 fn write_step(step: &StepReport, f: &mut Formatter<'_>) -> fmt::Result {
     match step {
         StepReport::Tier {
             tier,
+            order,
             missing,
             counts,
             ..
         } => {
-            let missing = if *missing {
-                " (no such tier exists; evaluated last)"
-            } else {
-                ""
+            let order = match (order, *missing) {
+                (_, true) => " (no such tier exists; evaluated last)".to_owned(),
+                (Some(order), false) => format!(" (order {order})"),
+                (None, false) => " (no order; evaluated after tiers that have one)".to_owned(),
             };
             let skipped = if *counts {
                 ""
             } else {
                 ": skipped, none of its policies applies"
             };
-            writeln!(f, "    tier {tier}{missing}{skipped}")
+            writeln!(f, "    tier {tier}{order}{skipped}")
         }
         StepReport::Policy {
             policy,
+            order,
             judges: true,
             ..
-        } => writeln!(f, "      {policy} applies"),
+        } => writeln!(f, "      {policy} applies{}", order_suffix(*order)),
         StepReport::Policy { policy, reason, .. } => {
             let reason = reason
                 .as_deref()

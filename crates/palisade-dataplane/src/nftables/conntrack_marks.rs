@@ -20,7 +20,11 @@ pub(crate) fn mark_existing_flows(
     config: &Config,
     tables: &Tables,
 ) -> Result<usize, ConntrackError> {
-    let own: BTreeSet<IpAddr> = tables.points.keys().map(|point| point.address).collect();
+    let own: BTreeSet<IpAddr> = tables
+        .points
+        .keys()
+        .filter_map(|point| point.workload().map(|(_, address)| address))
+        .collect();
     let ends = |flow: &ConntrackEntry| {
         let tuples = [flow.original, flow.reply];
         tuples.map(|tuple| [tuple.source, tuple.destination])
@@ -153,11 +157,11 @@ mod tests {
     fn before_a_table_endpoints_flows_and_old_marks_are_told_apart_from_others() {
         let config = Config::default();
         let mut tables = Tables::default();
-        let point = Point {
-            interface: "pal0".into(),
-            address: "10.0.0.1".parse().unwrap(),
-            direction: Direction::Egress,
-        };
+        let point = Point::of_workload(
+            "pal0".into(),
+            "10.0.0.1".parse().unwrap(),
+            Direction::Egress,
+        );
         tables.points.insert(point, PolicySetId(1));
         let older = config.midstream_bit();
         let mut conntrack = FakeConntrack(vec![

@@ -97,6 +97,7 @@ impl NftDataplane {
             ct_mark_mask: config.mark_mask,
             judge_host_traffic: config.judge_host_traffic,
             judge_hairpin: config.judge_hairpin,
+            failsafe: config.failsafe,
             sctp_tracked: tracks_sctp(netns)?,
             log: config::log_config(config.log_group, netns)?,
             owned: config.own_table,

@@ -77,6 +77,7 @@ impl Place {
 
     pub(crate) fn driver(&self) -> CountedDriver {
         let config = NftConfig {
+            failsafe: palisade_model::FailsafePorts::default(),
             table: "t".into(),
             interface_prefix: "pal".into(),
             mark_mask: 0xffff_ff00,
@@ -170,11 +171,7 @@ pub(crate) fn tables() -> Tables {
             (Direction::Egress, PolicySetId(10), ClassId(1)),
             (Direction::Ingress, PolicySetId(number), ClassId(ingress)),
         ] {
-            let point = Point {
-                interface: interface.into(),
-                address: address.into(),
-                direction,
-            };
+            let point = Point::of_workload(interface.into(), address.into(), direction);
             tables.points.insert(point, set);
             tables.sets.insert(set, PolicySet { default: class });
         }

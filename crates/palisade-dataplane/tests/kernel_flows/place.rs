@@ -133,6 +133,7 @@ impl Place {
 
 fn config() -> NftConfig {
     NftConfig {
+        failsafe: palisade_model::FailsafePorts::default(),
         table: "t".into(),
         interface_prefix: "pal".into(),
         mark_mask: 0xffff_ff00,
@@ -197,11 +198,11 @@ pub(crate) fn tables(isolated: &[(usize, Direction)], allowed: &[Allowed]) -> Ta
             let default = if is_closed { closed } else { open };
             tables.sets.insert(set, PolicySet { default });
             for family in [0, 1] {
-                let point = Point {
-                    interface: INTERFACES[pod].into(),
-                    address: Place::address(pod, family),
+                let point = Point::of_workload(
+                    INTERFACES[pod].into(),
+                    Place::address(pod, family),
                     direction,
-                };
+                );
                 tables.points.insert(point, set);
             }
             if !is_closed {

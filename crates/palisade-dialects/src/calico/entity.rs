@@ -11,9 +11,10 @@ use crate::closed_part::ClosedReason;
 use crate::faults::DialectFault;
 use crate::names;
 use crate::report::ObjectReport;
-use crate::service_ports::{self, SERVICE_NAME};
 use palisade_manifest::Field;
-use palisade_model::{Family, LabelKey, Peer, PortMatch, Prefix, Selector, Str, reserved};
+use palisade_model::{
+    Family, LabelKey, NetworkSet, Peer, PortMatch, PortSpec, Prefix, Selector, Str, reserved,
+};
 
 pub(super) const KNOWN: &[&str] = &[
     "nets",
@@ -57,7 +58,7 @@ pub(super) struct EntityMatch {
     /// The families that the networks leave.
     pub(super) families: Families,
     /// The name that stands for the ports of its Service.
-    pub(super) service_port: Option<Str>,
+    pub(super) service_port: Option<PortSpec>,
     /// Whether a part of it is not served: what it matches is not known.
     pub(super) is_closed: bool,
 }
@@ -299,7 +300,7 @@ fn service(
     key: &str,
     context: EntityContext<'_>,
     report: &mut ObjectReport,
-) -> Option<(Selector, Str)> {
+) -> Option<(Selector, PortSpec)> {
     let field = report.object(entity, "services")?;
     report.check_fields(&field, KNOWN_SERVICE, &[]);
     if context.is_own {
@@ -349,7 +350,7 @@ fn service(
             ],
         ),
         in_namespace(&namespace.into()),
-        Selector::equals(LabelKey::own(SERVICE_NAME), name),
+        Selector::equals(LabelKey::own(NetworkSet::SERVICE_LABEL), name),
     ]);
-    Some((slices, service_ports::port_name(namespace, name)))
+    Some((slices, PortSpec::of_service(namespace, name)))
 }

@@ -31,9 +31,19 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
              also matches what is nowhere known.",
             "Tier (an error if it would change `default`, `kube-admin` or `kube-baseline`), Profile, NetworkSet, \
              GlobalNetworkSet, WorkloadEndpoint and HostEndpoint are read too. A WorkloadEndpoint is always in its \
-             own namespace, with or without the profile `kns.`; one that no profile allows is denied. Profiles named \
-             `kns.…` and `ksa.…` follow from Namespaces and ServiceAccounts: objects of these names have no effect. \
-             A HostEndpoint is not enforced.",
+             own namespace, with or without the profile `kns.`; one that no profile allows is denied. Policies match it \
+             as a peer; they are enforced at the workloads that Palisade attaches. Profiles named \
+             `kns.…` and `ksa.…` follow from Namespaces and ServiceAccounts: objects of these names have no effect.",
+            "A HostEndpoint of this node with an `interfaceName` is enforced, by policies of the cluster: packets to and \
+             from the host by tiers, then its profiles, and what none of them allows is denied, except to failsafe \
+             ports; forwarded packets by policies with `applyOnForward` only, and allowed if none selects it. One that \
+             names the interface counts before `*`, and the first by name of several; `lo` has none. One with \
+             `expectedIPs` only governs the interface that has the first of these addresses that any interface has, \
+             unless another names it. Palisade isolates no HostEndpoint for a policy that was \
+             never valid.",
+            "Of a resource of `crd.projectcalico.org`, the labels and annotations that Calico's clients store as JSON \
+             in the annotation `projectcalico.org/metadata` are those of the object; one that cannot be read refuses \
+             it.",
         ],
     },
     PolicyKind {
@@ -46,7 +56,8 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
         fields: GLOBAL,
         notes: &[
             SAME_OBJECTS,
-            "It selects workloads of every namespace. In the `namespaceSelector` of a rule, `all()` is every namespace \
+            "It selects workloads of every namespace, and host endpoints unless it has a `namespaceSelector` or a \
+             `serviceAccountSelector`. In the `namespaceSelector` of a rule, `all()` is every namespace \
              and `global()` what is in none; a negative test holds for the latter as well.",
         ],
     },
@@ -198,12 +209,16 @@ const TYPES: FieldRow = FieldRow::enforced(
 );
 const UNTRACKED: FieldRow = FieldRow::enforced(
     "doNotTrack",
-    "`true`: the policy is only for host endpoints, which are not enforced: it has no effect, with a warning",
+    "`true`: the policy is only for untracked traffic of host endpoints, which is not served: it has no effect, with \
+     a warning",
 );
-const BEFORE_NAT: FieldRow = FieldRow::enforced("preDNAT", "as `doNotTrack`");
-const ON_FORWARD: FieldRow = FieldRow::no_effect(
+const BEFORE_NAT: FieldRow = FieldRow::enforced(
+    "preDNAT",
+    "the same for traffic of host endpoints before destination NAT",
+);
+const ON_FORWARD: FieldRow = FieldRow::enforced(
     "applyOnForward",
-    "only for host endpoints, which are not enforced",
+    "`true`: it judges what a host endpoint forwards, too; workloads are judged all the same",
 );
 const HINTS: FieldRow = FieldRow::no_effect("performanceHints[]", "");
 

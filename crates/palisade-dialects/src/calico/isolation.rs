@@ -3,7 +3,7 @@
 //! The workloads of its selectors are isolated in its directions, at its place: by a policy without rules, as far as
 //! each of its rules allows or logs; a rule that denies or passes, or whose action cannot be read, makes the
 //! direction deny everything. A policy whose selectors or flags cannot be read isolates nothing: guessing would cut
-//! off the whole cluster.
+//! off the whole cluster. Host endpoints are never isolated: that would lock out who could correct the policy.
 
 use super::policy::{self, KNOWN, TierPlace, build_policy};
 use super::policy_kind::CalicoPolicyKind;
@@ -28,7 +28,7 @@ pub(super) fn isolation_policy(
         return None;
     }
     let subject = policy::subject(&spec, namespace, &mut report)?;
-    if subject.is_of_hosts {
+    if subject.flags.is_of_hosts {
         return None;
     }
     let place = policy::place(&spec, &mut report).unwrap_or(TierPlace {

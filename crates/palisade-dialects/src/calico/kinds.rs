@@ -50,7 +50,7 @@ const fn kinds(group: &'static str, version: &'static str) -> [KindReader; 11] {
         of(api, "Profile", Cluster, Several(profile::read)),
         of(api, "NetworkSet", Namespaced, One(network_set::read)),
         of(api, "GlobalNetworkSet", Cluster, One(network_set::read)),
-        of(api, "HostEndpoint", Cluster, One(host_endpoint::read)),
+        of(api, "HostEndpoint", Cluster, Several(host_endpoint::read)),
         of(
             api,
             "WorkloadEndpoint",

@@ -5,7 +5,7 @@
 //! field and reason; the order of tiers and policies is Calico's; what is staged decides nothing. An object of both
 //! API groups is one object.
 //!
-//! Never: enforces a policy of host endpoints; takes a Node, or a set of another dialect, for what a selector of
+//! Never: enforces a policy of untracked or preDNAT traffic; takes a Node, or a set of another dialect, for what a selector of
 //! Calico selects.
 
 mod entity;
@@ -21,6 +21,7 @@ mod protocol;
 mod rule;
 pub mod selector;
 mod selector_scope;
+mod stored_metadata;
 mod tier;
 mod workload_endpoint;
 
@@ -33,6 +34,7 @@ use palisade_manifest::RawObject;
 use palisade_model::{ObjectKind, Policy};
 use policy_kind::CalicoPolicyKind;
 pub use selector_scope::{ORCHESTRATOR, calico_holders};
+pub(crate) use stored_metadata::restore_metadata;
 
 /// The API group that names of objects have, whichever they are written in.
 pub(crate) const GROUP: &str = "projectcalico.org";
@@ -54,7 +56,20 @@ pub(crate) struct CalicoDialect;
 
 impl Dialect for CalicoDialect {
     fn lower(&self, object: &RawObject) -> Option<LoweredObject> {
-        reader_of_object(object).map(|kind| kind.lower(object))
+        let mut lowered = reader_of_object(object)?.lower(object);
+        // What could be read is restored already.
+        let error = stored_metadata::stored_metadata_error(object, &lowered.id.to_string());
+        if let Some(error) = error {
+            lowered.objects.clear();
+            if !lowered
+                .errors
+                .iter()
+                .any(|known| known.field == error.field)
+            {
+                lowered.errors.push(error);
+            }
+        }
+        Some(lowered)
     }
 
     fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Vec<Policy> {

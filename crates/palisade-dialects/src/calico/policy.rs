@@ -3,7 +3,7 @@
 use super::entity::selector;
 use super::policy_kind::CalicoPolicyKind;
 use super::rule::{CalicoRuleContext, list_of, read_list};
-use super::selector_scope::{SelectorScope, in_namespace};
+use super::selector_scope::{SelectorScope, calico_endpoints, in_namespace};
 use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::kubernetes::{KUBERNETES_SPEC, read_policy_spec};
@@ -44,8 +44,19 @@ pub(super) struct TierPlace {
 pub(super) struct PolicySubject {
     /// The workloads.
     pub(super) workloads: Selector,
-    /// Whether it is about host endpoints only.
+    /// The workloads, and the host endpoints if it selects any.
+    pub(super) endpoints: Selector,
+    /// Which traffic of host endpoints it is about.
+    pub(super) flags: HostFlags,
+}
+
+/// The traffic of host endpoints that a policy is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct HostFlags {
+    /// Only what is not tracked, or has not yet passed destination NAT: nothing of workloads.
     pub(super) is_of_hosts: bool,
+    /// What hosts forward, too.
+    pub(super) on_forward: bool,
 }
 
 /// Lowers a policy.
@@ -94,10 +105,10 @@ pub(super) fn read(
     let (Some(place), Some(subject)) = (place, subject) else {
         return Vec::new();
     };
-    if subject.is_of_hosts && !DialectFault::HostPolicySelectsWorkloads.is_injected() {
+    if subject.flags.is_of_hosts && !DialectFault::HostPolicySelectsWorkloads.is_injected() {
         report.warn(
             &spec,
-            "doNotTrack and preDNAT are for host endpoints, which are not enforced yet: this policy has no effect",
+            "untracked policies and those before destination NAT are not enforced yet: this policy has no effect",
         );
         return Vec::new();
     }
@@ -114,9 +125,10 @@ pub(super) fn read(
         rules(Direction::Ingress, ingress),
         rules(Direction::Egress, egress),
     ];
-    let policy = build_policy(object, place, subject.workloads, rules);
+    let policy = build_policy(object, place, subject.endpoints, rules);
     vec![Object::Policy(Policy {
         mode: variant.mode(),
+        apply_on_forward: subject.flags.on_forward,
         ..policy
     })]
 }
@@ -132,16 +144,16 @@ fn without_spec(
     metadata::check(root, report);
     let whole = match variant.is_namespaced() {
         true => "every workload of the namespace",
-        false => "every workload",
+        false => "every workload and host endpoint",
     };
     report.warn(
         root,
         format!("there is no `spec`: ingress is denied to {whole}"),
     );
-    let own = variant
-        .is_namespaced()
-        .then(|| in_namespace(&object.namespace()));
-    let subject = Selector::and([workload_selector()].into_iter().chain(own));
+    let subject = match variant.is_namespaced() {
+        true => Selector::and([workload_selector(), in_namespace(&object.namespace())]),
+        false => calico_endpoints(),
+    };
     let place = TierPlace {
         tier: tier_name::DEFAULT.into(),
         order: Order::Last,
@@ -250,14 +262,15 @@ pub(super) fn order(spec: &Field<'_>, report: &mut ObjectReport) -> Option<Order
     }
 }
 
-/// The endpoints that a policy selects; `None` if errors were added to the report.
+/// The endpoints that a policy selects; `None` if errors were added to the report. A host endpoint is in no namespace
+/// and runs under no service account: a policy that tests one of these is for workloads only.
 pub(super) fn subject(
     spec: &Field<'_>,
     namespace: Option<&Str>,
     report: &mut ObjectReport,
 ) -> Option<PolicySubject> {
     let before = report.errors.len();
-    let mut tests = vec![workload_selector()];
+    let mut tests = Vec::new();
     tests.extend(selector(spec, "selector", SelectorScope::Object, report));
     let accounts = selector(
         spec,
@@ -265,11 +278,12 @@ pub(super) fn subject(
         SelectorScope::ServiceAccount,
         report,
     );
+    let mut selects_hosts = namespace.is_none() && accounts.is_none();
     tests.extend(accounts.filter(|_| !DialectFault::ServiceAccountsIgnored.is_injected()));
-    let is_of_hosts = match namespace {
+    let flags = match namespace {
         Some(own) => {
             tests.push(in_namespace(own));
-            false
+            HostFlags::default()
         }
         None => {
             let namespaces = selector(
@@ -278,20 +292,27 @@ pub(super) fn subject(
                 SelectorScope::NamespaceOfSubject,
                 report,
             );
+            selects_hosts &= namespaces.is_none();
             let namespaces =
                 namespaces.filter(|_| !DialectFault::NamespaceSelectorIgnored.is_injected());
             tests.extend(namespaces);
             host_flags(spec, report)
         }
     };
+    let of_kinds = |kinds| Selector::and([kinds].into_iter().chain(tests.iter().cloned()));
+    let workloads = of_kinds(workload_selector());
     (report.errors.len() == before).then(|| PolicySubject {
-        workloads: Selector::and(tests),
-        is_of_hosts,
+        endpoints: match selects_hosts {
+            true => of_kinds(calico_endpoints()),
+            false => workloads.clone(),
+        },
+        workloads,
+        flags,
     })
 }
 
-/// Checks the fields for host endpoints; returns whether the policy is about these only.
-fn host_flags(spec: &Field<'_>, report: &mut ObjectReport) -> bool {
+/// Reads the fields for host endpoints.
+fn host_flags(spec: &Field<'_>, report: &mut ObjectReport) -> HostFlags {
     let mut flag = |key| {
         let at = report.child(spec, key)?;
         report.ok(at.as_bool())
@@ -315,7 +336,10 @@ fn host_flags(spec: &Field<'_>, report: &mut ObjectReport) -> bool {
             report.error(spec, "a policy with preDNAT has ingress only");
         }
     }
-    untracked || before_nat
+    HostFlags {
+        is_of_hosts: untracked || before_nat,
+        on_forward,
+    }
 }
 
 /// The directions in `types`.
@@ -383,6 +407,7 @@ pub(super) fn build_policy(
         },
         mode: PolicyMode::Enforce,
         subject,
+        apply_on_forward: false,
         ingress,
         egress,
         line: Some(line_of(&source.root)),

@@ -9,8 +9,7 @@ use crate::report::{ObjectReport, line_of};
 use crate::suggest::nearest;
 use palisade_manifest::{Field, quote};
 use palisade_model::{
-    Action, Direction, Family, Peer, PortMatch, PortSpec, Protocol, Rule, RuleOrigin, Str,
-    TrafficMatch,
+    Action, Direction, Family, Peer, PortMatch, Protocol, Rule, RuleOrigin, Str, TrafficMatch,
 };
 use std::collections::BTreeSet;
 
@@ -292,10 +291,10 @@ fn traffic(
         source_ports = Default::default();
     }
     let mut destination_ports = destination.ports.clone();
-    if let Some(name) = &destination.service_port
+    if let Some(service) = &destination.service_port
         && !DialectFault::ServicePortsIgnored.is_injected()
     {
-        destination_ports = PortMatch::one_of([PortSpec::Named(name.clone())]);
+        destination_ports = PortMatch::one_of([service.clone()]);
     }
     vec![TrafficMatch {
         family,

@@ -102,6 +102,11 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t')
 }
 
+/// Space within an operator or a call, where Calico takes more than between these.
+fn is_inner_space(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\u{c}' | '\r')
+}
+
 fn is_of_label(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-')
 }
@@ -125,7 +130,11 @@ impl<'a> SelectorParser<'a> {
     }
 
     fn skip_space(&mut self) {
-        self.at = self.text.len() - self.rest().trim_start_matches(is_space).len();
+        self.skip(is_space);
+    }
+
+    fn skip(&mut self, is_skipped: fn(char) -> bool) {
+        self.at = self.text.len() - self.rest().trim_start_matches(is_skipped).len();
     }
 
     /// Takes a token that is next, and the space behind it.
@@ -193,8 +202,11 @@ impl<'a> SelectorParser<'a> {
             self.skip_space();
             return Ok(CalicoSelector::Global);
         }
-        if self.take("has(") {
+        if self.rest().starts_with("has(") {
+            self.at += "has(".len();
+            self.skip(is_inner_space);
             let label = self.label()?;
+            self.skip(is_inner_space);
             return match self.take(")") {
                 true => Ok(CalicoSelector::Label(label, LabelOperator::Has)),
                 false => Err(self.error("`)` is missing after the name of the label")),
@@ -208,7 +220,9 @@ impl<'a> SelectorParser<'a> {
     /// The end of a call without arguments that is next.
     fn empty_call(&self, name: &str) -> Option<usize> {
         let inside = self.rest().strip_prefix(name)?;
-        let end = inside.trim_start_matches(is_space).strip_prefix(')')?;
+        let end = inside
+            .trim_start_matches(is_inner_space)
+            .strip_prefix(')')?;
         Some(self.text.len() - end.len())
     }
 
@@ -247,16 +261,16 @@ impl<'a> SelectorParser<'a> {
         if self.take("contains") {
             return self.literal().map(LabelOperator::Contains);
         }
-        if self.take_words("starts", "with") {
+        if self.take_words("starts", Some("with")) {
             return self.literal().map(LabelOperator::StartsWith);
         }
-        if self.take_words("ends", "with") {
+        if self.take_words("ends", Some("with")) {
             return self.literal().map(LabelOperator::EndsWith);
         }
-        if self.take_words("not", "in") {
+        if self.take_words("not", Some("in")) {
             return self.set().map(LabelOperator::NotIn);
         }
-        if self.take_words("", "in") {
+        if self.take_words("in", None) {
             return self.set().map(LabelOperator::In);
         }
         let rest = self.rest();
@@ -272,16 +286,20 @@ impl<'a> SelectorParser<'a> {
         )))
     }
 
-    /// Takes an operator of two words, with or without space between them; `in` must end there.
-    fn take_words(&mut self, first: &str, second: &str) -> bool {
-        let Some(rest) = self.rest().strip_prefix(first) else {
+    /// Takes an operator of one word or two, with or without space between them; `in` must end there.
+    fn take_words(&mut self, first: &str, second: Option<&str>) -> bool {
+        let Some(mut rest) = self.rest().strip_prefix(first) else {
             return false;
         };
-        let Some(rest) = rest.trim_start_matches(is_space).strip_prefix(second) else {
-            return false;
-        };
+        if let Some(second) = second {
+            let after = rest.trim_start_matches(is_inner_space);
+            let Some(after) = after.strip_prefix(second) else {
+                return false;
+            };
+            rest = after;
+        }
         let goes_on = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if second == "in" && rest.starts_with(goes_on) {
+        if second.unwrap_or(first) == "in" && rest.starts_with(goes_on) {
             return false;
         }
         self.at = self.text.len() - rest.len();
@@ -358,6 +376,8 @@ mod tests {
             (" \t", All),
             ("all()", All),
             ("all( )", All),
+            ("all(\n)", All),
+            ("a starts\r\nwith 'b'", label("a", StartsWith("b".into()))),
             ("global()", Global),
             ("a == 'b'", equals("a", "b")),
             ("a=='b'", equals("a", "b")),

@@ -31,7 +31,7 @@ pub(super) enum SelectorScope {
     Object,
     /// Those of its namespace: `namespaceSelector` of a rule.
     Namespace,
-    /// The same of a policy, which is for workloads: each is in a namespace.
+    /// The same of a policy, which is then for workloads: each is in a namespace.
     NamespaceOfSubject,
     /// Those of its service account: `serviceAccountSelector` and `serviceAccounts.selector`.
     ServiceAccount,
@@ -190,6 +190,15 @@ pub fn calico_holders() -> Selector {
         reserved::KIND_HOST_ENDPOINT,
         reserved::KIND_NETWORK_SET,
     ];
+    Selector::is_in(
+        LabelKey::reserved(reserved::KIND),
+        kinds.into_iter().map(Into::into),
+    )
+}
+
+/// What a policy of the cluster can select: workloads and host endpoints.
+pub(super) fn calico_endpoints() -> Selector {
+    let kinds = [reserved::KIND_WORKLOAD, reserved::KIND_HOST];
     Selector::is_in(
         LabelKey::reserved(reserved::KIND),
         kinds.into_iter().map(Into::into),

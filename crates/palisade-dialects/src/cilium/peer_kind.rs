@@ -13,8 +13,7 @@ use super::selector::LabelRequirement;
 use crate::faults::DialectFault;
 use crate::label_selector::LabelTest;
 use crate::label_selector::workload_selector;
-use crate::service_ports::SERVICE_NAME;
-use palisade_model::{LabelKey, Peer, Prefix, Selector, reserved};
+use palisade_model::{LabelKey, NetworkSet, Peer, Prefix, Selector, reserved};
 use std::net::IpAddr;
 
 /// A kind of address, as Cilium tells them apart.
@@ -98,7 +97,7 @@ pub(super) fn api_server() -> Selector {
 
 /// The endpoints of the Services of a name.
 pub(super) fn service_named(name: &str, namespace: Option<&str>) -> Selector {
-    let name = Selector::equals(LabelKey::own(SERVICE_NAME), name);
+    let name = Selector::equals(LabelKey::own(NetworkSet::SERVICE_LABEL), name);
     endpoint_slices(namespace, name)
 }
 

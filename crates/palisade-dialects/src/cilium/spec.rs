@@ -179,10 +179,10 @@ pub(super) fn build_part(
         return None;
     }
     let (order, rank) = match action {
-        RuleAction::Deny if DialectFault::DenyAfterAllow.is_injected() => (1000.0, 2),
+        RuleAction::Deny if DialectFault::DenyAfterAllow.is_injected() => (Order::At(1000.0), 2),
         // Before every other policy of the tier, whatever its order.
-        RuleAction::Deny => (f64::MIN, 0),
-        RuleAction::Allow => (1000.0, 1),
+        RuleAction::Deny => (Order::FIRST, 0),
+        RuleAction::Allow => (Order::At(1000.0), 1),
     };
     Some(Policy {
         id: PolicyId {
@@ -190,12 +190,10 @@ pub(super) fn build_part(
             part: number * 2 + u32::from(action == RuleAction::Allow),
         },
         tier: tier_name::DEFAULT.into(),
-        precedence: Precedence {
-            order: Order::At(order),
-            rank,
-        },
+        precedence: Precedence { order, rank },
         mode: PolicyMode::Enforce,
         subject,
+        apply_on_forward: false,
         ingress,
         egress,
         line,

@@ -160,6 +160,7 @@ pub(super) fn build_policy(
         precedence: variant.precedence(place),
         mode: PolicyMode::Enforce,
         subject,
+        apply_on_forward: false,
         ingress,
         egress,
         line: Some(line_of(&source.root)),

@@ -103,6 +103,28 @@ fn what_isolates_nothing() {
     }
 }
 
+/// Host endpoints are never isolated.
+#[test]
+fn isolation_is_of_workloads() {
+    let state = super::lowered::cluster();
+    for spec in [
+        "{order: x}",
+        "{order: x, selector: has(app), applyOnForward: true}",
+    ] {
+        let all = isolation("global", spec);
+        let [policy] = &all[..] else {
+            panic!("{spec}: {all:?}");
+        };
+        let mut endpoints = state.endpoints.values();
+        let selected = |endpoint| policy.subject.matches(&state.endpoint_labels(endpoint));
+        assert!(
+            endpoints.all(|endpoint| selected(endpoint) != endpoint.host),
+            "{spec}"
+        );
+        assert!(!policy.apply_on_forward, "{spec}");
+    }
+}
+
 /// It stands where the policy does; before every other one of the default tier if that cannot be read.
 #[test]
 fn the_place_of_isolation() {

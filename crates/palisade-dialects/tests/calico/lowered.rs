@@ -1,8 +1,8 @@
-//! What policies of Calico become, worked out by hand: which workloads a policy selects, which directions it governs,
+//! What policies of Calico become, worked out by hand: which endpoints a policy selects, which directions it governs,
 //! and where it stands.
 
 use super::{common, manifest};
-use palisade_model::{Direction, Object, Peer, Policy, PolicyMode, Profile, State};
+use palisade_model::{Direction, Object, Peer, Policy, PolicyMode, Profile, Protocol, State};
 
 /// Two namespaces, and one address of everything that a selector may or may not match.
 pub(super) const CLUSTER: &str = r#"
@@ -26,7 +26,7 @@ pub(super) const CLUSTER: &str = r#"
 ---
 {apiVersion: projectcalico.org/v3, kind: GlobalNetworkSet, metadata: {name: trusted, labels: {kind: trusted}}, spec: {nets: [198.51.100.0/24]}}
 ---
-{apiVersion: projectcalico.org/v3, kind: HostEndpoint, metadata: {name: host, labels: {app: web}}, spec: {node: one, expectedIPs: [203.0.113.1]}}
+{apiVersion: projectcalico.org/v3, kind: HostEndpoint, metadata: {name: host, labels: {app: web}}, spec: {node: one, interfaceName: eth0, expectedIPs: [203.0.113.1], profiles: [dmz]}}
 ---
 {apiVersion: v1, kind: Node, metadata: {name: one, labels: {app: web}}, status: {addresses: [{type: InternalIP, address: 203.0.113.9}]}}
 ---
@@ -100,7 +100,7 @@ fn families() {
 }
 
 #[test]
-fn the_workloads_of_a_policy() {
+fn the_endpoints_of_a_policy() {
     let state = cluster();
     for (word, spec, expected) in [
         ("policy", "{}", "db vm web"),
@@ -124,8 +124,16 @@ fn the_workloads_of_a_policy() {
             "{selector: app == 'db', serviceAccountSelector: has(role)}",
             "",
         ),
-        ("global", "{}", "till db vm web"),
-        ("global", "{namespaceSelector: ''}", "till db vm web"),
+        ("global", "{}", "host till db vm web"),
+        ("global", "{namespaceSelector: ''}", "host till db vm web"),
+        ("global", "{selector: app == 'web'}", "host till web"),
+        ("global", "{selector: app != 'web'}", "db vm"),
+        ("global", "{selector: zone == 'dmz'}", "host vm"),
+        (
+            "global",
+            "{serviceAccountSelector: role != 'front'}",
+            "till db vm",
+        ),
         ("global", "{namespaceSelector: all()}", "till db vm web"),
         ("global", "{namespaceSelector: team == 'b'}", "till"),
         ("global", "{namespaceSelector: '!has(team)'}", ""),
@@ -141,7 +149,12 @@ fn the_workloads_of_a_policy() {
             "till db web",
         ),
         ("staged", "{selector: app == 'web'}", "web"),
-        ("staged-global", "{selector: app == 'web'}", "till web"),
+        ("staged-global", "{selector: app == 'web'}", "host till web"),
+        (
+            "global",
+            "{selector: has(app), applyOnForward: true}",
+            "host till db vm web",
+        ),
         (
             "staged-kubernetes",
             "{podSelector: {matchLabels: {app: web}}}",
@@ -413,4 +426,120 @@ fn what_is_accepted_although_the_api_server_refuses_it() {
         "metadata: {name: security.a}, spec: {}",
     ));
     assert_eq!(found, ["  valid"]);
+}
+
+/// Calico's clients store labels and annotations of resources in an annotation.
+#[test]
+fn stored_metadata_are_those_of_the_object() {
+    let set = |metadata: &str| {
+        let text = format!(
+            "{{apiVersion: crd.projectcalico.org/v1, kind: GlobalNetworkSet, metadata: {{name: a, {metadata}}}, \
+             spec: {{nets: [192.0.2.0/24]}}}}"
+        );
+        let lowering = common::lowering("f", &text);
+        assert_eq!(
+            (&lowering.errors[..], &lowering.warnings[..]),
+            (&[][..], &[][..])
+        );
+        match &lowering.entries[0].objects[..] {
+            [Object::NetworkSet(set)] => {
+                let labels = set.labels.iter();
+                let labels = labels.map(|(key, value)| format!("{key}={value}"));
+                labels.collect::<Vec<_>>().join(",")
+            }
+            other => panic!("{text}: {other:?}"),
+        }
+    };
+    let stored = r#"projectcalico.org/metadata: '{"labels": {"a": "1", "b": "2"}, "uid": "x"}'"#;
+    for (metadata, labels) in [
+        (format!("annotations: {{{stored}}}"), "a=1,b=2"),
+        (
+            format!("annotations: {{{stored}}}, labels: {{}}"),
+            "a=1,b=2",
+        ),
+        // Older versions stored them as labels: what is stored comes before them.
+        (
+            format!("labels: {{a: '3', c: '4'}}, annotations: {{{stored}, x: other}}"),
+            "a=1,b=2,c=4",
+        ),
+        (
+            "labels: {a: '3'}, annotations: {projectcalico.org/metadata: '{}'}".to_owned(),
+            "a=3",
+        ),
+    ] {
+        assert_eq!(set(&metadata), labels, "{metadata}");
+    }
+    let audit = r#"annotations: {projectcalico.org/metadata: '{"annotations": {"palisade.dev/mode": "audit"}}'}"#;
+    let policy = |spec: &str| {
+        format!(
+            "{{apiVersion: crd.projectcalico.org/v1, kind: NetworkPolicy, metadata: {{name: default.a, {audit}}}, spec: {spec}}}"
+        )
+    };
+    let lowering = common::lowering("f", &policy("{}"));
+    match &lowering.entries[0].objects[..] {
+        [Object::Policy(policy)] => assert_eq!(policy.mode, PolicyMode::Audit),
+        other => panic!("{other:?}"),
+    }
+    // What isolates in its place would be in audit as well.
+    let raw = common::raw("f", &policy("{order: much}"));
+    let isolated = palisade_dialects::isolate(&raw[0]);
+    assert_eq!(isolated[0].mode, PolicyMode::Audit);
+}
+
+#[test]
+fn host_endpoints() {
+    let objects = |spec: &str| {
+        let text = manifest(
+            "host-object",
+            &format!(
+                "metadata: {{name: a, labels: {{app: web}}, annotations: {{palisade.dev/mode: audit}}}}, spec: {spec}"
+            ),
+        );
+        let lowering = common::lowering("f", &text);
+        assert_eq!(lowering.errors, [], "{text}");
+        match &lowering.entries[0].objects[..] {
+            [Object::Endpoint(endpoint), Object::NetworkSet(holder)] => {
+                (endpoint.clone(), holder.clone())
+            }
+            other => panic!("{text}: {other:?}"),
+        }
+    };
+    let (endpoint, holder) = objects(
+        "{node: one, interfaceName: '*', expectedIPs: [192.0.2.1], profiles: [kns.shop, ksa.shop.web, own], \
+         ports: [{name: http, port: 80, protocol: TCP}]}",
+    );
+    assert_eq!(endpoint.id, holder.id);
+    assert_eq!(endpoint.labels, holder.labels);
+    assert_eq!(
+        endpoint.labels.get("app").map(|value| &**value),
+        Some("web")
+    );
+    assert!(endpoint.host && endpoint.audit && endpoint.addresses.is_empty());
+    let place = (endpoint.node.as_deref(), endpoint.interface.as_deref());
+    assert_eq!(place, (Some("one"), Some("*")));
+    assert_eq!(endpoint.named_port("http", Protocol::TCP), Some(80));
+    assert_eq!(endpoint.profiles, [Profile::ALLOW_ALL, "own"]);
+    assert_eq!(format!("{:?}", holder.nets), "[192.0.2.1/32]");
+    // Nothing allows everything unless it is written.
+    let (endpoint, holder) = objects("{node: one, interfaceName: eth0}");
+    assert!(endpoint.profiles.is_empty() && holder.nets.is_empty());
+    let (endpoint, _) = objects("{node: one, expectedIPs: [192.0.2.1]}");
+    assert_eq!(endpoint.interface, None);
+}
+
+#[test]
+fn apply_on_forward() {
+    for (spec, expected) in [
+        ("{applyOnForward: true}", true),
+        ("{applyOnForward: false}", false),
+        ("{}", false),
+    ] {
+        for word in ["global", "staged-global"] {
+            assert_eq!(
+                policy(word, spec).apply_on_forward,
+                expected,
+                "{word} {spec}"
+            );
+        }
+    }
 }

@@ -84,6 +84,11 @@ impl SelectorSequence {
         self.one(&["", "", "", " ", "\t", "  "])
     }
 
+    /// Space within a call or an operator of two words.
+    fn inner_space(&mut self) -> &'static str {
+        self.one(&["", "", " ", "\t", "\n", "\r\n ", "\u{c}"])
+    }
+
     /// Space where a name would go on otherwise.
     fn gap(&mut self) -> &'static str {
         self.one(&[" ", "\t", " \t "])
@@ -116,20 +121,28 @@ impl SelectorSequence {
     fn test(&mut self) -> String {
         let (name, space, gap) = (self.one(NAMES), self.space(), self.gap());
         match self.below(12) {
-            0 => format!("has({space}{name}{})", self.space()),
-            1 => format!("all({space})"),
-            2 => format!("global({space})"),
+            0 => format!("has({}{name}{})", self.inner_space(), self.inner_space()),
+            1 => format!("all({})", self.inner_space()),
+            2 => format!("global({})", self.inner_space()),
             3 => format!("{name}{space}=={}{}", self.space(), self.value()),
             4 => format!("{name}{space}!={}{}", self.space(), self.value()),
             5 => format!("{name}{gap}contains{space}{}", self.value()),
             6 => format!(
                 "{name}{gap}starts{}with{space}{}",
-                self.space(),
+                self.inner_space(),
                 self.value()
             ),
-            7 => format!("{name}{gap}ends{}with{space}{}", self.space(), self.value()),
+            7 => format!(
+                "{name}{gap}ends{}with{space}{}",
+                self.inner_space(),
+                self.value()
+            ),
             8 | 9 => format!("{name}{gap}in{space}{}", self.set()),
-            _ => format!("{name}{gap}not{}in{space}{}", self.space(), self.set()),
+            _ => format!(
+                "{name}{gap}not{}in{space}{}",
+                self.inner_space(),
+                self.set()
+            ),
         }
     }
 

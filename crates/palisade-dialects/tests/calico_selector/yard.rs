@@ -132,6 +132,13 @@ impl YardReader<'_> {
         }
     }
 
+    /// Space within a call or an operator.
+    fn inner_space(&mut self) {
+        while let [b' ' | b'\t' | b'\n' | b'\r' | 0xc, rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+    }
+
     /// Takes a word that is next.
     fn word(&mut self, word: &str) -> bool {
         match self.rest.strip_prefix(word.as_bytes()) {
@@ -146,8 +153,10 @@ impl YardReader<'_> {
     /// Takes words that are next, with space between them or not.
     fn words(&mut self, words: &[&str]) -> bool {
         let before = self.rest;
-        for word in words {
-            self.space();
+        for (index, word) in words.iter().enumerate() {
+            if index > 0 {
+                self.inner_space();
+            }
             if !self.word(word) {
                 self.rest = before;
                 return false;
@@ -164,9 +173,9 @@ impl YardReader<'_> {
             return Some(self.global);
         }
         if self.word("has(") {
-            self.space();
+            self.inner_space();
             let name = self.name()?;
-            self.space();
+            self.inner_space();
             return self.word(")").then(|| self.labels.contains_key(&name));
         }
         let name = self.name()?;
@@ -194,7 +203,9 @@ impl YardReader<'_> {
             return Some(label.is_some_and(|label| label.ends_with(&value)));
         }
         let is_negative = self.word("not");
-        self.space();
+        if is_negative {
+            self.inner_space();
+        }
         if !self.word("in") {
             return None;
         }

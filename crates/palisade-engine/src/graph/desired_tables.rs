@@ -4,10 +4,10 @@
 //! program and rule tables follow the classes that use them.
 
 use super::Graph;
+use crate::applicable_rules::PointChanges;
 use crate::budget::COMPILED_PER_WRITTEN;
 use crate::identities::IdentityChanges;
 use crate::matching::{ClassCache, CompileContext};
-use crate::points::PointChanges;
 use crate::policy_set_index::ChangedPeers;
 use crate::sets::{PolicySetChanges, PolicySetRules};
 use alloc::collections::BTreeSet;
@@ -49,6 +49,15 @@ impl Graph {
             };
             if changed {
                 differences.interfaces.insert(name.clone());
+            }
+        }
+        for (name, is_own) in &points.host_interfaces {
+            let changed = match is_own {
+                true => self.desired.host_interfaces.insert(name.clone()),
+                false => self.desired.host_interfaces.remove(name),
+            };
+            if changed {
+                differences.host_interfaces.insert(name.clone());
             }
         }
         for number in &sets.removed {

@@ -10,7 +10,7 @@ use crate::program_pool::CreditPool;
 use crate::store::PolicyNumber;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_model::{PolicyMode, PolicyView, RuleOrigin, Str, TierDefault};
+use palisade_model::{Pass, PolicyMode, PolicyView, RuleOrigin, Str, TierDefault};
 use palisade_tables::{Credit, RuleId, Verdict};
 
 /// Builds a set.
@@ -62,7 +62,12 @@ impl<'a> PolicySetBuilder<'a> {
             self.add_profile(place, name);
         }
         let direction = key.direction;
-        self.add_fallback(Credit::NoProfileMatch { direction }, Verdict::Deny);
+        match key.host_pass {
+            Some(Pass::Forward) if !EngineFault::ForwardEndDenies.is_injected() => {
+                self.add_fallback(Credit::ForwardEnd { direction }, Verdict::Allow);
+            }
+            _ => self.add_fallback(Credit::NoProfileMatch { direction }, Verdict::Deny),
+        }
         self.set.points = points;
         self.set
     }

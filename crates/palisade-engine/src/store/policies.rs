@@ -161,7 +161,9 @@ impl Policies {
         let namespace = |key: Option<(u32, u32)>| key.map(|(_, namespace)| namespace);
         let edit = PolicyEdit {
             subject: old.subject != new.subject || namespace(before) != namespace(after),
-            order: old.tier != new.tier || old.precedence != new.precedence,
+            order: old.tier != new.tier
+                || old.precedence != new.precedence
+                || old.apply_on_forward != new.apply_on_forward,
             rules: true,
         };
         Some((number, edit))
@@ -442,6 +444,7 @@ impl<'a> NamedPolicies<'a> {
             precedence: shape.precedence,
             mode: shape.mode,
             subject: self.absolute_selector(number, self.subject(number)?.1),
+            apply_on_forward: shape.apply_on_forward,
             ingress: rules(&own_rules.ingress),
             egress: rules(&own_rules.egress),
             line,

@@ -22,6 +22,7 @@ pub(crate) struct PolicyBody {
     pub(crate) tier: Str,
     pub(crate) precedence: Precedence,
     pub(crate) mode: PolicyMode,
+    pub(crate) apply_on_forward: bool,
     pub(super) subject: u32,
     pub(super) rules: u32,
 }
@@ -142,6 +143,7 @@ impl PolicyBodies {
                     tier: policy.tier,
                     precedence: policy.precedence,
                     mode: policy.mode,
+                    apply_on_forward: policy.apply_on_forward,
                     subject,
                     rules,
                 };
@@ -196,6 +198,7 @@ impl PolicyBodies {
             precedence,
             mode,
             mut subject,
+            apply_on_forward,
             ingress,
             egress,
             line,
@@ -237,6 +240,7 @@ impl PolicyBodies {
             tier,
             precedence,
             mode,
+            apply_on_forward,
             subject,
             rules,
         };

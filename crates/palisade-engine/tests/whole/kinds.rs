@@ -175,24 +175,26 @@ fn of_networks(old: &Tables, delta: &Delta, new: &Tables, found: &mut BTreeSet<&
 
 fn of_points(old: &Tables, delta: &Delta, new: &Tables, found: &mut BTreeSet<&'static str>) {
     let mut addresses: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-    for point in old.points.keys().chain(new.points.keys()) {
-        addresses
-            .entry(&point.interface)
-            .or_default()
-            .insert(point.address);
+    let points = old.points.keys().chain(new.points.keys());
+    for (interface, address) in points.filter_map(|point| point.workload()) {
+        addresses.entry(interface).or_default().insert(address);
     }
     let holders = |tables: &Tables, address| -> BTreeSet<palisade_model::Str> {
-        let points = tables.points.keys().filter(|p| p.address == address);
-        points.map(|p| p.interface.clone()).collect()
+        let points = tables.points.keys().filter_map(|point| point.workload());
+        let points = points.filter(|(_, own)| *own == address);
+        points.map(|(interface, _)| interface.clone()).collect()
     };
     for change in delta.steps.iter().flat_map(|step| &step.changes) {
         let TableChange::Point(point, _) = change else {
             continue;
         };
-        if addresses.get(&point.interface).is_some_and(|a| a.len() > 1) {
+        let Some((interface, own)) = point.workload() else {
+            continue;
+        };
+        if addresses.get(interface).is_some_and(|a| a.len() > 1) {
             found.insert("changes an endpoint with several addresses");
         }
-        let (was, is) = (holders(old, point.address), holders(new, point.address));
+        let (was, is) = (holders(old, own), holders(new, own));
         if !was.is_empty() && !is.is_empty() && was != is {
             found.insert("changes the owner of an address");
         }

@@ -46,6 +46,7 @@ fn outside_policy(nets: Option<Vec<Prefix>>) -> Object {
         ..Peer::any()
     };
     Object::Policy(Policy {
+        apply_on_forward: false,
         id: PolicyId {
             object: ObjectId {
                 namespace: None,

@@ -64,11 +64,7 @@ pub(crate) fn expected(
         return kept(false);
     }
     if let Some(iif) = frame.iif.as_ref().filter(|_| ours(&frame.iif)) {
-        let point = Point {
-            interface: iif.clone(),
-            address: frame.source,
-            direction: Direction::Egress,
-        };
+        let point = Point::of_workload(iif.clone(), frame.source, Direction::Egress);
         if !tables.points.contains_key(&point) {
             return kept(false);
         }
@@ -172,11 +168,7 @@ pub(crate) fn reports(
         return vec![ReportReason::Spoofed];
     }
     if let Some(iif) = frame.iif.as_ref().filter(|_| ours(&frame.iif)) {
-        let point = Point {
-            interface: iif.clone(),
-            address: frame.source,
-            direction: Direction::Egress,
-        };
+        let point = Point::of_workload(iif.clone(), frame.source, Direction::Egress);
         if !tables.points.contains_key(&point) {
             return vec![ReportReason::Spoofed];
         }
@@ -229,7 +221,8 @@ pub(crate) fn reports(
             DirectionVerdict::Unmanaged if closed(own) => out.push(ReportReason::NoPoint),
             DirectionVerdict::Unmanaged
             | DirectionVerdict::HostOrigin
-            | DirectionVerdict::Hairpin => continue,
+            | DirectionVerdict::Hairpin
+            | DirectionVerdict::Failsafe => continue,
             DirectionVerdict::NoPoint => out.push(ReportReason::NoPoint),
             DirectionVerdict::Evaluated(seen) => match seen.cell.verdict {
                 Verdict::Deny => out.push(ReportReason::Denied),

@@ -244,14 +244,9 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
                 for direction in Direction::BOTH {
                     let interface: Str = name.into();
                     let set = PolicySetId(200 + rng.random_range(0..4));
-                    tables.points.insert(
-                        Point {
-                            interface,
-                            address,
-                            direction,
-                        },
-                        set,
-                    );
+                    tables
+                        .points
+                        .insert(Point::of_workload(interface, address, direction), set);
                 }
             }
         }
@@ -263,14 +258,15 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
 pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> HookPacket {
     let family = *Family::BOTH.choose(rng).unwrap();
     let end = |rng: &mut SmallRng| -> (Option<Str>, IpAddr) {
-        let points: Vec<&Point> = tables
+        let points: Vec<(&Str, IpAddr)> = tables
             .points
             .keys()
-            .filter(|p| Family::of(p.address) == family)
+            .filter_map(Point::workload)
+            .filter(|(_, own)| Family::of(*own) == family)
             .collect();
         match points.choose(rng).filter(|_| rng.random_bool(0.7)) {
-            Some(point) if rng.random_bool(0.95) => (Some(point.interface.clone()), point.address),
-            Some(point) => (Some(point.interface.clone()), address(rng, family)),
+            Some((interface, own)) if rng.random_bool(0.95) => (Some((*interface).clone()), *own),
+            Some((interface, _)) => (Some((*interface).clone()), address(rng, family)),
             None => {
                 let names = [
                     OURS[0], OURS[2], UNKNOWN, FOREIGN[0], FOREIGN[0], FOREIGN[1], "lo",
@@ -411,6 +407,8 @@ pub(crate) fn renumbered(rng: &mut SmallRng, tables: &Tables) -> Tables {
         judge_host_traffic: tables.judge_host_traffic,
         judge_hairpin: tables.judge_hairpin,
         interfaces: tables.interfaces.clone(),
+        host_interfaces: tables.host_interfaces.clone(),
+        failsafe: tables.failsafe.clone(),
         addresses: tables.addresses.iter().map(|(k, v)| (*k, id(*v))).collect(),
         points: tables
             .points
@@ -497,7 +495,11 @@ pub(crate) fn mutate(rng: &mut SmallRng, config: &Config, tables: &mut Tables) {
                 let gone = tables.interfaces.iter().choose(rng).cloned();
                 if let Some(gone) = gone {
                     tables.interfaces.remove(&gone);
-                    tables.points.retain(|point, _| point.interface != gone);
+                    tables.points.retain(|point, _| {
+                        point
+                            .workload()
+                            .is_none_or(|(interface, _)| *interface != gone)
+                    });
                 }
             }
         }

@@ -155,6 +155,7 @@ pub(crate) fn ask(text: &str) -> Question {
         protocol,
         l4,
         origin: FlowOrigin::Network,
+        path: palisade_oracle::HostPath::default(),
     }
 }
 

@@ -37,6 +37,7 @@ fn rule_step(name: &str, index: u32, action: Action, outcome: RuleOutcome) -> Tr
 fn policy_step(name: &str, fit: PolicyApplicability) -> TraceStep {
     TraceStep::Policy {
         policy: policy_id(name),
+        order: Order::At(1000.0),
         line: None,
         applicability: fit,
     }
@@ -45,6 +46,7 @@ fn policy_step(name: &str, fit: PolicyApplicability) -> TraceStep {
 fn tier_step(name: &str, default: TierDefault, counts: bool) -> TraceStep {
     TraceStep::Tier {
         tier: name.into(),
+        order: Order::At(if name == "default" { 1e6 } else { 1e3 }),
         default,
         missing: false,
         counts,
@@ -265,6 +267,7 @@ fn unknown_addresses_and_missing_tiers_are_told() {
         .steps;
     let tier = TraceStep::Tier {
         tier: "gone".into(),
+        order: Order::Last,
         default: TierDefault::Deny,
         missing: true,
         counts: true,

@@ -105,8 +105,13 @@ fn refuse_membarrier() {
 
 /// A wait that was begun does not block; it is over when it is finished, or when the next one is.
 fn background(grace: &mut KernelGracePeriod) {
-    assert!(!is_done(|| grace.begin().unwrap()));
-    grace.finish().unwrap();
+    // The packet may arrive meanwhile where another program has this processor, but not each time.
+    let mut blocks = || {
+        let is_done = is_done(|| grace.begin().unwrap());
+        grace.finish().unwrap();
+        is_done
+    };
+    assert!(!(0..10).all(|_| blocks()), "the beginning of a wait blocks");
     assert!(is_done(|| {
         grace.begin().unwrap();
         grace.finish().unwrap();

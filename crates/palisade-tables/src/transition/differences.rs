@@ -12,6 +12,8 @@ use palisade_model::{Family, Prefix, Str};
 pub struct TableDifferences {
     /// Managed interfaces.
     pub interfaces: BTreeSet<Str>,
+    /// Interfaces of the host with points of their own.
+    pub host_interfaces: BTreeSet<Str>,
     /// Addresses and prefixes in order, each with its old identity.
     pub addresses: Vec<(Prefix, Option<IdentityId>)>,
     /// The lengths of all prefixes in either table that hold more than one address.
@@ -50,6 +52,11 @@ impl TableDifferences {
         let (had, has) = (identities(old), identities(new));
         let mut differences = TableDifferences {
             interfaces: old.interfaces.union(&new.interfaces).cloned().collect(),
+            host_interfaces: old
+                .host_interfaces
+                .union(&new.host_interfaces)
+                .cloned()
+                .collect(),
             lengths: lengths.map(|p| (p.family(), p.length())).collect(),
             addresses: prefixes
                 .into_iter()
@@ -80,10 +87,13 @@ impl TableDifferences {
             }
     }
 
-    /// Keeps the interfaces, points, sets and entries of sets under which the tables differ.
+    /// Keeps the interfaces of both kinds, points, sets and entries of sets under which the tables differ.
     pub fn retain_changed(&mut self, old: &Tables, new: &Tables) {
         self.interfaces
             .retain(|name| old.interfaces.contains(name) != new.interfaces.contains(name));
+        self.host_interfaces.retain(|name| {
+            old.host_interfaces.contains(name) != new.host_interfaces.contains(name)
+        });
         retain_keys(&mut self.points, &old.points, &new.points);
         retain_keys(&mut self.sets, &old.sets, &new.sets);
         retain_keys(&mut self.classes, &old.classes, &new.classes);

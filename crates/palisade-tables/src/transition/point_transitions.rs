@@ -5,6 +5,7 @@
 
 use super::class_comparison::{ClassComparison, VerdictChange};
 use super::class_transitions::identities_in_set;
+use super::host_points;
 use super::interim_identities::InterimIdentities;
 use super::{PhasedChanges, TransitionContext, class_of};
 use crate::{ClassId, IdentityId, Point, PolicySet, PolicySetId, TableChange, Tables};
@@ -23,22 +24,44 @@ pub(super) enum PointState {
     Set(PolicySetId),
 }
 
+/// How a point gets from one policy set to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PointWay {
+    /// It keeps its set.
+    Kept,
+    /// In one write, when verdicts tighten.
+    AtTighten,
+    /// In one write, when verdicts loosen.
+    AtLoosen,
+    /// By this set of intersections.
+    Interim(PolicySetId),
+}
+
+/// Points by their old and new state.
+type PointsByTransition = BTreeMap<(PointState, PointState), Vec<Point>>;
+
 /// The points whose policy set changes.
+#[derive(Default)]
 pub(super) struct PointTransitions {
-    points_by_transition: BTreeMap<(PointState, PointState), Vec<Point>>,
+    workloads: PointsByTransition,
+    host: PointsByTransition,
 }
 
 impl PointTransitions {
-    /// The distinct changes.
+    /// The distinct changes; one of workloads and one of host interfaces may be equal.
     pub(super) fn transitions(&self) -> impl Iterator<Item = (&PointState, &PointState)> {
-        self.points_by_transition
-            .keys()
-            .map(|(source, target)| (source, target))
+        let all = self.workloads.keys().chain(self.host.keys());
+        all.map(|(source, target)| (source, target))
     }
 }
 
 fn point_state(context: &TransitionContext<'_>, tables: &Tables, point: &Point) -> PointState {
-    let name = &point.interface;
+    let Some((name, _)) = point.workload() else {
+        return match host_points::set_of(tables, point) {
+            Some(set) => PointState::Set(set),
+            None => PointState::Open,
+        };
+    };
     if !tables.interfaces.contains(name) && !(context.hints.is_closed_interface)(name) {
         return PointState::Open;
     }
@@ -48,8 +71,10 @@ fn point_state(context: &TransitionContext<'_>, tables: &Tables, point: &Point) 
 
 /// The state of a point in the new tables.
 fn new_state(context: &TransitionContext<'_>, point: &Point) -> PointState {
-    let is_spoofed =
-        point.direction == Direction::Egress && (context.hints.is_own_address)(point.address);
+    let is_spoofed = point.direction == Direction::Egress
+        && point
+            .workload()
+            .is_some_and(|(_, address)| (context.hints.is_own_address)(address));
     match point_state(context, context.new, point) {
         PointState::Open if is_spoofed => PointState::Denied,
         state => state,
@@ -58,20 +83,22 @@ fn new_state(context: &TransitionContext<'_>, point: &Point) -> PointState {
 
 /// The points that change, by their old and new state.
 pub(super) fn point_transitions(context: &TransitionContext<'_>) -> PointTransitions {
-    let mut points_by_transition: BTreeMap<(PointState, PointState), Vec<Point>> = BTreeMap::new();
-    for point in &context.differences.points {
-        let transition = (
-            point_state(context, context.old, point),
-            new_state(context, point),
+    let mut transitions = PointTransitions::default();
+    let add = |of: &mut PointsByTransition, point: Point| {
+        let states = (
+            point_state(context, context.old, &point),
+            new_state(context, &point),
         );
-        points_by_transition
-            .entry(transition)
-            .or_default()
-            .push(point.clone());
+        of.entry(states).or_default().push(point);
+    };
+    let listed = context.differences.points.iter();
+    for point in listed.filter(|point| point.workload().is_some()) {
+        add(&mut transitions.workloads, point.clone());
     }
-    PointTransitions {
-        points_by_transition,
+    for point in host_points::changed_points(context) {
+        add(&mut transitions.host, point);
     }
+    transitions
 }
 
 /// Writes the changes. Returns whether points that leave a set must leave it before classes change.
@@ -83,8 +110,21 @@ pub(super) fn write_changes(
     changing: &BTreeSet<PolicySetId>,
     phased: &mut PhasedChanges,
 ) -> bool {
+    let still = |side: &PointState| !matches!(side, PointState::Set(set) if changing.contains(set));
     let mut leave_separately = false;
-    for ((source, target), points) in &transitions.points_by_transition {
+    for ((source, target), points) in &transitions.host {
+        let way = host_point_way(
+            context,
+            classes,
+            interim,
+            (*source, *target),
+            [still(source), still(target)],
+            phased,
+        );
+        leave_separately |= way != PointWay::Kept && !still(source);
+        host_points::write_changes(context, (*source, *target), way, points, phased);
+    }
+    for ((source, target), points) in &transitions.workloads {
         let put = |changes: &mut Vec<TableChange>, set: Option<PolicySetId>| {
             changes.extend(points.iter().map(|p| TableChange::Point(p.clone(), set)));
         };
@@ -95,8 +135,6 @@ pub(super) fn write_changes(
                 changes.push(TableChange::Point(point.clone(), set));
             }
         };
-        let still =
-            |side: &PointState| !matches!(side, PointState::Set(set) if changing.contains(set));
         let relation = verdict_change(context, classes, interim, *source, *target);
         match (*source, *target) {
             (PointState::Denied, PointState::Set(to)) => put(&mut phased.loosen, Some(to)),
@@ -143,6 +181,36 @@ pub(super) fn write_changes(
         }
     }
     leave_separately
+}
+
+/// How points of host interfaces get from one state to another. `stable`: whether no class of the old and of the new set
+/// changes meanwhile.
+fn host_point_way(
+    context: &TransitionContext<'_>,
+    classes: &mut ClassComparison<'_>,
+    interim: &InterimIdentities,
+    (source, target): (PointState, PointState),
+    stable: [bool; 2],
+    phased: &mut PhasedChanges,
+) -> PointWay {
+    let relation = verdict_change(context, classes, interim, source, target);
+    // Nothing is judged at an open point: to leave that state tightens, to return to it loosens.
+    let (tightens, loosens) = match (source, target) {
+        (PointState::Set(from), PointState::Set(to)) if from == to => return PointWay::Kept,
+        (PointState::Set(_), PointState::Set(_)) => (relation.tightens, relation.loosens),
+        (PointState::Set(_), _) => (false, true),
+        (_, PointState::Set(_)) => (true, false),
+        _ => return PointWay::Kept,
+    };
+    match stable {
+        [true, _] if !tightens => PointWay::AtLoosen,
+        [_, true] if !loosens => PointWay::AtTighten,
+        _ => {
+            let set = classes.ids.allocate_set();
+            write_interim_set(context, classes, interim, source, target, set, phased);
+            PointWay::Interim(set)
+        }
+    }
 }
 
 /// The identities that either side may distinguish from the unknown identity.

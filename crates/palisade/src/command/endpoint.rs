@@ -1,5 +1,6 @@
 //! `palisade endpoint` and `palisade identity`: the agent's endpoints and identities.
 
+use super::policy::tier_text;
 use super::split_name;
 use crate::cli::{EndpointCommand, OutputFormat};
 use crate::client::ApiClient;
@@ -126,7 +127,14 @@ fn detail_text(detail: &EndpointDetail) -> String {
         for (index, policy) in policies.iter().enumerate() {
             line(
                 if index == 0 { name } else { "" },
-                format!("{}: {}", policy.tier, policy.policy),
+                format!(
+                    "{}: {}{}",
+                    tier_text(&policy.tier, policy.tier_order),
+                    policy.policy,
+                    policy
+                        .order
+                        .map_or(String::new(), |order| format!(", order {order}")),
+                ),
             );
         }
     }

@@ -6,6 +6,7 @@ use crate::client::ApiClient;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use palisade_api::{ExplainQuery, Explanation, VerdictWord, path};
+use palisade_model::FailsafePorts;
 use palisade_oracle::OracleOptions;
 use std::fmt::Write;
 
@@ -18,15 +19,22 @@ pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) 
         protocol: args.protocol.clone(),
         icmp_type: args.icmp_type.clone(),
         source_port: args.source_port,
+        input_interface: args.input_interface.clone(),
+        output_interface: args.output_interface.clone(),
+        node: args.node.clone(),
     };
     let (explanation, exit): (Explanation, ExitStatus) = if args.files.is_empty() {
         let path_and_query = format!("{}?{}", path::EXPLAIN, query_string(&query));
         (client.get(&path_and_query)?, ExitStatus::Success)
     } else {
         let read = manifests::load_state(&args.files)?;
-        let explanation =
-            palisade_analysis::explain(&read.state, &query, &OracleOptions::default())
-                .map_err(|error| CommandError::usage(palisade_source::error_chain(&error)))?;
+        let explanation = palisade_analysis::explain(
+            &read.state,
+            &query,
+            &OracleOptions::default(),
+            &FailsafePorts::default(),
+        )
+        .map_err(|error| CommandError::usage(palisade_source::error_chain(&error)))?;
         (explanation, read.exit)
     };
     let explanation = match args.all {
@@ -51,6 +59,9 @@ fn query_string(query: &ExplainQuery) -> String {
         ("protocol", query.protocol.as_ref()),
         ("icmpType", query.icmp_type.as_ref()),
         ("sourcePort", source_port.as_ref()),
+        ("inputInterface", query.input_interface.as_ref()),
+        ("outputInterface", query.output_interface.as_ref()),
+        ("node", query.node.as_ref()),
     ];
     let pairs = fields
         .into_iter()

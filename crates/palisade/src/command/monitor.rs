@@ -154,6 +154,9 @@ fn reason_text(
             return format!("no rule allows it, isolated by {}", names.join(", "));
         }
         PacketReason::Profile => "no profile allows it",
+        PacketReason::ForwardEnd => {
+            "the host forwards it, and no policy with applyOnForward decided"
+        }
         PacketReason::Encapsulated => "tunnelled packet (encapsulation is not allowed)",
         PacketReason::Spoofed => "spoofed source address",
         PacketReason::UnknownInterface => "interface not attached by the agent",

@@ -23,6 +23,7 @@ pub(crate) fn run(
             print_output(format, &list, |list| {
                 let mut table = TextTable::new(&[
                     "TIER",
+                    "ORDER",
                     "POLICY",
                     "STATUS",
                     "ENDPOINTS",
@@ -33,7 +34,8 @@ pub(crate) fn run(
                 ]);
                 for p in &list.policies {
                     table.row([
-                        or_dash(&p.tier),
+                        tier_text(&p.tier, p.tier_order),
+                        or_dash(order_text(p.order)),
                         p.policy.path_name(),
                         p.status.state.to_string(),
                         p.endpoints.to_string(),
@@ -54,6 +56,18 @@ pub(crate) fn run(
         }
     }
     Ok(ExitStatus::Success)
+}
+
+/// A tier with its order, as text: `platform (100)`; `-` where there is none.
+pub(super) fn tier_text(tier: &str, order: Option<f64>) -> String {
+    match order {
+        Some(order) => format!("{tier} ({order})"),
+        None => or_dash(tier),
+    }
+}
+
+fn order_text(order: Option<f64>) -> String {
+    order.map_or(String::new(), |order| order.to_string())
 }
 
 /// Whether the policy is enforced.
@@ -171,7 +185,8 @@ fn detail_text(detail: &PolicyDetail) -> String {
     for (what, text) in finding_lines(&p.status) {
         line(what, text);
     }
-    line("Tier", or_dash(&p.tier));
+    line("Tier", tier_text(&p.tier, p.tier_order));
+    line("Order", or_dash(order_text(p.order)));
     line("From", or_dash(p.policy.line.clone().unwrap_or_default()));
     line("Subject", or_dash(&p.subject));
     line("Mode", mode_text(p));

@@ -5,7 +5,7 @@ use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, pluralize, print_output};
 use palisade_api::{
-    AuditSummary, ConfigReport, FollowedSource, Health, ParameterOrigin, Status, path,
+    AuditSummary, ConfigReport, FollowedSource, Health, ParameterOrigin, Status, TierReport, path,
 };
 use palisade_text::printable;
 use std::fmt::Write;
@@ -99,6 +99,20 @@ pub(super) fn status_text(status: &Status) -> String {
             status.revision, status.realised, status.policies, status.endpoints, status.identities
         ),
     );
+    for (at, host) in status.host_endpoints.iter().enumerate() {
+        let text = match (&host.interface, &host.reason) {
+            (Some(interface), _) if interface == "*" => "every other interface".to_owned(),
+            (Some(interface), None) => format!("interface {interface}"),
+            (Some(interface), Some(reason)) => format!("interface {interface}: {reason}"),
+            (None, reason) => format!("not enforced: {}", reason.as_deref().unwrap_or_default()),
+        };
+        let title = if at == 0 { "Host" } else { "" };
+        line(title, format!("HostEndpoint {}: {text}", host.name));
+    }
+    if !status.tiers.is_empty() {
+        let tiers: Vec<String> = status.tiers.iter().map(tier_text).collect();
+        line("Tiers", tiers.join(", "));
+    }
     if !status.policy_states.is_empty() {
         let states = status.policy_states.iter();
         let states: Vec<String> = states
@@ -234,6 +248,20 @@ pub(super) fn status_text(status: &Status) -> String {
         .collect();
     line("Start", steps.join(", "));
     out
+}
+
+/// A tier with its order and its policies.
+fn tier_text(tier: &TierReport) -> String {
+    let order = match (tier.order, tier.missing) {
+        (_, true) => "does not exist, last".to_owned(),
+        (Some(order), false) => format!("order {order}"),
+        (None, false) => "no order".to_owned(),
+    };
+    let policies = match tier.policies {
+        1 => "1 policy".to_owned(),
+        some => format!("{some} policies"),
+    };
+    format!("{} ({order}): {policies}", tier.name)
 }
 
 /// What is in audit, and the packets judged there.

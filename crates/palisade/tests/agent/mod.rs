@@ -306,6 +306,32 @@ impl Agent {
         }
     }
 
+    /// The packets whose verdict would be another without audit, once there are as many as wanted.
+    pub(crate) fn audited_packets(&self, wanted: usize) -> Vec<Value> {
+        let began = Instant::now();
+        let arguments = [
+            "monitor",
+            "--audit",
+            "--last",
+            "1000",
+            "--no-follow",
+            "-o",
+            "json",
+        ];
+        loop {
+            let output = self.run(&arguments);
+            assert!(output.status.success(), "{}", self.log());
+            let text = String::from_utf8(output.stdout).unwrap();
+            let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+            let lines: Vec<Value> = lines.collect();
+            if lines.len() >= wanted {
+                return lines;
+            }
+            assert!(began.elapsed() < PATIENCE, "{wanted} packets: {lines:#?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Writes a manifest and waits until its state is in the kernel.
     pub(crate) fn apply(&self, name: &str, text: &str) {
         let before = self.status()["revision"].as_u64().unwrap();

@@ -156,3 +156,42 @@ fn usage_and_errors() {
         (2, "palisade: only the command convert prints YAML\n")
     );
 }
+
+/// A policy of Calico becomes one of the others, as far as they can say it, and is the same to `connections`.
+#[test]
+fn calicos_policies_are_converted() {
+    let calico = |name: &str, spec: &str| {
+        format!(
+            "apiVersion: crd.projectcalico.org/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\n\
+             spec: {spec}\n---\n"
+        )
+    };
+    let workloads = "has(projectcalico.org/orchestrator)";
+    let p = format!(
+        "{{order: 1000, selector: app == 'web', ingress: [{{action: Allow, protocol: TCP, \
+         source: {{selector: \"app == 'guest' && {workloads}\", namespaceSelector: all()}}, \
+         destination: {{ports: [http]}}}}]}}"
+    );
+    let early = "{order: 10, selector: all(), egress: [{action: Allow}]}";
+    let text = format!("{}{}", calico("p", &p), calico("q", early));
+    let world = World::of(&[("pods.yaml", PODS), ("p.yaml", &text)]);
+    for (target, kind) in [
+        ("kubernetes", "NetworkPolicy"),
+        ("cilium", "CiliumNetworkPolicy"),
+    ] {
+        let ran = world.run("convert", &format!("--to {target}"));
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(ran.err.contains("shop/q: "), "{ran:?}");
+        assert!(
+            ran.err.ends_with("1 object written, 1 not convertible\n"),
+            "{ran:?}"
+        );
+        let json = converted(&world, target);
+        assert_eq!(json["objects"][0]["kind"], kind);
+        let alone = World::of(&[("pods.yaml", PODS), ("p.yaml", &calico("p", &p))]);
+        let written = World::of(&[("pods.yaml", PODS), ("p.yaml", &ran.out)]);
+        let of = |world: &World| world.json("connections", "")["connections"].clone();
+        assert!(of(&alone).as_array().is_some_and(|all| !all.is_empty()));
+        assert_eq!(of(&alone), of(&written), "{target}");
+    }
+}

@@ -5,6 +5,13 @@ use std::path::{Path, PathBuf};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/policies");
 
+const DIALECTS: [&str; 4] = [
+    "networkpolicy",
+    "clusternetworkpolicy",
+    "ciliumnetworkpolicy",
+    "caliconetworkpolicy",
+];
+
 /// The manifests of a dialect, in order.
 fn manifests(dialect: &Path) -> Vec<PathBuf> {
     let files = std::fs::read_dir(dialect).unwrap();
@@ -19,12 +26,7 @@ fn manifests(dialect: &Path) -> Vec<PathBuf> {
 #[test]
 fn examples_allow_the_connections_that_they_list() {
     let cluster = format!("{FOLDER}/cluster.yaml");
-    for dialect in [
-        "networkpolicy",
-        "clusternetworkpolicy",
-        "ciliumnetworkpolicy",
-        "caliconetworkpolicy",
-    ] {
+    for dialect in DIALECTS {
         let manifests = manifests(&Path::new(FOLDER).join(dialect));
         assert!(manifests.len() >= 10, "{dialect}: {}", manifests.len());
         for manifest in manifests {
@@ -48,5 +50,14 @@ fn examples_allow_the_connections_that_they_list() {
                 "{name}: PALISADE_BLESS=1 writes it; read the difference"
             );
         }
+    }
+}
+
+/// Somebody tries a whole folder: no two examples define the same object.
+#[test]
+fn the_examples_of_a_dialect_are_valid_together() {
+    for dialect in DIALECTS {
+        let valid = run(&["validate", "-f", &format!("{FOLDER}/{dialect}")]);
+        assert_eq!(valid.code, 0, "{dialect}: {valid:?}");
     }
 }

@@ -75,6 +75,58 @@ fn the_shape_of_a_denial() {
 }
 
 #[test]
+fn tiers_are_shown_with_their_order() {
+    let calico = |kind: &str, name: &str, spec: &str| {
+        format!(
+            "{{apiVersion: projectcalico.org/v3, kind: {kind}, metadata: {{name: {name}}}, spec: {spec}}}\n---\n"
+        )
+    };
+    let pass = "{tier: platform, order: 2.5, selector: all(), ingress: [{action: Pass}]}";
+    let manifests = [
+        PODS.to_owned(),
+        "---\n".to_owned(),
+        calico("Tier", "platform", "{order: 200}"),
+        calico("Tier", "unordered", "{}"),
+        calico("GlobalNetworkPolicy", "platform.pass", pass),
+        calico(
+            "GlobalNetworkPolicy",
+            "unordered.log",
+            "{tier: unordered, selector: all(), ingress: [{action: Log}, {action: Pass}]}",
+        ),
+        calico(
+            "GlobalNetworkPolicy",
+            "gone.allow",
+            "{tier: gone, selector: all(), ingress: [{action: Allow}]}",
+        ),
+    ];
+    let world = World::of(&[("all.yaml", &manifests.concat())]);
+    let query = "--from other/guest --to shop/web --port 8080/TCP";
+    let report = world.json("explain", query);
+    let steps = report["ingress"]["steps"].as_array().unwrap();
+    let of = |step: &Value| json!([step["tier"], step["order"], step["missing"]]);
+    let tiers = steps.iter().filter(|step| step["step"] == "Tier").map(of);
+    assert_eq!(
+        tiers.collect::<Vec<_>>(),
+        [
+            json!(["platform", 200.0, false]),
+            json!(["unordered", null, false]),
+            json!(["gone", null, true]),
+        ]
+    );
+    let policy = steps.iter().find(|step| step["step"] == "Policy");
+    assert_eq!(policy.unwrap()["order"], 2.5);
+    let text = world.run("explain", query).out;
+    for part in [
+        "    tier platform (order 200)\n      GlobalNetworkPolicy platform.pass (all.yaml:",
+        ") applies, order 2.5\n",
+        "    tier unordered (no order; evaluated after tiers that have one)\n",
+        "    tier gone (no such tier exists; evaluated last)\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
 fn the_shape_of_what_is_allowed() {
     let told = world().json("explain", "--from 192.0.2.5 --to shop/web --port 53/UDP");
     assert_eq!(told["verdict"], "Allow");
@@ -189,7 +241,7 @@ fn what_cannot_be_answered_is_exit_code_2_with_a_hint() {
         ),
         (
             "--from 10.0.0.300 --to shop/web --port 1",
-            "is neither namespace/pod nor an address",
+            "is neither namespace/pod nor host:node nor an address",
         ),
         (
             "--from 192.0.2.1 --to fd00:1::1 --port 1",

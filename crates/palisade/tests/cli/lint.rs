@@ -113,6 +113,70 @@ endpoints: [{addresses: [10.0.0.9]}]
 }
 
 #[test]
+fn references_of_calico_to_what_is_not_there_are_findings() {
+    let text = r#"
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: p, namespace: shop}
+spec:
+  tier: security
+  selector: all()
+  types: [Ingress, Egress]
+  ingress:
+  - {action: Allow, source: {services: {name: databse}}}
+  - {action: Allow, source: {serviceAccounts: {names: [frnt]}}}
+  - {action: Allow, source: {selector: kind == 'partnr'}}
+  egress:
+  - {action: Allow, destination: {services: {name: databse}}}
+---
+apiVersion: projectcalico.org/v3
+kind: Tier
+metadata: {name: sceurity}
+spec: {order: 10}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkSet
+metadata: {name: partners, namespace: shop, labels: {kind: partner}}
+spec: {nets: [198.51.100.0/24]}
+---
+apiVersion: projectcalico.org/v3
+kind: WorkloadEndpoint
+metadata: {name: vm, namespace: shop}
+spec: {orchestrator: openstack, ipNetworks: [10.0.2.1/32], profiles: [dmz], serviceAccountName: front}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: front, namespace: shop}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: database-x, namespace: shop, labels: {kubernetes.io/service-name: database}}
+addressType: IPv4
+ports: [{port: 5432}]
+endpoints: [{addresses: [10.0.0.9]}]
+"#;
+    let ran = World::of(&[("pods.yaml", PODS), ("p.yaml", text)]).run("lint", "");
+    let policy = "NetworkPolicy.projectcalico.org shop/p";
+    let expected = format!(
+        "p.yaml:2: tier-missing: {policy}: its tier \"security\" does not exist, so it is evaluated after all tiers \
+         that do, and what it selects and does not allow is denied there\n  try: did you mean \"sceurity\"?\n\
+         p.yaml:10: peer-selects-nothing: {policy}: ingress rule 0: its peer matches nothing: no EndpointSlice in \
+         namespace shop is labelled kubernetes.io/service-name = \"databse\"\n  \
+         try: did you mean kubernetes.io/service-name = \"database\"?\n\
+         p.yaml:11: peer-selects-nothing: {policy}: ingress rule 1: its peer matches nothing: no endpoint, network \
+         set or node in namespace shop is running as service account \"frnt\"\n  try: did you mean \"front\"?\n\
+         p.yaml:12: peer-selects-nothing: {policy}: ingress rule 2: its peer matches nothing: no endpoint, network \
+         set or node in namespace shop is labelled kind = \"partnr\"\n  try: did you mean kind = \"partner\"?\n\
+         p.yaml:14: service-missing: {policy}: egress rule 0: it matches nothing: Service shop/databse has no \
+         EndpointSlice with ports here\n  try: did you mean \"shop/database\"?\n\
+         profile-missing: WorkloadEndpoint shop/vm: its profile \"dmz\" does not exist, so what no policy decides is \
+         denied\n  try: create the profile, or the namespace or service account of which it is made\n\
+         1 policy, 6 findings\n"
+    );
+    assert_eq!((&*ran.out, &*ran.err, ran.code), (&*expected, "", 1));
+}
+
+#[test]
 fn rules_that_decide_instead_are_named() {
     let rule = "{from: [{podSelector: {matchLabels: {app: web}}}]}";
     let text = policy(&format!("ingress: [{rule},\n {rule}]"));
@@ -157,7 +221,8 @@ fn what_cannot_be_checked_is_exit_code_1() {
     assert_eq!(run(&["lint"]).code, 2);
 }
 
-/// The examples are free of findings, but for one that leaves something to policies which its cluster does not have.
+/// The examples are free of findings, but for one that leaves something to policies which its cluster does not have;
+/// policies that tell a pod's own node from others are not looked at.
 #[test]
 fn examples_have_the_findings_that_are_expected() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -173,10 +238,18 @@ fn examples_have_the_findings_that_are_expected() {
         let codes = places.filter_map(|line| line.split(": ").nth(1));
         let before = found.len();
         found.extend(codes.map(|code| format!("{name}: {code}")));
+        let unchecked = ran.out.lines().filter_map(|line| line.split_once(": "));
+        let unchecked = unchecked.filter(|(word, _)| *word == "not checked");
+        found.extend(unchecked.map(|(word, _)| format!("{name}: {word}")));
         assert_eq!(ran.code, i32::from(found.len() > before), "{ran:?}");
     };
     lint("shop", &[folder.join("shop")]);
-    for dialect in ["networkpolicy", "clusternetworkpolicy"] {
+    for dialect in [
+        "networkpolicy",
+        "clusternetworkpolicy",
+        "ciliumnetworkpolicy",
+        "caliconetworkpolicy",
+    ] {
         let files = std::fs::read_dir(folder.join("policies").join(dialect)).unwrap();
         let paths = files.map(|file| file.unwrap().path());
         let mut manifests: Vec<PathBuf> = paths
@@ -188,7 +261,14 @@ fn examples_have_the_findings_that_are_expected() {
             lint(&name, &[folder.join("policies/cluster.yaml"), manifest]);
         }
     }
-    assert_eq!(found, ["no-way-out: pass-into-nothing"]);
+    assert_eq!(
+        found,
+        [
+            "no-way-out: pass-into-nothing",
+            "api-server-and-node: not checked",
+            "deny-over-allow: not checked",
+        ]
+    );
 }
 
 #[test]
@@ -205,4 +285,39 @@ fn a_dump_of_a_cluster_is_checked() {
     let json = world.json("lint", "");
     assert_eq!(json["policies"], 90);
     assert_eq!(json["unchecked"], json!([]));
+}
+
+#[test]
+fn what_policies_do_at_hosts_is_not_called_nothing() {
+    let of = |kind: &str, spec: &str| {
+        format!(
+            "{{apiVersion: projectcalico.org/v3, kind: {kind}, metadata: {{name: node-1, labels: {{role: node}}}}, spec: {spec}}}\n"
+        )
+    };
+    let endpoint = of("HostEndpoint", "{node: node-1, interfaceName: eth0}");
+    let rules = "[{action: Allow, protocol: TCP, destination: {ports: [80]}}, {action: Allow, protocol: TCP, destination: {ports: [80]}}]";
+    let spec = |selector: &str| {
+        format!("{{selector: \"{selector}\", types: [Ingress], ingress: {rules}}}")
+    };
+    let on_hosts = of("GlobalNetworkPolicy", &spec("role == 'node'"));
+    let world = World::of(&[
+        ("pods.yaml", PODS),
+        ("h.yaml", &endpoint),
+        ("p.yaml", &on_hosts),
+    ]);
+    let told = world.json("lint", "");
+    assert_eq!(told["findings"], json!([]), "{told:#}");
+    let unchecked =
+        "whether 1 policies that select host endpoints, and their rules, change anything";
+    assert_eq!(told["unchecked"], json!([unchecked]));
+    // One that selects no host is checked as before.
+    let on_pods = of("GlobalNetworkPolicy", &spec("app == 'web'"));
+    let world = World::of(&[
+        ("pods.yaml", PODS),
+        ("h.yaml", &endpoint),
+        ("p.yaml", &on_pods),
+    ]);
+    let told = world.json("lint", "");
+    assert_eq!(told["unchecked"], json!([]), "{told:#}");
+    assert!(!told["findings"].as_array().unwrap().is_empty(), "{told:#}");
 }

@@ -15,6 +15,7 @@ mod convert;
 mod dump;
 mod examples;
 mod explain;
+mod explain_hosts;
 mod hostile;
 mod lint;
 mod scenarios;

@@ -229,3 +229,47 @@ spec:
         ["Warning", "HeldClosed", "HeldClosed", "HeldClosed"]
     );
 }
+
+/// What Calico's policies name and nothing has.
+#[test]
+fn names_of_calico_without_an_effect_are_warnings() {
+    let text = r#"
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: p, namespace: shop}
+spec:
+  selector: all()
+  ingress:
+  - action: Allow
+    protocol: TCP
+    source: {namespaceSelector: team == 'slaes'}
+    destination: {ports: [80, htpp, http]}
+  - {action: Allow, source: {namespaceSelector: global()}}
+  egress:
+  - action: Allow
+    protocol: UDP
+    destination: {namespaceSelector: team == 'sales', ports: [http]}
+  - {action: Allow, destination: {services: {name: nowhere}}}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: q}
+spec: {namespaceSelector: has(tema), ingress: [{action: Allow}]}
+"#;
+    let ran = World::of(&[("pods.yaml", PODS), ("p.yaml", text)]).run("validate", "");
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "p.yaml:10:33: warning: NetworkPolicy shop/p: spec.ingress[0].source.namespaceSelector: \
+             it matches none of the namespaces of the input, so it has no effect",
+            "p.yaml:11:31: warning: NetworkPolicy shop/p: spec.ingress[0].destination.ports[1]: none \
+             of the destination pods has a TCP port named `htpp`, so it has no effect",
+            "p.yaml:16:63: warning: NetworkPolicy shop/p: spec.egress[0].destination.ports[0]: none \
+             of the destination pods has a UDP port named `http` (there is one for TCP), so it has no effect",
+            "p.yaml:22:27: warning: GlobalNetworkPolicy q: spec.namespaceSelector: it matches none of the namespaces \
+             of the input, so it has no effect",
+            "2 files, 6 valid objects, 0 errors, 4 warnings",
+        ]
+    );
+}

@@ -416,6 +416,7 @@ pub(crate) fn is_allowed(
         protocol,
         ports: Some((40_000, port)),
         icmp: None,
+        path: Default::default(),
     };
     let is_remote = |ip: IpAddr| REMOTE.contains(&&*ip.to_string());
     let (egress, ingress) = naive::verdicts(objects, &flow);

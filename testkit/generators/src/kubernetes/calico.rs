@@ -6,6 +6,7 @@
 
 mod entity;
 mod features;
+mod host_traffic;
 mod inventory;
 mod rules;
 mod selector;
@@ -15,7 +16,7 @@ pub use features::CALICO_FEATURES;
 pub(super) use inventory::{inventory, vary_slice_ports, vary_workloads};
 pub(super) use traffic::refine_flows;
 
-use super::{Features, GeneratedObject, NAMESPACES, metadata, policy as kubernetes_policy};
+use super::{Features, GeneratedObject, NAMESPACES, metadata, pod, policy as kubernetes_policy};
 use crate::Dice;
 use inventory::TIERS;
 use rules::RuleScope;
@@ -53,6 +54,9 @@ pub(super) fn policies(dice: &mut Dice, pods: &[GeneratedObject]) -> Vec<Generat
     }
     if dice.chance(45) {
         all.push(staged_kubernetes_policy(dice, pods));
+    }
+    if dice.chance(55) {
+        all.push(host_policy(dice));
     }
     all
 }
@@ -100,6 +104,49 @@ fn policy(dice: &mut Dice, pods: &[GeneratedObject]) -> GeneratedObject {
             spec["performanceHints"] = json!(["AssumeNeededOnEveryNode"]);
         }
     }
+    GeneratedObject {
+        object: json!({ "apiVersion": version(dice), "kind": kind, "metadata": meta, "spec": spec }),
+        features,
+    }
+}
+
+/// A policy for host endpoints, mostly of what they forward as well.
+fn host_policy(dice: &mut Dice) -> GeneratedObject {
+    let mut features = Features::from(["GlobalNetworkPolicy of hosts"]);
+    let mut spec = json!({});
+    let name = match tier(dice, &mut spec, &mut features) {
+        "default" => "hosts".to_owned(),
+        tier => format!("{tier}.hosts"),
+    };
+    order(dice, &mut spec, &mut features);
+    let selectors = [
+        "set == 'hosts'",
+        "has(set)",
+        "has(zone)",
+        "zone in {'open', 'mixed'}",
+    ];
+    spec["selector"] = (*dice.pick(&selectors)).into();
+    rule_lists(dice, &mut spec, None, &mut features);
+    if dice.chance(50) {
+        features.insert("port of a host by name");
+        let (end, direction) = match dice.chance(75) {
+            true => ("destination", "ingress"),
+            false => ("source", "egress"),
+        };
+        let (port, _) = *dice.pick(&pod::PORT_NAMES);
+        let rule = json!({ "action": *dice.pick(&["Allow", "Deny"]),
+            "protocol": *dice.pick(&["TCP", "UDP"]), end: { "ports": [port] } });
+        match spec[direction].as_array_mut() {
+            Some(rules) => rules.insert(0, rule),
+            None => spec[direction] = json!([rule]),
+        }
+    }
+    if dice.chance(75) {
+        features.insert("applyOnForward");
+        spec["applyOnForward"] = true.into();
+    }
+    let kind = "GlobalNetworkPolicy";
+    let meta = json!({ "name": name });
     GeneratedObject {
         object: json!({ "apiVersion": version(dice), "kind": kind, "metadata": meta, "spec": spec }),
         features,
@@ -255,9 +302,9 @@ fn flags(dice: &mut Dice, spec: &mut Value, features: &mut Features) {
                 fields.insert("types".to_owned(), json!(["Ingress"]));
             }
         }
-        16..26 => {
+        16..52 => {
             features.insert("applyOnForward");
-            spec["applyOnForward"] = dice.chance(80).into();
+            spec["applyOnForward"] = dice.chance(92).into();
         }
         _ => {}
     }

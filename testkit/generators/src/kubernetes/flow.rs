@@ -51,6 +51,7 @@ pub(super) fn trial(dice: &mut Dice, made: &[GeneratedObject]) -> ClusterTrial {
             protocol,
             ports,
             icmp,
+            path: naive::NaivePath::default(),
         },
         features,
     }

@@ -179,6 +179,9 @@ impl ClusterWorld {
             if reading.used.contains(&index) || at_an_end() {
                 features.extend(&made.features);
             }
+            if reading.used.contains(&index) && made.object["kind"] == "HostEndpoint" {
+                features.insert("host endpoint decides");
+            }
             let is_it = made.object["apiVersion"] == "networking.k8s.io/v1";
             if reading.used.contains(&index) && is_it {
                 features.insert(ISOLATED);

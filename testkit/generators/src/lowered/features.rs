@@ -45,6 +45,7 @@ pub const FEATURES: &[&str] = &[
     "policy in audit",
     "policy that asks for default deny",
     "policy that asks for no default deny",
+    "policy that applies on forward",
     "policy without an order",
     "profile that does not exist",
     "profile with rules",

@@ -7,6 +7,7 @@
 
 mod features;
 mod flow;
+mod host;
 mod own_node;
 mod policy;
 mod selector;
@@ -14,6 +15,7 @@ mod thing;
 mod updates;
 
 pub use features::FEATURES;
+pub use host::HOST_INTERFACES;
 pub use updates::batches;
 
 use super::Dice;
@@ -61,10 +63,13 @@ impl ModelWorld {
         for object in thing::objects(&mut dice) {
             world.state.apply(Update::Upsert(object));
         }
+        let mut hosts = host::HostGenerator::new(seed, case);
+        hosts.change_endpoints(&mut world.state);
         let mut own_nodes = own_node::OwnNodeGenerator::new(seed, case);
         for _ in 0..dice.between(2, 7) {
             let (mut policy, mut features): (Policy, _) = policy::policy(&mut dice);
             own_nodes.change(&mut policy, &mut features);
+            hosts.change_policy(&mut policy, &mut features);
             world.policies.insert(policy.id.clone(), features);
             world.state.apply(Update::Upsert(Object::Policy(policy)));
         }

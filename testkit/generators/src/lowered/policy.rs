@@ -48,6 +48,7 @@ pub(super) fn policy(dice: &mut Dice) -> (Policy, Features) {
             rank: dice.below(2) as u8,
         },
         subject,
+        apply_on_forward: false,
         ingress: ingress.then(|| direction(dice, &mut features)),
         egress: egress.then(|| direction(dice, &mut features)),
         line: None,

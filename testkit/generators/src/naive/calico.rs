@@ -4,12 +4,14 @@
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
 mod holder;
+mod host;
 mod rule;
 mod selector;
 
-pub(super) use holder::{holds, with_applied_labels};
+pub(super) use holder::{holds, with_applied_labels, with_stored_metadata};
+pub(super) use host::host_allows;
 
-use super::{NaiveFlow, is_kind, list, namespace, present, text};
+use super::{NaiveFlow, at, is_kind, list, namespace, present, text};
 use crate::audit;
 use holder::NaiveHolder;
 use rule::NaiveRuleScope;
@@ -27,6 +29,36 @@ pub(super) enum NaiveOutcome {
     Passes,
     /// It is allowed, or denied.
     Decides(bool),
+}
+
+/// Who is asked for a flow, and for which direction.
+#[derive(Clone, Copy)]
+pub(super) struct NaiveSide<'a> {
+    /// A pod, a WorkloadEndpoint or a HostEndpoint.
+    pub(super) endpoint: &'a Value,
+    pub(super) egress: bool,
+    /// Whether a host endpoint is asked for what is neither to nor from the host.
+    pub(super) is_forwarded: bool,
+}
+
+impl<'a> NaiveSide<'a> {
+    /// A pod or a WorkloadEndpoint.
+    pub(super) fn of_workload(endpoint: &'a Value, egress: bool) -> Self {
+        NaiveSide {
+            endpoint,
+            egress,
+            is_forwarded: false,
+        }
+    }
+
+    fn is_host(&self) -> bool {
+        is_calico(self.endpoint, "HostEndpoint")
+    }
+
+    /// What is at the own end, where that is the host.
+    fn own_host(&self) -> Option<&'a Value> {
+        (self.is_host() && !self.is_forwarded).then_some(self.endpoint)
+    }
 }
 
 /// Whether an object is of this kind, in either group of Calico.
@@ -49,19 +81,27 @@ pub(super) fn tier_of(object: &Value) -> Option<&str> {
     is_policy.then(|| named.unwrap_or("default"))
 }
 
-/// The policies of a tier that govern a direction at a pod, in their order, with those that are not enforced.
+/// The policies of a tier that govern a direction at an endpoint, in their order, with those that are not enforced.
 pub(super) fn policies<'a>(
     objects: &'a [Value],
     tier: &str,
-    pod: &Value,
-    egress: bool,
+    side: NaiveSide<'_>,
 ) -> Vec<(usize, &'a Value)> {
-    let own = NaiveHolder::of_workload(objects, pod);
+    let own = match side.is_host() {
+        true => NaiveHolder::of_cluster(side.endpoint),
+        false => NaiveHolder::of_workload(objects, side.endpoint),
+    };
+    let has_pass = |policy: &Value| {
+        !side.is_forwarded || at(policy, "/spec/applyOnForward") == Some(&Value::Bool(true))
+    };
+    let selects =
+        |policy: &Value| has_subject(policy, &own) && (!side.is_host() || may_select_hosts(policy));
     let mut all: Vec<(usize, &Value)> = objects
         .iter()
         .enumerate()
         .filter(|(_, policy)| tier_of(policy) == Some(tier))
-        .filter(|(_, policy)| governs(policy, egress) && has_subject(policy, &own))
+        .filter(|(_, policy)| governs(policy, side.egress) && has_pass(policy))
+        .filter(|(_, policy)| selects(policy))
         .collect();
     all.sort_by(|(_, a), (_, b)| compare(a, b));
     all
@@ -74,7 +114,7 @@ pub(super) fn is_any_enforced(policies: &[(usize, &Value)]) -> bool {
 
 /// Whether a policy is enforced for pods: those of other traffic of hosts are not, and none that is in audit.
 fn is_enforced(policy: &Value) -> bool {
-    let is = |pointer| policy.pointer(pointer) == Some(&Value::Bool(true));
+    let is = |pointer| at(policy, pointer) == Some(&Value::Bool(true));
     let staged = text(policy, "/kind").is_some_and(|kind| kind.starts_with("Staged"));
     !staged && !audit::is_in_audit(policy) && !is("/spec/doNotTrack") && !is("/spec/preDNAT")
 }
@@ -84,7 +124,7 @@ fn is_of_namespace(policy: &Value) -> bool {
 }
 
 fn governs(policy: &Value, egress: bool) -> bool {
-    let types = list(policy.pointer("/spec/types"));
+    let types = list(at(policy, "/spec/types"));
     let has = |egress| !rules(policy, egress).is_empty();
     match (types.is_empty(), egress) {
         (false, true) => types.iter().any(|t| t == "Egress"),
@@ -110,9 +150,17 @@ fn has_subject(policy: &Value, own: &NaiveHolder) -> bool {
         && is_in("/spec/serviceAccountSelector", NaiveSubject::ServiceAccount)
 }
 
+/// Hosts are in no namespace and have no service account: a policy that asks for these is not for them.
+fn may_select_hosts(policy: &Value) -> bool {
+    let asks = |pointer| filled(policy, pointer).is_some();
+    !is_of_namespace(policy)
+        && !asks("/spec/namespaceSelector")
+        && !asks("/spec/serviceAccountSelector")
+}
+
 /// By order, where one without comes last; then by name, namespace and kind.
 fn compare(a: &Value, b: &Value) -> Ordering {
-    let order = |policy: &Value| policy.pointer("/spec/order").and_then(Value::as_f64);
+    let order = |policy: &Value| at(policy, "/spec/order").and_then(Value::as_f64);
     let by_order = match (order(a), order(b)) {
         (Some(a), Some(b)) => a.partial_cmp(&b).unwrap_or(Ordering::Equal),
         (a, b) => a.is_none().cmp(&b.is_none()),
@@ -127,18 +175,21 @@ fn compare(a: &Value, b: &Value) -> Ordering {
 }
 
 fn rules(object: &Value, egress: bool) -> &[Value] {
-    list(object.pointer(if egress {
-        "/spec/egress"
-    } else {
-        "/spec/ingress"
-    }))
+    list(at(
+        object,
+        if egress {
+            "/spec/egress"
+        } else {
+            "/spec/ingress"
+        },
+    ))
 }
 
 /// Asks policies in their order; those that were asked are added to `used`.
 pub(super) fn ask(
     objects: &[Value],
     policies: &[(usize, &Value)],
-    (egress, flow): (bool, &NaiveFlow),
+    (side, flow): (NaiveSide<'_>, &NaiveFlow),
     used: &mut BTreeSet<usize>,
 ) -> NaiveOutcome {
     for (index, policy) in policies {
@@ -149,9 +200,10 @@ pub(super) fn ask(
         let scope = NaiveRuleScope {
             objects,
             namespace: is_of_namespace(policy).then(|| namespace(policy)),
-            egress,
+            egress: side.egress,
+            host: side.own_host(),
         };
-        let outcome = scope.ask(rules(policy, egress), flow);
+        let outcome = scope.ask(rules(policy, side.egress), flow);
         if outcome != NaiveOutcome::NoMatch {
             return outcome;
         }
@@ -159,17 +211,16 @@ pub(super) fn ask(
     NaiveOutcome::NoMatch
 }
 
-/// What is said after the last tier: a pod is allowed everything, a WorkloadEndpoint what its profiles allow.
+/// What is said after the last tier: a pod is allowed everything, another endpoint what its profiles allow.
 pub(super) fn profiles_allow(
     objects: &[Value],
-    pod: &Value,
-    (egress, flow): (bool, &NaiveFlow),
+    (side, flow): (NaiveSide<'_>, &NaiveFlow),
     used: &mut BTreeSet<usize>,
 ) -> bool {
-    if !is_calico(pod, "WorkloadEndpoint") {
+    if is_kind(side.endpoint, "", "Pod") {
         return true;
     }
-    for name in list(pod.pointer("/spec/profiles")) {
+    for name in list(at(side.endpoint, "/spec/profiles")) {
         let name = name.as_str().unwrap_or_default();
         if name.starts_with("kns.") || name == "projectcalico-default-allow" {
             return true;
@@ -187,9 +238,10 @@ pub(super) fn profiles_allow(
         let scope = NaiveRuleScope {
             objects,
             namespace: None,
-            egress,
+            egress: side.egress,
+            host: side.own_host(),
         };
-        match scope.ask(rules(&objects[index], egress), flow) {
+        match scope.ask(rules(&objects[index], side.egress), flow) {
             NaiveOutcome::NoMatch => {}
             NaiveOutcome::Passes => return false,
             NaiveOutcome::Decides(allowed) => return allowed,
@@ -209,7 +261,7 @@ pub(super) fn without_staging(mut object: Value) -> Option<Value> {
     let Some(kind) = staged.find(|kind| is_calico(&object, kind)) else {
         return Some(object);
     };
-    let action = present(object.pointer("/spec/stagedAction")).and_then(Value::as_str);
+    let action = present(at(&object, "/spec/stagedAction")).and_then(Value::as_str);
     if !matches!(action, None | Some("" | "Set")) {
         return None;
     }

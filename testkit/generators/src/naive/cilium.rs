@@ -4,8 +4,8 @@
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
 use super::{
-    NaiveFlow, addresses, in_cidr, is_kind, labels, list, named_port, namespace, namespace_labels,
-    node_of, pod_at, present, text,
+    NaiveFlow, addresses, at, in_cidr, is_kind, labels, list, named_port, namespace,
+    namespace_labels, node_of, pod_at, present, text,
 };
 use crate::audit;
 use serde_json::Value;
@@ -47,10 +47,13 @@ pub(super) fn verdict(
                 false => ["ingress", "ingressDeny"],
             };
             let [allow, deny] = lists.map(|name| list(spec.get(name)));
-            let enabled = spec.pointer(match egress {
-                true => "/enableDefaultDeny/egress",
-                false => "/enableDefaultDeny/ingress",
-            });
+            let enabled = at(
+                spec,
+                match egress {
+                    true => "/enableDefaultDeny/egress",
+                    false => "/enableDefaultDeny/ingress",
+                },
+            );
             let default = enabled.and_then(Value::as_bool);
             let default = default.unwrap_or(!allow.is_empty() || !deny.is_empty());
             if default || !allow.is_empty() || !deny.is_empty() {
@@ -238,7 +241,7 @@ impl<'a> NaivePeer<'a> {
     }
 
     fn is_in_cidrs(&self, group: &Value) -> bool {
-        let cidrs = list(group.pointer("/spec/externalCIDRs")).iter();
+        let cidrs = list(at(group, "/spec/externalCIDRs")).iter();
         cidrs.filter_map(Value::as_str).any(|cidr| self.is_in(cidr))
     }
 }
@@ -284,7 +287,7 @@ fn written_requirements(selector: &Value) -> Vec<NaiveRequirement> {
 }
 
 fn node_addresses(node: &Value) -> Vec<IpAddr> {
-    list(node.pointer("/status/addresses"))
+    list(at(node, "/status/addresses"))
         .iter()
         .filter(|entry| matches!(text(entry, "/type"), Some("InternalIP" | "ExternalIP")))
         .filter_map(|entry| text(entry, "/address")?.parse().ok())
@@ -292,8 +295,8 @@ fn node_addresses(node: &Value) -> Vec<IpAddr> {
 }
 
 fn in_pod_network(node: &Value, address: IpAddr) -> bool {
-    let listed = list(node.pointer("/spec/podCIDRs")).iter();
-    let one = node.pointer("/spec/podCIDR").into_iter();
+    let listed = list(at(node, "/spec/podCIDRs")).iter();
+    let one = at(node, "/spec/podCIDR").into_iter();
     listed
         .chain(one)
         .filter_map(Value::as_str)
@@ -318,7 +321,7 @@ fn slices_of<'a>(
 /// The addresses of an EndpointSlice that are ready, or that still serve while they end.
 fn served(slice: &Value) -> Vec<IpAddr> {
     let serves = |endpoint: &&Value| {
-        let is = |pointer: &str| endpoint.pointer(pointer).and_then(Value::as_bool);
+        let is = |pointer: &str| at(endpoint, pointer).and_then(Value::as_bool);
         is("/conditions/ready") != Some(false) || is("/conditions/terminating") == Some(true)
     };
     list(slice.get("endpoints"))
@@ -576,25 +579,21 @@ const MESSAGES: [(&str, &str, u64); 5] = [
 fn is_message(field: &Value, flow: &NaiveFlow) -> bool {
     let family = text(field, "/family").unwrap_or("IPv4");
     let protocol = if family == "IPv6" { 58 } else { 1 };
-    let written = field.get("type").unwrap_or(&Value::Null);
-    let kind = match written.as_str() {
-        None => written.as_u64(),
-        Some(name) => name.parse().ok().or_else(|| {
-            let mut named = MESSAGES.iter();
-            let of = named.find(|(of, other, _)| *of == family && *other == name);
-            of.map(|(.., kind)| *kind)
-        }),
+    let is_named = |name: &str, of: &(&str, &str, u64)| of.0 == family && of.1 == name;
+    let named = |name| MESSAGES.iter().find(|of| is_named(name, of));
+    let kind = match (text(field, "/type"), at(field, "/type")) {
+        (Some(name), _) => name.parse().ok().or_else(|| named(name).map(|of| of.2)),
+        (None, written) => written.and_then(Value::as_u64),
     };
     flow.protocol == protocol && flow.icmp.is_some_and(|(is, _)| Some(u64::from(is)) == kind)
 }
 
 /// The addresses of a node, an EndpointSlice or a pod.
 pub(super) fn holder_addresses(object: &Value) -> Vec<IpAddr> {
-    if is_kind(object, "", "Node") {
-        return node_addresses(object);
+    let is_slice = is_kind(object, "discovery.k8s.io", "EndpointSlice");
+    match is_kind(object, "", "Node") {
+        true => node_addresses(object),
+        false if is_slice => served(object),
+        false => addresses(object),
     }
-    if is_kind(object, "discovery.k8s.io", "EndpointSlice") {
-        return served(object);
-    }
-    addresses(object)
 }

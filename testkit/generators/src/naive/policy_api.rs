@@ -4,7 +4,7 @@
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
 use super::{
-    NaiveFlow, in_cidr, is_kind, labels, list, named_port, namespace, namespace_labels, pod_at,
+    NaiveFlow, at, in_cidr, is_kind, labels, list, named_port, namespace, namespace_labels, pod_at,
     present, protocol, selects, text,
 };
 use crate::audit;
@@ -91,7 +91,7 @@ fn tier_of(policy: &Value) -> Option<NaiveTier> {
 /// By what the policies of a tier are ordered: priority (the BaselineAdminNetworkPolicy comes last), then kind,
 /// then name.
 fn place(policy: &Value) -> (bool, u64, bool, String) {
-    let priority = policy.pointer("/spec/priority").and_then(Value::as_u64);
+    let priority = at(policy, "/spec/priority").and_then(Value::as_u64);
     let name = text(policy, "/metadata/name").unwrap_or("");
     (
         is_baseline_admin(policy),
@@ -177,7 +177,7 @@ fn in_peer(objects: &[Value], peer: &Value, other: IpAddr) -> bool {
 
 /// The addresses of a node, inside and outside of its cluster.
 fn node_addresses(node: &Value) -> Vec<IpAddr> {
-    list(node.pointer("/status/addresses"))
+    list(at(node, "/status/addresses"))
         .iter()
         .filter(|entry| matches!(text(entry, "/type"), Some("InternalIP" | "ExternalIP")))
         .filter_map(|entry| text(entry, "/address")?.parse().ok())

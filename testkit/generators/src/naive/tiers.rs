@@ -2,9 +2,9 @@
 //!
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
-use super::calico::{self, NaiveOutcome};
+use super::calico::{self, NaiveOutcome, NaiveSide};
 use super::policy_api::{self, NaiveTier};
-use super::{NaiveFlow, cilium, is_staged_kubernetes, isolates, rule_allows, rules, text};
+use super::{NaiveFlow, at, cilium, is_staged_kubernetes, isolates, rule_allows, rules, text};
 use crate::audit;
 use serde_json::Value;
 use std::cmp::Ordering;
@@ -50,7 +50,7 @@ fn steps(objects: &[Value]) -> Vec<NaiveStep<'_>> {
         if known(&all, name) {
             continue;
         }
-        let order = tier.pointer("/spec/order").and_then(Value::as_f64);
+        let order = at(tier, "/spec/order").and_then(Value::as_f64);
         let passes = text(tier, "/spec/defaultAction") == Some("Pass");
         let place = (u8::from(order.is_none()), order.unwrap_or(0.0), name);
         all.push((place, NaiveStep::Calico(name, passes)));
@@ -86,32 +86,52 @@ pub(super) fn decide(
             }
             NaiveStep::Default => decide_default(objects, pod, (egress, other), flow, used),
             NaiveStep::Calico(name, passes) => {
-                decide_calico(objects, pod, (name, passes), (egress, flow), used)
+                let side = NaiveSide::of_workload(pod, egress);
+                decide_calico(objects, (name, passes), (side, flow), used)
             }
         };
         if let Some(allowed) = decided {
             return allowed;
         }
     }
-    calico::profiles_allow(objects, pod, (egress, flow), used)
+    let side = NaiveSide::of_workload(pod, egress);
+    calico::profiles_allow(objects, (side, flow), used)
+}
+
+/// Whether a host endpoint lets a flow through, by Calico's policies alone: no other dialect knows it.
+pub(super) fn decide_at_host(
+    objects: &[Value],
+    (side, flow): (NaiveSide<'_>, &NaiveFlow),
+    used: &mut BTreeSet<usize>,
+) -> bool {
+    for step in steps(objects) {
+        let tier = match step {
+            NaiveStep::Cluster(_) => continue,
+            NaiveStep::Default => ("default", false),
+            NaiveStep::Calico(name, passes) => (name, passes),
+        };
+        if let Some(allowed) = decide_calico(objects, tier, (side, flow), used) {
+            return allowed;
+        }
+    }
+    side.is_forwarded || calico::profiles_allow(objects, (side, flow), used)
 }
 
 /// What a tier of Calico says; nothing where the next tier is asked.
 fn decide_calico(
     objects: &[Value],
-    pod: &Value,
     (name, passes): (&str, bool),
-    (egress, flow): (bool, &NaiveFlow),
+    (side, flow): (NaiveSide<'_>, &NaiveFlow),
     used: &mut BTreeSet<usize>,
 ) -> Option<bool> {
-    let policies = calico::policies(objects, name, pod, egress);
+    let policies = calico::policies(objects, name, side);
     if !policies.is_empty() {
         let is_it = |object: &Value| {
             calico::is_calico(object, "Tier") && text(object, "/metadata/name") == Some(name)
         };
         used.extend(objects.iter().position(is_it));
     }
-    match calico::ask(objects, &policies, (egress, flow), used) {
+    match calico::ask(objects, &policies, (side, flow), used) {
         NaiveOutcome::Decides(allowed) => Some(allowed),
         NaiveOutcome::Passes => None,
         NaiveOutcome::NoMatch if passes || !calico::is_any_enforced(&policies) => None,
@@ -131,13 +151,14 @@ fn decide_default(
     if of_cilium.denied {
         return Some(false);
     }
-    let policies = calico::policies(objects, "default", pod, egress);
+    let side = NaiveSide::of_workload(pod, egress);
+    let policies = calico::policies(objects, "default", side);
     let is_before = |(_, policy): &&(usize, &Value)| {
-        let order = policy.pointer("/spec/order").and_then(Value::as_f64);
+        let order = at(policy, "/spec/order").and_then(Value::as_f64);
         order.is_some_and(|order| order <= KUBERNETES_ORDER)
     };
     let (before, after) = policies.split_at(policies.iter().take_while(is_before).count());
-    match calico::ask(objects, before, (egress, flow), used) {
+    match calico::ask(objects, before, (side, flow), used) {
         NaiveOutcome::Decides(allowed) => return Some(allowed),
         NaiveOutcome::Passes => return None,
         NaiveOutcome::NoMatch => {}
@@ -160,7 +181,7 @@ fn decide_default(
     if permitted {
         return Some(true);
     }
-    match calico::ask(objects, after, (egress, flow), used) {
+    match calico::ask(objects, after, (side, flow), used) {
         NaiveOutcome::Decides(allowed) => Some(allowed),
         NaiveOutcome::Passes => None,
         NaiveOutcome::NoMatch if isolated || calico::is_any_enforced(&policies) => Some(false),

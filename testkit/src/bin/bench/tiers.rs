@@ -68,7 +68,7 @@ fn start(state: &'static str) -> BenchCase {
         name,
         processes: 3,
         asks_the_oracle: true,
-        limits: 4,
+        limits: 8,
         measure: Box::new(move |scale, samples| {
             let input = match state {
                 "tags" => states::tags::input(scale, Families::V4),

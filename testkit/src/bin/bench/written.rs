@@ -174,6 +174,7 @@ impl BenchPolicy {
             })
         };
         Policy {
+            apply_on_forward: false,
             id: PolicyId {
                 object: ObjectId {
                     namespace: self.namespace.as_deref().map(Into::into),

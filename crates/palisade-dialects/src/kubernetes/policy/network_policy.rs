@@ -164,6 +164,7 @@ pub(super) fn build_policy(
         },
         mode: PolicyMode::Enforce,
         subject: Selector::and([workload_selector(), own_namespace_selector(source), pods]),
+        apply_on_forward: false,
         ingress: rules(ingress),
         egress: rules(egress),
         line: Some(line_of(&source.root)),

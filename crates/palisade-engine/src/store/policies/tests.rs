@@ -30,6 +30,7 @@ fn policy(namespace: &str, peer: Selector, line: u32) -> Policy {
         traffic: vec![TrafficMatch::any()],
     };
     Policy {
+        apply_on_forward: false,
         id: PolicyId {
             object: ObjectId {
                 namespace: Some(namespace.into()),

@@ -38,6 +38,22 @@ fn plain(object: Value) -> GeneratedObject {
     }
 }
 
+/// An object with labels; as a resource, often with its metadata stored as Calico's clients do.
+fn stored(dice: &mut Dice, mut object: Value) -> GeneratedObject {
+    if dice.chance(55) {
+        object["apiVersion"] = "crd.projectcalico.org/v1".into();
+        let labels = object["metadata"]["labels"].take();
+        let text = json!({ "labels": labels, "creationTimestamp": null }).to_string();
+        object["metadata"]["annotations"] = json!({ "projectcalico.org/metadata": text });
+        // What older versions left there.
+        object["metadata"]["labels"] = match dice.chance(30) {
+            true => json!({ "set": *dice.pick(&SETS) }),
+            false => json!({}),
+        };
+    }
+    plain(object)
+}
+
 /// An object of the cluster.
 fn of_cluster(dice: &mut Dice, kind: &str, name: &str, spec: Value) -> Value {
     json!({ "apiVersion": version(dice), "kind": kind, "metadata": { "name": name }, "spec": spec })
@@ -147,14 +163,14 @@ fn sets(dice: &mut Dice) -> Vec<GeneratedObject> {
             object["metadata"] = metadata(dice, of, &format!("set-{n}"), &mut Features::new());
         }
         object["metadata"]["labels"] = Value::Object(set_labels(dice, label));
-        all.push(plain(object));
+        all.push(stored(dice, object));
     }
     all
 }
 
-/// Host endpoints at addresses that neither pods nor nodes have.
+/// Host endpoints at addresses that neither pods nor nodes have, and those of this host.
 fn hosts(dice: &mut Dice) -> Vec<GeneratedObject> {
-    let mut all = Vec::new();
+    let mut all = own_hosts(dice);
     for n in 0..dice.between(1, 3) {
         let mut ips = vec![
             format!("198.51.100.{}", dice.between(4, 8)),
@@ -169,9 +185,46 @@ fn hosts(dice: &mut Dice) -> Vec<GeneratedObject> {
         }
         let mut object = of_cluster(dice, "HostEndpoint", &format!("host-{n}"), spec);
         object["metadata"]["labels"] = Value::Object(set_labels(dice, SETS[2]));
-        all.push(plain(object));
+        all.push(stored(dice, object));
     }
     all
+}
+
+/// Host endpoints of this host, by their interfaces: none in a quarter of the worlds.
+fn own_hosts(dice: &mut Dice) -> Vec<GeneratedObject> {
+    let count = *dice.pick(&[0, 1, 1, 1, 1, 2, 2, 3]);
+    (0..count).map(|n| own_host(dice, n)).collect()
+}
+
+fn own_host(dice: &mut Dice, n: usize) -> GeneratedObject {
+    let mut features = Features::new();
+    let (interface, feature) = match dice.below(100) {
+        0..40 => ("eth0", "HostEndpoint of an interface"),
+        40..60 => ("eth1", "HostEndpoint of an interface"),
+        _ => ("*", "HostEndpoint of every interface"),
+    };
+    features.insert(feature);
+    let mut spec = json!({ "node": naive::OWN_NODE, "interfaceName": interface });
+    if dice.chance(45) {
+        let [v4, v6] = address::NODE;
+        spec["expectedIPs"] = json!([v4, v6]);
+    }
+    let home = *dice.pick(&NAMESPACES);
+    if dice.chance(60)
+        && let Some(profiles) = profiles_of(dice, home, &mut features)
+    {
+        features.insert("HostEndpoint with profiles");
+        spec["profiles"] = profiles;
+    }
+    let ports = workload_ports(dice);
+    if !ports.is_empty() {
+        features.insert("HostEndpoint with ports");
+        spec["ports"] = json!(ports);
+    }
+    let mut object = of_cluster(dice, "HostEndpoint", &format!("own-{n}"), spec);
+    object["metadata"]["labels"] = Value::Object(set_labels(dice, SETS[2]));
+    let object = stored(dice, object).object;
+    GeneratedObject { object, features }
 }
 
 fn profiles(dice: &mut Dice) -> Vec<GeneratedObject> {

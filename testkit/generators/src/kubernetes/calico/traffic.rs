@@ -1,6 +1,7 @@
 //! Flows that meet what Calico's rules name: source ports, the endpoints of Services, sets of networks.
 
 use super::super::{ClusterTrial, ClusterWorld, pod, policy::NUMBERS};
+use super::host_traffic::{aim_at_host_port, is_own_host, is_through_host, lead_through_host};
 use crate::Dice;
 use crate::naive;
 use serde_json::Value;
@@ -9,12 +10,17 @@ use std::net::IpAddr;
 /// Turns some flows of a world to what its rules name, and says of each what its ends are.
 pub(in crate::kubernetes) fn refine_flows(dice: &mut Dice, world: &mut ClusterWorld) {
     let objects = world.objects();
+    let has_own_host = objects.iter().any(is_own_host);
     for trial in &mut world.trials {
         if dice.chance(30) {
             move_outside_end(dice, &objects, trial);
         }
         if !trial.features.contains("flow: encapsulation") {
+            if has_own_host && dice.chance(27) {
+                lead_through_host(dice, &objects, trial);
+            }
             refine(dice, &objects, trial);
+            aim_at_host_port(dice, &objects, trial);
         }
         for end in [trial.flow.source, trial.flow.destination] {
             for object in objects.iter().filter(|o| naive::in_calico_set(o, end)) {
@@ -40,7 +46,7 @@ fn name(object: &Value) -> &str {
 fn refine(dice: &mut Dice, objects: &[Value], trial: &mut ClusterTrial) {
     match dice.below(100) {
         0..5 => set_protocol(trial, *dice.pick(&[136, 136, 50]), None),
-        5..25 => aim_at_service(dice, objects, trial),
+        5..25 if !is_through_host(trial) => aim_at_service(dice, objects, trial),
         25..80 => aim_at_rule(dice, objects, trial),
         _ => {}
     }
@@ -129,7 +135,7 @@ fn aim_at_service(dice: &mut Dice, objects: &[Value], trial: &mut ClusterTrial) 
 }
 
 /// Says anew what the ends of a flow are.
-fn name_ends(objects: &[Value], trial: &mut ClusterTrial) {
+pub(super) fn name_ends(objects: &[Value], trial: &mut ClusterTrial) {
     const NAMES: [&str; 5] = [
         "flow: pod to pod",
         "flow: pod to outside",
@@ -180,7 +186,7 @@ fn move_outside_end(dice: &mut Dice, objects: &[Value], trial: &mut ClusterTrial
     }
 }
 
-fn kind(object: &Value) -> &str {
+pub(super) fn kind(object: &Value) -> &str {
     object["kind"].as_str().unwrap_or_default()
 }
 
@@ -261,7 +267,7 @@ fn slice_port(port: &Value) -> Option<(u8, u16)> {
 }
 
 /// Makes a flow one of another protocol.
-fn set_protocol(trial: &mut ClusterTrial, protocol: u8, ports: Option<(u16, u16)>) {
+pub(super) fn set_protocol(trial: &mut ClusterTrial, protocol: u8, ports: Option<(u16, u16)>) {
     const NAMES: [&str; 6] = [
         "flow: TCP",
         "flow: UDP",

@@ -1,6 +1,6 @@
 //! What holds an address for Calico's selectors, with all the labels that they can test.
 
-use super::super::{in_cidr, is_kind, labels, list, namespace, namespace_labels, pod_at, text};
+use super::super::{at, in_cidr, is_kind, labels, list, namespace, namespace_labels, pod_at, text};
 use super::is_calico;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -16,26 +16,51 @@ pub(super) struct NaiveHolder {
     pub(super) labels: BTreeMap<String, String>,
 }
 
-/// The objects, with every WorkloadEndpoint having the labels that its profiles apply, for whatever policy: those of
+/// The objects, with the labels and annotations that Calico's clients keep in an annotation of its resources.
+pub(in crate::naive) fn with_stored_metadata(objects: &[Value]) -> Cow<'_, [Value]> {
+    let stored = |object: &Value| {
+        let is_resource = text(object, "/apiVersion")?.starts_with("crd.projectcalico.org/");
+        let annotations = at(object, "/metadata/annotations").filter(|_| is_resource)?;
+        let stored = annotations.get("projectcalico.org/metadata")?.as_str()?;
+        serde_json::from_str::<Value>(stored).ok()
+    };
+    if !objects.iter().any(|object| stored(object).is_some()) {
+        return Cow::Borrowed(objects);
+    }
+    let mut restored = objects.to_vec();
+    for object in &mut restored {
+        let Some(stored) = stored(object) else {
+            continue;
+        };
+        for part in ["labels", "annotations"] {
+            for (key, value) in stored[part].as_object().into_iter().flatten() {
+                object["metadata"][part][key] = value.clone();
+            }
+        }
+    }
+    Cow::Owned(restored)
+}
+
+/// The objects, with every workload and host endpoint of Calico having the labels that its profiles apply, for whatever policy: those of
 /// the first profile that has one, and its own before them.
 pub(in crate::naive) fn with_applied_labels(objects: &[Value]) -> Cow<'_, [Value]> {
     let applies = |object: &Value| {
-        is_calico(object, "Profile") && object.pointer("/spec/labelsToApply").is_some()
+        is_calico(object, "Profile") && at(object, "/spec/labelsToApply").is_some()
     };
     if !objects.iter().any(applies) {
         return Cow::Borrowed(objects);
     }
     let mut labelled = objects.to_vec();
     for endpoint in &mut labelled {
-        if !is_calico(endpoint, "WorkloadEndpoint") {
+        if !is_calico(endpoint, "WorkloadEndpoint") && !is_calico(endpoint, "HostEndpoint") {
             continue;
         }
         let mut all = labels(endpoint);
-        for name in list(endpoint.pointer("/spec/profiles")) {
+        for name in list(at(endpoint, "/spec/profiles")) {
             let profile = objects.iter().find(|profile| {
-                is_calico(profile, "Profile") && profile.pointer("/metadata/name") == Some(name)
+                is_calico(profile, "Profile") && at(profile, "/metadata/name") == Some(name)
             });
-            let applied = profile.and_then(|profile| profile.pointer("/spec/labelsToApply"));
+            let applied = profile.and_then(|profile| at(profile, "/spec/labelsToApply"));
             for (key, value) in applied.and_then(Value::as_object).into_iter().flatten() {
                 all.entry(key.clone()).or_insert(value.clone());
             }
@@ -110,7 +135,8 @@ impl NaiveHolder {
         holder
     }
 
-    fn of_cluster(object: &Value) -> NaiveHolder {
+    /// What has no namespace: a host endpoint, a set.
+    pub(super) fn of_cluster(object: &Value) -> NaiveHolder {
         NaiveHolder {
             namespace: None,
             labels: text_map(Some(&labels(object))).collect(),
@@ -128,13 +154,13 @@ fn text_map(of: Option<&Map<String, Value>>) -> impl Iterator<Item = (String, St
 }
 
 fn in_set(set: &Value, address: IpAddr) -> bool {
-    let nets = list(set.pointer("/spec/nets")).iter();
+    let nets = list(at(set, "/spec/nets")).iter();
     nets.filter_map(Value::as_str)
         .any(|net| in_cidr(net, address) || net.parse() == Ok(address))
 }
 
 fn is_expected(host: &Value, address: IpAddr) -> bool {
-    let expected = list(host.pointer("/spec/expectedIPs")).iter();
+    let expected = list(at(host, "/spec/expectedIPs")).iter();
     expected
         .filter_map(Value::as_str)
         .any(|ip| ip.parse() == Ok(address))

@@ -1,7 +1,7 @@
 //! The rules of Calico: everything that one says must hold, of the packet and of both of its ends.
 
 use super::super::{
-    NaiveFlow, in_cidr, is_kind, labels, list, named_port, namespace, pod_at, present, text,
+    NaiveFlow, at, in_cidr, is_kind, labels, list, named_port, namespace, pod_at, present, text,
 };
 use super::holder::NaiveHolder;
 use super::selector::{NaiveSubject, selects};
@@ -15,6 +15,8 @@ pub(super) struct NaiveRuleScope<'a> {
     /// The namespace of their policy; nothing for a policy of the cluster and for a profile.
     pub(super) namespace: Option<&'a str>,
     pub(super) egress: bool,
+    /// Whose named ports are those of the own end, if that is the host itself.
+    pub(super) host: Option<&'a Value>,
 }
 
 /// One end of a packet.
@@ -76,7 +78,7 @@ impl NaiveRuleScope<'_> {
         let selector = filled(entity, "/selector");
         let not_selector = filled(entity, "/notSelector");
         let of_namespace = filled(entity, "/namespaceSelector");
-        let names = list(entity.pointer("/serviceAccounts/names"));
+        let names = list(at(entity, "/serviceAccounts/names"));
         let of_account = filled(entity, "/serviceAccounts/selector");
         let asks_account = !names.is_empty() || of_account.is_some();
         let texts = [selector, not_selector, of_namespace];
@@ -138,8 +140,10 @@ impl NaiveRuleScope<'_> {
         if let Some((Ok(first), Ok(last))) = bounds {
             return (first..=last).contains(&number);
         }
-        let pod = pod_at(self.objects, end.address);
-        pod.and_then(|pod| named_port(&self.objects[pod], written, end.protocol)) == Some(number)
+        let is_own = end.is_destination != self.egress;
+        let pod = || pod_at(self.objects, end.address).map(|pod| &self.objects[pod]);
+        let holder = self.host.filter(|_| is_own).or_else(pod);
+        holder.and_then(|holder| named_port(holder, written, end.protocol)) == Some(number)
     }
 
     /// Whether an end is an endpoint of a Service: to which packets go by address, protocol and port, and from

@@ -1,5 +1,6 @@
 //! Each sentence of Calico's documentation that the reading rests on, at one pod (10.0.0.1) and its peers.
 
+mod hosts;
 mod order;
 mod profiles;
 mod rules;
@@ -92,6 +93,7 @@ fn flow(from: &str, to: &str, protocol: u8, port: u16) -> NaiveFlow {
         protocol,
         ports: [6, 17, 132].contains(&protocol).then_some((4000, port)),
         icmp: [1, 58].contains(&protocol).then_some((8, 0)),
+        path: Default::default(),
     }
 }
 

@@ -198,6 +198,7 @@ fn enforce(lab: &Lab, input: &BenchInput) -> Result<NftDataplane, String> {
 /// What an agent runs with unless told otherwise.
 pub(crate) fn config() -> NftConfig {
     NftConfig {
+        failsafe: palisade_model::FailsafePorts::default(),
         table: "palisade".to_owned(),
         interface_prefix: "pal".to_owned(),
         mark_mask: 0xffff_ff00,

@@ -1,40 +1,47 @@
 //! Nested prefixes as disjoint ranges, updated incrementally.
 //!
 //! The kernel's interval maps refuse overlaps, so longest prefix match is resolved here. Ranges are maximal:
-//! two adjacent ranges have different identities. So the encoding of the prefixes is unique.
+//! two adjacent ranges have different values. So the encoding of the prefixes is unique.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::iter;
 use palisade_model::Prefix;
-use palisade_tables::IdentityId;
 
-/// The disjoint ranges of one family: first address → (last address, identity), addresses as numbers.
-/// Addresses in no prefix have no range.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct IdentityRanges {
-    ranges: BTreeMap<u128, (u128, IdentityId)>,
+/// The disjoint ranges of one family: first address → (last address, value), addresses as numbers.
+/// Addresses in no prefix, or with the default value, have no range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AddressRanges<V> {
+    ranges: BTreeMap<u128, (u128, V)>,
 }
 
-/// A range: first address, last address, identity.
-pub(crate) type IdentityRange = (u128, u128, IdentityId);
+impl<V> Default for AddressRanges<V> {
+    fn default() -> Self {
+        AddressRanges {
+            ranges: BTreeMap::new(),
+        }
+    }
+}
 
-impl IdentityRanges {
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = IdentityRange> + '_ {
+/// A range: first address, last address, value.
+pub(crate) type ValueRange<V> = (u128, u128, V);
+
+impl<V: Copy + Ord + Default> AddressRanges<V> {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = ValueRange<V>> + '_ {
         self.ranges.iter().map(|(a, (b, id))| (*a, *b, *id))
     }
 
-    /// Accepts ranges that are disjoint, maximal and have a known identity; `None` otherwise.
-    pub(crate) fn from_ranges(runs: impl IntoIterator<Item = IdentityRange>) -> Option<Self> {
-        let mut flat = IdentityRanges::default();
-        let mut before: Option<(u128, IdentityId)> = None;
-        let mut sorted: Vec<IdentityRange> = runs.into_iter().collect();
+    /// Accepts ranges that are disjoint, maximal and have a value that is not the default; `None` otherwise.
+    pub(crate) fn from_ranges(runs: impl IntoIterator<Item = ValueRange<V>>) -> Option<Self> {
+        let mut flat = AddressRanges::default();
+        let mut before: Option<(u128, V)> = None;
+        let mut sorted: Vec<ValueRange<V>> = runs.into_iter().collect();
         sorted.sort_unstable();
         for (first, last, id) in sorted {
             let clash = before
                 .is_some_and(|(end, other)| first <= end || (first - 1 == end && other == id));
-            if clash || last < first || id == IdentityId::UNKNOWN {
+            if clash || last < first || id == V::default() {
                 return None;
             }
             flat.ranges.insert(first, (last, id));
@@ -47,9 +54,9 @@ impl IdentityRanges {
     /// (`false`) or added (`true`).
     pub(crate) fn recompute(
         &mut self,
-        networks: &BTreeMap<Prefix, IdentityId>,
+        networks: &BTreeMap<Prefix, V>,
         within: Prefix,
-        mut on_change: impl FnMut(IdentityRange, bool),
+        mut on_change: impl FnMut(ValueRange<V>, bool),
     ) {
         let (low, high) = within.bounds();
         // Adjacent ranges are included: they may be joined or split.
@@ -61,12 +68,12 @@ impl IdentityRanges {
             .next_back()
             .filter(|(_, (last, _))| *last >= from)
             .map_or(from, |(first, _)| *first);
-        let old: Vec<IdentityRange> = self
+        let old: Vec<ValueRange<V>> = self
             .ranges
             .range(start..=to)
             .map(|(a, (b, id))| (*a, *b, *id))
             .collect();
-        let mut pieces: Vec<IdentityRange> = Vec::new();
+        let mut pieces: Vec<ValueRange<V>> = Vec::new();
         for (a, b, id) in &old {
             if *a < low {
                 pieces.push((*a, (*b).min(low.wrapping_sub(1)), *id));
@@ -94,11 +101,11 @@ impl IdentityRanges {
     }
 }
 
-/// Joins adjacent ranges of one identity; drops those without a known identity.
-fn merge(pieces: Vec<IdentityRange>) -> Vec<IdentityRange> {
-    let mut out: Vec<IdentityRange> = Vec::with_capacity(pieces.len());
+/// Joins adjacent ranges of one value; drops those with the default value.
+fn merge<V: Copy + Ord + Default>(pieces: Vec<ValueRange<V>>) -> Vec<ValueRange<V>> {
+    let mut out: Vec<ValueRange<V>> = Vec::with_capacity(pieces.len());
     for (a, b, id) in pieces {
-        if id == IdentityId::UNKNOWN {
+        if id == V::default() {
             continue;
         }
         match out.last_mut() {
@@ -110,21 +117,24 @@ fn merge(pieces: Vec<IdentityRange>) -> Vec<IdentityRange> {
 }
 
 /// The ranges inside one prefix, in order, by a sweep over the prefixes in it.
-fn ranges_within(nets: &BTreeMap<Prefix, IdentityId>, within: Prefix) -> Vec<IdentityRange> {
+fn ranges_within<V: Copy + Ord + Default>(
+    nets: &BTreeMap<Prefix, V>,
+    within: Prefix,
+) -> Vec<ValueRange<V>> {
     let (low, high) = within.bounds();
     let mut above = iter::successors(within.parent(), |prefix| prefix.parent());
     let outer = above.find_map(|prefix| nets.get(&prefix));
     let mut out = Vec::new();
     let mut next = Some(low);
-    // Gives the addresses up to this one, as far as they are not given yet, to an identity.
-    let mut assign = |last: u128, id: IdentityId| {
+    // Gives the addresses up to this one, as far as they have none yet, a value.
+    let mut assign = |last: u128, id: V| {
         if let Some(first) = next.filter(|first| *first <= last) {
             out.push((first, last, id));
             next = last.checked_add(1);
         }
     };
     // The prefixes that contain the current position, the longest last.
-    let mut open = vec![(high, outer.copied().unwrap_or(IdentityId::UNKNOWN))];
+    let mut open = vec![(high, outer.copied().unwrap_or(V::default()))];
     for (prefix, id) in nets.range(within..=Prefix::host(within.last())) {
         let (first, last) = prefix.bounds();
         while let Some((end, id)) = open.pop_if(|(end, _)| *end < first) {
@@ -146,11 +156,15 @@ mod tests {
     use super::*;
     use core::net::IpAddr;
     use palisade_model::{Family, address_from_number};
+    use palisade_tables::IdentityId;
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
-    fn all_ranges(family: Family, nets: &BTreeMap<Prefix, IdentityId>) -> IdentityRanges {
-        let mut flat = IdentityRanges::default();
+    fn all_ranges(
+        family: Family,
+        nets: &BTreeMap<Prefix, IdentityId>,
+    ) -> AddressRanges<IdentityId> {
+        let mut flat = AddressRanges::default();
         flat.recompute(nets, Prefix::all(family), |_, _| {});
         flat
     }
@@ -170,8 +184,8 @@ mod tests {
         {
             let mut rng = SmallRng::seed_from_u64(seed);
             let mut nets = BTreeMap::new();
-            let mut flat = IdentityRanges::default();
-            let mut kernel: BTreeMap<u128, IdentityRange> = BTreeMap::new();
+            let mut flat = AddressRanges::default();
+            let mut kernel: BTreeMap<u128, ValueRange<IdentityId>> = BTreeMap::new();
             for _ in 0..2000 {
                 let short = if rng.random_bool(0.05) {
                     family.bits()
@@ -200,7 +214,7 @@ mod tests {
                 assert_eq!(flat, all_ranges(family, &nets));
                 assert!(kernel.values().copied().eq(flat.ranges()));
                 assert_eq!(
-                    IdentityRanges::from_ranges(flat.ranges()),
+                    AddressRanges::from_ranges(flat.ranges()),
                     Some(flat.clone())
                 );
                 for offset in 0..256 {

@@ -1,0 +1,338 @@
+//! The host endpoints of this host, and the interface that each governs.
+//!
+//! A host endpoint names its interface, or the addresses that it expects there. The latter governs the interface that
+//! has the first of these addresses that any interface has, unless another host endpoint names that interface; while
+//! there is none it is not enforced. Source: Calico, "Host endpoint": `interfaceName`, `expectedIPs`.
+//!
+//! Promises: every change of interfaces or of objects that gives a host endpoint another interface becomes one update.
+//! Never: asks the kernel; the interfaces' addresses are given to it.
+
+use palisade_model::{Endpoint, EndpointId, NetworkSet, Object, ObjectId, ObjectKey, Str, Update};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// The interface of each address of this host.
+pub type InterfaceAddresses = BTreeMap<IpAddr, Str>;
+
+/// What became of a host endpoint of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostEndpointState<'a> {
+    /// The object.
+    pub id: &'a EndpointId,
+    /// The interface that it governs, `*` for every one that no other names; `None` if it is not enforced.
+    pub interface: Option<&'a Str>,
+    /// Why it is not enforced at present.
+    pub reason: Option<String>,
+}
+
+/// Host endpoints of this host.
+#[derive(Debug, Default)]
+pub struct HostEndpoints {
+    /// Those of this host, as the source has them.
+    endpoints: BTreeMap<EndpointId, Endpoint>,
+    /// The addresses that host endpoints of any host expect.
+    expected: BTreeMap<ObjectId, Vec<IpAddr>>,
+    interfaces: InterfaceAddresses,
+    /// The interface of each that names none, as the last update had it.
+    assigned: BTreeMap<EndpointId, Option<Str>>,
+    /// The interfaces that host endpoints name and that do not exist.
+    missing: BTreeSet<Str>,
+    /// The reasons that were logged.
+    logged: BTreeMap<EndpointId, String>,
+    is_touched: bool,
+}
+
+impl HostEndpoints {
+    /// Adds or replaces a host endpoint of this host. Returns it with its interface.
+    pub(crate) fn upsert(&mut self, endpoint: Endpoint) -> Update {
+        let id = endpoint.id.clone();
+        self.is_touched = true;
+        let is_named = endpoint.interface.is_some();
+        self.endpoints.insert(id.clone(), endpoint);
+        if is_named {
+            self.assigned.remove(&id);
+        } else {
+            let interface = self.find(&id);
+            self.assigned.insert(id.clone(), interface);
+        }
+        self.update(&id)
+    }
+
+    /// Removes a host endpoint, if it is one of this host.
+    pub(crate) fn remove(&mut self, id: &EndpointId) {
+        self.is_touched |= self.endpoints.remove(id).is_some();
+        self.assigned.remove(id);
+        self.logged.remove(id);
+    }
+
+    /// Takes in the addresses that a host endpoint expects.
+    pub(crate) fn upsert_expected(&mut self, set: &NetworkSet) {
+        let addresses = set.nets.iter().filter(|net| net.is_host());
+        let addresses: Vec<IpAddr> = addresses.map(|net| net.address()).collect();
+        self.is_touched |= self.expected.get(&set.id) != Some(&addresses);
+        self.expected.insert(set.id.clone(), addresses);
+    }
+
+    /// Forgets the addresses that a host endpoint expected.
+    pub(crate) fn remove_expected(&mut self, id: &ObjectId) {
+        self.is_touched |= self.expected.remove(id).is_some();
+    }
+
+    /// Whether one of them is known by its addresses, so that those of the interfaces are needed.
+    pub(crate) fn needs_addresses(&self) -> bool {
+        !self.assigned.is_empty()
+    }
+
+    /// Whether objects changed since the interfaces were last found.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.is_touched
+    }
+
+    /// Takes in the addresses of the interfaces. Returns the updates of the host endpoints whose interface changed.
+    pub(crate) fn find_interfaces(&mut self, interfaces: InterfaceAddresses) -> Vec<Update> {
+        self.interfaces = interfaces;
+        self.is_touched = false;
+        let ids: Vec<EndpointId> = self.assigned.keys().cloned().collect();
+        let mut updates = Vec::new();
+        for id in ids {
+            let interface = self.find(&id);
+            let old = self.assigned.insert(id.clone(), interface.clone());
+            self.log_unenforced(&id, interface.is_none());
+            if old.as_ref() != Some(&interface) {
+                updates.push(self.update(&id));
+            }
+        }
+        updates
+    }
+
+    /// Logs that a host endpoint is not enforced, once for each reason.
+    fn log_unenforced(&mut self, id: &EndpointId, is_unenforced: bool) {
+        if !is_unenforced {
+            self.logged.remove(id);
+            return;
+        }
+        let reason = self.reason(id);
+        if self.logged.get(id) != Some(&reason) {
+            tracing::warn!(host_endpoint = %id, reason, "a host endpoint is not enforced");
+            self.logged.insert(id.clone(), reason);
+        }
+    }
+
+    /// The interfaces that host endpoints of this host name.
+    pub(crate) fn interface_names(&self) -> impl Iterator<Item = &Str> {
+        let names = self.named_interfaces().into_iter();
+        names.filter(|name| ***name != *Endpoint::ANY_INTERFACE)
+    }
+
+    /// Takes in which of the named interfaces do not exist.
+    pub(crate) fn set_missing(&mut self, missing: BTreeSet<Str>) {
+        for name in missing.difference(&self.missing) {
+            tracing::warn!(interface = %name, "a host endpoint names an interface that does not exist; it is closed when it appears");
+        }
+        self.missing = missing;
+        // Where all are named, nothing else is to be found.
+        self.is_touched &= self.needs_addresses();
+    }
+
+    /// What became of each, by name.
+    pub fn states(&self) -> impl Iterator<Item = HostEndpointState<'_>> {
+        self.endpoints.iter().map(|(id, endpoint)| {
+            let assigned = self.assigned.get(id).and_then(Option::as_ref);
+            let interface = endpoint.interface.as_ref().or(assigned);
+            let reason = match interface {
+                Some(name) if self.missing.contains(name) => {
+                    Some("there is no such interface; it is closed when it appears".to_owned())
+                }
+                Some(_) => None,
+                None => Some(self.reason(id)),
+            };
+            HostEndpointState {
+                id,
+                interface,
+                reason,
+            }
+        })
+    }
+
+    fn expected(&self, id: &EndpointId) -> &[IpAddr] {
+        self.expected.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    fn named_interfaces(&self) -> BTreeSet<&Str> {
+        let all = self.endpoints.values();
+        all.filter_map(|endpoint| endpoint.interface.as_ref())
+            .collect()
+    }
+
+    /// The interface of a host endpoint that names none.
+    fn find(&self, id: &EndpointId) -> Option<Str> {
+        let mut addresses = self.expected(id).iter();
+        let interface = addresses.find_map(|address| self.interfaces.get(address))?;
+        let is_named = self.named_interfaces().contains(interface);
+        (!is_named && **interface != *Endpoint::LOOPBACK).then(|| interface.clone())
+    }
+
+    fn reason(&self, id: &EndpointId) -> String {
+        let addresses = self.expected(id).iter().map(ToString::to_string);
+        let addresses = addresses.collect::<Vec<_>>().join(", ");
+        let mut found = self.expected(id).iter();
+        match found.find_map(|address| self.interfaces.get(address)) {
+            Some(interface) if **interface == *Endpoint::LOOPBACK => {
+                format!("{addresses} is an address of loopback, which is never judged")
+            }
+            Some(interface) => format!("another host endpoint names the interface {interface}"),
+            None => format!("no interface of this host has {addresses}"),
+        }
+    }
+
+    fn update(&self, id: &EndpointId) -> Update {
+        let delete = || Update::Delete(ObjectKey::Endpoint(id.clone()));
+        let Some(endpoint) = self.endpoints.get(id) else {
+            return delete();
+        };
+        let assigned = || self.assigned.get(id)?.clone();
+        match endpoint.interface.clone().or_else(assigned) {
+            Some(interface) => {
+                let mut endpoint = endpoint.clone();
+                endpoint.interface = Some(interface);
+                Update::Upsert(Object::Endpoint(endpoint))
+            }
+            None => delete(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_model::{ObjectKind, Prefix};
+
+    fn id(name: &str) -> EndpointId {
+        ObjectId {
+            namespace: None,
+            name: name.into(),
+            kind: ObjectKind::new("projectcalico.org", "HostEndpoint"),
+        }
+    }
+
+    fn endpoint(name: &str, interface: Option<&str>) -> Endpoint {
+        Endpoint {
+            id: id(name),
+            host: true,
+            labels: palisade_model::Labels::default(),
+            service_account: None,
+            node: None,
+            interface: interface.map(Into::into),
+            addresses: Vec::new(),
+            ports: Vec::new(),
+            profiles: Vec::new(),
+            created: 0,
+            owner: None,
+            template: false,
+            completed: false,
+            host_network: false,
+            audit: false,
+        }
+    }
+
+    fn expects(name: &str, addresses: &[&str]) -> NetworkSet {
+        let nets = addresses
+            .iter()
+            .map(|text| Prefix::host(text.parse().unwrap()));
+        NetworkSet {
+            id: id(name),
+            labels: palisade_model::Labels::default(),
+            nets: nets.collect(),
+        }
+    }
+
+    fn addresses(of: &[(&str, &str)]) -> InterfaceAddresses {
+        of.iter()
+            .map(|(address, name)| (address.parse().unwrap(), Str::from(*name)))
+            .collect()
+    }
+
+    /// The interface that an update gives; `None` if it deletes.
+    fn interface(update: &Update) -> Option<&str> {
+        match update {
+            Update::Upsert(Object::Endpoint(endpoint)) => endpoint.interface.as_deref(),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_interface_with_an_expected_address_is_followed() {
+        let mut hosts = HostEndpoints::default();
+        assert_eq!(interface(&hosts.upsert(endpoint("a", None))), None);
+        hosts.upsert_expected(&expects("a", &["192.0.2.7", "2001:db8::7"]));
+        assert!(hosts.is_touched() && hosts.needs_addresses());
+        assert!(
+            hosts
+                .find_interfaces(addresses(&[("192.0.2.8", "eth0")]))
+                .is_empty()
+        );
+        let state = hosts.states().next().unwrap();
+        assert_eq!(state.interface, None);
+        let reason = state.reason.unwrap();
+        assert_eq!(
+            reason,
+            "no interface of this host has 192.0.2.7, 2001:db8::7"
+        );
+        let v6 = addresses(&[("192.0.2.8", "eth0"), ("2001:db8::7", "eth1")]);
+        let updates = hosts.find_interfaces(v6.clone());
+        assert_eq!(
+            updates.iter().map(interface).collect::<Vec<_>>(),
+            [Some("eth1")]
+        );
+        assert!(hosts.find_interfaces(v6).is_empty(), "nothing changed");
+        // The first expected address decides, whatever has the others.
+        let both = addresses(&[("192.0.2.7", "eth0"), ("2001:db8::7", "eth1")]);
+        let updates = hosts.find_interfaces(both);
+        assert_eq!(interface(&updates[0]), Some("eth0"));
+        // An edit keeps it; a lost address ends it.
+        assert_eq!(interface(&hosts.upsert(endpoint("a", None))), Some("eth0"));
+        let updates = hosts.find_interfaces(addresses(&[]));
+        assert_eq!(updates.iter().map(interface).collect::<Vec<_>>(), [None]);
+    }
+
+    #[test]
+    fn one_that_names_the_interface_takes_precedence() {
+        let mut hosts = HostEndpoints::default();
+        hosts.upsert(endpoint("by-address", None));
+        hosts.upsert(endpoint("every", Some(Endpoint::ANY_INTERFACE)));
+        hosts.upsert_expected(&expects("by-address", &["192.0.2.7"]));
+        let eth0 = addresses(&[("192.0.2.7", "eth0")]);
+        assert_eq!(
+            interface(&hosts.find_interfaces(eth0.clone())[0]),
+            Some("eth0")
+        );
+        assert_eq!(
+            interface(&hosts.upsert(endpoint("named", Some("eth0")))),
+            Some("eth0")
+        );
+        assert_eq!(interface(&hosts.find_interfaces(eth0.clone())[0]), None);
+        hosts.set_missing(hosts.interface_names().cloned().collect());
+        let mut states = hosts.states();
+        let reason = states.next().unwrap().reason.unwrap();
+        assert_eq!(reason, "another host endpoint names the interface eth0");
+        assert!(states.next().unwrap().reason.is_none(), "every interface");
+        let missing = "there is no such interface; it is closed when it appears";
+        assert_eq!(states.next().unwrap().reason.as_deref(), Some(missing));
+        drop(states);
+        hosts.remove(&id("named"));
+        hosts.set_missing(BTreeSet::new());
+        assert!(
+            hosts.is_touched(),
+            "the addresses are still to be asked for"
+        );
+        assert_eq!(interface(&hosts.find_interfaces(eth0)[0]), Some("eth0"));
+        // Where all are named, addresses are not asked for.
+        let mut named = HostEndpoints::default();
+        named.upsert(endpoint("named", Some("eth0")));
+        named.set_missing(BTreeSet::new());
+        assert!(!named.is_touched() && !named.needs_addresses());
+        // Loopback is never judged.
+        let loopback = hosts.find_interfaces(addresses(&[("192.0.2.7", "lo")]));
+        assert_eq!(interface(&loopback[0]), None);
+    }
+}

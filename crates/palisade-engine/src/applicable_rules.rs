@@ -1,0 +1,249 @@
+//! The rules that apply to one endpoint, and the key of the policy set that they make.
+//!
+//! References to the endpoint's own end are resolved here: applicable policies and their order, own named ports, own
+//! address and family as far as rules test them.
+
+use crate::active_policies::ActivePolicies;
+use crate::active_rules::{ActiveRules, OwnEndReferences, ResolvedRules};
+use crate::faults::EngineFault;
+use crate::identities::{Identities, IdentityInputs};
+use crate::sets::PolicySetKey;
+use crate::store::{HolderId, HolderSlot, NamedPolicies, PolicyNumber};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::net::IpAddr;
+use palisade_model::{
+    Direction, Endpoint, Family, ObjectId, Order, Pass, Peer, Precedence, Prefix, Protocol,
+    Selector, State, Str,
+};
+use palisade_tables::{Point, PolicySetId};
+
+/// The sort key of a tier; tiers that do not exist come last, by name.
+fn tier_rank(state: &State, name: &Str) -> (bool, Order) {
+    match state.tier(name) {
+        Some(tier) if EngineFault::TierOrderReversed.is_injected() => {
+            (true, negate_order(tier.order))
+        }
+        Some(tier) => (false, tier.order),
+        None => (true, Order::Last),
+    }
+}
+
+fn negate_order(order: Order) -> Order {
+    match order {
+        Order::At(number) => Order::from_number(-number),
+        Order::Last => Order::from_number(f64::NEG_INFINITY),
+    }
+}
+
+/// These policies in evaluation order: by tier, precedence and name.
+pub(crate) fn sort_policies(
+    state: &State,
+    policies: NamedPolicies<'_>,
+    numbers: impl Iterator<Item = PolicyNumber>,
+) -> Vec<PolicyNumber> {
+    let mut tiers: Vec<(&Str, (bool, Order))> = Vec::new();
+    let mut placed: Vec<(usize, Precedence, PolicyNumber)> = Vec::new();
+    for number in numbers {
+        let Some(body) = policies.body(number) else {
+            continue;
+        };
+        let known = tiers.iter().position(|(name, _)| **name == body.tier);
+        let tier = known.unwrap_or_else(|| {
+            tiers.push((&body.tier, tier_rank(state, &body.tier)));
+            tiers.len() - 1
+        });
+        let precedence = match EngineFault::PolicyOrderIgnored.is_injected() {
+            true => Precedence {
+                order: Order::Last,
+                rank: u8::MAX - body.precedence.rank,
+            },
+            false => body.precedence,
+        };
+        placed.push((tier, precedence, number));
+    }
+    let place = |tier: usize| tiers.get(tier).map(|(name, place)| (*place, *name));
+    placed.sort_unstable_by(|(tier, precedence, number), (other, than, policy)| {
+        let tiers = match tier == other {
+            true => Ordering::Equal,
+            false => place(*tier).cmp(&place(*other)),
+        };
+        let here = || policies.compare_names(*number, *policy);
+        tiers.then(precedence.cmp(than)).then_with(here)
+    });
+    placed.into_iter().map(|(_, _, number)| number).collect()
+}
+
+/// Points and interfaces that a recomputation changed.
+#[derive(Debug, Default)]
+pub(crate) struct PointChanges {
+    pub(crate) points: BTreeMap<Point, Option<PolicySetId>>,
+    pub(crate) interfaces: BTreeMap<Str, bool>,
+    pub(crate) host_interfaces: BTreeMap<Str, bool>,
+}
+
+/// What points are computed from.
+#[derive(Clone, Copy)]
+pub(crate) struct PointInputs<'a> {
+    pub(crate) identity_inputs: IdentityInputs<'a>,
+    pub(crate) policies: NamedPolicies<'a>,
+    pub(crate) active_policies: &'a ActivePolicies,
+    pub(crate) active_rules: &'a ActiveRules,
+    pub(crate) identities: &'a Identities,
+    /// Whether every endpoint is in audit.
+    pub(crate) audit: bool,
+}
+
+/// The rules that apply to one endpoint in one direction, at a pass if it is a host endpoint.
+pub(crate) struct ApplicableRules<'a> {
+    endpoint: &'a Endpoint,
+    host_pass: Option<Pass>,
+    direction: Direction,
+    policies: Vec<PolicyNumber>,
+    sources: Vec<&'a ResolvedRules>,
+}
+
+impl<'a> ApplicableRules<'a> {
+    pub(crate) fn new(
+        inputs: PointInputs<'a>,
+        endpoint: &'a Endpoint,
+        policies: &[PolicyNumber],
+        (host_pass, direction): (Option<Pass>, Direction),
+    ) -> Self {
+        let is_forward = host_pass == Some(Pass::Forward);
+        let is_restricted = is_forward && !EngineFault::ForwardFlagIgnored.is_injected();
+        let governs = |number: &&PolicyNumber| {
+            let rules = inputs.policies.rules(**number);
+            let body = inputs.policies.body(**number);
+            rules.is_some_and(|rules| rules.direction(direction).is_some())
+                && (!is_restricted || body.is_some_and(|body| body.apply_on_forward))
+        };
+        let policies: Vec<PolicyNumber> = policies.iter().filter(governs).copied().collect();
+        let active = inputs.active_rules;
+        let of_policies = policies.iter().filter_map(|number| active.policy(*number));
+        let profiles = match is_forward {
+            true => &[][..],
+            false => &endpoint.profiles,
+        };
+        let of_profiles = profiles.iter().filter_map(|name| active.profile(name));
+        ApplicableRules {
+            host_pass,
+            sources: of_policies
+                .chain(of_profiles)
+                .map(|bodies| &**bodies)
+                .collect(),
+            endpoint,
+            direction,
+            policies,
+        }
+    }
+
+    /// Whether no policy applies.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.policies.is_empty()
+    }
+
+    /// What each source refers to at the own end.
+    pub(crate) fn own_end_references(&self) -> impl Iterator<Item = &'a OwnEndReferences> {
+        let sides = self
+            .sources
+            .iter()
+            .filter_map(|bodies| bodies.direction(self.direction));
+        sides.map(|side| &side.own_end)
+    }
+
+    pub(crate) fn set_key(&self, inputs: PointInputs<'_>, address: IpAddr) -> PolicySetKey {
+        let mut tests = self.own_tests().peekable();
+        let own = match tests.peek() {
+            None => Vec::new(),
+            Some(_) => {
+                let holders = address_holders(inputs, address);
+                let holds = |own: &Peer| {
+                    own_address_matches(inputs.identity_inputs, own, address, &holders)
+                };
+                tests.map(holds).collect()
+            }
+        };
+        let port = |name: &str, protocol| self.endpoint.named_port(name, protocol);
+        self.set_key_of(inputs, Family::of(address), own, port)
+    }
+
+    /// The tests of the own address, in the order of the rules.
+    pub(crate) fn own_tests(&self) -> impl Iterator<Item = &'a Peer> {
+        self.own_end_references().flat_map(|own| &own.tests)
+    }
+
+    /// The set's key where the own end has this family, these results of the tests of its address, and these named
+    /// ports.
+    pub(crate) fn set_key_of(
+        &self,
+        inputs: PointInputs<'_>,
+        family: Family,
+        own_tests: Vec<bool>,
+        port: impl Fn(&str, Protocol) -> Option<u16>,
+    ) -> PolicySetKey {
+        let asked: BTreeSet<&(Str, Protocol)> = self
+            .own_end_references()
+            .flat_map(|own| &own.ports)
+            .collect();
+        let number = |(name, protocol): &(Str, Protocol)| {
+            Some((name.clone(), *protocol, port(name, *protocol)?))
+        };
+        let ports: BTreeSet<(Str, Protocol, u16)> = asked.into_iter().filter_map(number).collect();
+        let is_tested = self.own_end_references().any(|own| own.family);
+        let store = &inputs.identity_inputs.label_index.store;
+        let audited = inputs.audit || store.is_in_audit(self.endpoint);
+        PolicySetKey {
+            direction: self.direction,
+            host_pass: self.host_pass,
+            audit: audited && !EngineFault::EndpointAuditIgnored.is_injected(),
+            policies: self.policies.clone(),
+            profiles: match self.host_pass {
+                Some(Pass::Forward) => Vec::new(),
+                _ => self.endpoint.profiles.clone(),
+            },
+            own_tests,
+            ports: ports.into_iter().collect(),
+            family: is_tested.then_some(family),
+        }
+    }
+}
+
+/// All holders of an address.
+fn address_holders(inputs: PointInputs<'_>, address: IpAddr) -> Vec<HolderSlot> {
+    let identity_inputs = inputs.identity_inputs;
+    let owner = inputs.identities.owner(address);
+    let nodes = inputs.identities.nodes_at(address).iter();
+    let sets = identity_inputs.state.network_sets.values();
+    let slot = |id: &ObjectId| {
+        let id = HolderId::NetworkSet(id.clone());
+        identity_inputs.label_index.store.find(&id)
+    };
+    owner
+        .into_iter()
+        .chain(nodes.copied())
+        .chain(
+            sets.filter(|set| set.nets.iter().any(|net| net.contains(address)))
+                .filter_map(|set| slot(&set.id)),
+        )
+        .collect()
+}
+
+pub(crate) fn own_address_matches(
+    inputs: IdentityInputs<'_>,
+    own: &Peer,
+    address: IpAddr,
+    holders: &[HolderSlot],
+) -> bool {
+    let any = |selector: &Selector| {
+        let mut holders = holders.iter();
+        holders.any(|slot| inputs.label_index.matches(*slot, selector))
+    };
+    let within = |nets: &[Prefix]| nets.iter().any(|net| net.contains(address));
+    EngineFault::OwnAddressIgnored.is_injected()
+        || own.selector.as_ref().is_none_or(any)
+            && !own.not_selector.as_ref().is_some_and(any)
+            && own.nets.as_ref().is_none_or(|nets| within(nets))
+            && !within(&own.not_nets)
+}

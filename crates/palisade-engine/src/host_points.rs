@@ -1,0 +1,298 @@
+//! Points of host interfaces: which policy set judges an own address at an interface of this host.
+//!
+//! Of the host endpoints for one place the first by name governs it. At the pass of what is forwarded there is a point
+//! only where a policy that applies on forward selects the endpoint; to and from the host there always is. Where a rule
+//! tests the own end, there is a point for each network or address at which it may decide otherwise than at the one
+//! above; elsewhere one for each family.
+//!
+//! Rules that test the own end of a host endpoint cost a pass over all addresses at each change of a holder. Nothing
+//! else here depends on the number of addresses.
+
+use crate::applicable_rules::{
+    ApplicableRules, PointChanges, PointInputs, own_address_matches, sort_policies,
+};
+use crate::sets::{PolicySetKey, PolicySets};
+use crate::store::{HolderId, HolderKind, HolderSlot, PolicyNumber};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use palisade_model::{Direction, Endpoint, EndpointId, Family, Pass, Peer, Prefix, Protocol, Str};
+use palisade_tables::{Point, PointInterface, PolicySetId};
+
+/// The points of host interfaces.
+#[derive(Debug, Default)]
+pub(crate) struct HostPoints {
+    by_place: BTreeMap<PointInterface, BTreeSet<EndpointId>>,
+    places: BTreeMap<EndpointId, PointInterface>,
+    /// Places whose points are to be recomputed.
+    touched: BTreeSet<PointInterface>,
+    assigned: BTreeMap<PointInterface, BTreeMap<Point, PolicySetId>>,
+}
+
+impl HostPoints {
+    /// Adds a host endpoint of this host.
+    pub(crate) fn add_endpoint(&mut self, endpoint: &Endpoint) {
+        let place = match &endpoint.interface {
+            Some(name) if **name == *Endpoint::ANY_INTERFACE => PointInterface::AnyHost,
+            Some(name) if **name != *Endpoint::LOOPBACK => PointInterface::Host(name.clone()),
+            _ => return,
+        };
+        let of_place = self.by_place.entry(place.clone()).or_default();
+        of_place.insert(endpoint.id.clone());
+        self.places.insert(endpoint.id.clone(), place.clone());
+        self.touched.insert(place);
+    }
+
+    /// Removes a host endpoint, if it is one.
+    pub(crate) fn remove_endpoint(&mut self, id: &EndpointId) {
+        let Some(place) = self.places.remove(id) else {
+            return;
+        };
+        if let Some(endpoints) = self.by_place.get_mut(&place) {
+            endpoints.remove(id);
+            if endpoints.is_empty() {
+                self.by_place.remove(&place);
+            }
+        }
+        self.touched.insert(place);
+    }
+
+    /// Recomputes the points of the places whose endpoints were added or removed.
+    pub(crate) fn recompute(
+        &mut self,
+        inputs: PointInputs<'_>,
+        own_address_tested: &mut BTreeSet<EndpointId>,
+        sets: &mut PolicySets,
+        changes: &mut PointChanges,
+    ) {
+        for place in core::mem::take(&mut self.touched) {
+            let first = self.by_place.get(&place).and_then(BTreeSet::first);
+            let governing = first.and_then(|id| inputs.identity_inputs.state.endpoints.get(id));
+            let keys = governing.map_or_else(BTreeMap::new, |endpoint| {
+                let (keys, tests_own_end) = point_keys(inputs, &place, endpoint);
+                if tests_own_end {
+                    own_address_tested.insert(endpoint.id.clone());
+                }
+                keys
+            });
+            let keys = keys.into_iter().map(|(point, key)| {
+                let known = sets.shared_key(&key).cloned();
+                let set = sets.acquire(&known.unwrap_or_else(|| Arc::new(key)));
+                (point, set)
+            });
+            let new: BTreeMap<Point, PolicySetId> = keys.collect();
+            if let PointInterface::Host(name) = &place {
+                let is_own = self.by_place.contains_key(&place);
+                changes.host_interfaces.insert(Str::clone(name), is_own);
+            }
+            let points = new.iter();
+            let points = points.map(|(point, set)| (point.clone(), Some(*set)));
+            changes.points.extend(points);
+            let old = match new.is_empty() {
+                true => self.assigned.remove(&place),
+                false => self.assigned.insert(place, new.clone()),
+            };
+            for (point, set) in old.into_iter().flatten() {
+                if !new.contains_key(&point) {
+                    changes.points.insert(point, None);
+                }
+                sets.release(set);
+            }
+        }
+    }
+
+    /// The points that a host endpoint governs.
+    pub(crate) fn points_of(&self, endpoint: &EndpointId) -> Vec<(Point, PolicySetId)> {
+        let place = self.places.get(endpoint);
+        let governed = place.filter(|place| {
+            let first = self.by_place.get(*place).and_then(BTreeSet::first);
+            first == Some(endpoint)
+        });
+        let points = governed.and_then(|place| self.assigned.get(place));
+        let points = points.into_iter().flatten();
+        points.map(|(point, set)| (point.clone(), *set)).collect()
+    }
+}
+
+/// The set of each point of a place that an endpoint governs, and whether a rule tests its own end.
+fn point_keys(
+    inputs: PointInputs<'_>,
+    place: &PointInterface,
+    endpoint: &Endpoint,
+) -> (BTreeMap<Point, PolicySetKey>, bool) {
+    let selecting = inputs.active_policies.policies_of(&endpoint.id);
+    let numbers = selecting.into_iter().flatten().copied();
+    let policies: Vec<PolicyNumber> =
+        sort_policies(inputs.identity_inputs.state, inputs.policies, numbers);
+    let mut keys = BTreeMap::new();
+    let mut tests_own_end = false;
+    for pass in Pass::BOTH {
+        for direction in Direction::BOTH {
+            let rules = ApplicableRules::new(inputs, endpoint, &policies, (Some(pass), direction));
+            if pass == Pass::Forward && rules.is_empty() {
+                continue;
+            }
+            let own_end = OwnEnd::new(&rules, endpoint, pass);
+            tests_own_end |= own_end.is_tested();
+            for family in Family::BOTH {
+                for (own, key) in own_end.keys(inputs, &rules, family) {
+                    let point = Point {
+                        place: place.clone(),
+                        pass,
+                        direction,
+                        own,
+                    };
+                    keys.insert(point, key);
+                }
+            }
+        }
+    }
+    (keys, tests_own_end)
+}
+
+/// What rules ask about the own end of a packet at a host interface.
+struct OwnEnd<'a> {
+    tests: Vec<&'a Peer>,
+    /// Whether named ports of the own end are those of whatever endpoint has its address.
+    asks_ports_of_holder: bool,
+    endpoint: &'a Endpoint,
+}
+
+impl<'a> OwnEnd<'a> {
+    fn new(rules: &ApplicableRules<'a>, endpoint: &'a Endpoint, pass: Pass) -> Self {
+        let mut references = rules.own_end_references();
+        OwnEnd {
+            tests: rules.own_tests().collect(),
+            asks_ports_of_holder: pass == Pass::Forward
+                && references.any(|own| !own.ports.is_empty()),
+            endpoint,
+        }
+    }
+
+    fn is_tested(&self) -> bool {
+        !self.tests.is_empty() || self.asks_ports_of_holder
+    }
+
+    /// The set of each network or address of a family that may differ from the one above it.
+    fn keys(
+        &self,
+        inputs: PointInputs<'_>,
+        rules: &ApplicableRules<'_>,
+        family: Family,
+    ) -> Vec<(Prefix, PolicySetKey)> {
+        let mut keys: Vec<(Prefix, PolicySetKey)> = Vec::new();
+        let mut above: Vec<usize> = Vec::new();
+        for own in self.regions(inputs, family) {
+            let key = self.key(inputs, rules, own);
+            while let Some(top) = above.last()
+                && !keys[*top].0.covers(own)
+            {
+                above.pop();
+            }
+            if above.last().is_some_and(|top| keys[*top].1 == key) {
+                continue;
+            }
+            above.push(keys.len());
+            keys.push((own, key));
+        }
+        keys
+    }
+
+    /// Every network and address of a family that a test may tell from the one above it, in order.
+    fn regions(&self, inputs: PointInputs<'_>, family: Family) -> BTreeSet<Prefix> {
+        let mut regions = BTreeSet::from([Prefix::all(family)]);
+        let of_tests = self.tests.iter();
+        let of_tests = of_tests.flat_map(|test| test.nets.iter().flatten().chain(&test.not_nets));
+        regions.extend(of_tests.copied());
+        let asks_holders = self.asks_ports_of_holder
+            || self
+                .tests
+                .iter()
+                .any(|test| test.selector.is_some() || test.not_selector.is_some());
+        if asks_holders {
+            let state = inputs.identity_inputs.state;
+            let sets = state.network_sets.values();
+            regions.extend(sets.flat_map(|set| set.nets.iter().copied()));
+            let nodes = state.nodes.values();
+            regions.extend(nodes.flat_map(|node| node.addresses.iter().copied().map(Prefix::host)));
+            for (_, view) in inputs.identity_inputs.label_index.store.views() {
+                if view.kind() == HolderKind::Endpoint && !view.is_template() {
+                    regions.extend(view.addresses().map(Prefix::host));
+                }
+            }
+        }
+        regions.retain(|region| region.family() == family);
+        regions
+    }
+
+    fn key(
+        &self,
+        inputs: PointInputs<'_>,
+        rules: &ApplicableRules<'_>,
+        own: Prefix,
+    ) -> PolicySetKey {
+        let address = own.address();
+        let owner = own
+            .is_host()
+            .then(|| inputs.identities.owner(address))
+            .flatten();
+        let holders = match self.tests.is_empty() {
+            true => Vec::new(),
+            false => holders_of(inputs, own, owner),
+        };
+        let tests = self
+            .tests
+            .iter()
+            .map(|test| own_prefix_matches(inputs, test, own, &holders));
+        let store = &inputs.identity_inputs.label_index.store;
+        let holder_ports = owner.and_then(|slot| store.shared_in(slot));
+        let port = |name: &str, protocol: Protocol| match self.asks_ports_of_holder {
+            false => self.endpoint.named_port(name, protocol),
+            true => holder_ports.and_then(|shared| {
+                let mut ports = shared.ports.iter();
+                let port = ports.find(|p| *p.name == *name && p.protocol == protocol);
+                port.map(|port| port.port)
+            }),
+        };
+        rules.set_key_of(inputs, own.family(), tests.collect(), port)
+    }
+}
+
+/// All that holds every address of a network, or an address.
+fn holders_of(inputs: PointInputs<'_>, own: Prefix, owner: Option<HolderSlot>) -> Vec<HolderSlot> {
+    let store = &inputs.identity_inputs.label_index.store;
+    let nodes = match own.is_host() {
+        true => inputs.identities.nodes_at(own.address()),
+        false => &[],
+    };
+    let sets = inputs.identity_inputs.state.network_sets.values();
+    let sets = sets.filter(|set| set.nets.iter().any(|net| net.covers(own)));
+    let sets = sets.filter_map(|set| store.find(&HolderId::NetworkSet(set.id.clone())));
+    owner
+        .into_iter()
+        .chain(nodes.iter().copied())
+        .chain(sets)
+        .collect()
+}
+
+/// Whether a test holds for the addresses of a network that no longer region holds.
+fn own_prefix_matches(
+    inputs: PointInputs<'_>,
+    test: &Peer,
+    own: Prefix,
+    holders: &[HolderSlot],
+) -> bool {
+    // A network of a test covers a region or holds none of its own addresses, since it is a region itself.
+    let within = |net: &Prefix| net.covers(own);
+    let nets_hold = test
+        .nets
+        .as_ref()
+        .is_none_or(|nets| nets.iter().any(within))
+        && !test.not_nets.iter().any(within);
+    let by_holders = Peer {
+        nets: None,
+        not_nets: Vec::new(),
+        ..test.clone()
+    };
+    nets_hold && own_address_matches(inputs.identity_inputs, &by_holders, own.address(), holders)
+}

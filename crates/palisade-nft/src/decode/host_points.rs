@@ -1,0 +1,189 @@
+//! Points of host interfaces in the kernel, read back.
+//!
+//! Promises: what is read is what [`crate::Planner`] writes for the same points in their canonical form: networks that
+//! do not overlap, the fewest that hold the same addresses. Never: accepts a place that no interface has.
+
+use super::{TableDecoder, element_number, parse_address, parse_interface, read_mark};
+use crate::address_ranges::AddressRanges;
+use crate::names::{self, ANY_PLACE};
+use crate::{Config, Element, ElementKey};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use core::net::Ipv4Addr;
+use palisade_model::{Direction, Family, NumberRange, Pass, Prefix, Str, address_to_number};
+use palisade_tables::{Point, PointInterface, PolicySetId, Tables};
+
+/// An element of a map of points of host interfaces.
+pub(crate) struct HostPointElement {
+    pass: Pass,
+    direction: Direction,
+    place: u32,
+    own: HostPointOwn,
+    set: PolicySetId,
+}
+
+enum HostPointOwn {
+    Address(Prefix),
+    Range(Family, u128, u128),
+}
+
+impl HostPointElement {
+    /// Decodes an element; `None` if it is of another map or of no form that is written.
+    pub(crate) fn decode(name: &str, key: &ElementKey, element: &Element) -> Option<Self> {
+        let mut families = Family::BOTH.into_iter();
+        let set = PolicySetId(element_number(element)?);
+        let address = |bytes: &[u8]| parse_address(bytes.get(8..)?);
+        let (bytes, own) = match key {
+            ElementKey::Exact(bytes) => {
+                families.find(|family| *name == *names::host_point_map(*family))?;
+                (bytes, HostPointOwn::Address(Prefix::host(address(bytes)?)))
+            }
+            ElementKey::Range(first, last) => {
+                let family = families.find(|f| *name == *names::host_point_range_map(*f))?;
+                (first.get(..8)? == last.get(..8)?).then_some(())?;
+                let number = |bytes| address(bytes).map(address_to_number);
+                (
+                    first,
+                    HostPointOwn::Range(family, number(first)?, number(last)?),
+                )
+            }
+            ElementKey::CatchAll => return None,
+        };
+        (bytes.get(1..4)? == [0; 3]).then_some(())?;
+        let (pass, direction) = names::parse_point_code(*bytes.first()?)?;
+        Some(HostPointElement {
+            pass,
+            direction,
+            place: read_mark(bytes, 4)?,
+            own,
+            set,
+        })
+    }
+}
+
+impl TableDecoder {
+    /// Decodes an element of the map of places of a pass.
+    pub(crate) fn decode_place(&mut self, pass: Pass, key: &ElementKey, number: u32) -> Option<()> {
+        match key {
+            ElementKey::CatchAll => (number == ANY_PLACE).then_some(()),
+            ElementKey::Exact(bytes) => {
+                (number != ANY_PLACE).then_some(())?;
+                self.places.insert((parse_interface(bytes)?, pass), number);
+                Some(())
+            }
+            ElementKey::Range(..) => None,
+        }
+    }
+
+    /// The points of host interfaces, with the interfaces that have some of their own.
+    pub(crate) fn decode_host_points(&mut self, config: &Config) -> Option<()> {
+        let tables = &mut self.observed.tables;
+        let mut names: BTreeMap<u32, Str> = BTreeMap::new();
+        for ((name, pass), number) in &self.places {
+            let other = Pass::BOTH.into_iter().find(|other| other != pass)?;
+            // An interface is in the maps of both passes.
+            let twin = self.places.get(&(name.clone(), other))?;
+            if tables.interfaces.contains(name) {
+                (*number == 0 && !name.starts_with(&*config.interface_prefix)).then_some(())?;
+                continue;
+            }
+            (*number == 0 || *twin == 0 || number == twin).then_some(())?;
+            tables.host_interfaces.insert(name.clone());
+            if *number != 0 {
+                let known = names.insert(*number, name.clone());
+                known.is_none_or(|known| known == *name).then_some(())?;
+                self.observed.places.insert(name.clone(), *number);
+            }
+        }
+        let unprefixed = |name: &&Str| !name.starts_with(&*config.interface_prefix);
+        let mut managed = tables.interfaces.iter().filter(unprefixed);
+        let is_listed = |name: &Str| {
+            let mut passes = Pass::BOTH.into_iter();
+            passes.all(|pass| self.places.contains_key(&(name.clone(), pass)))
+        };
+        managed.all(is_listed).then_some(())?;
+        let mut judged: BTreeMap<(u32, Pass), bool> = BTreeMap::new();
+        for element in &self.host_points {
+            let place = match element.place {
+                ANY_PLACE => PointInterface::AnyHost,
+                number => {
+                    // What an interface that lost its points leaves behind until they are deleted. No interface can
+                    // have such a name, and no packet reaches them.
+                    let unnamed = || Str::from(format!("/{number}"));
+                    let name = names.entry(number).or_insert_with(unnamed).clone();
+                    self.observed.places.insert(name.clone(), number);
+                    PointInterface::Host(name)
+                }
+            };
+            judged.insert((element.place, element.pass), true);
+            let point = |own| Point {
+                place: place.clone(),
+                pass: element.pass,
+                direction: element.direction,
+                own,
+            };
+            match element.own {
+                HostPointOwn::Address(own) => {
+                    tables.points.insert(point(own), element.set);
+                }
+                HostPointOwn::Range(family, first, last) => {
+                    for own in (NumberRange { first, last }).prefixes(family) {
+                        tables.points.insert(point(own), element.set);
+                    }
+                }
+            }
+        }
+        let named = self.places.iter().filter(|(_, number)| **number != 0);
+        let mut named = named.map(|((_, pass), number)| (*number, *pass));
+        named.all(|key| judged.contains_key(&key)).then_some(())?;
+        (self.has_host_chains != judged.is_empty()).then_some(())
+    }
+}
+
+/// The tables with the points of host interfaces in their canonical form; `None` if they have it.
+pub(crate) fn canonical_host_points(tables: &Tables) -> Option<Tables> {
+    let mut networks: BTreeMap<(PointInterface, Pass, Direction, Family), BTreeMap<Prefix, u32>> =
+        BTreeMap::new();
+    // Places of the host come after those of workloads.
+    let first = Point {
+        place: PointInterface::Host(Str::default()),
+        ..Point::of_workload(
+            Str::default(),
+            Ipv4Addr::UNSPECIFIED.into(),
+            Direction::BOTH[0],
+        )
+    };
+    let is_network = |(point, _): &(&Point, &PolicySetId)| !point.own.is_host();
+    for (point, set) in tables.points.range(first..).filter(is_network) {
+        let family = point.own.family();
+        let key = (point.place.clone(), point.pass, point.direction, family);
+        // The default value of a range is 0.
+        networks
+            .entry(key)
+            .or_default()
+            .insert(point.own, set.0 + 1);
+    }
+    if networks.values().all(|networks| networks.len() == 1) {
+        return None;
+    }
+    let mut canonical = tables.clone();
+    canonical
+        .points
+        .retain(|point, _| point.workload().is_some() || point.own.is_host());
+    for ((place, pass, direction, family), networks) in networks {
+        let mut ranges = AddressRanges::default();
+        ranges.recompute(&networks, Prefix::all(family), |_, _| {});
+        for (first, last, set) in ranges.ranges() {
+            for own in (NumberRange { first, last }).prefixes(family) {
+                let point = Point {
+                    place: place.clone(),
+                    pass,
+                    direction,
+                    own,
+                };
+                canonical.points.insert(point, PolicySetId(set - 1));
+            }
+        }
+    }
+    Some(canonical)
+}

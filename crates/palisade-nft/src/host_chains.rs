@@ -1,0 +1,402 @@
+//! The chains that judge packets at the interfaces of the host itself.
+//!
+//! They exist only while the tables have points of host interfaces, so a host without one pays nothing. Their base
+//! chains stand before those of workloads. The first rule of each looks up the interface among those with points at
+//! that pass; a packet of any other interface passes after that lookup, a forwarded one after one for each of its two
+//! interfaces, and a workload's interface is never looked up. A judgement is the same as that of a workload
+//! ([`crate::judgement`]), but for how the policy set is found: the own address may be any, so it is looked up exactly
+//! and then among ranges. A packet of a flow with the live mark was judged by this host as well, since these chains
+//! come first and the mark is set last.
+//!
+//! Promises: failsafe ports and the link's own traffic (neighbour discovery, MLD) pass before anything is judged. An
+//! interface without a point of the pass is not judged. Packets of the host's own stack in flows with NAT are judged
+//! in the postrouting hook, as in [`crate::translated`]. Never: judges a packet at a workload's interface.
+
+use crate::address_ranges::AddressRanges;
+use crate::hook_rules::{fast_path_rule, filter_base_chain, own_interface_rules};
+use crate::judgement::{
+    HostLookup, L4Fields, Orientation, address_field, family_digit, host_judgement_rule,
+    load_host_set,
+};
+use crate::names::{self, L4_ICMP, L4_PORTS, LIVE_MARK, ND_OUT};
+use crate::nflog::{self, counted_drop_rule};
+use crate::rule::{RuleBuilder, chain};
+use crate::{
+    Chain, CmpOp, Config, CtKey, Element, ElementKey, Hook, MetaKey, NftFault, NftRule, NftVerdict,
+    PayloadBase, ct_state, tcp_flag,
+};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use palisade_model::{Direction, Family, Pass, Prefix, Protocol, Str, address_from_number};
+use palisade_tables::ReportReason;
+
+/// The priority of the base chains: before the filter chains of workloads, after destination NAT.
+const PRIORITY: i32 = -1;
+
+/// The base chain whose presence tells that the table has these chains.
+pub(crate) const MARKER: &str = "p_host_input";
+
+/// Whether a packet is judged as it arrives or as it leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PacketSide {
+    Arriving,
+    Leaving,
+}
+
+impl PacketSide {
+    const BOTH: [PacketSide; 2] = [PacketSide::Arriving, PacketSide::Leaving];
+
+    fn interface_key(self) -> MetaKey {
+        match self {
+            PacketSide::Arriving => MetaKey::IifName,
+            PacketSide::Leaving => MetaKey::OifName,
+        }
+    }
+
+    /// The direction of the flow that is judged on this side of one of its packets.
+    fn direction(self, orientation: Orientation) -> Direction {
+        let orientation = match NftFault::HostReplyAsOriginal.is_injected() {
+            true => Orientation::Original,
+            false => orientation,
+        };
+        match (self, orientation) {
+            (PacketSide::Arriving, Orientation::Original)
+            | (PacketSide::Leaving, Orientation::Reply) => Direction::Ingress,
+            (PacketSide::Leaving, Orientation::Original)
+            | (PacketSide::Arriving, Orientation::Reply) => Direction::Egress,
+        }
+    }
+
+    fn letter(self) -> char {
+        match self {
+            PacketSide::Arriving => 'i',
+            PacketSide::Leaving => 'o',
+        }
+    }
+}
+
+fn pass_letter(pass: Pass) -> char {
+    match pass {
+        Pass::Forward => 'f',
+        Pass::Normal => 'n',
+    }
+}
+
+/// The chain that has one side of a packet judged at one pass; it returns if the side is allowed.
+fn side_chain(side: PacketSide, pass: Pass) -> String {
+    format!("p_hj_{}{}", side.letter(), pass_letter(pass))
+}
+
+fn header_chain(side: PacketSide, pass: Pass, orientation: Orientation) -> String {
+    format!("{}_{}", side_chain(side, pass), orientation.letter())
+}
+
+fn judge_chain(
+    (side, pass): (PacketSide, Pass),
+    orientation: Orientation,
+    family: Family,
+    header: L4Fields,
+) -> String {
+    let digit = family_digit(family);
+    format!(
+        "{}{digit}_{}",
+        header_chain(side, pass, orientation),
+        header.letter()
+    )
+}
+
+/// Continues only if the interface has points of this host at the pass.
+fn judged_interface(config: &Config, side: PacketSide, pass: Pass) -> RuleBuilder {
+    let key = side.interface_key();
+    RuleBuilder::new()
+        .interface_prefix(key, CmpOp::Neq, &config.interface_prefix)
+        .meta(key, 0)
+        .map_lookup(names::place_map(pass), 0, 4)
+        .cmp(4, CmpOp::Neq, &[0; 4])
+}
+
+/// All chains, in an order in which each can be deleted: those that refer to others first.
+pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
+    let entry = |side, pass, to: &str| judged_interface(config, side, pass).goto(to);
+    let (arriving, leaving) = (PacketSide::Arriving, PacketSide::Leaving);
+    let base = |hook| filter_base_chain(hook, PRIORITY);
+    let translated = || RuleBuilder::new().translated();
+    let mut out = vec![
+        chain(
+            MARKER,
+            base(Hook::Input),
+            vec![entry(arriving, Pass::Normal, "p_host_in")],
+        ),
+        chain(
+            "p_host_output",
+            base(Hook::Output),
+            vec![
+                translated().verdict(NftVerdict::Accept),
+                entry(leaving, Pass::Normal, "p_host_out"),
+            ],
+        ),
+        chain(
+            "p_host_postrouting",
+            base(Hook::Postrouting),
+            vec![translated().goto("p_host_translated")],
+        ),
+        chain(
+            "p_host_forward",
+            base(Hook::Forward),
+            vec![
+                entry(arriving, Pass::Forward, "p_host_through"),
+                entry(leaving, Pass::Forward, "p_host_through"),
+            ],
+        ),
+        chain(
+            "p_host_translated",
+            None,
+            vec![
+                // What is forwarded was judged in the forward hook.
+                RuleBuilder::new()
+                    .meta(MetaKey::IifName, 0)
+                    .cmp(0, CmpOp::Neq, &[0; 16])
+                    .verdict(NftVerdict::Accept),
+                entry(leaving, Pass::Normal, "p_host_out"),
+            ],
+        ),
+    ];
+    for (side, name) in [(arriving, "p_host_in"), (leaving, "p_host_out")] {
+        let mut rules = vec![fast_path_rule(config), link_rule()];
+        if !NftFault::FailsafeIgnored.is_injected() {
+            rules.extend(failsafe_rules(side));
+        }
+        rules.push(RuleBuilder::new().jump(&side_chain(side, Pass::Normal)));
+        rules.extend(end_rules());
+        out.push(chain(name, None, rules));
+    }
+    // Each side in the order of the flow.
+    let replies = RuleBuilder::new().state(ct_state::ESTABLISHED).reply();
+    let mut through = vec![fast_path_rule(config), replies.goto("p_host_back")];
+    through.extend(through_rules(config, [arriving, leaving]));
+    out.push(chain("p_host_through", None, through));
+    let back = through_rules(config, [leaving, arriving]);
+    out.push(chain("p_host_back", None, back));
+    let sides = || {
+        let passes = Pass::BOTH.into_iter();
+        passes.flat_map(|pass| PacketSide::BOTH.map(|side| (side, pass)))
+    };
+    out.extend(sides().map(|(side, pass)| {
+        chain(
+            &side_chain(side, pass),
+            None,
+            side_rules(config, side, pass),
+        )
+    }));
+    for (side, pass) in sides() {
+        for orientation in Orientation::BOTH {
+            let name = header_chain(side, pass, orientation);
+            out.push(chain(&name, None, header_rules((side, pass), orientation)));
+        }
+    }
+    for (side, pass) in sides() {
+        for orientation in Orientation::BOTH {
+            for family in Family::BOTH {
+                for header in L4Fields::ALL {
+                    let name = judge_chain((side, pass), orientation, family, header);
+                    let rules = judge_rules(config, (side, pass), orientation, family, header);
+                    out.push(chain(&name, None, rules));
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The rules that judge both sides of a forwarded packet, in this order.
+fn through_rules(config: &Config, sides: [PacketSide; 2]) -> Vec<NftRule> {
+    let mut rules = Vec::new();
+    for side in sides {
+        if side == PacketSide::Leaving && NftFault::HostForwardJudgedOnce.is_injected() {
+            continue;
+        }
+        let side_chain = side_chain(side, Pass::Forward);
+        rules.push(judged_interface(config, side, Pass::Forward).jump(&side_chain));
+    }
+    // The chains of workloads follow, and set the mark themselves.
+    for key in [MetaKey::IifName, MetaKey::OifName] {
+        rules.extend(own_interface_rules(config, key, |line| {
+            line.verdict(NftVerdict::Accept)
+        }));
+    }
+    rules.extend(end_rules());
+    rules
+}
+
+/// Neighbour discovery and MLD on the link, router advertisements and redirects included: a host receives them.
+fn link_rule() -> NftRule {
+    RuleBuilder::new()
+        .family(Family::V6)
+        .protocol(Protocol::ICMPV6)
+        .payload(PayloadBase::Transport, 0, 1, 0)
+        .in_set(ND_OUT, 0)
+        .verdict(NftVerdict::Accept)
+}
+
+/// The rules that accept flows to failsafe ports, their replies, and packets of such TCP flows that connection
+/// tracking sees first in their middle: what is no SYN opens no connection.
+fn failsafe_rules(side: PacketSide) -> Vec<NftRule> {
+    let mut out = Vec::new();
+    for family in Family::BOTH {
+        let is_arriving = side == PacketSide::Arriving;
+        // The other end's address and the port of the flow's destination.
+        let (peer, len) = address_field(family, !is_arriving);
+        let in_set = |line: RuleBuilder, direction, is_reply: bool| {
+            let port = if is_reply { 0 } else { 2 };
+            line.meta(MetaKey::L4Proto, 0)
+                .payload(PayloadBase::Transport, port, 2, 1)
+                .payload(PayloadBase::Network, peer, len, 2)
+                .in_set(names::failsafe_set(family, direction), 0)
+                .verdict(NftVerdict::Accept)
+        };
+        let of = |orientation| side.direction(orientation);
+        let line = || RuleBuilder::new().family(family);
+        let (original, reply) = (of(Orientation::Original), of(Orientation::Reply));
+        out.push(in_set(line().original(), original, false));
+        out.push(in_set(line().reply(), reply, true));
+        let syn = tcp_flag::SYN | tcp_flag::ACK;
+        let no_syn = |line: RuleBuilder| line.tcp_flags(syn, CmpOp::Neq, tcp_flag::SYN);
+        out.push(in_set(no_syn(line().original()), reply, true));
+        out.push(in_set(no_syn(line().reply()), original, false));
+        let untracked = || line().state(ct_state::UNTRACKED);
+        out.push(in_set(untracked(), original, false));
+        out.push(in_set(no_syn(untracked()), reply, true));
+    }
+    out
+}
+
+/// The end of what is allowed: the flow gets the live mark, but for an error about another flow.
+fn end_rules() -> [NftRule; 2] {
+    [
+        RuleBuilder::new()
+            .state(ct_state::RELATED)
+            .verdict(NftVerdict::Accept),
+        RuleBuilder::new().goto("p_mark"),
+    ]
+}
+
+fn side_rules(config: &Config, side: PacketSide, pass: Pass) -> Vec<NftRule> {
+    let header = |orientation| header_chain(side, pass, orientation);
+    let icmp = || {
+        RuleBuilder::new()
+            .meta(MetaKey::L4Proto, 0)
+            .in_set(L4_ICMP, 0)
+    };
+    let related = || RuleBuilder::new().state(ct_state::RELATED);
+    let untracked_error = || icmp().state(ct_state::INVALID);
+    vec![
+        // An ICMP error passes with the flow that it is about, or is judged as a flow of its own.
+        icmp()
+            .state(ct_state::RELATED | ct_state::INVALID)
+            .ct(CtKey::Mark, 0)
+            .bitwise(0, &config.generation_mask().to_ne_bytes(), &[0; 4])
+            .in_set(LIVE_MARK, 0)
+            .verdict(NftVerdict::Return),
+        untracked_error().goto(&header(Orientation::Original)),
+        counted_drop_rule(
+            config,
+            RuleBuilder::new().state(ct_state::INVALID),
+            ReportReason::Invalid,
+        ),
+        related().goto(&header(Orientation::Original)),
+        RuleBuilder::new().reply().goto(&header(Orientation::Reply)),
+        RuleBuilder::new().goto(&header(Orientation::Original)),
+    ]
+}
+
+fn header_rules((side, pass): (PacketSide, Pass), orientation: Orientation) -> Vec<NftRule> {
+    let mut rules = Vec::new();
+    for family in Family::BOTH {
+        let to = |header| judge_chain((side, pass), orientation, family, header);
+        let protocol = || RuleBuilder::new().family(family).meta(MetaKey::L4Proto, 0);
+        rules.push(protocol().in_set(L4_PORTS, 0).goto(&to(L4Fields::Ports)));
+        rules.push(protocol().in_set(L4_ICMP, 0).goto(&to(L4Fields::Icmp)));
+        rules.push(RuleBuilder::new().family(family).goto(&to(L4Fields::Other)));
+    }
+    rules
+}
+
+fn judge_rules(
+    config: &Config,
+    (side, pass): (PacketSide, Pass),
+    orientation: Orientation,
+    family: Family,
+    header: L4Fields,
+) -> Vec<NftRule> {
+    let judged_pass = match NftFault::HostPassesSwapped.is_injected() {
+        false => pass,
+        true => match pass {
+            Pass::Forward => Pass::Normal,
+            Pass::Normal => Pass::Forward,
+        },
+    };
+    let lookup = HostLookup {
+        key: side.interface_key(),
+        pass: judged_pass,
+        direction: side.direction(orientation),
+        orientation,
+    };
+    let verdict = nflog::final_verdict(config, ReportReason::NoPoint);
+    let own_maps = [
+        names::host_point_map(family),
+        names::host_point_range_map(family),
+    ];
+    let mut rules = Vec::new();
+    for own in own_maps {
+        for identities in [names::host_map(family), names::network_map(family)] {
+            let verdict = verdict.clone();
+            rules.push(host_judgement_rule(
+                lookup, family, header, own, identities, verdict,
+            ));
+        }
+    }
+    // The packet is too short to have the header.
+    for own in own_maps {
+        let line = load_host_set(RuleBuilder::new(), lookup, family, own);
+        rules.push(counted_drop_rule(config, line, ReportReason::NoPoint));
+    }
+    rules
+}
+
+/// The elements of the sets of failsafe ports.
+pub(crate) fn failsafe_elements(config: &Config) -> Vec<(&'static str, ElementKey, Element)> {
+    let mut out = Vec::new();
+    for (direction, family) in Direction::BOTH
+        .into_iter()
+        .flat_map(|direction| Family::BOTH.map(|family| (direction, family)))
+    {
+        let mut ports: BTreeMap<(Protocol, u16), BTreeMap<Prefix, u32>> = BTreeMap::new();
+        for port in config.failsafe.of(direction) {
+            let net = port.net.unwrap_or(Prefix::all(family));
+            if net.family() == family {
+                let nets = ports.entry((port.protocol, port.port)).or_default();
+                nets.insert(net, 1);
+            }
+        }
+        for ((protocol, port), nets) in ports {
+            let mut ranges = AddressRanges::default();
+            ranges.recompute(&nets, Prefix::all(family), |_, _| {});
+            for (first, last, _) in ranges.ranges() {
+                let end = |number| {
+                    let address = names::address_bytes(address_from_number(family, number));
+                    names::concat_fields(&[&[protocol.0], &port.to_be_bytes(), &address])
+                };
+                let key = ElementKey::Range(end(first), end(last));
+                out.push((
+                    names::failsafe_set(family, direction),
+                    key,
+                    Element::default(),
+                ));
+            }
+        }
+    }
+    out
+}

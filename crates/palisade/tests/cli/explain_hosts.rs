@@ -1,0 +1,256 @@
+//! `palisade explain` where hosts are ends of a flow, or forward it: interfaces, passes, failsafe ports.
+
+use super::World;
+use serde_json::{Value, json};
+
+const NODES: &str = r#"
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {addresses: [{type: InternalIP, address: 192.0.2.1}, {type: InternalIP, address: "2001:db8::1"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: shop}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+status: {podIP: 10.0.0.3, podIPs: [{ip: 10.0.0.3}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop}
+spec: {nodeName: node-2, containers: [{name: c, image: i}]}
+status: {podIP: 10.0.1.3, podIPs: [{ip: 10.0.1.3}]}
+"#;
+
+const HOSTS: &str = r#"
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: node-1, labels: {role: node}}
+spec: {node: node-1, interfaceName: "*"}
+---
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: node-1-eth0, labels: {role: node, at: edge}}
+spec: {node: node-1, interfaceName: eth0}
+---
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: alone, labels: {role: node}}
+spec: {node: node-2, interfaceName: eth0}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: node}
+spec:
+  selector: role == 'node'
+  types: [Ingress, Egress]
+  ingress: [{action: Allow, protocol: TCP, destination: {ports: [10250]}, source: {nets: [192.0.2.0/24]}}]
+  egress: [{action: Allow}]
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: edge}
+spec:
+  selector: at == 'edge'
+  applyOnForward: true
+  order: 5
+  types: [Ingress]
+  ingress: [{action: Deny, protocol: TCP, destination: {ports: [5432]}}, {action: Pass}]
+"#;
+
+fn world() -> World {
+    World::of(&[("nodes.yaml", NODES), ("hosts.yaml", HOSTS)])
+}
+
+/// The verdict, and of each judgement of a host the interface, whether it forwards, the direction, the verdict and
+/// what decided.
+fn judged(case: &Value) -> (Value, Vec<[Value; 5]>) {
+    let hosts = case["hosts"].as_array().cloned().unwrap_or_default();
+    let of = |at: &Value| {
+        [
+            at["interface"].clone(),
+            at["forwarded"].clone(),
+            at["direction"].clone(),
+            at["verdict"].clone(),
+            at["decidedBy"]["type"].clone(),
+        ]
+    };
+    (case["verdict"].clone(), hosts.iter().map(of).collect())
+}
+
+#[test]
+fn a_host_is_judged_at_each_of_its_interfaces() {
+    let world = world();
+    let told = world.json(
+        "explain",
+        "--from 198.51.100.9 --to host:node-1 --port 8080",
+    );
+    assert_eq!(told["to"]["node"], "node-1");
+    let at = |name: &str| {
+        [
+            json!(name),
+            json!(false),
+            json!("Ingress"),
+            json!("Deny"),
+            json!("TierDefault"),
+        ]
+    };
+    assert_eq!(judged(&told), (json!("Deny"), vec![at("*")]));
+    let failsafe = "--from 198.51.100.9 --to host:node-1 --port 22";
+    let told = world.json("explain", failsafe);
+    assert_eq!(told["verdict"], "Allow");
+    assert_eq!(told["hosts"][0]["decidedBy"]["type"], "Failsafe");
+    // An address of the Node is the host as well; a named interface is the only one.
+    let told = world.json(
+        "explain",
+        "--from 192.0.2.7 --to 192.0.2.1 --port 10250 --input-interface eth7",
+    );
+    let at = [
+        json!("eth7"),
+        json!(false),
+        json!("Ingress"),
+        json!("Allow"),
+        json!("Rule"),
+    ];
+    assert_eq!(judged(&told), (json!("Allow"), vec![at]));
+    assert_eq!(told["others"], Value::Null);
+    // Between hosts: one after the other. The second has neither Node nor address.
+    let told = world.json(
+        "explain",
+        "--from host:node-1 --to host:node-2 --port 9 --output-interface eth0",
+    );
+    let (verdict, hosts) = judged(&told);
+    assert_eq!(verdict, "Deny");
+    assert_eq!(
+        hosts[0][2..],
+        [json!("Egress"), json!("Allow"), json!("Rule")]
+    );
+    assert_eq!(
+        hosts[1][2..],
+        [json!("Ingress"), json!("Deny"), json!("TierDefault")]
+    );
+    let text = world.run("explain", failsafe).out;
+    for part in [
+        "  to    host:node-1 [192.0.2.1]\n",
+        "ALLOW by host:node-1 at any interface that no host endpoint names, to the host, ingress of HostEndpoint node-1\n",
+        "a failsafe port of the host",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn what_a_host_forwards_is_judged_where_policies_apply_on_forward() {
+    let world = world();
+    let denied = [
+        json!("eth0"),
+        json!(true),
+        json!("Ingress"),
+        json!("Deny"),
+        json!("Rule"),
+    ];
+    for from in ["198.51.100.9", "shop/web"] {
+        let told = world.json(
+            "explain",
+            &format!("--from {from} --to shop/db --port 5432"),
+        );
+        assert_eq!(
+            judged(&told),
+            (json!("Deny"), vec![denied.clone()]),
+            "{from}"
+        );
+        // By the other interfaces it gets through.
+        assert_eq!(
+            judged(&told["others"][0]),
+            (json!("Allow"), vec![]),
+            "{from}"
+        );
+    }
+    let told = world.json(
+        "explain",
+        "--from 198.51.100.9 --to shop/db --port 80 --input-interface eth0",
+    );
+    let passed = [
+        json!("eth0"),
+        json!(true),
+        json!("Ingress"),
+        json!("Allow"),
+        json!("ForwardEnd"),
+    ];
+    assert_eq!(judged(&told), (json!("Allow"), vec![passed]));
+    // Between networks beyond a host, in the order of the packet.
+    let foreign = "--from 198.51.100.9 --to 203.0.113.9 --port 5432";
+    let told = world.json("explain", foreign);
+    assert_eq!(judged(&told), (json!("Allow"), vec![]));
+    let through = format!("{foreign} --node node-1 --input-interface eth0 --output-interface eth1");
+    let told = world.json("explain", &through);
+    let leaves = [
+        json!("eth1"),
+        json!(true),
+        json!("Egress"),
+        json!("Allow"),
+        json!("NoForwardPolicy"),
+    ];
+    assert_eq!(judged(&told), (json!("Deny"), vec![denied, leaves]));
+    // A workload of the host reaches it by no interface of the host.
+    let told = world.json("explain", "--from shop/db --to host:node-1 --port 9");
+    assert_eq!(judged(&told), (json!("Allow"), vec![]));
+}
+
+#[test]
+fn an_interface_that_is_not_crossed_is_refused() {
+    let world = world();
+    let cases = [
+        (
+            "--from 192.0.2.9 --to host:nod-1 --port 9",
+            "did you mean node-1?",
+        ),
+        ("--from host: --to shop/db --port 9", "there is no host"),
+        (
+            "--from 192.0.2.9 --to shop/db --port 9 --output-interface eth0",
+            "--output-interface",
+        ),
+        (
+            "--from shop/db --to 192.0.2.9 --port 9 --input-interface eth0",
+            "--input-interface",
+        ),
+        (
+            "--from 198.51.100.9 --to 203.0.113.9 --port 9 --input-interface eth0",
+            "name the host of the interface with --node: node-1, node-2",
+        ),
+    ];
+    for (query, part) in cases {
+        let ran = world.run("explain", query);
+        assert_eq!(ran.code, 2, "{query}: {ran:?}");
+        assert!(ran.err.contains(part), "{query}: {ran:?}");
+    }
+}
+
+#[test]
+fn an_endpoint_without_the_name_of_its_interface_is_judged_at_the_one_with_its_address() {
+    let by_address = HOSTS.replace(
+        "spec: {node: node-2, interfaceName: eth0}",
+        "spec: {node: node-2, expectedIPs: [192.0.2.2]}",
+    );
+    let world = World::of(&[("nodes.yaml", NODES), ("hosts.yaml", &by_address)]);
+    for to in ["host:node-2", "192.0.2.2"] {
+        let query = format!("--from 198.51.100.9 --to {to} --port 8080");
+        let told = world.json("explain", &query);
+        assert_eq!(told["to"]["node"], "node-2");
+        assert_eq!(told["to"]["address"], "192.0.2.2");
+        let (verdict, hosts) = judged(&told);
+        assert_eq!(verdict, "Deny");
+        assert_eq!(hosts[0][0], "[192.0.2.2]");
+        let text = world.run("explain", &query).out;
+        let part = "DENY by host:node-2 at the interface with 192.0.2.2, to the host, ingress";
+        assert!(text.contains(part), "{text}");
+    }
+    // Another name may be that of this interface: it is said, and the interface can be named by the address.
+    let named = "--from 198.51.100.9 --to host:node-2 --port 8080 --input-interface";
+    let told = world.json("explain", &format!("{named} eth0"));
+    assert_eq!(judged(&told), (json!("Allow"), vec![]));
+    let note = told["notes"][0].as_str().unwrap();
+    assert!(note.ends_with("name it as [192.0.2.2]"), "{note}");
+    let told = world.json("explain", &format!("{named} [192.0.2.2]"));
+    assert_eq!(told["verdict"], "Deny");
+}

@@ -1,0 +1,94 @@
+//! Calico's host endpoints: what a packet meets at the interfaces of this host.
+//!
+//! It promises, as all of the naive reading, to share nothing with the product. It never validates.
+
+use super::super::{NaiveFlow, OWN_NODE, text, tiers};
+use super::{NaiveSide, is_calico};
+use crate::audit;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Protocols and ports to which anybody may connect at the host.
+const OPEN_TO_HOST: [(u8, u16); 9] = [
+    (6, 22),
+    (17, 68),
+    (6, 179),
+    (6, 2379),
+    (6, 2380),
+    (6, 5473),
+    (6, 6443),
+    (6, 6666),
+    (6, 6667),
+];
+
+/// Protocols and ports to which the host may connect anywhere.
+const OPEN_FROM_HOST: [(u8, u16); 9] = [
+    (17, 53),
+    (17, 67),
+    (6, 179),
+    (6, 2379),
+    (6, 2380),
+    (6, 5473),
+    (6, 6443),
+    (6, 6666),
+    (6, 6667),
+];
+
+/// Whether a flow may come in and go out by the interfaces on its path.
+pub(in crate::naive) fn host_allows(
+    objects: &[Value],
+    flow: &NaiveFlow,
+    used: &mut BTreeSet<usize>,
+) -> bool {
+    let mut is_allowed = true;
+    for (interface, egress) in [(flow.path.input, false), (flow.path.output, true)] {
+        if let Some(index) = interface.and_then(|name| governing(objects, name)) {
+            used.insert(index);
+            is_allowed &= allows_at(objects, &objects[index], egress, flow, used);
+        }
+    }
+    is_allowed
+}
+
+/// The host endpoint of an interface: the first by name that names it, else the first for all interfaces.
+fn governing(objects: &[Value], interface: &str) -> Option<usize> {
+    if interface == "lo" {
+        return None;
+    }
+    let first = |wanted: &str| {
+        let all = objects.iter().enumerate();
+        all.filter(|(_, object)| {
+            is_calico(object, "HostEndpoint")
+                && text(object, "/spec/node") == Some(OWN_NODE)
+                && text(object, "/spec/interfaceName") == Some(wanted)
+        })
+        .min_by_key(|(_, object)| text(object, "/metadata/name"))
+        .map(|(index, _)| index)
+    };
+    first(interface).or_else(|| first("*"))
+}
+
+fn allows_at(
+    objects: &[Value],
+    host: &Value,
+    egress: bool,
+    flow: &NaiveFlow,
+    used: &mut BTreeSet<usize>,
+) -> bool {
+    let open = match egress {
+        true => OPEN_FROM_HOST,
+        false => OPEN_TO_HOST,
+    };
+    let is_open = flow
+        .ports
+        .is_some_and(|(_, port)| open.contains(&(flow.protocol, port)));
+    if is_open && !flow.path.is_forwarded || audit::is_in_audit(host) {
+        return true;
+    }
+    let side = NaiveSide {
+        endpoint: host,
+        egress,
+        is_forwarded: flow.path.is_forwarded,
+    };
+    tiers::decide_at_host(objects, (side, flow), used)
+}
