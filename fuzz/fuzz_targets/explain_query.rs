@@ -6,7 +6,7 @@ use palisade_analysis::explain;
 use palisade_api::ExplainQuery;
 use palisade_dialects::lower_object;
 use palisade_manifest::{Limits, extract_objects, parse};
-use palisade_model::{Object, Prefix, Protocol, State, Update};
+use palisade_model::{FailsafePorts, Object, Prefix, Protocol, State, Update};
 use palisade_oracle::OracleOptions;
 
 const WORLD: &str = "
@@ -15,6 +15,12 @@ const WORLD: &str = "
 {apiVersion: v1, kind: Pod, metadata: {name: b, namespace: n}, spec: {containers: [{ports: [{name: p, containerPort: 80}]}]}}
 ---
 {apiVersion: v1, kind: Service, metadata: {name: s, namespace: n}, spec: {selector: {x: y}, ports: [{port: 80}]}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: h}, status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}}
+---
+{apiVersion: projectcalico.org/v3, kind: HostEndpoint, metadata: {name: e}, spec: {node: h, interfaceName: eth0}}
+---
+{apiVersion: projectcalico.org/v3, kind: HostEndpoint, metadata: {name: f}, spec: {node: h, expectedIPs: [192.0.2.2]}}
 ";
 
 fuzz_target!(|text: &str| {
@@ -31,8 +37,11 @@ fuzz_target!(|text: &str| {
         protocol: Some(word()).filter(|word| !word.is_empty()),
         icmp_type: Some(word()).filter(|word| !word.is_empty()),
         source_port: word().parse().ok(),
+        input_interface: Some(word()).filter(|word| !word.is_empty()),
+        output_interface: Some(word()).filter(|word| !word.is_empty()),
+        node: Some(word()).filter(|word| !word.is_empty()),
     };
-    let _ = explain(&state, &query, &OracleOptions::default())
+    let _ = explain(&state, &query, &OracleOptions::default(), &FailsafePorts::default())
         .map(|explanation| explanation.to_string());
     let _ = text.parse::<Prefix>();
     let _ = Protocol::parse(text);
