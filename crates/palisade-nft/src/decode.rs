@@ -79,9 +79,9 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
     let generation = live_generation(config, ruleset)
         .ok_or(DecodeError("the generation cannot be determined"))?;
     let mut fixed = skeleton(config, generation);
-    let has_host_chains = ruleset.chains.contains_key(host_chains::MARKER);
-    if has_host_chains {
-        fixed.chains.extend(host_chains::chains(config));
+    let host_passes = host_chains::passes_of(&ruleset.chains);
+    for pass in &host_passes {
+        fixed.chains.extend(host_chains::chains(config, *pass));
     }
     let same = ruleset.comment == fixed.comment
         && ruleset.flags == fixed.flags
@@ -119,7 +119,7 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
         ranges: Default::default(),
         places: BTreeMap::new(),
         host_points: Vec::new(),
-        has_host_chains,
+        host_passes,
     };
     for (name, set) in &fixed.sets {
         let found = &ruleset.sets[name];
@@ -151,7 +151,8 @@ pub(crate) struct TableDecoder {
     /// The numbers in the map of each pass.
     pub(crate) places: BTreeMap<(Str, Pass), u32>,
     pub(crate) host_points: Vec<HostPointElement>,
-    pub(crate) has_host_chains: bool,
+    /// The passes that have chains of host interfaces, in order.
+    pub(crate) host_passes: Vec<Pass>,
 }
 
 /// The map's name as a static string.

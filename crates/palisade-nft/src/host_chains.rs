@@ -1,7 +1,8 @@
 //! The chains that judge packets at the interfaces of the host itself.
 //!
-//! They exist only while the tables have points of host interfaces, so a host without one pays nothing. Their base
-//! chains stand before those of workloads. The first rule of each looks up the interface among those with points at
+//! Those of a pass exist only while the tables have points of that pass, so a host without a host endpoint pays nothing,
+//! and forwarded packets pay nothing where no policy applies on forward. Their base chains stand before those of
+//! workloads. The first rule of each looks up the interface among those with points at
 //! that pass; a packet of any other interface passes after that lookup, a forwarded one after one for each of its two
 //! interfaces, and a workload's interface is never looked up. A judgement is the same as that of a workload
 //! ([`crate::judgement`]), but for how the policy set is found: the own address may be any, so it is looked up exactly
@@ -36,8 +37,21 @@ use palisade_tables::ReportReason;
 /// The priority of the base chains: before the filter chains of workloads, after destination NAT.
 const PRIORITY: i32 = -1;
 
-/// The base chain whose presence tells that the table has these chains.
-pub(crate) const MARKER: &str = "p_host_input";
+/// The base chain whose presence tells that the table has the chains of a pass.
+fn marker(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Normal => "p_host_input",
+        Pass::Forward => "p_host_forward",
+    }
+}
+
+/// The passes whose chains these are among.
+pub(crate) fn passes_of(chains: &BTreeMap<Str, Chain>) -> Vec<Pass> {
+    let passes = Pass::BOTH.into_iter();
+    passes
+        .filter(|pass| chains.contains_key(marker(*pass)))
+        .collect()
+}
 
 /// Whether a packet is judged as it arrives or as it leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,38 +132,61 @@ fn judged_interface(config: &Config, side: PacketSide, pass: Pass) -> RuleBuilde
         .cmp(4, CmpOp::Neq, &[0; 4])
 }
 
-/// All chains, in an order in which each can be deleted: those that refer to others first.
-pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
-    let entry = |side, pass, to: &str| judged_interface(config, side, pass).goto(to);
+/// The chains of a pass, in an order in which each can be deleted: those that refer to others first.
+pub(crate) fn chains(config: &Config, pass: Pass) -> Vec<(Str, Chain)> {
+    let mut out = match pass {
+        Pass::Normal => normal_chains(config),
+        Pass::Forward => forward_chains(config),
+    };
+    let sides = PacketSide::BOTH;
+    out.extend(sides.map(|side| {
+        let rules = side_rules(config, side, pass);
+        chain(&side_chain(side, pass), None, rules)
+    }));
+    for side in sides {
+        for orientation in Orientation::BOTH {
+            let name = header_chain(side, pass, orientation);
+            out.push(chain(&name, None, header_rules((side, pass), orientation)));
+        }
+    }
+    for side in sides {
+        for orientation in Orientation::BOTH {
+            for family in Family::BOTH {
+                for header in L4Fields::ALL {
+                    let name = judge_chain((side, pass), orientation, family, header);
+                    let rules = judge_rules(config, (side, pass), orientation, family, header);
+                    out.push(chain(&name, None, rules));
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The chains that lead packets to and from the host to their judgement.
+fn normal_chains(config: &Config) -> Vec<(Str, Chain)> {
+    let entry = |side, to: &str| judged_interface(config, side, Pass::Normal).goto(to);
     let (arriving, leaving) = (PacketSide::Arriving, PacketSide::Leaving);
     let base = |hook| filter_base_chain(hook, PRIORITY);
     let translated = || RuleBuilder::new().translated();
     let mut out = vec![
         chain(
-            MARKER,
+            marker(Pass::Normal),
             base(Hook::Input),
-            vec![entry(arriving, Pass::Normal, "p_host_in")],
+            vec![entry(arriving, "p_host_in")],
         ),
         chain(
             "p_host_output",
             base(Hook::Output),
             vec![
                 translated().verdict(NftVerdict::Accept),
-                entry(leaving, Pass::Normal, "p_host_out"),
+                entry(leaving, "p_host_out"),
             ],
         ),
         chain(
             "p_host_postrouting",
             base(Hook::Postrouting),
             vec![translated().goto("p_host_translated")],
-        ),
-        chain(
-            "p_host_forward",
-            base(Hook::Forward),
-            vec![
-                entry(arriving, Pass::Forward, "p_host_through"),
-                entry(leaving, Pass::Forward, "p_host_through"),
-            ],
         ),
         chain(
             "p_host_translated",
@@ -160,7 +197,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
                     .meta(MetaKey::IifName, 0)
                     .cmp(0, CmpOp::Neq, &[0; 16])
                     .verdict(NftVerdict::Accept),
-                entry(leaving, Pass::Normal, "p_host_out"),
+                entry(leaving, "p_host_out"),
             ],
         ),
     ];
@@ -173,42 +210,29 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
         rules.extend(end_rules());
         out.push(chain(name, None, rules));
     }
-    // Each side in the order of the flow.
+    out
+}
+
+/// The chains that lead forwarded packets to their judgements, each side in the order of the flow.
+fn forward_chains(config: &Config) -> Vec<(Str, Chain)> {
+    let (arriving, leaving) = (PacketSide::Arriving, PacketSide::Leaving);
+    let entry = |side| judged_interface(config, side, Pass::Forward).goto("p_host_through");
     let replies = RuleBuilder::new().state(ct_state::ESTABLISHED).reply();
     let mut through = vec![fast_path_rule(config), replies.goto("p_host_back")];
     through.extend(through_rules(config, [arriving, leaving]));
-    out.push(chain("p_host_through", None, through));
-    let back = through_rules(config, [leaving, arriving]);
-    out.push(chain("p_host_back", None, back));
-    let sides = || {
-        let passes = Pass::BOTH.into_iter();
-        passes.flat_map(|pass| PacketSide::BOTH.map(|side| (side, pass)))
-    };
-    out.extend(sides().map(|(side, pass)| {
+    vec![
         chain(
-            &side_chain(side, pass),
+            marker(Pass::Forward),
+            filter_base_chain(Hook::Forward, PRIORITY),
+            vec![entry(arriving), entry(leaving)],
+        ),
+        chain("p_host_through", None, through),
+        chain(
+            "p_host_back",
             None,
-            side_rules(config, side, pass),
-        )
-    }));
-    for (side, pass) in sides() {
-        for orientation in Orientation::BOTH {
-            let name = header_chain(side, pass, orientation);
-            out.push(chain(&name, None, header_rules((side, pass), orientation)));
-        }
-    }
-    for (side, pass) in sides() {
-        for orientation in Orientation::BOTH {
-            for family in Family::BOTH {
-                for header in L4Fields::ALL {
-                    let name = judge_chain((side, pass), orientation, family, header);
-                    let rules = judge_rules(config, (side, pass), orientation, family, header);
-                    out.push(chain(&name, None, rules));
-                }
-            }
-        }
-    }
-    out
+            through_rules(config, [leaving, arriving]),
+        ),
+    ]
 }
 
 /// The rules that judge both sides of a forwarded packet, in this order.

@@ -7,7 +7,7 @@ use super::{TableDecoder, element_number, parse_address, parse_interface, read_m
 use crate::address_ranges::AddressRanges;
 use crate::names::{self, ANY_PLACE};
 use crate::{Config, Element, ElementKey};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use core::net::Ipv4Addr;
 use palisade_model::{Direction, Family, NumberRange, Pass, Prefix, Str, address_to_number};
@@ -136,7 +136,8 @@ impl TableDecoder {
         let named = self.places.iter().filter(|(_, number)| **number != 0);
         let mut named = named.map(|((_, pass), number)| (*number, *pass));
         named.all(|key| judged.contains_key(&key)).then_some(())?;
-        (self.has_host_chains != judged.is_empty()).then_some(())
+        let judged_at: BTreeSet<Pass> = judged.keys().map(|(_, pass)| *pass).collect();
+        judged_at.iter().eq(&self.host_passes).then_some(())
     }
 }
 

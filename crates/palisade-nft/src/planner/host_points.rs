@@ -1,7 +1,7 @@
 //! How the kernel content of host points is planned: places, points, and the chains that exist only with them.
 //!
 //! Promises: the kernel has the longest prefix resolved, ranges for what holds several addresses and single addresses
-//! apart; the chains are there exactly while there are points of host interfaces.
+//! apart; the chains of a pass are there exactly while there are points of that pass.
 
 use super::{Planner, mark_element};
 use crate::address_ranges::AddressRanges;
@@ -22,6 +22,13 @@ pub(crate) struct HostPointPlan {
     networks: BTreeMap<(PointInterface, Pass, Direction, Family), OwnNetworks>,
     /// The number of points of each place and pass.
     counts: BTreeMap<(PointInterface, Pass), usize>,
+}
+
+impl HostPointPlan {
+    /// Whether there are points of a pass.
+    fn has_pass(&self, pass: Pass) -> bool {
+        self.counts.keys().any(|(_, of)| *of == pass)
+    }
 }
 
 /// Plans the changes of points of host interfaces for a planner.
@@ -162,13 +169,13 @@ impl HostPointPlanner<'_> {
     }
 
     /// Counts a point; with the first and the last one of a place the interface is looked up, or no more, and with the
-    /// first and the last of all the chains come and go.
+    /// first and the last of a pass its chains come and go.
     fn count_host_point(&mut self, point: &Point, was: bool, is: bool, batch: &mut EditBatch) {
         if was == is {
             return;
         }
         let key = (point.place.clone(), point.pass);
-        let had_any = !self.0.host_points.counts.is_empty();
+        let had_any = self.0.host_points.has_pass(point.pass);
         let name = match &point.place {
             PointInterface::Host(name) => Some(name.clone()),
             PointInterface::Workload(_) | PointInterface::AnyHost => None,
@@ -207,9 +214,9 @@ impl HostPointPlanner<'_> {
                 }
             }
         }
-        let has_any = !self.0.host_points.counts.is_empty();
+        let has_any = self.0.host_points.has_pass(point.pass);
         if has_any != had_any {
-            let chains = host_chains::chains(&self.0.config);
+            let chains = host_chains::chains(&self.0.config, point.pass);
             match has_any {
                 true => batch.add_chains(chains),
                 false => batch.delete_chains(chains),
