@@ -70,18 +70,12 @@ const CLUSTER: &[FieldRow] = &[
     KIND,
     FieldRow::enforced("metadata", "").with(CLUSTER_METADATA),
     FieldRow::enforced("spec", SPEC_NOTE).with(&spec(
-        FieldRow::no_effect(
+        FieldRow::enforced(
             "nodeSelector",
-            "policies of nodes are not enforced yet: such a spec has no effect, with a warning",
+            "packets to and from the host itself, at every interface of the node that is no workload's; never what it \
+             forwards. A node has the labels of its Node, of the source `k8s`, and `reserved:host`",
         )
-        .with(&[
-            FieldRow::no_effect("matchLabels", ""),
-            FieldRow::no_effect("matchExpressions[]", "").with(&[
-                FieldRow::no_effect("key", "required"),
-                FieldRow::no_effect("operator", "required"),
-                FieldRow::no_effect("values[]", ""),
-            ]),
-        ]),
+        .with(LABEL_SELECTOR),
     )),
     SPECS,
     STATUS,
