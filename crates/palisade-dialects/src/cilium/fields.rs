@@ -43,6 +43,11 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
         fields: CLUSTER,
         notes: &[
             "A selector without a namespace selects pods of every namespace, and nothing but pods.",
+            "A spec with a `nodeSelector` selects the host with a Node of these labels: what the host itself sends and \
+             has, at every interface that is no workload's, never what it forwards. A direction without rules is \
+             open, and failsafe ports are. A HostEndpoint of Calico governs its interface as ever, and such specs \
+             select it by its node, in the tier `default`. Rules about what is inside connections are an error, but \
+             for names of DNS on egress. A spec that has never been valid closes no node.",
         ],
     },
 ];
