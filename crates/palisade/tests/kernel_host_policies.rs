@@ -65,6 +65,10 @@ fn a_node_that_a_policy_selects_is_closed_but_for_what_the_policy_allows() {
     agent.apply("node.yaml", &node("n1", "edge", of_host));
     assert!(site.has_host_chains());
     assert_eq!(told_of_node(&site), "every other interface");
+    let name = "ciliumclusterwidenetworkpolicy/nodes";
+    let policy_told = agent.json(&["policy", "get", name]);
+    assert_eq!(policy_told["selects"][0], "Node n1", "{policy_told:#}");
+    assert_eq!(policy_told["endpoints"], 1, "{policy_told:#}");
     assert!(site.tcp(outside, host, 8080) && !site.tcp(outside, host, 8081));
     assert!(!site.udp(outside, host, 8080) && !site.echo(outside, host));
     assert!(site.tcp(outside, host, 22), "failsafe");
