@@ -108,7 +108,9 @@ impl InjectedFault {
             InjectedFault::Dialects(_) => "naive reading and oracle",
             InjectedFault::Engine(fault) => match fault {
                 // Only the way there is wrong.
-                EngineFault::NamespaceLabelsStale => "roundabout and from scratch",
+                EngineFault::NamespaceLabelsStale | EngineFault::HostNodeLabelsStale => {
+                    "roundabout and from scratch"
+                }
                 EngineFault::DeletedPolicyStays => "updates and state",
                 _ => "oracle and tables",
             },

@@ -2,12 +2,16 @@
 //!
 //! A host endpoint names its interface, or the addresses that it expects there. The latter governs the interface that
 //! has the first of these addresses that any interface has, unless another host endpoint names that interface; while
-//! there is none it is not enforced. Source: Calico, "Host endpoint": `interfaceName`, `expectedIPs`.
+//! there is none it is not enforced. Source: Calico, "Host endpoint": `interfaceName`, `expectedIPs`. That of the node,
+//! which exists while policies select nodes, governs what no other does.
 //!
 //! Promises: every change of interfaces or of objects that gives a host endpoint another interface becomes one update.
 //! Never: asks the kernel; the interfaces' addresses are given to it.
 
-use palisade_model::{Endpoint, EndpointId, NetworkSet, Object, ObjectId, ObjectKey, Str, Update};
+use palisade_model::{
+    Endpoint, EndpointId, NetworkSet, Node, Object, ObjectId, ObjectKey, Policy, PolicyId, Str,
+    Update,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -26,8 +30,12 @@ pub struct HostEndpointState<'a> {
 }
 
 /// Host endpoints of this host.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HostEndpoints {
+    /// The name of the endpoint of this host's node.
+    node_endpoint: EndpointId,
+    /// The policies that select nodes.
+    node_policies: BTreeSet<PolicyId>,
     /// Those of this host, as the source has them.
     endpoints: BTreeMap<EndpointId, Endpoint>,
     /// The addresses that host endpoints of any host expect.
@@ -43,6 +51,34 @@ pub struct HostEndpoints {
 }
 
 impl HostEndpoints {
+    /// No host endpoints, of the host with this node.
+    pub fn of_node(name: Str) -> Self {
+        HostEndpoints {
+            node_endpoint: Node::endpoint_id(name),
+            node_policies: BTreeSet::new(),
+            endpoints: BTreeMap::new(),
+            expected: BTreeMap::new(),
+            interfaces: InterfaceAddresses::new(),
+            assigned: BTreeMap::new(),
+            missing: BTreeSet::new(),
+            logged: BTreeMap::new(),
+            is_touched: false,
+        }
+    }
+
+    /// Takes in whether a policy selects nodes.
+    pub(crate) fn upsert_policy(&mut self, policy: &Policy) {
+        match policy.selects_nodes() {
+            true => drop(self.node_policies.insert(policy.id.clone())),
+            false => self.remove_policy(&policy.id),
+        }
+    }
+
+    /// Forgets a policy.
+    pub(crate) fn remove_policy(&mut self, id: &PolicyId) {
+        self.node_policies.remove(id);
+    }
+
     /// Adds or replaces a host endpoint of this host. Returns it with its interface.
     pub(crate) fn upsert(&mut self, endpoint: Endpoint) -> Update {
         let id = endpoint.id.clone();
@@ -134,11 +170,29 @@ impl HostEndpoints {
         self.is_touched &= self.needs_addresses();
     }
 
-    /// What became of each, by name.
+    /// What became of each, by name, and of the node if policies select nodes and there is none.
     pub fn states(&self) -> impl Iterator<Item = HostEndpointState<'_>> {
-        self.endpoints.iter().map(|(id, endpoint)| {
+        let is_unknown =
+            !self.node_policies.is_empty() && !self.endpoints.contains_key(&self.node_endpoint);
+        let unknown = is_unknown.then(|| HostEndpointState {
+            id: &self.node_endpoint,
+            interface: None,
+            reason: Some(
+                "there is no such Node, so no policy of nodes selects this host".to_owned(),
+            ),
+        });
+        let known = self.endpoints.iter().map(|(id, endpoint)| {
             let assigned = self.assigned.get(id).and_then(Option::as_ref);
             let interface = endpoint.interface.as_ref().or(assigned);
+            if let Some(governing) = self.governing_instead(endpoint) {
+                return HostEndpointState {
+                    id,
+                    interface: None,
+                    reason: Some(format!(
+                        "{governing} governs every interface, and policies of nodes select it"
+                    )),
+                };
+            }
             let reason = match interface {
                 Some(name) if self.missing.contains(name) => {
                     Some("there is no such interface; it is closed when it appears".to_owned())
@@ -151,7 +205,20 @@ impl HostEndpoints {
                 interface,
                 reason,
             }
-        })
+        });
+        known.chain(unknown)
+    }
+
+    /// The host endpoint for every interface that stands before that of the node.
+    fn governing_instead(&self, endpoint: &Endpoint) -> Option<&EndpointId> {
+        let is_for_all = |other: &&Endpoint| {
+            other.interface.as_deref() == Some(Endpoint::ANY_INTERFACE) && !other.is_node_endpoint()
+        };
+        let mut others = self
+            .endpoints
+            .values()
+            .filter(|_| endpoint.is_node_endpoint());
+        others.find(is_for_all).map(|other| &other.id)
     }
 
     fn expected(&self, id: &EndpointId) -> &[IpAddr] {
@@ -205,7 +272,7 @@ impl HostEndpoints {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_model::{ObjectKind, Prefix};
+    use palisade_model::{ObjectKind, Order, PolicyMode, Precedence, Prefix, Selector, tier_name};
 
     fn id(name: &str) -> EndpointId {
         ObjectId {
@@ -262,7 +329,7 @@ mod tests {
 
     #[test]
     fn the_interface_with_an_expected_address_is_followed() {
-        let mut hosts = HostEndpoints::default();
+        let mut hosts = HostEndpoints::of_node("node-1".into());
         assert_eq!(interface(&hosts.upsert(endpoint("a", None))), None);
         hosts.upsert_expected(&expects("a", &["192.0.2.7", "2001:db8::7"]));
         assert!(hosts.is_touched() && hosts.needs_addresses());
@@ -297,7 +364,7 @@ mod tests {
 
     #[test]
     fn one_that_names_the_interface_takes_precedence() {
-        let mut hosts = HostEndpoints::default();
+        let mut hosts = HostEndpoints::of_node("node-1".into());
         hosts.upsert(endpoint("by-address", None));
         hosts.upsert(endpoint("every", Some(Endpoint::ANY_INTERFACE)));
         hosts.upsert_expected(&expects("by-address", &["192.0.2.7"]));
@@ -327,12 +394,61 @@ mod tests {
         );
         assert_eq!(interface(&hosts.find_interfaces(eth0)[0]), Some("eth0"));
         // Where all are named, addresses are not asked for.
-        let mut named = HostEndpoints::default();
+        let mut named = HostEndpoints::of_node("node-1".into());
         named.upsert(endpoint("named", Some("eth0")));
         named.set_missing(BTreeSet::new());
         assert!(!named.is_touched() && !named.needs_addresses());
         // Loopback is never judged.
         let loopback = hosts.find_interfaces(addresses(&[("192.0.2.7", "lo")]));
         assert_eq!(interface(&loopback[0]), None);
+    }
+
+    fn policy_of_nodes(subject: Selector) -> Policy {
+        Policy {
+            id: PolicyId {
+                object: id("nodes"),
+                part: 1,
+            },
+            tier: tier_name::DEFAULT.into(),
+            precedence: Precedence {
+                order: Order::At(1000.0),
+                rank: 1,
+            },
+            mode: PolicyMode::Enforce,
+            subject,
+            apply_on_forward: false,
+            ingress: None,
+            egress: None,
+            line: None,
+        }
+    }
+
+    #[test]
+    fn the_node_is_told_while_policies_select_nodes() {
+        let mut hosts = HostEndpoints::of_node("node-1".into());
+        assert_eq!(hosts.states().count(), 0);
+        hosts.upsert_policy(&policy_of_nodes(Policy::node_subject()));
+        let told = |hosts: &HostEndpoints| {
+            let states = hosts.states();
+            let told = states.map(|of| (of.id.name.to_string(), of.interface.cloned(), of.reason));
+            told.collect::<Vec<_>>()
+        };
+        let unknown = "there is no such Node, so no policy of nodes selects this host";
+        let name = || "node-1".to_owned();
+        assert_eq!(told(&hosts), [(name(), None, Some(unknown.to_owned()))]);
+        let update = hosts.upsert(Node::endpoint("node-1".into(), false));
+        assert_eq!(interface(&update), Some("*"));
+        assert_eq!(told(&hosts), [(name(), Some("*".into()), None)]);
+        hosts.upsert(endpoint("every", Some(Endpoint::ANY_INTERFACE)));
+        let other = "HostEndpoint every governs every interface, and policies of nodes select it";
+        let all = told(&hosts);
+        assert!(
+            all.contains(&(name(), None, Some(other.to_owned()))),
+            "{all:?}"
+        );
+        hosts.remove(&id("every"));
+        hosts.remove(&Node::endpoint_id("node-1".into()));
+        hosts.upsert_policy(&policy_of_nodes(Selector::none()));
+        assert_eq!(hosts.states().count(), 0);
     }
 }

@@ -163,6 +163,7 @@ mod tests {
             addresses: Vec::new(),
             internal_addresses: Vec::new(),
             pod_networks: networks.iter().map(|text| text.parse().unwrap()).collect(),
+            audit: false,
         }))
     }
 

@@ -38,7 +38,7 @@ pub struct Workload {
 }
 
 /// Workloads and Pods by id.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct WorkloadRegistry {
     workloads: BTreeMap<EndpointId, Workload>,
     /// The Pods of the source that are attached here.
@@ -62,10 +62,14 @@ impl WorkloadRegistry {
     /// audit; `audits_hosts`: whether every host endpoint is in audit.
     pub fn new(own_node: Str, honors_pod_mode: bool, audits_hosts: bool) -> Self {
         WorkloadRegistry {
+            host_endpoints: HostEndpoints::of_node(own_node.clone()),
             own_node,
             audits_hosts,
             ignores_pod_mode: !honors_pod_mode,
-            ..WorkloadRegistry::default()
+            workloads: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            completed_pods: BTreeSet::new(),
+            closed_interfaces: BTreeMap::new(),
         }
     }
 
@@ -210,6 +214,8 @@ impl WorkloadRegistry {
                 self.host_endpoints.upsert_expected(set);
             }
             Update::Delete(ObjectKey::NetworkSet(id)) => self.host_endpoints.remove_expected(id),
+            Update::Upsert(Object::Policy(policy)) => self.host_endpoints.upsert_policy(policy),
+            Update::Delete(ObjectKey::Policy(id)) => self.host_endpoints.remove_policy(id),
             _ => {}
         }
         let (id, pod) = match &update {
@@ -358,7 +364,7 @@ mod tests {
     }
 
     fn with(record: WorkloadRecord, pod: Option<Endpoint>) -> (WorkloadRegistry, Endpoint) {
-        let mut registry = WorkloadRegistry::default();
+        let mut registry = WorkloadRegistry::new("node-1".into(), true, false);
         let workload = Workload {
             record,
             state: EndpointState::Ready,
@@ -411,7 +417,7 @@ mod tests {
 
     #[test]
     fn an_interface_without_a_workload_is_announced_and_holds_nothing() {
-        let mut registry = WorkloadRegistry::default();
+        let mut registry = WorkloadRegistry::new("node-1".into(), true, false);
         let closed = ClosedInterface {
             interface: "veth0".into(),
             index: 7,

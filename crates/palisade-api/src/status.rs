@@ -43,7 +43,7 @@ pub struct Status {
     pub realised: u64,
     /// Endpoints of this host.
     pub endpoints: usize,
-    /// Host endpoints of this host, and the interface that each governs.
+    /// Host endpoints of this host, and the interface that each governs; that of its node if policies select nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_endpoints: Vec<HostEndpointReport>,
     /// Policies in force.
@@ -91,6 +91,9 @@ pub struct Status {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct HostEndpointReport {
+    /// `HostEndpoint`, or `Node` for the endpoint that policies of nodes select.
+    #[serde(default)]
+    pub kind: String,
     /// Its name.
     pub name: String,
     /// The interface that it governs; `*` for every one that no other names; absent if it is not enforced.

@@ -169,7 +169,7 @@ fn of_selector(selector: &Selector) -> PeerForm {
         Err(NoPodSelection::Test(test)) if conjuncts(selector).contains(&workloads()) => {
             return PeerForm::Untestable(test);
         }
-        Err(NoPodSelection::NotOnlyPods | NoPodSelection::Test(_)) => {}
+        Err(NoPodSelection::NotOnlyPods | NoPodSelection::Nodes | NoPodSelection::Test(_)) => {}
     }
     let parts = conjuncts(selector);
     if parts.contains(&calico_holders()) {

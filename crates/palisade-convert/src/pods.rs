@@ -7,7 +7,7 @@
 use crate::target::TargetDialect;
 use crate::unsayable::UnsayableReason;
 use palisade_dialects::ORCHESTRATOR;
-use palisade_model::{LabelKey, LabelScope, Namespace, Selector, Str, reserved};
+use palisade_model::{LabelKey, LabelScope, Namespace, Policy, Selector, Str, reserved};
 
 /// A test of the value of a label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +58,8 @@ pub(crate) enum NoPodSelection {
     Nothing,
     /// It matches, or may match, more than pods.
     NotOnlyPods,
+    /// It matches nodes.
+    Nodes,
     /// One of its tests is no conjunction of tests of single labels.
     Test(Selector),
 }
@@ -68,6 +70,7 @@ impl NoPodSelection {
         match self {
             NoPodSelection::Nothing => UnsayableReason::SubjectSelectsNothing,
             NoPodSelection::NotOnlyPods => UnsayableReason::NotOnlyPods("the subject".to_owned()),
+            NoPodSelection::Nodes => UnsayableReason::Nodes(target),
             NoPodSelection::Test(test) => unsayable_test(&test, target),
         }
     }
@@ -94,6 +97,9 @@ impl PodSelection {
         }
         let mut selection = PodSelection::default();
         let mut is_of_pods = false;
+        if conjuncts(selector).contains(&Policy::node_subject()) {
+            return Err(NoPodSelection::Nodes);
+        }
         for part in conjuncts(selector) {
             if *part == workloads() {
                 is_of_pods = true;

@@ -87,6 +87,9 @@ palisade_model::faults! {
         EnableDefaultDenyIgnored,
         SpecsIgnored,
         EmptyRuleMatchesAll,
+        NodeSelectorIgnored,
+        NodePolicyOnForward,
+        NodePolicySelectsPods,
         NotEqualsNeedsLabel,
         SelectorMatchesNodes,
         NamespaceOfRuleLost,
@@ -116,6 +119,7 @@ palisade_model::faults! {
         ProfileOrderReversed,
         ServicePortsIgnored,
         StoredMetadataIgnored,
+        NodePolicyMissesHostEndpoints,
     }
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn check_policy(key: &str, value: &Field<'_>, report: &mut ObjectRepo
     }
 }
 
-/// Whether the annotations under `of` put a pod, or the pods of a namespace, in audit.
+/// Whether the annotations under `of` put a pod, the pods of a namespace or a node in audit.
 pub(crate) fn is_in_audit(of: &Field<'_>, report: &mut ObjectReport) -> bool {
     let metadata = report.object(of, "metadata");
     let annotations = metadata.and_then(|metadata| report.object(&metadata, "annotations"));

@@ -23,6 +23,7 @@ mod dependents;
 mod diagnostic;
 mod effective_object;
 mod lint;
+mod node_endpoints;
 mod objects;
 mod policy_cost;
 mod put_in_force;

@@ -43,6 +43,8 @@ palisade_model::faults! {
         HairpinModeInverted,
         ForwardEndDenies,
         ForwardFlagIgnored,
+        HostNodeLabelsStale,
+        NodeEndpointFirst,
         BudgetIgnored,
     }
 }

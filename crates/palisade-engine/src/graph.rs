@@ -30,9 +30,11 @@ use palisade_tables::{IdentityId, Point, PolicySetId, TableDifferences, Tables};
 
 mod claims;
 mod desired_tables;
+mod host_nodes;
 mod policy_set_budget;
 
 use claims::{claimed_addresses, effective_addresses, is_local_view};
+use host_nodes::{HostNodes, is_relabelled};
 
 /// What updates changed since the last flush.
 #[derive(Debug, Default)]
@@ -65,8 +67,7 @@ pub(crate) struct Graph {
     pub(crate) credits: CreditPool,
     /// Endpoints by the names of their named ports.
     slots_by_named_port: BTreeMap<Str, BTreeSet<HolderSlot>>,
-    /// The nodes that attached endpoints say they run on, with their numbers. The first is that of this host.
-    host_nodes: BTreeMap<Str, usize>,
+    host_nodes: HostNodes,
     /// The networks of the network sets that match an active selector.
     network_set_nets: BTreeMap<HolderSlot, Vec<Prefix>>,
     pending: PendingChanges,
@@ -250,21 +251,8 @@ impl Graph {
     /// Counts the node of an attached endpoint, before and after an update. Where that changes the node of this
     /// host, the labels of two nodes change.
     fn update_host_node(&mut self, was: Option<Str>, is: Option<Str>) {
-        if was == is {
-            return;
-        }
-        if let Some(name) = is {
-            *self.host_nodes.entry(name).or_default() += 1;
-        }
-        if let Some(name) = was
-            && let Some(count) = self.host_nodes.get_mut(&name)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.host_nodes.remove(&name);
-            }
-        }
-        let first = self.host_nodes.keys().next().cloned();
+        self.host_nodes.update(was, is);
+        let first = self.host_nodes.first();
         let first = first.filter(|_| !EngineFault::OwnNodeUnknown.is_injected());
         let store = &mut self.label_index.store;
         if store.host_node == first {
@@ -377,6 +365,10 @@ impl Graph {
     fn update_node(&mut self, name: &Str, new: Option<Node>) {
         let id = HolderId::Node(name.clone());
         let old = self.state.nodes.remove(name);
+        if is_relabelled(old.as_ref(), new.as_ref()) {
+            let hosts = self.host_nodes.host_endpoints(&self.state, name);
+            self.pending.locals.extend(hosts.cloned());
+        }
         let Some(slot) = self.set_holder(&id, new.as_ref().map(HolderObject::Node)) else {
             return;
         };

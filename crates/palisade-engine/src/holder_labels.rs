@@ -3,7 +3,7 @@
 //!
 //! Nothing is copied or cached here.
 
-use crate::store::{HolderKind, HolderStore, HolderView};
+use crate::store::{HolderId, HolderKind, HolderStore, HolderView};
 use palisade_model::{EndpointId, LabelKey, LabelLookup, LabelScope, NetworkSet, reserved};
 
 /// A holder's labels, for a selector to test.
@@ -29,8 +29,17 @@ impl<'a> HolderLabels<'a> {
                 let account = self.view.shared()?.account.as_ref()?;
                 columns.account_label(namespace, account, key)
             }
+            LabelScope::Node => self.host_node()?.value(key),
             LabelScope::Reserved => self.reserved_label(key),
         }
+    }
+
+    /// The node whose interface a host endpoint is, if it is known.
+    fn host_node(&self) -> Option<HolderView<'a>> {
+        let is_host = self.view.shared().is_some_and(|shared| shared.host);
+        let name = self.view.node().filter(|_| is_host)?;
+        let store = self.view.store;
+        store.view(store.find(&HolderId::Node(name.into()))?)
     }
 
     fn reserved_label(&self, key: &str) -> Option<&'a str> {
@@ -38,10 +47,11 @@ impl<'a> HolderLabels<'a> {
             reserved::KIND => Some(match self.view.kind() {
                 HolderKind::NetworkSet => NetworkSet::reserved_kind(&self.view.shared()?.kind),
                 HolderKind::Node => reserved::KIND_NODE,
-                HolderKind::Endpoint if self.view.shared().is_some_and(|c| c.host) => {
-                    reserved::KIND_HOST
-                }
-                HolderKind::Endpoint => reserved::KIND_WORKLOAD,
+                HolderKind::Endpoint => match self.view.shared() {
+                    Some(shared) if shared.is_node_endpoint() => reserved::KIND_NODE_ENDPOINT,
+                    Some(shared) if shared.host => reserved::KIND_HOST,
+                    _ => reserved::KIND_WORKLOAD,
+                },
             }),
             reserved::NAMESPACE => {
                 let name = self.view.store.names.get(self.view.namespace)?;
@@ -50,6 +60,7 @@ impl<'a> HolderLabels<'a> {
             reserved::NAME => Some(self.view.name()),
             reserved::SERVICE_ACCOUNT => self.view.shared()?.account.as_deref(),
             reserved::NODE => self.view.node(),
+            reserved::HOST_NODE => Some(self.host_node()?.name()),
             reserved::OWN_NODE => self.view.is_own_node().then_some("true"),
             _ => None,
         }

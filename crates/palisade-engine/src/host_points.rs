@@ -1,7 +1,8 @@
 //! Points of host interfaces: which policy set judges an own address at an interface of this host.
 //!
-//! Of the host endpoints for one place the first by name governs it. At the pass of what is forwarded there is a point
-//! only where a policy that applies on forward selects the endpoint; to and from the host there always is. Where a rule
+//! Of the host endpoints for one place the first by name governs it, that of the node only if there is no other. At the pass of what is forwarded there is a point
+//! only where a policy that applies on forward selects the endpoint; to and from the host there always is, but for the
+//! endpoint of a node, which nothing judges where no policy selects it. Where a rule
 //! tests the own end, there is a point for each network or address at which it may decide otherwise than at the one
 //! above; elsewhere one for each family.
 //!
@@ -11,6 +12,7 @@
 use crate::applicable_rules::{
     ApplicableRules, PointChanges, PointInputs, own_address_matches, sort_policies,
 };
+use crate::faults::EngineFault;
 use crate::sets::{PolicySetKey, PolicySets};
 use crate::store::{HolderId, HolderKind, HolderSlot, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -19,11 +21,20 @@ use alloc::vec::Vec;
 use palisade_model::{Direction, Endpoint, EndpointId, Family, Pass, Peer, Prefix, Protocol, Str};
 use palisade_tables::{Point, PointInterface, PolicySetId};
 
+/// Which of the host endpoints for a place come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PlaceRank {
+    /// One that an object of its own describes.
+    Written,
+    /// That of the node.
+    OfNode,
+}
+
 /// The points of host interfaces.
 #[derive(Debug, Default)]
 pub(crate) struct HostPoints {
-    by_place: BTreeMap<PointInterface, BTreeSet<EndpointId>>,
-    places: BTreeMap<EndpointId, PointInterface>,
+    by_place: BTreeMap<PointInterface, BTreeSet<(PlaceRank, EndpointId)>>,
+    places: BTreeMap<EndpointId, (PlaceRank, PointInterface)>,
     /// Places whose points are to be recomputed.
     touched: BTreeSet<PointInterface>,
     assigned: BTreeMap<PointInterface, BTreeMap<Point, PolicySetId>>,
@@ -37,19 +48,24 @@ impl HostPoints {
             Some(name) if **name != *Endpoint::LOOPBACK => PointInterface::Host(name.clone()),
             _ => return,
         };
+        let rank = match endpoint.is_node_endpoint() {
+            true if !EngineFault::NodeEndpointFirst.is_injected() => PlaceRank::OfNode,
+            _ => PlaceRank::Written,
+        };
         let of_place = self.by_place.entry(place.clone()).or_default();
-        of_place.insert(endpoint.id.clone());
-        self.places.insert(endpoint.id.clone(), place.clone());
+        of_place.insert((rank, endpoint.id.clone()));
+        let governed = (rank, place.clone());
+        self.places.insert(endpoint.id.clone(), governed);
         self.touched.insert(place);
     }
 
     /// Removes a host endpoint, if it is one.
     pub(crate) fn remove_endpoint(&mut self, id: &EndpointId) {
-        let Some(place) = self.places.remove(id) else {
+        let Some((rank, place)) = self.places.remove(id) else {
             return;
         };
         if let Some(endpoints) = self.by_place.get_mut(&place) {
-            endpoints.remove(id);
+            endpoints.remove(&(rank, id.clone()));
             if endpoints.is_empty() {
                 self.by_place.remove(&place);
             }
@@ -66,8 +82,8 @@ impl HostPoints {
         changes: &mut PointChanges,
     ) {
         for place in core::mem::take(&mut self.touched) {
-            let first = self.by_place.get(&place).and_then(BTreeSet::first);
-            let governing = first.and_then(|id| inputs.identity_inputs.state.endpoints.get(id));
+            let governing = self.governing(&place);
+            let governing = governing.and_then(|id| inputs.identity_inputs.state.endpoints.get(id));
             let keys = governing.map_or_else(BTreeMap::new, |endpoint| {
                 let (keys, tests_own_end) = point_keys(inputs, &place, endpoint);
                 if tests_own_end {
@@ -101,13 +117,16 @@ impl HostPoints {
         }
     }
 
+    /// The host endpoint that governs a place.
+    fn governing(&self, place: &PointInterface) -> Option<&EndpointId> {
+        let (_, id) = self.by_place.get(place)?.first()?;
+        Some(id)
+    }
+
     /// The points that a host endpoint governs.
     pub(crate) fn points_of(&self, endpoint: &EndpointId) -> Vec<(Point, PolicySetId)> {
-        let place = self.places.get(endpoint);
-        let governed = place.filter(|place| {
-            let first = self.by_place.get(*place).and_then(BTreeSet::first);
-            first == Some(endpoint)
-        });
+        let place = self.places.get(endpoint).map(|(_, place)| place);
+        let governed = place.filter(|place| self.governing(place) == Some(endpoint));
         let points = governed.and_then(|place| self.assigned.get(place));
         let points = points.into_iter().flatten();
         points.map(|(point, set)| (point.clone(), *set)).collect()
@@ -129,7 +148,7 @@ fn point_keys(
     for pass in Pass::BOTH {
         for direction in Direction::BOTH {
             let rules = ApplicableRules::new(inputs, endpoint, &policies, (Some(pass), direction));
-            if pass == Pass::Forward && rules.is_empty() {
+            if rules.is_empty() && (pass == Pass::Forward || endpoint.is_node_endpoint()) {
                 continue;
             }
             let own_end = OwnEnd::new(&rules, endpoint, pass);

@@ -8,20 +8,26 @@ use palisade_model::{LabelKey, LabelScope, Str};
 /// A label key as a number: the number of its name and its scope.
 pub(crate) type KeyNumber = u32;
 
+/// The number of bits for a scope.
+const SCOPE_BITS: u32 = 3;
+
+const SCOPE_MASK: u32 = (1 << SCOPE_BITS) - 1;
+
 /// The number of a key whose name has this number.
 pub(crate) fn key_number(scope: LabelScope, name: u32) -> KeyNumber {
-    name << 2 | scope as u32
+    name << SCOPE_BITS | scope as u32
 }
 
 /// The scope and the number of the name of a key.
 pub(crate) fn key_parts(key: KeyNumber) -> (LabelScope, u32) {
-    let scope = match key & 3 {
+    let scope = match key & SCOPE_MASK {
         0 => LabelScope::Own,
         1 => LabelScope::Namespace,
         2 => LabelScope::ServiceAccount,
-        _ => LabelScope::Reserved,
+        3 => LabelScope::Reserved,
+        _ => LabelScope::Node,
     };
-    (scope, key >> 2)
+    (scope, key >> SCOPE_BITS)
 }
 
 /// The number of a key, if its name is interned.

@@ -46,7 +46,7 @@ impl KeyUsage {
 pub(crate) struct TestedKeys {
     uses: HashMap<KeyNumber, KeyUsage>,
     /// The names of tested keys, by scope.
-    scopes: [BTreeSet<u32>; 4],
+    scopes: [BTreeSet<u32>; 5],
 }
 
 impl TestedKeys {

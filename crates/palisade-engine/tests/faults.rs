@@ -61,6 +61,8 @@ fn every_fault_is_found_where_it_must_be() {
         EngineFault::BudgetIgnored,
         EngineFault::ForwardEndDenies,
         EngineFault::ForwardFlagIgnored,
+        EngineFault::HostNodeLabelsStale,
+        EngineFault::NodeEndpointFirst,
     ];
     let verdicts = EngineFault::ALL
         .iter()

@@ -22,6 +22,8 @@ pub enum LabelScope {
     /// Labels that Palisade derives and no user can set; the names are the constants in
     /// [`crate::reserved`].
     Reserved,
+    /// The labels of the node whose interface a host endpoint is. Only the subject of a policy tests them.
+    Node,
 }
 
 /// One label key that a selector can test.
@@ -58,6 +60,14 @@ impl LabelKey {
         }
     }
 
+    /// A key of the labels of a host endpoint's node.
+    pub fn node(name: impl Into<Str>) -> Self {
+        LabelKey {
+            scope: LabelScope::Node,
+            name: name.into(),
+        }
+    }
+
     /// A reserved key; see [`crate::reserved`].
     pub fn reserved(name: impl Into<Str>) -> Self {
         LabelKey {
@@ -73,6 +83,7 @@ impl fmt::Display for LabelKey {
             LabelScope::Own => "",
             LabelScope::Namespace => "namespace:",
             LabelScope::ServiceAccount => "serviceaccount:",
+            LabelScope::Node => "node:",
             LabelScope::Reserved => "reserved:",
         })?;
         f.write_str(&self.name)

@@ -24,6 +24,8 @@ pub mod reserved {
     pub const KIND_WORKLOAD: &str = "workload";
     /// A node's own interface (a host endpoint).
     pub const KIND_HOST: &str = "host";
+    /// All interfaces of a node (its node endpoint), which only policies of nodes select.
+    pub const KIND_NODE_ENDPOINT: &str = "nodeendpoint";
     /// A node's own interface that is known by its addresses only: a network set that is a HostEndpoint.
     pub const KIND_HOST_ENDPOINT: &str = "hostendpoint";
     /// A node, identified by its addresses.
@@ -41,6 +43,9 @@ pub mod reserved {
     /// Present, with the value `true`, on the node that the judged endpoint runs on; see
     /// [`Endpoint::own_node`]. Absent on every other object.
     pub const OWN_NODE: &str = "ownnode";
+    /// Present on a host endpoint whose node is known: the name of that node. Policies of nodes test it; see
+    /// [`crate::Policy::selects_nodes`].
+    pub const HOST_NODE: &str = "hostnode";
 }
 
 /// Identifies an object as written. Objects of different API group or kind are different objects.
@@ -139,6 +144,11 @@ impl Endpoint {
     /// The loopback interface, which no host endpoint governs.
     pub const LOOPBACK: &str = "lo";
 
+    /// Whether it is the endpoint of a node ([`Node::endpoint`]), and not one that an object of its own describes.
+    pub fn is_node_endpoint(&self) -> bool {
+        self.host && self.id.kind == Node::object_kind()
+    }
+
     /// The name of the node that it runs on, if it is known: for an endpoint that is attached to this host, the
     /// node of this host ([`crate::State::host_node`]); for any other, the one that it names.
     pub fn own_node<'a>(&'a self, host_node: Option<&'a Str>) -> Option<&'a Str> {
@@ -163,10 +173,10 @@ impl Endpoint {
     /// The value of a reserved label; see [`reserved`].
     pub fn reserved_label(&self, name: &str) -> Option<&str> {
         match name {
-            reserved::KIND => Some(if self.host {
-                reserved::KIND_HOST
-            } else {
-                reserved::KIND_WORKLOAD
+            reserved::KIND => Some(match self.host {
+                true if self.is_node_endpoint() => reserved::KIND_NODE_ENDPOINT,
+                true => reserved::KIND_HOST,
+                false => reserved::KIND_WORKLOAD,
             }),
             reserved::NAMESPACE => self.id.namespace.as_deref(),
             reserved::NAME => Some(&self.id.name),
@@ -251,15 +261,54 @@ pub struct Node {
     /// The networks from which its pods get addresses.
     #[serde(default)]
     pub pod_networks: Vec<Prefix>,
+    /// Whether its endpoint is in audit: no policy of nodes is enforced for it.
+    #[serde(default)]
+    pub audit: bool,
 }
 
 impl Node {
+    /// The kind of its object.
+    pub fn object_kind() -> ObjectKind {
+        ObjectKind::new("", "Node")
+    }
+
     /// The name of the node's network set ([`reserved::KIND_POD_NETWORK`]).
     pub fn pod_network_id(name: Str) -> ObjectId {
         ObjectId {
             namespace: None,
             name,
-            kind: ObjectKind::new("", "Node"),
+            kind: Node::object_kind(),
+        }
+    }
+
+    /// The name of the node's endpoint.
+    pub fn endpoint_id(name: Str) -> EndpointId {
+        ObjectId {
+            namespace: None,
+            name,
+            kind: Node::object_kind(),
+        }
+    }
+
+    /// The node's endpoint: every interface that no other host endpoint governs. Only policies of nodes select it
+    /// ([`Policy::selects_nodes`]), and what they do not decide is allowed. Source: Cilium, "Host Policies".
+    pub fn endpoint(name: Str, audit: bool) -> Endpoint {
+        Endpoint {
+            id: Node::endpoint_id(name.clone()),
+            host: true,
+            labels: Labels::new(),
+            service_account: None,
+            node: Some(name),
+            interface: Some(Endpoint::ANY_INTERFACE.into()),
+            addresses: Vec::new(),
+            ports: Vec::new(),
+            profiles: alloc::vec![Profile::ALLOW_ALL.into()],
+            created: 0,
+            owner: None,
+            template: false,
+            completed: false,
+            host_network: false,
+            audit,
         }
     }
 
@@ -464,6 +513,6 @@ pub(crate) fn own_or_reserved<'a>(
     match key.scope {
         LabelScope::Own => labels.get(&key.name).map(|v| &**v),
         LabelScope::Reserved => reserved(&key.name),
-        LabelScope::Namespace | LabelScope::ServiceAccount => None,
+        LabelScope::Namespace | LabelScope::ServiceAccount | LabelScope::Node => None,
     }
 }

@@ -10,7 +10,7 @@
 //! continues with the next tier. After the last tier the endpoint's profiles are evaluated: there
 //! `Pass` denies, a missing profile denies, and no match denies.
 
-use crate::{Family, ObjectId, PortMatch, Prefix, Protocol, Selector, Str};
+use crate::{Family, LabelKey, ObjectId, PortMatch, Prefix, Protocol, Selector, Str, reserved};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
@@ -275,6 +275,21 @@ impl Policy {
         match direction {
             Direction::Ingress => self.ingress.as_ref(),
             Direction::Egress => self.egress.as_ref(),
+        }
+    }
+
+    /// The test that makes a subject one of nodes: it holds for the host endpoints of nodes that are known.
+    pub fn node_subject() -> Selector {
+        Selector::has(LabelKey::reserved(reserved::HOST_NODE))
+    }
+
+    /// Whether it selects nodes: the host endpoints of nodes whose labels match. While there is such a policy, each
+    /// node has an endpoint ([`crate::Node::endpoint`]). Source: Cilium, "Host Policies".
+    pub fn selects_nodes(&self) -> bool {
+        let of_nodes = Policy::node_subject();
+        match &self.subject {
+            Selector::And(parts) => parts.contains(&of_nodes),
+            one => *one == of_nodes,
         }
     }
 

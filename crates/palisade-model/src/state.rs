@@ -165,6 +165,12 @@ impl State {
         all.filter_map(|endpoint| endpoint.node.as_ref()).min()
     }
 
+    /// The node whose interface a host endpoint is, if it is known.
+    fn node_of_host(&self, endpoint: &Endpoint) -> Option<&Node> {
+        let name = endpoint.node.as_ref().filter(|_| endpoint.host)?;
+        self.nodes.get(name)
+    }
+
     fn namespace_label<'a>(&'a self, namespace: Option<&'a Str>, name: &str) -> Option<&'a str> {
         let namespace = namespace?;
         match self.namespaces.get(namespace) {
@@ -195,6 +201,14 @@ impl LabelLookup for EndpointLabels<'_> {
                 );
                 let account = self.state.service_accounts.get(&account_key)?;
                 account.labels.get(&key.name).map(|v| &**v)
+            }
+            LabelScope::Node => {
+                let node = self.state.node_of_host(endpoint)?;
+                node.labels.get(&key.name).map(|v| &**v)
+            }
+            LabelScope::Reserved if *key.name == *reserved::HOST_NODE => {
+                let node = self.state.node_of_host(endpoint)?;
+                Some(&node.name)
             }
             _ => own_or_reserved(key, &endpoint.labels, |name| endpoint.reserved_label(name)),
         }

@@ -118,6 +118,7 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
         pairs: BTreeSet::new(),
         ranges: Default::default(),
         places: BTreeMap::new(),
+        any_places: BTreeSet::new(),
         host_points: Vec::new(),
         host_passes,
     };
@@ -150,6 +151,8 @@ pub(crate) struct TableDecoder {
     ranges: [Vec<ValueRange<IdentityId>>; 2],
     /// The numbers in the map of each pass.
     pub(crate) places: BTreeMap<(Str, Pass), u32>,
+    /// The passes whose map has an entry for every other interface.
+    pub(crate) any_places: BTreeSet<Pass>,
     pub(crate) host_points: Vec<HostPointElement>,
     /// The passes that have chains of host interfaces, in order.
     pub(crate) host_passes: Vec<Pass>,

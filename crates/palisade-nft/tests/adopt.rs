@@ -10,12 +10,13 @@
 mod support;
 
 use palisade_generators::case_seeds;
-use palisade_model::{Direction, L4, Prefix, Protocol, Str};
+use palisade_model::{Direction, L4, Pass, Prefix, Protocol, Str};
 use palisade_nft::{
     Config, ElementKey, MapValue, Op, Planner, Ruleset, Transaction, adopt, ct_state,
 };
 use palisade_tables::{
-    Cell, ClassId, IdentityId, Phase, Point, PolicySet, PolicySetId, Program, Tables, Verdict,
+    Cell, ClassId, IdentityId, Phase, Point, PointInterface, PolicySet, PolicySetId, Program,
+    Tables, Verdict,
 };
 use palisade_verification::{ConntrackInfo, RulesetSimulator, apply, lint, lint_transaction};
 use rand::rngs::SmallRng;
@@ -260,6 +261,39 @@ fn an_exception_is_there_before_its_range_moves() {
     for state in &states {
         assert!(!RulesetSimulator::new(state).run(&frame).unwrap().accepted);
     }
+}
+
+/// Without the entry for every other interface of the host nothing there is judged, whatever points there are: it is
+/// put back, and flows are judged again.
+#[test]
+fn the_entry_for_every_other_interface_is_put_back() {
+    let config = Config::default();
+    let mut tables = Tables::default();
+    let deny = Cell {
+        verdict: Verdict::Deny,
+        hits: Vec::new(),
+        log: None,
+        audit: None,
+    };
+    let program = Arc::new(Program::new([], deny));
+    tables.programs.insert(ClassId(1), program);
+    let default = ClassId(1);
+    tables.sets.insert(PolicySetId(1), PolicySet { default });
+    let point = Point {
+        place: PointInterface::AnyHost,
+        pass: Pass::Normal,
+        direction: Direction::Ingress,
+        own: "0.0.0.0/0".parse().unwrap(),
+    };
+    tables.points.insert(point, PolicySetId(1));
+    let mut kernel = installed(&config, &tables);
+    let places = kernel.sets.get_mut("p_place_n").unwrap();
+    assert!(places.elements.remove(&ElementKey::CatchAll).is_some());
+    let mut kernel = Some(kernel);
+    let (planner, transaction) = adopt(&config, kernel.as_ref(), &tables, 77);
+    run(&mut kernel, &transaction);
+    assert_eq!(kernel, Some(planner.ruleset()));
+    assert!(planner.generation() != 9, "flows are judged again");
 }
 
 /// A table of another layout version is identified by its comment: it is replaced in one step, whatever its

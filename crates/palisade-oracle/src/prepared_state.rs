@@ -71,15 +71,16 @@ impl<'a> PreparedState<'a> {
     }
 
     /// The host endpoint that governs an interface of this host: the one that names it, else one for every
-    /// interface; of several the first by name. Loopback has none.
+    /// interface; of several the first by name, that of the node only if there is no other. Loopback has none.
     /// Source: Calico, "Host endpoint", for the order.
     pub fn host_endpoint(&self, interface: &str) -> Option<&'a Endpoint> {
         if interface == Endpoint::LOOPBACK {
             return None;
         }
         let named = |name: &str| {
-            let mut all = self.state.endpoints.values();
-            all.find(|endpoint| endpoint.host && endpoint.interface.as_deref() == Some(name))
+            let all = self.state.endpoints.values();
+            let named = all.filter(|of| of.host && of.interface.as_deref() == Some(name));
+            named.min_by_key(|endpoint| endpoint.is_node_endpoint())
         };
         named(interface).or_else(|| named(Endpoint::ANY_INTERFACE))
     }

@@ -8,19 +8,13 @@
 
 mod agent;
 
-use agent::Agent;
-use agent::shop::{ADDRESSES, Shop, address};
-use palisade_testkit::lab::{NodeId, ProbeFlow};
+use agent::shop::address;
+use agent::site::{NODE, OTHER, Site};
+use palisade_testkit::lab::ProbeFlow;
 use palisade_testkit::need_root;
-use std::net::IpAddr;
 
-/// The node of the agent.
-const NODE: &str = "n1";
 const API: usize = 1;
 const DB: usize = 2;
-
-/// The second network beyond the host.
-const OTHER: [&str; 2] = ["203.0.113.9", "2001:db8:9::9"];
 
 /// An object of Calico without a namespace.
 fn calico(kind: &str, name: &str, spec: &str) -> String {
@@ -32,81 +26,6 @@ fn calico(kind: &str, name: &str, spec: &str) -> String {
 fn host_endpoint(node: &str, interface: &str) -> String {
     let spec = format!("{{node: {node}, interfaceName: '{interface}'}}");
     calico("HostEndpoint", "uplink", &spec)
-}
-
-/// A host with workloads, and two networks beyond it.
-struct Site {
-    shop: Shop,
-    other: NodeId,
-}
-
-impl Site {
-    fn open(name: &str) -> Site {
-        Site::with(name, &[])
-    }
-
-    /// The same with these arguments of the agent.
-    fn with(name: &str, more: &[&str]) -> Site {
-        let agent = Agent::changeable().with(&["--node-name", NODE]).with(more);
-        let mut shop = Shop::under(agent, name);
-        let addresses = OTHER.map(address).to_vec();
-        let other = shop.lab.add_namespace("other", addresses).unwrap();
-        shop.lab.attach(other, "eth1").unwrap();
-        Site { shop, other }
-    }
-
-    fn host(&self) -> NodeId {
-        self.shop.lab.host()
-    }
-
-    fn outside(&self) -> NodeId {
-        self.shop.lab.outside()
-    }
-
-    /// The addresses of a node, of both families.
-    fn addresses(&self, node: NodeId) -> [IpAddr; 2] {
-        let of = |like: &str| {
-            self.shop
-                .lab
-                .address_of_family(node, address(like))
-                .unwrap()
-        };
-        [of("0.0.0.0"), of("::")]
-    }
-
-    /// Whether a flow arrives; both families must agree.
-    fn passes(&self, flow: impl Fn(IpAddr) -> ProbeFlow, to: [IpAddr; 2]) -> bool {
-        let flows = to.map(flow);
-        let arrived = self.shop.arrives(&flows);
-        assert_eq!(arrived[0], arrived[1], "families differ: {flows:?}");
-        arrived[0]
-    }
-
-    fn tcp(&self, from: NodeId, to: NodeId, port: u16) -> bool {
-        self.passes(|at| ProbeFlow::tcp(from, at, port, to), self.addresses(to))
-    }
-
-    fn udp(&self, from: NodeId, to: NodeId, port: u16) -> bool {
-        self.passes(|at| ProbeFlow::udp(from, at, port, to), self.addresses(to))
-    }
-
-    fn sctp(&self, from: NodeId, to: NodeId, port: u16) -> bool {
-        self.passes(|at| ProbeFlow::sctp(from, at, port, to), self.addresses(to))
-    }
-
-    fn echo(&self, from: NodeId, to: NodeId) -> bool {
-        self.passes(|at| ProbeFlow::echo(from, at, to), self.addresses(to))
-    }
-
-    /// Whether TCP from a node arrives at a workload.
-    fn tcp_to_pod(&self, from: NodeId, pod: usize, port: u16) -> bool {
-        let to = ADDRESSES[pod].map(address);
-        self.passes(|at| ProbeFlow::tcp(from, at, port, self.shop.pods[pod]), to)
-    }
-
-    fn has_host_chains(&self) -> bool {
-        agent::nft(&self.shop.lab, "list table inet palisade").contains("p_host_input")
-    }
 }
 
 #[test]
@@ -412,8 +331,8 @@ fn the_steps_of_the_document_lead_from_audit_to_enforced() {
         return;
     }
     let steps = documented_steps();
-    let [endpoint, node, forward] = &steps[..] else {
-        panic!("docs/hosts.md has three manifests: {steps:#?}");
+    let [endpoint, node, forward, of_nodes] = &steps[..] else {
+        panic!("docs/hosts.md has four manifests: {steps:#?}");
     };
     // In audit nothing is denied, with the endpoint alone and with its policies.
     let site = Site::with("hosts-document", &["--host-policy-audit"]);
@@ -453,6 +372,14 @@ fn the_steps_of_the_document_lead_from_audit_to_enforced() {
     // Without the endpoint the host is open, and its rules are gone.
     agent.delete("1.yaml");
     assert!(site.tcp(outside, host, 8080) && !site.has_host_chains());
+    // A policy of nodes needs the Node only.
+    let object =
+        "{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {role: control-plane}}}\n";
+    agent.apply("node.yaml", object);
+    agent.apply("4.yaml", of_nodes);
+    assert!(!site.tcp(outside, host, 8080) && site.tcp(outside, host, 22));
+    assert!(site.echo(outside, host) && site.tcp(host, outside, 8080));
+    assert!(site.tcp_to_pod(outside, API, 8080));
 }
 
 #[test]

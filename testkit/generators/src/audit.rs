@@ -39,6 +39,7 @@ pub(crate) fn annotate(made: &mut [GeneratedObject], seed: u64, case: u64) {
         let (percent, feature) = match kind {
             "Pod" | "WorkloadEndpoint" | "HostEndpoint" => (ENDPOINTS, ENDPOINT),
             "Namespace" => (NAMESPACES, NAMESPACE),
+            "Node" => (ENDPOINTS, ENDPOINT),
             kind if kind.ends_with("NetworkPolicy") => (POLICIES, POLICY),
             _ => continue,
         };

@@ -8,8 +8,8 @@ use palisade_model::{
     HostTrafficAction, PolicyView, Profile, RuleOrigin, State, Str, Update,
 };
 use palisade_oracle::{
-    DecisionReason, DirectionJudgement, HairpinAction, HostPath, OracleOptions, PreparedState,
-    Question, RuleOutcome, RuleOwner, TraceStep,
+    DecisionReason, DirectionJudgement, HairpinAction, HostJudgement, HostPath, OracleOptions,
+    PreparedState, Question, RuleOutcome, RuleOwner, TraceStep,
 };
 use palisade_tables::{Cell, Credit, DirectionVerdict, Packet, Tables, Verdict};
 use palisade_verification::{Atomicity, Violation, canonical, check_any_order};
@@ -229,6 +229,7 @@ fn check_agreement(
             Some(at)
                 if judged == DirectionVerdict::Unmanaged
                     && at.judgement.decided_by == DecisionReason::NoForwardPolicy => {}
+            Some(at) if judged == DirectionVerdict::Unmanaged && is_unselected(prepared, at) => {}
             None => {
                 return Err(format!(
                     "host {direction}: oracle nothing, tables {judged:?}: {flow}"
@@ -242,6 +243,18 @@ fn check_agreement(
         }
     }
     Ok(())
+}
+
+/// Whether a host judges nothing there, since no policy of nodes selects it for the direction.
+fn is_unselected(prepared: &PreparedState<'_>, at: &HostJudgement) -> bool {
+    let state = prepared.state();
+    let endpoint = at.judgement.subject.as_ref();
+    let endpoint = endpoint.and_then(|id| state.endpoints.get(id));
+    endpoint.is_some_and(|endpoint| {
+        let mut policies = state.policies.values();
+        endpoint.is_node_endpoint()
+            && !policies.any(|policy| prepared.applies(policy, endpoint, at.direction))
+    })
 }
 
 /// Whether the tables judge one direction as the oracle does, and credit the same rules with it.

@@ -174,11 +174,11 @@ fn summary_of_nothing(
 }
 
 fn short_name(id: &EndpointId) -> String {
-    format!(
-        "{}/{}",
-        id.namespace.as_deref().unwrap_or_default(),
-        id.name
-    )
+    match &id.namespace {
+        Some(namespace) => format!("{namespace}/{}", id.name),
+        // A host endpoint.
+        None => format!("{} {}", id.kind.name(), id.name),
+    }
 }
 
 /// What a counter of a policy counts for.

@@ -133,6 +133,7 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
 fn host_endpoints(core: &CoreSnapshot<'_>) -> Vec<HostEndpointReport> {
     let states = core.registry.host_endpoints.states();
     let report = |of: HostEndpointState<'_>| HostEndpointReport {
+        kind: of.id.kind.name().to_owned(),
         name: of.id.name.to_string(),
         interface: of.interface.map(ToString::to_string),
         reason: of.reason,

@@ -285,6 +285,10 @@ fn describe_label(key: &LabelKey, test: &str) -> String {
         LabelScope::Own => format!("labelled {name}{test}"),
         LabelScope::Namespace => format!("in a namespace labelled {name}{test}"),
         LabelScope::ServiceAccount => format!("running as a service account labelled {name}{test}"),
+        LabelScope::Node => format!("of a node labelled {name}{test}"),
+        LabelScope::Reserved if **name == *reserved::HOST_NODE => {
+            "an interface of a node that is known".to_owned()
+        }
         LabelScope::Reserved => format!("an object with {name}{test}"),
     }
 }
@@ -293,6 +297,7 @@ fn describe_kind(quoted: &str) -> &str {
     match quoted.trim_matches('"') {
         reserved::KIND_WORKLOAD => "a pod or workload",
         reserved::KIND_HOST => "a host endpoint",
+        reserved::KIND_NODE_ENDPOINT => "the endpoint of a node",
         reserved::KIND_NODE => "a node",
         reserved::KIND_NETWORK_SET => "a network set",
         reserved::KIND_POD_NETWORK => "an address of the networks of pods",

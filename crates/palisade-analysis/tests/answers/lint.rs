@@ -41,6 +41,7 @@ fn world(text: &str) -> State {
                     addresses: vec![ip(words[1])],
                     internal_addresses: Vec::new(),
                     pod_networks: Vec::new(),
+                    audit: false,
                 }));
             }
             "policy" => objects.push(Object::Policy(parse_policy(rest, place))),

@@ -311,6 +311,7 @@ impl Dice {
             addresses: vec![self.address()],
             internal_addresses: Vec::new(),
             pod_networks: Vec::new(),
+            audit: false,
         }));
         objects.push(Object::Profile(Profile {
             name: "made".into(),

@@ -69,7 +69,7 @@ fn what_is_of_the_dialect_already_stays_as_it_is() {
 }
 
 #[test]
-fn what_has_errors_or_enforces_nothing_is_refused() {
+fn what_has_errors_or_selects_nodes_is_refused() {
     let broken = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p, namespace: shop}\nspec: \
         {podSelector: {}, policyTypes: [Both]}\n";
     let nodes = "apiVersion: cilium.io/v2\nkind: CiliumClusterwideNetworkPolicy\nmetadata: {name: hosts}\nspec: \
@@ -78,7 +78,7 @@ fn what_has_errors_or_enforces_nothing_is_refused() {
     assert_eq!(
         reasons(&input, TargetDialect::Calico),
         [
-            "CiliumClusterwideNetworkPolicy hosts: it enforces nothing here, so there is nothing to write",
+            "CiliumClusterwideNetworkPolicy hosts: a policy of Calico cannot select nodes here",
             "NetworkPolicy shop/p: the policy has errors, so what it says is not known",
         ]
     );

@@ -43,6 +43,11 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
         fields: CLUSTER,
         notes: &[
             "A selector without a namespace selects pods of every namespace, and nothing but pods.",
+            "A spec with a `nodeSelector` selects the host with a Node of these labels: what the host itself sends and \
+             has, at every interface that is no workload's, never what it forwards. A direction without rules is \
+             open, and failsafe ports are. A HostEndpoint of Calico governs its interface as ever, and such specs \
+             select it by its node, in the tier `default`. Rules about what is inside connections are an error, but \
+             for names of DNS on egress. A spec that has never been valid closes no node.",
         ],
     },
 ];
@@ -70,18 +75,12 @@ const CLUSTER: &[FieldRow] = &[
     KIND,
     FieldRow::enforced("metadata", "").with(CLUSTER_METADATA),
     FieldRow::enforced("spec", SPEC_NOTE).with(&spec(
-        FieldRow::no_effect(
+        FieldRow::enforced(
             "nodeSelector",
-            "policies of nodes are not enforced yet: such a spec has no effect, with a warning",
+            "packets to and from the host itself, at every interface of the node that is no workload's; never what it \
+             forwards. A node has the labels of its Node, of the source `k8s`, and `reserved:host`",
         )
-        .with(&[
-            FieldRow::no_effect("matchLabels", ""),
-            FieldRow::no_effect("matchExpressions[]", "").with(&[
-                FieldRow::no_effect("key", "required"),
-                FieldRow::no_effect("operator", "required"),
-                FieldRow::no_effect("values[]", ""),
-            ]),
-        ]),
+        .with(LABEL_SELECTOR),
     )),
     SPECS,
     STATUS,

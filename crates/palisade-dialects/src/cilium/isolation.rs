@@ -3,7 +3,8 @@
 //! Each spec by itself: the pods that it selects are isolated in the directions that it names, by a list of rules
 //! of either action, by an empty one, or by a field that may be a misspelling of one. Where `enableDefaultDeny`
 //! says that a direction is not denied by default, it is closed only if something was to be denied there. A spec
-//! whose selector cannot be read isolates nothing: guessing would cut off the whole cluster.
+//! whose selector cannot be read isolates nothing: guessing would cut off the whole cluster. One that selects nodes
+//! isolates nothing either: a node that is closed may be out of reach of what would correct the policy.
 
 use super::rule::{RuleAction, list_of};
 use super::spec::{self, KNOWN, KNOWN_SPEC, PolicyScope, SpecSubject, build_part};
@@ -32,7 +33,8 @@ fn isolate_spec(
     let namespace = object.namespace();
     let namespace = (scope == PolicyScope::Namespace).then_some(&namespace);
     let subject = spec::subject(spec, namespace, &mut report);
-    let Some(SpecSubject::Pods(pods)) = subject.filter(|_| report.errors.is_empty()) else {
+    let subject = subject.filter(|_| report.errors.is_empty());
+    let Some(subject @ SpecSubject::Pods(_)) = subject else {
         return Vec::new();
     };
     let line = Some(line_of(spec));
@@ -56,7 +58,7 @@ fn isolate_spec(
     [(RuleAction::Deny, denied), (RuleAction::Allow, isolated)]
         .into_iter()
         .filter_map(|(action, rules)| {
-            build_part(object, (*number, action), pods.clone(), rules, line.clone())
+            build_part(object, (*number, action), &subject, rules, line.clone())
         })
         .collect()
 }

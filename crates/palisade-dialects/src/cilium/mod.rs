@@ -4,7 +4,7 @@
 //! every rejection names field and reason; what is not served yet is validated and held closed, with a warning
 //! that names the missing piece; what denies stands before everything of the default tier, whatever it is.
 //!
-//! Never: selects a pod on the host network, or enforces a policy of nodes.
+//! Never: selects a pod on the host network, or closes a node for a policy that has never been valid.
 
 mod cidr_group;
 mod cidr_peer;
@@ -16,6 +16,7 @@ mod icmp;
 mod isolation;
 mod l7;
 mod label_key;
+mod node_subject;
 mod peer_kind;
 mod peers;
 mod ports;

@@ -3,6 +3,7 @@
 //! A spec becomes two policies of the model: what it denies stands before everything of the default tier, what it
 //! allows stands together with Kubernetes' own policies.
 
+use super::node_subject::selected_nodes;
 use super::peer_kind::selected_pods;
 use super::rule::{self, RuleAction, RuleContext, list_of};
 use super::selector;
@@ -64,8 +65,8 @@ pub(super) enum PolicyScope {
 pub(super) enum SpecSubject {
     /// Pods.
     Pods(Selector),
-    /// Nodes: such a spec is not enforced.
-    Nodes,
+    /// Host endpoints of nodes.
+    Nodes(Selector),
 }
 
 /// The specs of a policy, numbered: 0 for `spec`, then those of `specs`.
@@ -118,7 +119,7 @@ fn read_spec(
         let mut rules = |direction| {
             let context = RuleContext {
                 namespace,
-                is_of_nodes: matches!(subject, Some(SpecSubject::Nodes)),
+                is_of_nodes: matches!(subject, Some(SpecSubject::Nodes(_))),
                 direction,
                 action,
                 log: log.as_ref(),
@@ -132,20 +133,13 @@ fn read_spec(
     }
     check_lists(spec, report);
     let defaults = default_denies(spec, report);
-    let subject = match subject {
-        Some(SpecSubject::Pods(pods)) => pods,
-        Some(SpecSubject::Nodes) | None => return Vec::new(),
+    let Some(subject) = subject else {
+        return Vec::new();
     };
     let line = Some(line_of(spec));
     let parts = parts.into_iter().filter_map(|(action, rules)| {
         let rules = direction_rules(action, rules, defaults);
-        build_part(
-            object,
-            (number, action),
-            subject.clone(),
-            rules,
-            line.clone(),
-        )
+        build_part(object, (number, action), &subject, rules, line.clone())
     });
     parts.collect()
 }
@@ -171,7 +165,7 @@ fn direction_rules(
 pub(super) fn build_part(
     object: &ManifestObject<'_>,
     (number, action): (u32, RuleAction),
-    subject: Selector,
+    subject: &SpecSubject,
     [ingress, egress]: [Option<DirectionRules>; 2],
     line: Option<SourceLine>,
 ) -> Option<Policy> {
@@ -184,6 +178,10 @@ pub(super) fn build_part(
         RuleAction::Deny => (Order::FIRST, 0),
         RuleAction::Allow => (Order::At(1000.0), 1),
     };
+    let (subject, is_of_nodes) = match subject {
+        SpecSubject::Pods(pods) => (pods.clone(), false),
+        SpecSubject::Nodes(nodes) => (nodes.clone(), true),
+    };
     Some(Policy {
         id: PolicyId {
             object: object.id.clone(),
@@ -193,7 +191,7 @@ pub(super) fn build_part(
         precedence: Precedence { order, rank },
         mode: PolicyMode::Enforce,
         subject,
-        apply_on_forward: false,
+        apply_on_forward: is_of_nodes && DialectFault::NodePolicyOnForward.is_injected(),
         ingress,
         egress,
         line,
@@ -239,12 +237,15 @@ pub(super) fn subject(
             None
         }
         (None, Some(nodes)) => {
-            selector::read(&nodes, report);
-            report.warn(
-                &nodes,
-                "policies of nodes are not enforced yet: this one has no effect",
-            );
-            Some(SpecSubject::Nodes)
+            let requirements = selector::read(&nodes, report);
+            let selected = selected_nodes(&requirements);
+            if selected == Selector::none() {
+                report.warn(
+                    &nodes,
+                    "no node has these labels: it has those of its Node, of the source `k8s`, and `reserved:host`",
+                );
+            }
+            Some(SpecSubject::Nodes(selected))
         }
         (Some(endpoints), None) => pods(&endpoints, namespace, report).map(SpecSubject::Pods),
     }

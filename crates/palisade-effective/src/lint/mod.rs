@@ -430,7 +430,7 @@ impl LabelLookup for HostPodLabels<'_> {
                     None => (*key.name == *Namespace::NAME_LABEL).then_some(&**namespace),
                 }
             }
-            LabelScope::ServiceAccount => None,
+            LabelScope::ServiceAccount | LabelScope::Node => None,
         }
     }
 }

@@ -80,6 +80,7 @@ impl LabelLookup for PodLabels<'_> {
                 let labels = self.inherited.service_accounts.get(&of)?;
                 labels.get(&key.name).map(|value| &**value)
             }
+            LabelScope::Node => None,
         }
     }
 }

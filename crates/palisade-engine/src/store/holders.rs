@@ -46,6 +46,13 @@ pub(crate) struct SharedAttributes {
     pub(crate) ports: Vec<NamedPort>,
 }
 
+impl SharedAttributes {
+    /// Whether it is the endpoint of a node.
+    pub(crate) fn is_node_endpoint(&self) -> bool {
+        self.host && self.kind == Node::object_kind()
+    }
+}
+
 /// The attributes that a holder does not share, decoded from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HolderAttributes<'a> {

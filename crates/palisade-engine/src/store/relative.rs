@@ -21,7 +21,7 @@ fn is_namespace_name_key(key: &LabelKey) -> bool {
     match key.scope {
         LabelScope::Reserved => &*key.name == reserved::NAMESPACE,
         LabelScope::Namespace => &*key.name == Namespace::NAME_LABEL,
-        LabelScope::Own | LabelScope::ServiceAccount => false,
+        LabelScope::Own | LabelScope::ServiceAccount | LabelScope::Node => false,
     }
 }
 

@@ -91,6 +91,7 @@ fn entries(pods: u8, nets: Option<Vec<Prefix>>, has_network: bool) -> usize {
         addresses: vec![[192, 168, 0, 1].into()],
         internal_addresses: Vec::new(),
         pod_networks: vec!["10.0.1.0/24".parse().unwrap()],
+        audit: false,
     };
     let network = node.pod_network().filter(|_| has_network);
     let mut objects = vec![outside_policy(nets), pod(1, true), Object::Node(node)];

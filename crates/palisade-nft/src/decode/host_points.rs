@@ -1,7 +1,8 @@
 //! Points of host interfaces in the kernel, read back.
 //!
 //! Promises: what is read is what [`crate::Planner`] writes for the same points in their canonical form: networks that
-//! do not overlap, the fewest that hold the same addresses. Never: accepts a place that no interface has.
+//! do not overlap, the fewest that hold the same addresses. Never: accepts a place that no interface has, or points of
+//! every other interface where none leads to them.
 
 use super::{TableDecoder, element_number, parse_address, parse_interface, read_mark};
 use crate::address_ranges::AddressRanges;
@@ -65,7 +66,11 @@ impl TableDecoder {
     /// Decodes an element of the map of places of a pass.
     pub(crate) fn decode_place(&mut self, pass: Pass, key: &ElementKey, number: u32) -> Option<()> {
         match key {
-            ElementKey::CatchAll => (number == ANY_PLACE).then_some(()),
+            ElementKey::CatchAll => {
+                (number == ANY_PLACE).then_some(())?;
+                self.any_places.insert(pass);
+                Some(())
+            }
             ElementKey::Exact(bytes) => {
                 (number != ANY_PLACE).then_some(())?;
                 self.places.insert((parse_interface(bytes)?, pass), number);
@@ -136,6 +141,9 @@ impl TableDecoder {
         let named = self.places.iter().filter(|(_, number)| **number != 0);
         let mut named = named.map(|((_, pass), number)| (*number, *pass));
         named.all(|key| judged.contains_key(&key)).then_some(())?;
+        let any = |pass: &Pass| judged.contains_key(&(ANY_PLACE, *pass));
+        let is_found = |pass: &Pass| self.any_places.contains(pass) == any(pass);
+        Pass::BOTH.iter().all(is_found).then_some(())?;
         let judged_at: BTreeSet<Pass> = judged.keys().map(|(_, pass)| *pass).collect();
         judged_at.iter().eq(&self.host_passes).then_some(())
     }

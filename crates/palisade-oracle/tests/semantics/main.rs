@@ -4,4 +4,5 @@ mod audit;
 mod build;
 mod matching;
 mod narrative;
+mod nodes;
 mod verdicts;

@@ -31,6 +31,7 @@ fn guarded(rule: Rule) -> State {
             addresses: vec![ip("192.0.2.7")],
             internal_addresses: Vec::new(),
             pod_networks: Vec::new(),
+            audit: false,
         }),
     ] {
         state.apply(Update::Upsert(object));

@@ -107,7 +107,7 @@ pub(super) fn status_text(status: &Status) -> String {
             (None, reason) => format!("not enforced: {}", reason.as_deref().unwrap_or_default()),
         };
         let title = if at == 0 { "Host" } else { "" };
-        line(title, format!("HostEndpoint {}: {text}", host.name));
+        line(title, format!("{} {}: {text}", host.kind, host.name));
     }
     if !status.tiers.is_empty() {
         let tiers: Vec<String> = status.tiers.iter().map(tier_text).collect();

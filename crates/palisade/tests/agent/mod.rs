@@ -7,6 +7,7 @@
 )]
 
 pub(crate) mod shop;
+pub(crate) mod site;
 
 use palisade_testkit::lab::{Lab, NodeId};
 use palisade_testkit::spelling::misspelled_keys;

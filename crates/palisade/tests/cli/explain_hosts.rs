@@ -254,3 +254,66 @@ fn an_endpoint_without_the_name_of_its_interface_is_judged_at_the_one_with_its_a
     let told = world.json("explain", &format!("{named} [192.0.2.2]"));
     assert_eq!(told["verdict"], "Deny");
 }
+
+const OF_NODES: &str = r#"
+apiVersion: v1
+kind: Node
+metadata: {name: node-1, labels: {role: edge}}
+status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-2, labels: {role: inner}}
+status: {addresses: [{type: InternalIP, address: 192.0.2.2}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: shop}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+status: {podIP: 10.0.0.3, podIPs: [{ip: 10.0.0.3}]}
+---
+apiVersion: cilium.io/v2
+kind: CiliumClusterwideNetworkPolicy
+metadata: {name: edge}
+spec:
+  nodeSelector: {matchLabels: {role: edge}}
+  ingress: [{fromEntities: [remote-node], toPorts: [{ports: [{port: "10250", protocol: TCP}]}]}]
+"#;
+
+#[test]
+fn policies_of_nodes_judge_the_nodes_that_they_select() {
+    let world = World::of(&[("nodes.yaml", OF_NODES)]);
+    let asked = |from: &str, to: &str, port: &str| {
+        world.json("explain", &format!("--from {from} --to {to} --port {port}"))
+    };
+    let at = |verdict: &str, decided: &str| {
+        let words = [json!("Ingress"), json!(verdict), json!(decided)];
+        [json!("*"), json!(false)]
+            .into_iter()
+            .chain(words)
+            .collect::<Vec<_>>()
+    };
+    let only = |told: &Value| {
+        let (verdict, hosts) = judged(told);
+        let of_ingress = hosts.iter().filter(|at| at[2] == "Ingress");
+        (
+            verdict,
+            of_ingress.map(|at| at.to_vec()).collect::<Vec<_>>(),
+        )
+    };
+    let told = asked("203.0.113.7", "host:node-1", "10250");
+    assert_eq!(
+        only(&told),
+        (json!("Deny"), vec![at("Deny", "TierDefault")])
+    );
+    let told = asked("host:node-2", "host:node-1", "10250");
+    assert_eq!(only(&told), (json!("Allow"), vec![at("Allow", "Rule")]));
+    let told = asked("host:node-2", "host:node-1", "22");
+    assert_eq!(only(&told), (json!("Allow"), vec![at("Allow", "Failsafe")]));
+    // The other node is open, and so is what this one forwards.
+    let told = asked("203.0.113.7", "host:node-2", "10250");
+    let open = vec![at("Allow", "AllowAllProfile")];
+    assert_eq!(only(&told), (json!("Allow"), open));
+    let told = asked("203.0.113.7", "shop/db", "80");
+    assert_eq!(judged(&told), (json!("Allow"), Vec::new()));
+}

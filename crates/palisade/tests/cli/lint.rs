@@ -321,3 +321,32 @@ fn what_policies_do_at_hosts_is_not_called_nothing() {
     assert_eq!(told["unchecked"], json!([]), "{told:#}");
     assert!(!told["findings"].as_array().unwrap().is_empty(), "{told:#}");
 }
+
+#[test]
+fn a_policy_of_nodes_that_selects_none() {
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {role: edge}}}\n";
+    let policy = |role: &str| {
+        format!(
+            "{{apiVersion: cilium.io/v2, kind: CiliumClusterwideNetworkPolicy, metadata: {{name: nodes}}, \
+             spec: {{nodeSelector: {{matchLabels: {{role: {role}}}}}, ingress: [{{fromEntities: [world]}}]}}}}\n"
+        )
+    };
+    let misspelled = [
+        ("n.yaml", node),
+        ("p.yaml", &policy("egde")),
+        ("pods.yaml", PODS),
+    ];
+    let ran = World::of(&misspelled).run("lint", "");
+    assert_eq!(
+        ran.out,
+        "p.yaml:1: subject-selects-nothing: CiliumClusterwideNetworkPolicy nodes: it selects nothing: no endpoint is \
+         of a node labelled role = \"egde\"\n  try: did you mean role = \"edge\"?\n1 policy, 1 finding\n"
+    );
+    let selected = [
+        ("n.yaml", node),
+        ("p.yaml", &policy("edge")),
+        ("pods.yaml", PODS),
+    ];
+    let ran = World::of(&selected).run("lint", "");
+    assert!(ran.out.ends_with("1 policy, 0 findings\n"), "{}", ran.out);
+}

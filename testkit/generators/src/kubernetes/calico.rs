@@ -13,8 +13,9 @@ mod selector;
 mod traffic;
 
 pub use features::CALICO_FEATURES;
+pub(super) use host_traffic::{aim_at_host_port, lead_through_host};
 pub(super) use inventory::{inventory, vary_slice_ports, vary_workloads};
-pub(super) use traffic::refine_flows;
+pub(super) use traffic::{name_ends, refine_flows};
 
 use super::{Features, GeneratedObject, NAMESPACES, metadata, pod, policy as kubernetes_policy};
 use crate::Dice;

@@ -5,11 +5,13 @@
 
 mod features;
 mod inventory;
+mod nodes;
 mod peers;
 mod rules;
 
 pub use features::CILIUM_FEATURES;
 pub(super) use inventory::{add_traffic_features, inventory, join_nodes};
+pub(super) use nodes::{has_node_policy, is_node_policy, lead_flows, node_policies};
 
 use super::{Features, GeneratedObject, LABELS, NAMESPACES, metadata};
 use crate::Dice;
@@ -58,6 +60,12 @@ pub(super) fn policy(dice: &mut Dice, pods: &[GeneratedObject], n: usize) -> Gen
 
 fn spec(dice: &mut Dice, scope: Option<&str>, features: &mut Features) -> Value {
     let mut spec = json!({ "endpointSelector": subject(dice, scope, features) });
+    add_rules(dice, &mut spec, scope, features);
+    spec
+}
+
+/// Gives a spec its lists of rules, and what is beside them.
+fn add_rules(dice: &mut Dice, spec: &mut Value, scope: Option<&str>, features: &mut Features) {
     loop {
         for (list, percent) in [
             ("ingress", 55),
@@ -100,7 +108,6 @@ fn spec(dice: &mut Dice, scope: Option<&str>, features: &mut Features) -> Value 
         spec["labels"] = json!([{ "key": "team", "value": "a", "source": "k8s" }]);
         spec["log"] = json!({ "value": "said" });
     }
-    spec
 }
 
 /// The pods of a policy.

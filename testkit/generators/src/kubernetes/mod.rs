@@ -110,7 +110,10 @@ impl ClusterWorld {
         }
         let count = dice.between(0, 2);
         made.extend((0..count).map(|n| policy::policy(&mut dice, &pods, n)));
+        let mut of_nodes = Dice::new(seed ^ 0x6e6f_6465_5f31, case);
+        made.extend(cilium::node_policies(&mut of_nodes, 75));
         let mut world = Self::with_flows(made, &mut dice, (seed, case), flows);
+        cilium::lead_flows(&mut of_nodes, &mut world);
         cilium::add_traffic_features(&mut world);
         world
     }
@@ -137,6 +140,8 @@ impl ClusterWorld {
         }
         let count = *dice.pick(&[0, 0, 1, 2]);
         made.extend((0..count).map(|n| policy::policy(&mut dice, &pods, n)));
+        let mut of_nodes = Dice::new(seed ^ 0x6e6f_6465_5f32, case);
+        made.extend(cilium::node_policies(&mut of_nodes, 45));
         let mut world = Self::with_flows(made, &mut dice, (seed, case), flows);
         calico::refine_flows(&mut dice, &mut world);
         world
@@ -170,6 +175,7 @@ impl ClusterWorld {
     pub fn tried_features(&self, trial: &ClusterTrial, reading: &naive::NaiveReading) -> Features {
         let ends = [trial.flow.source, trial.flow.destination];
         let mut features = trial.features.clone();
+        let mut has_node_policy = false;
         for (index, made) in self.made.iter().enumerate() {
             // A pod that only looks as if it held the address has a say by not having one.
             let at_an_end = || {
@@ -182,10 +188,19 @@ impl ClusterWorld {
             if reading.used.contains(&index) && made.object["kind"] == "HostEndpoint" {
                 features.insert("host endpoint decides");
             }
+            if reading.used.contains(&index) && made.object["kind"] == "Node" {
+                features.insert("node endpoint decides");
+            }
+            if reading.used.contains(&index) && cilium::is_node_policy(&made.object) {
+                has_node_policy = true;
+            }
             let is_it = made.object["apiVersion"] == "networking.k8s.io/v1";
             if reading.used.contains(&index) && is_it {
                 features.insert(ISOLATED);
             }
+        }
+        if has_node_policy && features.contains("host endpoint decides") {
+            features.insert("host endpoint with a policy of nodes");
         }
         features
     }

@@ -49,6 +49,7 @@ pub(super) fn objects(dice: &mut Dice) -> Vec<Object> {
             addresses,
             internal_addresses: Vec::new(),
             pod_networks: Vec::new(),
+            audit: false,
         }));
     }
     all

@@ -3,11 +3,20 @@
 //!
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
+mod host;
+mod peer;
+
+pub(super) use host::{allows_at_node, host_verdict};
+
 use super::{
-    NaiveFlow, addresses, at, in_cidr, is_kind, labels, list, named_port, namespace,
-    namespace_labels, node_of, pod_at, present, text,
+    NaiveFlow, addresses, at, is_kind, labels, list, named_port, namespace, node_of, pod_at,
+    present, text,
 };
 use crate::audit;
+use peer::{
+    NaiveLabel, NaivePeer, NaiveRequirement, compare, node_addresses, served, slices_of,
+    written_requirements,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -31,48 +40,75 @@ pub(super) fn verdict(
     flow: &NaiveFlow,
     used: &mut BTreeSet<usize>,
 ) -> NaiveCiliumVerdict {
+    let asked = NaiveAsked {
+        objects,
+        own: NaivePeer::of_pod(objects, pod),
+        peer: NaivePeer::of(objects, other, node_of(pod)),
+        egress,
+        receiver: pod_at(objects, flow.destination).map(|index| &objects[index]),
+    };
     let mut verdict = NaiveCiliumVerdict::default();
-    let peer = NaivePeer::of(objects, other, node_of(pod));
-    let own = NaivePeer::of_pod(objects, pod);
     for (index, policy) in objects.iter().enumerate() {
         for spec in specs(policy, pod) {
-            let Some(selector) = present(spec.get("endpointSelector")) else {
-                continue;
-            };
-            if !own.has(&written_requirements(selector)) {
-                continue;
+            if let Some(selector) = present(spec.get("endpointSelector")) {
+                let of = (index, policy, spec);
+                asked.ask(of, selector, flow, &mut verdict, used);
             }
-            let lists = match egress {
-                true => ["egress", "egressDeny"],
-                false => ["ingress", "ingressDeny"],
-            };
-            let [allow, deny] = lists.map(|name| list(spec.get(name)));
-            let enabled = at(
-                spec,
-                match egress {
-                    true => "/enableDefaultDeny/egress",
-                    false => "/enableDefaultDeny/ingress",
-                },
-            );
-            let default = enabled.and_then(Value::as_bool);
-            let default = default.unwrap_or(!allow.is_empty() || !deny.is_empty());
-            if default || !allow.is_empty() || !deny.is_empty() {
-                used.insert(index);
-            }
-            if audit::is_in_audit(policy) {
-                continue;
-            }
-            let of = NaiveRuleOwner {
-                objects,
-                namespace: is_namespaced(policy).then(|| namespace(policy)),
-                egress,
-            };
-            verdict.default_deny |= default;
-            verdict.denied |= deny.iter().any(|rule| of.denies(rule, &peer, flow));
-            verdict.allowed |= allow.iter().any(|rule| of.allows(rule, &peer, flow));
         }
     }
     verdict
+}
+
+/// Who is asked for a flow.
+struct NaiveAsked<'a> {
+    objects: &'a [Value],
+    own: NaivePeer<'a>,
+    peer: NaivePeer<'a>,
+    egress: bool,
+    /// What gives names to the ports of the receiver.
+    receiver: Option<&'a Value>,
+}
+
+impl NaiveAsked<'_> {
+    /// Asks the lists of a spec, if its selector selects who is asked.
+    fn ask(
+        &self,
+        (index, policy, spec): (usize, &Value, &Value),
+        selector: &Value,
+        flow: &NaiveFlow,
+        verdict: &mut NaiveCiliumVerdict,
+        used: &mut BTreeSet<usize>,
+    ) {
+        if !self.own.has(&written_requirements(selector)) {
+            return;
+        }
+        let lists = match self.egress {
+            true => ["egress", "egressDeny"],
+            false => ["ingress", "ingressDeny"],
+        };
+        let [allow, deny] = lists.map(|name| list(spec.get(name)));
+        let enabled = match self.egress {
+            true => "/enableDefaultDeny/egress",
+            false => "/enableDefaultDeny/ingress",
+        };
+        let default = at(spec, enabled).and_then(Value::as_bool);
+        let default = default.unwrap_or(!allow.is_empty() || !deny.is_empty());
+        if default || !allow.is_empty() || !deny.is_empty() {
+            used.insert(index);
+        }
+        if audit::is_in_audit(policy) {
+            return;
+        }
+        let of = NaiveRuleOwner {
+            objects: self.objects,
+            namespace: is_namespaced(policy).then(|| namespace(policy)),
+            egress: self.egress,
+            receiver: self.receiver,
+        };
+        verdict.default_deny |= default;
+        verdict.denied |= deny.iter().any(|rule| of.denies(rule, &self.peer, flow));
+        verdict.allowed |= allow.iter().any(|rule| of.allows(rule, &self.peer, flow));
+    }
 }
 
 fn is_namespaced(policy: &Value) -> bool {
@@ -83,253 +119,16 @@ fn is_namespaced(policy: &Value) -> bool {
 fn specs<'a>(policy: &'a Value, pod: &Value) -> Vec<&'a Value> {
     let everywhere = is_kind(policy, "cilium.io", "CiliumClusterwideNetworkPolicy");
     let at_home = is_namespaced(policy) && namespace(policy) == namespace(pod);
-    if !everywhere && !at_home {
-        return Vec::new();
+    match everywhere || at_home {
+        true => all_specs(policy),
+        false => Vec::new(),
     }
+}
+
+/// Every `spec` of a policy.
+fn all_specs(policy: &Value) -> Vec<&Value> {
     let one = present(policy.get("spec")).into_iter();
     one.chain(list(policy.get("specs"))).collect()
-}
-
-/// A label: source, key, value.
-type NaiveLabel = (&'static str, String, String);
-
-/// An address, with its labels.
-struct NaivePeer<'a> {
-    objects: &'a [Value],
-    address: Option<IpAddr>,
-    labels: Vec<NaiveLabel>,
-    /// Whether it is outside of the cluster.
-    outside: bool,
-}
-
-/// A requirement: source, key, operator, values.
-type NaiveRequirement = (String, String, String, Vec<String>);
-
-impl<'a> NaivePeer<'a> {
-    fn of_pod(objects: &'a [Value], pod: &Value) -> Self {
-        let mut all: Vec<NaiveLabel> = Vec::new();
-        let mut add = |key: &str, value: &Value| {
-            let value = value.as_str().unwrap_or_default();
-            all.push(("k8s", key.to_owned(), value.to_owned()));
-        };
-        for (key, value) in &labels(pod) {
-            add(key, value);
-        }
-        let of = namespace(pod);
-        add("io.kubernetes.pod.namespace", &of.into());
-        for (key, value) in &namespace_labels(objects, of) {
-            add(&format!("io.cilium.k8s.namespace.labels.{key}"), value);
-        }
-        let named = text(pod, "/spec/serviceAccountName");
-        // Only Kubernetes gives one to those that name none.
-        if let Some(account) = named.or(is_kind(pod, "", "Pod").then_some("default")) {
-            add("io.cilium.k8s.policy.serviceaccount", &account.into());
-        }
-        add("io.cilium.k8s.policy.cluster", &"default".into());
-        NaivePeer {
-            objects,
-            address: None,
-            labels: all,
-            outside: false,
-        }
-    }
-
-    /// The labels of an address, as a pod on this node sees it.
-    fn of(objects: &'a [Value], address: IpAddr, node: Option<&str>) -> Self {
-        let mut peer = match pod_at(objects, address) {
-            Some(pod) => NaivePeer::of_pod(objects, &objects[pod]),
-            None => Self::without_pod(objects, address, node),
-        };
-        peer.address = Some(address);
-        if slices_of(objects, "kubernetes", Some("default"))
-            .any(|slice| served(slice).contains(&address))
-        {
-            peer.add_reserved("kube-apiserver");
-        }
-        peer
-    }
-
-    fn without_pod(objects: &'a [Value], address: IpAddr, node: Option<&str>) -> Self {
-        let mut peer = NaivePeer {
-            objects,
-            address: None,
-            labels: Vec::new(),
-            outside: false,
-        };
-        let nodes: Vec<&Value> = objects
-            .iter()
-            .filter(|object| is_kind(object, "", "Node"))
-            .collect();
-        let at: Vec<&Value> = nodes
-            .iter()
-            .copied()
-            .filter(|object| node_addresses(object).contains(&address))
-            .collect();
-        if !at.is_empty() {
-            let own = node.is_some()
-                && at
-                    .iter()
-                    .any(|object| text(object, "/metadata/name") == node);
-            peer.add_reserved(if own { "host" } else { "remote-node" });
-            for object in at {
-                for (key, value) in &labels(object) {
-                    let value = value.as_str().unwrap_or_default().to_owned();
-                    peer.labels.push(("node", key.clone(), value));
-                }
-            }
-            return peer;
-        }
-        if nodes.iter().any(|object| in_pod_network(object, address)) {
-            peer.add_reserved("unmanaged");
-            return peer;
-        }
-        peer.outside = true;
-        peer.add_reserved("world");
-        peer.add_reserved(match address {
-            IpAddr::V4(_) => "world-ipv4",
-            IpAddr::V6(_) => "world-ipv6",
-        });
-        peer
-    }
-
-    fn add_reserved(&mut self, name: &str) {
-        self.labels
-            .push(("reserved", name.to_owned(), String::new()));
-    }
-
-    /// Whether its labels meet all requirements.
-    fn has(&self, requirements: &[NaiveRequirement]) -> bool {
-        requirements.iter().all(|(source, key, operator, values)| {
-            if source == "cidr" {
-                let network = key.replace('-', ":");
-                let inside = self.outside && self.is_in(&network);
-                return compare(inside.then_some(""), operator, values);
-            }
-            if source == "cidrgroup" {
-                return self.is_in_group(key, operator, values);
-            }
-            let is_it =
-                |(of, name, _): &&NaiveLabel| (source == "any" || source == of) && name == key;
-            let value = self.labels.iter().find(is_it);
-            compare(value.map(|(_, _, value)| value.as_str()), operator, values)
-        })
-    }
-
-    fn is_in(&self, network: &str) -> bool {
-        self.address
-            .is_some_and(|address| in_cidr(network, address))
-    }
-
-    /// Whether a group that contains the address has such a label; or none has, for what is negative.
-    fn is_in_group(&self, key: &str, operator: &str, values: &[String]) -> bool {
-        let (positive, wanted) = match operator {
-            "NotIn" => ("In", false),
-            "DoesNotExist" => ("Exists", false),
-            other => (other, true),
-        };
-        let found = self.outside
-            && self.objects.iter().any(|group| {
-                is_kind(group, "cilium.io", "CiliumCIDRGroup")
-                    && self.is_in_cidrs(group)
-                    && compare(
-                        labels(group).get(key).and_then(Value::as_str),
-                        positive,
-                        values,
-                    )
-            });
-        found == wanted
-    }
-
-    fn is_in_cidrs(&self, group: &Value) -> bool {
-        let cidrs = list(at(group, "/spec/externalCIDRs")).iter();
-        cidrs.filter_map(Value::as_str).any(|cidr| self.is_in(cidr))
-    }
-}
-
-fn compare(value: Option<&str>, operator: &str, values: &[String]) -> bool {
-    let listed = value.is_some_and(|value| values.iter().any(|other| other == value));
-    match operator {
-        "In" => listed,
-        "NotIn" => !listed,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        _ => false,
-    }
-}
-
-/// The requirements of a label selector, with the sources of their keys.
-fn written_requirements(selector: &Value) -> Vec<NaiveRequirement> {
-    let mut all = Vec::new();
-    let split = |key: &str| match key.split_once(':') {
-        Some((source, key)) => (source.to_owned(), key.to_owned()),
-        None => ("any".to_owned(), key.to_owned()),
-    };
-    for (key, value) in selector
-        .get("matchLabels")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-    {
-        let (source, key) = split(key);
-        let value = value.as_str().unwrap_or_default().to_owned();
-        all.push((source, key, "In".to_owned(), vec![value]));
-    }
-    for expression in list(selector.get("matchExpressions")) {
-        let (source, key) = split(text(expression, "/key").unwrap_or_default());
-        let operator = text(expression, "/operator").unwrap_or_default().to_owned();
-        let values = list(expression.get("values")).iter();
-        let values = values
-            .filter_map(|v| v.as_str().map(str::to_owned))
-            .collect();
-        all.push((source, key, operator, values));
-    }
-    all
-}
-
-fn node_addresses(node: &Value) -> Vec<IpAddr> {
-    list(at(node, "/status/addresses"))
-        .iter()
-        .filter(|entry| matches!(text(entry, "/type"), Some("InternalIP" | "ExternalIP")))
-        .filter_map(|entry| text(entry, "/address")?.parse().ok())
-        .collect()
-}
-
-fn in_pod_network(node: &Value, address: IpAddr) -> bool {
-    let listed = list(at(node, "/spec/podCIDRs")).iter();
-    let one = at(node, "/spec/podCIDR").into_iter();
-    listed
-        .chain(one)
-        .filter_map(Value::as_str)
-        .any(|cidr| in_cidr(cidr, address))
-}
-
-/// The EndpointSlices of a Service; of every namespace where none is given.
-fn slices_of<'a>(
-    objects: &'a [Value],
-    service: &str,
-    of: Option<&str>,
-) -> impl Iterator<Item = &'a Value> {
-    objects.iter().filter(move |object| {
-        is_kind(object, "discovery.k8s.io", "EndpointSlice")
-            && of.is_none_or(|of| namespace(object) == of)
-            && labels(object)
-                .get("kubernetes.io/service-name")
-                .is_some_and(|name| name == service)
-    })
-}
-
-/// The addresses of an EndpointSlice that are ready, or that still serve while they end.
-fn served(slice: &Value) -> Vec<IpAddr> {
-    let serves = |endpoint: &&Value| {
-        let is = |pointer: &str| at(endpoint, pointer).and_then(Value::as_bool);
-        is("/conditions/ready") != Some(false) || is("/conditions/terminating") == Some(true)
-    };
-    list(slice.get("endpoints"))
-        .iter()
-        .filter(serves)
-        .flat_map(|endpoint| list(endpoint.get("addresses")))
-        .filter_map(|address| address.as_str()?.parse().ok())
-        .collect()
 }
 
 /// The policy that rules belong to.
@@ -338,6 +137,7 @@ struct NaiveRuleOwner<'a> {
     /// Its namespace; nothing for a policy of the cluster.
     namespace: Option<&'a str>,
     egress: bool,
+    receiver: Option<&'a Value>,
 }
 
 /// What cannot be decided here: an allowing rule allows nothing by it, and a denying one denies everything.
@@ -525,8 +325,8 @@ impl NaiveRuleOwner<'_> {
             let Some((_, number)) = flow.ports else {
                 return false;
             };
-            let pod = pod_at(self.objects, flow.destination);
-            let found = pod.and_then(|pod| named_port(&self.objects[pod], written, flow.protocol));
+            let receiver = self.receiver;
+            let found = receiver.and_then(|of| named_port(of, written, flow.protocol));
             return found == Some(u64::from(number));
         };
         if first == 0 {
@@ -597,3 +397,6 @@ pub(super) fn holder_addresses(object: &Value) -> Vec<IpAddr> {
         false => addresses(object),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
 use super::calico::{self, NaiveOutcome, NaiveSide};
+use super::cilium::NaiveCiliumVerdict;
 use super::policy_api::{self, NaiveTier};
 use super::{NaiveFlow, at, cilium, is_staged_kubernetes, isolates, rule_allows, rules, text};
 use crate::audit;
@@ -84,7 +85,11 @@ pub(super) fn decide(
             NaiveStep::Cluster(tier) => {
                 policy_api::decision(objects, pod, tier, (egress, other), flow, used)
             }
-            NaiveStep::Default => decide_default(objects, pod, (egress, other), flow, used),
+            NaiveStep::Default => {
+                let of_cilium = cilium::verdict(objects, pod, (egress, other), flow, used);
+                let side = NaiveSide::of_workload(pod, egress);
+                decide_default(objects, (side, Some(pod)), of_cilium, (other, flow), used)
+            }
             NaiveStep::Calico(name, passes) => {
                 let side = NaiveSide::of_workload(pod, egress);
                 decide_calico(objects, (name, passes), (side, flow), used)
@@ -98,23 +103,46 @@ pub(super) fn decide(
     calico::profiles_allow(objects, (side, flow), used)
 }
 
-/// Whether a host endpoint lets a flow through, by Calico's policies alone: no other dialect knows it.
+/// Whether a host endpoint lets a flow through: by Calico's policies, and by Cilium's of its node where the flow is
+/// the host's own. No other dialect knows it.
 pub(super) fn decide_at_host(
     objects: &[Value],
     (side, flow): (NaiveSide<'_>, &NaiveFlow),
     used: &mut BTreeSet<usize>,
 ) -> bool {
     for step in steps(objects) {
-        let tier = match step {
+        let decided = match step {
             NaiveStep::Cluster(_) => continue,
-            NaiveStep::Default => ("default", false),
-            NaiveStep::Calico(name, passes) => (name, passes),
+            NaiveStep::Default => {
+                let other = match side.egress {
+                    true => flow.destination,
+                    false => flow.source,
+                };
+                let ends = (side.egress, other);
+                let host = Some(side.endpoint);
+                let of_cilium = match side.is_forwarded {
+                    true => NaiveCiliumVerdict::default(),
+                    false => cilium::host_verdict(objects, host, ends, flow, used),
+                };
+                decide_default(objects, (side, None), of_cilium, (other, flow), used)
+            }
+            NaiveStep::Calico(name, passes) => {
+                decide_calico(objects, (name, passes), (side, flow), used)
+            }
         };
-        if let Some(allowed) = decide_calico(objects, tier, (side, flow), used) {
+        if let Some(allowed) = decided {
             return allowed;
         }
     }
     side.is_forwarded || calico::profiles_allow(objects, (side, flow), used)
+}
+
+/// The object of a tier.
+fn tier_object(objects: &[Value], name: &str) -> Option<usize> {
+    let is_it = |object: &Value| {
+        calico::is_calico(object, "Tier") && text(object, "/metadata/name") == Some(name)
+    };
+    objects.iter().position(is_it)
 }
 
 /// What a tier of Calico says; nothing where the next tier is asked.
@@ -126,10 +154,7 @@ fn decide_calico(
 ) -> Option<bool> {
     let policies = calico::policies(objects, name, side);
     if !policies.is_empty() {
-        let is_it = |object: &Value| {
-            calico::is_calico(object, "Tier") && text(object, "/metadata/name") == Some(name)
-        };
-        used.extend(objects.iter().position(is_it));
+        used.extend(tier_object(objects, name));
     }
     match calico::ask(objects, &policies, (side, flow), used) {
         NaiveOutcome::Decides(allowed) => Some(allowed),
@@ -139,20 +164,22 @@ fn decide_calico(
     }
 }
 
-/// What the tier says in which the dialects meet; nothing where the next tier is asked.
+/// What the tier says in which the dialects meet; nothing where the next tier is asked. NetworkPolicies are asked for
+/// pods only.
 fn decide_default(
     objects: &[Value],
-    pod: &Value,
-    (egress, other): (bool, IpAddr),
-    flow: &NaiveFlow,
+    (side, pod): (NaiveSide<'_>, Option<&Value>),
+    of_cilium: NaiveCiliumVerdict,
+    (other, flow): (IpAddr, &NaiveFlow),
     used: &mut BTreeSet<usize>,
 ) -> Option<bool> {
-    let of_cilium = cilium::verdict(objects, pod, (egress, other), flow, used);
     if of_cilium.denied {
         return Some(false);
     }
-    let side = NaiveSide::of_workload(pod, egress);
     let policies = calico::policies(objects, "default", side);
+    if !policies.is_empty() {
+        used.extend(tier_object(objects, "default"));
+    }
     let is_before = |(_, policy): &&(usize, &Value)| {
         let order = at(policy, "/spec/order").and_then(Value::as_f64);
         order.is_some_and(|order| order <= KUBERNETES_ORDER)
@@ -166,7 +193,8 @@ fn decide_default(
     let mut isolated = of_cilium.default_deny;
     let mut permitted = of_cilium.allowed;
     for (index, policy) in objects.iter().enumerate() {
-        if isolates(policy, pod, egress) {
+        let egress = side.egress;
+        if pod.is_some_and(|pod| isolates(policy, pod, egress)) {
             used.insert(index);
             if audit::is_in_audit(policy) || is_staged_kubernetes(policy) {
                 continue;

@@ -64,6 +64,7 @@ pub(in crate::kubernetes) fn node(
         addresses,
         internal_addresses,
         pod_networks: pod_networks(object, report),
+        audit: mode::is_in_audit(&object.root, report),
     };
     let networks = node.pod_network().map(Object::NetworkSet);
     [Object::Node(node)].into_iter().chain(networks).collect()

@@ -54,6 +54,7 @@ pub const CALICO_FEATURES: &[&str] = &[
     "flow: with a NetworkSet",
     "flow: with an endpoint of a Service",
     "host endpoint decides",
+    "host endpoint with a policy of nodes",
     "http, held closed",
     "icmp by type",
     "icmp by type and code",

@@ -34,7 +34,11 @@ pub(super) fn is_through_host(trial: &ClusterTrial) -> bool {
 }
 
 /// Leads a flow to this host, from it, or through it.
-pub(super) fn lead_through_host(dice: &mut Dice, objects: &[Value], trial: &mut ClusterTrial) {
+pub(in crate::kubernetes) fn lead_through_host(
+    dice: &mut Dice,
+    objects: &[Value],
+    trial: &mut ClusterTrial,
+) {
     let ends = [trial.flow.source, trial.flow.destination];
     let v6 = ends[0].is_ipv6();
     let [v4_node, v6_node] = address::NODE;
@@ -102,7 +106,11 @@ fn own_port(dice: &mut Dice, objects: &[Value]) -> Option<(u8, u16)> {
 }
 
 /// Gives some flows through this host a port that it names, or one that is open or may look so.
-pub(super) fn aim_at_host_port(dice: &mut Dice, objects: &[Value], trial: &mut ClusterTrial) {
+pub(in crate::kubernetes) fn aim_at_host_port(
+    dice: &mut Dice,
+    objects: &[Value],
+    trial: &mut ClusterTrial,
+) {
     if !is_through_host(trial) {
         return;
     }

@@ -1,5 +1,6 @@
 //! Flows that meet what Calico's rules name: source ports, the endpoints of Services, sets of networks.
 
+use super::super::cilium::has_node_policy;
 use super::super::{ClusterTrial, ClusterWorld, pod, policy::NUMBERS};
 use super::host_traffic::{aim_at_host_port, is_own_host, is_through_host, lead_through_host};
 use crate::Dice;
@@ -10,7 +11,7 @@ use std::net::IpAddr;
 /// Turns some flows of a world to what its rules name, and says of each what its ends are.
 pub(in crate::kubernetes) fn refine_flows(dice: &mut Dice, world: &mut ClusterWorld) {
     let objects = world.objects();
-    let has_own_host = objects.iter().any(is_own_host);
+    let has_own_host = objects.iter().any(is_own_host) || has_node_policy(&objects);
     for trial in &mut world.trials {
         if dice.chance(30) {
             move_outside_end(dice, &objects, trial);
@@ -135,7 +136,7 @@ fn aim_at_service(dice: &mut Dice, objects: &[Value], trial: &mut ClusterTrial) 
 }
 
 /// Says anew what the ends of a flow are.
-pub(super) fn name_ends(objects: &[Value], trial: &mut ClusterTrial) {
+pub(in crate::kubernetes) fn name_ends(objects: &[Value], trial: &mut ClusterTrial) {
     const NAMES: [&str; 5] = [
         "flow: pod to pod",
         "flow: pod to outside",

@@ -1,8 +1,9 @@
-//! Calico's host endpoints: what a packet meets at the interfaces of this host.
+//! Calico's host endpoints: what a packet meets at the interfaces of this host. Where there is none, policies of nodes
+//! are asked alone.
 //!
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
-use super::super::{NaiveFlow, OWN_NODE, text, tiers};
+use super::super::{NaiveFlow, OWN_NODE, cilium, text, tiers};
 use super::{NaiveSide, is_calico};
 use crate::audit;
 use serde_json::Value;
@@ -42,9 +43,20 @@ pub(in crate::naive) fn host_allows(
 ) -> bool {
     let mut is_allowed = true;
     for (interface, egress) in [(flow.path.input, false), (flow.path.output, true)] {
-        if let Some(index) = interface.and_then(|name| governing(objects, name)) {
+        let Some(name) = interface.filter(|name| *name != "lo") else {
+            continue;
+        };
+        let is_open = is_always_open(egress, flow);
+        if let Some(index) = governing(objects, name) {
             used.insert(index);
-            is_allowed &= allows_at(objects, &objects[index], egress, flow, used);
+            let host = &objects[index];
+            is_allowed &= is_open || allows_at(objects, host, egress, flow, used);
+        } else if !flow.path.is_forwarded && !is_open {
+            let other = match egress {
+                true => flow.destination,
+                false => flow.source,
+            };
+            is_allowed &= cilium::allows_at_node(objects, (egress, other), flow, used);
         }
     }
     is_allowed
@@ -52,9 +64,6 @@ pub(in crate::naive) fn host_allows(
 
 /// The host endpoint of an interface: the first by name that names it, else the first for all interfaces.
 fn governing(objects: &[Value], interface: &str) -> Option<usize> {
-    if interface == "lo" {
-        return None;
-    }
     let first = |wanted: &str| {
         let all = objects.iter().enumerate();
         all.filter(|(_, object)| {
@@ -68,6 +77,16 @@ fn governing(objects: &[Value], interface: &str) -> Option<usize> {
     first(interface).or_else(|| first("*"))
 }
 
+/// Whether a flow of the host itself is to a port that no policy closes.
+fn is_always_open(egress: bool, flow: &NaiveFlow) -> bool {
+    let open = match egress {
+        true => OPEN_FROM_HOST,
+        false => OPEN_TO_HOST,
+    };
+    let is_listed = |(_, port)| open.contains(&(flow.protocol, port));
+    !flow.path.is_forwarded && flow.ports.is_some_and(is_listed)
+}
+
 fn allows_at(
     objects: &[Value],
     host: &Value,
@@ -75,14 +94,7 @@ fn allows_at(
     flow: &NaiveFlow,
     used: &mut BTreeSet<usize>,
 ) -> bool {
-    let open = match egress {
-        true => OPEN_FROM_HOST,
-        false => OPEN_TO_HOST,
-    };
-    let is_open = flow
-        .ports
-        .is_some_and(|(_, port)| open.contains(&(flow.protocol, port)));
-    if is_open && !flow.path.is_forwarded || audit::is_in_audit(host) {
+    if audit::is_in_audit(host) {
         return true;
     }
     let side = NaiveSide {
