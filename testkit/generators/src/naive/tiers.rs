@@ -2,7 +2,7 @@
 //!
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
-use super::calico::{self, NaiveOutcome, NaiveSide};
+use super::calico::{self, NaiveOutcome, NaivePass, NaiveSide};
 use super::policy_api::{self, NaiveTier};
 use super::{NaiveFlow, at, cilium, is_staged_kubernetes, isolates, rule_allows, rules, text};
 use crate::audit;
@@ -98,12 +98,13 @@ pub(super) fn decide(
     calico::profiles_allow(objects, (side, flow), used)
 }
 
-/// Whether a host endpoint lets a flow through, by Calico's policies alone: no other dialect knows it.
+/// Whether a host endpoint lets a flow through, by Calico's policies alone: no other dialect knows it. Nothing where the
+/// next kind of traffic is asked about.
 pub(super) fn decide_at_host(
     objects: &[Value],
     (side, flow): (NaiveSide<'_>, &NaiveFlow),
     used: &mut BTreeSet<usize>,
-) -> bool {
+) -> Option<bool> {
     for step in steps(objects) {
         let tier = match step {
             NaiveStep::Cluster(_) => continue,
@@ -111,10 +112,14 @@ pub(super) fn decide_at_host(
             NaiveStep::Calico(name, passes) => (name, passes),
         };
         if let Some(allowed) = decide_calico(objects, tier, (side, flow), used) {
-            return allowed;
+            return Some(allowed);
         }
     }
-    side.is_forwarded || calico::profiles_allow(objects, (side, flow), used)
+    match side.pass {
+        NaivePass::Untracked | NaivePass::BeforeTranslation => None,
+        NaivePass::Forwarded => Some(true),
+        NaivePass::Own => Some(calico::profiles_allow(objects, (side, flow), used)),
+    }
 }
 
 /// What a tier of Calico says; nothing where the next tier is asked.
@@ -135,6 +140,9 @@ fn decide_calico(
         NaiveOutcome::Decides(allowed) => Some(allowed),
         NaiveOutcome::Passes => None,
         NaiveOutcome::NoMatch if passes || !calico::is_any_enforced(&policies) => None,
+        NaiveOutcome::NoMatch if !matches!(side.pass, NaivePass::Own | NaivePass::Forwarded) => {
+            None
+        }
         NaiveOutcome::NoMatch => Some(false),
     }
 }

@@ -3,7 +3,7 @@
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
 use super::super::{NaiveFlow, OWN_NODE, text, tiers};
-use super::{NaiveSide, is_calico};
+use super::{NaivePass, NaiveSide, is_calico};
 use crate::audit;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -75,20 +75,64 @@ fn allows_at(
     flow: &NaiveFlow,
     used: &mut BTreeSet<usize>,
 ) -> bool {
-    let open = match egress {
-        true => OPEN_FROM_HOST,
-        false => OPEN_TO_HOST,
+    // What goes through the host is tracked and translated where it comes in.
+    let passes: &[NaivePass] = match (flow.path.is_forwarded, egress) {
+        (false, false) => &[
+            NaivePass::Untracked,
+            NaivePass::BeforeTranslation,
+            NaivePass::Own,
+        ],
+        (false, true) => &[NaivePass::Untracked, NaivePass::Own],
+        (true, false) => &[
+            NaivePass::Untracked,
+            NaivePass::BeforeTranslation,
+            NaivePass::Forwarded,
+        ],
+        (true, true) => &[NaivePass::Forwarded],
     };
-    let is_open = flow
-        .ports
-        .is_some_and(|(_, port)| open.contains(&(flow.protocol, port)));
-    if is_open && !flow.path.is_forwarded || audit::is_in_audit(host) {
-        return true;
+    for pass in passes.iter().copied() {
+        let as_sent = match (pass, flow.path.sent_to) {
+            (NaivePass::Untracked | NaivePass::BeforeTranslation, Some((destination, port))) => {
+                NaiveFlow {
+                    destination,
+                    ports: flow.ports.map(|(own, _)| (own, port)),
+                    ..*flow
+                }
+            }
+            _ => *flow,
+        };
+        let side = NaiveSide {
+            endpoint: host,
+            egress,
+            pass,
+        };
+        if let Some(allowed) = ask_pass(objects, (side, &as_sent), used) {
+            return allowed;
+        }
     }
-    let side = NaiveSide {
-        endpoint: host,
-        egress,
-        is_forwarded: flow.path.is_forwarded,
+    true
+}
+
+/// What is said of one kind of traffic; nothing where the next is asked about.
+fn ask_pass(
+    objects: &[Value],
+    (side, flow): (NaiveSide<'_>, &NaiveFlow),
+    used: &mut BTreeSet<usize>,
+) -> Option<bool> {
+    let (open, other) = match side.egress {
+        true => (OPEN_FROM_HOST, OPEN_TO_HOST),
+        false => (OPEN_TO_HOST, OPEN_FROM_HOST),
     };
+    let is_early = matches!(
+        side.pass,
+        NaivePass::Untracked | NaivePass::BeforeTranslation
+    );
+    let is_open = flow.ports.is_some_and(|(from, to)| {
+        let is_answer = other.contains(&(flow.protocol, from));
+        open.contains(&(flow.protocol, to)) || side.pass == NaivePass::Untracked && is_answer
+    });
+    if is_open && side.pass != NaivePass::Forwarded || audit::is_in_audit(side.endpoint) {
+        return (!is_early).then_some(true);
+    }
     tiers::decide_at_host(objects, (side, flow), used)
 }
