@@ -290,8 +290,19 @@ impl HostSetTransition<'_, '_> {
             }
         }
         let last = self.target.set();
+        // Where nothing was judged, or nothing will be, every row of the place is written in one step: a row under a
+        // longer prefix stands for its addresses as long as the one above it decides others.
+        let alone = match states {
+            (PointState::Set(_), PointState::Set(_)) => ChangeTime::Switch,
+            (PointState::Set(_), _) => remove,
+            _ => add,
+        };
+        let leave = match states.0 {
+            PointState::Set(_) => ChangeTime::LeaveToAdd(pass),
+            _ => add,
+        };
         match (times.as_slice(), self.is_stable) {
-            ([], [true, true]) => alloc::vec![(ChangeTime::Switch, last)],
+            ([], [true, true]) => alloc::vec![(alone, last)],
             ([time], [true, true]) => alloc::vec![(*time, last)],
             _ => {
                 let added = |classes: &mut ClassComparison<'_>, ends: ClassEnds| {
@@ -305,7 +316,7 @@ impl HostSetTransition<'_, '_> {
                 let added = self.interim_set(classes, phased, added);
                 let switched = self.interim_set(classes, phased, switched);
                 alloc::vec![
-                    (ChangeTime::LeaveToAdd(pass), Some(added)),
+                    (leave, Some(added)),
                     (ChangeTime::Switch, Some(switched)),
                     (remove, last),
                 ]
