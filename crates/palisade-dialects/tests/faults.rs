@@ -168,6 +168,13 @@ spec:
   endpointSelector: {}
   ingress: [{fromEndpoints: [{}]}]
 ---
+apiVersion: cilium.io/v2
+kind: CiliumClusterwideNetworkPolicy
+metadata: {name: cilium-host}
+spec:
+  nodeSelector: {matchLabels: {pool: edge}}
+  ingress: [{fromEntities: [cluster]}]
+---
 apiVersion: projectcalico.org/v3
 kind: Tier
 metadata: {name: security}
