@@ -102,6 +102,7 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
                 destination: flow.destination,
                 protocol: flow.protocol,
                 l4: flow.l4,
+                pre_dnat: None,
             };
             let answer = oracle.judge(&Question::from(flow), &options);
             let now = PastTables::new(engine.tables(), []);

@@ -172,6 +172,7 @@ impl Site {
                     source: 40_000,
                     destination: port,
                 },
+                pre_dnat: None,
             },
             length: 60,
         }

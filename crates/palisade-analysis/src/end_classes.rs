@@ -6,8 +6,9 @@
 
 use crate::rules::{StateRules, to_u32};
 use palisade_model::{
-    Endpoint, Family, LabelKey, LabelScope, NetworkSet, Node, NumberRange, PolicyView, Prefix,
-    Profile, Protocol, RangeSet, State, Str, address_from_number, address_to_number, reserved,
+    Endpoint, Family, LabelKey, LabelScope, NetworkSet, Node, NumberRange, Pass, PolicyView,
+    Prefix, Profile, Protocol, RangeSet, State, Str, address_from_number, address_to_number,
+    reserved,
 };
 use palisade_oracle::{FlowEnd, PreparedState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -330,7 +331,9 @@ impl<'a> EndClassifier<'a> {
             rules.by_subject.candidates(&labels, &mut policies);
             policies.retain(|id| {
                 let policy = rules.policies[*id as usize];
-                rules.view.includes(policy.mode) && prepared.selects(policy, endpoint)
+                rules.view.includes(policy.mode)
+                    && policy.has_pass(Pass::Normal)
+                    && prepared.selects(policy, endpoint)
             });
         }
         let is_open = |endpoint: &&Endpoint| {

@@ -38,6 +38,8 @@ named_enum! {
         Profile = "profile",
         /// The host forwards it, and no policy that applies on forward decided.
         ForwardEnd = "forward-end",
+        /// No policy of an early pass decided: the next pass judges.
+        PassEnd = "pass-end",
         /// It is encapsulated, and the configuration denies that.
         Encapsulated = "encapsulated",
         /// Dropped before policy evaluation: its source is not an address of the endpoint.

@@ -12,7 +12,7 @@ use crate::unsayable::{Unsayable, UnsayableReason};
 use crate::{calico, cilium, cluster_policy, kubernetes, read_back, words};
 use palisade_dialects::{MODE_ANNOTATION, is_policy_kind};
 use palisade_model::{
-    ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, Selector, SourceLine, State,
+    ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, Selector, SourceLine, State, TrafficScope,
 };
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,7 +107,7 @@ fn confine_to_pods(mut policy: Policy, state: &State) -> Policy {
         false => part.clone(),
     };
     policy.subject = Selector::and(conjuncts(&policy.subject).iter().map(confine));
-    policy.apply_on_forward = false;
+    policy.scope = TrafficScope::Endpoints;
     policy
 }
 

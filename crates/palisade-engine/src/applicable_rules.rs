@@ -111,20 +111,22 @@ impl<'a> ApplicableRules<'a> {
         policies: &[PolicyNumber],
         (host_pass, direction): (Option<Pass>, Direction),
     ) -> Self {
-        let is_forward = host_pass == Some(Pass::Forward);
-        let is_restricted = is_forward && !EngineFault::ForwardFlagIgnored.is_injected();
+        let pass = host_pass.unwrap_or(Pass::Normal);
+        let is_ignored = pass == Pass::Forward && EngineFault::ForwardFlagIgnored.is_injected();
         let governs = |number: &&PolicyNumber| {
             let rules = inputs.policies.rules(**number);
             let body = inputs.policies.body(**number);
             rules.is_some_and(|rules| rules.direction(direction).is_some())
-                && (!is_restricted || body.is_some_and(|body| body.apply_on_forward))
+                && body.is_some_and(|body| {
+                    body.scope.has_pass(pass) || is_ignored && !body.scope.is_early()
+                })
         };
         let policies: Vec<PolicyNumber> = policies.iter().filter(governs).copied().collect();
         let active = inputs.active_rules;
         let of_policies = policies.iter().filter_map(|number| active.policy(*number));
-        let profiles = match is_forward {
-            true => &[][..],
-            false => &endpoint.profiles,
+        let profiles = match pass {
+            Pass::Normal => &endpoint.profiles,
+            _ => &[][..],
         };
         let of_profiles = profiles.iter().filter_map(|name| active.profile(name));
         ApplicableRules {
@@ -200,8 +202,8 @@ impl<'a> ApplicableRules<'a> {
             audit: audited && !EngineFault::EndpointAuditIgnored.is_injected(),
             policies: self.policies.clone(),
             profiles: match self.host_pass {
-                Some(Pass::Forward) => Vec::new(),
-                _ => self.endpoint.profiles.clone(),
+                None | Some(Pass::Normal) => self.endpoint.profiles.clone(),
+                Some(_) => Vec::new(),
             },
             own_tests,
             ports: ports.into_iter().collect(),

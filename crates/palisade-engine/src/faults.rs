@@ -42,6 +42,7 @@ palisade_model::faults! {
         AuditVerdictLost,
         HairpinModeInverted,
         ForwardEndDenies,
+        EarlyEndDenies,
         ForwardFlagIgnored,
         HostNodeLabelsStale,
         NodeEndpointFirst,

@@ -1,8 +1,8 @@
 //! Points of host interfaces: which policy set judges an own address at an interface of this host.
 //!
-//! Of the host endpoints for one place the first by name governs it, that of the node only if there is no other. At the pass of what is forwarded there is a point
-//! only where a policy that applies on forward selects the endpoint; to and from the host there always is, but for the
-//! endpoint of a node, which nothing judges where no policy selects it. Where a rule
+//! Of the host endpoints for one place the first by name governs it, that of the node only if there is no other. At
+//! each pass but the normal one there is a point only where a policy of the pass selects the endpoint; to and from the
+//! host there always is, but for the endpoint of a node, which nothing judges where no policy selects it. Where a rule
 //! tests the own end, there is a point for each network or address at which it may decide otherwise than at the one
 //! above; elsewhere one for each family.
 //!
@@ -145,10 +145,11 @@ fn point_keys(
         sort_policies(inputs.identity_inputs.state, inputs.policies, numbers);
     let mut keys = BTreeMap::new();
     let mut tests_own_end = false;
-    for pass in Pass::BOTH {
-        for direction in Direction::BOTH {
+    for pass in Pass::ALL {
+        let directions = Direction::BOTH.into_iter();
+        for direction in directions.filter(|direction| pass.has_direction(*direction)) {
             let rules = ApplicableRules::new(inputs, endpoint, &policies, (Some(pass), direction));
-            if rules.is_empty() && (pass == Pass::Forward || endpoint.is_node_endpoint()) {
+            if rules.is_empty() && (pass != Pass::Normal || endpoint.is_node_endpoint()) {
                 continue;
             }
             let own_end = OwnEnd::new(&rules, endpoint, pass);
@@ -182,7 +183,7 @@ impl<'a> OwnEnd<'a> {
         let mut references = rules.own_end_references();
         OwnEnd {
             tests: rules.own_tests().collect(),
-            asks_ports_of_holder: pass == Pass::Forward
+            asks_ports_of_holder: pass != Pass::Normal
                 && references.any(|own| !own.ports.is_empty()),
             endpoint,
         }

@@ -110,6 +110,28 @@ pub enum HostTrafficAction {
     Policy,
 }
 
+/// The destination of a packet before destination NAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PreDnat {
+    /// The address, of the same family.
+    pub destination: IpAddr,
+    /// The destination port, where the protocol has ports.
+    pub port: u16,
+}
+
+impl PreDnat {
+    /// A header as it is before destination NAT.
+    pub fn header(&self, after: L4) -> L4 {
+        match after {
+            L4::Ports { source, .. } => L4::Ports {
+                source,
+                destination: self.port,
+            },
+            other => other,
+        }
+    }
+}
+
 /// One flow: the first packet of a connection, with the destination after destination NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Flow {

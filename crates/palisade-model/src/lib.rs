@@ -25,7 +25,7 @@ mod state;
 
 pub use encapsulation::{Encapsulation, Encapsulations};
 pub use failsafe::{FailsafePort, FailsafePorts};
-pub use flow::{Flow, FlowOrigin, HostTrafficAction, L4, Protocol};
+pub use flow::{Flow, FlowOrigin, HostTrafficAction, L4, PreDnat, Protocol};
 pub use label::{LabelKey, LabelLookup, LabelScope, Labels};
 pub use label_values::LabelValues;
 pub use net::{Family, ParsePrefixError, Prefix};
@@ -37,7 +37,7 @@ pub use object_kind::ObjectKind;
 pub use policy::{
     Action, Direction, DirectionRules, IcmpMatch, Order, Pass, Peer, Policy, PolicyId, PolicyMode,
     PolicyView, Precedence, Rule, RuleOrigin, SourceLine, Tier, TierDefault, TrafficMatch,
-    builtin_tiers, tier_name,
+    TrafficScope, builtin_tiers, tier_name,
 };
 pub use ports::{PortMatch, PortRange, PortSpec};
 pub use ranges::{NumberRange, RangeNumber, RangeSet, address_from_number, address_to_number};

@@ -245,6 +245,8 @@ pub enum Expr {
         /// The log prefix; at most 127 bytes.
         prefix: Str,
     },
+    /// `notrack`: connection tracking leaves the packet out.
+    Notrack,
     /// `masq`: replaces the source address by this host's. Ends the rule; in `nat` chains only.
     Masquerade,
     /// `immediate` into the verdict register: ends the rule.
@@ -318,16 +320,37 @@ kernel_enum! {
         Status = 2 "status",
         /// The mark: four bytes in host byte order.
         Mark = 3 "mark",
+        /// The destination port of the first packet, before NAT: two bytes.
+        OriginalPort = 12 "original proto-dst",
+        /// The source address of the first packet, before NAT, of an IPv4 connection: four bytes.
+        OriginalSource4 = 19 "original ip saddr",
+        /// The destination address of the first packet, before NAT, of an IPv4 connection: four bytes.
+        OriginalDestination4 = 20 "original ip daddr",
+        /// The source address of the first packet, before NAT, of an IPv6 connection: 16 bytes.
+        OriginalSource6 = 21 "original ip6 saddr",
+        /// The destination address of the first packet, before NAT, of an IPv6 connection: 16 bytes.
+        OriginalDestination6 = 22 "original ip6 daddr",
     }
 }
 
 impl CtKey {
+    /// Whether it is of the tuple of the original direction (`NFTA_CT_DIRECTION` 0).
+    pub fn is_of_tuple(self) -> bool {
+        !matches!(
+            self,
+            CtKey::State | CtKey::Direction | CtKey::Status | CtKey::Mark
+        )
+    }
+
     /// The length of the loaded value, in bytes.
     #[allow(clippy::len_without_is_empty, reason = "nothing loaded is empty")]
     pub fn len(self) -> u32 {
         match self {
             CtKey::State | CtKey::Status | CtKey::Mark => 4,
             CtKey::Direction => 1,
+            CtKey::OriginalPort => 2,
+            CtKey::OriginalSource4 | CtKey::OriginalDestination4 => 4,
+            CtKey::OriginalSource6 | CtKey::OriginalDestination6 => 16,
         }
     }
 }

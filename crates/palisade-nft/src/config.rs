@@ -13,6 +13,9 @@ pub struct Config {
     pub interface_prefix: Str,
     /// The bits of the connection mark that we use: one contiguous run of at least 8.
     pub ct_mark_mask: u32,
+    /// The bit of the packet mark that we use, between early passes of host interfaces and those that follow; it is
+    /// never left set.
+    pub packet_mark_bit: u32,
     /// Whether packets from this host's own stack to its endpoints are subject to policy.
     pub judge_host_traffic: bool,
     /// Whether packets from an endpoint to itself are subject to policy.
@@ -39,6 +42,7 @@ impl Default for Config {
             table: "palisade".into(),
             interface_prefix: "pal".into(),
             ct_mark_mask: 0xffff_ff00,
+            packet_mark_bit: 0x1000,
             judge_host_traffic: false,
             judge_hairpin: false,
             failsafe: FailsafePorts::default(),

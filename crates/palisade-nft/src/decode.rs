@@ -240,7 +240,7 @@ impl TableDecoder {
             content.elements.insert((map, key.clone()), element.clone());
             return Some(());
         }
-        if let Some(pass) = Pass::BOTH
+        if let Some(pass) = Pass::ALL
             .into_iter()
             .find(|pass| **name == *names::place_map(*pass))
         {

@@ -33,5 +33,9 @@ palisade_model::faults! {
         HostPassesSwapped,
         HostForwardJudgedOnce,
         FailsafeIgnored,
+        EarlyPassesSwapped,
+        EarlyAllowJudgedAgain,
+        UntrackedTracked,
+        PreDnatAfterDnat,
     }
 }

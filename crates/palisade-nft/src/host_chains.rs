@@ -14,10 +14,11 @@
 //! in the postrouting hook, as in [`crate::translated`]. Never: judges a packet at a workload's interface.
 
 use crate::address_ranges::AddressRanges;
+use crate::early_passes;
 use crate::hook_rules::{fast_path_rule, filter_base_chain, own_interface_rules};
 use crate::judgement::{
-    HostLookup, L4Fields, Orientation, address_field, family_digit, host_judgement_rule,
-    load_host_set,
+    HostLookup, L4Fields, Orientation, TupleFields, address_field, family_digit,
+    host_judgement_rule, load_host_set,
 };
 use crate::names::{self, L4_ICMP, L4_PORTS, LIVE_MARK, ND_OUT};
 use crate::nflog::{self, counted_drop_rule};
@@ -40,14 +41,16 @@ const PRIORITY: i32 = -1;
 /// The base chain whose presence tells that the table has the chains of a pass.
 fn marker(pass: Pass) -> &'static str {
     match pass {
-        Pass::Normal => "p_host_input",
+        Pass::Untracked => early_passes::UNTRACKED_MARKER,
+        Pass::PreDnat => early_passes::PRE_DNAT_MARKER,
         Pass::Forward => "p_host_forward",
+        Pass::Normal => "p_host_input",
     }
 }
 
 /// The passes whose chains these are among.
 pub(crate) fn passes_of(chains: &BTreeMap<Str, Chain>) -> Vec<Pass> {
-    let passes = Pass::BOTH.into_iter();
+    let passes = Pass::ALL.into_iter();
     passes
         .filter(|pass| chains.contains_key(marker(*pass)))
         .collect()
@@ -61,9 +64,9 @@ pub(crate) enum PacketSide {
 }
 
 impl PacketSide {
-    const BOTH: [PacketSide; 2] = [PacketSide::Arriving, PacketSide::Leaving];
+    pub(crate) const BOTH: [PacketSide; 2] = [PacketSide::Arriving, PacketSide::Leaving];
 
-    fn interface_key(self) -> MetaKey {
+    pub(crate) fn interface_key(self) -> MetaKey {
         match self {
             PacketSide::Arriving => MetaKey::IifName,
             PacketSide::Leaving => MetaKey::OifName,
@@ -94,13 +97,15 @@ impl PacketSide {
 
 fn pass_letter(pass: Pass) -> char {
     match pass {
+        Pass::Untracked => 'u',
+        Pass::PreDnat => 'd',
         Pass::Forward => 'f',
         Pass::Normal => 'n',
     }
 }
 
 /// The chain that has one side of a packet judged at one pass; it returns if the side is allowed.
-fn side_chain(side: PacketSide, pass: Pass) -> String {
+pub(crate) fn side_chain(side: PacketSide, pass: Pass) -> String {
     format!("p_hj_{}{}", side.letter(), pass_letter(pass))
 }
 
@@ -123,7 +128,7 @@ fn judge_chain(
 }
 
 /// Continues only if the interface has points of this host at the pass.
-fn judged_interface(config: &Config, side: PacketSide, pass: Pass) -> RuleBuilder {
+pub(crate) fn judged_interface(config: &Config, side: PacketSide, pass: Pass) -> RuleBuilder {
     let key = side.interface_key();
     RuleBuilder::new()
         .interface_prefix(key, CmpOp::Neq, &config.interface_prefix)
@@ -135,8 +140,10 @@ fn judged_interface(config: &Config, side: PacketSide, pass: Pass) -> RuleBuilde
 /// The chains of a pass, in an order in which each can be deleted: those that refer to others first.
 pub(crate) fn chains(config: &Config, pass: Pass) -> Vec<(Str, Chain)> {
     let mut out = match pass {
-        Pass::Normal => normal_chains(config),
+        Pass::Untracked => return early_passes::untracked_chains(config),
+        Pass::PreDnat => return early_passes::pre_dnat_chains(config),
         Pass::Forward => forward_chains(config),
+        Pass::Normal => normal_chains(config),
     };
     let sides = PacketSide::BOTH;
     out.extend(sides.map(|side| {
@@ -202,14 +209,18 @@ fn normal_chains(config: &Config) -> Vec<(Str, Chain)> {
         ),
     ];
     for (side, name) in [(arriving, "p_host_in"), (leaving, "p_host_out")] {
-        let mut rules = vec![fast_path_rule(config), link_rule()];
+        let end = || RuleBuilder::new().goto("p_host_end");
+        let mut rules = vec![fast_path_rule(config)];
+        rules.extend(early_passes::decided_rules(config, side, &end));
+        rules.push(link_rule());
         if !NftFault::FailsafeIgnored.is_injected() {
             rules.extend(failsafe_rules(side));
         }
         rules.push(RuleBuilder::new().jump(&side_chain(side, Pass::Normal)));
-        rules.extend(end_rules());
+        rules.push(end());
         out.push(chain(name, None, rules));
     }
+    out.push(chain("p_host_end", None, end_rules().into()));
     out
 }
 
@@ -218,8 +229,13 @@ fn forward_chains(config: &Config) -> Vec<(Str, Chain)> {
     let (arriving, leaving) = (PacketSide::Arriving, PacketSide::Leaving);
     let entry = |side| judged_interface(config, side, Pass::Forward).goto("p_host_through");
     let replies = RuleBuilder::new().state(ct_state::ESTABLISHED).reply();
+    let rest = |name: &'static str| move || RuleBuilder::new().goto(name);
     let mut through = vec![fast_path_rule(config), replies.goto("p_host_back")];
-    through.extend(through_rules(config, [arriving, leaving]));
+    let decided = early_passes::decided_rules(config, arriving, &rest("p_host_leaving"));
+    through.extend(decided);
+    through.extend(through_rules(config, &[arriving, leaving]));
+    let mut back = early_passes::decided_rules(config, leaving, &rest("p_host_arriving"));
+    back.extend(through_rules(config, &[leaving, arriving]));
     vec![
         chain(
             marker(Pass::Forward),
@@ -227,18 +243,16 @@ fn forward_chains(config: &Config) -> Vec<(Str, Chain)> {
             vec![entry(arriving), entry(leaving)],
         ),
         chain("p_host_through", None, through),
-        chain(
-            "p_host_back",
-            None,
-            through_rules(config, [leaving, arriving]),
-        ),
+        chain("p_host_back", None, back),
+        chain("p_host_leaving", None, through_rules(config, &[leaving])),
+        chain("p_host_arriving", None, through_rules(config, &[arriving])),
     ]
 }
 
-/// The rules that judge both sides of a forwarded packet, in this order.
-fn through_rules(config: &Config, sides: [PacketSide; 2]) -> Vec<NftRule> {
+/// The rules that judge these sides of a forwarded packet, in this order.
+fn through_rules(config: &Config, sides: &[PacketSide]) -> Vec<NftRule> {
     let mut rules = Vec::new();
-    for side in sides {
+    for side in sides.iter().copied() {
         if side == PacketSide::Leaving && NftFault::HostForwardJudgedOnce.is_injected() {
             continue;
         }
@@ -256,7 +270,7 @@ fn through_rules(config: &Config, sides: [PacketSide; 2]) -> Vec<NftRule> {
 }
 
 /// Neighbour discovery and MLD on the link, router advertisements and redirects included: a host receives them.
-fn link_rule() -> NftRule {
+pub(crate) fn link_rule() -> NftRule {
     RuleBuilder::new()
         .family(Family::V6)
         .protocol(Protocol::ICMPV6)
@@ -355,18 +369,31 @@ fn judge_rules(
     family: Family,
     header: L4Fields,
 ) -> Vec<NftRule> {
-    let judged_pass = match NftFault::HostPassesSwapped.is_injected() {
-        false => pass,
-        true => match pass {
-            Pass::Forward => Pass::Normal,
-            Pass::Normal => Pass::Forward,
-        },
+    let direction = side.direction(orientation);
+    let fields = TupleFields::Packet(orientation);
+    lookup_rules(config, (side, pass), (direction, fields), family, header)
+}
+
+/// The rules that judge a direction of a packet at the interface of one side of it.
+pub(crate) fn lookup_rules(
+    config: &Config,
+    (side, pass): (PacketSide, Pass),
+    (direction, fields): (Direction, TupleFields),
+    family: Family,
+    header: L4Fields,
+) -> Vec<NftRule> {
+    let judged_pass = match pass {
+        Pass::Forward if NftFault::HostPassesSwapped.is_injected() => Pass::Normal,
+        Pass::Normal if NftFault::HostPassesSwapped.is_injected() => Pass::Forward,
+        Pass::Untracked if NftFault::EarlyPassesSwapped.is_injected() => Pass::PreDnat,
+        Pass::PreDnat if NftFault::EarlyPassesSwapped.is_injected() => Pass::Untracked,
+        pass => pass,
     };
     let lookup = HostLookup {
         key: side.interface_key(),
         pass: judged_pass,
-        direction: side.direction(orientation),
-        orientation,
+        direction,
+        fields,
     };
     let verdict = nflog::final_verdict(config, ReportReason::NoPoint);
     let own_maps = [

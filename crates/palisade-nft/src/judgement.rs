@@ -12,7 +12,7 @@ use crate::names::{
 use crate::names::{CODE_VERDICT, PROTO};
 use crate::nflog::{self, counted_drop_rule};
 use crate::rule::{RuleBuilder, chain};
-use crate::{Chain, CmpOp, Config, MetaKey, NftFault, NftRule, NftVerdict, PayloadBase};
+use crate::{Chain, CmpOp, Config, CtKey, MetaKey, NftFault, NftRule, NftVerdict, PayloadBase};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -213,9 +213,61 @@ pub(crate) fn judgement_rule(
     verdicts: (&str, NftVerdict),
 ) -> NftRule {
     let is_source = endpoint_is_source(direction, orientation);
-    let line = load_identity(RuleBuilder::new(), is_source, family, identities);
+    let fields = TupleFields::Packet(orientation);
+    let line = load_identity(RuleBuilder::new(), (is_source, fields), family, identities);
     let line = load_policy_set(line, direction, orientation, family);
-    class_rule(line, orientation, header, verdicts)
+    class_rule(line, fields, header, verdicts)
+}
+
+/// Where a judgement reads addresses and ports.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TupleFields {
+    /// In the packet, which has this direction.
+    Packet(Orientation),
+    /// In its connection: those of the first packet before NAT. The packet has this direction.
+    Connection(Orientation),
+}
+
+impl TupleFields {
+    fn orientation(self) -> Orientation {
+        match self {
+            TupleFields::Packet(orientation) | TupleFields::Connection(orientation) => orientation,
+        }
+    }
+
+    /// Loads the source or the destination: of the packet, or of the connection's first packet.
+    pub(crate) fn load_address(
+        self,
+        line: RuleBuilder,
+        family: Family,
+        is_destination: bool,
+        to: u8,
+    ) -> RuleBuilder {
+        let (offset, len) = address_field(family, is_destination);
+        let key = match (family, is_destination) {
+            (Family::V4, false) => CtKey::OriginalSource4,
+            (Family::V4, true) => CtKey::OriginalDestination4,
+            (Family::V6, false) => CtKey::OriginalSource6,
+            (Family::V6, true) => CtKey::OriginalDestination6,
+        };
+        match self {
+            TupleFields::Packet(_) => line.payload(PayloadBase::Network, offset, len, to),
+            TupleFields::Connection(_) => line.ct(key, to),
+        }
+    }
+
+    /// Loads the destination port of the flow.
+    pub(crate) fn load_port(self, line: RuleBuilder, to: u8) -> RuleBuilder {
+        match self {
+            TupleFields::Packet(orientation) => {
+                let reply = orientation == Orientation::Reply;
+                let swapped = reply != NftFault::ReplyPortsNotSwapped.is_injected();
+                let offset = if reply && swapped { 0 } else { 2 };
+                line.payload(PayloadBase::Transport, offset, 2, to)
+            }
+            TupleFields::Connection(_) => line.ct(CtKey::OriginalPort, to),
+        }
+    }
 }
 
 /// How a judgement of this host finds its policy set: interface, pass and direction.
@@ -224,7 +276,17 @@ pub(crate) struct HostLookup {
     pub(crate) key: MetaKey,
     pub(crate) pass: Pass,
     pub(crate) direction: Direction,
-    pub(crate) orientation: Orientation,
+    pub(crate) fields: TupleFields,
+}
+
+impl HostLookup {
+    /// Whether the judged end is the source of what the addresses are read from.
+    fn own_is_source(self) -> bool {
+        match self.fields {
+            TupleFields::Packet(orientation) => endpoint_is_source(self.direction, orientation),
+            TupleFields::Connection(_) => self.direction == Direction::Egress,
+        }
+    }
 }
 
 /// The same at an interface of the host. The lookup of the own end may miss as well, in the map `own`.
@@ -236,11 +298,10 @@ pub(crate) fn host_judgement_rule(
     identities: &str,
     verdict: NftVerdict,
 ) -> NftRule {
-    let orientation = lookup.orientation;
-    let is_source = endpoint_is_source(lookup.direction, orientation);
-    let line = load_identity(RuleBuilder::new(), is_source, family, identities);
+    let own_end = (lookup.own_is_source(), lookup.fields);
+    let line = load_identity(RuleBuilder::new(), own_end, family, identities);
     let line = load_host_set(line, lookup, family, own);
-    class_rule(line, orientation, header, (CODE_VERDICT, verdict))
+    class_rule(line, lookup.fields, header, (CODE_VERDICT, verdict))
 }
 
 /// Loads the policy set of a point of a host interface into register 9, by the map `own`; breaks if there is none.
@@ -254,9 +315,9 @@ pub(crate) fn load_host_set(
         key,
         pass,
         direction,
-        orientation,
+        fields,
     } = lookup;
-    let (offset, len) = address_field(family, !endpoint_is_source(direction, orientation));
+    let (_, len) = address_field(family, true);
     // As in `load_identity`, as many bytes as the key has; an immediate has at most 16.
     let mut code = [0; 16];
     code[0] = names::point_code(pass, direction);
@@ -269,7 +330,8 @@ pub(crate) fn load_host_set(
         Family::V4 => line,
         Family::V6 => line.zeros(4, 8),
     };
-    line.payload(PayloadBase::Network, offset, len, 2)
+    fields
+        .load_address(line, family, !lookup.own_is_source(), 2)
         .map_lookup(own, 0, 9)
 }
 
@@ -278,12 +340,12 @@ const KEY: u8 = 8;
 /// Loads the peer's identity into register 10, after zeros that keys begin with ([`names::zero_prefixed`]).
 fn load_identity(
     line: RuleBuilder,
-    endpoint_is_source: bool,
+    (own_is_source, fields): (bool, TupleFields),
     family: Family,
     identities: &str,
 ) -> RuleBuilder {
-    let (peer, len) = address_field(family, endpoint_is_source);
-    line.payload(PayloadBase::Network, peer, len, 0)
+    fields
+        .load_address(line, family, own_is_source, 0)
         // As many bytes as the values loaded into the key, so that `nft` knows their length.
         .zeros(KEY, 16)
         .map_lookup(identities, 0, KEY + 2)
@@ -294,7 +356,7 @@ fn load_identity(
 /// zeros that keys begin with.
 fn class_rule(
     line: RuleBuilder,
-    orientation: Orientation,
+    fields: TupleFields,
     header: L4Fields,
     (verdicts, default_verdict): (&str, NftVerdict),
 ) -> NftRule {
@@ -303,12 +365,10 @@ fn class_rule(
         .map_lookup(IDENTITY_CLASS, KEY, KEY + 2)
         .map_lookup(SET_CLASS, KEY, KEY + 1)
         .meta(MetaKey::L4Proto, KEY + 2);
-    let reply = orientation == Orientation::Reply;
+    let reply = fields.orientation() == Orientation::Reply;
     let (line, maps): (RuleBuilder, &[&str]) = match header {
         L4Fields::Ports => {
-            let swapped = reply != NftFault::ReplyPortsNotSwapped.is_injected();
-            let offset = if reply && swapped { 0 } else { 2 };
-            let line = line.payload(PayloadBase::Transport, offset, 2, KEY + 3);
+            let line = fields.load_port(line, KEY + 3);
             (line, &[PORT, PORT_RANGE, PROTO, CLASS_DEFAULT])
         }
         L4Fields::Icmp => {

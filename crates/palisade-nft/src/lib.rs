@@ -15,6 +15,7 @@ mod bases;
 mod config;
 mod content;
 mod decode;
+mod early_passes;
 mod edit_batch;
 mod fault;
 mod field_type;

@@ -57,8 +57,12 @@ pub(crate) const LOG_EGRESS: u32 = 4;
 pub(crate) const AUDIT_INGRESS: u32 = 5;
 /// Value of a class element: allowed at egress and reported, since it would be denied without audit.
 pub(crate) const AUDIT_EGRESS: u32 = 6;
+/// Value of a class element of an early pass: not decided. The next four are the same, reported as those above.
+pub(crate) const CONTINUE: u32 = 7;
+/// From the value of what is allowed and reported to that of what is not decided and reported.
+pub(crate) const CONTINUE_REPORTED: u32 = 5;
 /// The greatest value that is a verdict. Greater ones are codes of source-port chains.
-pub(crate) const LAST_VERDICT: u32 = AUDIT_EGRESS;
+pub(crate) const LAST_VERDICT: u32 = AUDIT_EGRESS + CONTINUE_REPORTED;
 /// The values that allow.
 pub(crate) const ALLOWING: [u32; 5] = [ALLOW, LOG_INGRESS, LOG_EGRESS, AUDIT_INGRESS, AUDIT_EGRESS];
 
@@ -88,6 +92,8 @@ pub(crate) const ANY_PLACE: u32 = 1;
 /// A catch-all stands for all others.
 pub(crate) fn place_map(pass: Pass) -> &'static str {
     match pass {
+        Pass::Untracked => "p_place_u",
+        Pass::PreDnat => "p_place_d",
         Pass::Forward => "p_place_f",
         Pass::Normal => "p_place_n",
     }
@@ -182,7 +188,7 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
         out.push((host_map(family), plain(&[address], mark)));
         out.push((network_map(family), ranges(plain(&[address], mark))));
     }
-    for pass in Pass::BOTH {
+    for pass in Pass::ALL {
         out.push((place_map(pass), plain(&[IfName], mark)));
     }
     // A class key begins with a field that is always 0, see `zero_prefixed`.
@@ -291,12 +297,16 @@ pub(crate) fn point_code(pass: Pass, direction: Direction) -> u8 {
         (Pass::Forward, Direction::Egress) => 2,
         (Pass::Normal, Direction::Ingress) => 3,
         (Pass::Normal, Direction::Egress) => 4,
+        (Pass::Untracked, Direction::Ingress) => 5,
+        (Pass::Untracked, Direction::Egress) => 6,
+        (Pass::PreDnat, Direction::Ingress) => 7,
+        (Pass::PreDnat, Direction::Egress) => 8,
     }
 }
 
 /// The pass and direction of a [`point_code`].
 pub(crate) fn parse_point_code(code: u8) -> Option<(Pass, Direction)> {
-    let passes = Pass::BOTH.into_iter();
+    let passes = Pass::ALL.into_iter();
     let mut all = passes.flat_map(|pass| Direction::BOTH.map(|direction| (pass, direction)));
     all.find(|(pass, direction)| point_code(*pass, *direction) == code)
 }

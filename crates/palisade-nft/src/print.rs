@@ -369,6 +369,7 @@ fn expr_text(expr: &Expr) -> String {
         Expr::Limit { rate, burst } => format!("limit rate {rate}/second burst {burst} packets"),
         Expr::Log { group, prefix } => format!("log prefix \"{prefix}\" group {group}"),
         Expr::Masquerade => "masquerade".into(),
+        Expr::Notrack => "notrack".into(),
         Expr::Verdict(verdict) => verdict_text(verdict),
         Expr::Unknown(name) => format!("# {name}"),
     }

@@ -144,6 +144,24 @@ impl RuleBuilder {
             .push(Expr::CtSet { key, sreg })
     }
 
+    /// Continues only if this bit of the packet's own mark is set.
+    pub(crate) fn packet_mark(self, bit: u32) -> Self {
+        self.meta(MetaKey::Mark, 0)
+            .bitwise(0, &bit.to_ne_bytes(), &[0; 4])
+            .cmp(0, CmpOp::Neq, &[0; 4])
+    }
+
+    /// Sets or clears this bit of the packet's own mark.
+    pub(crate) fn set_packet_mark(self, bit: u32, is_set: bool) -> Self {
+        let value = if is_set { bit } else { 0 };
+        self.meta(MetaKey::Mark, 0)
+            .bitwise(0, &(!bit).to_ne_bytes(), &value.to_ne_bytes())
+            .push(Expr::MetaSet {
+                key: MetaKey::Mark,
+                sreg: Reg(0),
+            })
+    }
+
     /// Continues only for TCP packets whose masked flags compare to the value.
     pub(crate) fn tcp_flags(self, mask: u8, op: CmpOp, value: u8) -> Self {
         self.protocol(Protocol::TCP)
@@ -168,6 +186,12 @@ impl RuleBuilder {
         let name = interface_name(prefix);
         let len = prefix.len().min(15);
         self.meta(key, 0).cmp(0, op, &name[..len])
+    }
+
+    /// Continues with the matches of another builder.
+    pub(crate) fn and(mut self, other: RuleBuilder) -> Self {
+        self.0.extend(other.0);
+        self
     }
 
     pub(crate) fn verdict(self, verdict: NftVerdict) -> NftRule {

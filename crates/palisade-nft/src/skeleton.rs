@@ -10,6 +10,7 @@
 //! elements. So nothing is looked up twice, and a table that changes between two rules never gives a packet
 //! a mixture of old and new.
 
+use crate::early_passes;
 use crate::hook_rules::{
     fast_path_rule, filter_base_chain, judges_host_traffic, own_interface_rules,
 };
@@ -39,7 +40,7 @@ use palisade_tables::{
 };
 
 /// The comment of the table. The number changes whenever the skeleton's meaning does.
-pub const SCHEMA: &str = "palisade layout 10";
+pub const SCHEMA: &str = "palisade layout 11";
 
 /// The table without endpoints: everything that depends on the configuration alone, and the generation that
 /// accepted flows are marked with.
@@ -64,6 +65,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     chains.extend(nflog::chains(config));
     chains.extend(midstream::chains(config));
     chains.extend(translated::chains(config));
+    chains.extend(early_passes::continue_chains(config));
     for direction in Direction::BOTH {
         for orientation in Orientation::BOTH {
             for family in Family::BOTH {
@@ -110,7 +112,7 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
             out.push((points, ElementKey::CatchAll, value(0)));
         }
     }
-    for pass in Pass::BOTH {
+    for pass in Pass::ALL {
         let loopback = ElementKey::Exact(names::interface_name(LOOPBACK));
         out.push((names::place_map(pass), loopback, value(0)));
     }
@@ -177,27 +179,40 @@ pub(crate) fn cell_code(cell: &Cell) -> u32 {
     let audit = cell
         .audit_report()
         .filter(|_| !NftFault::AuditReportForgotten.is_injected());
-    match (cell.verdict, log, audit) {
+    let reported = match (log, audit) {
+        (Some(Direction::Ingress), _) => Some(names::LOG_INGRESS),
+        (Some(Direction::Egress), _) => Some(names::LOG_EGRESS),
+        (None, Some(Direction::Ingress)) => Some(names::AUDIT_INGRESS),
+        (None, Some(Direction::Egress)) => Some(names::AUDIT_EGRESS),
+        (None, None) => None,
+    };
+    match cell.verdict {
         // Denied packets are always reported.
-        (Judgement::Deny, ..) => names::DENY,
-        (Judgement::Allow, Some(Direction::Ingress), _) => names::LOG_INGRESS,
-        (Judgement::Allow, Some(Direction::Egress), _) => names::LOG_EGRESS,
-        (Judgement::Allow, None, Some(Direction::Ingress)) => names::AUDIT_INGRESS,
-        (Judgement::Allow, None, Some(Direction::Egress)) => names::AUDIT_EGRESS,
-        (Judgement::Allow, None, None) => names::ALLOW,
+        Judgement::Deny => names::DENY,
+        Judgement::Allow => reported.unwrap_or(names::ALLOW),
+        Judgement::Continue => {
+            reported.map_or(names::CONTINUE, |code| code + names::CONTINUE_REPORTED)
+        }
     }
 }
 
 /// The cell of a code as far as the kernel has it, without the rules that it is credited to; `None` for the
 /// code of a source-port chain.
 pub(crate) fn code_cell(code: u32) -> Option<Cell> {
-    let (verdict, log, audit) = match code {
-        names::DENY => (Judgement::Deny, None, None),
-        names::ALLOW => (Judgement::Allow, None, None),
-        names::LOG_INGRESS => (Judgement::Allow, Some(Direction::Ingress), None),
-        names::LOG_EGRESS => (Judgement::Allow, Some(Direction::Egress), None),
-        names::AUDIT_INGRESS => (Judgement::Allow, None, Some(Direction::Ingress)),
-        names::AUDIT_EGRESS => (Judgement::Allow, None, Some(Direction::Egress)),
+    let (verdict, code) = match code {
+        names::CONTINUE => (Judgement::Continue, names::ALLOW),
+        _ if (names::CONTINUE..=names::LAST_VERDICT).contains(&code) => {
+            (Judgement::Continue, code - names::CONTINUE_REPORTED)
+        }
+        names::DENY => (Judgement::Deny, code),
+        code => (Judgement::Allow, code),
+    };
+    let (log, audit) = match code {
+        names::DENY | names::ALLOW => (None, None),
+        names::LOG_INGRESS => (Some(Direction::Ingress), None),
+        names::LOG_EGRESS => (Some(Direction::Egress), None),
+        names::AUDIT_INGRESS => (None, Some(Direction::Ingress)),
+        names::AUDIT_EGRESS => (None, Some(Direction::Egress)),
         _ => return None,
     };
     let audit = audit.map(|direction| {
@@ -217,18 +232,17 @@ pub(crate) fn code_cell(code: u32) -> Option<Cell> {
 
 /// The verdict of a code; source-port codes and invalid ones deny.
 pub(crate) fn code_verdict(config: &Config, code: u32) -> NftVerdict {
-    let reason = match code_cell(code) {
-        Some(cell) if cell.verdict == Judgement::Allow => {
-            let logged = cell.log.map(ReportReason::Logged);
-            let audited = || cell.audit_report().map(ReportReason::Audited);
-            match logged.or_else(audited) {
-                Some(reason) => reason,
-                None => return NftVerdict::Return,
-            }
-        }
-        _ => ReportReason::Denied,
+    let Some(cell) = code_cell(code).filter(|cell| cell.verdict.passes()) else {
+        return nflog::final_verdict(config, ReportReason::Denied);
     };
-    nflog::final_verdict(config, reason)
+    let logged = cell.log.map(ReportReason::Logged);
+    let audited = || cell.audit_report().map(ReportReason::Audited);
+    let reason = logged.or_else(audited);
+    match (cell.verdict, reason) {
+        (Judgement::Continue, reason) => early_passes::continue_verdict(reason),
+        (_, Some(reason)) => nflog::final_verdict(config, reason),
+        (_, None) => NftVerdict::Return,
+    }
 }
 
 /// The element that maps a code to its verdict: code 0 continues with the next map, the code of a

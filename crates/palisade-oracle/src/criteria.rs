@@ -9,8 +9,8 @@ use crate::trace::{
 };
 use alloc::vec::Vec;
 use palisade_model::{
-    Direction, Endpoint, IcmpMatch, L4, Peer, PortMatch, PortSpec, Prefix, Protocol, Rule, State,
-    Str, TrafficMatch,
+    Direction, Endpoint, IcmpMatch, L4, Pass, Peer, PortMatch, PortSpec, Prefix, Protocol, Rule,
+    State, Str, TrafficMatch,
 };
 
 /// The input of rule matching: the flow and both of its resolved ends.
@@ -21,18 +21,16 @@ pub(crate) struct MatchContext<'a> {
     pub(crate) destination: ResolvedEnd<'a>,
     /// The node of this host.
     pub(crate) host_node: Option<&'a Str>,
-    /// The host endpoint that is asked, and for which direction; `None` where the endpoints at the ends are.
-    pub(crate) host: Option<(&'a Endpoint, Direction)>,
+    /// The host endpoint that is asked, for which direction and pass; `None` where the endpoints at the ends are.
+    pub(crate) host: Option<(&'a Endpoint, Direction, Pass)>,
 }
 
 impl<'a> MatchContext<'a> {
     /// The endpoint whose named ports count at the sender (egress) or the receiver (ingress): a host endpoint at its
-    /// own end, unless the host only forwards the packet.
+    /// own end, where it is known that the packet is to or from the host.
     fn port_owner(&self, end: Direction) -> Option<&'a Endpoint> {
         match (self.host, end) {
-            (Some((host, own)), end) if own == end && !self.question.path.is_forwarded => {
-                Some(host)
-            }
+            (Some((host, own, Pass::Normal)), end) if own == end => Some(host),
             (_, Direction::Egress) => self.source.endpoint,
             (_, Direction::Ingress) => self.destination.endpoint,
         }
@@ -50,7 +48,7 @@ pub(crate) struct DirectionEnds<'c, 'a> {
 
 /// How an endpoint sees holders: the labels of one, the endpoint's own node, depend on who asks.
 fn viewpoint<'a>(context: &MatchContext<'a>, ends: DirectionEnds<'_, 'a>) -> Viewpoint<'a> {
-    let subject = context.host.map(|(endpoint, _)| endpoint);
+    let subject = context.host.map(|(endpoint, ..)| endpoint);
     Viewpoint::new(
         context.state,
         subject.or(ends.own.endpoint),

@@ -1,9 +1,10 @@
 //! The input of the oracle: one flow between two ends, and the options that apply.
 
+use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{
     Direction, Encapsulations, EndpointId, Family, Flow, FlowOrigin, HostTrafficAction, L4, Pass,
-    PolicyView, Protocol, Str,
+    PolicyView, PreDnat, Protocol, Str,
 };
 
 /// One end of a flow.
@@ -26,15 +27,22 @@ pub struct HostPath {
     pub output: Option<Str>,
     /// Whether the host forwards it, so that neither end is the host.
     pub is_forwarded: bool,
+    /// Its destination before destination NAT, where this host translates it to another one.
+    pub pre_dnat: Option<PreDnat>,
 }
 
 impl HostPath {
-    /// The pass at which the packet is judged.
-    pub fn pass(&self) -> Pass {
-        match self.is_forwarded {
-            true => Pass::Forward,
-            false => Pass::Normal,
-        }
+    /// The passes at which a direction of the packet is judged, in order: the early ones where it arrives and where the
+    /// host's own stack sends it, and then one of the others. Source: Calico, "Host endpoints": untracked policies are
+    /// for what arrives and what the host sends, those before DNAT for what arrives.
+    pub fn passes(&self, direction: Direction) -> Vec<Pass> {
+        let is_leaving_through = self.is_forwarded && direction == Direction::Egress;
+        let has_part = |pass: &Pass| match pass {
+            Pass::Untracked | Pass::PreDnat => !is_leaving_through && pass.has_direction(direction),
+            Pass::Forward => self.is_forwarded,
+            Pass::Normal => !self.is_forwarded,
+        };
+        Pass::ALL.into_iter().filter(has_part).collect()
     }
 
     /// The interface at which a direction is judged: ingress where the packet arrives, egress where it leaves.
@@ -63,6 +71,20 @@ pub struct Question {
     pub origin: FlowOrigin,
     /// The interfaces of this host that it crosses.
     pub path: HostPath,
+}
+
+impl Question {
+    /// The same packet before destination NAT.
+    pub(crate) fn before_dnat(&self) -> Question {
+        let Some(before) = self.path.pre_dnat else {
+            return self.clone();
+        };
+        Question {
+            destination: FlowEnd::Address(before.destination),
+            l4: before.header(self.l4),
+            ..self.clone()
+        }
+    }
 }
 
 impl From<Flow> for Question {

@@ -52,7 +52,8 @@ pub struct Answer {
     pub egress: DirectionJudgement,
     /// The decision of the destination endpoint.
     pub ingress: DirectionJudgement,
-    /// The decisions of this host at the interfaces that the packet crosses, in the order in which it crosses them.
+    /// The decisions of this host at the interfaces that the packet crosses, in the order in which it crosses them; at
+    /// each, those of the passes up to the first that decides.
     pub host: Vec<HostJudgement>,
 }
 
@@ -135,6 +136,8 @@ pub enum DecisionReason {
     NoForwardPolicy,
     /// The host forwards it, and no policy that applies on forward decides.
     ForwardEnd,
+    /// No policy of an early pass decides: the next pass judges.
+    PassEnd,
 }
 
 /// The object that a rule belongs to.

@@ -33,6 +33,7 @@ enum DecisionRef<'w> {
     Failsafe,
     NoForwardPolicy,
     ForwardEnd,
+    PassEnd,
 }
 
 #[derive(Clone, Copy)]
@@ -61,7 +62,8 @@ impl DecisionRef<'_> {
             | DecisionRef::NotAnEndpoint
             | DecisionRef::Failsafe
             | DecisionRef::NoForwardPolicy
-            | DecisionRef::ForwardEnd => true,
+            | DecisionRef::ForwardEnd
+            | DecisionRef::PassEnd => true,
             DecisionRef::TierDefault(..)
             | DecisionRef::NoProfileMatch
             | DecisionRef::MissingProfile(_)
@@ -96,6 +98,7 @@ impl DecisionRef<'_> {
             DecisionRef::Failsafe => DecisionReason::Failsafe,
             DecisionRef::NoForwardPolicy => DecisionReason::NoForwardPolicy,
             DecisionRef::ForwardEnd => DecisionReason::ForwardEnd,
+            DecisionRef::PassEnd => DecisionReason::PassEnd,
         }
     }
 }
@@ -137,7 +140,7 @@ impl<'a> PreparedState<'a> {
         let host = [Direction::Ingress, Direction::Egress];
         let host: Vec<HostJudgement> = host
             .into_iter()
-            .filter_map(|direction| self.judge_host(question, direction, options))
+            .flat_map(|direction| self.judge_host(question, direction, options))
             .collect();
         let allows = egress.verdict.is_allow()
             && ingress.verdict.is_allow()

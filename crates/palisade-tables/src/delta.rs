@@ -50,6 +50,9 @@ pub enum Phase {
     Split,
     /// Verdicts change from allow to deny only.
     Tighten,
+    /// Decisions of host interfaces move between passes, in an order in which every verdict is the old or the new one
+    /// ([`palisade_model::Pass::is_early`]). Only where tables have early passes.
+    Shift,
     /// The generation of established flows is incremented, so that each is re-evaluated at its next
     /// packet. The step has no changes.
     Revoke,
@@ -94,7 +97,8 @@ impl Delta {
     /// whose lookups began after it.
     pub fn needs_grace_period_after(&self, step: usize, before: &Tables) -> bool {
         let next = self.steps.get(step + 1).map(|next| next.phase);
-        let is_followed_by_verdicts = matches!(next, Some(Phase::Tighten | Phase::Loosen));
+        let is_followed_by_verdicts =
+            matches!(next, Some(Phase::Tighten | Phase::Shift | Phase::Loosen));
         let is_unreachable = |step: &DeltaStep| {
             let mut changes = step.changes.iter();
             step.phase == Phase::Split && changes.all(|change| change.is_unreferenced(before))

@@ -4,7 +4,7 @@ use crate::{
     Cell, ClassId, IdentityId, Point, PointInterface, PolicySetId, Program, Tables, Verdict,
 };
 use core::net::IpAddr;
-use palisade_model::{Direction, FailsafePorts, Family, L4, Pass, Prefix, Protocol, Str};
+use palisade_model::{Direction, FailsafePorts, Family, L4, Pass, PreDnat, Prefix, Protocol, Str};
 
 /// The loopback interface, by which packets of this host return to it.
 pub const LOOPBACK: &str = palisade_model::Endpoint::LOOPBACK;
@@ -30,6 +30,8 @@ pub struct Packet {
     pub source: IpAddr,
     /// Its destination address, after destination NAT.
     pub destination: IpAddr,
+    /// Its destination before destination NAT, where that is another one.
+    pub pre_dnat: Option<PreDnat>,
     /// Its protocol.
     pub protocol: Protocol,
     /// Its ports, or ICMP type and code.
@@ -37,7 +39,32 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// The pass at which this host judges it: whether it forwards it, or is one of its ends.
+    /// The packet as it is before destination NAT.
+    #[must_use]
+    pub fn before_dnat(&self) -> Packet {
+        let Some(before) = self.pre_dnat else {
+            return self.clone();
+        };
+        Packet {
+            destination: before.destination,
+            pre_dnat: None,
+            l4: before.header(self.l4),
+            ..self.clone()
+        }
+    }
+
+    /// The passes at which this host judges it at the interface by which it arrives (ingress) or leaves (egress), in
+    /// order.
+    pub fn host_passes(&self, direction: Direction) -> impl Iterator<Item = Pass> {
+        let last = self.pass();
+        let is_own_or_arrives = direction == Direction::Ingress || last == Pass::Normal;
+        let early = [Pass::Untracked, Pass::PreDnat].into_iter();
+        early
+            .filter(move |pass| is_own_or_arrives && pass.has_direction(direction))
+            .chain([last])
+    }
+
+    /// The last pass at which this host judges it: whether it forwards it, or is one of its ends.
     #[must_use]
     pub fn pass(&self) -> Pass {
         match self.input_interface.is_some() && self.output_interface.is_some() {
@@ -70,6 +97,7 @@ impl Packet {
             output_interface: self.input_interface,
             source: self.destination,
             destination: self.source,
+            pre_dnat: None,
             protocol: self.protocol,
             l4,
         }
@@ -294,32 +322,80 @@ fn host_point_set(
     }
 }
 
-/// How this host judges a packet at the interface by which it arrives (ingress) or leaves (egress).
-pub(crate) fn judge_host_packet<'a>(
+/// Whether failsafe ports keep a pass of this host from judging a packet. Before connection tracking, replies of such
+/// flows are as well.
+fn is_failsafe(ports: &FailsafePorts, packet: &Packet, pass: Pass, direction: Direction) -> bool {
+    let (peer, opposite) = match direction {
+        Direction::Ingress => (packet.source, Direction::Egress),
+        Direction::Egress => (packet.destination, Direction::Ingress),
+    };
+    let (source, destination) = match packet.l4 {
+        L4::Ports {
+            source,
+            destination,
+        } => (Some(source), Some(destination)),
+        L4::Icmp { .. } | L4::None => (None, None),
+    };
+    let contains = |direction, port| ports.contains(direction, peer, packet.protocol, port);
+    match pass {
+        Pass::Forward => false,
+        Pass::Normal | Pass::PreDnat => contains(direction, destination),
+        Pass::Untracked => contains(direction, destination) || contains(opposite, source),
+    }
+}
+
+/// How this host judges a packet at one pass, at the interface by which it arrives (ingress) or leaves (egress).
+pub(crate) fn judge_host_pass<'a>(
     view: &'a impl TableLookup,
     packet: &Packet,
     direction: Direction,
+    pass: Pass,
 ) -> DirectionVerdict<'a> {
+    let before;
+    let packet = match pass.is_early() {
+        true => {
+            before = packet.before_dnat();
+            &before
+        }
+        false => packet,
+    };
     let (interface, own, peer) = match direction {
         Direction::Ingress => (&packet.input_interface, packet.destination, packet.source),
         Direction::Egress => (&packet.output_interface, packet.source, packet.destination),
     };
     let place = interface.as_ref().and_then(|name| host_place(view, name));
-    let pass = packet.pass();
     let set = place.and_then(|place| host_point_set(view, (place, pass, direction), own));
     let Some(set) = set else {
         return DirectionVerdict::Unmanaged;
     };
-    let port = match packet.l4 {
-        L4::Ports { destination, .. } => Some(destination),
-        L4::Icmp { .. } | L4::None => None,
-    };
-    let failsafe = view.failsafe();
-    if pass == Pass::Normal && failsafe.contains(direction, peer, packet.protocol, port) {
+    if is_failsafe(view.failsafe(), packet, pass, direction) {
         return DirectionVerdict::Failsafe;
     }
     let judged = evaluate_set(view, set, peer, packet);
     judged.map_or(DirectionVerdict::NoPoint, DirectionVerdict::Evaluated)
+}
+
+/// How this host judges a packet from a pass on: the judgement that decides.
+pub(crate) fn judge_host_packet<'a>(
+    view: &'a impl TableLookup,
+    packet: &Packet,
+    direction: Direction,
+    first: Pass,
+) -> DirectionVerdict<'a> {
+    let passes = packet.host_passes(direction).filter(|pass| *pass >= first);
+    let mut judged = DirectionVerdict::Unmanaged;
+    for pass in passes {
+        judged = judge_host_pass(view, packet, direction, pass);
+        let decides = match &judged {
+            DirectionVerdict::Evaluated(seen) => seen.cell.verdict != Verdict::Continue,
+            DirectionVerdict::NoPoint => true,
+            _ => false,
+        };
+        if decides {
+            break;
+        }
+    }
+    judged
 }
 
 impl Tables {
@@ -333,9 +409,33 @@ impl Tables {
     /// How this host judges a packet at the interface by which it arrives (ingress) or leaves (egress), where that
     /// is one of the host's own.
     ///
-    /// Missing entries (a class's program) deny; without a point nothing is judged.
+    /// It is the judgement of the pass that decides. Missing entries (a class's program) deny; without a point nothing
+    /// is judged.
     pub fn judge_host(&self, packet: &Packet, direction: Direction) -> DirectionVerdict<'_> {
-        judge_host_packet(self, packet, direction)
+        judge_host_packet(self, packet, direction, Pass::Untracked)
+    }
+
+    /// The same of one pass.
+    pub fn judge_host_pass(
+        &self,
+        packet: &Packet,
+        direction: Direction,
+        pass: Pass,
+    ) -> DirectionVerdict<'_> {
+        judge_host_pass(self, packet, direction, pass)
+    }
+
+    /// The verdict of this host for a packet before connection tracking: what it allows is not tracked.
+    pub fn judge_untracked(&self, packet: &Packet) -> Verdict {
+        let direction = match packet.input_interface {
+            Some(_) => Direction::Ingress,
+            None => Direction::Egress,
+        };
+        match self.judge_host_pass(packet, direction, Pass::Untracked) {
+            DirectionVerdict::Evaluated(seen) => seen.cell.verdict,
+            DirectionVerdict::NoPoint => Verdict::Deny,
+            _ => Verdict::Continue,
+        }
     }
 
     /// Whether an endpoint of this host has the address: there is an egress point for it on a managed
@@ -379,9 +479,20 @@ impl Tables {
     /// The verdict of every judgement for a flow that begins with this packet, without the spoofing check.
     /// Used for replies, where the source address of the reply itself is checked.
     pub fn judge_flow(&self, packet: &Packet) -> Verdict {
+        self.judge_flow_from(packet, Pass::Untracked)
+    }
+
+    /// The same for a flow that is tracked: connection tracking comes after [`Pass::Untracked`], which judges each
+    /// packet by itself ([`Tables::judge_untracked`]).
+    pub fn judge_tracked_flow(&self, packet: &Packet) -> Verdict {
+        self.judge_flow_from(packet, Pass::PreDnat)
+    }
+
+    fn judge_flow_from(&self, packet: &Packet, first: Pass) -> Verdict {
         let egress = self.judge_direction(packet, Direction::Egress).verdict();
         let ingress = self.judge_direction(packet, Direction::Ingress).verdict();
-        let host = Direction::BOTH.map(|direction| self.judge_host(packet, direction).verdict());
+        let host = Direction::BOTH
+            .map(|direction| judge_host_packet(self, packet, direction, first).verdict());
         host.into_iter().fold(egress.min(ingress), Verdict::min)
     }
 }

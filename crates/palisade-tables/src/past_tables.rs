@@ -11,7 +11,7 @@ use crate::{
 use crate::{PolicySetId, Program, RuleId, Tables};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use palisade_model::{Direction, FailsafePorts, Prefix, Str};
+use palisade_model::{Direction, FailsafePorts, Pass, Prefix, Str};
 
 /// The undo record of one delta: the previous value of each entry that it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl<'a> PastTables<'a> {
 
     /// How this host judged a packet at that time; see [`Tables::judge_host`].
     pub fn judge_host(&self, packet: &Packet, direction: Direction) -> DirectionVerdict<'_> {
-        judge_host_packet(self, packet, direction)
+        judge_host_packet(self, packet, direction, Pass::Untracked)
     }
 
     /// The credit of a rule number at that time.
@@ -222,6 +222,7 @@ mod tests {
                 source: 1,
                 destination: 2,
             },
+            pre_dnat: None,
         };
         let (set, peer) = (PolicySetId(1), IdentityId(1));
         let host = Prefix::host(packet.destination);

@@ -6,13 +6,32 @@ use alloc::vec::Vec;
 use palisade_model::{Direction, L4, PortRange, Protocol};
 use serde::{Deserialize, Serialize};
 
-/// The verdict of a direction or a packet. Serialized in state on disk, as a part of credits.
+/// The verdict of a direction, a pass or a packet, in order of what passes. Serialized in state on disk, as a part of
+/// credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Verdict {
     /// Denied.
     Deny,
-    /// Allowed.
+    /// Not decided: the next pass judges. Of an early pass only ([`palisade_model::Pass::is_early`]).
+    Continue,
+    /// Allowed. An early pass that allows a packet ends its judgement at the interface.
     Allow,
+}
+
+impl Verdict {
+    /// Whether a packet with this verdict is not dropped where it is judged.
+    pub fn passes(self) -> bool {
+        self != Verdict::Deny
+    }
+
+    /// The verdict of what is judged last: what is not decided is allowed.
+    #[must_use]
+    pub fn or_allow(self) -> Verdict {
+        match self {
+            Verdict::Continue => Verdict::Allow,
+            decided => decided,
+        }
+    }
 }
 
 /// A verdict and the rules that are credited with it: those that logged or passed, then the deciding
@@ -73,8 +92,8 @@ impl Cell {
     pub fn audit_comparison(&self) -> Option<AuditComparison> {
         let audit = self.audit.as_ref()?;
         Some(AuditComparison {
-            enforced: self.verdict,
-            audit: audit.verdict,
+            enforced: self.verdict.or_allow(),
+            audit: audit.verdict.or_allow(),
         })
     }
 
@@ -88,8 +107,7 @@ impl Cell {
     /// nothing were in audit.
     pub fn audit_report(&self) -> Option<Direction> {
         let audit = self.audit.as_ref()?;
-        (self.verdict == Verdict::Allow && audit.verdict == Verdict::Deny)
-            .then_some(audit.direction)
+        (self.verdict.passes() && !audit.verdict.passes()).then_some(audit.direction)
     }
 
     /// The same cell without the rules that it is credited to.
@@ -214,6 +232,20 @@ impl Program {
                 mine.clone()
             } else {
                 theirs.clone()
+            }
+        })
+    }
+
+    /// The program whose cells are those of `chosen`: `true` for that of `self`.
+    pub fn select(
+        &self,
+        other: &Program,
+        mut chosen: impl FnMut(Verdict, Verdict) -> bool,
+    ) -> Program {
+        self.zip(other, |mine, theirs| {
+            match chosen(mine.verdict, theirs.verdict) {
+                true => mine.clone(),
+                false => theirs.clone(),
             }
         })
     }

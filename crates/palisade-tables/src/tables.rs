@@ -162,6 +162,11 @@ pub enum Credit {
         /// The direction.
         direction: Direction,
     },
+    /// No rule of a policy of an early pass matched: the next pass judges.
+    PassEnd {
+        /// The direction.
+        direction: Direction,
+    },
     /// An encapsulated packet from an endpoint, which rules allow and the configuration denies.
     Encapsulated,
     /// The endpoint is in audit: no policy is enforced for it.
@@ -196,6 +201,7 @@ impl Credit {
             | Credit::MissingProfile { direction, .. }
             | Credit::NoProfileMatch { direction }
             | Credit::ForwardEnd { direction }
+            | Credit::PassEnd { direction }
             | Credit::EndpointInAudit { direction } => *direction,
             Credit::Encapsulated => Direction::Egress,
             Credit::Audit { credit, .. } => credit.direction(),

@@ -4,7 +4,7 @@
 //! An address that changes its identity has one identity throughout ([`interim_identities`]), classes go
 //! from their old program through the intersection to the new one ([`class_transitions`]), points change
 //! their set directly or through a set of intersections ([`point_transitions`]), those of host interfaces row by
-//! row ([`host_points`]). A packet looks up interface, point, address, class, default, program, in this order, and may see a step happen between
+//! row ([`host_points`]), and where these have early passes in an order of their own ([`stages`]). A packet looks up interface, point, address, class, default, program, in this order, and may see a step happen between
 //! any two of these lookups.
 //!
 //! Within a step, changes are in an order in which each can be written alone: what is referred to
@@ -20,6 +20,7 @@ mod differences;
 mod host_points;
 mod interim_identities;
 mod point_transitions;
+mod stages;
 
 use crate::faults::TransitionFault;
 use crate::{
@@ -32,6 +33,7 @@ use core::net::IpAddr;
 pub use differences::TableDifferences;
 use foldhash::fast::FixedState;
 use interim_identities::InterimIdentities;
+use stages::SetStages;
 
 /// A map whose order is never observed.
 type HashMap<K, V> = hashbrown::HashMap<K, V, FixedState>;
@@ -79,6 +81,8 @@ struct PhasedChanges {
     /// Points that leave a set before its classes change.
     leave: Vec<TableChange>,
     tighten: Vec<TableChange>,
+    /// By [`stages::ChangeTime`].
+    shift: [Vec<TableChange>; stages::SHIFT_STEPS],
     loosen: Vec<TableChange>,
     merge: Vec<TableChange>,
     delete: Vec<TableChange>,
@@ -96,6 +100,7 @@ struct TransitionContext<'a> {
     unstable: BTreeSet<IdentityId>,
     /// Whether the default of a set that both tables have changes.
     defaults_change: bool,
+    stages: SetStages,
 }
 
 impl TransitionContext<'_> {
@@ -153,6 +158,7 @@ pub fn transition<'a>(
         changed_sets: Vec::new(),
         unstable: BTreeSet::new(),
         defaults_change: false,
+        stages: SetStages::new(old, new),
     };
     context.defaults_change = differences.sets.iter().any(|set| context.is_in_both(*set));
     let changed = differences.classes.iter();
@@ -232,6 +238,7 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, revoke: bool) -> Vec<
         split,
         mut leave,
         mut tighten,
+        mut shift,
         loosen,
         merge,
         delete,
@@ -239,7 +246,11 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, revoke: bool) -> Vec<
     if !leave_separately {
         leave.append(&mut tighten);
     }
-    let revoke = !leave.is_empty() || !tighten.is_empty() || revoke;
+    if TransitionFault::PassesRemovedFirst.is_injected() {
+        shift.reverse();
+    }
+    let shifts = shift.iter().any(|changes| !changes.is_empty());
+    let revoke = !leave.is_empty() || !tighten.is_empty() || shifts || revoke;
     let mut steps = Vec::new();
     let mut push = |phase, mut changes: Vec<TableChange>| {
         changes.sort_by_key(|change| (change_rank(phase, change), host_points::rank(change)));
@@ -250,6 +261,9 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, revoke: bool) -> Vec<
     push(Phase::Split, split);
     push(Phase::Tighten, leave);
     push(Phase::Tighten, tighten);
+    for changes in shift {
+        push(Phase::Shift, changes);
+    }
     push(Phase::Loosen, loosen);
     push(Phase::Merge, merge);
     push(Phase::Delete, delete);
@@ -285,15 +299,15 @@ fn change_rank(phase: Phase, change: &TableChange) -> i8 {
 
 /// Reorders the phases where a fault requires it.
 fn apply_order_fault(steps: &mut [DeltaStep]) {
-    use Phase::{Delete, Loosen, Merge, Revoke, Split, Tighten};
-    let order: [Phase; 6] = if TransitionFault::SplitAfterLoosen.is_injected() {
-        [Tighten, Revoke, Loosen, Split, Merge, Delete]
+    use Phase::{Delete, Loosen, Merge, Revoke, Shift, Split, Tighten};
+    let order: [Phase; 7] = if TransitionFault::SplitAfterLoosen.is_injected() {
+        [Tighten, Shift, Revoke, Loosen, Split, Merge, Delete]
     } else if TransitionFault::TightenAfterLoosen.is_injected() {
-        [Split, Loosen, Tighten, Revoke, Merge, Delete]
+        [Split, Loosen, Tighten, Shift, Revoke, Merge, Delete]
     } else if TransitionFault::MergeBeforeLoosen.is_injected() {
-        [Split, Tighten, Revoke, Merge, Loosen, Delete]
+        [Split, Tighten, Shift, Revoke, Merge, Loosen, Delete]
     } else if TransitionFault::DeleteFirst.is_injected() {
-        [Delete, Split, Tighten, Revoke, Loosen, Merge]
+        [Delete, Split, Tighten, Shift, Revoke, Loosen, Merge]
     } else {
         return;
     };

@@ -17,7 +17,7 @@
 use palisade_model::{
     Action, DirectionRules, Endpoint, LabelKey, NamedPort, ObjectId, ObjectKind, Order, Peer,
     Policy, PolicyId, PolicyMode, PortMatch, PortRange, PortSpec, Precedence, Prefix, Profile,
-    Protocol, Rule, RuleOrigin, Selector, TrafficMatch, tier_name,
+    Protocol, Rule, RuleOrigin, Selector, TrafficMatch, TrafficScope, tier_name,
 };
 use std::str::FromStr;
 
@@ -157,7 +157,7 @@ pub fn policy(line: &str, rules: impl IntoIterator<Item = Rule>) -> Policy {
         },
         mode: PolicyMode::Enforce,
         subject: selector(subject),
-        apply_on_forward: false,
+        scope: TrafficScope::Endpoints,
         ingress: Some(DirectionRules {
             default_deny: true,
             rules: rules.collect(),

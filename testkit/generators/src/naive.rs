@@ -44,6 +44,8 @@ pub struct NaivePath {
     pub output: Option<&'static str>,
     /// Whether it is neither to nor from the host itself.
     pub is_forwarded: bool,
+    /// Where it was sent before its destination was translated, and to which port.
+    pub sent_to: Option<(IpAddr, u16)>,
 }
 
 /// What a flow gets, and what had a say in it.

@@ -6,7 +6,7 @@ use palisade_generators::manifest::{self, RenderedFile};
 use palisade_generators::naive;
 use palisade_generators::{Dice, kubernetes::ClusterWorld};
 use palisade_manifest::{Limits, extract_objects, parse};
-use palisade_model::{Direction, Flow, FlowOrigin, L4, PolicyView, Protocol, State};
+use palisade_model::{Direction, Flow, FlowOrigin, L4, PolicyView, PreDnat, Protocol, State};
 use palisade_oracle::{HostPath, OracleOptions, PreparedState, Question};
 
 /// The stage that compares the naive reading with the oracle. Where it alone is sought, nothing comes after it.
@@ -145,6 +145,10 @@ pub(crate) fn model_question(of: &naive::NaiveFlow) -> Question {
             input: of.path.input.map(Into::into),
             output: of.path.output.map(Into::into),
             is_forwarded: of.path.is_forwarded,
+            pre_dnat: of
+                .path
+                .sent_to
+                .map(|(destination, port)| PreDnat { destination, port }),
         },
         ..Question::from(model_flow(of))
     }

@@ -389,6 +389,7 @@ impl KernelLab {
         let naive_flow = naive::NaiveFlow {
             path: naive::NaivePath {
                 is_forwarded: path.is_forwarded,
+                sent_to: None,
                 input: of(path.input),
                 output: of(path.output),
             },

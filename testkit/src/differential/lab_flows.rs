@@ -30,6 +30,7 @@ pub(super) fn host_path(prepared: &PreparedState<'_>, flow: &Flow, uplink: &str)
         input: interface(flow.source),
         output: interface(flow.destination),
         is_forwarded: !is_node(flow.source) && !is_node(flow.destination),
+        pre_dnat: None,
     }
 }
 

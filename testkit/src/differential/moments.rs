@@ -7,7 +7,7 @@
 //! lookups. Whatever it sees, what it gets must be what it gets before the flush or after it.
 
 use super::{FLOWS, StageFailure, StageFilter, tables};
-use palisade_model::{Direction, Flow, FlowOrigin, L4, Pass, Prefix, State, Str};
+use palisade_model::{Direction, Flow, FlowOrigin, L4, Pass, Prefix, Protocol, State, Str};
 use palisade_oracle::PreparedState;
 use palisade_tables::{
     ClassId, Delta, IdentityId, LOOPBACK, Packet, Phase, Point, PointInterface, PolicySet,
@@ -18,8 +18,8 @@ use std::net::IpAddr;
 /// Lookups of one judgement; a packet may see a step before each of them.
 const LOOKUPS: usize = 6;
 
-/// Judgements of one packet.
-const JUDGEMENTS: usize = 4;
+/// The most judgements of one packet.
+const JUDGEMENTS: usize = 7;
 
 /// Follows packets through the steps from `old` to `new`.
 pub(crate) fn check_intermediate_states(
@@ -149,6 +149,8 @@ fn check_phase_promise(phase: Phase, before: Verdict, after: Verdict) -> Result<
         Phase::Split | Phase::Revoke | Phase::Merge | Phase::Delete => before == after,
         Phase::Tighten => after <= before,
         Phase::Loosen => after >= before,
+        // Whether it is the old or the new one is asked of every packet.
+        Phase::Shift => true,
     };
     if holds {
         Ok(())
@@ -194,6 +196,8 @@ fn lookup_results<'t>(tables: &'t Tables, packet: &Packet) -> (bool, LookupResul
 /// One judgement of a packet.
 struct JudgedSide<'p> {
     interface: &'p Str,
+    protocol: Protocol,
+    l4: L4,
     /// Whether it is that of the host, at an interface of its own; else that of a workload.
     is_host: bool,
     pass: Pass,
@@ -234,26 +238,22 @@ impl JudgedSide<'_> {
     }
 
     /// The verdict with the tables that each lookup sees.
-    fn verdict<'t>(&self, packet: &Packet, at: impl Fn(usize) -> &'t Tables) -> Verdict {
+    fn verdict<'t>(&self, at: impl Fn(usize) -> &'t Tables) -> Verdict {
+        let not_judged = match self.pass.is_early() {
+            true => Verdict::Continue,
+            false => Verdict::Allow,
+        };
         let Some(place) = self.place(at(0)) else {
-            return Verdict::Allow;
+            return not_judged;
         };
         let Some(set) = self.set(at(1), Some(&place)) else {
             return match self.is_host {
-                true => Verdict::Allow,
+                true => not_judged,
                 false => Verdict::Deny,
             };
         };
-        let port = match packet.l4 {
-            L4::Ports { destination, .. } => Some(destination),
-            L4::Icmp { .. } | L4::None => None,
-        };
-        let failsafe = &at(0).failsafe;
-        if self.is_host
-            && self.pass == Pass::Normal
-            && failsafe.contains(self.direction, self.peer, packet.protocol, port)
-        {
-            return Verdict::Allow;
+        if self.is_host && self.is_failsafe(at(0)) {
+            return not_judged;
         }
         let evaluate = || {
             let identity = at(2).identity(self.peer);
@@ -263,42 +263,67 @@ impl JudgedSide<'_> {
                 None => at(4).sets.get(&set)?.default,
             };
             let program = at(5).programs.get(&class)?;
-            Some(program.cell(packet.protocol, packet.l4).verdict)
+            Some(program.cell(self.protocol, self.l4).verdict)
         };
         evaluate().unwrap_or(Verdict::Deny)
     }
+
+    fn is_failsafe(&self, tables: &Tables) -> bool {
+        let (from, to) = match self.l4 {
+            L4::Ports {
+                source,
+                destination,
+            } => (Some(source), Some(destination)),
+            L4::Icmp { .. } | L4::None => (None, None),
+        };
+        let other = match self.direction {
+            Direction::Ingress => Direction::Egress,
+            Direction::Egress => Direction::Ingress,
+        };
+        let contains = |direction, port| {
+            let failsafe = &tables.failsafe;
+            failsafe.contains(direction, self.peer, self.protocol, port)
+        };
+        let is_answer = self.pass == Pass::Untracked && contains(other, from);
+        self.pass != Pass::Forward && (contains(self.direction, to) || is_answer)
+    }
 }
 
-/// The judgements of a packet, in order.
+/// The judgements of a packet, in order; those of the host at one interface follow each other.
 fn judged_sides(packet: &Packet) -> Vec<JudgedSide<'_>> {
     let from_host = packet.input_interface.is_none();
     let (input, output) = (&packet.input_interface, &packet.output_interface);
-    let sides = [
-        (input, true, Direction::Ingress),
-        (output, true, Direction::Egress),
-        (input, false, Direction::Egress),
-        (output, false, Direction::Ingress),
+    let host = [(input, Direction::Ingress), (output, Direction::Egress)];
+    let host = host.into_iter().flat_map(|(interface, direction)| {
+        let passes = packet.host_passes(direction);
+        passes.map(move |pass| (interface, true, direction, pass))
+    });
+    let workloads = [
+        (input, false, Direction::Egress, Pass::Normal),
+        (output, false, Direction::Ingress, Pass::Normal),
     ];
-    let sides = sides
-        .into_iter()
-        .filter_map(|(interface, is_host, direction)| {
-            let (own, peer) = match direction {
-                Direction::Egress => (packet.source, packet.destination),
-                Direction::Ingress => (packet.destination, packet.source),
-            };
-            Some(JudgedSide {
-                interface: interface.as_ref()?,
-                is_host,
-                pass: match is_host {
-                    true => packet.pass(),
-                    false => Pass::Normal,
-                },
-                direction,
-                own,
-                peer,
-                from_host: from_host && direction == Direction::Ingress,
-            })
-        });
+    let sides = host.chain(workloads);
+    let sides = sides.filter_map(|(interface, is_host, direction, pass)| {
+        let packet = match pass.is_early() {
+            true => packet.before_dnat(),
+            false => packet.clone(),
+        };
+        let (own, peer) = match direction {
+            Direction::Egress => (packet.source, packet.destination),
+            Direction::Ingress => (packet.destination, packet.source),
+        };
+        Some(JudgedSide {
+            interface: interface.as_ref()?,
+            protocol: packet.protocol,
+            l4: packet.l4,
+            is_host,
+            pass,
+            direction,
+            own,
+            peer,
+            from_host: from_host && direction == Direction::Ingress,
+        })
+    });
     sides.collect()
 }
 
@@ -308,13 +333,22 @@ fn mixed_verdict(now: &Tables, next: &Tables, packet: &Packet, cut: usize) -> Ve
     if first.is_hairpin(packet) {
         return Verdict::Allow;
     }
-    let sides = judged_sides(packet).into_iter().enumerate();
-    let verdicts = sides.map(|(number, side)| {
+    let mut all = Verdict::Allow;
+    // The direction in which an early pass has allowed it.
+    let mut decided = None;
+    for (number, side) in judged_sides(packet).into_iter().enumerate() {
+        if side.is_host && decided == Some(side.direction) {
+            continue;
+        }
         let at = |lookup: usize| match 1 + number * LOOKUPS + lookup < cut {
             true => now,
             false => next,
         };
-        side.verdict(packet, at)
-    });
-    verdicts.fold(Verdict::Allow, Verdict::min)
+        match (side.verdict(at), side.pass.is_early()) {
+            (Verdict::Continue, _) => {}
+            (Verdict::Allow, true) => decided = Some(side.direction),
+            (verdict, _) => all = all.min(verdict),
+        }
+    }
+    all
 }

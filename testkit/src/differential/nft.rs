@@ -6,7 +6,7 @@
 
 use super::{FLOWS, StageFailure, tables};
 use palisade_generators::Dice;
-use palisade_model::{Direction, FailsafePorts, Flow, L4, Protocol};
+use palisade_model::{Direction, FailsafePorts, Flow, L4, Pass, Protocol};
 use palisade_nft::{Config, Planner, Ruleset, adopt, ct_state, tcp_flag};
 use palisade_oracle::{HostPath, PreparedState};
 use palisade_tables::{Delta, DirectionVerdict, Packet, ReportReason, Tables, Verdict};
@@ -149,6 +149,9 @@ impl ModelHost {
                         ..
                     }
                 );
+                // Before connection tracking it is at the interface that it had before translation.
+                let is_tracked =
+                    is_tracked && !tables.points.keys().any(|p| p.pass == Pass::Untracked);
                 if tables.judge_host_traffic && is_tracked {
                     let befores = [None, Some("eth0".into())];
                     let ours = tables.interfaces.first().cloned().map(Some);
@@ -171,7 +174,8 @@ impl ModelHost {
                 .into_iter()
                 .flatten()
                 .any(|name| tables.interfaces.contains(name));
-            if ours && !packet.protocol.is_icmp() {
+            let is_tracked = tables.judge_untracked(&packet) == Verdict::Continue;
+            if ours && is_tracked && !packet.protocol.is_icmp() {
                 let invalid = ConntrackInfo {
                     state: ct_state::INVALID,
                     ..ConntrackInfo::NEW
@@ -191,6 +195,7 @@ impl ModelHost {
             let spoofed = Packet {
                 input_interface: packet.output_interface.clone(),
                 output_interface: packet.input_interface.clone(),
+                pre_dnat: None,
                 ..packet
             };
             self.send_packet(tables, index, &spoofed, frame(&spoofed, ConntrackInfo::NEW))?;
@@ -226,6 +231,7 @@ impl ModelHost {
             destination: frame.destination,
             protocol: frame.protocol,
             l4: frame.l4,
+            pre_dnat: None,
         }) else {
             return Ok(());
         };
@@ -233,8 +239,20 @@ impl ModelHost {
         if tables.is_spoofed(packet.input_interface.as_ref(), packet.source) {
             return Ok(());
         }
+        // What is not tracked has no flow.
+        if tables.judge_untracked(packet) != Verdict::Continue {
+            return Ok(());
+        }
         let allowed = |packet: &Packet| workloads_allow(tables, packet);
-        let SimulationOutcome { accepted, mark, .. } = self.run(index, &acknowledging)?;
+        let is_answer = tables.judge_host_pass(&back, Direction::Egress, Pass::Normal);
+        let is_before_dnat = tables.judge_host_pass(packet, Direction::Ingress, Pass::PreDnat);
+        if is_answer == DirectionVerdict::Failsafe && is_before_dnat != DirectionVerdict::Unmanaged
+        {
+            // Not judged before DNAT, as an answer, which only its middle looks like.
+            return Ok(());
+        }
+        let SimulationOutcome { accepted, mark, .. } =
+            self.run_by(index, &acknowledging, &|m| m.with_pre_dnat(packet.pre_dnat))?;
         // Where a source port decides about the other direction, that direction does not count.
         let either = allowed(packet) || allowed(&back) && !tests_source_ports(tables, &back);
         let either = either && host_allows_midstream(tables, packet, &back);
@@ -292,18 +310,33 @@ impl ModelHost {
         told: &dyn for<'m> Fn(RulesetSimulator<'m>) -> RulesetSimulator<'m>,
     ) -> Result<u32, StageFailure> {
         let is_spoofed = tables.is_spoofed(frame.iif.as_ref(), frame.source);
-        let wanted = !is_spoofed && tables.judge_flow(first) == Verdict::Allow;
-        let outcome = self.run_by(index, &frame, told)?;
+        let itself = own_packet(first, &frame);
+        let untracked = tables.judge_untracked(&itself);
+        // What is not tracked is a packet by itself, whatever its connection.
+        let (first, is_flow) = match untracked {
+            Verdict::Allow => (&itself, false),
+            Verdict::Deny | Verdict::Continue => (first, true),
+        };
+        let judged = match untracked {
+            Verdict::Deny => Verdict::Deny,
+            Verdict::Continue => tables.judge_tracked_flow(first),
+            Verdict::Allow => tables.judge_flow(first),
+        };
+        let wanted = !is_spoofed && judged == Verdict::Allow;
+        let outcome = self.run_by(index, &frame, &|machine| {
+            told(machine).with_pre_dnat(first.pre_dnat)
+        })?;
         let (accepted, mark) = (outcome.accepted, outcome.mark);
         let live = self.config.mark(self.planner.generation());
-        if frame.conntrack.mark & self.config.ct_mark_mask != live
+        if (frame.conntrack.mark & self.config.ct_mark_mask != live || !is_flow)
             && !is_spoofed
-            && let Some(reports) = reports(tables, first)
+            && let Some(reports) = reports(tables, first, &itself)
         {
-            let reply = frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED;
+            let reply =
+                is_flow && frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED;
             let wanted: Vec<String> = reports
                 .iter()
-                .map(|why| palisade_nft::log_prefix(*why, reply))
+                .map(|(why, is_of_flow)| palisade_nft::log_prefix(*why, reply && *is_of_flow))
                 .collect();
             if !outcome.log_prefixes.iter().map(|p| &**p).eq(&wanted) {
                 let detail = format!(
@@ -396,16 +429,75 @@ fn host_allows_midstream(tables: &Tables, packet: &Packet, back: &Packet) -> boo
     })
 }
 
-/// How the first packet of a flow must be reported; `None` where it is no judgement that decides.
-fn reports(tables: &Tables, first: &Packet) -> Option<Vec<ReportReason>> {
+/// A packet of the flow that begins with `first` as one by itself.
+fn own_packet(first: &Packet, frame: &HookPacket) -> Packet {
+    let is_first = frame.source == first.source && frame.iif == first.input_interface;
+    Packet {
+        input_interface: frame.iif.clone(),
+        output_interface: frame.oif.clone(),
+        source: frame.source,
+        destination: frame.destination,
+        pre_dnat: first
+            .pre_dnat
+            .filter(|_| is_first && !frame.conntrack.reply),
+        protocol: frame.protocol,
+        l4: frame.l4,
+    }
+}
+
+/// The judgements of this host on a packet that is `itself`, of the flow that begins with `first`, in their order, each
+/// with whether it is of the flow. They end at each interface with the one that decides.
+fn host_judgements<'t>(
+    tables: &'t Tables,
+    first: &Packet,
+    itself: &Packet,
+) -> Vec<(DirectionVerdict<'t>, bool)> {
+    let untracked = match itself.input_interface {
+        Some(_) => Direction::Ingress,
+        None => Direction::Egress,
+    };
+    let before = tables.judge_host_pass(itself, untracked, Pass::Untracked);
+    let verdict = tables.judge_untracked(itself);
+    let mut all = vec![(before, false)];
+    if verdict == Verdict::Deny {
+        return all;
+    }
+    for direction in [Direction::Ingress, Direction::Egress] {
+        if verdict == Verdict::Allow && direction == untracked {
+            continue;
+        }
+        for pass in first
+            .host_passes(direction)
+            .filter(|pass| *pass > Pass::Untracked)
+        {
+            let judged = tables.judge_host_pass(first, direction, pass);
+            let decides = !matches!(&judged, DirectionVerdict::Evaluated(seen) if seen.cell.verdict == Verdict::Continue);
+            let is_judged = !matches!(
+                judged,
+                DirectionVerdict::Unmanaged | DirectionVerdict::Failsafe
+            );
+            all.push((judged, true));
+            if decides && is_judged {
+                break;
+            }
+        }
+    }
+    all
+}
+
+/// How a packet that is `itself`, of the flow that begins with `first`, must be reported, and whether as one of the flow;
+/// `None` where it is no judgement that decides.
+fn reports(tables: &Tables, first: &Packet, itself: &Packet) -> Option<Vec<(ReportReason, bool)>> {
     let mut reports = Vec::new();
-    let judged = [
-        tables.judge_host(first, Direction::Ingress),
-        tables.judge_host(first, Direction::Egress),
+    let host = host_judgements(tables, first, itself);
+    let workloads = [
         tables.judge_direction(first, Direction::Egress),
         tables.judge_direction(first, Direction::Ingress),
     ];
-    for judged in judged {
+    for (judged, is_of_flow) in host
+        .into_iter()
+        .chain(workloads.map(|judged| (judged, true)))
+    {
         match judged {
             DirectionVerdict::NoPoint => return None,
             DirectionVerdict::Unmanaged
@@ -413,13 +505,14 @@ fn reports(tables: &Tables, first: &Packet) -> Option<Vec<ReportReason>> {
             | DirectionVerdict::Hairpin
             | DirectionVerdict::Failsafe => {}
             DirectionVerdict::Evaluated(seen) if seen.cell.verdict == Verdict::Deny => {
-                reports.push(ReportReason::Denied);
+                reports.push((ReportReason::Denied, is_of_flow));
                 break;
             }
             DirectionVerdict::Evaluated(seen) => {
                 let logged = seen.cell.log.map(ReportReason::Logged);
                 let audited = || seen.cell.audit_report().map(ReportReason::Audited);
-                reports.extend(logged.or_else(audited));
+                let reported = logged.or_else(audited);
+                reports.extend(reported.map(|reason| (reason, is_of_flow)));
             }
         }
     }
@@ -433,10 +526,9 @@ fn boundary_packets(tables: &Tables, packet: &Packet) -> Vec<Packet> {
     };
     let mut ports = BTreeSet::new();
     let judged = Direction::BOTH.map(|direction| {
-        [
-            tables.judge_direction(packet, direction),
-            tables.judge_host(packet, direction),
-        ]
+        let passes = packet.host_passes(direction);
+        let host = passes.map(move |pass| tables.judge_host_pass(packet, direction, pass));
+        host.chain([tables.judge_direction(packet, direction)])
     });
     for judged in judged.into_iter().flatten() {
         let DirectionVerdict::Evaluated(seen) = judged else {
@@ -515,6 +607,8 @@ fn icmp_error(packet: &Packet) -> Packet {
     Packet {
         protocol,
         l4: L4::Icmp { kind, code: 1 },
+        // An error is judged by its own addresses.
+        pre_dnat: None,
         ..packet.clone()
     }
 }

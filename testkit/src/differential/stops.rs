@@ -85,6 +85,7 @@ fn transaction_features(
     let phase = |step: &palisade_nft::TxStep| match step.phase {
         Phase::Split => "stopped after splitting",
         Phase::Tighten => "stopped after tightening",
+        Phase::Shift => "stopped after shifting",
         Phase::Revoke => "stopped after revoking",
         Phase::Loosen => "stopped after loosening",
         Phase::Merge => "stopped after merging",

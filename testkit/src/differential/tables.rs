@@ -5,7 +5,7 @@ use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered};
 use palisade_model::{
     Action, Direction, Encapsulation, Encapsulations, FailsafePorts, Flow, FlowOrigin,
-    HostTrafficAction, PolicyView, Profile, RuleOrigin, State, Str, Update,
+    HostTrafficAction, L4, PolicyView, PreDnat, Profile, Protocol, RuleOrigin, State, Str, Update,
 };
 use palisade_oracle::{
     DecisionReason, DirectionJudgement, HairpinAction, HostJudgement, HostPath, OracleOptions,
@@ -156,7 +156,9 @@ pub(crate) fn packet(prepared: &PreparedState<'_>, flow: &Flow) -> Packet {
         node.is_some_and(|node| node.addresses.contains(&address))
     };
     let interface = |address| Some(workload(address).unwrap_or_else(|| outside(address)));
+    let is_from_outside = workload(flow.source).is_none() && flow.origin == FlowOrigin::Network;
     Packet {
+        pre_dnat: pre_dnat(flow).filter(|_| is_from_outside),
         input_interface: match flow.origin {
             FlowOrigin::Network => interface(flow.source),
             FlowOrigin::HostStack => None,
@@ -175,6 +177,26 @@ pub(crate) fn packet(prepared: &PreparedState<'_>, flow: &Flow) -> Packet {
     }
 }
 
+/// Where some flows were sent before destination NAT: to another address of the network, and mostly to another port.
+fn pre_dnat(flow: &Flow) -> Option<PreDnat> {
+    let L4::Ports {
+        source,
+        destination,
+    } = flow.l4
+    else {
+        return None;
+    };
+    // The ports of SCTP are not tracked everywhere.
+    let is_translated = source % 3 == 0 && flow.protocol != Protocol::SCTP;
+    is_translated.then(|| PreDnat {
+        destination: match flow.destination {
+            IpAddr::V4(v4) => IpAddr::V4((v4.to_bits() ^ 3).into()),
+            IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() ^ 3).into()),
+        },
+        port: if source % 2 == 0 { destination } else { 80 },
+    })
+}
+
 /// The interface of the local workload that holds an address.
 fn workload_interface(prepared: &PreparedState<'_>, address: IpAddr) -> Option<Str> {
     let holder = prepared.address_holder(address)?;
@@ -191,6 +213,7 @@ pub(super) fn host_path(prepared: &PreparedState<'_>, packet: &Packet) -> HostPa
         input: own(&packet.input_interface, packet.source),
         output: own(&packet.output_interface, packet.destination),
         is_forwarded: packet.input_interface.is_some() && packet.output_interface.is_some(),
+        pre_dnat: packet.pre_dnat,
     }
 }
 
@@ -220,10 +243,20 @@ fn check_agreement(
         check_judgement(tables, direction, judgement, &judged)
             .map_err(|detail| format!("{direction}: {detail}: {flow}"))?;
     }
-    for direction in Direction::BOTH {
-        let judged = tables.judge_host(&packet, direction);
-        let mut host = answer.host.iter();
-        match host.find(|at| at.direction == direction) {
+    let passes = |direction| {
+        packet
+            .host_passes(direction)
+            .map(move |pass| (direction, pass))
+    };
+    for (direction, pass) in Direction::BOTH.into_iter().flat_map(passes) {
+        let judged = tables.judge_host_pass(&packet, direction, pass);
+        let mut of_direction = answer.host.iter().filter(|at| at.direction == direction);
+        let last = of_direction.clone().next_back();
+        if last.is_some_and(|last| last.is_last() && last.pass < pass) {
+            // The pass before has decided.
+            continue;
+        }
+        match of_direction.find(|at| at.pass == pass) {
             // Tables have no point where nothing can be denied.
             None if judged == DirectionVerdict::Unmanaged => {}
             Some(at)
@@ -232,12 +265,15 @@ fn check_agreement(
             Some(at) if judged == DirectionVerdict::Unmanaged && is_unselected(prepared, at) => {}
             None => {
                 return Err(format!(
-                    "host {direction}: oracle nothing, tables {judged:?}: {flow}"
+                    "host {direction}, {pass}: oracle nothing, tables {judged:?}: {flow}"
                 ));
             }
             Some(at) => {
                 check_judgement(tables, direction, &at.judgement, &judged).map_err(|detail| {
-                    format!("host {direction} at {}: {detail}: {flow}", at.interface)
+                    format!(
+                        "host {direction}, {pass}, at {}: {detail}: {flow}",
+                        at.interface
+                    )
                 })?
             }
         }
@@ -251,7 +287,8 @@ fn is_unselected(prepared: &PreparedState<'_>, at: &HostJudgement) -> bool {
     let endpoint = at.judgement.subject.as_ref();
     let endpoint = endpoint.and_then(|id| state.endpoints.get(id));
     endpoint.is_some_and(|endpoint| {
-        let mut policies = state.policies.values();
+        let policies = state.policies.values();
+        let mut policies = policies.filter(|policy| policy.has_pass(at.pass));
         endpoint.is_node_endpoint()
             && !policies.any(|policy| prepared.applies(policy, endpoint, at.direction))
     })
@@ -264,8 +301,9 @@ fn check_judgement(
     judgement: &DirectionJudgement,
     judged: &DirectionVerdict<'_>,
 ) -> Result<(), String> {
-    let allowed = judged.verdict() == Verdict::Allow;
-    if allowed != judgement.verdict.is_allow() {
+    let is_open = judgement.decided_by == DecisionReason::PassEnd;
+    let is_open = is_open && judged.verdict() != Verdict::Continue;
+    if judged.verdict().passes() != judgement.verdict.is_allow() || is_open {
         return Err(format!(
             "oracle {} by {:?}, tables {judged:?}",
             judgement.verdict, judgement.decided_by
@@ -299,9 +337,10 @@ type AuditVerdict = (Direction, Verdict, Vec<Option<Arc<Credit>>>);
 
 fn oracle_audit(judgement: &DirectionJudgement, direction: Direction) -> Option<AuditVerdict> {
     let audit = judgement.audit.as_ref()?;
-    let verdict = match audit.verdict.is_allow() {
-        true => Verdict::Allow,
-        false => Verdict::Deny,
+    let verdict = match (audit.verdict.is_allow(), &audit.decided_by) {
+        (true, DecisionReason::PassEnd) => Verdict::Continue,
+        (true, _) => Verdict::Allow,
+        (false, _) => Verdict::Deny,
     };
     let audited = |credit: Option<Arc<Credit>>| {
         let credit = Box::new(Credit::clone(&*credit?));
@@ -410,6 +449,7 @@ fn oracle_credits(
         DecisionReason::ForwardEnd | DecisionReason::NoForwardPolicy => {
             Some(Credit::ForwardEnd { direction })
         }
+        DecisionReason::PassEnd => Some(Credit::PassEnd { direction }),
         DecisionReason::Rule { .. }
         | DecisionReason::HostOrigin
         | DecisionReason::Hairpin

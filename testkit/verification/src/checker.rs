@@ -21,7 +21,7 @@ use std::net::IpAddr;
 /// What was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckSummary {
-    /// Pairs of histories, at the first and at the last interface, that differ from each other.
+    /// Combinations of histories, at the first and at the last interface, that differ from each other.
     pub pairs: usize,
     /// How many of them are judged at both.
     pub both_ends: usize,
@@ -140,15 +140,15 @@ pub fn check_any_order(
         ..CheckSummary::default()
     };
     let stride = pairs.len().div_ceil(bound.max(1)).max(1);
-    for (at, ((input, output), example)) in pairs.into_iter().enumerate() {
+    for (at, (judged, example)) in pairs.into_iter().enumerate() {
         if at % stride != 0 {
             checked.skipped += 1;
             continue;
         }
         let pair = HistoryPair {
             states: &states,
-            input: histories.get(input),
-            output: histories.get(output),
+            input: judged.input.map(|history| histories.get(history)),
+            output: judged.output.map(|history| histories.get(history)),
             outcomes: histories.outcomes(),
             example: &example,
         };
@@ -189,20 +189,79 @@ fn peer_at(point: &Point, source: IpAddr, destination: IpAddr) -> Option<IpAddr>
     (point.own == Prefix::host(own)).then_some(peer)
 }
 
-/// The distinct pairs of histories that a packet can have, each with a packet that has it.
+/// The histories of every judgement of a packet, in order: of the early passes, and the last one, at the interface by
+/// which it arrives and at the one by which it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PacketHistories {
+    input: [usize; 3],
+    output: [usize; 2],
+}
+
+impl PacketHistories {
+    fn all(self) -> impl Iterator<Item = usize> {
+        self.input.into_iter().chain(self.output)
+    }
+}
+
+/// The histories at a point, after those of the early passes at its interface. `before`: the own end before destination
+/// NAT, where that is another one.
+fn early_histories<const PASSES: usize>(
+    point: &Point,
+    peer: IpAddr,
+    before: Option<IpAddr>,
+    early: [Pass; PASSES],
+    histories: &mut HistoryInterner<'_>,
+) -> [usize; PASSES] {
+    early.map(|pass| {
+        let is_judged = point.workload().is_none() && pass.has_direction(point.direction);
+        // Nothing is early at the interface by which a forwarded packet leaves.
+        let is_leaving = point.pass == Pass::Forward && point.direction == Direction::Egress;
+        if !is_judged || is_leaving {
+            return histories.unjudged_history(true);
+        }
+        let point = Point {
+            pass,
+            own: before.map_or(point.own, Prefix::host),
+            ..point.clone()
+        };
+        histories.history(&point, peer)
+    })
+}
+
+/// The early passes of what arrives, and of what leaves.
+const EARLY_INPUT: [Pass; 2] = [Pass::Untracked, Pass::PreDnat];
+const EARLY_OUTPUT: [Pass; 1] = [Pass::Untracked];
+
+/// The distinct combinations of histories that a packet can have, each with a packet that has it.
 fn history_pairs(
     states: &[Tables],
     histories: &mut HistoryInterner<'_>,
-) -> BTreeMap<(usize, usize), FlowExample> {
-    let mut pairs: BTreeMap<(usize, usize), FlowExample> = BTreeMap::new();
-    let always = histories.unjudged_history();
+) -> BTreeMap<PacketHistories, FlowExample> {
+    let mut pairs: BTreeMap<PacketHistories, FlowExample> = BTreeMap::new();
+    let always = histories.unjudged_history(false);
+    let open = histories.unjudged_history(true);
+    let has_pre_dnat = host_sides(states)
+        .iter()
+        .any(|side| side.1 == Pass::PreDnat);
     let workloads = states.iter().flat_map(|state| {
         let written = state.points.keys().cloned();
         let written = written.filter(|point| point.workload().is_some());
         written.chain(unregistered_points(state))
     });
     let mut points: BTreeSet<Point> = workloads.collect();
-    for (place, pass, direction, family) in host_sides(states) {
+    let last_sides: BTreeSet<HostSide> = host_sides(states)
+        .into_iter()
+        .flat_map(|(place, pass, direction, family)| {
+            // What no policy of an early pass decides is judged by a last one, or by none.
+            let passes = match pass.is_early() {
+                true => vec![Pass::Forward, Pass::Normal],
+                false => vec![pass],
+            };
+            let sides = passes.into_iter();
+            sides.map(move |pass| (place.clone(), pass, direction, family))
+        })
+        .collect();
+    for (place, pass, direction, family) in last_sides {
         points.extend(histories.addresses(family).into_iter().map(|own| Point {
             place: place.clone(),
             pass,
@@ -215,10 +274,32 @@ fn history_pairs(
         for peer in histories.addresses(point.own.family()) {
             let history = histories.history(point, peer);
             let example = Some((point.clone(), peer));
-            match is_input(point) {
-                true => pairs.entry((history, always)).or_insert((example, None)),
-                false => pairs.entry((always, history)).or_insert((None, example)),
-            };
+            if !is_input(point) {
+                let [untracked] = early_histories(point, peer, None, EARLY_OUTPUT, histories);
+                let judged = PacketHistories {
+                    input: [open, open, always],
+                    output: [untracked, history],
+                };
+                pairs.entry(judged).or_insert((None, example));
+                continue;
+            }
+            let mut before = vec![None];
+            if has_pre_dnat && point.workload().is_none() {
+                before.extend(
+                    histories
+                        .addresses(point.own.family())
+                        .into_iter()
+                        .map(Some),
+                );
+            }
+            for before in before {
+                let early = early_histories(point, peer, before, EARLY_INPUT, histories);
+                let judged = PacketHistories {
+                    input: [early[0], early[1], history],
+                    output: [open, always],
+                };
+                pairs.entry(judged).or_insert((example.clone(), None));
+            }
         }
         if !is_input(point) {
             continue;
@@ -238,7 +319,12 @@ fn history_pairs(
                 let Some((first, last)) = ends else { continue };
                 let arrives = histories.history(point, first);
                 let leaves = histories.history(output, last);
-                pairs.entry((arrives, leaves)).or_insert_with(|| {
+                let early = early_histories(point, first, None, EARLY_INPUT, histories);
+                let judged = PacketHistories {
+                    input: [early[0], early[1], arrives],
+                    output: [open, leaves],
+                };
+                pairs.entry(judged).or_insert_with(|| {
                     (
                         Some((point.clone(), first)),
                         Some(((*output).clone(), last)),
@@ -247,9 +333,7 @@ fn history_pairs(
             }
         }
     }
-    pairs.retain(|(input, output), _| {
-        histories.has_changes(*input) || histories.has_changes(*output)
-    });
+    pairs.retain(|judged, _| judged.all().any(|history| histories.has_changes(history)));
     pairs
 }
 
@@ -271,8 +355,10 @@ fn flow_ends(
     }
 }
 
+type HostSide = (PointInterface, Pass, Direction, Family);
+
 /// Where the tables judge at interfaces of the host.
-fn host_sides(states: &[Tables]) -> BTreeSet<(PointInterface, Pass, Direction, Family)> {
+fn host_sides(states: &[Tables]) -> BTreeSet<HostSide> {
     let names = states.iter().flat_map(|state| &state.host_interfaces);
     let named: BTreeSet<PointInterface> = names
         .map(|name| PointInterface::Host(name.clone()))
@@ -307,17 +393,43 @@ fn unregistered_points(tables: &Tables) -> impl Iterator<Item = Point> {
 
 struct HistoryPair<'a> {
     states: &'a IntermediateStates,
-    input: &'a OutcomeHistory,
-    output: &'a OutcomeHistory,
+    input: [&'a OutcomeHistory; 3],
+    output: [&'a OutcomeHistory; 2],
     outcomes: &'a OutcomeInterner,
     example: &'a FlowExample,
+}
+
+/// The verdict of an interface, given those of its passes: the first that decides.
+fn side(passes: &[&OutcomeHistory], verdict: &dyn Fn(&OutcomeHistory) -> Verdict) -> Verdict {
+    let mut verdicts = passes.iter().map(|history| verdict(history));
+    let decided = verdicts.find(|verdict| *verdict != Verdict::Continue);
+    decided.unwrap_or(Verdict::Allow)
+}
+
+/// The verdicts of an interface that a packet may get during a step.
+fn sides_during(
+    passes: &[&OutcomeHistory],
+    step: usize,
+    get: &impl Fn(usize) -> Verdict,
+) -> BTreeSet<Verdict> {
+    let Some((first, rest)) = passes.split_first() else {
+        return BTreeSet::from([Verdict::Allow]);
+    };
+    let mut all = BTreeSet::new();
+    for outcome in &first.during_steps[step] {
+        match get(*outcome) {
+            Verdict::Continue => all.extend(sides_during(rest, step, get)),
+            decided => drop(all.insert(decided)),
+        }
+    }
+    all
 }
 
 impl HistoryPair<'_> {
     /// Judges every kind of header; returns how many there are.
     fn check(&self) -> Result<u64, Violation> {
-        let programs = self.input.outcomes().chain(self.output.outcomes());
-        let programs: BTreeSet<usize> = programs.collect();
+        let all = self.input.iter().chain(&self.output);
+        let programs: BTreeSet<usize> = all.flat_map(|history| history.outcomes()).collect();
         let headers = sample_headers(programs.iter().map(|at| self.outcomes.program(*at)));
         for header in &headers {
             self.check_header(*header)?;
@@ -331,8 +443,11 @@ impl HistoryPair<'_> {
             self.outcomes.program(outcome).cell(protocol, l4).verdict
         };
         let verdicts_in = |state: usize| {
-            let input = get(self.input.in_states[state]);
-            (input, get(self.output.in_states[state]))
+            let input = side(&self.input, &|history| get(history.in_states[state]));
+            (
+                input,
+                side(&self.output, &|history| get(history.in_states[state])),
+            )
         };
         let both = |(input, output): (Verdict, Verdict)| input.min(output);
         let last = self.states.tables.len() - 1;
@@ -345,6 +460,8 @@ impl HistoryPair<'_> {
                 let holds = match self.states.phases[state] {
                     Phase::Tighten => is.0 <= was.0 && is.1 <= was.1,
                     Phase::Loosen => is.0 >= was.0 && is.1 >= was.1,
+                    // Whether it is the old or the new verdict is asked below.
+                    Phase::Shift => true,
                     _ => is == was,
                 };
                 if !holds {
@@ -352,9 +469,9 @@ impl HistoryPair<'_> {
                 }
             }
             write = *end;
-            for input in &self.input.during_steps[step] {
-                for output in &self.output.during_steps[step] {
-                    let interim = get(*input).min(get(*output));
+            for input in sides_during(&self.input, step, &get) {
+                for output in sides_during(&self.output, step, &get) {
+                    let interim = input.min(output);
                     if interim != old && interim != new {
                         return Err(Violation::MixedVerdict(wrong(step, interim)));
                     }

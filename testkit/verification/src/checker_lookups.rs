@@ -23,13 +23,14 @@ pub(crate) struct OutcomeInterner {
 impl OutcomeInterner {
     const ALLOW: usize = 0;
     const DENY: usize = 1;
+    const CONTINUE: usize = 2;
 
     fn new() -> Self {
         let mut outcomes = OutcomeInterner {
             numbers: BTreeMap::new(),
             programs: Vec::new(),
         };
-        for verdict in [Verdict::Allow, Verdict::Deny] {
+        for verdict in [Verdict::Allow, Verdict::Deny, Verdict::Continue] {
             outcomes.intern(Arc::new(Program::constant(Cell {
                 verdict,
                 hits: Vec::new(),
@@ -154,12 +155,16 @@ impl<'a> HistoryInterner<'a> {
         }
     }
 
-    /// The history of a direction without a judgement.
-    pub(crate) fn unjudged_history(&mut self) -> usize {
+    /// The history of a direction without a judgement, of an early pass or another one.
+    pub(crate) fn unjudged_history(&mut self, is_early: bool) -> usize {
+        let outcome = match is_early {
+            true => OutcomeInterner::CONTINUE,
+            false => OutcomeInterner::ALLOW,
+        };
         let steps = self.states.step_ends.len();
         let history = OutcomeHistory {
-            in_states: vec![OutcomeInterner::ALLOW; self.states.tables.len()],
-            during_steps: vec![BTreeSet::from([OutcomeInterner::ALLOW]); steps],
+            in_states: vec![outcome; self.states.tables.len()],
+            during_steps: vec![BTreeSet::from([outcome]); steps],
         };
         self.intern(history)
     }
@@ -283,6 +288,7 @@ impl<'a> HistoryInterner<'a> {
                 });
                 match above.find_map(|point| tables.points.get(&point)) {
                     Some(set) => Lookup::Address(*set),
+                    None if point.pass.is_early() => Lookup::Done(OutcomeInterner::CONTINUE),
                     None => Lookup::Done(OutcomeInterner::ALLOW),
                 }
             }

@@ -185,6 +185,7 @@ fn can_break(expr: &Expr) -> bool {
             | Expr::Counter(_)
             | Expr::Log { .. }
             | Expr::Masquerade
+            | Expr::Notrack
             | Expr::Verdict(_)
     )
 }
@@ -395,6 +396,7 @@ fn registers<'a>(
         | Expr::Limit { .. }
         | Expr::Log { .. }
         | Expr::Masquerade
+        | Expr::Notrack
         | Expr::Verdict(_)
         | Expr::Unknown(_) => (None, None),
     }

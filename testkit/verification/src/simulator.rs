@@ -5,7 +5,7 @@
 //! checked as well.
 
 use crate::set_lookup::find_element;
-use palisade_model::{Family, L4, Protocol, Str};
+use palisade_model::{Family, L4, PreDnat, Protocol, Str};
 use palisade_nft::{
     Chain, CmpOp, CounterLocation, CtKey, Expr, Hook, LookupMode, MetaKey, PayloadBase, Ruleset,
 };
@@ -96,6 +96,9 @@ pub enum SimulationError {
     Loop,
 }
 
+/// The priority of connection tracking in its hooks.
+const CONNTRACK_PRIORITY: i32 = -200;
+
 /// The mark of every packet on arrival, set by another program.
 const PACKET_MARK: u32 = 0x4000_8001;
 
@@ -107,6 +110,8 @@ pub struct RulesetSimulator<'a> {
     switch_after: usize,
     /// Whether the flow has destination NAT, and the packet's output interface before it.
     translated: Option<Option<Str>>,
+    /// The destination of the flow before destination NAT.
+    pre_dnat: Option<PreDnat>,
 }
 
 enum ExprOutcome {
@@ -121,6 +126,10 @@ struct PacketRun<'a> {
     registers: [u8; 64],
     mark: u32,
     packet_mark: u32,
+    /// Whether connection tracking has looked at the packet yet.
+    is_tracked: bool,
+    /// Whether it is to leave the packet out.
+    is_left_out: bool,
     counters_hit: Vec<CounterLocation>,
     log_prefixes: Vec<Str>,
     cost: EvaluationCost,
@@ -135,6 +144,7 @@ impl<'a> RulesetSimulator<'a> {
             second: ruleset,
             switch_after: 0,
             translated: None,
+            pre_dnat: None,
         }
     }
 
@@ -145,6 +155,7 @@ impl<'a> RulesetSimulator<'a> {
             second,
             switch_after: switch,
             translated: None,
+            pre_dnat: None,
         }
     }
 
@@ -154,6 +165,14 @@ impl<'a> RulesetSimulator<'a> {
     #[must_use]
     pub fn with_nat(mut self, before: Option<Str>) -> Self {
         self.translated = Some(before);
+        self
+    }
+
+    /// Simulates flows that had another destination before destination NAT. Packets begin with the destination that
+    /// they have after it, as in the hooks after prerouting.
+    #[must_use]
+    pub fn with_pre_dnat(mut self, before: Option<PreDnat>) -> Self {
+        self.pre_dnat = before;
         self
     }
 
@@ -170,6 +189,8 @@ impl<'a> RulesetSimulator<'a> {
             registers: [0xa5; 64],
             mark: packet.conntrack.mark,
             packet_mark: PACKET_MARK,
+            is_tracked: false,
+            is_left_out: false,
             counters_hit: Vec::new(),
             log_prefixes: Vec::new(),
             cost: EvaluationCost::default(),
@@ -191,8 +212,10 @@ impl<'a> RulesetSimulator<'a> {
                 }
             }
             bases.sort();
-            let names: Vec<Str> = bases.into_iter().map(|(_, name)| name.clone()).collect();
-            for name in names {
+            let names = bases.into_iter();
+            let names: Vec<(i32, Str)> = names.map(|(at, name)| (at, name.clone())).collect();
+            for (priority, name) in names {
+                run.is_tracked |= priority > CONNTRACK_PRIORITY;
                 accepted = accepted && run.run_base_chain(&name)?;
             }
         }
@@ -208,6 +231,39 @@ impl<'a> RulesetSimulator<'a> {
 }
 
 impl<'a> PacketRun<'a> {
+    /// What connection tracking knows of the packet at this place.
+    fn conntrack(&self) -> ConntrackInfo {
+        let state = match (self.is_left_out, self.is_tracked) {
+            (true, _) => ct_state::UNTRACKED,
+            (false, true) => return self.packet.conntrack,
+            (false, false) => ct_state::INVALID,
+        };
+        ConntrackInfo {
+            state,
+            ..ConntrackInfo::NEW
+        }
+    }
+
+    /// The first packet's tuple before NAT: source, destination and its port.
+    fn original_tuple(&self) -> (IpAddr, IpAddr, u16) {
+        let packet = self.packet;
+        let (source_port, port) = match packet.l4 {
+            L4::Ports {
+                source,
+                destination,
+            } => (source, destination),
+            L4::Icmp { .. } | L4::None => (0, 0),
+        };
+        let (source, destination, port) = match packet.conntrack.reply {
+            false => (packet.source, packet.destination, port),
+            true => (packet.destination, packet.source, source_port),
+        };
+        match self.simulator.pre_dnat {
+            Some(before) => (source, before.destination, before.port),
+            None => (source, destination, port),
+        }
+    }
+
     fn ruleset(&self) -> &'a Ruleset {
         if self.evaluated < self.simulator.switch_after {
             self.simulator.first
@@ -346,7 +402,7 @@ impl<'a> PacketRun<'a> {
                 }
             }
             Expr::CtLoad { key, dreg } => {
-                let ct = self.packet.conntrack;
+                let ct = self.conntrack();
                 if *key != CtKey::State && !ct.exists() {
                     return Ok(ExprOutcome::EndOfRule(false));
                 }
@@ -354,6 +410,32 @@ impl<'a> PacketRun<'a> {
                     CtKey::State => self.store_register(dreg.0, &ct.state.to_ne_bytes()),
                     CtKey::Direction => self.store_register(dreg.0, &[u8::from(ct.reply)]),
                     CtKey::Mark => self.store_register(dreg.0, &self.mark.to_ne_bytes()),
+                    CtKey::OriginalPort => {
+                        let (.., port) = self.original_tuple();
+                        self.store_register(dreg.0, &port.to_be_bytes());
+                    }
+                    CtKey::OriginalSource4 | CtKey::OriginalDestination4 => {
+                        let (source, destination, _) = self.original_tuple();
+                        let end = match *key == CtKey::OriginalSource4 {
+                            true => source,
+                            false => destination,
+                        };
+                        let IpAddr::V4(address) = end else {
+                            return Ok(ExprOutcome::EndOfRule(false));
+                        };
+                        self.store_register(dreg.0, &address.octets());
+                    }
+                    CtKey::OriginalSource6 | CtKey::OriginalDestination6 => {
+                        let (source, destination, _) = self.original_tuple();
+                        let end = match *key == CtKey::OriginalSource6 {
+                            true => source,
+                            false => destination,
+                        };
+                        let IpAddr::V6(address) = end else {
+                            return Ok(ExprOutcome::EndOfRule(false));
+                        };
+                        self.store_register(dreg.0, &address.octets());
+                    }
                     CtKey::Status => {
                         let is_translated = self.simulator.translated.is_some();
                         let status = u32::from(is_translated) * ct_status::TRANSLATED;
@@ -369,7 +451,7 @@ impl<'a> PacketRun<'a> {
                 ExprOutcome::Next
             }
             Expr::CtSet { key, sreg } => {
-                if *key == CtKey::Mark && self.packet.conntrack.exists() {
+                if *key == CtKey::Mark && self.conntrack().exists() {
                     self.mark = self.load_mark(sreg.0);
                 }
                 ExprOutcome::Next
@@ -408,6 +490,10 @@ impl<'a> PacketRun<'a> {
             } => return self.lookup(set, sreg.0, *to),
             Expr::Immediate { dreg, value } => {
                 self.store_register(dreg.0, value);
+                ExprOutcome::Next
+            }
+            Expr::Notrack => {
+                self.is_left_out |= !self.is_tracked;
                 ExprOutcome::Next
             }
             Expr::Counter(_) => {
@@ -494,8 +580,21 @@ impl<'a> PacketRun<'a> {
     }
 
     /// The header's bytes, as far as rules read them.
+    /// Destination and header of the packet at this place: before connection tracking it is not translated.
+    fn destination_and_header(&self) -> (IpAddr, L4) {
+        let packet = self.packet;
+        let is_translated = self.hook != Hook::Prerouting || self.is_tracked;
+        match self.simulator.pre_dnat {
+            Some(before) if !is_translated && !packet.conntrack.reply => {
+                (before.destination, before.header(packet.l4))
+            }
+            _ => (packet.destination, packet.l4),
+        }
+    }
+
     fn header_bytes(&self, base: PayloadBase) -> Vec<u8> {
         let frame = self.packet;
+        let (destination, l4) = self.destination_and_header();
         match base {
             PayloadBase::Network => {
                 let octets = |address| match address {
@@ -506,14 +605,9 @@ impl<'a> PacketRun<'a> {
                     Family::V4 => vec![0; 12],
                     Family::V6 => vec![0; 8],
                 };
-                [
-                    before_source,
-                    octets(frame.source),
-                    octets(frame.destination),
-                ]
-                .concat()
+                [before_source, octets(frame.source), octets(destination)].concat()
             }
-            PayloadBase::Transport => match frame.l4 {
+            PayloadBase::Transport => match l4 {
                 L4::Ports {
                     source,
                     destination,

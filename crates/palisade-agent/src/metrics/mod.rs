@@ -64,6 +64,7 @@ fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Split => "split",
         Phase::Tighten => "tighten",
+        Phase::Shift => "shift",
         Phase::Revoke => "revoke",
         Phase::Loosen => "loosen",
         Phase::Merge => "merge",

@@ -197,6 +197,7 @@ impl PacketContext<'_> {
                 without_rule(PacketReason::Profile)
             }
             Credit::ForwardEnd { .. } => without_rule(PacketReason::ForwardEnd),
+            Credit::PassEnd { .. } => without_rule(PacketReason::PassEnd),
             Credit::Encapsulated => without_rule(PacketReason::Encapsulated),
             Credit::EndpointInAudit { .. } => without_rule(PacketReason::EndpointInAudit),
             Credit::Audit { credit, .. } => self.cause(credit),
@@ -216,7 +217,7 @@ impl PacketContext<'_> {
             .map_or(unknown, |credit| self.cause(credit));
         PacketAudit {
             verdict: match audit.verdict {
-                Verdict::Allow => MonitorVerdict::Allowed,
+                Verdict::Allow | Verdict::Continue => MonitorVerdict::Allowed,
                 Verdict::Deny => MonitorVerdict::Denied,
             },
             reason: cause.reason,

@@ -137,6 +137,7 @@ mod tests {
                 destination: [10, 0, 0, 2].into(),
                 protocol: Protocol::TCP,
                 l4: L4::None,
+                pre_dnat: None,
             },
             length: 0,
         };

@@ -112,7 +112,7 @@ fn collect_audit_packets(counters: &Counters, out: &mut Exposition) {
 
 const fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Allow => "allow",
+        Verdict::Allow | Verdict::Continue => "allow",
         Verdict::Deny => "deny",
     }
 }
@@ -177,7 +177,7 @@ fn collect_drops(counters: &Counters, out: &mut Exposition) {
             // Packets of a rule are shown with the rule: `palisade policy get`.
             Credit::Rule { .. } | Credit::ProfileRule { .. } => continue,
             // Allowed.
-            Credit::ForwardEnd { .. } => continue,
+            Credit::ForwardEnd { .. } | Credit::PassEnd { .. } => continue,
             // Packets judged where something in audit applies are metrics of their own.
             Credit::EndpointInAudit { .. } | Credit::Audit { .. } => continue,
         };

@@ -237,7 +237,7 @@ fn rule_counters(policy: &Policy, audited: bool, counters: &Counters) -> Vec<Rul
         let counts = places.entry(place).or_default();
         let to = match &**credit {
             Credit::Audit { verdict, .. } => match verdict {
-                Verdict::Allow => &mut counts.would_allow,
+                Verdict::Allow | Verdict::Continue => &mut counts.would_allow,
                 Verdict::Deny => &mut counts.would_deny,
             },
             _ => &mut counts.count,
@@ -298,7 +298,7 @@ mod tests {
     use crate::workload_store::pod_id;
     use palisade_model::{
         Action, DirectionRules, Order, Peer, PolicyId, PolicyMode, Precedence, Rule, RuleOrigin,
-        Selector, TrafficMatch,
+        Selector, TrafficMatch, TrafficScope,
     };
     use std::sync::Arc;
 
@@ -321,7 +321,7 @@ mod tests {
             traffic: vec![TrafficMatch::any()],
         };
         Policy {
-            apply_on_forward: false,
+            scope: TrafficScope::Endpoints,
             id: PolicyId {
                 object: pod_id("shop", "db"),
                 part: 0,

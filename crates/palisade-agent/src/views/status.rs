@@ -167,11 +167,9 @@ fn audit_summary(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> AuditS
     let verdicts = counters.into_iter().flat_map(|counters| &counters.by_audit);
     for (verdicts, count) in verdicts {
         let to = match (verdicts.enforced, verdicts.audit) {
-            (Verdict::Deny, Verdict::Allow) => &mut summary.would_allow,
-            (Verdict::Allow, Verdict::Deny) => &mut summary.would_deny,
-            (Verdict::Allow, Verdict::Allow) | (Verdict::Deny, Verdict::Deny) => {
-                &mut summary.unchanged
-            }
+            (Verdict::Deny, Verdict::Allow | Verdict::Continue) => &mut summary.would_allow,
+            (Verdict::Allow | Verdict::Continue, Verdict::Deny) => &mut summary.would_deny,
+            _ => &mut summary.unchanged,
         };
         to.packets += count.packets;
         to.bytes += count.bytes;

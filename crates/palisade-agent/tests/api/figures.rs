@@ -8,7 +8,7 @@ use palisade_agent::rate_limit::RateLimit;
 use palisade_dataplane::{CountAccount, CounterValue};
 use palisade_model::{
     DirectionRules, Namespace, Object, ObjectId, ObjectKind, Order, Policy, PolicyId, PolicyMode,
-    Precedence, Selector, Update, tier_name,
+    Precedence, Selector, TrafficScope, Update, tier_name,
 };
 use palisade_tables::AuditComparison;
 use serde_json::{Value, json};
@@ -116,7 +116,7 @@ fn audit_updates(namespace_audit: bool, mode: PolicyMode) -> Vec<Update> {
         ..Namespace::from_name("shop".into())
     };
     let policy = Policy {
-        apply_on_forward: false,
+        scope: TrafficScope::Endpoints,
         id: PolicyId {
             object: ObjectId {
                 namespace: Some("shop".into()),

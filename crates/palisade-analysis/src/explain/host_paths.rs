@@ -225,6 +225,7 @@ impl<'a> HostJudge<'a> {
                         input: input.clone(),
                         output,
                         is_forwarded: true,
+                        pre_dnat: None,
                     };
                     let node = node.clone();
                     ways.push(vec![Crossing { node, path }]);
@@ -268,6 +269,7 @@ impl<'a> HostJudge<'a> {
                     input,
                     output,
                     is_forwarded,
+                    pre_dnat: None,
                 };
                 let node = node.clone();
                 let mut way = way.clone();

@@ -5,8 +5,8 @@ use super::nearest::{find_nearest_rule, last_stage};
 use super::reasons::ReasonContext;
 use super::resolve::QueryFlow;
 use palisade_api::{
-    DecisionReport, DirectionReport, FlowEndReport, FlowReport, HostReport, NearestMiss, ObjectRef,
-    RuleRef, StepReport, VerdictWord,
+    DecisionReport, DirectionReport, FlowEndReport, FlowReport, HostPass, HostReport, NearestMiss,
+    ObjectRef, RuleRef, StepReport, VerdictWord,
 };
 use palisade_model::{Action, Direction, L4, Pass, PolicyId, RuleOrigin, TierDefault};
 use palisade_oracle::{
@@ -70,7 +70,12 @@ pub(super) fn flow_report(
                  }| HostReport {
                     node: node.to_string(),
                     interface: at.interface.to_string(),
-                    forwarded: at.pass == Pass::Forward,
+                    pass: match at.pass {
+                        Pass::Untracked => HostPass::Untracked,
+                        Pass::PreDnat => HostPass::PreDnat,
+                        Pass::Forward => HostPass::Forward,
+                        Pass::Normal => HostPass::Normal,
+                    },
                     direction: at.direction,
                     decision: direction_report(&at.judgement, at.direction),
                 },
@@ -222,6 +227,7 @@ impl ReportBuilder<'_> {
             DecisionReason::Failsafe => DecisionReport::Failsafe,
             DecisionReason::NoForwardPolicy => DecisionReport::NoForwardPolicy,
             DecisionReason::ForwardEnd => DecisionReport::ForwardEnd,
+            DecisionReason::PassEnd => DecisionReport::PassEnd,
         }
     }
 

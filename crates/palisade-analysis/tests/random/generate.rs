@@ -215,7 +215,7 @@ impl Dice {
             rules: d.rules(),
         };
         Policy {
-            apply_on_forward: false,
+            scope: TrafficScope::Endpoints,
             id: PolicyId {
                 object: self.id("NetworkPolicy", format!("p{number}")),
                 part: 0,

@@ -3,6 +3,7 @@
 
 mod text;
 
+use crate::object::named_enum;
 use crate::{IpFamily, ObjectRef, ProtocolName};
 use palisade_model::{Action, Direction, Encapsulation, TierDefault};
 use serde::{Deserialize, Serialize};
@@ -134,6 +135,20 @@ pub struct FlowReport {
     pub ingress: DirectionReport,
 }
 
+named_enum! {
+    /// The pass at which a packet is judged at an interface of a host.
+    HostPass {
+        /// Before connection tracking.
+        Untracked = "untracked",
+        /// Before destination NAT.
+        PreDnat = "pre-dnat",
+        /// The host forwards it.
+        Forward = "forward",
+        /// It is to or from the host.
+        Normal = "normal",
+    }
+}
+
 /// The decision of a host endpoint at an interface of its host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -143,8 +158,8 @@ pub struct HostReport {
     pub node: String,
     /// The interface; `*` for any that no host endpoint names, `[ADDRESS]` for the one with this address.
     pub interface: String,
-    /// Whether the host forwards the packet; else it is its destination or its source.
-    pub forwarded: bool,
+    /// The pass at which the packet is judged.
+    pub pass: HostPass,
     /// Ingress where the packet arrives, egress where it leaves.
     #[cfg_attr(feature = "schema", schemars(with = "crate::schema::DirectionSchema"))]
     pub direction: Direction,
@@ -291,6 +306,8 @@ pub enum DecisionReport {
     NoForwardPolicy,
     /// The host forwards it, and no policy that applies on forward decides.
     ForwardEnd,
+    /// No policy of an early pass decides: the next pass judges.
+    PassEnd,
 }
 
 /// One step of the evaluation.

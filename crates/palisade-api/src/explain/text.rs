@@ -1,8 +1,8 @@
 //! An explanation as text: the verdict, the deciding reason, then the evaluation trace.
 
 use super::{
-    DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, HostReport, RuleRef,
-    StepReport, VerdictWord,
+    DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, HostPass, HostReport,
+    RuleRef, StepReport, VerdictWord,
 };
 use crate::{ObjectRef, ProtocolName};
 use palisade_model::{Direction, TierDefault};
@@ -95,10 +95,12 @@ impl Display for FlowReport {
         self.write_end(&self.from, Direction::Egress, &self.egress, f)?;
         for at in &self.hosts {
             writeln!(f)?;
-            let pass = match (at.forwarded, at.direction) {
-                (true, _) => "forwarded",
-                (false, Direction::Ingress) => "to the host",
-                (false, Direction::Egress) => "from the host",
+            let pass = match (at.pass, at.direction) {
+                (HostPass::Untracked, _) => "before connection tracking",
+                (HostPass::PreDnat, _) => "before destination NAT",
+                (HostPass::Forward, _) => "forwarded",
+                (HostPass::Normal, Direction::Ingress) => "to the host",
+                (HostPass::Normal, Direction::Egress) => "from the host",
             };
             let HostReport {
                 node, interface, ..
@@ -258,6 +260,10 @@ fn write_decision(report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Resul
         DecisionReport::ForwardEnd => writeln!(
             f,
             "  allowed: no policy with applyOnForward decided, and the host only forwards it"
+        ),
+        DecisionReport::PassEnd => writeln!(
+            f,
+            "  not decided: no rule of these policies matched, and the next pass judges"
         ),
         DecisionReport::NotAnEndpoint => {
             writeln!(f, "  not a pod or workload: no policy applies at this end")

@@ -139,6 +139,7 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
             output_interface: self.interface(message.oif)?,
             source: header.source,
             destination: header.destination,
+            pre_dnat: None,
             protocol: header.protocol,
             l4: header.l4,
         };
@@ -274,6 +275,7 @@ mod tests {
                 source: 4096,
                 destination: 80,
             },
+            pre_dnat: None,
         };
         assert_eq!(first.judged_packet(), judged);
         let quiet = reports.next(Duration::ZERO).unwrap().unwrap();
@@ -316,6 +318,7 @@ mod tests {
                 destination: [10, 0, 0, 2].into(),
                 protocol: Protocol::ICMP,
                 l4: L4::Icmp { kind: 0, code: 0 },
+                pre_dnat: None,
             },
             length: 0,
         };

@@ -104,6 +104,7 @@ fn a_log_rule_tells_the_first_packet_of_a_flow_and_a_denial_tells_each() {
             source: from.local_addr().unwrap().port(),
             destination: 5002,
         },
+        pre_dnat: None,
     };
     assert_eq!(denied.packet, packet);
 }

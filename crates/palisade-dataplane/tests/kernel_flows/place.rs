@@ -155,7 +155,7 @@ pub(crate) fn tag() -> [u8; 16] {
 
 fn cell(verdict: Verdict) -> Cell {
     let rule = match verdict {
-        Verdict::Allow => 1,
+        Verdict::Allow | Verdict::Continue => 1,
         Verdict::Deny => 2,
     };
     Cell {

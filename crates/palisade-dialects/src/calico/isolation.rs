@@ -28,7 +28,7 @@ pub(super) fn isolation_policy(
         return None;
     }
     let subject = policy::subject(&spec, namespace, &mut report)?;
-    if subject.flags.is_of_hosts {
+    if subject.scope.is_early() {
         return None;
     }
     let place = policy::place(&spec, &mut report).unwrap_or(TierPlace {

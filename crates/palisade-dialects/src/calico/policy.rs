@@ -3,7 +3,7 @@
 use super::entity::selector;
 use super::policy_kind::CalicoPolicyKind;
 use super::rule::{CalicoRuleContext, list_of, read_list};
-use super::selector_scope::{SelectorScope, calico_endpoints, in_namespace};
+use super::selector_scope::{SelectorScope, calico_endpoints, host_endpoints, in_namespace};
 use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::kubernetes::{KUBERNETES_SPEC, read_policy_spec};
@@ -13,7 +13,7 @@ use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, ManifestValue, quote};
 use palisade_model::{
     Direction, DirectionRules, Object, Order, Policy, PolicyId, PolicyMode, Precedence, Selector,
-    Str, tier_name,
+    Str, TrafficScope, tier_name,
 };
 
 pub(super) const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
@@ -46,17 +46,8 @@ pub(super) struct PolicySubject {
     pub(super) workloads: Selector,
     /// The workloads, and the host endpoints if it selects any.
     pub(super) endpoints: Selector,
-    /// Which traffic of host endpoints it is about.
-    pub(super) flags: HostFlags,
-}
-
-/// The traffic of host endpoints that a policy is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct HostFlags {
-    /// Only what is not tracked, or has not yet passed destination NAT: nothing of workloads.
-    pub(super) is_of_hosts: bool,
-    /// What hosts forward, too.
-    pub(super) on_forward: bool,
+    /// The traffic that it judges.
+    pub(super) scope: TrafficScope,
 }
 
 /// Lowers a policy.
@@ -105,19 +96,15 @@ pub(super) fn read(
     let (Some(place), Some(subject)) = (place, subject) else {
         return Vec::new();
     };
-    if subject.flags.is_of_hosts && !DialectFault::HostPolicySelectsWorkloads.is_injected() {
-        report.warn(
-            &spec,
-            "untracked policies and those before destination NAT are not enforced yet: this policy has no effect",
-        );
-        return Vec::new();
-    }
     if !is_set {
         return Vec::new();
     }
+    // What an early pass does not decide is left to the next one. Source: Calico, "Host endpoints": no default deny
+    // of untracked policies and those before DNAT.
+    let default_deny = !subject.scope.is_early();
     let rules = |direction, rules| {
         governed.contains(&direction).then_some(DirectionRules {
-            default_deny: true,
+            default_deny,
             rules,
         })
     };
@@ -128,7 +115,7 @@ pub(super) fn read(
     let policy = build_policy(object, place, subject.endpoints, rules);
     vec![Object::Policy(Policy {
         mode: variant.mode(),
-        apply_on_forward: subject.flags.on_forward,
+        scope: subject.scope,
         ..policy
     })]
 }
@@ -280,10 +267,10 @@ pub(super) fn subject(
     );
     let mut selects_hosts = namespace.is_none() && accounts.is_none();
     tests.extend(accounts.filter(|_| !DialectFault::ServiceAccountsIgnored.is_injected()));
-    let flags = match namespace {
+    let scope = match namespace {
         Some(own) => {
             tests.push(in_namespace(own));
-            HostFlags::default()
+            TrafficScope::Endpoints
         }
         None => {
             let namespaces = selector(
@@ -296,23 +283,25 @@ pub(super) fn subject(
             let namespaces =
                 namespaces.filter(|_| !DialectFault::NamespaceSelectorIgnored.is_injected());
             tests.extend(namespaces);
-            host_flags(spec, report)
+            traffic_scope(spec, report)
         }
     };
     let of_kinds = |kinds| Selector::and([kinds].into_iter().chain(tests.iter().cloned()));
     let workloads = of_kinds(workload_selector());
     (report.errors.len() == before).then(|| PolicySubject {
-        endpoints: match selects_hosts {
-            true => of_kinds(calico_endpoints()),
-            false => workloads.clone(),
+        endpoints: match (selects_hosts, scope.is_early()) {
+            (true, true) => of_kinds(host_endpoints()),
+            (true, false) => of_kinds(calico_endpoints()),
+            (false, true) => Selector::none(),
+            (false, false) => workloads.clone(),
         },
         workloads,
-        flags,
+        scope,
     })
 }
 
 /// Reads the fields for host endpoints.
-fn host_flags(spec: &Field<'_>, report: &mut ObjectReport) -> HostFlags {
+fn traffic_scope(spec: &Field<'_>, report: &mut ObjectReport) -> TrafficScope {
     let mut flag = |key| {
         let at = report.child(spec, key)?;
         report.ok(at.as_bool())
@@ -336,9 +325,14 @@ fn host_flags(spec: &Field<'_>, report: &mut ObjectReport) -> HostFlags {
             report.error(spec, "a policy with preDNAT has ingress only");
         }
     }
-    HostFlags {
-        is_of_hosts: untracked || before_nat,
-        on_forward,
+    match is_set {
+        [true, ..] | [_, true, _] if DialectFault::HostPolicySelectsWorkloads.is_injected() => {
+            TrafficScope::Forwarded
+        }
+        [true, ..] => TrafficScope::Untracked,
+        [_, true, _] => TrafficScope::PreDnat,
+        [_, _, true] => TrafficScope::Forwarded,
+        _ => TrafficScope::Endpoints,
     }
 }
 
@@ -407,7 +401,7 @@ pub(super) fn build_policy(
         },
         mode: PolicyMode::Enforce,
         subject,
-        apply_on_forward: false,
+        scope: TrafficScope::Endpoints,
         ingress,
         egress,
         line: Some(line_of(&source.root)),

@@ -205,6 +205,11 @@ pub(super) fn calico_endpoints() -> Selector {
     )
 }
 
+/// What a policy of an early pass can select: host endpoints.
+pub(super) fn host_endpoints() -> Selector {
+    Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_HOST)
+}
+
 /// What is in a namespace.
 pub(super) fn in_namespace(name: &Str) -> Selector {
     Selector::equals(LabelKey::reserved(reserved::NAMESPACE), name.clone())

@@ -15,7 +15,7 @@ use crate::report::{ObjectReport, line_of};
 use palisade_manifest::Field;
 use palisade_model::{
     Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, PolicyMode, Precedence,
-    Rule, Selector, SourceLine, Str, reserved, tier_name,
+    Rule, Selector, SourceLine, Str, TrafficScope, reserved, tier_name,
 };
 
 pub(super) const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "specs", "status"];
@@ -191,7 +191,10 @@ pub(super) fn build_part(
         precedence: Precedence { order, rank },
         mode: PolicyMode::Enforce,
         subject,
-        apply_on_forward: is_of_nodes && DialectFault::NodePolicyOnForward.is_injected(),
+        scope: match is_of_nodes && DialectFault::NodePolicyOnForward.is_injected() {
+            true => TrafficScope::Forwarded,
+            false => TrafficScope::Endpoints,
+        },
         ingress,
         egress,
         line,

@@ -6,7 +6,9 @@ use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
-use palisade_model::{Direction, DirectionRules, Object, Policy, PolicyId, PolicyMode, Selector};
+use palisade_model::{
+    Direction, DirectionRules, Object, Policy, PolicyId, PolicyMode, Selector, TrafficScope,
+};
 
 pub(super) const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
 const IN_SPEC: &str = "it belongs inside `spec`";
@@ -160,7 +162,7 @@ pub(super) fn build_policy(
         precedence: variant.precedence(place),
         mode: PolicyMode::Enforce,
         subject,
-        apply_on_forward: false,
+        scope: TrafficScope::Endpoints,
         ingress,
         egress,
         line: Some(line_of(&source.root)),

@@ -1,7 +1,7 @@
 //! What isolates the workloads of a policy of Calico while no version of it has ever been valid.
 
 use super::{common, manifest};
-use palisade_model::{Direction, DirectionRules, Policy};
+use palisade_model::{Direction, DirectionRules, Policy, TrafficScope};
 
 /// The isolation policies of an object that is rejected.
 fn isolation(word: &str, written: &str) -> Vec<Policy> {
@@ -121,7 +121,7 @@ fn isolation_is_of_workloads() {
             endpoints.all(|endpoint| selected(endpoint) != endpoint.host),
             "{spec}"
         );
-        assert!(!policy.apply_on_forward, "{spec}");
+        assert_eq!(policy.scope, TrafficScope::Endpoints, "{spec}");
     }
 }
 

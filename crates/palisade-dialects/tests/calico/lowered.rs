@@ -2,7 +2,9 @@
 //! and where it stands.
 
 use super::{common, manifest};
-use palisade_model::{Direction, Object, Peer, Policy, PolicyMode, Profile, Protocol, State};
+use palisade_model::{
+    Direction, Object, Peer, Policy, PolicyMode, Profile, Protocol, State, TrafficScope,
+};
 
 /// Two namespaces, and one address of everything that a selector may or may not match.
 pub(super) const CLUSTER: &str = r#"
@@ -528,18 +530,17 @@ fn host_endpoints() {
 }
 
 #[test]
-fn apply_on_forward() {
+fn the_traffic_of_a_policy() {
+    use TrafficScope::{Endpoints, Forwarded, PreDnat, Untracked};
     for (spec, expected) in [
-        ("{applyOnForward: true}", true),
-        ("{applyOnForward: false}", false),
-        ("{}", false),
+        ("{applyOnForward: true}", Forwarded),
+        ("{applyOnForward: false}", Endpoints),
+        ("{}", Endpoints),
+        ("{applyOnForward: true, doNotTrack: true}", Untracked),
+        ("{applyOnForward: true, preDNAT: true}", PreDnat),
     ] {
         for word in ["global", "staged-global"] {
-            assert_eq!(
-                policy(word, spec).apply_on_forward,
-                expected,
-                "{word} {spec}"
-            );
+            assert_eq!(policy(word, spec).scope, expected, "{word} {spec}");
         }
     }
 }

@@ -47,12 +47,17 @@ impl<'a> PolicySetBuilder<'a> {
         let key = self.set.key.clone();
         let all = self.inputs.policies;
         let tier = |policy: &PolicyNumber| all.body(*policy).map(|body| &body.tier);
+        let is_early = key.host_pass.is_some_and(Pass::is_early);
         if key.audit {
             let credit = Credit::EndpointInAudit {
                 direction: key.direction,
             };
-            let allowed = self.acquire_fallback(credit, Verdict::Allow);
-            self.add_block([Some(allowed), None], None);
+            let verdict = match is_early {
+                true => Verdict::Continue,
+                false => Verdict::Allow,
+            };
+            let fallback = self.acquire_fallback(credit, verdict);
+            self.add_block([Some(fallback), None], None);
         }
         let tiers = key.policies.chunk_by(|a, b| tier(a) == tier(b));
         for policies in tiers {
@@ -65,6 +70,9 @@ impl<'a> PolicySetBuilder<'a> {
         match key.host_pass {
             Some(Pass::Forward) if !EngineFault::ForwardEndDenies.is_injected() => {
                 self.add_fallback(Credit::ForwardEnd { direction }, Verdict::Allow);
+            }
+            _ if is_early && !EngineFault::EarlyEndDenies.is_injected() => {
+                self.add_fallback(Credit::PassEnd { direction }, Verdict::Continue);
             }
             _ => self.add_fallback(Credit::NoProfileMatch { direction }, Verdict::Deny),
         }

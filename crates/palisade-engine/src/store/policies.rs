@@ -163,7 +163,7 @@ impl Policies {
             subject: old.subject != new.subject || namespace(before) != namespace(after),
             order: old.tier != new.tier
                 || old.precedence != new.precedence
-                || old.apply_on_forward != new.apply_on_forward,
+                || old.scope != new.scope,
             rules: true,
         };
         Some((number, edit))
@@ -444,7 +444,7 @@ impl<'a> NamedPolicies<'a> {
             precedence: shape.precedence,
             mode: shape.mode,
             subject: self.absolute_selector(number, self.subject(number)?.1),
-            apply_on_forward: shape.apply_on_forward,
+            scope: shape.scope,
             ingress: rules(&own_rules.ingress),
             egress: rules(&own_rules.egress),
             line,

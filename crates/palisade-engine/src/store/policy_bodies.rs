@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use palisade_model::{
     Direction, DirectionRules, Order, Policy, PolicyMode, Precedence, Rule, Selector, SourceLine,
-    Str,
+    Str, TrafficScope,
 };
 
 /// The number of [`PolicyBodies::likely`].
@@ -22,7 +22,7 @@ pub(crate) struct PolicyBody {
     pub(crate) tier: Str,
     pub(crate) precedence: Precedence,
     pub(crate) mode: PolicyMode,
-    pub(crate) apply_on_forward: bool,
+    pub(crate) scope: TrafficScope,
     pub(super) subject: u32,
     pub(super) rules: u32,
 }
@@ -47,6 +47,7 @@ impl Hash for PolicyBody {
             Order::Last => 0.hash(state),
         }
         self.mode.hash(state);
+        self.scope.hash(state);
         (self.subject, self.rules).hash(state);
     }
 }
@@ -143,7 +144,7 @@ impl PolicyBodies {
                     tier: policy.tier,
                     precedence: policy.precedence,
                     mode: policy.mode,
-                    apply_on_forward: policy.apply_on_forward,
+                    scope: policy.scope,
                     subject,
                     rules,
                 };
@@ -198,7 +199,7 @@ impl PolicyBodies {
             precedence,
             mode,
             mut subject,
-            apply_on_forward,
+            scope,
             ingress,
             egress,
             line,
@@ -240,7 +241,7 @@ impl PolicyBodies {
             tier,
             precedence,
             mode,
-            apply_on_forward,
+            scope,
             subject,
             rules,
         };

@@ -4,7 +4,7 @@ use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{
     Action, DirectionRules, Endpoint, LabelKey, Labels, Node, Object, ObjectId, ObjectKind, Order,
     Peer, Policy, PolicyId, PolicyMode, Precedence, Prefix, Profile, Rule, RuleOrigin, Selector,
-    TrafficMatch, Update, reserved,
+    TrafficMatch, TrafficScope, Update, reserved,
 };
 
 fn pod(number: u8, is_local: bool) -> Object {
@@ -46,7 +46,7 @@ fn outside_policy(nets: Option<Vec<Prefix>>) -> Object {
         ..Peer::any()
     };
     Object::Policy(Policy {
-        apply_on_forward: false,
+        scope: TrafficScope::Endpoints,
         id: PolicyId {
             object: ObjectId {
                 namespace: None,

@@ -56,6 +56,7 @@ pub(crate) fn difference(
         destination: flow.destination,
         protocol: flow.protocol,
         l4: flow.l4,
+        pre_dnat: None,
     };
     let options = OracleOptions {
         host_to_endpoint: HostTrafficAction::Allow,

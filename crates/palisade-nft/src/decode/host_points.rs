@@ -10,6 +10,7 @@ use crate::names::{self, ANY_PLACE};
 use crate::{Config, Element, ElementKey};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use palisade_model::{Direction, Family, NumberRange, Pass, Prefix, Str, address_to_number};
 use palisade_tables::{Point, PointInterface, PolicySetId, Tables};
@@ -85,14 +86,16 @@ impl TableDecoder {
         let tables = &mut self.observed.tables;
         let mut names: BTreeMap<u32, Str> = BTreeMap::new();
         for ((name, pass), number) in &self.places {
-            let other = Pass::BOTH.into_iter().find(|other| other != pass)?;
-            // An interface is in the maps of both passes.
-            let twin = self.places.get(&(name.clone(), other))?;
+            // An interface is in the maps of all passes.
+            let others = Pass::ALL.into_iter().filter(|other| other != pass);
+            let others = others.map(|other| self.places.get(&(name.clone(), other)).copied());
+            let others: Vec<u32> = others.collect::<Option<_>>()?;
             if tables.interfaces.contains(name) {
                 (*number == 0 && !name.starts_with(&*config.interface_prefix)).then_some(())?;
                 continue;
             }
-            (*number == 0 || *twin == 0 || number == twin).then_some(())?;
+            let is_same = |other: &u32| *number == 0 || *other == 0 || number == other;
+            others.iter().all(is_same).then_some(())?;
             tables.host_interfaces.insert(name.clone());
             if *number != 0 {
                 let known = names.insert(*number, name.clone());
@@ -103,7 +106,7 @@ impl TableDecoder {
         let unprefixed = |name: &&Str| !name.starts_with(&*config.interface_prefix);
         let mut managed = tables.interfaces.iter().filter(unprefixed);
         let is_listed = |name: &Str| {
-            let mut passes = Pass::BOTH.into_iter();
+            let mut passes = Pass::ALL.into_iter();
             passes.all(|pass| self.places.contains_key(&(name.clone(), pass)))
         };
         managed.all(is_listed).then_some(())?;
@@ -143,7 +146,7 @@ impl TableDecoder {
         named.all(|key| judged.contains_key(&key)).then_some(())?;
         let any = |pass: &Pass| judged.contains_key(&(ANY_PLACE, *pass));
         let is_found = |pass: &Pass| self.any_places.contains(pass) == any(pass);
-        Pass::BOTH.iter().all(is_found).then_some(())?;
+        Pass::ALL.iter().all(is_found).then_some(())?;
         let judged_at: BTreeSet<Pass> = judged.keys().map(|(_, pass)| *pass).collect();
         judged_at.iter().eq(&self.host_passes).then_some(())
     }

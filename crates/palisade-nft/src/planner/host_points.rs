@@ -80,11 +80,11 @@ impl HostPointPlanner<'_> {
     fn edit_place(
         &mut self,
         name: &Str,
-        before: [Option<Element>; 2],
+        before: [Option<Element>; 4],
         batch: &mut EditBatch,
         is: (bool, bool),
     ) {
-        for (pass, before) in Pass::BOTH.into_iter().zip(before) {
+        for (pass, before) in Pass::ALL.into_iter().zip(before) {
             let after = self.place_element(name, pass, is);
             let key = ElementKey::Exact(names::interface_name(name));
             batch.edit(names::place_map(pass), key, before, after);
@@ -108,7 +108,7 @@ impl HostPointPlanner<'_> {
         if **name == *palisade_tables::LOOPBACK {
             return;
         }
-        let before = Pass::BOTH.map(|pass| self.place_element(name, pass, was));
+        let before = Pass::ALL.map(|pass| self.place_element(name, pass, was));
         self.edit_place(name, before, batch, is);
         self.release_place(name, is.1);
     }
@@ -117,7 +117,7 @@ impl HostPointPlanner<'_> {
     fn release_place(&mut self, name: &Str, is_host: bool) {
         let place = PointInterface::Host(name.clone());
         let counts = &self.0.host_points.counts;
-        let is_used = Pass::BOTH.map(|pass| counts.contains_key(&(place.clone(), pass)));
+        let is_used = Pass::ALL.map(|pass| counts.contains_key(&(place.clone(), pass)));
         if !is_host && !is_used.contains(&true) {
             self.0.numbers.places.remove(name);
         }
@@ -189,7 +189,7 @@ impl HostPointPlanner<'_> {
         let before = name
             .as_ref()
             .zip(flags)
-            .map(|(name, flags)| Pass::BOTH.map(|pass| self.place_element(name, pass, flags)));
+            .map(|(name, flags)| Pass::ALL.map(|pass| self.place_element(name, pass, flags)));
         let count = self.0.host_points.counts.entry(key.clone()).or_default();
         *count = match is {
             true => *count + 1,

@@ -22,6 +22,7 @@ fn first_if(frame: &HookPacket, reply: bool) -> Packet {
         output_interface: frame.oif.clone(),
         source: frame.source,
         destination: frame.destination,
+        pre_dnat: None,
         protocol: frame.protocol,
         l4: frame.l4,
     };
@@ -226,7 +227,7 @@ pub(crate) fn reports(
             DirectionVerdict::NoPoint => out.push(ReportReason::NoPoint),
             DirectionVerdict::Evaluated(seen) => match seen.cell.verdict {
                 Verdict::Deny => out.push(ReportReason::Denied),
-                Verdict::Allow => {
+                Verdict::Allow | Verdict::Continue => {
                     let logged = seen.cell.log.map(ReportReason::Logged);
                     let audited = || seen.cell.audit_report().map(ReportReason::Audited);
                     out.extend(logged.or_else(audited));

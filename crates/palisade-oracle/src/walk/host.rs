@@ -1,10 +1,12 @@
-//! What this host decides at the interfaces that a packet crosses: failsafe ports, what it forwards, what is its own.
+//! What this host decides at the interfaces that a packet crosses, pass by pass: failsafe ports, what is not tracked or
+//! not yet translated, what it forwards, what is its own.
 
 use super::{DecisionRef, JudgedEndpoint, direction_ends};
 use crate::criteria::MatchContext;
-use crate::trace::{NoTrace, TraceRecorder};
+use crate::trace::TraceRecorder;
 use crate::{
-    DirectionJudgement, FlowVerdict, HostJudgement, OracleOptions, PreparedState, Question,
+    DecisionReason, DirectionJudgement, FlowVerdict, HostJudgement, OracleOptions, PreparedState,
+    Question,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -18,44 +20,74 @@ impl<'a> PreparedState<'a> {
         direction: Direction,
         options: &OracleOptions,
     ) -> bool {
-        self.host_side(question, direction).is_none_or(|side| {
-            let context = self.host_context(question, side);
-            self.decide_at_host(&context, side, options, &mut NoTrace)
-                .allows()
-        })
+        let mut judgements = self.judge_host(question, direction, options).into_iter();
+        judgements.all(|at| at.judgement.verdict.is_allow())
+    }
+
+    /// Whether this host allows a packet before connection tracking, so that it is not tracked.
+    pub fn is_untracked(&self, question: &Question, options: &OracleOptions) -> bool {
+        let judged = Direction::BOTH
+            .into_iter()
+            .flat_map(|direction| self.judge_host(question, direction, options));
+        let mut untracked = judged.filter(|at| at.pass == Pass::Untracked);
+        untracked.any(|at| at.judgement.verdict.is_allow() && at.is_last())
     }
 
     /// The host endpoint at the interface where a direction of a flow is judged.
-    fn host_side(&self, question: &Question, direction: Direction) -> Option<JudgedEndpoint<'a>> {
+    fn host_side(
+        &self,
+        question: &Question,
+        direction: Direction,
+        pass: Pass,
+    ) -> Option<JudgedEndpoint<'a>> {
         let interface = question.path.interface(direction)?;
         Some(JudgedEndpoint {
             subject: self.host_endpoint(interface)?,
-            pass: question.path.pass(),
+            pass,
             direction,
         })
     }
 
-    fn host_context<'q>(&self, question: &'q Question, side: JudgedEndpoint<'a>) -> MatchContext<'q>
-    where
-        'a: 'q,
-    {
-        MatchContext {
-            host: Some((side.subject, side.direction)),
-            ..self.match_context(question)
-        }
-    }
-
+    /// The judgements of one interface, up to the first that decides.
     pub(super) fn judge_host(
         &self,
         question: &Question,
         direction: Direction,
         options: &OracleOptions,
+    ) -> Vec<HostJudgement> {
+        let mut all = Vec::new();
+        for pass in question.path.passes(direction) {
+            let judged = match pass.is_early() {
+                true => self.judge_pass(&question.before_dnat(), direction, pass, options),
+                false => self.judge_pass(question, direction, pass, options),
+            };
+            all.extend(judged);
+            if all.last().is_some_and(HostJudgement::is_last) {
+                break;
+            }
+        }
+        all
+    }
+
+    /// The judgement of one pass; `None` if there is no host endpoint, or no policy of an early pass applies to it.
+    fn judge_pass(
+        &self,
+        question: &Question,
+        direction: Direction,
+        pass: Pass,
+        options: &OracleOptions,
     ) -> Option<HostJudgement> {
-        let side = self.host_side(question, direction)?;
-        let context = self.host_context(question, side);
+        let side = self.host_side(question, direction, pass)?;
+        if pass.is_early() && !self.has_policy(side) {
+            return None;
+        }
+        let context = MatchContext {
+            host: Some((side.subject, direction, pass)),
+            ..self.match_context(question)
+        };
         Some(HostJudgement {
             interface: question.path.interface(direction)?.clone(),
-            pass: side.pass,
+            pass,
             direction,
             judgement: self.judge_host_side(&context, side, options),
         })
@@ -89,8 +121,9 @@ impl<'a> PreparedState<'a> {
     }
 
     /// Failsafe ports of the host are always open. What it forwards is judged by the policies that apply on forward,
-    /// and allowed if none of them selects the interface or decides. Else tiers decide, then profiles.
-    /// Source: Calico, "Host endpoints": failsafe rules, apply on forward.
+    /// and allowed if none of them selects the interface or decides. Early passes leave what no policy decides to the
+    /// next pass. Else tiers decide, then profiles.
+    /// Source: Calico, "Host endpoints": failsafe rules, apply on forward, untracked policies, policies before DNAT.
     fn decide_at_host<'w>(
         &'w self,
         context: &MatchContext<'w>,
@@ -98,41 +131,66 @@ impl<'a> PreparedState<'a> {
         options: &OracleOptions,
         recorder: &mut impl TraceRecorder,
     ) -> DecisionRef<'w> {
-        if side.pass == Pass::Normal && self.is_failsafe(context, side.direction) {
+        if self.is_failsafe(context, side) {
             return DecisionRef::Failsafe;
         }
-        if side.pass == Pass::Forward && !self.has_forward_policy(side) {
+        if side.pass == Pass::Forward && !self.has_policy(side) {
             return DecisionRef::NoForwardPolicy;
         }
         if options.view == PolicyView::Enforced && self.is_in_audit(side.subject, options) {
             return DecisionRef::EndpointInAudit;
         }
-        match self.evaluate_tiers(context, side, options.view, recorder) {
-            Some(decision) => decision,
-            None if side.pass == Pass::Forward => DecisionRef::ForwardEnd,
-            None => self.evaluate_profiles(context, side.direction, side.subject, recorder),
-        }
+        let decision = self.evaluate_tiers(context, side, options.view, recorder);
+        decision.unwrap_or_else(|| match side.pass {
+            Pass::Untracked | Pass::PreDnat => DecisionRef::PassEnd,
+            Pass::Forward => DecisionRef::ForwardEnd,
+            Pass::Normal => self.evaluate_profiles(context, side.direction, side.subject, recorder),
+        })
     }
 
-    /// Whether a policy that applies on forward, in audit or not, applies to a direction of the endpoint.
-    fn has_forward_policy(&self, side: JudgedEndpoint<'_>) -> bool {
+    /// Whether a policy of the pass, in audit or not, applies to a direction of the endpoint.
+    fn has_policy(&self, side: JudgedEndpoint<'_>) -> bool {
         let mut policies = self.tiers.iter().flat_map(|tier| &tier.policies);
         policies.any(|policy| {
-            policy.has_pass(Pass::Forward) && self.applies(policy, side.subject, side.direction)
+            policy.has_pass(side.pass) && self.applies(policy, side.subject, side.direction)
         })
     }
 
-    /// Whether a flow to or from the host is to a failsafe port.
-    fn is_failsafe(&self, context: &MatchContext<'_>, direction: Direction) -> bool {
+    /// Whether a packet is to a failsafe port, where the pass does not judge these: all but that of what is forwarded,
+    /// and before connection tracking replies from such a port as well.
+    fn is_failsafe(&self, context: &MatchContext<'_>, side: JudgedEndpoint<'_>) -> bool {
         let question = context.question;
-        let port = match question.l4 {
-            L4::Ports { destination, .. } => Some(destination),
-            L4::Icmp { .. } | L4::None => None,
+        let (source, destination) = match question.l4 {
+            L4::Ports {
+                source,
+                destination,
+            } => (Some(source), Some(destination)),
+            L4::Icmp { .. } | L4::None => (None, None),
         };
-        let peer = direction_ends(context, direction).peer.address;
-        peer.is_some_and(|peer| {
-            self.failsafe
-                .contains(direction, peer, question.protocol, port)
-        })
+        let Some(peer) = direction_ends(context, side.direction).peer.address else {
+            return false;
+        };
+        let contains = |direction, port| {
+            let ports = &self.failsafe;
+            ports.contains(direction, peer, question.protocol, port)
+        };
+        let opposite = match side.direction {
+            Direction::Ingress => Direction::Egress,
+            Direction::Egress => Direction::Ingress,
+        };
+        match side.pass {
+            Pass::Forward => false,
+            Pass::Normal | Pass::PreDnat => contains(side.direction, destination),
+            Pass::Untracked => contains(side.direction, destination) || contains(opposite, source),
+        }
+    }
+}
+
+impl HostJudgement {
+    /// Whether no other pass judges the packet at this interface.
+    pub fn is_last(&self) -> bool {
+        !self.pass.is_early()
+            || !self.judgement.verdict.is_allow()
+            || matches!(self.judgement.decided_by, DecisionReason::Rule { .. })
     }
 }

@@ -9,6 +9,15 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+fn constant_program(verdict: Verdict) -> Program {
+    Program::constant(Cell {
+        verdict,
+        hits: Vec::new(),
+        log: None,
+        audit: None,
+    })
+}
+
 /// What a change from one class to another does to verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VerdictChange {
@@ -110,14 +119,52 @@ impl<'a> ClassComparison<'a> {
         let (Some(a), Some(b)) = (self.program(from), self.program(to)) else {
             return to;
         };
+        let both = a.intersect(b);
+        self.interim_class(both)
+    }
+
+    /// The class whose cells are those of the first, and where these do not decide, those of the second.
+    pub(super) fn addition(&mut self, from: ClassId, to: ClassId) -> ClassId {
+        self.selection(from, to, |from, _| from != Verdict::Continue)
+    }
+
+    /// The class whose cells are those of the second, and where these do not decide, those of the first.
+    pub(super) fn switch(&mut self, from: ClassId, to: ClassId) -> ClassId {
+        self.selection(from, to, |_, to| to == Verdict::Continue)
+    }
+
+    fn selection(
+        &mut self,
+        from: ClassId,
+        to: ClassId,
+        is_first: fn(Verdict, Verdict) -> bool,
+    ) -> ClassId {
+        if self.verdict_change(from, to).is_same() {
+            return from;
+        }
+        let (Some(a), Some(b)) = (self.program(from), self.program(to)) else {
+            return to;
+        };
+        let selected = a.select(b, is_first);
+        let same =
+            |program: &Program| program.is_subset_of(&selected) && selected.is_subset_of(program);
+        match (same(a), same(b)) {
+            (true, _) => from,
+            (_, true) => to,
+            _ => self.interim_class(selected),
+        }
+    }
+
+    /// The class that decides nothing.
+    pub(super) fn undecided(&mut self) -> ClassId {
+        self.interim_class(constant_program(Verdict::Continue))
+    }
+
+    /// The class of a program that may exist during the transition only.
+    fn interim_class(&mut self, both: Program) -> ClassId {
         let both = match self.remaining_elements {
-            0 => Program::constant(Cell {
-                verdict: Verdict::Deny,
-                hits: Vec::new(),
-                log: None,
-                audit: None,
-            }),
-            _ => a.intersect(b),
+            0 if !both.protocols().is_empty() => constant_program(Verdict::Deny),
+            _ => both,
         };
         let known = self.ids.find_class(&both);
         if let Some(class) = known.or_else(|| self.interim_classes.get(&both).copied()) {

@@ -1,13 +1,16 @@
-//! The class of every identity in every set, from the old through the intersection to the new.
+//! The class of every identity in every set, from the old through the intersection to the new; in the sets of early
+//! passes and after them in the order of [`super::stages`].
 //!
 //! The default of a set is looked up after no entry was found. So where a default changes, every
 //! identity that does not change in the same way has an entry from before the change until after it.
 
 use super::class_comparison::ClassComparison;
 use super::interim_identities::InterimIdentities;
+use super::stages::{ChangeTime, Stage};
 use super::{PhasedChanges, TransitionContext, class_of};
 use crate::{ClassId, IdentityId, PolicySet, PolicySetId, TableChange, Tables};
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 /// The identities that have an entry in a set.
 pub(super) fn identities_in_set(
@@ -133,20 +136,23 @@ fn write_common_set(
     set: PolicySetId,
     phased: &mut PhasedChanges,
 ) -> bool {
+    let stage = context.stages.of_set(set);
     let default = ClassTransition::of(
         classes,
+        stage,
         class_of(context.old, set, IdentityId::UNKNOWN),
         class_of(context.new, set, IdentityId::UNKNOWN),
     );
-    let moves = default.first != default.last;
+    let moves = default.changes();
     let mut changes = moves;
     for identity in affected_identities(context, interim, set) {
         let transition = ClassTransition::of(
             classes,
+            stage,
             interim.initial_class(context, set, identity),
             interim.final_class(context, set, identity),
         );
-        changes |= transition.first != transition.last;
+        changes |= transition.changes();
         let written = context.old.classes.contains_key(&(set, identity));
         if moves && transition == default && !written {
             continue;
@@ -163,42 +169,56 @@ fn write_common_set(
             phased.split.push(entry(transition.first));
             present = true;
         }
-        if transition.interim != transition.first {
-            phased.tighten.push(entry(transition.interim));
-            present = needs_entry(transition.interim);
-        }
-        if transition.last != transition.interim {
-            phased.loosen.push(entry(transition.last));
-            present = needs_entry(transition.last);
+        for (time, class) in transition.writes() {
+            time.changes(phased).push(entry(class));
+            present = needs_entry(class);
         }
         if present && !stays {
             phased.delete.push(TableChange::Class(set, identity, None));
         }
     }
-    let becomes = |default| TableChange::Set(set, Some(PolicySet { default }));
-    if default.interim != default.first {
-        phased.tighten.push(becomes(default.interim));
-    }
-    if default.last != default.interim {
-        phased.loosen.push(becomes(default.last));
+    for (time, class) in default.writes() {
+        let becomes = TableChange::Set(set, Some(PolicySet { default: class }));
+        time.changes(phased).push(becomes);
     }
     changes
 }
 
 /// The classes that an identity has in a set, one after the other.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct ClassTransition {
     first: ClassId,
-    interim: ClassId,
-    last: ClassId,
+    /// What it becomes, and when; may repeat the class before.
+    steps: Vec<(ChangeTime, ClassId)>,
 }
 
 impl ClassTransition {
-    fn of(classes: &mut ClassComparison<'_>, first: ClassId, last: ClassId) -> Self {
-        ClassTransition {
-            first,
-            interim: classes.intersection(first, last),
-            last,
-        }
+    fn of(classes: &mut ClassComparison<'_>, stage: Stage, first: ClassId, last: ClassId) -> Self {
+        let steps = match stage {
+            Stage::Alone => alloc::vec![
+                (ChangeTime::Tighten, classes.intersection(first, last)),
+                (ChangeTime::Loosen, last),
+            ],
+            Stage::Last => alloc::vec![(ChangeTime::Switch, last)],
+            Stage::Early(pass) => alloc::vec![
+                (ChangeTime::Add(pass), classes.addition(first, last)),
+                (ChangeTime::Switch, classes.switch(first, last)),
+                (ChangeTime::Remove(pass), last),
+            ],
+        };
+        ClassTransition { first, steps }
+    }
+
+    fn changes(&self) -> bool {
+        self.steps
+            .last()
+            .is_some_and(|(_, last)| *last != self.first)
+    }
+
+    /// The steps that change the class.
+    fn writes(&self) -> impl Iterator<Item = (ChangeTime, ClassId)> {
+        let before = core::iter::once(self.first).chain(self.steps.iter().map(|(_, class)| *class));
+        let pairs = self.steps.iter().copied().zip(before);
+        pairs.filter_map(|((time, class), before)| (class != before).then_some((time, class)))
     }
 }

@@ -5,7 +5,8 @@
 //! moment in which verdicts change. An interface that gets points of its own first has copies of those of
 //! [`PointInterface::AnyHost`]; one that loses them goes back by the same way.
 
-use super::point_transitions::{PointState, PointWay};
+use super::point_transitions::PointState;
+use super::stages::ChangeTime;
 use super::{PhasedChanges, TransitionContext};
 use crate::{Point, PointInterface, PolicySetId, TableChange, Tables};
 use alloc::collections::BTreeSet;
@@ -37,7 +38,7 @@ pub(super) fn set_of(tables: &Tables, point: &Point) -> Option<PolicySetId> {
 fn points_of<'a>(tables: &'a Tables, place: &PointInterface) -> impl Iterator<Item = &'a Point> {
     let first = Point {
         place: place.clone(),
-        pass: Pass::BOTH.into_iter().min().unwrap_or(Pass::Normal),
+        pass: Pass::Untracked,
         direction: Direction::BOTH
             .into_iter()
             .min()
@@ -78,28 +79,19 @@ pub(super) fn changed_points(context: &TransitionContext<'_>) -> BTreeSet<Point>
 pub(super) fn write_changes(
     context: &TransitionContext<'_>,
     (source, target): (PointState, PointState),
-    way: PointWay,
+    writes: &[(ChangeTime, Option<PolicySetId>)],
     points: &[Point],
     phased: &mut PhasedChanges,
 ) {
-    let set = |state: PointState| match state {
-        PointState::Set(set) => Some(set),
-        PointState::Open | PointState::Denied => None,
-    };
     for point in points {
         let put = |set| TableChange::Point(point.clone(), set);
-        if let (Some(from), false) = (set(source), context.old.points.contains_key(point)) {
+        if let (Some(from), false) = (source.set(), context.old.points.contains_key(point)) {
             phased.split.push(put(Some(from)));
         }
-        match way {
-            PointWay::AtTighten => phased.leave.push(put(set(target))),
-            PointWay::Interim(interim) => phased.leave.push(put(Some(interim))),
-            PointWay::Kept | PointWay::AtLoosen => {}
+        for (time, set) in writes {
+            time.changes(phased).push(put(*set));
         }
-        if matches!(way, PointWay::AtLoosen | PointWay::Interim(_)) {
-            phased.loosen.push(put(set(target)));
-        }
-        if set(target).is_some() && !context.new.points.contains_key(point) {
+        if target.set().is_some() && !context.new.points.contains_key(point) {
             phased.delete.push(put(None));
         }
     }

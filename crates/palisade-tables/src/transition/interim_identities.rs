@@ -330,7 +330,8 @@ fn direct_transition(
     let differences = context.differences;
     let begins = differences.new_identities.contains(&to);
     let ends = differences.removed_identities.contains(&from);
-    if context.defaults_change {
+    // Between the passes of a host interface decisions may move, and an address would change in all of them at once.
+    if context.defaults_change || context.stages.is_layered() {
         return None;
     }
     let stable =

@@ -7,6 +7,7 @@ use super::class_comparison::{ClassComparison, VerdictChange};
 use super::class_transitions::identities_in_set;
 use super::host_points;
 use super::interim_identities::InterimIdentities;
+use super::stages::{ChangeTime, Stage};
 use super::{PhasedChanges, TransitionContext, class_of};
 use crate::{ClassId, IdentityId, Point, PolicySet, PolicySetId, TableChange, Tables};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -24,18 +25,18 @@ pub(super) enum PointState {
     Set(PolicySetId),
 }
 
-/// How a point gets from one policy set to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PointWay {
-    /// It keeps its set.
-    Kept,
-    /// In one write, when verdicts tighten.
-    AtTighten,
-    /// In one write, when verdicts loosen.
-    AtLoosen,
-    /// By this set of intersections.
-    Interim(PolicySetId),
+impl PointState {
+    /// The policy set, if it has one.
+    pub(super) fn set(self) -> Option<PolicySetId> {
+        match self {
+            PointState::Set(set) => Some(set),
+            PointState::Open | PointState::Denied => None,
+        }
+    }
 }
+
+/// The sets that a point has one after the other: when it gets each, and `None` where it has none.
+pub(super) type PointWrites = Vec<(ChangeTime, Option<PolicySetId>)>;
 
 /// Points by their old and new state.
 type PointsByTransition = BTreeMap<(PointState, PointState), Vec<Point>>;
@@ -44,13 +45,14 @@ type PointsByTransition = BTreeMap<(PointState, PointState), Vec<Point>>;
 #[derive(Default)]
 pub(super) struct PointTransitions {
     workloads: PointsByTransition,
-    host: PointsByTransition,
+    host: BTreeMap<Stage, PointsByTransition>,
 }
 
 impl PointTransitions {
     /// The distinct changes; one of workloads and one of host interfaces may be equal.
     pub(super) fn transitions(&self) -> impl Iterator<Item = (&PointState, &PointState)> {
-        let all = self.workloads.keys().chain(self.host.keys());
+        let host = self.host.values().flat_map(BTreeMap::keys);
+        let all = self.workloads.keys().chain(host);
         all.map(|(source, target)| (source, target))
     }
 }
@@ -96,7 +98,8 @@ pub(super) fn point_transitions(context: &TransitionContext<'_>) -> PointTransit
         add(&mut transitions.workloads, point.clone());
     }
     for point in host_points::changed_points(context) {
-        add(&mut transitions.host, point);
+        let stage = context.stages.of_point(&point);
+        add(transitions.host.entry(stage).or_default(), point);
     }
     transitions
 }
@@ -112,17 +115,22 @@ pub(super) fn write_changes(
 ) -> bool {
     let still = |side: &PointState| !matches!(side, PointState::Set(set) if changing.contains(set));
     let mut leave_separately = false;
-    for ((source, target), points) in &transitions.host {
-        let way = host_point_way(
+    let host = transitions.host.iter();
+    let host = host.flat_map(|(stage, of)| {
+        of.iter()
+            .map(move |(states, points)| (*stage, states, points))
+    });
+    for (stage, (source, target), points) in host {
+        let mut sets = HostSetTransition {
             context,
-            classes,
             interim,
-            (*source, *target),
-            [still(source), still(target)],
-            phased,
-        );
-        leave_separately |= way != PointWay::Kept && !still(source);
-        host_points::write_changes(context, (*source, *target), way, points, phased);
+            source: *source,
+            target: *target,
+            is_stable: [still(source), still(target)],
+        };
+        let writes = sets.writes(stage, classes, phased);
+        leave_separately |= stage == Stage::Alone && !writes.is_empty() && !still(source);
+        host_points::write_changes(context, (*source, *target), &writes, points, phased);
     }
     for ((source, target), points) in &transitions.workloads {
         let put = |changes: &mut Vec<TableChange>, set: Option<PolicySetId>| {
@@ -135,7 +143,7 @@ pub(super) fn write_changes(
                 changes.push(TableChange::Point(point.clone(), set));
             }
         };
-        let relation = verdict_change(context, classes, interim, *source, *target);
+        let relation = verdict_change(context, classes, interim, (*source, *target));
         match (*source, *target) {
             (PointState::Denied, PointState::Set(to)) => put(&mut phased.loosen, Some(to)),
             (PointState::Set(_), PointState::Denied) => put(&mut phased.leave, None),
@@ -159,11 +167,10 @@ pub(super) fn write_changes(
                 let interim_set = classes.ids.allocate_set();
                 write_interim_set(
                     context,
-                    classes,
                     interim,
-                    source,
-                    target,
+                    (source, target),
                     interim_set,
+                    &mut |ends| both_allow(classes, ends),
                     phased,
                 );
                 match source {
@@ -183,42 +190,195 @@ pub(super) fn write_changes(
     leave_separately
 }
 
-/// How points of host interfaces get from one state to another. `stable`: whether no class of the old and of the new set
-/// changes meanwhile.
-fn host_point_way(
-    context: &TransitionContext<'_>,
-    classes: &mut ClassComparison<'_>,
-    interim: &InterimIdentities,
-    (source, target): (PointState, PointState),
-    stable: [bool; 2],
-    phased: &mut PhasedChanges,
-) -> PointWay {
-    let relation = verdict_change(context, classes, interim, source, target);
-    // Nothing is judged at an open point: to leave that state tightens, to return to it loosens.
-    let (tightens, loosens) = match (source, target) {
-        (PointState::Set(from), PointState::Set(to)) if from == to => return PointWay::Kept,
-        (PointState::Set(_), PointState::Set(_)) => (relation.tightens, relation.loosens),
-        (PointState::Set(_), _) => (false, true),
-        (_, PointState::Set(_)) => (true, false),
-        _ => return PointWay::Kept,
-    };
-    match stable {
-        [true, _] if !tightens => PointWay::AtLoosen,
-        [_, true] if !loosens => PointWay::AtTighten,
-        _ => {
-            let set = classes.ids.allocate_set();
-            write_interim_set(context, classes, interim, source, target, set, phased);
-            PointWay::Interim(set)
+/// How points of host interfaces get from one state to another.
+struct HostSetTransition<'a, 't> {
+    context: &'a TransitionContext<'t>,
+    interim: &'a InterimIdentities,
+    source: PointState,
+    target: PointState,
+    /// Whether no class of the old and of the new set changes meanwhile.
+    is_stable: [bool; 2],
+}
+
+impl HostSetTransition<'_, '_> {
+    fn writes(
+        &mut self,
+        stage: Stage,
+        classes: &mut ClassComparison<'_>,
+        phased: &mut PhasedChanges,
+    ) -> PointWrites {
+        let is_kept = match (self.source, self.target) {
+            (PointState::Set(from), PointState::Set(to)) => from == to,
+            (PointState::Set(_), _) | (_, PointState::Set(_)) => false,
+            _ => true,
+        };
+        match stage {
+            _ if is_kept => Vec::new(),
+            Stage::Alone => self.writes_alone(classes, phased),
+            Stage::Early(pass) => self.writes_of_early_pass(pass, classes, phased),
+            Stage::Last => self.writes_of_last_pass(classes, phased),
         }
     }
+
+    /// In one write, where verdicts change in one direction only and the classes of the sets do not change meanwhile;
+    /// else through a set of intersections.
+    fn writes_alone(
+        &mut self,
+        classes: &mut ClassComparison<'_>,
+        phased: &mut PhasedChanges,
+    ) -> PointWrites {
+        let states = (self.source, self.target);
+        let last = self.target.set();
+        let relation = verdict_change(self.context, classes, self.interim, states);
+        // Nothing is judged at an open point: to leave that state tightens, to return to it loosens.
+        let (tightens, loosens) = match states {
+            (PointState::Set(_), PointState::Set(_)) => (relation.tightens, relation.loosens),
+            (PointState::Set(_), _) => (false, true),
+            _ => (true, false),
+        };
+        match self.is_stable {
+            [true, _] if !tightens => alloc::vec![(ChangeTime::Loosen, last)],
+            [_, true] if !loosens => alloc::vec![(ChangeTime::LeaveToTighten, last)],
+            _ => {
+                let set = self.interim_set(classes, phased, both_allow);
+                alloc::vec![
+                    (ChangeTime::LeaveToTighten, Some(set)),
+                    (ChangeTime::Loosen, last)
+                ]
+            }
+        }
+    }
+
+    fn writes_of_last_pass(
+        &mut self,
+        classes: &mut ClassComparison<'_>,
+        phased: &mut PhasedChanges,
+    ) -> PointWrites {
+        let last = (ChangeTime::Switch, self.target.set());
+        match self.is_stable[0] {
+            true => alloc::vec![last],
+            false => {
+                let finally =
+                    |_: &mut ClassComparison<'_>, (first, last): ClassEnds| last.or(first);
+                let set = self.interim_set(classes, phased, finally);
+                alloc::vec![(ChangeTime::LeaveToSwitch, Some(set)), last]
+            }
+        }
+    }
+
+    fn writes_of_early_pass(
+        &mut self,
+        pass: usize,
+        classes: &mut ClassComparison<'_>,
+        phased: &mut PhasedChanges,
+    ) -> PointWrites {
+        let (add, remove) = (ChangeTime::Add(pass), ChangeTime::Remove(pass));
+        let mut times = Vec::new();
+        let states = (self.source, self.target);
+        for identity in affected_identities(self.context, self.interim, states) {
+            let ends = class_ends(self.context, self.interim, states, identity);
+            let [first, last] = early_ends(classes, ends);
+            let (added, switched) = (classes.addition(first, last), classes.switch(first, last));
+            for (time, from, to) in [
+                (add, first, added),
+                (ChangeTime::Switch, added, switched),
+                (remove, switched, last),
+            ] {
+                if !classes.verdict_change(from, to).is_same() && !times.contains(&time) {
+                    times.push(time);
+                }
+            }
+        }
+        let last = self.target.set();
+        // Where nothing was judged, or nothing will be, every row of the place is written in one step: a row under a
+        // longer prefix stands for its addresses as long as the one above it decides others.
+        let alone = match states {
+            (PointState::Set(_), PointState::Set(_)) => ChangeTime::Switch,
+            (PointState::Set(_), _) => remove,
+            _ => add,
+        };
+        let leave = match states.0 {
+            PointState::Set(_) => ChangeTime::LeaveToAdd(pass),
+            _ => add,
+        };
+        match (times.as_slice(), self.is_stable) {
+            ([], [true, true]) => alloc::vec![(alone, last)],
+            ([time], [true, true]) => alloc::vec![(*time, last)],
+            _ => {
+                let added = |classes: &mut ClassComparison<'_>, ends: ClassEnds| {
+                    let [first, last] = early_ends(classes, ends);
+                    Some(classes.addition(first, last))
+                };
+                let switched = |classes: &mut ClassComparison<'_>, ends: ClassEnds| {
+                    let [first, last] = early_ends(classes, ends);
+                    Some(classes.switch(first, last))
+                };
+                let added = self.interim_set(classes, phased, added);
+                let switched = self.interim_set(classes, phased, switched);
+                alloc::vec![
+                    (leave, Some(added)),
+                    (ChangeTime::Switch, Some(switched)),
+                    (remove, last),
+                ]
+            }
+        }
+    }
+
+    /// Writes a set that exists during the transition only, with the class of each identity by its first and last one.
+    fn interim_set(
+        &mut self,
+        classes: &mut ClassComparison<'_>,
+        phased: &mut PhasedChanges,
+        class: impl Fn(&mut ClassComparison<'_>, ClassEnds) -> Option<ClassId>,
+    ) -> PolicySetId {
+        let set = classes.ids.allocate_set();
+        write_interim_set(
+            self.context,
+            self.interim,
+            (self.source, self.target),
+            set,
+            &mut |ends| class(classes, ends),
+            phased,
+        );
+        set
+    }
+}
+
+/// The first and the last class of an identity; `None` where nothing is judged.
+type ClassEnds = (Option<ClassId>, Option<ClassId>);
+
+fn class_ends(
+    context: &TransitionContext<'_>,
+    interim: &InterimIdentities,
+    (source, target): (PointState, PointState),
+    identity: IdentityId,
+) -> ClassEnds {
+    let first = source.set();
+    let last = target.set();
+    (
+        first.map(|set| interim.initial_class(context, set, identity)),
+        last.map(|set| interim.final_class(context, set, identity)),
+    )
+}
+
+/// The class that allows what both allow.
+fn both_allow(classes: &mut ClassComparison<'_>, ends: ClassEnds) -> Option<ClassId> {
+    match ends {
+        (Some(first), Some(last)) => Some(classes.intersection(first, last)),
+        (first, last) => first.or(last),
+    }
+}
+
+/// The same at an early pass, where what is not judged is not decided.
+fn early_ends(classes: &mut ClassComparison<'_>, (first, last): ClassEnds) -> [ClassId; 2] {
+    [first, last].map(|class| class.unwrap_or_else(|| classes.undecided()))
 }
 
 /// The identities that either side may distinguish from the unknown identity.
 fn affected_identities(
     context: &TransitionContext<'_>,
     interim: &InterimIdentities,
-    source: PointState,
-    target: PointState,
+    (source, target): (PointState, PointState),
 ) -> BTreeSet<IdentityId> {
     let mut identities = interim.transitional.clone();
     if let PointState::Set(set) = source {
@@ -237,49 +397,39 @@ fn verdict_change(
     context: &TransitionContext<'_>,
     classes: &mut ClassComparison<'_>,
     interim: &InterimIdentities,
-    source: PointState,
-    target: PointState,
+    states: (PointState, PointState),
 ) -> VerdictChange {
-    let (PointState::Set(from), PointState::Set(to)) = (source, target) else {
-        return VerdictChange::SAME;
-    };
     let mut all = VerdictChange::SAME;
-    for identity in affected_identities(context, interim, source, target) {
-        let first = interim.initial_class(context, from, identity);
-        let last = interim.final_class(context, to, identity);
-        all = all.union(classes.verdict_change(first, last));
+    if states.0.set().is_none() || states.1.set().is_none() {
+        return all;
+    }
+    for identity in affected_identities(context, interim, states) {
+        if let (Some(first), Some(last)) = class_ends(context, interim, states, identity) {
+            all = all.union(classes.verdict_change(first, last));
+        }
     }
     all
 }
 
-/// Writes an interim set that allows what both sides allow.
+/// Writes a set that exists during the transition only, with the class of each identity by its first and last one.
 fn write_interim_set(
     context: &TransitionContext<'_>,
-    classes: &mut ClassComparison<'_>,
     interim: &InterimIdentities,
-    source: PointState,
-    target: PointState,
+    states: (PointState, PointState),
     interim_set: PolicySetId,
+    class: &mut dyn FnMut(ClassEnds) -> Option<ClassId>,
     phased: &mut PhasedChanges,
 ) {
-    let mut intersection = |identity: IdentityId| -> ClassId {
-        match (source, target) {
-            (PointState::Set(from), PointState::Set(to)) => {
-                let first = interim.initial_class(context, from, identity);
-                let last = interim.final_class(context, to, identity);
-                classes.intersection(first, last)
-            }
-            (PointState::Set(from), _) => interim.initial_class(context, from, identity),
-            (_, PointState::Set(to)) => interim.final_class(context, to, identity),
-            _ => class_of(context.new, interim_set, identity),
-        }
+    let mut class_of_identity = |identity: IdentityId| -> ClassId {
+        class(class_ends(context, interim, states, identity))
+            .unwrap_or_else(|| class_of(context.new, interim_set, identity))
     };
-    let default = intersection(IdentityId::UNKNOWN);
+    let default = class_of_identity(IdentityId::UNKNOWN);
     phased
         .split
         .push(TableChange::Set(interim_set, Some(PolicySet { default })));
-    for identity in affected_identities(context, interim, source, target) {
-        let class = intersection(identity);
+    for identity in affected_identities(context, interim, states) {
+        let class = class_of_identity(identity);
         if class != default {
             let entry = TableChange::Class(interim_set, identity, Some(class));
             phased.split.push(entry);

@@ -157,6 +157,7 @@ fn reason_text(
         PacketReason::ForwardEnd => {
             "the host forwards it, and no policy with applyOnForward decided"
         }
+        PacketReason::PassEnd => "no policy of the pass decided",
         PacketReason::Encapsulated => "tunnelled packet (encapsulation is not allowed)",
         PacketReason::Spoofed => "spoofed source address",
         PacketReason::UnknownInterface => "interface not attached by the agent",

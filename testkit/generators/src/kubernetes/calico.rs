@@ -142,9 +142,11 @@ fn host_policy(dice: &mut Dice) -> GeneratedObject {
             None => spec[direction] = json!([rule]),
         }
     }
-    if dice.chance(75) {
-        features.insert("applyOnForward");
-        spec["applyOnForward"] = true.into();
+    match dice.below(100) {
+        0..18 => flag(&mut spec, "doNotTrack", &mut features),
+        18..36 => flag(&mut spec, "preDNAT", &mut features),
+        36..82 => flag(&mut spec, "applyOnForward", &mut features),
+        _ => {}
     }
     let kind = "GlobalNetworkPolicy";
     let meta = json!({ "name": name });
@@ -289,25 +291,26 @@ fn rule_lists(dice: &mut Dice, spec: &mut Value, home: Option<&str>, features: &
 /// What is about the traffic of hosts, in policies of the cluster.
 fn flags(dice: &mut Dice, spec: &mut Value, features: &mut Features) {
     match dice.below(100) {
-        0..8 => {
-            features.insert("doNotTrack");
-            spec["doNotTrack"] = true.into();
-            spec["applyOnForward"] = true.into();
-        }
-        8..16 => {
-            features.insert("preDNAT");
-            spec["preDNAT"] = true.into();
-            spec["applyOnForward"] = true.into();
-            if let Some(fields) = spec.as_object_mut() {
-                fields.shift_remove("egress");
-                fields.insert("types".to_owned(), json!(["Ingress"]));
-            }
-        }
+        0..8 => flag(spec, "doNotTrack", features),
+        8..16 => flag(spec, "preDNAT", features),
         16..52 => {
             features.insert("applyOnForward");
             spec["applyOnForward"] = dice.chance(92).into();
         }
         _ => {}
+    }
+}
+
+/// Makes a policy one of this traffic of hosts.
+fn flag(spec: &mut Value, name: &'static str, features: &mut Features) {
+    features.insert(name);
+    spec[name] = true.into();
+    spec["applyOnForward"] = true.into();
+    if name == "preDNAT"
+        && let Some(fields) = spec.as_object_mut()
+    {
+        fields.shift_remove("egress");
+        fields.insert("types".to_owned(), json!(["Ingress"]));
     }
 }
 

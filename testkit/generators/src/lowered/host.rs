@@ -6,10 +6,16 @@
 use super::selector::OWN;
 use crate::Dice;
 use crate::kubernetes::Features;
-use palisade_model::{Endpoint, LabelKey, Node, Policy, Selector, State};
+use palisade_model::{Endpoint, LabelKey, Node, Policy, Selector, State, TrafficScope};
 
 /// The feature of a policy that applies on forward.
 pub(super) const FORWARD: &str = "policy that applies on forward";
+
+/// The feature of a policy of what is not tracked.
+pub(super) const UNTRACKED: &str = "policy of untracked traffic";
+
+/// The feature of a policy of what is not yet translated.
+pub(super) const PRE_DNAT: &str = "policy of traffic before DNAT";
 
 /// The interfaces of the host.
 pub const HOST_INTERFACES: [&str; 2] = ["eth0", "eth1"];
@@ -81,12 +87,16 @@ impl HostGenerator {
         policy.subject = Selector::and([Policy::node_subject(), test]);
     }
 
-    /// Makes a third of the policies apply to what is forwarded.
+    /// Makes some of the policies apply to what is forwarded, or to the traffic of an early pass.
     pub(super) fn change_policy(&mut self, policy: &mut Policy, features: &mut Features) {
         self.select_nodes(policy);
-        if self.dice.chance(35) {
-            policy.apply_on_forward = true;
-            features.insert(FORWARD);
-        }
+        let (scope, feature) = match self.dice.below(100) {
+            0..25 => (TrafficScope::Forwarded, FORWARD),
+            25..35 => (TrafficScope::Untracked, UNTRACKED),
+            35..45 => (TrafficScope::PreDnat, PRE_DNAT),
+            _ => return,
+        };
+        policy.scope = scope;
+        features.insert(feature);
     }
 }

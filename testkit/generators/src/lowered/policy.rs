@@ -8,7 +8,7 @@ use crate::kubernetes::Features;
 use palisade_model::{
     Action, DirectionRules, Family, IcmpMatch, Order, Peer, Policy, PolicyId, PolicyMode,
     PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule, RuleOrigin, Selector, Str,
-    TrafficMatch,
+    TrafficMatch, TrafficScope,
 };
 
 /// A policy; two draws may have the same name.
@@ -48,7 +48,7 @@ pub(super) fn policy(dice: &mut Dice) -> (Policy, Features) {
             rank: dice.below(2) as u8,
         },
         subject,
-        apply_on_forward: false,
+        scope: TrafficScope::Endpoints,
         ingress: ingress.then(|| direction(dice, &mut features)),
         egress: egress.then(|| direction(dice, &mut features)),
         line: None,

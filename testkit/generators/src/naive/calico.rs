@@ -37,8 +37,21 @@ pub(super) struct NaiveSide<'a> {
     /// A pod, a WorkloadEndpoint or a HostEndpoint.
     pub(super) endpoint: &'a Value,
     pub(super) egress: bool,
-    /// Whether a host endpoint is asked for what is neither to nor from the host.
-    pub(super) is_forwarded: bool,
+    /// What is asked about.
+    pub(super) pass: NaivePass,
+}
+
+/// The traffic that an endpoint is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NaivePass {
+    /// What has not been tracked yet.
+    Untracked,
+    /// What has not been translated yet.
+    BeforeTranslation,
+    /// What is neither to nor from the host.
+    Forwarded,
+    /// Its own.
+    Own,
 }
 
 impl<'a> NaiveSide<'a> {
@@ -47,7 +60,7 @@ impl<'a> NaiveSide<'a> {
         NaiveSide {
             endpoint,
             egress,
-            is_forwarded: false,
+            pass: NaivePass::Own,
         }
     }
 
@@ -57,7 +70,7 @@ impl<'a> NaiveSide<'a> {
 
     /// What is at the own end, where that is the host.
     fn own_host(&self) -> Option<&'a Value> {
-        (self.is_host() && !self.is_forwarded).then_some(self.endpoint)
+        (self.is_host() && self.pass == NaivePass::Own).then_some(self.endpoint)
     }
 }
 
@@ -92,7 +105,16 @@ pub(super) fn policies<'a>(
         false => NaiveHolder::of_workload(objects, side.endpoint),
     };
     let has_pass = |policy: &Value| {
-        !side.is_forwarded || at(policy, "/spec/applyOnForward") == Some(&Value::Bool(true))
+        let is = |flag: &str| policy["spec"][flag] == true;
+        match (is("doNotTrack"), is("preDNAT")) {
+            (true, _) => side.pass == NaivePass::Untracked,
+            (_, true) => side.pass == NaivePass::BeforeTranslation,
+            _ => match side.pass {
+                NaivePass::Own => true,
+                NaivePass::Forwarded => is("applyOnForward"),
+                NaivePass::Untracked | NaivePass::BeforeTranslation => false,
+            },
+        }
     };
     let selects =
         |policy: &Value| has_subject(policy, &own) && (!side.is_host() || may_select_hosts(policy));
@@ -112,11 +134,10 @@ pub(super) fn is_any_enforced(policies: &[(usize, &Value)]) -> bool {
     policies.iter().any(|(_, policy)| is_enforced(policy))
 }
 
-/// Whether a policy is enforced for pods: those of other traffic of hosts are not, and none that is in audit.
+/// Whether a policy is enforced: none that is in audit.
 fn is_enforced(policy: &Value) -> bool {
-    let is = |pointer| at(policy, pointer) == Some(&Value::Bool(true));
     let staged = text(policy, "/kind").is_some_and(|kind| kind.starts_with("Staged"));
-    !staged && !audit::is_in_audit(policy) && !is("/spec/doNotTrack") && !is("/spec/preDNAT")
+    !staged && !audit::is_in_audit(policy)
 }
 
 fn is_of_namespace(policy: &Value) -> bool {

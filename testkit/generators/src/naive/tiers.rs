@@ -2,7 +2,7 @@
 //!
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
-use super::calico::{self, NaiveOutcome, NaiveSide};
+use super::calico::{self, NaiveOutcome, NaivePass, NaiveSide};
 use super::cilium::NaiveCiliumVerdict;
 use super::policy_api::{self, NaiveTier};
 use super::{NaiveFlow, at, cilium, is_staged_kubernetes, isolates, rule_allows, rules, text};
@@ -104,37 +104,39 @@ pub(super) fn decide(
 }
 
 /// Whether a host endpoint lets a flow through: by Calico's policies, and by Cilium's of its node where the flow is
-/// the host's own. No other dialect knows it.
+/// the host's own. No other dialect knows it. Nothing where the next kind of traffic is asked about.
 pub(super) fn decide_at_host(
     objects: &[Value],
     (side, flow): (NaiveSide<'_>, &NaiveFlow),
     used: &mut BTreeSet<usize>,
-) -> bool {
+) -> Option<bool> {
     for step in steps(objects) {
         let decided = match step {
             NaiveStep::Cluster(_) => continue,
-            NaiveStep::Default => {
+            NaiveStep::Default if side.pass == NaivePass::Own => {
                 let other = match side.egress {
                     true => flow.destination,
                     false => flow.source,
                 };
                 let ends = (side.egress, other);
                 let host = Some(side.endpoint);
-                let of_cilium = match side.is_forwarded {
-                    true => NaiveCiliumVerdict::default(),
-                    false => cilium::host_verdict(objects, host, ends, flow, used),
-                };
+                let of_cilium = cilium::host_verdict(objects, host, ends, flow, used);
                 decide_default(objects, (side, None), of_cilium, (other, flow), used)
             }
+            NaiveStep::Default => decide_calico(objects, ("default", false), (side, flow), used),
             NaiveStep::Calico(name, passes) => {
                 decide_calico(objects, (name, passes), (side, flow), used)
             }
         };
         if let Some(allowed) = decided {
-            return allowed;
+            return Some(allowed);
         }
     }
-    side.is_forwarded || calico::profiles_allow(objects, (side, flow), used)
+    match side.pass {
+        NaivePass::Untracked | NaivePass::BeforeTranslation => None,
+        NaivePass::Forwarded => Some(true),
+        NaivePass::Own => Some(calico::profiles_allow(objects, (side, flow), used)),
+    }
 }
 
 /// The object of a tier.
@@ -160,6 +162,9 @@ fn decide_calico(
         NaiveOutcome::Decides(allowed) => Some(allowed),
         NaiveOutcome::Passes => None,
         NaiveOutcome::NoMatch if passes || !calico::is_any_enforced(&policies) => None,
+        NaiveOutcome::NoMatch if !matches!(side.pass, NaivePass::Own | NaivePass::Forwarded) => {
+            None
+        }
         NaiveOutcome::NoMatch => Some(false),
     }
 }

@@ -74,6 +74,7 @@ fn agree(prepared: &PreparedState<'_>, tables: &Tables, flow: &Flow) -> Result<b
         destination: flow.destination,
         protocol: flow.protocol,
         l4: flow.l4,
+        pre_dnat: None,
     };
     let question = Question::from(*flow);
     let enforced = prepared.verdict(&question, &OracleOptions::default());

@@ -9,7 +9,7 @@ use palisade_model::{
     Action, DirectionRules, Endpoint, LabelKey, Labels, Namespace, Object, ObjectId, ObjectKind,
     Order, Peer, Policy, PolicyId, PolicyMode, PortMatch, PortRange, PortSpec, Precedence, Prefix,
     Profile, Protocol, Rule, RuleOrigin, Selector, SourceLine, Str, Tier, TierDefault,
-    TrafficMatch, Update, reserved,
+    TrafficMatch, TrafficScope, Update, reserved,
 };
 use std::net::IpAddr;
 
@@ -174,7 +174,7 @@ impl BenchPolicy {
             })
         };
         Policy {
-            apply_on_forward: false,
+            scope: TrafficScope::Endpoints,
             id: PolicyId {
                 object: ObjectId {
                     namespace: self.namespace.as_deref().map(Into::into),

@@ -11,6 +11,7 @@ use palisade_sys::nfnetlink::nf_tables::*;
 
 const NF_DROP: i32 = 0;
 const NF_ACCEPT: i32 = 1;
+const IP_CT_DIR_ORIGINAL: u8 = 0;
 
 /// Encodes one expression; the caller refuses unknown ones.
 pub(super) fn write(w: &mut AttrWriter<'_>, expr: &Expr) {
@@ -26,6 +27,7 @@ pub(super) fn write(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::Limit { .. } => "limit",
         Expr::Log { .. } => "log",
         Expr::Masquerade => "masq",
+        Expr::Notrack => "notrack",
         Expr::Unknown(name) => name,
     };
     w.text(NFTA_EXPR_NAME, name)
@@ -56,6 +58,9 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::CtLoad { key, dreg } => {
             w.be32(NFTA_CT_DREG, dreg.number())
                 .be32(NFTA_CT_KEY, key.number());
+            if key.is_of_tuple() {
+                w.u8(NFTA_CT_DIRECTION, IP_CT_DIR_ORIGINAL);
+            }
         }
         Expr::CtSet { key, sreg } => {
             w.be32(NFTA_CT_SREG, sreg.number())
@@ -116,7 +121,7 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::Log { group, prefix } => {
             w.be16(NFTA_LOG_GROUP, *group).text(NFTA_LOG_PREFIX, prefix);
         }
-        Expr::Masquerade | Expr::Unknown(_) => {}
+        Expr::Masquerade | Expr::Notrack | Expr::Unknown(_) => {}
     }
 }
 
@@ -169,6 +174,7 @@ pub(super) fn read(expr: &Attrs<'_>) -> Result<Expr, WireError> {
         "log" => read_log(&data)?,
         // With ports or flags it is not the expression that we write.
         "masq" if data.clone().next().is_none() => Some(Expr::Masquerade),
+        "notrack" if data.clone().next().is_none() => Some(Expr::Notrack),
         _ => None,
     };
     Ok(known.unwrap_or_else(|| Expr::Unknown(name.into())))
@@ -303,7 +309,13 @@ fn read_ct(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
     let key = number(data, NFTA_CT_KEY)?.and_then(CtKey::from_number);
     let load = register(data, NFTA_CT_DREG)?.zip(key);
     let set = register(data, NFTA_CT_SREG)?.zip(key);
-    if data.find(NFTA_CT_DIRECTION)?.is_some() {
+    let direction = data.find(NFTA_CT_DIRECTION)?;
+    let direction = direction.map(|direction| direction.u8()).transpose()?;
+    let wanted = key
+        .filter(|key| key.is_of_tuple())
+        .map(|_| IP_CT_DIR_ORIGINAL);
+    let is_expected = direction == wanted;
+    if !is_expected {
         return Ok(None);
     }
     Ok(match (load, set) {

@@ -12,7 +12,7 @@ use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
 use palisade_model::{
     Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, PolicyMode, Precedence,
-    Rule, Selector, reserved, tier_name,
+    Rule, Selector, TrafficScope, reserved, tier_name,
 };
 
 pub(super) const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
@@ -164,7 +164,7 @@ pub(super) fn build_policy(
         },
         mode: PolicyMode::Enforce,
         subject: Selector::and([workload_selector(), own_namespace_selector(source), pods]),
-        apply_on_forward: false,
+        scope: TrafficScope::Endpoints,
         ingress: rules(ingress),
         egress: rules(egress),
         line: Some(line_of(&source.root)),

@@ -3,7 +3,8 @@
 use super::*;
 use alloc::vec;
 use palisade_model::{
-    Action, LabelKey, Namespace, Order, Peer, Precedence, Rule, RuleOrigin, TrafficMatch, reserved,
+    Action, LabelKey, Namespace, Order, Peer, Precedence, Rule, RuleOrigin, TrafficMatch,
+    TrafficScope, reserved,
 };
 
 fn named(namespace: &str, key: LabelKey) -> Selector {
@@ -30,7 +31,7 @@ fn policy(namespace: &str, peer: Selector, line: u32) -> Policy {
         traffic: vec![TrafficMatch::any()],
     };
     Policy {
-        apply_on_forward: false,
+        scope: TrafficScope::Endpoints,
         id: PolicyId {
             object: ObjectId {
                 namespace: Some(namespace.into()),

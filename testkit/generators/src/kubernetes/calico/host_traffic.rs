@@ -72,7 +72,19 @@ pub(in crate::kubernetes) fn lead_through_host(
         input,
         output,
         is_forwarded: !is_of_host,
+        sent_to: None,
     };
+    if input.is_some() && dice.chance(18) {
+        // A port of the host, or a Service's, that leads elsewhere.
+        let sent_to = *dice.pick(&[node, far, to]);
+        let port = flow.ports.map_or(0, |(_, port)| match dice.below(3) {
+            0 => port,
+            1 => 80,
+            _ => 30_080,
+        });
+        flow.path.sent_to = Some((sent_to, port));
+        trial.features.insert("flow: translated");
+    }
     name_ends(objects, trial);
     trial.features.insert(feature);
 }

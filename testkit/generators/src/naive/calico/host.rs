@@ -4,7 +4,7 @@
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
 use super::super::{NaiveFlow, OWN_NODE, cilium, text, tiers};
-use super::{NaiveSide, is_calico};
+use super::{NaivePass, NaiveSide, is_calico};
 use crate::audit;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -46,12 +46,11 @@ pub(in crate::naive) fn host_allows(
         let Some(name) = interface.filter(|name| *name != "lo") else {
             continue;
         };
-        let is_open = is_always_open(egress, flow);
         if let Some(index) = governing(objects, name) {
             used.insert(index);
             let host = &objects[index];
-            is_allowed &= is_open || allows_at(objects, host, egress, flow, used);
-        } else if !flow.path.is_forwarded && !is_open {
+            is_allowed &= allows_at(objects, host, egress, flow, used);
+        } else if !flow.path.is_forwarded && !is_always_open(egress, flow) {
             let other = match egress {
                 true => flow.destination,
                 false => flow.source,
@@ -94,13 +93,64 @@ fn allows_at(
     flow: &NaiveFlow,
     used: &mut BTreeSet<usize>,
 ) -> bool {
-    if audit::is_in_audit(host) {
-        return true;
-    }
-    let side = NaiveSide {
-        endpoint: host,
-        egress,
-        is_forwarded: flow.path.is_forwarded,
+    // What goes through the host is tracked and translated where it comes in.
+    let passes: &[NaivePass] = match (flow.path.is_forwarded, egress) {
+        (false, false) => &[
+            NaivePass::Untracked,
+            NaivePass::BeforeTranslation,
+            NaivePass::Own,
+        ],
+        (false, true) => &[NaivePass::Untracked, NaivePass::Own],
+        (true, false) => &[
+            NaivePass::Untracked,
+            NaivePass::BeforeTranslation,
+            NaivePass::Forwarded,
+        ],
+        (true, true) => &[NaivePass::Forwarded],
     };
+    for pass in passes.iter().copied() {
+        let as_sent = match (pass, flow.path.sent_to) {
+            (NaivePass::Untracked | NaivePass::BeforeTranslation, Some((destination, port))) => {
+                NaiveFlow {
+                    destination,
+                    ports: flow.ports.map(|(own, _)| (own, port)),
+                    ..*flow
+                }
+            }
+            _ => *flow,
+        };
+        let side = NaiveSide {
+            endpoint: host,
+            egress,
+            pass,
+        };
+        if let Some(allowed) = ask_pass(objects, (side, &as_sent), used) {
+            return allowed;
+        }
+    }
+    true
+}
+
+/// What is said of one kind of traffic; nothing where the next is asked about.
+fn ask_pass(
+    objects: &[Value],
+    (side, flow): (NaiveSide<'_>, &NaiveFlow),
+    used: &mut BTreeSet<usize>,
+) -> Option<bool> {
+    let (open, other) = match side.egress {
+        true => (OPEN_FROM_HOST, OPEN_TO_HOST),
+        false => (OPEN_TO_HOST, OPEN_FROM_HOST),
+    };
+    let is_early = matches!(
+        side.pass,
+        NaivePass::Untracked | NaivePass::BeforeTranslation
+    );
+    let is_open = flow.ports.is_some_and(|(from, to)| {
+        let is_answer = other.contains(&(flow.protocol, from));
+        open.contains(&(flow.protocol, to)) || side.pass == NaivePass::Untracked && is_answer
+    });
+    if is_open && side.pass != NaivePass::Forwarded || audit::is_in_audit(side.endpoint) {
+        return (!is_early).then_some(true);
+    }
     tiers::decide_at_host(objects, (side, flow), used)
 }

@@ -19,6 +19,7 @@ fn path(input: Option<&'static str>, output: Option<&'static str>) -> NaivePath 
         input,
         output,
         is_forwarded: input.is_some() && output.is_some(),
+        sent_to: None,
     }
 }
 
