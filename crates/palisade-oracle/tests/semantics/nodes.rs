@@ -53,6 +53,7 @@ fn question(text: &str, path: (Option<&str>, Option<&str>, bool)) -> Question {
             input: input.map(Into::into),
             output: output.map(Into::into),
             is_forwarded,
+            pre_dnat: None,
         },
         ..ask(text)
     }

@@ -53,6 +53,7 @@ fn flow(
             input,
             output,
             is_forwarded,
+            sent_to: None,
         },
     }
 }
