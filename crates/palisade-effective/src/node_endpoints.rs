@@ -98,7 +98,7 @@ mod tests {
             },
             mode: PolicyMode::Enforce,
             subject,
-            apply_on_forward: false,
+            scope: palisade_model::TrafficScope::Endpoints,
             ingress: None,
             egress: None,
             line: None,
