@@ -51,7 +51,7 @@ pub use endpoint::{
 pub use error::{ApiError, ErrorCode};
 pub use explain::{
     DecisionReport, DirectionReport, ExplainQuery, Explanation, FlowEndReport, FlowReport,
-    HostPass, HostReport, NearestMiss, RuleRef, StepReport, VerdictWord,
+    HostPass, HostReport, NearestMiss, OriginalDestination, RuleRef, StepReport, VerdictWord,
 };
 pub use health::ProbeResult;
 pub use identity::{IdentityList, IdentityReport};

@@ -225,7 +225,7 @@ impl<'a> HostJudge<'a> {
                         input: input.clone(),
                         output,
                         is_forwarded: true,
-                        pre_dnat: None,
+                        pre_dnat: question.path.pre_dnat,
                     };
                     let node = node.clone();
                     ways.push(vec![Crossing { node, path }]);
@@ -269,7 +269,7 @@ impl<'a> HostJudge<'a> {
                     input,
                     output,
                     is_forwarded,
-                    pre_dnat: None,
+                    pre_dnat: question.path.pre_dnat.filter(|_| is_input),
                 };
                 let node = node.clone();
                 let mut way = way.clone();

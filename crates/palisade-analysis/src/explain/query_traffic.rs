@@ -1,7 +1,8 @@
 //! The traffic of a query: protocol, ports, ICMP type and code.
 
 use palisade_api::ExplainQuery;
-use palisade_model::{Endpoint, Family, L4, Protocol};
+use palisade_model::{Endpoint, Family, L4, PreDnat, Protocol};
+use std::net::{IpAddr, SocketAddr};
 
 /// The default source port of a query: the first dynamic port.
 const DEFAULT_SOURCE_PORT: u16 = 49152;
@@ -35,6 +36,15 @@ pub enum TrafficError {
     /// The ICMP type is invalid.
     #[error("ICMP type {0:?}: write it as TYPE or TYPE/CODE, each from 0 to 255")]
     BadIcmp(String),
+    /// The destination before NAT is invalid.
+    #[error(
+        "original destination {0:?}: write it as ADDRESS:PORT, [ADDRESS]:PORT or ADDRESS{hint}",
+        hint = if *.1 { "" } else { "; the protocol has no ports" }
+    )]
+    BadOriginalDestination(String, bool),
+    /// No flow has the family of the destination before NAT.
+    #[error("original destination {0}: the connection has no addresses of this family")]
+    OriginalFamily(IpAddr),
     /// An ICMP type is given for another protocol.
     #[error("an ICMP type was given, but {0} is not ICMP")]
     NotIcmp(Protocol),
@@ -65,6 +75,7 @@ pub(super) struct QueryTraffic {
     pub(super) port: Option<QueryPort>,
     source_port: u16,
     icmp: Option<(u8, u8)>,
+    original_destination: Option<(IpAddr, Option<u16>)>,
 }
 
 impl QueryTraffic {
@@ -92,11 +103,30 @@ impl QueryTraffic {
         if icmp.is_some() && !protocol.is_icmp() {
             return Err(TrafficError::NotIcmp(protocol));
         }
+        let original = query.original_destination.as_deref();
+        let original_destination = original
+            .map(|text| {
+                let known = read_original_destination(text, protocol.has_ports());
+                known.ok_or_else(|| {
+                    TrafficError::BadOriginalDestination(text.to_owned(), protocol.has_ports())
+                })
+            })
+            .transpose()?;
         Ok(QueryTraffic {
             protocol,
             port,
             source_port: query.source_port.unwrap_or(DEFAULT_SOURCE_PORT),
             icmp,
+            original_destination,
+        })
+    }
+
+    /// The destination before NAT of a packet to a port; `None` for a packet that is not translated.
+    pub(super) fn pre_dnat(&self, port: Option<u16>) -> Option<PreDnat> {
+        let (destination, sent_to) = self.original_destination?;
+        Some(PreDnat {
+            destination,
+            port: sent_to.or(port).unwrap_or_default(),
         })
     }
 
@@ -128,6 +158,15 @@ impl QueryTraffic {
             Some((kind, code)) => L4::Icmp { kind, code },
             None => L4::None,
         }
+    }
+}
+
+/// An address with or without a port, which only some protocols have.
+fn read_original_destination(text: &str, has_ports: bool) -> Option<(IpAddr, Option<u16>)> {
+    let with_port = || text.parse::<SocketAddr>().ok().filter(|_| has_ports);
+    match text.parse() {
+        Ok(address) => Some((address, None)),
+        Err(_) => with_port().map(|sent_to| (sent_to.ip(), Some(sent_to.port()))),
     }
 }
 

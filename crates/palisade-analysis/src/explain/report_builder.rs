@@ -6,7 +6,7 @@ use super::reasons::ReasonContext;
 use super::resolve::QueryFlow;
 use palisade_api::{
     DecisionReport, DirectionReport, FlowEndReport, FlowReport, HostPass, HostReport, NearestMiss,
-    ObjectRef, RuleRef, StepReport, VerdictWord,
+    ObjectRef, OriginalDestination, RuleRef, StepReport, VerdictWord,
 };
 use palisade_model::{Action, Direction, L4, Pass, PolicyId, RuleOrigin, TierDefault};
 use palisade_oracle::{
@@ -60,6 +60,10 @@ pub(super) fn flow_report(
         port,
         source_port,
         icmp_type,
+        original_destination: question.path.pre_dnat.map(|sent| OriginalDestination {
+            address: sent.destination,
+            port: port.map(|_| sent.port),
+        }),
         egress: direction_report(&answer.egress, Direction::Egress),
         hosts: host
             .iter()

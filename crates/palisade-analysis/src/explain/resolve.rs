@@ -183,12 +183,23 @@ impl QueryFlows {
                             protocol: traffic.protocol,
                             l4: traffic.l4(target.port),
                             origin: FlowOrigin::Network,
-                            path: HostPath::default(),
+                            path: HostPath {
+                                pre_dnat: traffic.pre_dnat(target.port),
+                                ..HostPath::default()
+                            },
                         },
                         service: target.service.clone(),
                     });
                 }
             }
+        }
+        let is_any = !flows.is_empty();
+        flows.retain(|flow| {
+            let sent_to = flow.question.path.pre_dnat;
+            sent_to.is_none_or(|sent| Family::of(sent.destination) == flow.question.family)
+        });
+        if let (true, Some(sent)) = (is_any && flows.is_empty(), traffic.pre_dnat(None)) {
+            return Err(TrafficError::OriginalFamily(sent.destination).into());
         }
         let fitting = |flow: &QueryFlow| traffic.family().is_none_or(|f| f == flow.question.family);
         if flows.iter().any(fitting) {

@@ -30,6 +30,10 @@ pub struct ExplainQuery {
     /// The source port; 49152, the first of the dynamic ports, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
+    /// Where the packet was sent before destination NAT: `ADDRESS:PORT`, `[ADDRESS]:PORT`, or the address where only
+    /// that is translated; the destination where absent. Hosts judge it so where policies apply before destination NAT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original_destination: Option<String>,
     /// The interface by which the destination's host, or the host that forwards the packet, receives it; where
     /// absent, every interface with a host endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,6 +130,9 @@ pub struct FlowReport {
     /// The ICMP type and code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icmp_type: Option<[u8; 2]>,
+    /// Where the packet was sent before destination NAT, if it is translated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original_destination: Option<OriginalDestination>,
     /// The decision of the source endpoint.
     pub egress: DirectionReport,
     /// What hosts decide at the interfaces that the packet crosses, in its order.
@@ -133,6 +140,18 @@ pub struct FlowReport {
     pub hosts: Vec<HostReport>,
     /// The decision of the destination endpoint.
     pub ingress: DirectionReport,
+}
+
+/// The destination of a packet before destination NAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct OriginalDestination {
+    /// The address.
+    pub address: IpAddr,
+    /// The port, where the protocol has ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
 }
 
 named_enum! {

@@ -2,7 +2,7 @@
 
 use super::{
     DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, HostPass, HostReport,
-    RuleRef, StepReport, VerdictWord,
+    OriginalDestination, RuleRef, StepReport, VerdictWord,
 };
 use crate::{ObjectRef, ProtocolName};
 use palisade_model::{Direction, TierDefault};
@@ -92,6 +92,10 @@ impl Display for FlowReport {
         }
         writeln!(f, "  from  {}", self.from)?;
         writeln!(f, "  to    {}", self.to)?;
+        if let Some(OriginalDestination { address, port }) = self.original_destination {
+            let port = port.map(|port| format!(" port {port}")).unwrap_or_default();
+            writeln!(f, "  sent  to {address}{port}, before destination NAT")?;
+        }
         self.write_end(&self.from, Direction::Egress, &self.egress, f)?;
         for at in &self.hosts {
             writeln!(f)?;

@@ -62,14 +62,14 @@ fn world() -> World {
     World::of(&[("nodes.yaml", NODES), ("hosts.yaml", HOSTS)])
 }
 
-/// The verdict, and of each judgement of a host the interface, whether it forwards, the direction, the verdict and
-/// what decided.
+/// The verdict, and of each judgement of a host the interface, the pass, the direction, the verdict and what
+/// decided.
 fn judged(case: &Value) -> (Value, Vec<[Value; 5]>) {
     let hosts = case["hosts"].as_array().cloned().unwrap_or_default();
     let of = |at: &Value| {
         [
             at["interface"].clone(),
-            at["forwarded"].clone(),
+            at["pass"].clone(),
             at["direction"].clone(),
             at["verdict"].clone(),
             at["decidedBy"]["type"].clone(),
@@ -89,7 +89,7 @@ fn a_host_is_judged_at_each_of_its_interfaces() {
     let at = |name: &str| {
         [
             json!(name),
-            json!(false),
+            json!("Normal"),
             json!("Ingress"),
             json!("Deny"),
             json!("TierDefault"),
@@ -107,7 +107,7 @@ fn a_host_is_judged_at_each_of_its_interfaces() {
     );
     let at = [
         json!("eth7"),
-        json!(false),
+        json!("Normal"),
         json!("Ingress"),
         json!("Allow"),
         json!("Rule"),
@@ -144,7 +144,7 @@ fn what_a_host_forwards_is_judged_where_policies_apply_on_forward() {
     let world = world();
     let denied = [
         json!("eth0"),
-        json!(true),
+        json!("Forward"),
         json!("Ingress"),
         json!("Deny"),
         json!("Rule"),
@@ -172,7 +172,7 @@ fn what_a_host_forwards_is_judged_where_policies_apply_on_forward() {
     );
     let passed = [
         json!("eth0"),
-        json!(true),
+        json!("Forward"),
         json!("Ingress"),
         json!("Allow"),
         json!("ForwardEnd"),
@@ -186,7 +186,7 @@ fn what_a_host_forwards_is_judged_where_policies_apply_on_forward() {
     let told = world.json("explain", &through);
     let leaves = [
         json!("eth1"),
-        json!(true),
+        json!("Forward"),
         json!("Egress"),
         json!("Allow"),
         json!("NoForwardPolicy"),
@@ -288,7 +288,7 @@ fn policies_of_nodes_judge_the_nodes_that_they_select() {
     };
     let at = |verdict: &str, decided: &str| {
         let words = [json!("Ingress"), json!(verdict), json!(decided)];
-        [json!("*"), json!(false)]
+        [json!("*"), json!("Normal")]
             .into_iter()
             .chain(words)
             .collect::<Vec<_>>()
@@ -316,4 +316,106 @@ fn policies_of_nodes_judge_the_nodes_that_they_select() {
     assert_eq!(only(&told), (json!("Allow"), open));
     let told = asked("203.0.113.7", "shop/db", "80");
     assert_eq!(judged(&told), (json!("Allow"), Vec::new()));
+}
+
+const EARLY: &str = r#"
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: node-ports}
+spec:
+  selector: at == 'edge'
+  applyOnForward: true
+  preDNAT: true
+  order: 1
+  types: [Ingress]
+  ingress:
+  - {action: Deny, protocol: TCP, destination: {ports: [30080]}}
+  - {action: Allow, protocol: TCP, destination: {ports: [30081]}}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: dns}
+spec:
+  selector: at == 'edge'
+  applyOnForward: true
+  doNotTrack: true
+  order: 1
+  types: [Ingress, Egress]
+  ingress: [{action: Allow, protocol: UDP, destination: {ports: [5300]}}]
+  egress: [{action: Allow, protocol: UDP, source: {ports: [5300]}}]
+"#;
+
+#[test]
+fn passes_before_connection_tracking_and_before_destination_nat_are_told_in_their_order() {
+    let files = [
+        ("nodes.yaml", NODES),
+        ("hosts.yaml", HOSTS),
+        ("early.yaml", EARLY),
+    ];
+    let world = World::of(&files);
+    let of = |more: &str| {
+        let told = world.json("explain", &format!("--from 198.51.100.9 {more}"));
+        let (verdict, hosts) = judged(&told);
+        let hosts = hosts.iter().map(|at| {
+            let [_, pass, _, verdict, decider] = at;
+            [pass, verdict, decider]
+                .map(|text| text.as_str().unwrap().to_owned())
+                .join(" ")
+        });
+        (
+            verdict.as_str().unwrap().to_owned(),
+            hosts.collect::<Vec<_>>(),
+        )
+    };
+    let host = "--to host:node-1 --port 8080 --input-interface eth0";
+    let translated = |port| of(&format!("{host} --original-destination 192.0.2.1:{port}"));
+    let undecided = ["Untracked Allow PassEnd", "PreDnat Allow PassEnd"];
+    let (verdict, hosts) = of(host);
+    assert_eq!(
+        (verdict.as_str(), &hosts[..2]),
+        ("Deny", &undecided.map(String::from)[..]),
+        "{hosts:?}"
+    );
+    assert_eq!(hosts.len(), 3, "{hosts:?}");
+    assert_eq!(
+        translated(30080),
+        (
+            "Deny".into(),
+            vec![undecided[0].into(), "PreDnat Deny Rule".into()]
+        )
+    );
+    assert_eq!(
+        translated(30081),
+        (
+            "Allow".into(),
+            vec![undecided[0].into(), "PreDnat Allow Rule".into()]
+        )
+    );
+    assert_eq!(
+        of("--to host:node-1 --port 5300/UDP --input-interface eth0"),
+        ("Allow".into(), vec!["Untracked Allow Rule".into()])
+    );
+    let text = world
+        .run(
+            "explain",
+            &format!("--from 198.51.100.9 {host} --original-destination 192.0.2.1:30080"),
+        )
+        .out;
+    for part in [
+        "  sent  to 192.0.2.1 port 30080, before destination NAT\n",
+        "before destination NAT, ingress of HostEndpoint",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for (sent_to, message) in [
+        ("[2001:db8::1]:80", "no addresses of this family"),
+        ("shop", "write it as ADDRESS:PORT"),
+        ("192.0.2.1:http", "write it as ADDRESS:PORT"),
+    ] {
+        let run = world.run(
+            "explain",
+            &format!("--from 198.51.100.9 {host} --original-destination {sent_to}"),
+        );
+        assert!(run.err.contains(message), "{message}: {}", run.err);
+    }
 }
