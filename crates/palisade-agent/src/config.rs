@@ -141,6 +141,8 @@ pub struct Config {
     pub table: String,
     /// The bits of the conntrack mark that the agent uses.
     pub mark_mask: u32,
+    /// The bit of the packet mark that the agent uses.
+    pub packet_mark_bit: u32,
     /// Whether policy applies to this host's own packets.
     pub host_to_endpoint: HostTrafficAction,
     /// Whether policy applies to traffic from an endpoint to itself.
@@ -360,6 +362,7 @@ impl ConfigBuilder {
             waits_for_plugins: self.number("cni-missing-plugin") == 0,
             table: self.text("table").to_owned(),
             mark_mask: self.number("mark-mask"),
+            packet_mark_bit: self.number("packet-mark-bit"),
             host_to_endpoint: match self.number("host-to-endpoint") {
                 0 => HostTrafficAction::Allow,
                 _ => HostTrafficAction::Policy,

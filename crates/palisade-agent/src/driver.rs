@@ -19,6 +19,7 @@ pub fn open_driver(name: &str, config: &Config) -> Result<Box<dyn Dataplane>, Dr
                 table: config.table.clone(),
                 interface_prefix: config.interface_prefix.clone(),
                 mark_mask: config.mark_mask,
+                packet_mark_bit: config.packet_mark_bit,
                 judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
                 judge_hairpin: config.judge_hairpin,
                 failsafe: config.failsafe.clone(),

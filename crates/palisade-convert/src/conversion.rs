@@ -99,7 +99,8 @@ fn with_lines(mut policy: Policy, in_force: &Policy) -> Policy {
 /// A policy of Calico for pods and host endpoints as one for pods, where it selects no host endpoint of the input.
 fn confine_to_pods(mut policy: Policy, state: &State) -> Policy {
     let mut hosts = state.endpoints.values().filter(|endpoint| endpoint.host);
-    if hosts.any(|host| policy.subject.matches(&state.endpoint_labels(host))) {
+    let selects_host = |host| policy.subject.matches(&state.endpoint_labels(host));
+    if policy.scope.is_early() || hosts.any(selects_host) {
         return policy;
     }
     let confine = |part: &Selector| match *part == workloads_and_hosts() {
@@ -193,6 +194,9 @@ fn convert_object(
     let parts: Vec<&Policy> = simple.iter().collect();
     if parts.is_empty() {
         return Err(refuse(UnsayableReason::NothingEnforced));
+    }
+    if parts.iter().any(|part| part.scope.is_early()) {
+        return Err(refuse(UnsayableReason::EarlyTraffic(target)));
     }
     let mut refusals = Refusals::default();
     if target != TargetDialect::Calico {

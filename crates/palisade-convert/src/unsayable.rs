@@ -66,6 +66,8 @@ pub enum UnsayableReason {
         target: TargetDialect,
         direction: Direction,
     },
+    #[error("{0} has no policies for untracked traffic, nor for traffic before destination NAT")]
+    EarlyTraffic(TargetDialect),
     #[error("it selects pods of more than one namespace, but a NetworkPolicy is of one")]
     SeveralNamespaces,
     #[error("the subject selects no pod")]

@@ -331,14 +331,20 @@ fn the_steps_of_the_document_lead_from_audit_to_enforced() {
         return;
     }
     let steps = documented_steps();
-    let [endpoint, node, forward, of_nodes] = &steps[..] else {
-        panic!("docs/hosts.md has four manifests: {steps:#?}");
+    let [endpoint, node, forward, node_ports, of_nodes] = &steps[..] else {
+        panic!("docs/hosts.md has five manifests: {steps:#?}");
     };
     // In audit nothing is denied, with the endpoint alone and with its policies.
     let site = Site::with("hosts-document", &["--host-policy-audit"]);
     let (host, outside) = (site.host(), site.outside());
     let agent = &site.shop.agent;
-    for (name, step) in [("1.yaml", endpoint), ("2.yaml", node), ("3.yaml", forward)] {
+    let in_order = [
+        ("1.yaml", endpoint),
+        ("2.yaml", node),
+        ("3.yaml", forward),
+        ("4.yaml", node_ports),
+    ];
+    for (name, step) in in_order {
         agent.apply(name, step);
         assert!(
             site.tcp(outside, host, 8080) && site.tcp(host, outside, 8080),
@@ -369,6 +375,21 @@ fn the_steps_of_the_document_lead_from_audit_to_enforced() {
     assert!(site.tcp_to_pod(outside, DB, 8080) && site.tcp_to_pod(outside, API, 8080));
     agent.apply("3.yaml", forward);
     assert!(!site.tcp_to_pod(outside, DB, 8080) && site.tcp_to_pod(outside, API, 8080));
+    // A port that the host translates to a workload.
+    let at = site.addresses(host)[0];
+    let to = agent::shop::ADDRESSES[API][0];
+    agent::nft(
+        &site.shop.lab,
+        &format!(
+            "add table ip nodeport\n\
+             add chain ip nodeport translate {{ type nat hook prerouting priority dstnat; }}\n\
+             add rule ip nodeport translate ip daddr {at} tcp dport 30080 dnat to {to}:8080\n"
+        ),
+    );
+    let flow = || ProbeFlow::tcp(outside, at, 30080, site.shop.pods[API]);
+    assert!(site.shop.arrives(&[flow()])[0]);
+    agent.apply("4.yaml", node_ports);
+    assert!(!site.shop.arrives(&[flow()])[0] && site.tcp_to_pod(outside, API, 8080));
     // Without the endpoint the host is open, and its rules are gone.
     agent.delete("1.yaml");
     assert!(site.tcp(outside, host, 8080) && !site.has_host_chains());
@@ -376,7 +397,7 @@ fn the_steps_of_the_document_lead_from_audit_to_enforced() {
     let object =
         "{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {role: control-plane}}}\n";
     agent.apply("node.yaml", object);
-    agent.apply("4.yaml", of_nodes);
+    agent.apply("5.yaml", of_nodes);
     assert!(!site.tcp(outside, host, 8080) && site.tcp(outside, host, 22));
     assert!(site.echo(outside, host) && site.tcp(host, outside, 8080));
     assert!(site.tcp_to_pod(outside, API, 8080));

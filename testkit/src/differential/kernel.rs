@@ -237,6 +237,7 @@ impl KernelLab {
             table: "palisade".to_owned(),
             interface_prefix: "pal".to_owned(),
             mark_mask: 0xffff_ff00,
+            packet_mark_bit: 0x1000,
             judge_host_traffic,
             // Each value in one of the two labs.
             judge_hairpin: judge_host_traffic,

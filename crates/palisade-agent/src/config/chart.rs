@@ -74,7 +74,9 @@ fn kind_schema(kind: ParameterKind) -> Value {
         ParameterKind::Name { most } => {
             json!({"type": "string", "pattern": "^[a-z][a-z0-9_]*$", "maxLength": most})
         }
-        ParameterKind::Mask => json!({"type": "string", "pattern": "^0x[0-9a-fA-F]{1,8}$"}),
+        ParameterKind::Mask | ParameterKind::Bit => {
+            json!({"type": "string", "pattern": "^0x[0-9a-fA-F]{1,8}$"})
+        }
         ParameterKind::Network(Family::V4) => {
             json!({"type": "string", "pattern": "^(none|[0-9.]+/[0-9]+)$"})
         }

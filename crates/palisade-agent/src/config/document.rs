@@ -71,16 +71,18 @@ table begins with a random number in the upper half of what the bits hold, and n
 so the second highest bit of the mask is set in each: a program that writes low bits alone never writes
 the live number. Two programs must still not write the same bits. One that overwrites Palisade's costs an
 evaluation each time; one that sets the highest bit of the mask makes a TCP flow be evaluated in either direction;
-and Palisade overwrites what it keeps in these bits. *Packet* marks are different: Palisade
-neither reads nor writes them, so they collide only where something copies them into the conntrack mark
-(`CONNMARK --save-mark`, `ct mark set mark`).
+and Palisade overwrites what it keeps in these bits. *Packet* marks are different: they collide where
+something copies them into the conntrack mark (`CONNMARK --save-mark`, `ct mark set mark`), and with
+`packet-mark-bit`, which Palisade writes at interfaces of the host that policies with `doNotTrack` or
+`preDNAT` select, and nowhere else. It sets the bit where such a policy allows the packet and clears it
+where it is judged next; before, it clears what others have set, so no mark of another program allows anything.
 
 | program | packet mark | conntrack mark | beside `0xffffff00` | what to set |
 |---|---|---|---|---|
 | kube-proxy | `0x4000` (masquerade), `0x8000` (drop) | none | nothing to do | |
-| Cilium | `0x0f00` (what the packet is), `0xffff0f00` with an identity in the upper half | none by default; `0x80` on AWS (ENI) | nothing to do, unless packet marks are saved | `mark-mask: \"0x000000ff\"` where packet marks are saved and `0x80` is free |
+| Cilium | `0x0f00` (what the packet is), `0xffff0f00` with an identity in the upper half, `0xff00` with IPsec | none by default; `0x80` on AWS (ENI) | nothing to do, unless packet marks are saved | `mark-mask: \"0x000000ff\"` where packet marks are saved and `0x80` is free |
 | Calico (Felix) | `0xffff0000` (its `IptablesMarkMask`, `NftablesMarkMask`) | none by default | nothing to do, unless packet marks are saved | `mark-mask: \"0x0000ff00\"` or give Calico a smaller mask |
-| mwan3 | `0x3f00` (its `mmx_mask`) | `0x3f00`, restored to packets | **collides**: each would overwrite the other's | `mark-mask: \"0xffff0000\"`, or mwan3's `mmx_mask` to bits outside |
+| mwan3 | `0x3f00` (its `mmx_mask`) | `0x3f00`, restored to packets | **collides**: each would overwrite the other's | `mark-mask: \"0xffff0000\"` and `packet-mark-bit: \"0x10000\"`, or mwan3's `mmx_mask` to bits outside |
 | AWS VPC CNI | `0x80` | `0x80` | nothing to do | |
 
 A smaller mask works as well and is used up sooner: after a quarter of its numbers (32 with eight bits, a

@@ -334,6 +334,17 @@ pub const PARAMETERS: &[Parameter] = &{
             "The bits of the conntrack mark that hold the generation of allowed flows.",
         ),
         parameter(
+            "packet-mark-bit",
+            Kernel,
+            ParameterKind::Bit,
+            "0x1000",
+            "BIT",
+            Restart,
+            "The bit of the packet mark that says, between the hooks that a packet passes, that a policy for untracked \
+             traffic or for traffic before destination NAT has allowed it. Only packets at interfaces with such \
+             policies have it written.",
+        ),
+        parameter(
             "host-to-endpoint",
             Kernel,
             ParameterKind::OneOf(&["allow", "policy"]),

@@ -63,6 +63,7 @@ const OTHER: &[(&str, &str)] = &[
     ("table", "other"),
     ("own-table", "false"),
     ("mark-mask", "0xffff0000"),
+    ("packet-mark-bit", "0x100"),
     ("host-to-endpoint", "policy"),
     ("hairpin", "judge"),
     ("failsafe-inbound-ports", "tcp:22,udp:10.0.0.0/8:68"),

@@ -44,6 +44,8 @@ pub enum ParameterKind {
     Group,
     /// At least 8 contiguous bits.
     Mask,
+    /// A number with one bit.
+    Bit,
     /// One network of a family from which addresses are allocated, or `none`.
     Network(Family),
     /// Networks that do not overlap, separated by commas.
@@ -161,6 +163,7 @@ impl ParameterKind {
             }
             ParameterKind::Group => "group, or empty".to_owned(),
             ParameterKind::Mask => "mask of at least 8 contiguous bits".to_owned(),
+            ParameterKind::Bit => "one bit".to_owned(),
             ParameterKind::Network(family) => format!("{family} network, or none"),
             ParameterKind::Networks => "networks".to_owned(),
             ParameterKind::Pools => "networks, or node, or none".to_owned(),
@@ -198,6 +201,7 @@ impl ParameterKind {
             ParameterKind::Name { most } => parse_name(text, most).map(ParameterValue::Text),
             ParameterKind::Group => parse_group(text).map(ParameterValue::Text),
             ParameterKind::Mask => parse_mask(text).map(ParameterValue::Number),
+            ParameterKind::Bit => parse_bit(text).map(ParameterValue::Number),
             ParameterKind::Network(family) => parse_pool(text, family),
             ParameterKind::Networks => parse_networks(text, false),
             ParameterKind::Pools if text == "node" => Ok(ParameterValue::NodeNetworks),
@@ -269,15 +273,25 @@ fn parse_group(text: &str) -> Result<String, String> {
     }
 }
 
-fn parse_mask(text: &str) -> Result<u32, String> {
-    let parsed = match text.strip_prefix("0x") {
+/// A number in decimal, or in hexadecimal after `0x`.
+fn parse_bits(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
-    };
+    }
+}
+
+fn parse_bit(text: &str) -> Result<u32, String> {
+    parse_bits(text)
+        .filter(|bits| bits.is_power_of_two())
+        .ok_or_else(|| "is not a number with one bit, such as 0x1000".to_owned())
+}
+
+fn parse_mask(text: &str) -> Result<u32, String> {
     let contiguous = |m: &u32| {
         m.count_ones() >= 8 && (m >> m.trailing_zeros()).trailing_ones() == m.count_ones()
     };
-    parsed
+    parse_bits(text)
         .filter(contiguous)
         .ok_or_else(|| "is not a mask of at least 8 contiguous bits, such as 0xffff0000".to_owned())
 }
@@ -558,6 +572,12 @@ mod tests {
             ParameterKind::Group.parse("").is_ok() && ParameterKind::Group.parse("a b").is_err()
         );
         assert!(error(ParameterKind::Mask, "0xf0f0").contains("is not a mask"));
+        for text in ["0x1800", "0", "0x", "bit"] {
+            assert!(
+                error(ParameterKind::Bit, text).contains("with one bit"),
+                "{text}"
+            );
+        }
         assert!(
             error(ParameterKind::Network(Family::V4), "fd00::/64")
                 .contains("is not an IPv4 network")

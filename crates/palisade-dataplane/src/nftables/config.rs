@@ -17,6 +17,8 @@ pub struct NftConfig {
     pub interface_prefix: String,
     /// The bits of the conntrack mark that we use: one contiguous run of at least 8.
     pub mark_mask: u32,
+    /// The bit of the packet mark that the driver uses.
+    pub packet_mark_bit: u32,
     /// Whether packets of this host's own stack are subject to policy.
     pub judge_host_traffic: bool,
     /// Whether packets from an endpoint to itself are subject to policy.
@@ -62,6 +64,9 @@ pub(super) fn validate(config: &Config) -> Result<(), DriverError> {
     if mask.count_ones() < 8 || run & run.wrapping_add(1) != 0 {
         let reason = "it must be one contiguous run of at least 8 bits";
         return invalid("the conntrack mark mask", reason);
+    }
+    if !config.packet_mark_bit.is_power_of_two() {
+        return invalid("the packet mark bit", "it must be one bit");
     }
     if !(1..=14).contains(&config.interface_prefix.len()) {
         return invalid("the interface prefix", "it must be 1 to 14 bytes long");

@@ -95,6 +95,7 @@ impl NftDataplane {
             table: config.table.as_str().into(),
             interface_prefix: config.interface_prefix.as_str().into(),
             ct_mark_mask: config.mark_mask,
+            packet_mark_bit: config.packet_mark_bit,
             judge_host_traffic: config.judge_host_traffic,
             judge_hairpin: config.judge_hairpin,
             failsafe: config.failsafe,

@@ -29,6 +29,7 @@ fn the_kernel_takes_every_way_from_tables_to_tables() {
             table: config.table.to_string(),
             interface_prefix: config.interface_prefix.to_string(),
             mark_mask: config.ct_mark_mask,
+            packet_mark_bit: config.packet_mark_bit,
             judge_host_traffic: config.judge_host_traffic,
             judge_hairpin: config.judge_hairpin,
             own_table: false,

@@ -137,6 +137,7 @@ fn config() -> NftConfig {
         table: "t".into(),
         interface_prefix: "pal".into(),
         mark_mask: 0xffff_ff00,
+        packet_mark_bit: 0x1000,
         judge_host_traffic: false,
         judge_hairpin: false,
         own_table: false,

@@ -209,12 +209,14 @@ const TYPES: FieldRow = FieldRow::enforced(
 );
 const UNTRACKED: FieldRow = FieldRow::enforced(
     "doNotTrack",
-    "`true`: the policy is only for untracked traffic of host endpoints, which is not served: it has no effect, with \
-     a warning",
+    "`true`: the policy judges packets of host endpoints before connection tracking, and no workload; what it allows \
+     is not tracked, and its answers need a rule of their own; what it does not decide goes on. Needs \
+     `applyOnForward`",
 );
 const BEFORE_NAT: FieldRow = FieldRow::enforced(
     "preDNAT",
-    "the same for traffic of host endpoints before destination NAT",
+    "`true`: the policy judges what arrives at host endpoints by its destination before NAT, and no workload; what it \
+     does not decide goes on. Ingress only; needs `applyOnForward`",
 );
 const ON_FORWARD: FieldRow = FieldRow::enforced(
     "applyOnForward",

@@ -5,8 +5,7 @@
 //! field and reason; the order of tiers and policies is Calico's; what is staged decides nothing. An object of both
 //! API groups is one object.
 //!
-//! Never: enforces a policy of untracked or preDNAT traffic; takes a Node, or a set of another dialect, for what a selector of
-//! Calico selects.
+//! Never: takes a Node, or a set of another dialect, for what a selector of Calico selects.
 
 mod entity;
 mod fields;

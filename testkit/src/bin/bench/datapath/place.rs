@@ -202,6 +202,7 @@ pub(crate) fn config() -> NftConfig {
         table: "palisade".to_owned(),
         interface_prefix: "pal".to_owned(),
         mark_mask: 0xffff_ff00,
+        packet_mark_bit: 0x1000,
         judge_host_traffic: false,
         judge_hairpin: false,
         own_table: false,
