@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+mod direction;
 mod encapsulation;
 mod failsafe;
 mod faults;
@@ -17,12 +18,14 @@ mod label_values;
 mod net;
 mod object;
 mod object_kind;
+mod pass;
 mod policy;
 mod ports;
 mod ranges;
 mod selector;
 mod state;
 
+pub use direction::Direction;
 pub use encapsulation::{Encapsulation, Encapsulations};
 pub use failsafe::{FailsafePort, FailsafePorts};
 pub use flow::{Flow, FlowOrigin, HostTrafficAction, L4, PreDnat, Protocol};
@@ -34,10 +37,11 @@ pub use object::{
     Owner, Profile, Service, ServiceAccount, ServicePort, Update, reserved,
 };
 pub use object_kind::ObjectKind;
+pub use pass::{Pass, TrafficScope};
 pub use policy::{
-    Action, Direction, DirectionRules, IcmpMatch, Order, Pass, Peer, Policy, PolicyId, PolicyMode,
-    PolicyView, Precedence, Rule, RuleOrigin, SourceLine, Tier, TierDefault, TrafficMatch,
-    TrafficScope, builtin_tiers, tier_name,
+    Action, DirectionRules, IcmpMatch, Order, Peer, Policy, PolicyId, PolicyMode, PolicyView,
+    Precedence, Rule, RuleOrigin, SourceLine, Tier, TierDefault, TrafficMatch, builtin_tiers,
+    tier_name,
 };
 pub use ports::{PortMatch, PortRange, PortSpec};
 pub use ranges::{NumberRange, RangeNumber, RangeSet, address_from_number, address_to_number};

@@ -15,7 +15,7 @@
 //! traffic are not judged. Never: leaves the bit set.
 
 use crate::hook_rules::{fast_path_rule, filter_base_chain, own_interface_rules};
-use crate::host_chains::{PacketSide, judged_interface, link_rule, lookup_rules, side_chain};
+use crate::host_judgement::{PacketSide, judged_interface, link_rule, lookup_rules, side_chain};
 use crate::judgement::{L4Fields, Orientation, TupleFields, family_digit};
 use crate::names::{self, L4_ICMP, L4_PORTS};
 use crate::nflog;

@@ -22,6 +22,7 @@ mod field_type;
 mod held_tables;
 mod hook_rules;
 mod host_chains;
+mod host_judgement;
 mod installed_points;
 mod judgement;
 mod kernel_enum;

@@ -10,6 +10,7 @@
 //! and that a failing case is shrunk and left behind as files that reproduce it.
 
 mod cluster;
+mod judgements;
 mod kernel;
 mod lab_flows;
 mod lowered;

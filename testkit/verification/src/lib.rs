@@ -9,6 +9,7 @@ mod checker;
 mod checker_lookups;
 mod checker_samples;
 mod checker_states;
+mod hook_packet;
 mod lint;
 mod set_lookup;
 mod simulator;
@@ -17,7 +18,6 @@ pub use apply::{ApplyError, apply};
 pub use canonical::{CanonicalPolicySet, CanonicalTables, canonical};
 pub use checker::{CheckSummary, MisjudgedPacket, Violation, check, check_any_order};
 pub use checker_states::Atomicity;
+pub use hook_packet::{ConntrackInfo, HookPacket};
 pub use lint::{LintFinding, LintProblem, lint, lint_transaction};
-pub use simulator::{
-    ConntrackInfo, EvaluationCost, HookPacket, RulesetSimulator, SimulationError, SimulationOutcome,
-};
+pub use simulator::{EvaluationCost, RulesetSimulator, SimulationError, SimulationOutcome};

@@ -4,6 +4,7 @@
 //! kernel; since a packet can start on one ruleset and end on the next, packets in flight during a step are
 //! checked as well.
 
+use crate::hook_packet::{ConntrackInfo, HookPacket};
 use crate::set_lookup::find_element;
 use palisade_model::{Family, L4, PreDnat, Protocol, Str};
 use palisade_nft::{
@@ -11,51 +12,6 @@ use palisade_nft::{
 };
 use palisade_nft::{ElementKey, MapValue, NftVerdict, ct_state, ct_status};
 use std::net::IpAddr;
-
-/// A packet as the netfilter hooks see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HookPacket {
-    /// The input interface; `None` if this host's own stack sent it.
-    pub iif: Option<Str>,
-    /// The output interface; `None` if it is for this host.
-    pub oif: Option<Str>,
-    /// The source address in the packet.
-    pub source: IpAddr,
-    /// The destination address in the packet.
-    pub destination: IpAddr,
-    /// Its protocol.
-    pub protocol: Protocol,
-    /// The fields of its transport header.
-    pub l4: L4,
-    /// The TCP flags: see [`tcp_flag`](palisade_nft::tcp_flag).
-    pub tcp_flags: u8,
-    /// The result of connection tracking.
-    pub conntrack: ConntrackInfo,
-}
-
-/// The result of connection tracking for a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConntrackInfo {
-    /// One of the bits of [`ct_state`].
-    pub state: u32,
-    /// Whether it is in the reply direction of its connection.
-    pub reply: bool,
-    /// The connection's mark.
-    pub mark: u32,
-}
-
-impl ConntrackInfo {
-    /// The first packet of a flow.
-    pub const NEW: ConntrackInfo = ConntrackInfo {
-        state: ct_state::NEW,
-        reply: false,
-        mark: 0,
-    };
-
-    fn exists(self) -> bool {
-        self.state & (ct_state::INVALID | ct_state::UNTRACKED) == 0
-    }
-}
 
 /// The result of simulating a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -579,7 +535,6 @@ impl<'a> PacketRun<'a> {
         }
     }
 
-    /// The header's bytes, as far as rules read them.
     /// Destination and header of the packet at this place: before connection tracking it is not translated.
     fn destination_and_header(&self) -> (IpAddr, L4) {
         let packet = self.packet;
@@ -592,6 +547,7 @@ impl<'a> PacketRun<'a> {
         }
     }
 
+    /// The header's bytes, as far as rules read them.
     fn header_bytes(&self, base: PayloadBase) -> Vec<u8> {
         let frame = self.packet;
         let (destination, l4) = self.destination_and_header();

@@ -1,0 +1,84 @@
+//! Where on its way a packet is judged, and which traffic a policy judges.
+//!
+//! Promises: a policy has a part in a pass by its [`TrafficScope`] alone. Never: says what happens at a pass.
+
+use crate::direction::Direction;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// Where on its way a packet is judged for an endpoint, in the order in which a packet meets the passes.
+///
+/// A workload is judged at [`Pass::Normal`] only, whichever way its packets go. Source: Calico, "Host endpoints".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Pass {
+    /// A packet before connection tracking, as it arrives (ingress) or as the host's own stack sends it (egress). What
+    /// is allowed is not tracked and not judged again at this interface.
+    Untracked,
+    /// A packet with the destination that it has before destination NAT, at the interface by which its flow arrives.
+    /// What is allowed is not judged again at this interface.
+    PreDnat,
+    /// A packet that this host forwards, at the interface by which it arrives (ingress) or leaves (egress).
+    Forward,
+    /// A packet to or from the endpoint: a workload's, or one of this host's own stack.
+    Normal,
+}
+
+impl Pass {
+    /// All passes, in order.
+    pub const ALL: [Pass; 4] = [Pass::Untracked, Pass::PreDnat, Pass::Forward, Pass::Normal];
+
+    /// Whether a packet that no policy decides at this pass is judged at the next one: no profile is asked. What is
+    /// allowed is not judged again at the interface.
+    pub fn is_early(self) -> bool {
+        matches!(self, Pass::Untracked | Pass::PreDnat)
+    }
+
+    /// Whether a direction of a flow is judged at this pass.
+    pub fn has_direction(self, direction: Direction) -> bool {
+        self != Pass::PreDnat || direction == Direction::Ingress
+    }
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Pass::Untracked => "untracked",
+            Pass::PreDnat => "pre-DNAT",
+            Pass::Forward => "forward",
+            Pass::Normal => "normal",
+        })
+    }
+}
+
+/// The traffic that a policy judges. Source: Calico, GlobalNetworkPolicy: `applyOnForward`, `preDNAT`, `doNotTrack`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum TrafficScope {
+    /// That of workloads, and to and from the host at host endpoints.
+    #[default]
+    Endpoints,
+    /// The same, and what the host forwards at host endpoints.
+    Forwarded,
+    /// What arrives at host endpoints, before destination NAT.
+    PreDnat,
+    /// What is before connection tracking at host endpoints.
+    Untracked,
+}
+
+impl TrafficScope {
+    /// Whether a policy with this scope has a part in a pass.
+    pub fn has_pass(self, pass: Pass) -> bool {
+        match pass {
+            Pass::Untracked => self == TrafficScope::Untracked,
+            Pass::PreDnat => self == TrafficScope::PreDnat,
+            Pass::Forward => self == TrafficScope::Forwarded,
+            Pass::Normal => !self.is_early(),
+        }
+    }
+
+    /// Whether it is that of an early pass ([`Pass::is_early`]).
+    pub fn is_early(self) -> bool {
+        matches!(self, TrafficScope::PreDnat | TrafficScope::Untracked)
+    }
+}

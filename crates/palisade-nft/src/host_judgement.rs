@@ -1,0 +1,133 @@
+//! The judgement of one side of a packet at an interface of the host, which the chains of every pass end in.
+//!
+//! Promises: an interface without a point of the pass is not judged. Never: says which packets come to it, or what
+//! happens to those that are allowed ([`crate::host_chains`], [`crate::early_passes`]).
+
+use crate::judgement::{
+    HostLookup, L4Fields, Orientation, TupleFields, host_judgement_rule, load_host_set,
+};
+use crate::names::{self, ND_OUT};
+use crate::nflog::{self, counted_drop_rule};
+use crate::rule::RuleBuilder;
+use crate::{CmpOp, Config, MetaKey, NftFault, NftRule, NftVerdict, PayloadBase};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use palisade_model::{Direction, Family, Pass, Protocol};
+use palisade_tables::ReportReason;
+
+/// Whether a packet is judged as it arrives or as it leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PacketSide {
+    Arriving,
+    Leaving,
+}
+
+impl PacketSide {
+    pub(crate) const BOTH: [PacketSide; 2] = [PacketSide::Arriving, PacketSide::Leaving];
+
+    pub(crate) fn interface_key(self) -> MetaKey {
+        match self {
+            PacketSide::Arriving => MetaKey::IifName,
+            PacketSide::Leaving => MetaKey::OifName,
+        }
+    }
+
+    /// The direction of the flow that is judged on this side of one of its packets.
+    pub(crate) fn direction(self, orientation: Orientation) -> Direction {
+        let orientation = match NftFault::HostReplyAsOriginal.is_injected() {
+            true => Orientation::Original,
+            false => orientation,
+        };
+        match (self, orientation) {
+            (PacketSide::Arriving, Orientation::Original)
+            | (PacketSide::Leaving, Orientation::Reply) => Direction::Ingress,
+            (PacketSide::Leaving, Orientation::Original)
+            | (PacketSide::Arriving, Orientation::Reply) => Direction::Egress,
+        }
+    }
+
+    fn letter(self) -> char {
+        match self {
+            PacketSide::Arriving => 'i',
+            PacketSide::Leaving => 'o',
+        }
+    }
+}
+
+fn pass_letter(pass: Pass) -> char {
+    match pass {
+        Pass::Untracked => 'u',
+        Pass::PreDnat => 'd',
+        Pass::Forward => 'f',
+        Pass::Normal => 'n',
+    }
+}
+
+/// The chain that has one side of a packet judged at one pass; it returns if the side is allowed.
+pub(crate) fn side_chain(side: PacketSide, pass: Pass) -> String {
+    format!("p_hj_{}{}", side.letter(), pass_letter(pass))
+}
+
+/// Continues only if the interface has points of this host at the pass.
+pub(crate) fn judged_interface(config: &Config, side: PacketSide, pass: Pass) -> RuleBuilder {
+    let key = side.interface_key();
+    RuleBuilder::new()
+        .interface_prefix(key, CmpOp::Neq, &config.interface_prefix)
+        .meta(key, 0)
+        .map_lookup(names::place_map(pass), 0, 4)
+        .cmp(4, CmpOp::Neq, &[0; 4])
+}
+
+/// Neighbour discovery and MLD on the link, router advertisements and redirects included: a host receives them.
+pub(crate) fn link_rule() -> NftRule {
+    RuleBuilder::new()
+        .family(Family::V6)
+        .protocol(Protocol::ICMPV6)
+        .payload(PayloadBase::Transport, 0, 1, 0)
+        .in_set(ND_OUT, 0)
+        .verdict(NftVerdict::Accept)
+}
+
+/// The rules that judge a direction of a packet at the interface of one side of it.
+pub(crate) fn lookup_rules(
+    config: &Config,
+    (side, pass): (PacketSide, Pass),
+    (direction, fields): (Direction, TupleFields),
+    family: Family,
+    header: L4Fields,
+) -> Vec<NftRule> {
+    let judged_pass = match pass {
+        Pass::Forward if NftFault::HostPassesSwapped.is_injected() => Pass::Normal,
+        Pass::Normal if NftFault::HostPassesSwapped.is_injected() => Pass::Forward,
+        Pass::Untracked if NftFault::EarlyPassesSwapped.is_injected() => Pass::PreDnat,
+        Pass::PreDnat if NftFault::EarlyPassesSwapped.is_injected() => Pass::Untracked,
+        pass => pass,
+    };
+    let lookup = HostLookup {
+        key: side.interface_key(),
+        pass: judged_pass,
+        direction,
+        fields,
+    };
+    let verdict = nflog::final_verdict(config, ReportReason::NoPoint);
+    let own_maps = [
+        names::host_point_map(family),
+        names::host_point_range_map(family),
+    ];
+    let mut rules = Vec::new();
+    for own in own_maps {
+        for identities in [names::host_map(family), names::network_map(family)] {
+            let verdict = verdict.clone();
+            rules.push(host_judgement_rule(
+                lookup, family, header, own, identities, verdict,
+            ));
+        }
+    }
+    // The packet is too short to have the header.
+    for own in own_maps {
+        let line = load_host_set(RuleBuilder::new(), lookup, family, own);
+        rules.push(counted_drop_rule(config, line, ReportReason::NoPoint));
+    }
+    rules
+}
