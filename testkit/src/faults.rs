@@ -120,7 +120,9 @@ impl InjectedFault {
                     "checker: dangling"
                 }
                 // A packet is judged by one end as before and by the other as after.
-                TransitionFault::TightenAfterLoosen => "checker: neither",
+                TransitionFault::TightenAfterLoosen
+                | TransitionFault::PassesChangeAlone
+                | TransitionFault::PassesRemovedFirst => "checker: neither",
                 TransitionFault::MergeBeforeLoosen | TransitionFault::IntersectionSkipped => {
                     "checker: broken promise"
                 }

@@ -113,6 +113,8 @@ palisade_model::faults! {
         BuiltinTierReplaced,
         TypesDefaultBoth,
         HostPolicySelectsWorkloads,
+        HostPassFlagsSwapped,
+        EarlyPolicyIsolates,
         StagedEnforced,
         StagedActionIgnored,
         LabelsToApplyIgnored,

@@ -59,6 +59,7 @@ fn every_fault_is_found_where_it_must_be() {
     // random clusters, which asks about interfaces of the host.
     let elsewhere = [
         EngineFault::BudgetIgnored,
+        EngineFault::EarlyEndDenies,
         EngineFault::ForwardEndDenies,
         EngineFault::ForwardFlagIgnored,
         EngineFault::HostNodeLabelsStale,

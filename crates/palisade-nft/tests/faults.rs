@@ -97,6 +97,10 @@ fn every_fault_is_seen() {
         NftFault::HostPassesSwapped,
         NftFault::HostForwardJudgedOnce,
         NftFault::FailsafeIgnored,
+        NftFault::EarlyPassesSwapped,
+        NftFault::EarlyAllowJudgedAgain,
+        NftFault::UntrackedTracked,
+        NftFault::PreDnatAfterDnat,
     ];
     let faults = NftFault::ALL.iter().copied();
     for fault in faults.filter(|fault| !of_hosts.contains(fault)) {

@@ -101,7 +101,7 @@ pub(super) fn read(
     }
     // What an early pass does not decide is left to the next one. Source: Calico, "Host endpoints": no default deny
     // of untracked policies and those before DNAT.
-    let default_deny = !subject.scope.is_early();
+    let default_deny = !subject.scope.is_early() || DialectFault::EarlyPolicyIsolates.is_injected();
     let rules = |direction, rules| {
         governed.contains(&direction).then_some(DirectionRules {
             default_deny,
@@ -329,8 +329,12 @@ fn traffic_scope(spec: &Field<'_>, report: &mut ObjectReport) -> TrafficScope {
         [true, ..] | [_, true, _] if DialectFault::HostPolicySelectsWorkloads.is_injected() => {
             TrafficScope::Forwarded
         }
-        [true, ..] => TrafficScope::Untracked,
-        [_, true, _] => TrafficScope::PreDnat,
+        [true, ..] | [_, true, _]
+            if untracked == DialectFault::HostPassFlagsSwapped.is_injected() =>
+        {
+            TrafficScope::PreDnat
+        }
+        [true, ..] | [_, true, _] => TrafficScope::Untracked,
         [_, _, true] => TrafficScope::Forwarded,
         _ => TrafficScope::Endpoints,
     }
