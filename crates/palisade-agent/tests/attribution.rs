@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use palisade_agent::monitor::attribution::attribute;
+use palisade_agent::monitor::attribution::{ReportedPacket, attribute};
 use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::lowered::ModelWorld;
 use palisade_generators::seeded_cases;
@@ -70,6 +70,16 @@ fn logs(judgement: &DirectionJudgement) -> bool {
     judgement.steps.iter().any(logged)
 }
 
+/// The first packet of a flow, reported.
+fn reported(reason: ReportReason, packet: &Packet) -> ReportedPacket {
+    ReportedPacket {
+        reason,
+        first: packet.clone(),
+        is_reply: false,
+        is_pre_dnat_known: true,
+    }
+}
+
 #[test]
 fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
     let (mut denied, mut logged, mut audited, mut refused) = (0, 0, 0, 0);
@@ -123,16 +133,20 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
                     (true, true) => ReportReason::Logged(direction),
                     (true, false) if would_deny => ReportReason::Audited(direction),
                     (true, false) => {
-                        let blamed = attribute(&now, ReportReason::Audited(direction), &packet);
+                        let blamed =
+                            attribute(&now, &reported(ReportReason::Audited(direction), &packet))
+                                .ok();
                         assert_eq!(blamed, None, "seed {seed} case {case}: {flow}");
                         // The kernel does not report this packet; if it did, no rule would be blamed.
-                        let blamed = attribute(&now, ReportReason::Logged(direction), &packet);
+                        let blamed =
+                            attribute(&now, &reported(ReportReason::Logged(direction), &packet))
+                                .ok();
                         assert_eq!(blamed, None, "seed {seed} case {case}: {flow}");
                         refused += 1;
                         continue;
                     }
                 };
-                let found = attribute(&now, why, &packet);
+                let found = attribute(&now, &reported(why, &packet)).ok();
                 let found =
                     found.unwrap_or_else(|| panic!("seed {seed} case {case}: {flow} {why:?}"));
                 assert_eq!(
@@ -168,7 +182,7 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
             }
             if passes {
                 assert_eq!(
-                    attribute(&now, ReportReason::Denied, &packet),
+                    attribute(&now, &reported(ReportReason::Denied, &packet)).ok(),
                     None,
                     "seed {seed} case {case}: {flow}"
                 );

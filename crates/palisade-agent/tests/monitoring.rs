@@ -174,6 +174,7 @@ impl Site {
                 },
                 pre_dnat: None,
             },
+            is_pre_dnat_known: true,
             length: 60,
         }
     }

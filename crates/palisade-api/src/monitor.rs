@@ -2,7 +2,7 @@
 //! and lines with the number of packets that are not shown.
 
 use crate::object::named_enum;
-use crate::{ObjectRef, ProtocolName};
+use crate::{HostPass, ObjectRef, OriginalDestination, ProtocolName};
 use palisade_model::{Action, Direction};
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +100,9 @@ pub struct PacketEvent {
         schemars(with = "Option<crate::schema::DirectionSchema>")
     )]
     pub direction: Option<Direction>,
+    /// The pass at which a host endpoint judged the packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass: Option<HostPass>,
     /// The workload whose policy was evaluated, as `namespace/name`; `host:NODE` for a host endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
@@ -107,6 +110,9 @@ pub struct PacketEvent {
     pub source: MonitorEndpoint,
     /// Destination of the packet.
     pub destination: MonitorEndpoint,
+    /// Where the first packet of its connection was sent before destination NAT, if it was translated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original_destination: Option<OriginalDestination>,
     /// Protocol.
     pub protocol: ProtocolName,
     /// The ICMP type.
@@ -277,6 +283,8 @@ mod tests {
             name: name.map(str::to_owned),
         };
         let packet = MonitorLine::Packet(Box::new(PacketEvent {
+            original_destination: None,
+            pass: None,
             api_version: crate::api_version(),
             time: "2026-11-21T07:32:05.000001Z".to_owned(),
             verdict: MonitorVerdict::Denied,

@@ -24,6 +24,9 @@ pub struct PacketReport {
     pub reply: bool,
     /// The packet itself.
     pub packet: Packet,
+    /// Whether the packet's [`pre_dnat`](Packet::pre_dnat) is known. Linux built without
+    /// `CONFIG_NETFILTER_NETLINK_GLUE_CT` does not report it.
+    pub is_pre_dnat_known: bool,
     /// Its length in bytes, from the network header on.
     pub length: u32,
 }
@@ -33,7 +36,10 @@ impl PacketReport {
     pub fn judged_packet(&self) -> Packet {
         let packet = self.packet.clone();
         match self.reply {
-            true => packet.request(),
+            true => Packet {
+                pre_dnat: packet.pre_dnat,
+                ..packet.request()
+            },
             false => packet,
         }
     }

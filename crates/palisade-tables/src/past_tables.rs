@@ -4,7 +4,7 @@
 //! Promises: evaluating a packet in past tables gives the verdict of that time. The cost is
 //! proportional to what the flushes changed.
 
-use crate::judge::{TableLookup, judge_host_packet, judge_packet};
+use crate::judge::{TableLookup, judge_host_pass, judge_packet};
 use crate::{
     ClassId, Credit, Delta, DirectionVerdict, IdentityId, Packet, Point, PolicySet, TableChange,
 };
@@ -114,9 +114,14 @@ impl<'a> PastTables<'a> {
         judge_packet(self, packet, direction)
     }
 
-    /// How this host judged a packet at that time; see [`Tables::judge_host`].
-    pub fn judge_host(&self, packet: &Packet, direction: Direction) -> DirectionVerdict<'_> {
-        judge_host_packet(self, packet, direction, Pass::Untracked)
+    /// How this host judged a packet at a pass at that time; see [`Tables::judge_host_pass`].
+    pub fn judge_host_pass(
+        &self,
+        packet: &Packet,
+        direction: Direction,
+        pass: Pass,
+    ) -> DirectionVerdict<'_> {
+        judge_host_pass(self, packet, direction, pass)
     }
 
     /// The credit of a rule number at that time.

@@ -141,6 +141,22 @@ fn policies_before_destination_nat_judge_the_port_that_the_packet_was_sent_to() 
     assert!(!site.tcp(outside, host, PORT), "closed to the host");
     assert!(site.tcp(outside, host, 22), "failsafe");
 
+    // The monitor tells the port that the policy saw, and its rule.
+    let flow = ProbeFlow::udp(outside, ports.addresses[0], TO_HOST, host).with_source_port(4001);
+    assert_eq!(site.shop.arrives(&[flow]), [false]);
+    let line = agent.wait_for_packet(|line| line["source"]["port"] == 4001);
+    assert_eq!(line["destination"]["port"], PORT, "{line:#}");
+    match line["originalDestination"]["port"].as_u64() {
+        Some(port) => {
+            assert_eq!(port, u64::from(TO_HOST), "{line:#}");
+            assert_eq!(line["pass"], "PreDnat", "{line:#}");
+            assert_eq!(line["rule"]["name"], "early", "{line:#}");
+            assert_eq!(line["endpoint"], "host:n1", "{line:#}");
+        }
+        // A kernel that does not report connections: then no rule is blamed.
+        None => assert!(line["rule"].is_null() && line["pass"].is_null(), "{line:#}"),
+    }
+
     // What is allowed is not judged again by the host, neither to it nor forwarded; the workload is.
     let open = "types: [Ingress], ingress: [\
                 {action: Allow, protocol: TCP, destination: {ports: [30080, 30082]}}, \
@@ -298,6 +314,13 @@ fn untracked_policies_judge_each_packet_of_both_directions_and_leave_no_connecti
         "denied before what allows it"
     );
     assert!(!site.udp(host, outside, 9002) && site.udp(host, outside, 9003));
+    let line = agent.wait_for_packet(|line| line["destination"]["port"] == 9002);
+    assert_eq!(
+        (&line["pass"], &line["direction"]),
+        (&"Untracked".into(), &"Egress".into()),
+        "{line:#}"
+    );
+    assert_eq!(line["rule"]["name"], "early", "{line:#}");
 
     // Forwarded packets are judged where they arrive, and where nothing decides as before.
     assert!(!site.tcp(outside, other, 9001) && site.tcp(outside, other, 9003));

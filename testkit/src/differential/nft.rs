@@ -175,7 +175,12 @@ impl ModelHost {
                 .into_iter()
                 .flatten()
                 .any(|name| tables.interfaces.contains(name));
-            let is_tracked = tables.judge_untracked(&packet) == Verdict::Continue;
+            // What is invalid is not translated.
+            let as_it_is = Packet {
+                pre_dnat: None,
+                ..packet.clone()
+            };
+            let is_tracked = tables.judge_untracked(&as_it_is) == Verdict::Continue;
             if ours && is_tracked && !packet.protocol.is_icmp() {
                 let invalid = ConntrackInfo {
                     state: ct_state::INVALID,

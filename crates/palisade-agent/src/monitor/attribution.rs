@@ -3,7 +3,8 @@
 //! There is an attribution only if the tables agree with the kernel's report, so a packet is never
 //! attributed to a rule that would have treated it differently.
 
-use palisade_model::Direction;
+use palisade_dataplane::PacketReport;
+use palisade_model::{Direction, Pass};
 use palisade_tables::ReportReason;
 use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables, RuleId, Verdict};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use std::sync::Arc;
 pub struct PacketAttribution {
     /// The direction that was reported.
     pub direction: Direction,
-    /// Whether this host judged it, at an interface of its own.
-    pub is_host: bool,
+    /// The pass at which this host judged it, at an interface of its own; `None` if a workload was judged.
+    pub host_pass: Option<Pass>,
     /// The rules matched, in order, the deciding one last; empty if no rule was evaluated.
     pub hits: Vec<Arc<Credit>>,
     /// The evaluation if nothing were in audit; `None` where nothing in audit applies.
@@ -30,42 +31,89 @@ pub struct AuditAttribution {
     pub hits: Vec<Arc<Credit>>,
 }
 
-/// Attributes a report with these tables; `None` if they contradict the report.
+/// A report to attribute.
+#[derive(Clone, Debug)]
+pub struct ReportedPacket {
+    /// Why it was reported.
+    pub reason: ReportReason,
+    /// The first packet of its flow.
+    pub first: Packet,
+    /// Whether the reported packet is a reply to it.
+    pub is_reply: bool,
+    /// See [`PacketReport::is_pre_dnat_known`].
+    pub is_pre_dnat_known: bool,
+}
+
+impl From<&PacketReport> for ReportedPacket {
+    fn from(report: &PacketReport) -> Self {
+        ReportedPacket {
+            reason: report.reason,
+            first: report.judged_packet(),
+            is_reply: report.reply,
+            is_pre_dnat_known: report.is_pre_dnat_known,
+        }
+    }
+}
+
+/// Why a report cannot be attributed with some tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttributionError {
+    /// The tables contradict the report.
+    Contradiction,
+    /// The decision depends on where the packet was sent before destination NAT, and that is not known.
+    UnknownDestination,
+}
+
+/// Attributes a report with these tables.
+///
+/// # Errors
+/// If the tables do not tell what decided.
 pub fn attribute(
     tables: &PastTables<'_>,
-    reason: ReportReason,
-    packet: &Packet,
-) -> Option<PacketAttribution> {
-    // This host judges what it forwards before its workloads are asked.
-    let judgements = [
-        (true, Direction::Ingress),
-        (true, Direction::Egress),
-        (false, Direction::Egress),
-        (false, Direction::Ingress),
-    ];
+    report: &ReportedPacket,
+) -> Result<PacketAttribution, AttributionError> {
+    let (reason, packet) = (report.reason, &report.first);
+    // This host judges what it forwards before its workloads are asked. A reply that is tracked was judged by itself
+    // before connection tracking, and reported as no reply there.
+    let at_host = |direction| {
+        let passes = packet.host_passes(direction);
+        passes.map(move |pass| (Some(pass), direction))
+    };
+    let judgements = [Direction::Ingress, Direction::Egress]
+        .into_iter()
+        .flat_map(at_host)
+        .filter(|(pass, _)| !report.is_reply || *pass != Some(Pass::Untracked))
+        .chain([(None, Direction::Egress), (None, Direction::Ingress)]);
     let reported = match reason {
         ReportReason::Logged(direction) | ReportReason::Audited(direction) => Some(direction),
         _ => None,
     };
-    let judgements = judgements.into_iter();
-    for (is_host, direction) in
+    // The direction at whose interface an early pass has allowed the packet.
+    let mut allowed_early = None;
+    for (host_pass, direction) in
         judgements.filter(|(_, direction)| reported.is_none_or(|only| only == *direction))
     {
-        let judged = match is_host {
-            true => tables.judge_host(packet, direction),
-            false => tables.judge_direction(packet, direction),
+        let judged = match host_pass {
+            Some(_) if allowed_early == Some(direction) => continue,
+            Some(pass) => tables.judge_host_pass(packet, direction, pass),
+            None => tables.judge_direction(packet, direction),
         };
         let seen = match (reason, judged) {
             (ReportReason::NoPoint, DirectionVerdict::NoPoint) => {
-                return Some(PacketAttribution {
+                return Ok(PacketAttribution {
                     direction,
-                    is_host,
+                    host_pass,
                     hits: Vec::new(),
                     audit: None,
                 });
             }
+            (_, DirectionVerdict::Evaluated(_))
+                if host_pass == Some(Pass::PreDnat) && !report.is_pre_dnat_known =>
+            {
+                return Err(AttributionError::UnknownDestination);
+            }
             (_, DirectionVerdict::Evaluated(seen)) => seen,
-            (_, DirectionVerdict::NoPoint) => return None,
+            (_, DirectionVerdict::NoPoint) => return Err(AttributionError::Contradiction),
             (
                 _,
                 DirectionVerdict::Unmanaged
@@ -77,7 +125,7 @@ pub fn attribute(
         let is_consistent = match reason {
             ReportReason::Denied => seen.cell.verdict == Verdict::Deny,
             ReportReason::Logged(_) => {
-                seen.cell.verdict == Verdict::Allow && seen.cell.log == Some(direction)
+                seen.cell.verdict.passes() && seen.cell.log == Some(direction)
             }
             ReportReason::Audited(_) => seen.cell.audit_report() == Some(direction),
             _ => false,
@@ -87,9 +135,9 @@ pub fn attribute(
                 let credits = rules.iter().filter_map(|rule| tables.rule(*rule));
                 credits.cloned().collect()
             };
-            return Some(PacketAttribution {
+            return Ok(PacketAttribution {
                 direction,
-                is_host,
+                host_pass,
                 hits: credits(&seen.cell.hits),
                 audit: seen.cell.audit.as_ref().map(|audit| AuditAttribution {
                     verdict: audit.verdict,
@@ -99,8 +147,11 @@ pub fn attribute(
         }
         if seen.cell.verdict == Verdict::Deny {
             // A denied packet does not reach the next judgement.
-            return None;
+            return Err(AttributionError::Contradiction);
+        }
+        if host_pass.is_some_and(Pass::is_early) && seen.cell.verdict == Verdict::Allow {
+            allowed_early = Some(direction);
         }
     }
-    None
+    Err(AttributionError::Contradiction)
 }

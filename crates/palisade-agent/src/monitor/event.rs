@@ -7,7 +7,8 @@ use crate::clock::rfc3339_micros;
 use crate::enforcer::Enforcer;
 use crate::registry::WorkloadRegistry;
 use palisade_api::{
-    MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, PacketAudit, PacketEvent, PacketReason,
+    HostPass, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, OriginalDestination,
+    PacketAudit, PacketEvent, PacketReason,
 };
 use palisade_dataplane::PacketReport;
 use palisade_model::{Action, Direction, L4, PolicyId, Rule, RuleOrigin};
@@ -73,7 +74,9 @@ impl PacketContext<'_> {
             }
             (None, ReportReason::Denied | ReportReason::Invalid | ReportReason::NoPoint) => None,
         };
-        let is_host = attribution.as_ref().is_some_and(|(of, ..)| of.is_host);
+        let is_host = attribution
+            .as_ref()
+            .is_some_and(|(of, ..)| of.host_pass.is_some());
         let interface = match (direction, is_host) {
             (Some(Direction::Egress), false) | (Some(Direction::Ingress), true) => {
                 judged.input_interface.as_ref()
@@ -113,6 +116,9 @@ impl PacketContext<'_> {
             }),
             reason: cause.reason,
             direction,
+            pass: attribution
+                .as_ref()
+                .and_then(|(of, ..)| of.host_pass.map(HostPass::from)),
             endpoint: interface.and_then(|name| {
                 if is_host {
                     return Some(format!("host:{}", self.registry.own_node()));
@@ -124,6 +130,10 @@ impl PacketContext<'_> {
             }),
             source: self.monitor_endpoint(packet.source, ports.map(|(port, _)| port), at),
             destination: self.monitor_endpoint(packet.destination, ports.map(|(_, port)| port), at),
+            original_destination: packet.pre_dnat.map(|sent| OriginalDestination {
+                address: sent.destination,
+                port: ports.map(|_| sent.port),
+            }),
             protocol: packet.protocol.into(),
             icmp_type: icmp.map(|(kind, _)| kind),
             icmp_code: icmp.map(|(_, code)| code),

@@ -182,6 +182,8 @@ mod tests {
 
     fn event(length: u32) -> PacketEvent {
         PacketEvent {
+            original_destination: None,
+            pass: None,
             api_version: palisade_api::api_version(),
             time: "t".to_owned(),
             verdict: MonitorVerdict::Denied,

@@ -12,7 +12,7 @@ pub mod packet_queue;
 
 use crate::clock::{Clock, rfc3339_micros};
 use crate::rate_limit::{RateLimit, RateLimiter};
-use attribution::PacketAttribution;
+use attribution::{AttributionError, PacketAttribution, ReportedPacket};
 pub(crate) use event::PacketContext;
 use hub::MonitorHub;
 use palisade_api::{LossCause, LostEvents, MonitorQuery};
@@ -109,12 +109,17 @@ impl Monitor {
 
     fn report_packet(&mut self, report: &PacketReport, context: &PacketContext<'_>) {
         let at = report.time.unwrap_or_else(|| self.clock.wall());
-        let judged = report.judged_packet();
-        let mut states = context.states_at(at).into_iter();
-        let attribution = states.find_map(|(tables, revision, past)| {
-            let judgement = attribution::attribute(&tables, report.reason, &judged)?;
-            Some((judgement, revision, past))
-        });
+        let reported = ReportedPacket::from(report);
+        let mut attribution = None;
+        for (tables, revision, past) in context.states_at(at) {
+            match attribution::attribute(&tables, &reported) {
+                Ok(judgement) => attribution = Some((judgement, revision, past)),
+                Err(AttributionError::Contradiction) => continue,
+                // Another state may tell, but not that it decided.
+                Err(AttributionError::UnknownDestination) => {}
+            }
+            break;
+        }
         let key = rate_key(
             report.reason,
             attribution.as_ref().map(|(judgement, ..)| judgement),
@@ -125,7 +130,7 @@ impl Monitor {
             *self.over_rate.entry(key).or_default() += 1;
             return;
         }
-        let event = context.packet_event(report, &judged, attribution, at);
+        let event = context.packet_event(report, &reported.first, attribution, at);
         self.hub.publish_packet(event);
     }
 

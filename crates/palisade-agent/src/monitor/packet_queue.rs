@@ -139,6 +139,7 @@ mod tests {
                 l4: L4::None,
                 pre_dnat: None,
             },
+            is_pre_dnat_known: true,
             length: 0,
         };
         let mut queue = PacketQueue::default();

@@ -5,10 +5,10 @@ use super::nearest::{find_nearest_rule, last_stage};
 use super::reasons::ReasonContext;
 use super::resolve::QueryFlow;
 use palisade_api::{
-    DecisionReport, DirectionReport, FlowEndReport, FlowReport, HostPass, HostReport, NearestMiss,
-    ObjectRef, OriginalDestination, RuleRef, StepReport, VerdictWord,
+    DecisionReport, DirectionReport, FlowEndReport, FlowReport, HostReport, NearestMiss, ObjectRef,
+    OriginalDestination, RuleRef, StepReport, VerdictWord,
 };
-use palisade_model::{Action, Direction, L4, Pass, PolicyId, RuleOrigin, TierDefault};
+use palisade_model::{Action, Direction, L4, PolicyId, RuleOrigin, TierDefault};
 use palisade_oracle::{
     Answer, DecisionReason, DirectionJudgement, FlowEnd, FlowVerdict, HolderName,
     PolicyApplicability, PreparedState, RuleOutcome, RuleOwner, TierOutcome, TraceStep,
@@ -74,12 +74,7 @@ pub(super) fn flow_report(
                  }| HostReport {
                     node: node.to_string(),
                     interface: at.interface.to_string(),
-                    pass: match at.pass {
-                        Pass::Untracked => HostPass::Untracked,
-                        Pass::PreDnat => HostPass::PreDnat,
-                        Pass::Forward => HostPass::Forward,
-                        Pass::Normal => HostPass::Normal,
-                    },
+                    pass: at.pass.into(),
                     direction: at.direction,
                     decision: direction_report(&at.judgement, at.direction),
                 },

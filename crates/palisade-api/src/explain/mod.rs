@@ -5,7 +5,7 @@ mod text;
 
 use crate::object::named_enum;
 use crate::{IpFamily, ObjectRef, ProtocolName};
-use palisade_model::{Action, Direction, Encapsulation, TierDefault};
+use palisade_model::{Action, Direction, Encapsulation, Pass, TierDefault};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -165,6 +165,17 @@ named_enum! {
         Forward = "forward",
         /// It is to or from the host.
         Normal = "normal",
+    }
+}
+
+impl From<Pass> for HostPass {
+    fn from(pass: Pass) -> HostPass {
+        match pass {
+            Pass::Untracked => HostPass::Untracked,
+            Pass::PreDnat => HostPass::PreDnat,
+            Pass::Forward => HostPass::Forward,
+            Pass::Normal => HostPass::Normal,
+        }
     }
 }
 

@@ -6,14 +6,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use palisade_model::Str;
+use palisade_model::{L4, PreDnat, Str};
 use palisade_nft::{Expr, counted_chains, parse_log_prefix};
+use palisade_sys::conntrack::{ConntrackTuple, TupleProto};
 use palisade_sys::link::KernelLinks;
 use palisade_sys::nflog::{Nflog, NflogEvent, NflogPacket};
 use palisade_sys::nfnetlink::KernelNfnetlink;
 use palisade_tables::{Packet, ReportReason};
 
-use super::packet_header;
+use super::packet_header::{self, PacketHeader};
 use crate::error::DriverError;
 use crate::packet_report::{PacketReport, PacketReportBatch};
 
@@ -139,7 +140,9 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
             output_interface: self.interface(message.oif)?,
             source: header.source,
             destination: header.destination,
-            pre_dnat: None,
+            pre_dnat: message
+                .connection
+                .and_then(|connection| pre_dnat(&connection, &header, reply)),
             protocol: header.protocol,
             l4: header.l4,
         };
@@ -148,6 +151,7 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
             reason: why,
             reply,
             packet,
+            is_pre_dnat_known: self.nflog.reports_connections(),
             length: header.length,
         }))
     }
@@ -165,6 +169,29 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
         }
         Ok(self.interface_names.get(&index).cloned())
     }
+}
+
+/// Where the first packet of a connection was sent, if that is not where it arrives. `None` for a packet that is not of
+/// the connection itself, as an ICMP error about it.
+fn pre_dnat(connection: &ConntrackTuple, header: &PacketHeader, reply: bool) -> Option<PreDnat> {
+    let (client, (server, port)) = match (reply, header.l4) {
+        (false, L4::Ports { destination, .. }) => {
+            (header.source, (header.destination, destination))
+        }
+        (true, L4::Ports { source, .. }) => (header.destination, (header.source, source)),
+        (false, _) => (header.source, (header.destination, 0)),
+        (true, _) => (header.destination, (header.source, 0)),
+    };
+    let sent_to = PreDnat {
+        destination: connection.destination,
+        port: match connection.proto {
+            TupleProto::Ports(_, to) => to,
+            TupleProto::Icmp { .. } | TupleProto::None => port,
+        },
+    };
+    let is_own = connection.source == client && connection.protocol == header.protocol.0;
+    let is_translated = (sent_to.destination, sent_to.port) != (server, port);
+    (is_own && is_translated).then_some(sent_to)
 }
 
 /// The kernel of one network namespace, and the table in it.
@@ -205,7 +232,7 @@ impl ReportLookup for KernelReportLookup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_model::{Direction, L4, Protocol};
+    use palisade_model::{Direction, Protocol};
     use palisade_sys::nflog::NflogError;
     use std::collections::VecDeque;
 
@@ -215,6 +242,10 @@ mod tests {
     impl Nflog for FakeNflog {
         fn next_event(&mut self, _: Option<Duration>) -> Result<Option<NflogEvent>, NflogError> {
             Ok(self.0.pop_front())
+        }
+
+        fn reports_connections(&self) -> bool {
+            true
         }
     }
 
@@ -245,6 +276,7 @@ mod tests {
             iif: Some(3),
             oif: Some(9),
             time: None,
+            connection: None,
             head,
         })
     }
@@ -306,6 +338,43 @@ mod tests {
     }
 
     #[test]
+    fn the_original_destination_is_that_of_the_packets_own_connection() {
+        let header = |source: &str, destination: &str, ports: (u16, u16)| PacketHeader {
+            source: source.parse().unwrap(),
+            destination: destination.parse().unwrap(),
+            protocol: Protocol::TCP,
+            l4: L4::Ports {
+                source: ports.0,
+                destination: ports.1,
+            },
+            length: 40,
+        };
+        let connection = ConntrackTuple {
+            source: "198.51.100.2".parse().unwrap(),
+            destination: "192.0.2.1".parse().unwrap(),
+            protocol: Protocol::TCP.0,
+            proto: TupleProto::Ports(4000, 30080),
+        };
+        let sent_to = Some(PreDnat {
+            destination: "192.0.2.1".parse().unwrap(),
+            port: 30080,
+        });
+        let request = header("198.51.100.2", "10.0.0.3", (4000, 8080));
+        assert_eq!(pre_dnat(&connection, &request, false), sent_to);
+        let reply = header("10.0.0.3", "198.51.100.2", (8080, 4000));
+        assert_eq!(pre_dnat(&connection, &reply, true), sent_to);
+        let plain = header("198.51.100.2", "192.0.2.1", (4000, 30080));
+        assert_eq!(pre_dnat(&connection, &plain, false), None);
+        // An error about the connection, by a router on its way.
+        let error = PacketHeader {
+            protocol: Protocol::ICMP,
+            l4: L4::Icmp { kind: 3, code: 1 },
+            ..header("203.0.113.1", "198.51.100.2", (0, 0))
+        };
+        assert_eq!(pre_dnat(&connection, &error, true), None);
+    }
+
+    #[test]
     fn an_answer_to_a_ping_is_judged_as_the_ping() {
         let sighting = PacketReport {
             time: None,
@@ -320,6 +389,7 @@ mod tests {
                 l4: L4::Icmp { kind: 0, code: 0 },
                 pre_dnat: None,
             },
+            is_pre_dnat_known: true,
             length: 0,
         };
         assert_eq!(sighting.judged_packet().l4, L4::Icmp { kind: 8, code: 0 });

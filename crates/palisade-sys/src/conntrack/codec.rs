@@ -103,6 +103,11 @@ pub(super) fn read_entry(object: &NfMessage) -> Result<ConntrackEntry, WireError
     })
 }
 
+/// The tuple of the first packet's direction, from the attributes of a connection.
+pub(crate) fn read_original_tuple(connection: &Attrs<'_>) -> Result<ConntrackTuple, WireError> {
+    read_tuple(&connection.require(CTA_TUPLE_ORIG, "connection")?.nested())
+}
+
 fn read_tuple(tuple: &Attrs<'_>) -> Result<ConntrackTuple, WireError> {
     let ip = tuple.require(CTA_TUPLE_IP, "tuple")?.nested();
     let proto = tuple.require(CTA_TUPLE_PROTO, "tuple")?.nested();

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
+pub(crate) use codec::read_original_tuple;
 pub use kernel::{KernelConntrack, tracks_sctp};
 
 use crate::netlink::WireError;

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::NflogPacket;
+use crate::conntrack::read_original_tuple;
 use crate::netlink::{AttrWriter, Attrs, WireError};
 
 /// A logged packet.
@@ -21,6 +22,7 @@ const NFULA_CFG_FLAGS: u16 = 6;
 const NFULNL_CFG_CMD_BIND: u8 = 1;
 const NFULNL_COPY_PACKET: u8 = 2;
 const NFULNL_CFG_F_SEQ: u16 = 1;
+const NFULNL_CFG_F_CONNTRACK: u16 = 4;
 
 const NFULA_PACKET_HDR: u16 = 1;
 const NFULA_TIMESTAMP: u16 = 3;
@@ -29,20 +31,26 @@ const NFULA_IFINDEX_OUTDEV: u16 = 5;
 const NFULA_PAYLOAD: u16 = 9;
 const NFULA_PREFIX: u16 = 10;
 const NFULA_SEQ: u16 = 12;
+const NFULA_CT: u16 = 18;
 
 /// The kernel sends a message after this many packets,
 const QUEUE_THRESHOLD: u32 = 32;
 /// or after this many hundredths of a second.
 const FLUSH_TIMEOUT_CENTISECONDS: u32 = 1;
 
-/// Binds a group, with sequence numbers and the first `copy_range` bytes of each packet.
-pub(super) fn write_bind(w: &mut AttrWriter<'_>, copy_range: u32) {
+/// Binds a group, with sequence numbers and the first `copy_range` bytes of each packet, and with its connection if
+/// that is wanted.
+pub(super) fn write_bind(w: &mut AttrWriter<'_>, copy_range: u32, with_connections: bool) {
+    let connections = match with_connections {
+        true => NFULNL_CFG_F_CONNTRACK,
+        false => 0,
+    };
     let [a, b, c, d] = copy_range.to_be_bytes();
     w.bytes(NFULA_CFG_CMD, &[NFULNL_CFG_CMD_BIND])
         .bytes(NFULA_CFG_MODE, &[a, b, c, d, NFULNL_COPY_PACKET, 0])
         .be32(NFULA_CFG_TIMEOUT, FLUSH_TIMEOUT_CENTISECONDS)
         .be32(NFULA_CFG_QTHRESH, QUEUE_THRESHOLD)
-        .be16(NFULA_CFG_FLAGS, NFULNL_CFG_F_SEQ);
+        .be16(NFULA_CFG_FLAGS, NFULNL_CFG_F_SEQ | connections);
 }
 
 /// A packet and its sequence number in the group.
@@ -69,6 +77,10 @@ pub(super) fn read_packet(attrs: &Attrs<'_>) -> Result<(NflogPacket, Option<u32>
         iif: number(NFULA_IFINDEX_INDEV)?,
         oif: number(NFULA_IFINDEX_OUTDEV)?,
         time,
+        connection: attrs
+            .find(NFULA_CT)?
+            .map(|connection| read_original_tuple(&connection.nested()))
+            .transpose()?,
         head: match attrs.find(NFULA_PAYLOAD)? {
             Some(head) => head.payload.to_vec(),
             None => Vec::new(),
@@ -100,6 +112,7 @@ mod tests {
             iif: Some(7),
             oif: None,
             time: Some(Duration::from_micros(5_000_009)),
+            connection: None,
             head: vec![0x45, 0],
         };
         assert_eq!(read_packet(&Attrs::new(&bytes)), Ok((packet, Some(3))));
@@ -109,11 +122,11 @@ mod tests {
     #[test]
     fn a_group_is_bound_in_one_message() {
         let mut bytes = Vec::new();
-        write_bind(&mut AttrWriter::new(&mut bytes), 128);
+        write_bind(&mut AttrWriter::new(&mut bytes), 128, true);
         let attrs = Attrs::new(&bytes);
         let of = |kind| attrs.find(kind).unwrap().unwrap().payload.to_vec();
         assert_eq!(of(NFULA_CFG_CMD), [1]);
         assert_eq!(of(NFULA_CFG_MODE), [0, 0, 0, 128, 2, 0]);
-        assert_eq!(of(NFULA_CFG_FLAGS), [0, 1]);
+        assert_eq!(of(NFULA_CFG_FLAGS), [0, 5]);
     }
 }

@@ -21,6 +21,7 @@ pub struct KernelNflog {
     next_seq: u32,
     /// A packet to return after the [`NflogEvent::Overrun`] that precedes it.
     pending_packet: Option<NflogPacket>,
+    reports_connections: bool,
 }
 
 impl KernelNflog {
@@ -30,12 +31,25 @@ impl KernelNflog {
     /// [`NflogError::is_in_use`] if another socket listens; [`NflogError::is_unsupported`] if the kernel has
     /// no nflog.
     pub fn open(netns: &NetNs, group: u16, copy_range: u32) -> Result<Self, NflogError> {
+        match Self::bind(netns, group, copy_range, true) {
+            // A kernel without CONFIG_NETFILTER_NETLINK_GLUE_CT, or without nflog.
+            Err(error) if error.is_unsupported() => Self::bind(netns, group, copy_range, false),
+            other => other,
+        }
+    }
+
+    fn bind(
+        netns: &NetNs,
+        group: u16,
+        copy_range: u32,
+        with_connections: bool,
+    ) -> Result<Self, NflogError> {
         let mut socket = NetlinkSocket::open(netns, NetlinkFamily::Netfilter, &[])?;
         socket.grow_receive_buffer(RECEIVE_BUFFER_BYTES);
         let what = format!("listening to nflog group {group}");
         let family = libc::AF_UNSPEC as u8;
         let query = NfRequest::new(what, NFNL_SUBSYS_ULOG, NFULNL_MSG_CONFIG, family, |w| {
-            codec::write_bind(w, copy_range);
+            codec::write_bind(w, copy_range, with_connections);
         })?
         .with_resource(group);
         // Packets logged before the acknowledgement is read have lower sequence numbers than the next one
@@ -52,6 +66,7 @@ impl KernelNflog {
             group,
             next_seq: 0,
             pending_packet: None,
+            reports_connections: with_connections,
         })
     }
 
@@ -79,6 +94,10 @@ impl KernelNflog {
 }
 
 impl Nflog for KernelNflog {
+    fn reports_connections(&self) -> bool {
+        self.reports_connections
+    }
+
     fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<NflogEvent>, NflogError> {
         if let Some(packet) = self.pending_packet.take() {
             return Ok(Some(NflogEvent::Packet(packet)));

@@ -16,6 +16,7 @@ use thiserror::Error;
 pub use kernel::KernelNflog;
 
 use crate::Errno;
+use crate::conntrack::ConntrackTuple;
 use crate::netlink::{OpenError, WireError};
 use crate::nfnetlink::NfRequestError;
 
@@ -32,6 +33,9 @@ pub struct NflogPacket {
     pub oif: Option<u32>,
     /// Receive time since 1970; kernels before 6.8 often omit it.
     pub time: Option<Duration>,
+    /// Its connection, as its first packet came: before addresses were translated. `None` if it is not tracked, or
+    /// the listener does not report connections.
+    pub connection: Option<ConntrackTuple>,
     /// Its first bytes, from the network header on.
     pub head: Vec<u8>,
 }
@@ -95,4 +99,7 @@ pub trait Nflog {
     /// # Errors
     /// If the socket fails.
     fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<NflogEvent>, NflogError>;
+
+    /// Whether packets come with their connection.
+    fn reports_connections(&self) -> bool;
 }

@@ -8,8 +8,8 @@ use crate::cli::{MonitorArgs, OutputFormat, VerdictFilter};
 use crate::client::ApiClient;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use palisade_api::{
-    LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorRule, ObjectRef, PacketEvent,
-    PacketReason, path,
+    LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorRule, ObjectRef,
+    OriginalDestination, PacketEvent, PacketReason, path,
 };
 use palisade_text::{printable, printable_json};
 use std::io::{self, Write};
@@ -84,6 +84,10 @@ fn packet_text(packet: &PacketEvent) -> String {
         endpoint_text(&packet.destination),
         packet.protocol
     ));
+    if let Some(OriginalDestination { address, port }) = packet.original_destination {
+        let port = port.map(|port| format!(" port {port}")).unwrap_or_default();
+        out.push_str(&format!(" (sent to {address}{port})"));
+    }
     if let (Some(kind), Some(code)) = (packet.icmp_type, packet.icmp_code) {
         out.push_str(&format!(" type {kind} code {code}"));
     }
@@ -93,6 +97,9 @@ fn packet_text(packet: &PacketEvent) -> String {
     out.push_str(&format!(" {} bytes", packet.length));
     if let Some(interface) = &packet.interface {
         out.push_str(&format!(" {interface}"));
+    }
+    if let Some(pass) = packet.pass {
+        out.push_str(&format!(", {pass} pass"));
     }
     let reason = reason_text(packet.reason, packet.rule.as_ref(), &packet.policies);
     out.push_str(&format!(": {reason}"));
@@ -206,6 +213,8 @@ mod tests {
             action: Some(Action::Log),
         };
         let mut packet = PacketEvent {
+            original_destination: None,
+            pass: None,
             api_version: palisade_api::api_version(),
             time: "T".to_owned(),
             verdict: MonitorVerdict::Denied,

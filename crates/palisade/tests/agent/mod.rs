@@ -333,6 +333,23 @@ impl Agent {
         }
     }
 
+    /// The line of the monitor about a packet, once there is one.
+    pub(crate) fn wait_for_packet(&self, is_wanted: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            let output = self.run(&["monitor", "--last", "1000", "--no-follow", "-o", "json"]);
+            assert!(output.status.success(), "{}", self.log());
+            let text = String::from_utf8(output.stdout).unwrap();
+            let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+            let lines: Vec<Value> = lines.collect();
+            if let Some(found) = lines.iter().find(|line| is_wanted(line)) {
+                return found.clone();
+            }
+            assert!(began.elapsed() < PATIENCE, "no such packet: {lines:#?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Writes a manifest and waits until its state is in the kernel.
     pub(crate) fn apply(&self, name: &str, text: &str) {
         let before = self.status()["revision"].as_u64().unwrap();
