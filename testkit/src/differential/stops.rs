@@ -187,7 +187,7 @@ fn stopped_after_each_step_the_next_one_ends_right() {
     );
     assert!(stops > 300 && judged > 20_000, "{stops} {judged}");
     assert!(
-        tally.len() == 9 && tally.values().all(|n| *n > 5),
+        tally.len() == 10 && tally.values().all(|n| *n > 5),
         "{tally:?}"
     );
 }

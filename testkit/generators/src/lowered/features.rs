@@ -45,6 +45,8 @@ pub const FEATURES: &[&str] = &[
     "policy in audit",
     "policy that asks for default deny",
     "policy that asks for no default deny",
+    "policy of traffic before DNAT",
+    "policy of untracked traffic",
     "policy that applies on forward",
     "policy without an order",
     "profile that does not exist",

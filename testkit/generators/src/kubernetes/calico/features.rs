@@ -48,6 +48,7 @@ pub const CALICO_FEATURES: &[&str] = &[
     "flow: pod to outside",
     "flow: pod to pod",
     "flow: to a failsafe port",
+    "flow: translated",
     "flow: to the host",
     "flow: with a GlobalNetworkSet",
     "flow: with a HostEndpoint",

@@ -175,3 +175,77 @@ fn audit() {
     let objects = cluster(&[own]);
     assert!(read(&objects, &flow).host && !audit_read(&objects, &flow).host);
 }
+
+/// A policy of one kind of early traffic, which passes port 80, denies 81 and allows 82.
+fn early(kind: &str, direction: &str, end: &str) -> Value {
+    let rule = |action: &str, port: u16| json!({ "action": action, "protocol": "TCP", end: { "ports": [port] } });
+    let rules = [rule("Pass", 80), rule("Deny", 81), rule("Allow", 82)];
+    let mut spec = json!({ "applyOnForward": true, kind: true });
+    spec[direction] = json!(rules);
+    global("early", spec)
+}
+
+#[test]
+fn early_traffic_is_decided_or_left_to_the_next_policies() {
+    let endpoint = host("h", "eth0", json!({}));
+    for kind in ["doNotTrack", "preDNAT"] {
+        let closed = [endpoint.clone(), early(kind, "ingress", "destination")];
+        let seen = [79, 80, 81, 82].map(|port| lets_in(&closed, "eth0", port));
+        assert_eq!(
+            seen,
+            [false, false, false, true],
+            "{kind}: nothing else allows"
+        );
+        let open = [&closed[..], &[allow(json!({}))]].concat();
+        let seen = [79, 80, 81, 82].map(|port| lets_in(&open, "eth0", port));
+        assert_eq!(seen, [true, true, false, true], "{kind}");
+        // What is forwarded is open behind it, and what it allows is not asked about again.
+        let seen = [79, 81, 82].map(|port| forwards(&closed, port));
+        assert_eq!(seen, [true, false, true], "{kind}");
+        let deny = json!({ "ingress": [{ "action": "Deny" }], "applyOnForward": true });
+        let shut = [&closed[..], &[global("z", deny)]].concat();
+        let seen = [79, 81, 82].map(|port| forwards(&shut, port));
+        assert_eq!(seen, [false, false, true], "{kind}");
+    }
+    let all_denied =
+        json!({ "applyOnForward": true, "doNotTrack": true, "ingress": [{ "action": "Deny" }] });
+    let locked = [endpoint, global("locked", all_denied)];
+    assert!(lets_in(&locked, "eth0", 22) && !lets_in(&locked, "eth0", 23));
+}
+
+#[test]
+fn untracked_traffic_is_decided_in_both_directions_and_as_it_leaves_the_host_only() {
+    let endpoint = host("h", "eth0", json!({}));
+    let out = [endpoint, early("doNotTrack", "egress", "destination")];
+    let seen = [79, 81, 82].map(|port| lets_out(&out, 6, port));
+    assert_eq!(seen, [false, false, true], "nothing else allows");
+    // What is forwarded was tracked or not where it came in.
+    let flow = NaiveFlow {
+        path: NaivePath {
+            is_forwarded: true,
+            ..path(None, Some("eth0"))
+        },
+        ..flow(WEB, NOWHERE, 6, 81)
+    };
+    assert!(read(&cluster(&out), &flow).host);
+}
+
+#[test]
+fn traffic_before_translation_has_the_destination_that_it_was_sent_to() {
+    let objects = [
+        host("h", "eth0", json!({})),
+        early("preDNAT", "ingress", "destination"),
+    ];
+    let sent = |port: u16, to: u16| {
+        let flow = NaiveFlow {
+            path: NaivePath {
+                sent_to: Some((HOST.parse().unwrap(), to)),
+                is_forwarded: true,
+                ..path(Some("eth0"), None)
+            },
+            ..flow(NOWHERE, WEB, 6, port)
+        };
+        read(&cluster(&objects), &flow).host
+    };
+    assert!(!sent(82, 81) && sent(81, 82) && sent(81, 80));
+}
