@@ -168,8 +168,15 @@ impl DifferentialArgs {
                 let share = report.arrived as f64 * 100.0 / report.passed.max(1) as f64;
                 println!(
                     "kernel: {} passed, {} failed; {share:.1} % of the packets arrived; \
-                     {} sent between deltas, {} answered, {} between a pod and its node",
-                    report.passed, report.failed, report.between, report.replies, report.with_node
+                     {} sent between deltas, {} answered, {} between a pod and its node, {} at a host endpoint, \
+                     {} of these translated",
+                    report.passed,
+                    report.failed,
+                    report.between,
+                    report.replies,
+                    report.with_node,
+                    report.at_host,
+                    report.translated
                 );
                 report.failed == 0
             }

@@ -22,13 +22,15 @@ use palisade_dataplane::nftables::{NftConfig, NftDataplane};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, kubernetes, lowered, naive};
 use palisade_model::{
-    Direction, Encapsulations, FailsafePorts, Flow, FlowOrigin, HostTrafficAction, L4, Protocol,
-    State,
+    Direction, Encapsulations, FailsafePorts, Flow, FlowOrigin, HostTrafficAction, L4, Pass,
+    Protocol, State,
 };
-use palisade_oracle::{HairpinAction, OracleOptions, PreparedState, Question};
+use palisade_oracle::{
+    HairpinAction, HostJudgement, HostPath, OracleOptions, PreparedState, Question,
+};
 use palisade_sys::netns::NetNs;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Packets sent in one world, before the next is made.
 const PACKETS: usize = 8;
@@ -61,6 +63,10 @@ pub struct KernelReport {
     pub replies: u64,
     /// Packets between a pod and its node, which agreed.
     pub with_node: u64,
+    /// Packets at an interface of the host that a host endpoint governs, which agreed.
+    pub at_host: u64,
+    /// Of these, packets whose destination the host translated.
+    pub translated: u64,
 }
 
 /// Judges this many cases with real packets; needs root.
@@ -280,7 +286,7 @@ impl KernelLab {
         let mut arrivals = Vec::new();
         for flow in sent {
             let index = drawn.flows.iter().position(|f| f == flow).unwrap_or(0);
-            let arrived = self.send(flow)?;
+            let arrived = self.send(&prepared, flow)?;
             let wanted = self.oracle_verdict(&prepared, flow);
             if arrived != wanted {
                 let detail = mismatch_text("oracle", wanted, arrived, &prepared, flow);
@@ -293,22 +299,49 @@ impl KernelLab {
                 return Ok(Err(StageFailure::at_flow(STAGE_NAIVE, index, detail)));
             }
             if arrived && flow.protocol == Protocol::UDP {
-                if !self.send_reply(flow)? {
-                    let detail = format!("the answer to {flow} does not arrive");
+                let wanted = self.allows_reply(&prepared, flow);
+                let replied = self.send_reply(flow)?;
+                if replied != wanted {
+                    let verb = if replied {
+                        "arrives"
+                    } else {
+                        "does not arrive"
+                    };
+                    let detail = format!("the answer to {flow} {verb}");
                     return Ok(Err(StageFailure::at_flow(STAGE_REPLY, index, detail)));
                 }
                 report.replies += 1;
             }
             report.with_node += u64::from(is_node(flow.source) || is_node(flow.destination));
+            let path = self.path(&prepared, flow);
+            let mut crossed = [&path.input, &path.output].into_iter().flatten();
+            if crossed.any(|interface| prepared.host_endpoint(interface).is_some()) {
+                report.at_host += 1;
+                report.translated += u64::from(path.pre_dnat.is_some());
+            }
             arrivals.push(arrived);
         }
         Ok(Ok(arrivals))
     }
 
     /// Whether the first packet of a flow that nobody knows arrives.
-    fn send(&self, flow: &Flow) -> Result<bool, String> {
+    fn send(&self, prepared: &PreparedState<'_>, flow: &Flow) -> Result<bool, String> {
         self.lab.flush_conntrack().map_err(|e| e.to_string())?;
-        let arrived = probe(&self.lab, &[self.packet(flow)]).map_err(|e| e.to_string())?;
+        let mut packet = self.packet(flow);
+        if let Some(sent) = self.path(prepared, flow).pre_dnat
+            && let L4::Ports { destination, .. } = flow.l4
+        {
+            let protocol = match flow.protocol {
+                Protocol::TCP => "tcp",
+                _ => "udp",
+            };
+            let sent_to = SocketAddr::new(sent.destination, sent.port);
+            let to = SocketAddr::new(flow.destination, destination);
+            let translated = self.lab.translate(protocol, sent_to, to);
+            translated.map_err(|error| error.to_string())?;
+            packet = packet.to_destination(sent_to);
+        }
+        let arrived = probe(&self.lab, &[packet]).map_err(|e| e.to_string())?;
         Ok(arrived.first().copied().unwrap_or_default())
     }
 
@@ -339,11 +372,67 @@ impl KernelLab {
         }
     }
 
+    /// The interfaces of the host that a flow crosses. What is not tracked is not translated either.
+    fn path(&self, prepared: &PreparedState<'_>, flow: &Flow) -> HostPath {
+        let path = host_path(prepared, flow, lab::OUTSIDE_INTERFACE);
+        let question = Question {
+            path: path.clone(),
+            ..Question::from(*flow)
+        };
+        let is_tracked = !prepared.is_untracked(&question, &self.options());
+        HostPath {
+            pre_dnat: path.pre_dnat.filter(|_| is_tracked),
+            ..path
+        }
+    }
+
+    /// Whether an answer to what arrived must arrive: always, but where the flow is not tracked or the answer is decided
+    /// before connection tracking, and so is judged by itself.
+    fn allows_reply(&self, prepared: &PreparedState<'_>, flow: &Flow) -> bool {
+        let options = self.options();
+        let path = self.path(prepared, flow);
+        let question = Question {
+            path: path.clone(),
+            ..Question::from(*flow)
+        };
+        let is_tracked = !prepared.is_untracked(&question, &options);
+        let answer = Flow {
+            source: flow.destination,
+            destination: flow.source,
+            l4: reverse_ports(flow.l4),
+            origin: match is_node(flow.destination) {
+                true => FlowOrigin::HostStack,
+                false => FlowOrigin::Network,
+            },
+            ..*flow
+        };
+        let path = HostPath {
+            input: path.output,
+            output: path.input,
+            pre_dnat: None,
+            ..path
+        };
+        let question = Question {
+            path: path.clone(),
+            ..Question::from(answer)
+        };
+        let host = prepared.judge(&question, &options).host;
+        let is_decided = |at: &HostJudgement| at.pass == Pass::Untracked && at.is_last();
+        if is_tracked && !host.iter().any(is_decided) {
+            return true;
+        }
+        self.verdict_on_path(prepared, &answer, path)
+    }
+
     /// What the oracle says, at the ends that are local.
     fn oracle_verdict(&self, prepared: &PreparedState<'_>, flow: &Flow) -> bool {
+        self.verdict_on_path(prepared, flow, self.path(prepared, flow))
+    }
+
+    fn verdict_on_path(&self, prepared: &PreparedState<'_>, flow: &Flow, path: HostPath) -> bool {
         let options = self.options();
         let question = Question {
-            path: host_path(prepared, flow, lab::OUTSIDE_INTERFACE),
+            path,
             ..Question::from(*flow)
         };
         let (egress, ingress) = prepared.verdict(&question, &options);
@@ -385,12 +474,12 @@ impl KernelLab {
             return None;
         }
         let objects = world.objects();
-        let path = host_path(prepared, flow, UPLINK);
+        let path = self.path(prepared, flow);
         let of = |interface: Option<palisade_model::Str>| interface.map(|_| UPLINK);
         let naive_flow = naive::NaiveFlow {
             path: naive::NaivePath {
                 is_forwarded: path.is_forwarded,
-                sent_to: None,
+                sent_to: path.pre_dnat.map(|sent| (sent.destination, sent.port)),
                 input: of(path.input),
                 output: of(path.output),
             },
@@ -489,7 +578,7 @@ impl KernelLab {
                 same(flow.source) && same(flow.destination) && can_be_sent(&now, flow)
             };
             for flow in flows.iter().filter(in_place).take(BETWEEN) {
-                let (wanted, arrived) = (self.oracle_verdict(&now, flow), self.send(flow)?);
+                let (wanted, arrived) = (self.oracle_verdict(&now, flow), self.send(&now, flow)?);
                 if wanted != arrived {
                     let index = drawn.flows.iter().position(|f| f == *flow).unwrap_or(0);
                     let detail = mismatch_text("oracle", wanted, arrived, &now, flow);

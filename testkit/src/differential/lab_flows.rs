@@ -2,9 +2,9 @@
 
 use super::tables;
 use palisade_generators::kubernetes;
-use palisade_model::{Flow, FlowOrigin};
+use palisade_model::{Flow, FlowOrigin, L4, PreDnat, Protocol};
 use palisade_oracle::{HostPath, PreparedState};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Pods in the lab: as many as a world can have local endpoints, by the number in their interface.
 pub(super) const PODS: usize = 8;
@@ -30,8 +30,37 @@ pub(super) fn host_path(prepared: &PreparedState<'_>, flow: &Flow, uplink: &str)
         input: interface(flow.source),
         output: interface(flow.destination),
         is_forwarded: !is_node(flow.source) && !is_node(flow.destination),
-        pre_dnat: None,
+        pre_dnat: pre_dnat(flow).filter(|_| crosses(flow.source)),
     }
+}
+
+/// The addresses of flows that the host translates: nobody has them.
+const TRANSLATED: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(198, 18, 0, 9)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, 0, 0, 0, 9)),
+];
+
+/// Where a third of the flows of TCP and UDP are sent, half of them to another port.
+fn pre_dnat(flow: &Flow) -> Option<PreDnat> {
+    let L4::Ports {
+        source,
+        destination,
+    } = flow.l4
+    else {
+        return None;
+    };
+    let is_translated = source % 3 == 0
+        && [Protocol::TCP, Protocol::UDP].contains(&flow.protocol)
+        && destination > 0;
+    let mut addresses = TRANSLATED.into_iter();
+    Some(PreDnat {
+        destination: addresses.find(|own| own.is_ipv4() == flow.destination.is_ipv4())?,
+        port: match source % 2 {
+            0 => destination,
+            _ => 80,
+        },
+    })
+    .filter(|_| is_translated)
 }
 
 /// How two say differently of one packet.

@@ -17,6 +17,7 @@ pub mod craft;
 mod error;
 pub(crate) mod ip;
 mod leaks;
+mod nat;
 pub(crate) mod netns;
 mod packet;
 mod probe;

@@ -3,7 +3,7 @@
 //! Each packet is whole and correct (lengths, checksums), because connection tracking judges those
 //! too, and ends with sixteen bytes that are its own: a magic word and a number.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::NodeId;
 
@@ -106,6 +106,18 @@ impl ProbeFlow {
     #[must_use]
     pub fn with_source(mut self, address: IpAddr) -> Self {
         self.source = Some(address);
+        self
+    }
+
+    /// The same, sent to another address and port.
+    #[must_use]
+    pub fn to_destination(mut self, to: SocketAddr) -> Self {
+        self.to = to.ip();
+        if let ProbeL4::Tcp { port, .. } | ProbeL4::Udp { port, .. } | ProbeL4::Sctp { port, .. } =
+            &mut self.l4
+        {
+            *port = to.port();
+        }
         self
     }
 
