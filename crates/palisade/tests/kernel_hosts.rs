@@ -10,7 +10,7 @@ mod agent;
 
 use agent::shop::address;
 use agent::site::{NODE, OTHER, Site};
-use palisade_testkit::lab::ProbeFlow;
+use palisade_testkit::lab::{ProbeFlow, move_to_bridge};
 use palisade_testkit::need_root;
 
 const API: usize = 1;
@@ -434,4 +434,75 @@ fn a_renamed_interface_has_the_policy_of_its_new_name() {
     assert!(!open());
     rename("out0", "late0");
     assert!(!open() && site.tcp(outside, host, 22));
+}
+
+#[test]
+fn a_bridge_is_judged_as_a_whole_and_not_at_its_ports() {
+    if !need_root() {
+        return;
+    }
+    let site = Site::open("hosts-bridge");
+    let (host, outside, other) = (site.host(), site.outside(), site.other);
+    let agent = &site.shop.agent;
+    move_to_bridge(&site.shop.lab, outside, "br0").unwrap();
+    assert!(site.tcp(outside, host, 8080) && site.tcp(outside, other, 8080));
+    let forward = "{selector: role == 'node', applyOnForward: true, order: 10, types: [Ingress], \
+                   ingress: [{action: Deny, protocol: TCP, destination: {ports: [9090]}}, {action: Pass}]}";
+    agent.apply(
+        "forward.yaml",
+        &calico("GlobalNetworkPolicy", "forward", forward),
+    );
+    agent.apply("host.yaml", &host_endpoint("n1", "out0"));
+    assert!(
+        site.tcp(outside, host, 8080) && site.tcp(outside, other, 9090),
+        "the host uses the addresses of the bridge"
+    );
+    for interface in ["br0", "*"] {
+        agent.apply("host.yaml", &host_endpoint("n1", interface));
+        assert!(
+            !site.tcp(outside, host, 8080) && !site.udp(host, outside, 8080),
+            "{interface}"
+        );
+        assert!(site.tcp(outside, host, 22), "{interface}: failsafe");
+        assert!(
+            site.tcp(outside, other, 8080) && !site.tcp(outside, other, 9090),
+            "{interface}: forwarded"
+        );
+    }
+    agent.delete("host.yaml");
+    assert!(site.tcp(outside, host, 8080) && site.tcp(outside, other, 9090));
+}
+
+#[test]
+fn an_interface_that_goes_and_comes_again_is_closed_from_its_first_packet() {
+    if !need_root() {
+        return;
+    }
+    let mut site = Site::open("hosts-again");
+    let host = site.host();
+    site.shop
+        .agent
+        .apply("host.yaml", &host_endpoint("n1", "eth9"));
+    for number in 0..3 {
+        let addresses = [
+            format!("203.0.113.{}", 80 + number),
+            format!("2001:db8:9::{}", 80 + number),
+        ];
+        let addresses = addresses.iter().map(|text| address(text)).collect();
+        let name = format!("late{number}");
+        let late = site.shop.lab.add_namespace(&name, addresses).unwrap();
+        site.shop.lab.attach(late, "eth9").unwrap();
+        assert!(
+            !site.tcp(late, host, 8080) && site.tcp(late, host, 22),
+            "time {number}"
+        );
+        site.shop.agent.wait("the interface", |status| {
+            status["hostEndpoints"][0]["reason"].is_null()
+        });
+        assert!(!site.tcp(late, host, 8080), "time {number}");
+        agent::ip(&site.shop.lab, host, &["link", "del", "eth9"]);
+        site.shop.agent.wait("the missing interface", |status| {
+            status["hostEndpoints"][0]["reason"].is_string()
+        });
+    }
 }

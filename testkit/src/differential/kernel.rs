@@ -16,7 +16,7 @@ use super::report::{self, ReplayCase};
 use super::run::generator_kind;
 use super::{GeneratorKind, StageFailure, cluster, flows_of};
 use crate::CountedDriver;
-use crate::lab::{self, Lab, NodeId, PodSpec, probe};
+use crate::lab::{self, Lab, NodeId, PodSpec, probe, translate_destination};
 use palisade_dataplane::DriverError;
 use palisade_dataplane::nftables::{NftConfig, NftDataplane};
 use palisade_engine::Engine;
@@ -346,7 +346,7 @@ impl KernelLab {
             };
             let sent_to = SocketAddr::new(sent.destination, sent.port);
             let to = SocketAddr::new(flow.destination, destination);
-            let translated = self.lab.translate(protocol, sent_to, to);
+            let translated = translate_destination(&self.lab, protocol, sent_to, to);
             translated.map_err(|error| error.to_string())?;
             packet = packet.to_destination(sent_to);
         }

@@ -13,6 +13,7 @@
 //! namespace the test runs in.
 
 mod advertise;
+mod bridge;
 pub mod craft;
 mod error;
 pub(crate) mod ip;
@@ -31,8 +32,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use advertise::send_router_advertisement;
+pub use bridge::move_to_bridge;
 pub use error::LabError;
 pub use leaks::{Leak, find_leaks, find_own_leaks};
+pub use nat::translate_destination;
 pub use netns::{TestNetNs, delete as delete_namespace};
 pub use packet::{ProbeFlow, ProbeL4};
 pub use probe::{ProbeError, kernel_drops, probe, send_crafted_packets};
