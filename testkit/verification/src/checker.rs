@@ -269,6 +269,7 @@ fn history_pairs(
             own: Prefix::host(own),
         }));
     }
+    let mut early_of_any: BTreeMap<(Point, IpAddr), BTreeSet<[usize; 2]>> = BTreeMap::new();
     let outputs: Vec<&Point> = points.iter().filter(|point| !is_input(point)).collect();
     for point in &points {
         for peer in histories.addresses(point.own.family()) {
@@ -283,17 +284,25 @@ fn history_pairs(
                 pairs.entry(judged).or_insert((None, example));
                 continue;
             }
-            let mut before = vec![None];
+            let mut all_early =
+                BTreeSet::from([early_histories(point, peer, None, EARLY_INPUT, histories)]);
             if has_pre_dnat && point.workload().is_none() {
-                before.extend(
-                    histories
-                        .addresses(point.own.family())
-                        .into_iter()
-                        .map(Some),
-                );
+                // Where the packet was sent has nothing to do with where it arrives.
+                let any = Point {
+                    own: Prefix::all(point.own.family()),
+                    ..point.clone()
+                };
+                let translated = early_of_any.entry((any, peer)).or_insert_with_key(|_| {
+                    let before = histories.addresses(point.own.family()).into_iter();
+                    before
+                        .map(|sent_to| {
+                            early_histories(point, peer, Some(sent_to), EARLY_INPUT, histories)
+                        })
+                        .collect()
+                });
+                all_early.extend(translated.iter().copied());
             }
-            for before in before {
-                let early = early_histories(point, peer, before, EARLY_INPUT, histories);
+            for early in all_early {
                 let judged = PacketHistories {
                     input: [early[0], early[1], history],
                     output: [open, always],

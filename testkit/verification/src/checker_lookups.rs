@@ -280,14 +280,17 @@ impl<'a> HistoryInterner<'a> {
                     HostPoints::Own => point.place.clone(),
                     HostPoints::Shared => PointInterface::AnyHost,
                 };
-                let above = std::iter::successors(Some(point.own), |prefix| prefix.parent());
-                let mut above = above.map(|own| Point {
+                let at = |own| Point {
                     place: place.clone(),
                     own,
                     ..point.clone()
-                });
-                match above.find_map(|point| tables.points.get(&point)) {
-                    Some(set) => Lookup::Address(*set),
+                };
+                let own = point.own.address();
+                let last = Prefix::host(IpAddr::from([0xff; 16]));
+                let all = tables.points.range(at(Prefix::all(Family::V4))..=at(last));
+                let found = all.filter(|(point, _)| point.own.contains(own));
+                match found.max_by_key(|(point, _)| point.own.length()) {
+                    Some((_, set)) => Lookup::Address(*set),
                     None if point.pass.is_early() => Lookup::Done(OutcomeInterner::CONTINUE),
                     None => Lookup::Done(OutcomeInterner::ALLOW),
                 }

@@ -8,7 +8,7 @@ use crate::world::World;
 
 pub(crate) type Edit = fn(&mut World, &mut Traffic, &mut Random);
 
-pub(crate) const ALL: [(&str, Edit); 23] = [
+pub(crate) const ALL: [(&str, Edit); 24] = [
     ("selector that splits an identity", |w, _, _| {
         w.reshape(|s| s.split += 1);
     }),
@@ -56,6 +56,11 @@ pub(crate) const ALL: [(&str, Edit); 23] = [
         let by = 1 + r.below(4);
         w.reshape(|s| s.out += by);
     }),
+    ("host endpoint and its policies", |w, _, r| {
+        let by = 1 + r.below(3);
+        w.reshape(|s| s.hosts += by);
+        w.check_verdicts();
+    }),
     ("the flow's own policy edited", |w, t, _| {
         t.gap_begins(w, Gap::OwnPolicy);
         w.reshape(|s| s.turn += 1);
@@ -75,6 +80,7 @@ pub(crate) const ALL: [(&str, Edit); 23] = [
             s.port += by;
             s.naming += by;
             s.out += by;
+            s.hosts += by;
         });
         w.check_verdicts();
     }),

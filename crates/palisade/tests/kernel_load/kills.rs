@@ -28,7 +28,7 @@ impl Inside {
 
 type Change = fn(&mut Shape);
 
-const FLUSHES: [(&str, Change); 9] = [
+const FLUSHES: [(&str, Change); 10] = [
     ("port opened, another closed", |s| s.port += 1),
     ("CIDRs added", |s| s.more_cidrs = s.more_cidrs % 4 + 1),
     ("CIDR nested, exception changed", |s| {
@@ -40,6 +40,7 @@ const FLUSHES: [(&str, Change); 9] = [
     ("pod relabelled", |s| s.tier += 1),
     ("address reused", |s| s.holder += 1),
     ("egress isolated or not", |s| s.egress = !s.egress),
+    ("host endpoint and its policies", |s| s.hosts += 1),
     ("everything at once", |s| {
         s.split += 1;
         s.more_cidrs += 1;
@@ -51,6 +52,7 @@ const FLUSHES: [(&str, Change); 9] = [
         s.joined = !s.joined;
         s.port += 1;
         s.naming += 1;
+        s.hosts += 1;
     }),
 ];
 

@@ -6,13 +6,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use palisade_testkit::lab::{
-    LongFlow, NodeId, OUTSIDE_ADDRESSES, Spray, SprayKind, SprayReceiver, TcpEcho, TcpSource,
-    TcpTail, kernel_drops,
+    HOST_ADDRESSES, LongFlow, NodeId, OUTSIDE_ADDRESSES, Spray, SprayKind, SprayReceiver, TcpEcho,
+    TcpSource, TcpTail, kernel_drops,
 };
 
 use crate::gaps::Gap;
 use crate::line::{ARRIVED, Amiss, Line};
-use crate::world::{API, DB, MOB, SPRAY, WEB, World, address};
+use crate::world::{API, DB, MOB, SPRAY, SSH, WEB, World, address};
 
 /// Interval between two packets of a spray.
 pub(crate) const PACE: Duration = Duration::from_millis(16);
@@ -82,7 +82,8 @@ impl Traffic {
         });
         let lines = lines.collect();
         let echo = |pod: usize, port| TcpEcho::start(lab, world.pods[pod], port).unwrap();
-        let servers = vec![echo(API, 8080), echo(DB, 5432)];
+        let ssh = TcpEcho::start(lab, lab.host(), SSH).unwrap();
+        let servers = vec![echo(API, 8080), echo(DB, 5432), ssh];
         let sources = vec![TcpSource::start(lab, world.pods[DB], 2525, STEADY).unwrap()];
         let (mut long, mut tails) = (Vec::new(), Vec::new());
         for family in [0, 1] {
@@ -92,6 +93,12 @@ impl Traffic {
                 let flow = LongFlow::start(lab, world.pods[from], at, STEADY).unwrap();
                 long.push((name, flow));
             }
+            let at = SocketAddr::new(HOST_ADDRESSES[family], SSH);
+            let session = LongFlow::start(lab, lab.outside(), at, STEADY).unwrap();
+            long.push((
+                format!("the session from outside to the host at {at}"),
+                session,
+            ));
             let at = SocketAddr::new(address(DB, family), 2525);
             let tail = TcpTail::start(lab, world.pods[WEB], at).unwrap();
             tails.push((format!("{at} speaks to web"), tail));

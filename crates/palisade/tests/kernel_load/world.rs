@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use palisade_testkit::lab::{Lab, NodeId, ProbeFlow, probe};
+use palisade_testkit::lab::{HOST_ADDRESSES, Lab, NodeId, ProbeFlow, probe};
 
 use crate::agent::Agent;
 
@@ -13,6 +13,8 @@ pub(crate) const WEB: usize = 0;
 pub(crate) const API: usize = 1;
 pub(crate) const DB: usize = 2;
 pub(crate) const MOB: usize = 3;
+/// The port of the host to which a session is open all the time; a failsafe port.
+pub(crate) const SSH: u16 = 22;
 /// Destination port of one-packet flows.
 pub(crate) const SPRAY: u16 = 7001;
 
@@ -39,6 +41,8 @@ pub(crate) struct Shape {
     pub(crate) out: u64,
     /// Whether web may connect to mob: if the number is even.
     pub(crate) turn: u64,
+    /// Which host endpoint and policies of it there are: see [`Shape::hosts`].
+    pub(crate) hosts: u64,
 }
 
 /// The agent, its host and its manifests.
@@ -61,7 +65,7 @@ pub(crate) fn address(pod: usize, family: usize) -> IpAddr {
 impl World {
     pub(crate) fn open(name: &str) -> Self {
         // Through the environment, so that an edit of the configuration file can change it.
-        let mut agent = Agent::new();
+        let mut agent = Agent::new().with(&["--node-name", "n1"]);
         agent.set("PALISADE_OWN_TABLE", "false");
         let shape = Shape::default();
         for (name, text) in shape.files() {
@@ -158,6 +162,11 @@ impl World {
             flows.push((ProbeFlow::tcp(db, to, open, api), false));
             flows.push((ProbeFlow::tcp(api, address(DB, family), 5432, db), true));
             flows.push((ProbeFlow::tcp(web, address(DB, family), 5432, db), false));
+            let (host, outside) = (self.lab.host(), self.lab.outside());
+            let own = HOST_ADDRESSES[family];
+            let is_closed = !self.shape.hosts.is_multiple_of(4);
+            flows.push((ProbeFlow::tcp(outside, own, SSH, host), true));
+            flows.push((ProbeFlow::tcp(outside, own, 8080, host), !is_closed));
         }
         let (flows, wanted): (Vec<ProbeFlow>, Vec<bool>) = flows.into_iter().unzip();
         let arrived = probe(&self.lab, &flows).unwrap();
@@ -187,7 +196,37 @@ impl Shape {
             ("egress.yaml", self.egress.then(|| self.web_egress())),
             ("mob.yaml", Some(self.mob())),
             ("out.yaml", Some(self.mob_egress())),
+            (
+                "hosts.yaml",
+                (!self.hosts.is_multiple_of(4)).then(|| self.hosts()),
+            ),
         ]
+    }
+
+    /// The host endpoint towards the outside; in some versions with policies of what the host forwards, in others also of
+    /// what is not tracked or not translated. None of them decides about the traffic.
+    fn hosts(&self) -> String {
+        let policy = |name: &str, kind: &str, rest: &str| {
+            format!(
+                "---\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {{name: {name}}}\n\
+                 spec: {{selector: role == 'node', applyOnForward: true, {kind}order: {order}, types: [Ingress], \
+                 ingress: [{{action: Deny, protocol: TCP, destination: {{ports: [{port}]}}}}{rest}]}}\n",
+                order = 10 + self.order % 5,
+                port = 9000 + self.hosts % 50,
+            )
+        };
+        let mut out = "apiVersion: projectcalico.org/v3\nkind: HostEndpoint\n\
+                       metadata: {name: uplink, labels: {role: node}}\n\
+                       spec: {node: n1, interfaceName: out0}\n"
+            .to_owned();
+        if self.hosts % 4 > 1 {
+            out += &policy("forward", "", ", {action: Pass}");
+        }
+        if self.hosts % 4 > 2 {
+            out += &policy("untracked", "doNotTrack: true, ", "");
+            out += &policy("before-nat", "preDNAT: true, ", "");
+        }
+        out
     }
 
     fn namespaces(&self) -> String {
