@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chained demo-cluster conformance test quick build bench bench-engine bench-datapath differential faults package image manifests fmt docs lint fuzz setup
+.PHONY: help demo demo-chained demo-hosts demo-cluster conformance test quick build bench bench-engine bench-datapath differential faults package image manifests fmt docs lint fuzz setup
 
 export CASES KERNEL_CASES SEED FRESH_SEED LOAD_EDITS LOAD_KILLS FUZZ_SECONDS TARGET_NAME NO_SKIPS
 
@@ -17,6 +17,9 @@ demo: setup ## watch policy being enforced between real workloads (as root, by s
 
 demo-chained: setup ## the second demo: the commands of docs/chained.md, policy after another CNI plugin
 	@scripts/demo-chained
+
+demo-hosts: setup ## protecting a host: the steps of docs/hosts.md, from audit to enforced (as root, by sudo)
+	@scripts/demo --hosts
 
 demo-cluster: setup ## the third demo: a Kubernetes cluster of two nodes, with Palisade installed in it (as root, by sudo)
 	@scripts/demo-cluster

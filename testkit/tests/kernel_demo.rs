@@ -96,6 +96,37 @@ fn every_check_of_the_demo_holds() {
     assert!(!text.contains("WRONG"), "{text}");
 }
 
+#[test]
+fn the_steps_of_protecting_a_host_are_as_the_page_says() {
+    if !need_root() {
+        return;
+    }
+    let child = Command::new(env!("CARGO_BIN_EXE_demo"))
+        .arg("--hosts")
+        .arg("--programs")
+        .arg(programs())
+        .env("LC_ALL", "C")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (output, text) = ended(child);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{text}\n{errors}");
+    let count = |what: &str| text.matches(what).count();
+    assert_eq!(
+        count("ok: in audit nothing is denied: 7 of 7 probes"),
+        4,
+        "{text}"
+    );
+    assert_eq!(count("ok: as the page says: 7 of 7 probes"), 1, "{text}");
+    assert_eq!(count("ok: the session to the host:"), 7, "{text}");
+    assert!(
+        text.contains("All checks passed") && !text.contains("WRONG"),
+        "{text}"
+    );
+}
+
 /// Waits until the demo handles SIGINT; before that, it has made nothing, and a signal ends it without a word.
 fn wait_until_interrupts_are_handled(child: &mut Child) {
     let interrupt = 1 << (Signal::SIGINT as u32 - 1);

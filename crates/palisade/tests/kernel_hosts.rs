@@ -375,6 +375,11 @@ fn the_steps_of_the_document_lead_from_audit_to_enforced() {
     assert!(site.tcp_to_pod(outside, DB, 8080) && site.tcp_to_pod(outside, API, 8080));
     agent.apply("3.yaml", forward);
     assert!(!site.tcp_to_pod(outside, DB, 8080) && site.tcp_to_pod(outside, API, 8080));
+    assert!(
+        !site.tcp(outside, host, 8080) && !site.tcp(outside, host, 10250),
+        "the host itself is closed as before"
+    );
+    assert!(site.echo(outside, host) && site.tcp(host, outside, 8080));
     // A port that the host translates to a workload.
     let at = site.addresses(host)[0];
     let to = agent::shop::ADDRESSES[API][0];

@@ -26,17 +26,19 @@ pub(crate) struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// Starts the agent and waits until it responds. With `apart`, it does not get the terminal's signals.
+    /// Starts the agent, with these arguments besides, and waits until it responds. With `apart`, it does not get the
+    /// terminal's signals.
     pub(crate) fn start(
         site: &Site,
         interrupt: &DemoInterrupt,
         apart: bool,
+        more: &[&str],
     ) -> Result<(Self, Status), DemoError> {
         let mut agent = AgentProcess {
             program: site.program("palisade"),
             socket: site.socket(),
             log: site.directory().join("agent.log"),
-            child: spawn(site, apart)?,
+            child: spawn(site, apart, more)?,
             interrupt: interrupt.clone(),
             keep_running: false,
         };
@@ -187,7 +189,7 @@ impl Drop for AgentProcess {
     clippy::disallowed_methods,
     reason = "the demo starts an agent to kill it"
 )]
-fn spawn(site: &Site, apart: bool) -> Result<Child, DemoError> {
+fn spawn(site: &Site, apart: bool, more: &[&str]) -> Result<Child, DemoError> {
     let failed = |error: std::io::Error| DemoError::caused("starting the agent", &error);
     let log = File::options()
         .create(true)
@@ -202,6 +204,7 @@ fn spawn(site: &Site, apart: bool) -> Result<Child, DemoError> {
     command
         .arg("--state-dir")
         .arg(site.directory().join("state"));
+    command.args(more);
     if !site.has_ipv6() {
         command.args(["--pool-ipv6", "none"]);
     }

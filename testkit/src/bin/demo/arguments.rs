@@ -6,10 +6,12 @@ use std::path::PathBuf;
 
 pub(crate) const HELP: &str = "\
 usage: demo [--keep] [--programs DIR]
+       demo --hosts [--programs DIR]
        demo --cluster [--image FILE] [--manifests DIR]
 
   --keep          keep everything at the end, and print how to inspect and how to remove it
   --programs DIR  the folder of palisade and palisade-cni; without, that of this program
+  --hosts         protect the host itself, by the steps of docs/hosts.md
   --cluster       install Palisade in a Kubernetes cluster of two nodes, and show the shop there
   --image FILE    the image to install, as an archive
   --manifests DIR the folder of palisade.yaml and palisade-cleanup.yaml";
@@ -20,6 +22,8 @@ pub(crate) struct DemoArgs {
     pub(crate) keep: bool,
     /// The folder of the product's programs.
     pub(crate) programs: PathBuf,
+    /// Whether the host is protected, instead of the shop.
+    pub(crate) hosts: bool,
     /// Whether the demo runs in a cluster.
     pub(crate) cluster: bool,
     /// What is installed there.
@@ -34,6 +38,7 @@ pub(crate) fn parse_arguments(
     let mut wanted = DemoArgs {
         keep: false,
         programs: own.parent().unwrap_or(&own).to_owned(),
+        hosts: false,
         cluster: false,
         installation: Installation {
             image: PathBuf::new(),
@@ -49,6 +54,7 @@ pub(crate) fn parse_arguments(
         match argument.as_str() {
             "--help" | "-h" => return Ok(None),
             "--keep" => wanted.keep = true,
+            "--hosts" => wanted.hosts = true,
             "--cluster" => wanted.cluster = true,
             "--programs" => wanted.programs = path()?,
             "--image" => wanted.installation.image = path()?,

@@ -10,6 +10,7 @@ mod arguments;
 mod checks;
 mod cluster;
 mod error;
+mod hosts;
 mod interrupt;
 mod matrix;
 mod party;
@@ -32,7 +33,7 @@ use plugin::Plugin;
 use screen::{Screen, duration_text};
 use shop::{EDIT, INVENTORY, PARTIES, POLICIES};
 use site::Site;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -76,10 +77,17 @@ fn run(arguments: &DemoArgs) -> Result<(), DemoError> {
         }
     }
     let began = now();
+    if arguments.hosts {
+        screen.line(screen.bold(
+            "palisade demo: protecting a host, the steps of docs/hosts.md with real packets",
+        ));
+        let demo = Demo::build(screen, interrupt, arguments, &hosts::arguments())?;
+        return conclude(screen, hosts::run(demo)?, began);
+    }
     screen.line(
         screen.bold("palisade demo: a small shop behind network policies, with real packets"),
     );
-    let mut demo = Demo::build(screen, interrupt, arguments)?;
+    let mut demo = Demo::build(screen, interrupt, arguments, &[])?;
     let open = demo.show_without_policy()?;
     let (strict, realised) = demo.apply_policies(&open)?;
     let held = demo.apply_edit(&strict, realised)?;
@@ -160,6 +168,7 @@ impl Demo {
         screen: Screen,
         interrupt: DemoInterrupt,
         arguments: &DemoArgs,
+        of_agent: &[&str],
     ) -> Result<Self, DemoError> {
         let keep = arguments.keep;
         let mut steps = 0;
@@ -172,7 +181,7 @@ impl Demo {
         for (name, text) in INVENTORY {
             site.write(name, text)?;
         }
-        let (agent, status) = AgentProcess::start(&site, &interrupt, keep)?;
+        let (agent, status) = AgentProcess::start(&site, &interrupt, keep, of_agent)?;
         screen.detail(format_args!(
             "namespaces {0}-*; this machine's own network is not touched",
             site.lab.prefix()
@@ -229,6 +238,14 @@ impl Demo {
                 .push(PartyNode::start(&self.site.lab, node, party, addresses)?);
         }
         Ok(())
+    }
+
+    /// The IPv4 address of a party.
+    fn party_address(&self, name: &str) -> Result<IpAddr, DemoError> {
+        let mut parties = self.parties.iter();
+        let found = parties.find(|party| party.party.name == name);
+        let address = found.and_then(|party| party.address(true));
+        address.ok_or_else(|| DemoError::problem(format!("{name} has no IPv4 address")))
     }
 
     /// Step 2: without policy, all traffic is allowed.
@@ -337,7 +354,7 @@ impl Demo {
         let without = ProbeMatrix::measure(&self.site.lab, &self.parties)?;
         self.checks
             .check_unchanged(&without, &held.matrix, "without an agent");
-        let (agent, status) = AgentProcess::start(&self.site, &self.interrupt, self.keep)?;
+        let (agent, status) = AgentProcess::start(&self.site, &self.interrupt, self.keep, &[])?;
         self.agent = agent;
         let writes = status.dataplane.start.as_ref().map(|start| start.writes);
         let shown = writes.map_or("unknown".to_owned(), |writes| writes.to_string());

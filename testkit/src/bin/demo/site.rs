@@ -87,6 +87,12 @@ impl Site {
             .map_err(|error| DemoError::caused("writing a manifest", &error))
     }
 
+    /// Removes a manifest.
+    pub(crate) fn remove_manifest(&self, name: &str) -> Result<(), DemoError> {
+        std::fs::remove_file(self.policy().join(name))
+            .map_err(|error| DemoError::caused("removing a manifest", &error))
+    }
+
     /// The interfaces of the host that workloads have there.
     pub(crate) fn workload_interfaces(&self) -> Result<Vec<String>, DemoError> {
         let names = self
