@@ -42,6 +42,7 @@ impl ConnectionDiff {
             closed: reports(&self.closed),
             appeared: self.appeared.clone(),
             vanished: self.vanished.clone(),
+            lockouts: Vec::new(),
         }
     }
 }

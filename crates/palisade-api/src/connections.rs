@@ -1,6 +1,6 @@
 //! `palisade connections -o json` and `palisade diff -o json`.
 
-use crate::{IpFamily, ProtocolName};
+use crate::{IpFamily, LockoutReport, ProtocolName};
 use palisade_model::{Endpoint, Owner, Str};
 use serde::Serialize;
 use std::fmt;
@@ -31,6 +31,8 @@ pub struct DiffReport {
     pub appeared: Vec<WorkloadRef>,
     /// Workloads that only the old manifests have.
     pub vanished: Vec<WorkloadRef>,
+    /// Connections to work on hosts that the change would cut.
+    pub lockouts: Vec<LockoutReport>,
 }
 
 /// The traffic that one end may send to another.
