@@ -14,6 +14,8 @@ mod diff;
 mod end_classes;
 mod equivalence;
 pub mod explain;
+mod host_connections;
+mod host_states;
 mod ip_blocks;
 mod label_value_index;
 mod lint;
@@ -35,6 +37,7 @@ pub use connections::{
 };
 pub use diff::{ConnectionDiff, diff, grouped_diff};
 pub use explain::{ExplainError, explain};
+pub use host_connections::{HostConnection, HostDiff, host_connections, host_diff};
 pub use ip_blocks::IpBlock;
 pub use lint::{LintLimit, lint};
 pub use lockout::{AdminSession, HostAccessQuestions, lockouts};

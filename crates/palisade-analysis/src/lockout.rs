@@ -3,16 +3,14 @@
 //! Promises: exact for the flows that it asks the oracle about; SSH counts as cut at an interface if the old state lets
 //! some address connect and the new one none. Never: judges what a host forwards, or what stays within a host.
 
-use crate::explain::host_paths::{host_ends, name_interfaces};
+use crate::explain::host_paths::host_ends;
 use crate::explain::report_builder::decision_report;
+use crate::host_states::{HostState, HostStates, address_range_starts};
 use crate::state_view::StateView;
 use palisade_api::{HostAccess, LockoutReport};
-use palisade_model::{
-    Direction, Endpoint, EndpointId, FailsafePorts, Family, FlowOrigin, L4, Policy, PolicyId,
-    Prefix, Protocol, Rule, State, Str, address_from_number,
-};
+use palisade_model::{Direction, FailsafePorts, Family, FlowOrigin, L4, Protocol, Str};
 use palisade_oracle::{DecisionReason, FlowEnd, HostPath, OracleOptions, PreparedState, Question};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 /// The port of SSH.
@@ -70,8 +68,8 @@ pub fn lockouts<'a>(
         let change = HostChange {
             node,
             questions,
-            old: old.judge(questions),
-            new: new.judge(questions),
+            old: AccessJudge::new(&old, questions),
+            new: AccessJudge::new(&new, questions),
         };
         let interfaces = old.interfaces().into_iter().chain(new.interfaces());
         for interface in interfaces.collect::<BTreeSet<Str>>() {
@@ -83,82 +81,20 @@ pub fn lockouts<'a>(
     found
 }
 
-/// A state, from which those of single hosts are made: interfaces of several hosts have the same names.
-struct HostStates<'a> {
-    view: StateView<'a>,
-    /// The state without host endpoints, and without policies that select none of them.
-    base: State,
-    hosts: BTreeMap<Str, BTreeMap<EndpointId, Endpoint>>,
-}
-
-impl<'a> HostStates<'a> {
-    fn new(view: StateView<'a>) -> Self {
-        let named = name_interfaces(view.state);
-        let mut hosts: BTreeMap<Str, BTreeMap<EndpointId, Endpoint>> = BTreeMap::new();
-        for endpoint in named.endpoints.values().filter(|endpoint| endpoint.host) {
-            if let (Some(node), Some(_)) = (&endpoint.node, &endpoint.interface) {
-                let of_node = hosts.entry(node.clone()).or_default();
-                of_node.insert(endpoint.id.clone(), endpoint.clone());
-            }
-        }
-        let selects_host = |policy: &Policy| {
-            let mut all = hosts.values().flat_map(BTreeMap::values);
-            all.any(|endpoint| policy.subject.matches(&named.endpoint_labels(endpoint)))
-        };
-        let policies = named.policies.iter();
-        let policies: BTreeMap<PolicyId, Policy> = policies
-            .filter(|(_, policy)| selects_host(policy))
-            .map(|(id, policy)| (id.clone(), policy.clone()))
-            .collect();
-        let mut base = State {
-            policies,
-            ..named.into_owned()
-        };
-        base.endpoints.retain(|_, endpoint| !endpoint.host);
-        HostStates { view, base, hosts }
-    }
-
-    fn of_node(&self, node: &Str) -> HostState<'a> {
-        let mut state = self.base.clone();
-        let endpoints = self.hosts.get(node).cloned().unwrap_or_default();
-        state.endpoints.extend(endpoints);
-        HostState {
-            view: self.view,
-            state,
-        }
-    }
-}
-
-/// The state as one host sees it.
-struct HostState<'a> {
-    view: StateView<'a>,
-    state: State,
-}
-
-impl HostState<'_> {
-    fn interfaces(&self) -> BTreeSet<Str> {
-        let hosts = self.state.endpoints.values().filter(|e| e.host);
-        hosts.filter_map(|e| e.interface.clone()).collect()
-    }
-
-    fn judge(&self, questions: &HostAccessQuestions) -> AccessJudge<'_> {
-        AccessJudge {
-            prepared: PreparedState::new(&self.state).with_failsafe(questions.failsafe.clone()),
-            options: OracleOptions {
-                view: self.view.view,
-                ..OracleOptions::default()
-            },
-        }
-    }
-}
-
 /// Asks the oracle about TCP connections to and from one host.
 struct AccessJudge<'a> {
     prepared: PreparedState<'a>,
     options: OracleOptions,
 }
 
-impl AccessJudge<'_> {
+impl<'a> AccessJudge<'a> {
+    fn new(host: &'a HostState<'_>, questions: &HostAccessQuestions) -> Self {
+        AccessJudge {
+            prepared: host.prepared(&questions.failsafe),
+            options: host.options(),
+        }
+    }
+
     /// What denies a question; `None` if it is allowed.
     fn denied_by(&self, question: &Question, direction: Direction) -> Option<DecisionReason> {
         let answer = self.prepared.judge(question, &self.options);
@@ -203,7 +139,8 @@ impl HostChange<'_> {
     fn ssh(&self, interface: &Str) -> Option<LockoutReport> {
         let questions = |judge: &AccessJudge<'_>| -> Vec<Question> {
             let ends = host_ends(judge.prepared.state(), self.node);
-            let sources = self.sources();
+            let states = [self.old.prepared.state(), self.new.prepared.state()];
+            let sources = address_range_starts(&states, &self.questions.failsafe);
             let pairs = ends
                 .iter()
                 .flat_map(|end| sources.iter().map(move |source| (source, end)));
@@ -288,50 +225,6 @@ impl HostChange<'_> {
             decided_by: decision_report(state, question, direction, &reason),
         })
     }
-
-    /// One address of each range that everything in both states treats as a whole: networks begin and end only
-    /// between such ranges.
-    fn sources(&self) -> BTreeSet<IpAddr> {
-        let mut found: BTreeSet<IpAddr> = Family::BOTH
-            .map(|family| Prefix::all(family).address())
-            .into();
-        let states = [self.old.prepared.state(), self.new.prepared.state()];
-        let failsafe = self.questions.failsafe.inbound.iter();
-        let failsafe = failsafe.filter_map(|port| port.net);
-        for net in states.into_iter().flat_map(networks).chain(failsafe) {
-            found.insert(net.address());
-            if net.last() != Prefix::all(net.family()).last() {
-                let (_, last) = net.bounds();
-                found.insert(address_from_number(net.family(), last + 1));
-            }
-        }
-        found
-    }
-}
-
-/// Every network and address in a state.
-fn networks(state: &State) -> Vec<Prefix> {
-    let lists = state.policies.values().flat_map(|policy| {
-        let lists = policy.ingress.iter().chain(&policy.egress);
-        lists.flat_map(|list| &list.rules)
-    });
-    let profiles = state.profiles.values();
-    let of_profiles = profiles.flat_map(|profile| profile.ingress.iter().chain(&profile.egress));
-    let of_rule = |rule: &Rule| -> Vec<Prefix> {
-        let peers = rule.peers.iter().chain(&rule.own);
-        let nets = peers.flat_map(|peer| peer.nets.iter().flatten().chain(&peer.not_nets));
-        nets.copied().collect()
-    };
-    let sets = state.network_sets.values().flat_map(|set| set.nets.clone());
-    let pods = state
-        .nodes
-        .values()
-        .flat_map(|node| node.pod_networks.clone());
-    let of_nodes = state.nodes.values().flat_map(|node| node.addresses.clone());
-    let of_endpoints = state.endpoints.values().flat_map(|e| e.addresses.clone());
-    let addresses = of_nodes.chain(of_endpoints).map(Prefix::host);
-    let of_rules = lists.chain(of_profiles).flat_map(of_rule);
-    of_rules.chain(sets).chain(pods).chain(addresses).collect()
 }
 
 /// The first packet of a TCP connection that arrives by an interface; `None` if the ends have different families.

@@ -41,8 +41,8 @@ pub use cni::{
 };
 pub use config::{ConfigFileReport, ConfigReport, ParameterOrigin, ParameterReport};
 pub use connections::{
-    AllTraffic, ConnectionEndReport, ConnectionList, ConnectionReport, DiffReport, NumberRangeList,
-    ProtocolTraffic, TrafficReport, WorkloadRef,
+    AllTraffic, ConnectionEndReport, ConnectionList, ConnectionReport, DiffReport,
+    HostConnectionReport, NumberRangeList, ProtocolTraffic, TrafficReport, WorkloadRef,
 };
 pub use convert::{ConvertReport, UnsayableReport};
 pub use dry_run::{DryRunPlan, DryRunReport};

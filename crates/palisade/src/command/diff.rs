@@ -1,13 +1,18 @@
 //! `palisade diff`: the connections that a change of manifests allows or denies, and a warning first where it would
 //! lock people out of a host, or a host out of its API server.
 
-use super::connections::{connection_scope, connections_table, group_members_text, is_ungrouped};
+use super::connections::{
+    connection_scope, connections_table, group_members_text, hosts_table, is_about_hosts,
+    is_ungrouped,
+};
 use super::manifests;
 use crate::cli::{DiffArgs, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use palisade_agent::config::{ParameterKind, ParameterValue};
-use palisade_analysis::{AdminSession, ConnectionDiff, HostAccessQuestions, StateView};
+use palisade_analysis::{
+    AdminSession, ConnectionDiff, HostAccessQuestions, HostConnection, HostDiff, StateView,
+};
 use palisade_api::{DiffReport, LockoutReport};
 use palisade_dialects::service_ports;
 use palisade_model::{FailsafePort, FailsafePorts};
@@ -67,16 +72,24 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
             .collect(),
         failsafe,
     };
+    let hosts = match is_about_hosts(&args.scope) {
+        true => palisade_analysis::host_diff(old, new, &questions.failsafe),
+        false => HostDiff::default(),
+    };
+    let reports = |list: &[HostConnection]| list.iter().map(HostConnection::report).collect();
     let report = DiffReport {
+        hosts_opened: reports(&hosts.opened),
+        hosts_closed: reports(&hosts.closed),
         lockouts: palisade_analysis::lockouts(old, new, &questions),
         ..diff.report(args.scope.members)
     };
     print_output(format, &report, |report| {
-        let changes = diff_text(&diff);
+        let changes = diff_text(&diff, &hosts);
         let members = group_members_text(&[&diff.opened, &diff.closed], &args.scope);
         lockout_text(&report.lockouts) + &changes + &members
     })?;
-    let is_different = !diff.is_empty() || !report.lockouts.is_empty();
+    let is_different =
+        !diff.is_empty() || hosts != HostDiff::default() || !report.lockouts.is_empty();
     Ok(ExitStatus::of(is_different || problems))
 }
 
@@ -123,8 +136,8 @@ fn lockout_text(lockouts: &[LockoutReport]) -> String {
     lines.collect()
 }
 
-fn diff_text(diff: &ConnectionDiff) -> String {
-    if diff.is_empty() {
+fn diff_text(diff: &ConnectionDiff, hosts: &HostDiff) -> String {
+    if diff.is_empty() && *hosts == HostDiff::default() {
         return "no difference in allowed connections".to_owned();
     }
     let mut out = String::new();
@@ -143,6 +156,14 @@ fn diff_text(diff: &ConnectionDiff) -> String {
     for (title, connections) in [("Opened:", &diff.opened), ("Closed:", &diff.closed)] {
         if !connections.is_empty() {
             out.push_str(&format!("{title}\n{}", connections_table(connections)));
+        }
+    }
+    for (title, list) in [
+        ("Opened at hosts:", &hosts.opened),
+        ("Closed at hosts:", &hosts.closed),
+    ] {
+        if !list.is_empty() {
+            out.push_str(&format!("{title}\n{}", hosts_table(list)));
         }
     }
     out

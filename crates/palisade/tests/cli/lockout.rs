@@ -52,7 +52,9 @@ fn lockouts(hosts: &str, session: &str, more: &[&str]) -> Vec<Value> {
     let ran = diff(hosts, session, &[&["-o", "json"], more].concat());
     let told = ran.json();
     let found = told["lockouts"].as_array().unwrap().clone();
-    assert_eq!(ran.code, i32::from(!found.is_empty()), "{ran:?}");
+    let changed = ["hostsOpened", "hostsClosed"].map(|key| told[key].as_array().unwrap().len());
+    let is_different = !found.is_empty() || changed != [0, 0];
+    assert_eq!(ran.code, i32::from(is_different), "{ran:?}");
     found
 }
 
@@ -159,4 +161,40 @@ fn ssh_is_cut_if_nobody_can_connect() {
     let wrong = diff(&denied, "", &["--failsafe-inbound-ports", "22"]);
     assert_eq!(wrong.code, 2, "{wrong:?}");
     assert!(wrong.err.contains("PROTOCOL:PORT"), "{}", wrong.err);
+}
+
+#[test]
+fn connections_and_diff_show_what_hosts_let_in_and_out() {
+    let rule = "{action: Allow, protocol: TCP, source: {nets: [203.0.113.0/24]}, destination: {ports: [10250]}}";
+    let hosts = hosts(rule, "");
+    let world = World::of(&[("base.yaml", BASE), ("hosts.yaml", &hosts)]);
+    let told = world.json("connections", "");
+    let rows = told["hosts"].as_array().unwrap();
+    let ingress: Vec<&Value> = rows
+        .iter()
+        .filter(|row| row["direction"] == "ingress")
+        .collect();
+    assert_eq!(ingress.len(), 2, "{told:#}");
+    let with_kubelet = |row: &&&Value| row["connections"].to_string().contains("10250");
+    let kubelet = ingress.iter().find(with_kubelet).unwrap();
+    assert_eq!(
+        [&kubelet["node"], &kubelet["interface"], &kubelet["peers"]],
+        [&json!("node-1"), &json!("eth0"), &json!(["203.0.113.0/24"])]
+    );
+    // Failsafe ports are open to every other address too.
+    let other = ingress.iter().find(|row| !with_kubelet(row)).unwrap();
+    assert!(
+        other["connections"].to_string().contains("[22,22]"),
+        "{other:#}"
+    );
+    let text = world.run("connections", "").out;
+    assert!(
+        text.contains("203.0.113.0/24  host:node-1 (eth0)"),
+        "{text}"
+    );
+
+    let ran = diff(&hosts, "", &[]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.out.contains("Closed at hosts:"), "{}", ran.out);
+    assert!(!ran.out.contains("Opened at hosts:"), "{}", ran.out);
 }
