@@ -172,7 +172,7 @@ fn connections_and_diff_show_what_hosts_let_in_and_out() {
     let rows = told["hosts"].as_array().unwrap();
     let ingress: Vec<&Value> = rows
         .iter()
-        .filter(|row| row["direction"] == "ingress")
+        .filter(|row| row["direction"] == "Ingress")
         .collect();
     assert_eq!(ingress.len(), 2, "{told:#}");
     let with_kubelet = |row: &&&Value| row["connections"].to_string().contains("10250");
@@ -188,8 +188,11 @@ fn connections_and_diff_show_what_hosts_let_in_and_out() {
         "{other:#}"
     );
     let text = world.run("connections", "").out;
+    let words: Vec<&str> = text.split_whitespace().collect();
     assert!(
-        text.contains("203.0.113.0/24  host:node-1 (eth0)"),
+        words
+            .join(" ")
+            .contains("203.0.113.0/24 host:node-1 (eth0)"),
         "{text}"
     );
 
