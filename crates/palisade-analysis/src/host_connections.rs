@@ -21,6 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 
+/// Addresses of one family, from the first to the last of each range.
+type AddressRanges = Vec<NumberRange<u128>>;
+
 /// What an interface of a host lets in or out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostConnection {
@@ -153,8 +156,7 @@ impl Place<'_> {
             FlowEnd::Address(address) => Some(Family::of(*address)),
             FlowEnd::Endpoint(_) => None,
         };
-        let mut rows: BTreeMap<(Option<IpAddr>, TrafficSet), [Vec<NumberRange<u128>>; 2]> =
-            BTreeMap::new();
+        let mut rows: BTreeMap<(Option<IpAddr>, TrafficSet), [AddressRanges; 2]> = BTreeMap::new();
         for end in own {
             let alike = own
                 .iter()
