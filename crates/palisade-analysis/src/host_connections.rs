@@ -125,7 +125,7 @@ fn list(
         let interfaces: BTreeSet<Str> = hosts.iter().flat_map(HostState::interfaces).collect();
         for interface in &interfaces {
             for direction in Direction::BOTH {
-                let place = Place {
+                let place = InterfaceDirection {
                     node,
                     interface,
                     direction,
@@ -138,13 +138,13 @@ fn list(
 }
 
 /// One direction at one interface of a host.
-struct Place<'a> {
+struct InterfaceDirection<'a> {
     node: &'a Str,
     interface: &'a Str,
     direction: Direction,
 }
 
-impl Place<'_> {
+impl InterfaceDirection<'_> {
     fn rows(
         &self,
         judges: &[HostJudge<'_>],
@@ -257,7 +257,7 @@ impl HostJudge<'_> {
         bits.chain(ports).collect()
     }
 
-    fn allowed(&self, place: &Place<'_>, own: &FlowEnd, peer: IpAddr) -> TrafficSet {
+    fn allowed(&self, place: &InterfaceDirection<'_>, own: &FlowEnd, peer: IpAddr) -> TrafficSet {
         let peer = FlowEnd::Address(peer);
         let (path, origin, source, destination) = match place.direction {
             Direction::Ingress => {
