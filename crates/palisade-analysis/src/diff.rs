@@ -42,6 +42,9 @@ impl ConnectionDiff {
             closed: reports(&self.closed),
             appeared: self.appeared.clone(),
             vanished: self.vanished.clone(),
+            hosts_opened: Vec::new(),
+            hosts_closed: Vec::new(),
+            lockouts: Vec::new(),
         }
     }
 }

@@ -351,7 +351,7 @@ impl PairEvaluator<'_, '_> {
 }
 
 /// The ports at which a port test of these terms changes, for one protocol at one end.
-fn port_cuts(
+pub(crate) fn port_cuts(
     terms: &[&TrafficMatch],
     end: impl Fn(&TrafficMatch) -> &PortMatch,
     at: Option<&Endpoint>,
@@ -376,7 +376,7 @@ fn port_cuts(
 }
 
 /// The types and codes at which an ICMP test of these terms changes.
-fn icmp_cuts(terms: &[&TrafficMatch]) -> (BTreeSet<u32>, BTreeSet<u32>) {
+pub(crate) fn icmp_cuts(terms: &[&TrafficMatch]) -> (BTreeSet<u32>, BTreeSet<u32>) {
     let (mut kinds, mut codes) = (BTreeSet::new(), BTreeSet::new());
     for message in terms
         .iter()

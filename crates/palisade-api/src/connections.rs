@@ -1,7 +1,7 @@
 //! `palisade connections -o json` and `palisade diff -o json`.
 
-use crate::{IpFamily, ProtocolName};
-use palisade_model::{Endpoint, Owner, Str};
+use crate::{IpFamily, LockoutReport, ProtocolName};
+use palisade_model::{Direction, Endpoint, Owner, Str};
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -15,6 +15,27 @@ pub struct ConnectionList {
     pub api_version: String,
     /// The connections, by source, destination and family.
     pub connections: Vec<ConnectionReport>,
+    /// What hosts let in and out at their interfaces, by node, interface and direction.
+    pub hosts: Vec<HostConnectionReport>,
+}
+
+/// What an interface of a host lets in or out. What it forwards is not included.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostConnectionReport {
+    /// The node of the host.
+    pub node: String,
+    /// The interface; `*` for every one that no other host endpoint of the node governs.
+    pub interface: String,
+    /// Whether the host accepts it or may send it.
+    pub direction: Direction,
+    /// The address of the host, where it has several of one family.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// The networks of the other end, some with exceptions.
+    pub peers: Vec<String>,
+    /// The allowed traffic.
+    pub connections: TrafficReport,
 }
 
 /// The connections that a change allows or denies.
@@ -31,6 +52,12 @@ pub struct DiffReport {
     pub appeared: Vec<WorkloadRef>,
     /// Workloads that only the old manifests have.
     pub vanished: Vec<WorkloadRef>,
+    /// What only the new manifests allow at interfaces of hosts.
+    pub hosts_opened: Vec<HostConnectionReport>,
+    /// What only the old manifests allow there.
+    pub hosts_closed: Vec<HostConnectionReport>,
+    /// Connections to work on hosts that the change would cut.
+    pub lockouts: Vec<LockoutReport>,
 }
 
 /// The traffic that one end may send to another.

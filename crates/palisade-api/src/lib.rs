@@ -19,6 +19,7 @@ mod identity;
 mod installation;
 mod ipam;
 mod lint;
+mod lockout;
 mod monitor;
 mod node_policy_status;
 mod object;
@@ -40,8 +41,8 @@ pub use cni::{
 };
 pub use config::{ConfigFileReport, ConfigReport, ParameterOrigin, ParameterReport};
 pub use connections::{
-    AllTraffic, ConnectionEndReport, ConnectionList, ConnectionReport, DiffReport, NumberRangeList,
-    ProtocolTraffic, TrafficReport, WorkloadRef,
+    AllTraffic, ConnectionEndReport, ConnectionList, ConnectionReport, DiffReport,
+    HostConnectionReport, NumberRangeList, ProtocolTraffic, TrafficReport, WorkloadRef,
 };
 pub use convert::{ConvertReport, UnsayableReport};
 pub use dry_run::{DryRunPlan, DryRunReport};
@@ -62,6 +63,7 @@ pub use ipam::{
     AddressReport, IpamCheckReport, IpamFinding, IpamFindingKind, IpamReport, PoolReport,
 };
 pub use lint::{LintCode, LintFinding, LintReport, MAX_RELATED_RULES};
+pub use lockout::{HostAccess, LockoutReport};
 pub use monitor::{
     LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, MonitorRule, MonitorVerdict,
     PacketAudit, PacketEvent, PacketReason,

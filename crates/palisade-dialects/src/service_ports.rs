@@ -9,10 +9,11 @@
 //! rule. Never: knows which slices there are.
 
 use palisade_model::{
-    LabelKey, NetworkSet, Policy, PortMatch, PortRange, PortSpec, Protocol, Rule, Selector, Str,
-    TrafficMatch, reserved,
+    LabelKey, NetworkSet, Policy, PortMatch, PortRange, PortSpec, Protocol, Rule, Selector, State,
+    Str, TrafficMatch, reserved,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 /// The label of an EndpointSlice with its ports. No object can have a label of this name.
 const PORTS_LABEL: &str = "endpointslice:ports";
@@ -42,6 +43,31 @@ pub fn slice_ports(set: &NetworkSet) -> Option<(Str, Str)> {
     let namespace = set.id.namespace.as_ref()?;
     let ports = set.labels.get(PORTS_LABEL)?.clone();
     Some((format!("{namespace}/{service}").into(), ports))
+}
+
+/// Where the ready endpoints of a Service accept TCP connections, by its name as [`slice_ports`] has it.
+#[must_use]
+pub fn tcp_endpoints(state: &State, service: &str) -> BTreeSet<SocketAddr> {
+    let mut found = BTreeSet::new();
+    let slices = state
+        .network_sets
+        .values()
+        .filter(|set| NetworkSet::reserved_kind(&set.id.kind) == reserved::KIND_ENDPOINT_SLICE);
+    for set in slices {
+        let Some((_, ports)) = slice_ports(set).filter(|(of, _)| **of == *service) else {
+            continue;
+        };
+        let tcp = |item: &str| {
+            let (protocol, port) = item.split_once(':')?;
+            let is_tcp = protocol.parse() == Ok(Protocol::TCP.0);
+            port.parse::<u16>().ok().filter(|_| is_tcp)
+        };
+        for port in ports.split(',').filter_map(tcp) {
+            let addresses = set.nets.iter().filter(|net| net.is_host());
+            found.extend(addresses.map(|net| SocketAddr::new(net.address(), port)));
+        }
+    }
+    found
 }
 
 /// The Services whose ports the rules of a policy name, as [`slice_ports`] names them.

@@ -487,6 +487,12 @@ pub(crate) struct DiffArgs {
     /// two, everything is compared as if nothing were in audit.
     #[arg(long)]
     pub(crate) audit: bool,
+    /// The agents' failsafe-inbound-ports, for the warning that a change would lock you out of a host.
+    #[arg(long, value_name = "PORTS")]
+    pub(crate) failsafe_inbound_ports: Option<String>,
+    /// The agents' failsafe-outbound-ports, for the warning that a change would cut a host from its API server.
+    #[arg(long, value_name = "PORTS")]
+    pub(crate) failsafe_outbound_ports: Option<String>,
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
 }

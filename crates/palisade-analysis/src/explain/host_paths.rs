@@ -69,7 +69,7 @@ pub(super) fn host_at(prepared: &PreparedState<'_>, end: &FlowEnd) -> Option<Str
 }
 
 /// The addresses of a host: those of its Node, else those that its host endpoints hold, else one of these itself.
-pub(super) fn host_ends(state: &State, node: &str) -> Vec<FlowEnd> {
+pub(crate) fn host_ends(state: &State, node: &str) -> Vec<FlowEnd> {
     if let Some(found) = state.nodes.get(node) {
         let addresses = match found.internal_addresses.is_empty() {
             true => &found.addresses,
@@ -114,7 +114,7 @@ struct Crossing {
 
 /// The state in which a host endpoint that is known by its addresses has an interface: `[ADDRESS]`, the one with the
 /// first address. Its name is known to the host alone.
-pub(super) fn name_interfaces(state: &State) -> Cow<'_, State> {
+pub(crate) fn name_interfaces(state: &State) -> Cow<'_, State> {
     let named = |endpoint: &Endpoint| {
         let is_unnamed = endpoint.host && endpoint.interface.is_none();
         let set = state

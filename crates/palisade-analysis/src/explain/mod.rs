@@ -4,11 +4,11 @@
 //! returns an [`Explanation`]. It contains names and texts only, so it can be sent as JSON and printed
 //! by the receiver. This module never computes a verdict itself.
 
-mod host_paths;
+pub(crate) mod host_paths;
 mod nearest;
 mod query_traffic;
 pub(crate) mod reasons;
-mod report_builder;
+pub(crate) mod report_builder;
 mod resolve;
 
 pub use query_traffic::TrafficError;

@@ -8,10 +8,10 @@ use palisade_api::{
     DecisionReport, DirectionReport, FlowEndReport, FlowReport, HostReport, NearestMiss, ObjectRef,
     OriginalDestination, RuleRef, StepReport, VerdictWord,
 };
-use palisade_model::{Action, Direction, L4, PolicyId, RuleOrigin, TierDefault};
+use palisade_model::{Action, Direction, L4, PolicyId, RuleOrigin, State, TierDefault};
 use palisade_oracle::{
     Answer, DecisionReason, DirectionJudgement, FlowEnd, FlowVerdict, HolderName,
-    PolicyApplicability, PreparedState, RuleOutcome, RuleOwner, TierOutcome, TraceStep,
+    PolicyApplicability, PreparedState, Question, RuleOutcome, RuleOwner, TierOutcome, TraceStep,
 };
 
 /// The report of one flow, the oracle's answer, and what hosts decide at their interfaces.
@@ -126,6 +126,22 @@ fn flow_end_report(
         address,
         service,
     }
+}
+
+/// The report of what decided a direction of a question.
+pub(crate) fn decision_report(
+    state: &State,
+    question: &Question,
+    direction: Direction,
+    reason: &DecisionReason,
+) -> DecisionReport {
+    let context = ReasonContext {
+        state,
+        question,
+        peer: "",
+        own: "",
+    };
+    ReportBuilder { context, direction }.decision_report(reason)
 }
 
 /// Builds the report of one direction.

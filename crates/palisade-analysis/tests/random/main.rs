@@ -8,6 +8,7 @@
 
 mod flows;
 mod generate;
+mod hosts;
 mod lint;
 
 use generate::{Dice, put_in_audit};

@@ -33,7 +33,7 @@ impl Display for RuleRef {
 
 impl RuleRef {
     /// The rule with its policy or profile.
-    fn qualified(&self) -> String {
+    pub(crate) fn qualified(&self) -> String {
         match (&self.policy, &self.profile) {
             (Some(policy), _) => {
                 let policy = ObjectRef {

@@ -4,9 +4,9 @@ use super::manifests;
 use crate::cli::{ConnectionsArgs, OutputFormat, ScopeArgs};
 use crate::exit::{CommandError, CommandResult};
 use crate::output::{TextTable, or_dash, print_output};
-use palisade_analysis::{Connection, ConnectionEnd, ConnectionFilter, StateView};
+use palisade_analysis::{Connection, ConnectionEnd, ConnectionFilter, HostConnection, StateView};
 use palisade_api::ConnectionList;
-use palisade_model::State;
+use palisade_model::{Direction, FailsafePorts, State};
 use std::collections::BTreeSet;
 
 /// Maximum number of pods for which JSON has each pair and each prefix separately.
@@ -27,17 +27,32 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
             found.map_err(|error| CommandError::usage(error.to_string()))?
         }
     };
+    let hosts = match is_about_hosts(&args.scope) {
+        true => palisade_analysis::host_connections(view, &FailsafePorts::default()),
+        false => Vec::new(),
+    };
     let reports = connections.iter().map(|row| row.report(args.scope.members));
     let report = ConnectionList {
         api_version: palisade_api::api_version(),
         connections: reports.collect(),
+        hosts: hosts.iter().map(HostConnection::report).collect(),
     };
-    print_output(format, &report, |_| match connections.is_empty() {
-        true if state.endpoints.values().all(|e| e.host) => "no workloads".to_owned(),
-        true => "no connection is allowed".to_owned(),
-        false => {
-            let table = connections_table(&connections);
-            table + &group_members_text(&[&connections], &args.scope)
+    print_output(format, &report, |_| {
+        let of_workloads = match connections.is_empty() {
+            true if state.endpoints.values().all(|e| e.host) => "no workloads".to_owned(),
+            true => "no connection is allowed".to_owned(),
+            false => {
+                let table = connections_table(&connections);
+                table + &group_members_text(&[&connections], &args.scope)
+            }
+        };
+        match hosts.is_empty() {
+            true => of_workloads,
+            false => format!(
+                "{}\n\nHosts, with failsafe ports, without what they forward:\n{}",
+                of_workloads.trim_end(),
+                hosts_table(&hosts)
+            ),
         }
     })?;
     Ok(exit)
@@ -74,6 +89,33 @@ pub(crate) fn group_members_text(lists: &[&[Connection]], args: &ScopeArgs) -> S
         }
     }
     out
+}
+
+/// Whether hosts are shown: the names of a scope are those of workloads.
+pub(crate) fn is_about_hosts(scope: &ScopeArgs) -> bool {
+    scope.from.is_none() && scope.to.is_none() && scope.namespace.is_none()
+}
+
+/// Formats what hosts let in and out as a table.
+pub(crate) fn hosts_table(hosts: &[HostConnection]) -> String {
+    let mut table = TextTable::new(&["FROM", "TO", "CONNECTIONS"]);
+    for row in hosts {
+        let address = row.address.map(|address| format!(" [{address}]"));
+        let host = format!(
+            "host:{}{} ({})",
+            row.node,
+            address.unwrap_or_default(),
+            row.interface
+        );
+        let nets: Vec<String> = row.peers.0.iter().map(ToString::to_string).collect();
+        let peers = nets.join(", ");
+        let [from, to] = match row.direction {
+            Direction::Ingress => [peers, host],
+            Direction::Egress => [host, peers],
+        };
+        table.row([from, to, row.connections.to_string()]);
+    }
+    table.to_string()
 }
 
 /// Formats connections as a table.

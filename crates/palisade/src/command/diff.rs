@@ -1,12 +1,25 @@
-//! `palisade diff`: the connections that a change of manifests allows or denies.
+//! `palisade diff`: the connections that a change of manifests allows or denies, and a warning first where it would
+//! lock people out of a host, or a host out of its API server.
 
-use super::connections::{connection_scope, connections_table, group_members_text, is_ungrouped};
+use super::connections::{
+    connection_scope, connections_table, group_members_text, hosts_table, is_about_hosts,
+    is_ungrouped,
+};
 use super::manifests;
 use crate::cli::{DiffArgs, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
-use palisade_analysis::{ConnectionDiff, StateView};
+use palisade_agent::config::{ParameterKind, ParameterValue};
+use palisade_analysis::{
+    AdminSession, ConnectionDiff, HostAccessQuestions, HostConnection, HostDiff, StateView,
+};
+use palisade_api::{DiffReport, LockoutReport};
+use palisade_dialects::service_ports;
+use palisade_model::{FailsafePort, FailsafePorts};
 use palisade_text::printable;
+
+/// The Service of the API server.
+const API_SERVER: &str = "default/kubernetes";
 
 /// Shows the difference; exit code 1 if there is one, or if the manifests have errors.
 pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
@@ -23,6 +36,7 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
     if old.as_os_str() == "-" && new.is_some_and(|new| new.as_os_str() == "-") {
         return Err(CommandError::usage("only one of OLD and NEW can be `-`"));
     }
+    let failsafe = failsafe_ports(args)?;
     let old = manifests::load_state(std::slice::from_ref(old))?;
     let new = match new {
         Some(new) => Some(manifests::load_state(std::slice::from_ref(new))?),
@@ -50,14 +64,80 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
             found.map_err(|error| CommandError::usage(error.to_string()))?
         }
     };
-    print_output(format, &diff.report(args.scope.members), |_| {
-        diff_text(&diff) + &group_members_text(&[&diff.opened, &diff.closed], &args.scope)
+    let questions = HostAccessQuestions {
+        session: session(),
+        api_servers: [old, new]
+            .into_iter()
+            .flat_map(|of| service_ports::tcp_endpoints(of.state, API_SERVER))
+            .collect(),
+        failsafe,
+    };
+    let hosts = match is_about_hosts(&args.scope) {
+        true => palisade_analysis::host_diff(old, new, &questions.failsafe),
+        false => HostDiff::default(),
+    };
+    let reports = |list: &[HostConnection]| list.iter().map(HostConnection::report).collect();
+    let report = DiffReport {
+        hosts_opened: reports(&hosts.opened),
+        hosts_closed: reports(&hosts.closed),
+        lockouts: palisade_analysis::lockouts(old, new, &questions),
+        ..diff.report(args.scope.members)
+    };
+    print_output(format, &report, |report| {
+        let changes = diff_text(&diff, &hosts);
+        let members = group_members_text(&[&diff.opened, &diff.closed], &args.scope);
+        lockout_text(&report.lockouts) + &changes + &members
     })?;
-    Ok(ExitStatus::of(!diff.is_empty() || problems))
+    let is_different =
+        !diff.is_empty() || hosts != HostDiff::default() || !report.lockouts.is_empty();
+    Ok(ExitStatus::of(is_different || problems))
 }
 
-fn diff_text(diff: &ConnectionDiff) -> String {
-    if diff.is_empty() {
+/// The session by which the user came to the host with this address.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a session is described by its environment alone"
+)]
+fn session() -> Option<AdminSession> {
+    AdminSession::parse(&std::env::var("SSH_CONNECTION").ok()?)
+}
+
+/// The failsafe ports of the hosts: those of the command line, else those that an agent has by default.
+fn failsafe_ports(args: &DiffArgs) -> Result<FailsafePorts, CommandError> {
+    let default = FailsafePorts::default();
+    let ports = |name: &str, given: &Option<String>, default: Vec<FailsafePort>| {
+        let Some(text) = given else {
+            return Ok(default);
+        };
+        match ParameterKind::FailsafePorts.parse(text) {
+            Ok(ParameterValue::FailsafePorts(ports)) => Ok(ports),
+            Ok(_) => Ok(default),
+            Err(reason) => Err(CommandError::usage(format!("--{name} {reason}"))),
+        }
+    };
+    Ok(FailsafePorts {
+        inbound: ports(
+            "failsafe-inbound-ports",
+            &args.failsafe_inbound_ports,
+            default.inbound,
+        )?,
+        outbound: ports(
+            "failsafe-outbound-ports",
+            &args.failsafe_outbound_ports,
+            default.outbound,
+        )?,
+    })
+}
+
+fn lockout_text(lockouts: &[LockoutReport]) -> String {
+    let lines = lockouts
+        .iter()
+        .map(|lockout| format!("warning: {}\n", printable(&lockout.to_string())));
+    lines.collect()
+}
+
+fn diff_text(diff: &ConnectionDiff, hosts: &HostDiff) -> String {
+    if diff.is_empty() && *hosts == HostDiff::default() {
         return "no difference in allowed connections".to_owned();
     }
     let mut out = String::new();
@@ -76,6 +156,14 @@ fn diff_text(diff: &ConnectionDiff) -> String {
     for (title, connections) in [("Opened:", &diff.opened), ("Closed:", &diff.closed)] {
         if !connections.is_empty() {
             out.push_str(&format!("{title}\n{}", connections_table(connections)));
+        }
+    }
+    for (title, list) in [
+        ("Opened at hosts:", &hosts.opened),
+        ("Closed at hosts:", &hosts.closed),
+    ] {
+        if !list.is_empty() {
+            out.push_str(&format!("{title}\n{}", hosts_table(list)));
         }
     }
     out

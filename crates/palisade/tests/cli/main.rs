@@ -18,6 +18,7 @@ mod explain;
 mod explain_hosts;
 mod hostile;
 mod lint;
+mod lockout;
 mod scenarios;
 mod usage;
 mod validate;

@@ -1,0 +1,355 @@
+//! What hosts let in and out at their interfaces, and what a change opens and closes there.
+//!
+//! Promises: exact for every address of the other end, whoever holds it; failsafe ports are among what is allowed.
+//! Never: lists what a host forwards, what stays within it, or peers without an address.
+
+use crate::connection_end::IpBlocks;
+use crate::explain::host_paths::host_ends;
+use crate::host_states::{HostState, HostStates, address_range_starts};
+use crate::pair_evaluator::{icmp_cuts, port_cuts};
+use crate::pair_set::{PairSet, ranges_between_cuts};
+use crate::state_view::StateView;
+use crate::traffic::TrafficSet;
+use palisade_api::{HostConnectionReport, TrafficReport};
+use palisade_model::{
+    Direction, FailsafePorts, Family, FlowOrigin, L4, NumberRange, Peer, Prefix, Protocol,
+    RangeSet, Rule, State, Str, TrafficMatch, address_to_number,
+};
+use palisade_oracle::{FlowEnd, HostPath, OracleOptions, PreparedState, Question};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+/// Addresses of one family, from the first to the last of each range.
+type AddressRanges = Vec<NumberRange<u128>>;
+
+/// What an interface of a host lets in or out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostConnection {
+    /// The node of the host.
+    pub node: Str,
+    /// The interface; `*` for every one that no other host endpoint of the node governs.
+    pub interface: Str,
+    /// Ingress: what the host accepts. Egress: what it may send.
+    pub direction: Direction,
+    /// The address of the host, where it has several of one family.
+    pub address: Option<IpAddr>,
+    /// The addresses of the other end.
+    pub peers: IpBlocks,
+    /// The allowed traffic; never empty.
+    pub connections: Rc<TrafficSet>,
+}
+
+impl HostConnection {
+    /// The connection for output.
+    pub fn report(&self) -> HostConnectionReport {
+        HostConnectionReport {
+            node: self.node.to_string(),
+            interface: self.interface.to_string(),
+            direction: self.direction,
+            address: self.address,
+            peers: self.peers.0.iter().map(ToString::to_string).collect(),
+            connections: TrafficReport::from(&*self.connections),
+        }
+    }
+}
+
+/// What a change opens and closes at interfaces of hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostDiff {
+    /// What only the new state allows.
+    pub opened: Vec<HostConnection>,
+    /// What only the old state allows.
+    pub closed: Vec<HostConnection>,
+}
+
+/// Everything that hosts with a host endpoint let in and out, by node, interface and direction.
+pub fn host_connections<'a>(
+    state: impl Into<StateView<'a>>,
+    failsafe: &FailsafePorts,
+) -> Vec<HostConnection> {
+    let states = [HostStates::new(state.into())];
+    list(&states, failsafe, &|sets| {
+        sets.first().cloned().unwrap_or_default()
+    })
+}
+
+/// What a change from `old` to `new` opens and closes. An interface that no host endpoint governs is open.
+pub fn host_diff<'a>(
+    old: impl Into<StateView<'a>>,
+    new: impl Into<StateView<'a>>,
+    failsafe: &FailsafePorts,
+) -> HostDiff {
+    let states = [HostStates::new(old.into()), HostStates::new(new.into())];
+    let only_in = |at: usize, other: usize| {
+        list(
+            &states,
+            failsafe,
+            &|sets| match (sets.get(at), sets.get(other)) {
+                (Some(here), Some(there)) => here.subtract(there),
+                _ => TrafficSet::none(),
+            },
+        )
+    };
+    HostDiff {
+        opened: only_in(1, 0),
+        closed: only_in(0, 1),
+    }
+}
+
+/// The rows of every host, whose traffic `render` makes from that of each state.
+fn list(
+    states: &[HostStates<'_>],
+    failsafe: &FailsafePorts,
+    render: &dyn Fn(&[TrafficSet]) -> TrafficSet,
+) -> Vec<HostConnection> {
+    let nodes: BTreeSet<&Str> = states.iter().flat_map(|of| of.hosts.keys()).collect();
+    let mut found = Vec::new();
+    for node in nodes {
+        let hosts: Vec<HostState<'_>> = states.iter().map(|of| of.of_node(node)).collect();
+        let judges: Vec<HostJudge<'_>> = hosts
+            .iter()
+            .map(|host| HostJudge {
+                prepared: host.prepared(failsafe),
+                options: host.options(),
+                failsafe,
+            })
+            .collect();
+        let views: Vec<&State> = judges.iter().map(|judge| judge.prepared.state()).collect();
+        let starts = address_range_starts(&views, failsafe);
+        let own: BTreeSet<FlowEnd> = views
+            .iter()
+            .flat_map(|state| host_ends(state, node))
+            .collect();
+        let interfaces: BTreeSet<Str> = hosts.iter().flat_map(HostState::interfaces).collect();
+        for interface in &interfaces {
+            for direction in Direction::BOTH {
+                let place = InterfaceDirection {
+                    node,
+                    interface,
+                    direction,
+                };
+                found.extend(place.rows(&judges, &own, &starts, render));
+            }
+        }
+    }
+    found
+}
+
+/// One direction at one interface of a host.
+struct InterfaceDirection<'a> {
+    node: &'a Str,
+    interface: &'a Str,
+    direction: Direction,
+}
+
+impl InterfaceDirection<'_> {
+    fn rows(
+        &self,
+        judges: &[HostJudge<'_>],
+        own: &BTreeSet<FlowEnd>,
+        starts: &BTreeSet<IpAddr>,
+        render: &dyn Fn(&[TrafficSet]) -> TrafficSet,
+    ) -> Vec<HostConnection> {
+        let family_of = |end: &FlowEnd| match end {
+            FlowEnd::Address(address) => Some(Family::of(*address)),
+            FlowEnd::Endpoint(_) => None,
+        };
+        let mut rows: BTreeMap<(Option<IpAddr>, TrafficSet), [AddressRanges; 2]> = BTreeMap::new();
+        for end in own {
+            let alike = own
+                .iter()
+                .filter(|other| family_of(other) == family_of(end));
+            let address = match end {
+                FlowEnd::Address(address) if alike.count() > 1 => Some(*address),
+                FlowEnd::Address(_) | FlowEnd::Endpoint(_) => None,
+            };
+            let mut known: BTreeMap<Vec<Vec<u32>>, TrafficSet> = BTreeMap::new();
+            for family in Family::BOTH {
+                if family_of(end).is_some_and(|of| of != family) {
+                    continue;
+                }
+                for (peer, range) in ranges(starts, family) {
+                    let signature = judges.iter().map(|judge| judge.signature(self.node, peer));
+                    let set = known.entry(signature.collect()).or_insert_with(|| {
+                        let sets = judges.iter().map(|judge| judge.allowed(self, end, peer));
+                        render(&sets.collect::<Vec<_>>())
+                    });
+                    if !set.is_empty() {
+                        let found = rows.entry((address, set.clone())).or_default();
+                        found[family as usize].push(range);
+                    }
+                }
+            }
+        }
+        let none = [(); 2].map(|()| RangeSet::default());
+        let rows = rows.into_iter().map(|((address, set), ranges)| {
+            let regions = ranges.map(RangeSet::from_iter);
+            HostConnection {
+                node: self.node.clone(),
+                interface: self.interface.clone(),
+                direction: self.direction,
+                address,
+                peers: IpBlocks::from_address_sets(&regions, &none),
+                connections: Rc::new(set),
+            }
+        });
+        rows.collect()
+    }
+}
+
+/// The ranges of a family that begin at these addresses, each with its first address.
+fn ranges(
+    starts: &BTreeSet<IpAddr>,
+    family: Family,
+) -> impl Iterator<Item = (IpAddr, NumberRange<u128>)> {
+    let (_, end) = Prefix::all(family).bounds();
+    let of_family = move |start: &&IpAddr| Family::of(**start) == family;
+    let first = starts
+        .iter()
+        .copied()
+        .filter(move |start| of_family(&start));
+    let next = starts.iter().filter(of_family).skip(1);
+    let last = next.map(|next| address_to_number(*next) - 1).chain([end]);
+    first.zip(last).map(|(start, last)| {
+        let first = address_to_number(start);
+        (start, NumberRange { first, last })
+    })
+}
+
+/// Asks the oracle what one host allows in one state.
+struct HostJudge<'a> {
+    prepared: PreparedState<'a>,
+    options: OracleOptions,
+    failsafe: &'a FailsafePorts,
+}
+
+impl HostJudge<'_> {
+    fn rules(&self) -> impl Iterator<Item = &Rule> {
+        let state = self.prepared.state();
+        let policies = state.policies.values().flat_map(|policy| {
+            let lists = policy.ingress.iter().chain(&policy.egress);
+            lists.flat_map(|list| &list.rules)
+        });
+        let profiles = state.profiles.values();
+        policies.chain(profiles.flat_map(|profile| profile.ingress.iter().chain(&profile.egress)))
+    }
+
+    /// What policy sees of an address: addresses of a family with equal ones are treated alike.
+    fn signature(&self, node: &Str, address: IpAddr) -> Vec<u32> {
+        let end = FlowEnd::Address(address);
+        let state = self.prepared.state();
+        let peers = self.rules().flat_map(|rule| &rule.peers);
+        let matches = peers.map(|peer: &Peer| self.prepared.peer_matches(peer, &end));
+        let failsafe = self.failsafe.inbound.iter().chain(&self.failsafe.outbound);
+        let nets = failsafe.map(|port| port.net.is_some_and(|net| net.contains(address)));
+        let own = state.nodes.get(node);
+        let is_own = own.is_some_and(|node| node.addresses.contains(&address));
+        let is_v6 = Family::of(address) == Family::V6;
+        let bits = matches.chain(nets).chain([is_own, is_v6]).map(u32::from);
+        let holder = self.prepared.endpoint_at(&end);
+        let ports = holder.into_iter().flat_map(|endpoint| &endpoint.ports);
+        let ports = ports.flat_map(|port| {
+            let name = port.name.bytes().map(u32::from);
+            name.chain([u32::MAX, port.protocol.0.into(), port.port.into()])
+        });
+        bits.chain(ports).collect()
+    }
+
+    fn allowed(&self, place: &InterfaceDirection<'_>, own: &FlowEnd, peer: IpAddr) -> TrafficSet {
+        let peer = FlowEnd::Address(peer);
+        let (path, origin, source, destination) = match place.direction {
+            Direction::Ingress => {
+                let path = HostPath {
+                    input: Some(place.interface.clone()),
+                    ..HostPath::default()
+                };
+                (path, FlowOrigin::Network, &peer, own)
+            }
+            Direction::Egress => {
+                let path = HostPath {
+                    output: Some(place.interface.clone()),
+                    ..HostPath::default()
+                };
+                (path, FlowOrigin::HostStack, own, &peer)
+            }
+        };
+        let family = match (source, destination) {
+            (FlowEnd::Address(known), _) | (_, FlowEnd::Address(known)) => Family::of(*known),
+            (FlowEnd::Endpoint(_), FlowEnd::Endpoint(_)) => return TrafficSet::none(),
+        };
+        let question = RefCell::new(Question {
+            source: source.clone(),
+            destination: destination.clone(),
+            family,
+            protocol: Protocol::TCP,
+            l4: L4::None,
+            origin,
+            path,
+        });
+        let allows = |protocol: Protocol, l4: L4| {
+            let mut question = question.borrow_mut();
+            (question.protocol, question.l4) = (protocol, l4);
+            self.prepared
+                .host_allows(&question, place.direction, &self.options)
+        };
+        let terms: Vec<&TrafficMatch> = self.rules().flat_map(|rule| &rule.traffic).collect();
+        let named: BTreeSet<Protocol> = terms
+            .iter()
+            .flat_map(|term| [term.protocol, term.not_protocol])
+            .flatten()
+            .collect();
+        let unnamed = (0..=u8::MAX)
+            .map(Protocol)
+            .find(|p| !p.has_ports() && !p.is_icmp() && !named.contains(p));
+        let rest = unnamed.is_some_and(|protocol| allows(protocol, L4::None));
+        // Of an end that is an interface of the host, the host endpoint has the named ports.
+        let endpoint = |end: &FlowEnd| match end == own {
+            true => self.prepared.host_endpoint(place.interface),
+            false => self.prepared.endpoint_at(end),
+        };
+        let failsafe = self.failsafe.inbound.iter().chain(&self.failsafe.outbound);
+        let failsafe: BTreeSet<u32> = failsafe
+            .flat_map(|port| [u32::from(port.port), u32::from(port.port) + 1])
+            .collect();
+        let cuts =
+            |end: &FlowEnd, of: fn(&TrafficMatch) -> &palisade_model::PortMatch, protocol| {
+                let mut cuts = port_cuts(&terms, of, endpoint(end), protocol);
+                cuts.extend(&failsafe);
+                ranges_between_cuts(&cuts, u16::MAX)
+            };
+        TrafficSet::from_parts(
+            |protocol| {
+                PairSet::from_grid(
+                    &cuts(source, |term| &term.source, protocol),
+                    &cuts(destination, |term| &term.destination, protocol),
+                    |source, destination| {
+                        let ports = L4::Ports {
+                            source,
+                            destination,
+                        };
+                        allows(protocol, ports)
+                    },
+                )
+            },
+            |protocol| {
+                let (kinds, codes) = icmp_cuts(&terms);
+                let byte = |n: u16| u8::try_from(n).unwrap_or(u8::MAX);
+                let max = u16::from(u8::MAX);
+                PairSet::from_grid(
+                    &ranges_between_cuts(&kinds, max),
+                    &ranges_between_cuts(&codes, max),
+                    |kind, code| {
+                        let (kind, code) = (byte(kind), byte(code));
+                        allows(protocol, L4::Icmp { kind, code })
+                    },
+                )
+            },
+            |protocol| match named.contains(&protocol) {
+                true => allows(protocol, L4::None),
+                false => rest,
+            },
+        )
+    }
+}

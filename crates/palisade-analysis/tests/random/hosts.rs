@@ -1,0 +1,192 @@
+//! What the listing says of hosts is compared with the oracle, address by address.
+
+use super::generate::{Dice, put_in_audit};
+use palisade_analysis::{HostConnection, StateView, host_connections, host_diff};
+use palisade_generators::case_seeds;
+use palisade_model::{
+    Direction, Endpoint, FailsafePort, FailsafePorts, Family, FlowOrigin, L4, PolicyView, Prefix,
+    Protocol, State, TrafficScope,
+};
+use palisade_oracle::{FlowEnd, HostPath, OracleOptions, PreparedState, Question};
+use std::net::IpAddr;
+
+/// As sources have them: a host endpoint with an interface has a node, and a network set instead of addresses.
+fn without_strays(state: &mut State) {
+    for endpoint in state.endpoints.values_mut() {
+        if endpoint.node.is_none() && endpoint.interface.is_some() {
+            endpoint.host = false;
+        }
+    }
+}
+
+/// Makes host endpoints of some endpoints: one of `eth0`, and one of every other interface.
+fn with_hosts(state: &mut State, dice: &mut Dice) {
+    let interfaces = ["eth0", Endpoint::ANY_INTERFACE];
+    for (endpoint, interface) in state.endpoints.values_mut().zip(interfaces) {
+        endpoint.host = true;
+        endpoint.node = Some("node".into());
+        endpoint.interface = Some(interface.into());
+        endpoint.addresses.clear();
+    }
+    without_strays(state);
+    for policy in state.policies.values_mut() {
+        // Some judge what is forwarded too, or belong to an early pass.
+        policy.scope = match dice.below(6) {
+            0 => TrafficScope::Forwarded,
+            1 => TrafficScope::Untracked,
+            2 => TrafficScope::PreDnat,
+            _ => policy.scope,
+        };
+    }
+}
+
+fn failsafe(dice: &mut Dice) -> FailsafePorts {
+    let mut port = |net| FailsafePort {
+        protocol: Protocol::TCP,
+        port: 80 + u16::try_from(dice.below(2)).unwrap(),
+        net,
+    };
+    FailsafePorts {
+        inbound: vec![port(None)],
+        outbound: vec![port(Some("10.0.0.0/29".parse::<Prefix>().unwrap()))],
+    }
+}
+
+fn listed(list: &[HostConnection], q: &Question, interface: &str, direction: Direction) -> bool {
+    let peer = match direction {
+        Direction::Ingress => &q.source,
+        Direction::Egress => &q.destination,
+    };
+    let FlowEnd::Address(peer) = peer else {
+        return false;
+    };
+    list.iter().any(|row| {
+        *row.interface == *interface
+            && row.direction == direction
+            && row.peers.contains(*peer)
+            && row.connections.contains(q.protocol, q.l4)
+    })
+}
+
+/// Random questions about the host: every interface and direction, with some address and traffic.
+fn questions(state: &State, dice: &mut Dice) -> Vec<(Question, &'static str, Direction)> {
+    let own = state.nodes.values().next().unwrap().addresses[0];
+    let mut found = Vec::new();
+    for _ in 0..40 {
+        let peer: IpAddr = dice.address();
+        let (protocol, l4): (Protocol, L4) = dice.traffic();
+        if Family::of(peer) != Family::of(own) {
+            continue;
+        }
+        for interface in ["eth0", Endpoint::ANY_INTERFACE] {
+            for direction in Direction::BOTH {
+                let [own, peer] = [own, peer].map(FlowEnd::Address);
+                let at = Some(interface.into());
+                let (source, destination, input, output, origin) = match direction {
+                    Direction::Ingress => (peer, own, at, None, FlowOrigin::Network),
+                    Direction::Egress => (own, peer, None, at, FlowOrigin::HostStack),
+                };
+                let question = Question {
+                    family: Family::of(state.nodes.values().next().unwrap().addresses[0]),
+                    source,
+                    destination,
+                    protocol,
+                    l4,
+                    origin,
+                    path: HostPath {
+                        input,
+                        output,
+                        ..HostPath::default()
+                    },
+                };
+                found.push((question, interface, direction));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn connections_of_hosts_are_what_the_oracle_says() {
+    let (mut asked, mut passed) = (0, 0);
+    for seed in case_seeds(40_000, 300) {
+        let mut dice = Dice::new(seed);
+        let mut state = dice.state();
+        with_hosts(&mut state, &mut dice);
+        put_in_audit(&mut state, seed);
+        let failsafe = failsafe(&mut dice);
+        let view = PolicyView::BOTH[usize::from(seed.is_multiple_of(3))];
+        let list = host_connections(
+            StateView {
+                state: &state,
+                view,
+            },
+            &failsafe,
+        );
+        let prepared = PreparedState::new(&state).with_failsafe(failsafe);
+        let options = OracleOptions {
+            view,
+            ..OracleOptions::default()
+        };
+        for (question, interface, direction) in questions(&state, &mut dice) {
+            let expected = prepared.host_allows(&question, direction, &options);
+            assert_eq!(
+                listed(&list, &question, interface, direction),
+                expected,
+                "seed {seed}: {question:?}\n{list:#?}\n{state:#?}"
+            );
+            asked += 1;
+            passed += usize::from(expected);
+        }
+    }
+    assert!(asked > 5_000, "{asked}");
+    assert!(
+        passed * 10 > asked && passed * 10 < asked * 9,
+        "{passed} of {asked}"
+    );
+}
+
+#[test]
+fn diff_of_hosts_is_where_the_oracle_changes() {
+    let (mut asked, mut changed) = (0, 0);
+    for seed in case_seeds(50_000, 300) {
+        let mut dice = Dice::new(seed);
+        let mut old = dice.state();
+        with_hosts(&mut old, &mut dice);
+        let mut new = dice.edited(&old);
+        without_strays(&mut new);
+        if seed.is_multiple_of(4) {
+            // A first host endpoint closes what was open.
+            old.endpoints.retain(|_, endpoint| !endpoint.host);
+        }
+        put_in_audit(&mut new, seed);
+        let failsafe = failsafe(&mut dice);
+        let diff = host_diff(&old, &new, &failsafe);
+        let [before, after] =
+            [&old, &new].map(|of| PreparedState::new(of).with_failsafe(failsafe.clone()));
+        let options = OracleOptions::default();
+        for (question, interface, direction) in questions(&old, &mut dice) {
+            let has = |of: &State| {
+                let mut hosts = of.endpoints.values().filter(|e| e.host);
+                hosts.any(|e| e.interface.as_deref() == Some(interface))
+            };
+            if !has(&old) && !has(&new) {
+                continue;
+            }
+            let [before, after] =
+                [&before, &after].map(|of| of.host_allows(&question, direction, &options));
+            assert_eq!(
+                [&diff.opened, &diff.closed]
+                    .map(|list| listed(list, &question, interface, direction)),
+                [after && !before, before && !after],
+                "seed {seed}: {question:?}\n{diff:#?}\n{old:#?}\n{new:#?}"
+            );
+            asked += 1;
+            changed += usize::from(before != after);
+        }
+    }
+    assert!(
+        asked > 5_000 && changed * 20 > asked,
+        "{changed} of {asked}"
+    );
+}
