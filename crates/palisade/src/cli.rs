@@ -411,16 +411,14 @@ pub(crate) struct ExplainArgs {
     /// Source port; default: 49152.
     #[arg(long, value_name = "PORT", requires = "port")]
     pub(crate) source_port: Option<u16>,
-    /// Where the packet was sent before destination NAT, which hosts may judge: ADDRESS:PORT, [ADDRESS]:PORT, or an
-    /// address where only that is translated. Default: the destination.
+    /// Where the packet was sent before destination NAT; default: the destination.
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     pub(crate) original_destination: Option<String>,
     /// Interface by which the packet arrives at the host of the destination, or at the host that forwards it.
     /// Default: every interface with a host endpoint.
     #[arg(long, value_name = "NAME")]
     pub(crate) input_interface: Option<String>,
-    /// Interface by which the packet leaves the host of the source, or the host that forwards it. Default: every
-    /// interface with a host endpoint.
+    /// Interface by which the packet leaves the host of the source, or that forwards it; default: as above.
     #[arg(long, value_name = "NAME")]
     pub(crate) output_interface: Option<String>,
     /// Node of these interfaces, where neither end tells it.

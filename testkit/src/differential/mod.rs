@@ -12,6 +12,7 @@
 mod cluster;
 mod judgements;
 mod kernel;
+mod kernel_case;
 mod lab_flows;
 mod lowered;
 mod moments;
