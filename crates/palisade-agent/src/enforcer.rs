@@ -11,6 +11,7 @@ use crate::clock::{Clock, millis};
 use crate::config::Config;
 use crate::counts::CountsFile;
 use crate::flush_history::FlushHistory;
+use crate::lockout::{self, HostConnection};
 use crate::metrics::CoreMetrics;
 use crate::retry_timer::RetryTimer;
 use palisade_api::{FlushReport, RepairReport};
@@ -144,8 +145,14 @@ impl Enforcer {
         }
     }
 
-    /// Passes updates to the engine and writes the changes to the kernel.
-    pub(crate) fn apply(&mut self, updates: Vec<Update>, masquerade: &MasqueradeSource<'_>) {
+    /// Passes updates to the engine and writes the changes to the kernel. `connections`: those of this host that a
+    /// change of host policy may cut, which is told first.
+    pub(crate) fn apply(
+        &mut self,
+        updates: Vec<Update>,
+        connections: &[HostConnection],
+        masquerade: &MasqueradeSource<'_>,
+    ) {
         let started = self.clock.monotonic();
         let mut deletes_policy = false;
         for update in &updates {
@@ -170,6 +177,10 @@ impl Enforcer {
         let delta = self.engine.apply(updates);
         if !self.in_sync {
             return;
+        }
+        // At the start the kernel has what it had: nothing is judged if that is nothing.
+        if let Some(before) = self.dataplane.written_tables() {
+            lockout::warn_of_cut(before, self.engine.tables(), connections);
         }
         self.execute(&delta, started, masquerade);
         if deletes_policy {

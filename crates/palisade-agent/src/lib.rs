@@ -22,6 +22,7 @@ pub mod host_endpoints;
 pub mod http;
 pub mod ipam;
 pub mod leftovers;
+pub mod lockout;
 pub mod log;
 pub mod metrics;
 pub mod monitor;

@@ -10,8 +10,10 @@ mod agent;
 
 use agent::shop::address;
 use agent::site::{NODE, OTHER, Site};
-use palisade_testkit::lab::{ProbeFlow, move_to_bridge};
+use palisade_testkit::lab::{LongFlow, ProbeFlow, TcpEcho, move_to_bridge};
 use palisade_testkit::need_root;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 const API: usize = 1;
 const DB: usize = 2;
@@ -406,6 +408,76 @@ fn the_steps_of_the_document_lead_from_audit_to_enforced() {
     assert!(!site.tcp(outside, host, 8080) && site.tcp(outside, host, 22));
     assert!(site.echo(outside, host) && site.tcp(host, outside, 8080));
     assert!(site.tcp_to_pod(outside, API, 8080));
+}
+
+#[test]
+fn a_change_that_cuts_a_session_of_the_host_is_told_in_the_log() {
+    if !need_root() {
+        return;
+    }
+    let site = Site::open("hosts-lockout");
+    let (host, outside) = (site.host(), site.outside());
+    let agent = &site.shop.agent;
+    let lab = &site.shop.lab;
+    let _servers = [(host, 22), (host, 2222), (outside, 16443)]
+        .map(|(node, port)| TcpEcho::start(lab, node, port).unwrap());
+    let open = |from, to: IpAddr, port| {
+        let to = SocketAddr::new(to, port);
+        LongFlow::start(lab, from, to, Duration::from_millis(20)).unwrap()
+    };
+    let [own, own6] = site.addresses(host);
+    let far = site.addresses(outside)[0];
+    let sessions = [
+        open(outside, own, 2222),
+        open(outside, own6, 2222),
+        open(outside, own, 22),
+        open(host, far, 16443),
+    ];
+    let warnings = || {
+        let log = agent.log();
+        let lines = log.lines().filter(|line| line.contains("cuts"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    // What forwards and what is allowed is not told.
+    let open_policy = "{selector: role == 'node', types: [Ingress, Egress], ingress: [{action: Allow}], egress: [{action: Allow}]}";
+    agent.apply(
+        "open.yaml",
+        &calico("GlobalNetworkPolicy", "open", open_policy),
+    );
+    agent.apply("host.yaml", &host_endpoint("n1", "out0"));
+    assert_eq!(warnings(), Vec::<String>::new());
+    let closed = "{selector: role == 'node', types: [Ingress, Egress], ingress: [{action: Deny, protocol: TCP}], egress: [{action: Allow}]}";
+    agent.apply(
+        "open.yaml",
+        &calico("GlobalNetworkPolicy", "closed", closed),
+    );
+    let told = warnings();
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(
+        told[0].contains("cuts 2 TCP connections of this host"),
+        "{told:#?}"
+    );
+    for part in [
+        format!("to {own}:2222"),
+        format!("to [{own6}]:2222"),
+        "rule 0 of".to_owned(),
+    ] {
+        assert!(told[0].contains(&part), "{part}: {told:#?}");
+    }
+    assert!(
+        !told[0].contains(&format!("{own}:22 ")),
+        "failsafe: {told:#?}"
+    );
+    // Egress is closed as well, and with it a server that the host is connected to.
+    let shut = "{selector: role == 'node', types: [Ingress, Egress], ingress: [{action: Deny, protocol: TCP}]}";
+    agent.apply("open.yaml", &calico("GlobalNetworkPolicy", "closed", shut));
+    let told = warnings();
+    assert_eq!(told.len(), 2, "{told:#?}");
+    assert!(
+        told[1].contains(&format!("to {far}:16443 by out0")),
+        "{told:#?}"
+    );
+    drop(sessions);
 }
 
 #[test]

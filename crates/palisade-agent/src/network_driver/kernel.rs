@@ -1,10 +1,12 @@
 //! The network driver of the running kernel.
 
+use super::connections;
 use super::veth_pair::InnerVeth;
 use super::{
     AddressUse, GATEWAY_V4, GATEWAY_V6, HOST_MAC, HostInterfaceState, HostInventory, NetnsFacts,
     NetnsInterface, NetworkDriver, NetworkDriverError, NodeRouteDriver,
 };
+use crate::lockout::HostConnection;
 use crate::settings::{self, SettingsFile};
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_sys::link::{
@@ -125,6 +127,10 @@ impl NetworkDriver for KernelNetworkDriver {
             Some((address.prefix.address, name))
         });
         Ok(named.collect())
+    }
+
+    fn tcp_connections(&mut self) -> Result<Vec<HostConnection>, NetworkDriverError> {
+        connections::read(&mut self.links()?)
     }
 
     fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {

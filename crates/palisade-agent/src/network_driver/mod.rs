@@ -10,6 +10,7 @@
 //! later, it must be the same namespace, whatever its path refers to then. This module does not know
 //! policy.
 
+mod connections;
 mod kernel;
 mod netns_facts;
 mod node_routes;
@@ -20,6 +21,7 @@ pub use netns_facts::{AddressUse, NetnsFacts};
 pub use node_routes::{InstalledRoute, NODE_ROUTE_PROTOCOL, NodeRoute, NodeRouteDriver};
 pub(crate) use node_routes::{kernel_route, own_route};
 
+use crate::lockout::HostConnection;
 use crate::settings::{SettingsError, SettingsFile};
 use crate::workload_store::WorkloadRecord;
 use palisade_sys::link::{IpNet, LinkError, MacAddr};
@@ -43,6 +45,9 @@ pub enum NetworkDriverError {
     /// An operation on an interface, address or route failed.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// The connections of the host could not be read.
+    #[error("reading the TCP connections of this host")]
+    Connections(#[source] procfs::ProcError),
     /// A sysctl could not be changed.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -126,6 +131,12 @@ pub trait NetworkDriver: Send {
     /// # Errors
     /// If the kernel cannot be queried.
     fn interface_addresses(&mut self) -> Result<Vec<(IpAddr, String)>, NetworkDriverError>;
+
+    /// The established TCP connections of this host's own stack, but for those within it.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn tcp_connections(&mut self) -> Result<Vec<HostConnection>, NetworkDriverError>;
 
     /// Creates the pair; the host side stays down. For a chained interface, checks whether policy can
     /// be applied to its packets.

@@ -28,6 +28,7 @@ use crate::config::Config;
 use crate::enforcer::{Enforcer, VerifyResult};
 use crate::host_endpoints::InterfaceAddresses;
 use crate::ipam::Ipam;
+use crate::lockout::{self, HostConnection};
 use crate::network_driver::{AddressUse, NetworkDriver, NetworkDriverError};
 use crate::node_pools::NodePools;
 use crate::node_routes::NodeRoutes;
@@ -126,9 +127,26 @@ impl Workloads {
 
     /// Passes updates to the enforcer, and opens the workloads that waited for their policy.
     pub(crate) fn apply(&mut self, enforcer: &mut Enforcer, updates: Vec<Update>) {
+        let connections = self.connections_at_risk(enforcer, &updates);
         let masquerade = || masquerade_policy(self);
-        enforcer.apply(updates, &masquerade);
+        enforcer.apply(updates, &connections, &masquerade);
         self.open_pending(enforcer);
+    }
+
+    /// The TCP connections of this host, where updates may change what its host endpoints allow; none elsewhere.
+    fn connections_at_risk(
+        &mut self,
+        enforcer: &Enforcer,
+        updates: &[Update],
+    ) -> Vec<HostConnection> {
+        let is_judged = self.registry.host_endpoints.states().next().is_some();
+        if !enforcer.in_sync || !is_judged || !updates.iter().any(lockout::changes_host_policy) {
+            return Vec::new();
+        }
+        self.network.tcp_connections().unwrap_or_else(|error| {
+            tracing::warn!(error = %error_chain(&error), "the TCP connections of this host are not known; which of them a change of host policy cuts is not told");
+            Vec::new()
+        })
     }
 
     /// Finds the interfaces of host endpoints: those that are named, and those that are known by their addresses.
