@@ -11,7 +11,7 @@ use crate::clock::{Clock, millis};
 use crate::config::Config;
 use crate::counts::CountsFile;
 use crate::flush_history::FlushHistory;
-use crate::lockout::{self, HostConnection};
+use crate::lockout::{self, TcpConnection};
 use crate::metrics::CoreMetrics;
 use crate::retry_timer::RetryTimer;
 use palisade_api::{FlushReport, RepairReport};
@@ -150,7 +150,7 @@ impl Enforcer {
     pub(crate) fn apply(
         &mut self,
         updates: Vec<Update>,
-        connections: &[HostConnection],
+        connections: &[TcpConnection],
         masquerade: &MasqueradeSource<'_>,
     ) {
         let started = self.clock.monotonic();

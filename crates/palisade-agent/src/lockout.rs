@@ -14,7 +14,7 @@ const NAMED: usize = 5;
 
 /// An established TCP connection of this host's own stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostConnection {
+pub struct TcpConnection {
     /// The end of this host.
     pub local: SocketAddr,
     /// The other end.
@@ -25,9 +25,9 @@ pub struct HostConnection {
     pub interface: Str,
 }
 
-impl fmt::Display for HostConnection {
+impl fmt::Display for TcpConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let HostConnection {
+        let TcpConnection {
             local,
             remote,
             is_inbound,
@@ -40,7 +40,7 @@ impl fmt::Display for HostConnection {
     }
 }
 
-impl HostConnection {
+impl TcpConnection {
     fn direction(&self) -> Direction {
         match self.is_inbound {
             true => Direction::Ingress,
@@ -77,7 +77,7 @@ impl HostConnection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutConnection<'a> {
     /// The connection.
-    pub connection: &'a HostConnection,
+    pub connection: &'a TcpConnection,
     /// What denies it, in words.
     pub cause: String,
 }
@@ -86,7 +86,7 @@ pub struct CutConnection<'a> {
 pub fn find_cut<'a>(
     before: &Tables,
     after: &Tables,
-    connections: &'a [HostConnection],
+    connections: &'a [TcpConnection],
 ) -> Vec<CutConnection<'a>> {
     let cut = connections.iter().filter_map(|connection| {
         let denied = connection.judge(after);
@@ -139,7 +139,7 @@ pub(crate) fn changes_host_policy(update: &Update) -> bool {
 }
 
 /// Warns of the connections that a change cuts.
-pub(crate) fn warn_of_cut(before: &Tables, after: &Tables, connections: &[HostConnection]) {
+pub(crate) fn warn_of_cut(before: &Tables, after: &Tables, connections: &[TcpConnection]) {
     let cut = find_cut(before, after, connections);
     if cut.is_empty() {
         return;

@@ -4,7 +4,7 @@
 //! other end leave. Never: names a connection within the host.
 
 use super::NetworkDriverError;
-use crate::lockout::HostConnection;
+use crate::lockout::TcpConnection;
 use palisade_sys::link::KernelLinks;
 use procfs::net::{TcpNetEntry, TcpState, tcp, tcp6};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 const MAX_PEERS: usize = 4_096;
 
 /// Reads the connections.
-pub(super) fn read(links: &mut KernelLinks) -> Result<Vec<HostConnection>, NetworkDriverError> {
+pub(super) fn read(links: &mut KernelLinks) -> Result<Vec<TcpConnection>, NetworkDriverError> {
     let mut sockets = tcp().map_err(NetworkDriverError::Connections)?;
     // A kernel without IPv6 has no such file.
     sockets.extend(tcp6().unwrap_or_default());
@@ -42,7 +42,7 @@ pub(super) fn read(links: &mut KernelLinks) -> Result<Vec<HostConnection>, Netwo
             }
         };
         if let Some(interface) = interface {
-            connections.push(HostConnection {
+            connections.push(TcpConnection {
                 local,
                 remote,
                 is_inbound: served.contains(&local.port()),

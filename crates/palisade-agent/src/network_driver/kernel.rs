@@ -6,7 +6,7 @@ use super::{
     AddressUse, GATEWAY_V4, GATEWAY_V6, HOST_MAC, HostInterfaceState, HostInventory, NetnsFacts,
     NetnsInterface, NetworkDriver, NetworkDriverError, NodeRouteDriver,
 };
-use crate::lockout::HostConnection;
+use crate::lockout::TcpConnection;
 use crate::settings::{self, SettingsFile};
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_sys::link::{
@@ -129,7 +129,7 @@ impl NetworkDriver for KernelNetworkDriver {
         Ok(named.collect())
     }
 
-    fn tcp_connections(&mut self) -> Result<Vec<HostConnection>, NetworkDriverError> {
+    fn tcp_connections(&mut self) -> Result<Vec<TcpConnection>, NetworkDriverError> {
         connections::read(&mut self.links()?)
     }
 

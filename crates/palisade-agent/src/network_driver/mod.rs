@@ -21,7 +21,7 @@ pub use netns_facts::{AddressUse, NetnsFacts};
 pub use node_routes::{InstalledRoute, NODE_ROUTE_PROTOCOL, NodeRoute, NodeRouteDriver};
 pub(crate) use node_routes::{kernel_route, own_route};
 
-use crate::lockout::HostConnection;
+use crate::lockout::TcpConnection;
 use crate::settings::{SettingsError, SettingsFile};
 use crate::workload_store::WorkloadRecord;
 use palisade_sys::link::{IpNet, LinkError, MacAddr};
@@ -136,7 +136,7 @@ pub trait NetworkDriver: Send {
     ///
     /// # Errors
     /// If the kernel cannot be queried.
-    fn tcp_connections(&mut self) -> Result<Vec<HostConnection>, NetworkDriverError>;
+    fn tcp_connections(&mut self) -> Result<Vec<TcpConnection>, NetworkDriverError>;
 
     /// Creates the pair; the host side stays down. For a chained interface, checks whether policy can
     /// be applied to its packets.

@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::enforcer::{Enforcer, VerifyResult};
 use crate::host_endpoints::InterfaceAddresses;
 use crate::ipam::Ipam;
-use crate::lockout::{self, HostConnection};
+use crate::lockout::{self, TcpConnection};
 use crate::network_driver::{AddressUse, NetworkDriver, NetworkDriverError};
 use crate::node_pools::NodePools;
 use crate::node_routes::NodeRoutes;
@@ -138,7 +138,7 @@ impl Workloads {
         &mut self,
         enforcer: &Enforcer,
         updates: &[Update],
-    ) -> Vec<HostConnection> {
+    ) -> Vec<TcpConnection> {
         let is_judged = self.registry.host_endpoints.states().next().is_some();
         if !enforcer.in_sync || !is_judged || !updates.iter().any(lockout::changes_host_policy) {
             return Vec::new();

@@ -4,7 +4,7 @@
 //! A death is a panic with [`Died`] that drops the core. Unlike kill -9 it happens at exactly the chosen call;
 //! the state of kernel and disk is the same.
 
-use palisade_agent::lockout::HostConnection;
+use palisade_agent::lockout::TcpConnection;
 use palisade_agent::network_driver::{
     AddressUse, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface, NetworkDriver,
     NetworkDriverError,
@@ -224,7 +224,7 @@ impl<N: NetworkDriver> NetworkDriver for FaultyNetworkDriver<N> {
         link_index(&mut self, name: &str) -> NetworkResult<Option<u32>>;
         link_name(&mut self, index: u32) -> NetworkResult<Option<String>>;
         interface_addresses(&mut self) -> NetworkResult<Vec<(IpAddr, String)>>;
-        tcp_connections(&mut self) -> NetworkResult<Vec<HostConnection>>;
+        tcp_connections(&mut self) -> NetworkResult<Vec<TcpConnection>>;
         has_interface(&mut self, record: &WorkloadRecord) -> NetworkResult<bool>;
         netns_interface(&mut self, record: &WorkloadRecord) -> NetworkResult<NetnsInterface>;
         host_interface_states(&mut self, records: &[WorkloadRecord])

@@ -1,7 +1,7 @@
 //! The network driver of tests without a kernel: every operation succeeds, unless a test's own host says
 //! otherwise.
 
-use palisade_agent::lockout::HostConnection;
+use palisade_agent::lockout::TcpConnection;
 use palisade_agent::network_driver::{
     AddressUse, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface, NetworkDriver,
     NetworkDriverError,
@@ -70,7 +70,7 @@ test_host! {
     link_index(name: &str) -> Option<u32> = None;
     link_name(index: u32) -> Option<String> = None;
     interface_addresses() -> Vec<(IpAddr, String)> = Vec::new();
-    tcp_connections() -> Vec<HostConnection> = Vec::new();
+    tcp_connections() -> Vec<TcpConnection> = Vec::new();
     netns_interface(record: &WorkloadRecord) -> NetnsInterface = NetnsInterface {
         mac: MacAddr([2, 0, 0, 0, 0, 1]),
         mtu: record.mtu.unwrap_or(1500),
