@@ -40,6 +40,7 @@ fuzz_target!(|text: &str| {
         input_interface: Some(word()).filter(|word| !word.is_empty()),
         output_interface: Some(word()).filter(|word| !word.is_empty()),
         node: Some(word()).filter(|word| !word.is_empty()),
+        original_destination: Some(word()).filter(|word| !word.is_empty()),
     };
     let _ = explain(&state, &query, &OracleOptions::default(), &FailsafePorts::default())
         .map(|explanation| explanation.to_string());
