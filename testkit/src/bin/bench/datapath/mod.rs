@@ -7,12 +7,14 @@
 //! the sender by its egress rules, the receiver by its ingress rules, and only the last rule of each
 //! allows what is sent.
 
+mod foreign;
 mod loads;
 mod place;
 mod tuples;
 
 use crate::case::{BenchCase, Samples};
 use crate::report::Figure;
+use foreign::ForeignHost;
 use loads::Load;
 use palisade_model::Family;
 use place::{DatapathLab, HostSetup};
@@ -72,6 +74,7 @@ pub(crate) fn cases() -> Vec<BenchCase> {
     let mut cases: Vec<BenchCase> = KINDS.map(|kind| by_rules(kind, Family::V4)).into();
     cases.push(by_networks());
     cases.extend(KINDS.map(|kind| by_rules(kind, Family::V6)));
+    cases.extend([KINDS[0], KINDS[3]].map(of_foreign_traffic));
     cases
 }
 
@@ -129,6 +132,44 @@ fn by_networks() -> BenchCase {
             let mut hosts = vec![HostSetup::PlainToOutside];
             hosts.extend(NETS.map(HostSetup::Networks));
             compare(&hosts, KINDS[3], Family::V4, samples)
+        }),
+    }
+}
+
+/// What the host forwards between interfaces that no endpoint is about, with host endpoints elsewhere: at most one
+/// lookup at each hook that has rules.
+fn of_foreign_traffic(kind: LoadKind) -> BenchCase {
+    let name = format!("datapath/foreign/{}", kind.name);
+    let plain = format!("{name}/plain");
+    let mut figures = vec![
+        Figure::of(plain.clone(), kind.unit),
+        ratio(format!("{name}/conntrack"), &plain, None),
+    ];
+    let with_palisade = ForeignHost::WITH_PALISADE.map(|host| format!("{name}/{}", host.name()));
+    figures.extend(
+        with_palisade
+            .iter()
+            .map(|figure| ratio(figure.clone(), &plain, None)),
+    );
+    // The early passes against an endpoint alone.
+    figures.push(ratio(
+        format!("{name}/passes"),
+        &with_palisade[1],
+        Some(1.0),
+    ));
+    BenchCase {
+        name,
+        figures,
+        processes: 1,
+        asks_the_oracle: false,
+        limits: 3,
+        measure: Box::new(move |_, samples| {
+            let mut hosts = vec![
+                HostSetup::Foreign(ForeignHost::Plain),
+                HostSetup::Foreign(ForeignHost::Tracking),
+            ];
+            hosts.extend(ForeignHost::WITH_PALISADE.map(HostSetup::Foreign));
+            compare(&hosts, kind, Family::V4, samples)
         }),
     }
 }

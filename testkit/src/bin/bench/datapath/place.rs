@@ -1,5 +1,6 @@
 //! A host between a client and a server, and what it does with their packets.
 
+use super::foreign::ForeignHost;
 use super::loads::TrafficSide;
 use crate::states::{self, BenchInput, Families};
 use crate::written::{
@@ -8,7 +9,7 @@ use crate::written::{
 use palisade_dataplane::nftables::{NftConfig, NftDataplane};
 use palisade_dataplane::{CounterLedger, PolicyDriver};
 use palisade_engine::{Engine, EngineOptions};
-use palisade_model::{Action, Family, Prefix, Protocol};
+use palisade_model::{Action, Family, Prefix, Protocol, Update};
 use palisade_testkit::lab::{self, Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec};
 use std::fmt;
 use std::io::Write;
@@ -35,6 +36,8 @@ pub(super) enum HostSetup {
     Rules(usize),
     /// It enforces egress rules of so many networks; the server is beyond its uplink.
     Networks(usize),
+    /// Client and server are no workloads, but beyond two interfaces of its own.
+    Foreign(ForeignHost),
 }
 
 impl fmt::Display for HostSetup {
@@ -44,6 +47,7 @@ impl fmt::Display for HostSetup {
             HostSetup::Tracking => f.write_str("a host that tracks connections"),
             HostSetup::Rules(n) => write!(f, "a host with {n} rules"),
             HostSetup::Networks(n) => write!(f, "a host with rules of {n} networks"),
+            HostSetup::Foreign(host) => write!(f, "a host that forwards, {}", host.name()),
         }
     }
 }
@@ -64,23 +68,30 @@ fn error_text(error: lab::LabError) -> String {
 impl DatapathLab {
     pub(super) fn new(host: HostSetup) -> Result<Self, String> {
         let mut lab = Lab::new("bench").map_err(error_text)?;
-        let client = lab.add_pod(PodSpec::new("client", "palclient", &CLIENT));
+        let [to_client, to_server] = match host {
+            HostSetup::Foreign(_) => ["uplink0", "uplink1"],
+            _ => ["palclient", "palserver"],
+        };
+        let client = lab.add_pod(PodSpec::new("client", to_client, &CLIENT));
         let client = client.map_err(error_text)?;
         let server = match host {
             HostSetup::PlainToOutside | HostSetup::Networks(_) => lab.outside(),
             _ => {
-                let server = lab.add_pod(PodSpec::new("server", "palserver", &SERVER));
+                let server = lab.add_pod(PodSpec::new("server", to_server, &SERVER));
                 server.map_err(error_text)?
             }
         };
         let dataplane = match host {
-            HostSetup::Plain | HostSetup::PlainToOutside => None,
-            HostSetup::Tracking => {
+            HostSetup::Plain
+            | HostSetup::PlainToOutside
+            | HostSetup::Foreign(ForeignHost::Plain) => None,
+            HostSetup::Tracking | HostSetup::Foreign(ForeignHost::Tracking) => {
                 track(&lab)?;
                 None
             }
-            HostSetup::Rules(rules) => Some(enforce(&lab, &by_label(rules))?),
-            HostSetup::Networks(nets) => Some(enforce(&lab, &by_network(nets))?),
+            HostSetup::Foreign(host) => Some(enforce(&lab, host.updates()?)?),
+            HostSetup::Rules(rules) => Some(enforce(&lab, updates(&by_label(rules)))?),
+            HostSetup::Networks(nets) => Some(enforce(&lab, updates(&by_network(nets)))?),
         };
         Ok(DatapathLab {
             lab,
@@ -124,7 +135,9 @@ impl DatapathLab {
     pub(super) fn forget_flows(&self) -> Result<(), String> {
         match self.host {
             // Nobody tracks them.
-            HostSetup::Plain | HostSetup::PlainToOutside => Ok(()),
+            HostSetup::Plain
+            | HostSetup::PlainToOutside
+            | HostSetup::Foreign(ForeignHost::Plain) => Ok(()),
             _ => self.lab.flush_conntrack().map_err(error_text),
         }
     }
@@ -141,7 +154,12 @@ impl DatapathLab {
             HostSetup::Rules(_) | HostSetup::Networks(_) if passes => {
                 Err(format!("{}: what no rule allows passes", self.host))
             }
-            HostSetup::Plain | HostSetup::PlainToOutside | HostSetup::Tracking if !passes => {
+            HostSetup::Plain
+            | HostSetup::PlainToOutside
+            | HostSetup::Tracking
+            | HostSetup::Foreign(_)
+                if !passes =>
+            {
                 Err(format!("{}: does not route ({refused:?})", self.host))
             }
             _ => Ok(()),
@@ -184,9 +202,13 @@ fn track(lab: &Lab) -> Result<(), String> {
     }
 }
 
-fn enforce(lab: &Lab, input: &BenchInput) -> Result<NftDataplane, String> {
+fn updates(input: &BenchInput) -> Vec<Update> {
+    input.objects().map(|written| written.update()).collect()
+}
+
+fn enforce(lab: &Lab, updates: Vec<Update>) -> Result<NftDataplane, String> {
     let mut engine = Engine::new(EngineOptions::default());
-    engine.apply(input.objects().map(|written| written.update()));
+    engine.apply(updates);
     let new = || NftDataplane::new(config());
     let dataplane = lab.run_in(lab.host(), new).map_err(error_text)?;
     let mut dataplane = dataplane.map_err(|error| chain(&error))?;
