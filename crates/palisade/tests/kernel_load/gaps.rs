@@ -44,14 +44,15 @@ impl Gap {
             },
             Gap::Replaced => Bound {
                 passed: 0,
-                lost: 1,
+                lost: 16,
                 segments: 6,
                 why: "a packet that is between two lookups of the old table is dropped, and what ranges allow, \
-                      until the kernel has put them in",
+                      until the kernel has put them in: with the chains of host endpoints up to some tenths of \
+                      a second on a busy machine",
             },
             Gap::RulesGone => Bound {
                 passed: WHILE_AN_AGENT_WORKS,
-                lost: 6,
+                lost: 16,
                 segments: 12,
                 why: "no policy is evaluated until the rules are restored; a flow not tracked then is cut",
             },
