@@ -143,9 +143,9 @@ fn host_policy(dice: &mut Dice) -> GeneratedObject {
         }
     }
     match dice.below(100) {
-        0..18 => flag(&mut spec, "doNotTrack", &mut features),
-        18..36 => flag(&mut spec, "preDNAT", &mut features),
-        36..82 => flag(&mut spec, "applyOnForward", &mut features),
+        0..28 => flag(&mut spec, "doNotTrack", &mut features),
+        28..54 => flag(&mut spec, "preDNAT", &mut features),
+        54..90 => flag(&mut spec, "applyOnForward", &mut features),
         _ => {}
     }
     let kind = "GlobalNetworkPolicy";
@@ -291,9 +291,9 @@ fn rule_lists(dice: &mut Dice, spec: &mut Value, home: Option<&str>, features: &
 /// What is about the traffic of hosts, in policies of the cluster.
 fn flags(dice: &mut Dice, spec: &mut Value, features: &mut Features) {
     match dice.below(100) {
-        0..8 => flag(spec, "doNotTrack", features),
-        8..16 => flag(spec, "preDNAT", features),
-        16..52 => {
+        0..12 => flag(spec, "doNotTrack", features),
+        12..23 => flag(spec, "preDNAT", features),
+        23..59 => {
             features.insert("applyOnForward");
             spec["applyOnForward"] = dice.chance(92).into();
         }
