@@ -13,6 +13,7 @@ mod fake_dataplane;
 #[cfg(feature = "faults")]
 pub mod faults;
 mod grace;
+mod guest;
 pub mod interrupt;
 pub mod lab;
 pub mod ring;
@@ -23,4 +24,5 @@ pub use counted_driver::CountedDriver;
 pub use fake_api_server::{ApiFault, FakeApiServer};
 pub use fake_dataplane::{DataplaneCall, FakeDataplane};
 pub use grace::FakeGracePeriod;
+pub use guest::need_guest;
 pub use ring::need_root;

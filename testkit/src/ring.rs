@@ -37,3 +37,8 @@ pub fn report_skip(reason: &str) {
     let test = thread.name().unwrap_or("a kernel test").to_owned();
     eprintln!("SKIPPED {test}: {reason}");
 }
+
+/// Whether a line of a test's output is that of [`report_skip`].
+pub(crate) fn is_skip(line: &str) -> bool {
+    line.contains("SKIPPED ")
+}

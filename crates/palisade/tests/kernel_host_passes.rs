@@ -11,7 +11,7 @@ mod agent;
 use agent::shop::{ADDRESSES, address};
 use agent::site::{OTHER, Site};
 use palisade_testkit::lab::{NodeId, ProbeFlow, TcpEcho, UdpEcho, connect, probe, udp_exchange};
-use palisade_testkit::need_root;
+use palisade_testkit::{need_guest, need_root};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -116,6 +116,19 @@ fn policies_before_destination_nat_judge_the_port_that_the_packet_was_sent_to() 
     if !need_root() {
         return;
     }
+    judge_before_destination_nat(false);
+}
+
+#[test]
+fn debians_kernel_judges_before_destination_nat_and_reports_it() {
+    if !need_root() || !need_guest("debians_kernel_judges_before_destination_nat_and_reports_it") {
+        return;
+    }
+    judge_before_destination_nat(true);
+}
+
+/// The kernel must report the destination before NAT if this is wanted.
+fn judge_before_destination_nat(is_reported: bool) {
     let ports = NodePorts::open("passes-dnat");
     let site = &ports.site;
     let (host, outside, other) = (site.host(), site.outside(), site.other);
@@ -154,7 +167,10 @@ fn policies_before_destination_nat_judge_the_port_that_the_packet_was_sent_to() 
             assert_eq!(line["endpoint"], "host:n1", "{line:#}");
         }
         // A kernel that does not report connections: then no rule is blamed.
-        None => assert!(line["rule"].is_null() && line["pass"].is_null(), "{line:#}"),
+        None => assert!(
+            !is_reported && line["rule"].is_null() && line["pass"].is_null(),
+            "{line:#}"
+        ),
     }
 
     // What is allowed is not judged again by the host, neither to it nor forwarded; the workload is.

@@ -13,11 +13,11 @@
 //! namespace the test runs in.
 
 mod advertise;
-mod bridge;
 pub mod craft;
 mod error;
 pub(crate) mod ip;
 mod leaks;
+mod links;
 mod nat;
 pub(crate) mod netns;
 mod packet;
@@ -32,9 +32,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use advertise::send_router_advertisement;
-pub use bridge::move_to_bridge;
 pub use error::LabError;
 pub use leaks::{Leak, find_leaks, find_own_leaks};
+pub use links::{attach_bond, attach_vlan, move_to_bridge};
 pub use nat::translate_destination;
 pub use netns::{TestNetNs, delete as delete_namespace};
 pub use packet::{ProbeFlow, ProbeL4};
@@ -278,12 +278,20 @@ impl Lab {
         let host = self.namespace_name(HOST).to_owned();
         let inside = self.namespace_name(node).to_owned();
         let mac = pod_mac(node);
-        let mut on_host = vec![
+        let on_host = [
             format!(
                 "link add {interface} address {HOST_MAC} type veth peer name {POD_INTERFACE} netns {inside} address {mac}"
             ),
             format!("link set {interface} up"),
         ];
+        ip::run(&host, &on_host)?;
+        self.configure_link(node, interface)
+    }
+
+    /// Gives a node that is joined to the host its addresses and routes.
+    fn configure_link(&mut self, node: NodeId, interface: &str) -> Result<(), LabError> {
+        let mac = pod_mac(node);
+        let mut on_host = Vec::new();
         let mut in_pod = vec![format!("link set {POD_INTERFACE} up")];
         for &address in self.addresses(node) {
             in_pod.push(address_add_command(address, POD_INTERFACE));
@@ -294,8 +302,8 @@ impl Lab {
                 in_pod.extend(default_route_commands(gateway));
             }
         }
-        ip::run(&host, &on_host)?;
-        ip::run(&inside, &in_pod)?;
+        ip::run(self.namespace_name(HOST), &on_host)?;
+        ip::run(self.namespace_name(node), &in_pod)?;
         self.nodes[node.0].interface = Some(interface.to_owned());
         Ok(())
     }

@@ -131,6 +131,21 @@ impl RuntimePrograms {
         }
     }
 
+    /// The folder of Debian's kernel and of what a guest with it begins with.
+    #[must_use]
+    pub fn guest() -> Option<PathBuf> {
+        let Some(folder) = Self::folder().filter(|folder| folder.join("lock-guest").exists())
+        else {
+            report_skip("scripts/runtimes guest has not run (`make test` runs it)");
+            return None;
+        };
+        if let Ok(reason) = std::fs::read_to_string(folder.join("missing-guest")) {
+            report_skip(reason.trim());
+            return None;
+        }
+        Some(folder.join("guest"))
+    }
+
     /// Where they are gathered.
     fn folder() -> Option<PathBuf> {
         let program = std::env::current_exe().ok()?;
