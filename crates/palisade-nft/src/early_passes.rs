@@ -276,9 +276,10 @@ pub(crate) fn pre_dnat_chains(config: &Config) -> Vec<(Str, Chain)> {
         chain(
             "p_dnat_forward",
             base(Hook::Forward),
+            // A packet is judged on one side, so one of its interfaces is looked up.
             vec![
-                judged(arriving).jump("p_dnat_through"),
-                judged(leaving).goto("p_dnat_back"),
+                replies().goto("p_dnat_back"),
+                judged(arriving).goto("p_dnat_through"),
             ],
         ),
     ];
@@ -326,6 +327,10 @@ fn orientation_of(side: PacketSide) -> Orientation {
     }
 }
 
+fn replies() -> RuleBuilder {
+    RuleBuilder::new().state(ct_state::ESTABLISHED).reply()
+}
+
 fn tracked() -> RuleBuilder {
     RuleBuilder::new().state(ct_state::NEW | ct_state::ESTABLISHED)
 }
@@ -334,7 +339,6 @@ fn tracked() -> RuleBuilder {
 fn pre_dnat_flow_chains(config: &Config) -> Vec<(Str, Chain)> {
     let (arriving, leaving) = (PacketSide::Arriving, PacketSide::Leaving);
     let bit = config.packet_mark_bit;
-    let replies = || RuleBuilder::new().state(ct_state::ESTABLISHED).reply();
     let clear = || RuleBuilder::new().set_packet_mark(bit, false).build();
     // Not tracked, and so not judged here either.
     let untracked = || {
@@ -367,16 +371,11 @@ fn pre_dnat_flow_chains(config: &Config) -> Vec<(Str, Chain)> {
             .set_packet_mark(bit, true)
             .verdict(NftVerdict::Accept),
     );
-    let mut through = vec![
-        fast_path_rule(config),
-        replies().verdict(NftVerdict::Return),
-        untracked(),
-        clear(),
-    ];
+    let mut through = vec![fast_path_rule(config), untracked(), clear()];
     through.extend(judged_rules(arriving));
     through.extend(forward_end_rules(config, arriving));
-    let back = vec![fast_path_rule(config), replies().goto("p_dnat_back_reply")];
-    let mut back_reply = vec![clear()];
+    let back = vec![judged_interface(config, leaving, Pass::PreDnat).goto("p_dnat_back_reply")];
+    let mut back_reply = vec![fast_path_rule(config), clear()];
     back_reply.extend(judged_rules(leaving));
     back_reply.extend(forward_end_rules(config, leaving));
     let mut end = Vec::new();
