@@ -44,6 +44,8 @@ impl ConnectionDiff {
             vanished: self.vanished.clone(),
             hosts_opened: Vec::new(),
             hosts_closed: Vec::new(),
+            forwarded_opened: Vec::new(),
+            forwarded_closed: Vec::new(),
             lockouts: Vec::new(),
         }
     }

@@ -1,28 +1,27 @@
 //! What hosts let in and out at their interfaces, and what a change opens and closes there.
 //!
 //! Promises: exact for every address of the other end, whoever holds it; failsafe ports are among what is allowed.
-//! Never: lists what a host forwards, what stays within it, or peers without an address.
+//! Never: lists what a host forwards ([`crate::forwarded_connections`]), what stays within it, or peers without an
+//! address.
 
 use crate::connection_end::IpBlocks;
 use crate::explain::host_paths::host_ends;
+use crate::host_evaluator::HostEvaluator;
 use crate::host_states::{HostState, HostStates, address_range_starts};
-use crate::pair_evaluator::{icmp_cuts, port_cuts};
-use crate::pair_set::{PairSet, ranges_between_cuts};
 use crate::state_view::StateView;
 use crate::traffic::TrafficSet;
 use palisade_api::{HostConnectionReport, TrafficReport};
 use palisade_model::{
-    Direction, FailsafePorts, Family, FlowOrigin, L4, NumberRange, Peer, Prefix, Protocol,
-    RangeSet, Rule, State, Str, TrafficMatch, address_to_number,
+    Direction, FailsafePorts, Family, FlowOrigin, L4, NumberRange, Prefix, Protocol, RangeSet,
+    State, Str, address_to_number,
 };
-use palisade_oracle::{FlowEnd, HostPath, OracleOptions, PreparedState, Question};
-use std::cell::RefCell;
+use palisade_oracle::{FlowEnd, HostPath, Question};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 
 /// Addresses of one family, from the first to the last of each range.
-type AddressRanges = Vec<NumberRange<u128>>;
+pub(crate) type AddressRangeList = Vec<NumberRange<u128>>;
 
 /// What an interface of a host lets in or out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,15 +107,11 @@ fn list(
     let mut found = Vec::new();
     for node in nodes {
         let hosts: Vec<HostState<'_>> = states.iter().map(|of| of.of_node(node)).collect();
-        let judges: Vec<HostJudge<'_>> = hosts
+        let judges: Vec<HostEvaluator<'_>> = hosts
             .iter()
-            .map(|host| HostJudge {
-                prepared: host.prepared(failsafe),
-                options: host.options(),
-                failsafe,
-            })
+            .map(|host| HostEvaluator::new(host, failsafe))
             .collect();
-        let views: Vec<&State> = judges.iter().map(|judge| judge.prepared.state()).collect();
+        let views: Vec<&State> = judges.iter().map(HostEvaluator::state).collect();
         let starts = address_range_starts(&views, failsafe);
         let own: BTreeSet<FlowEnd> = views
             .iter()
@@ -147,7 +142,7 @@ struct InterfaceDirection<'a> {
 impl InterfaceDirection<'_> {
     fn rows(
         &self,
-        judges: &[HostJudge<'_>],
+        judges: &[HostEvaluator<'_>],
         own: &BTreeSet<FlowEnd>,
         starts: &BTreeSet<IpAddr>,
         render: &dyn Fn(&[TrafficSet]) -> TrafficSet,
@@ -156,7 +151,8 @@ impl InterfaceDirection<'_> {
             FlowEnd::Address(address) => Some(Family::of(*address)),
             FlowEnd::Endpoint(_) => None,
         };
-        let mut rows: BTreeMap<(Option<IpAddr>, TrafficSet), [AddressRanges; 2]> = BTreeMap::new();
+        let mut rows: BTreeMap<(Option<IpAddr>, TrafficSet), [AddressRangeList; 2]> =
+            BTreeMap::new();
         for end in own {
             let alike = own
                 .iter()
@@ -173,7 +169,7 @@ impl InterfaceDirection<'_> {
                 for (peer, range) in ranges(starts, family) {
                     let signature = judges.iter().map(|judge| judge.signature(self.node, peer));
                     let set = known.entry(signature.collect()).or_insert_with(|| {
-                        let sets = judges.iter().map(|judge| judge.allowed(self, end, peer));
+                        let sets = judges.iter().map(|judge| self.allowed(judge, end, peer));
                         render(&sets.collect::<Vec<_>>())
                     });
                     if !set.is_empty() {
@@ -197,10 +193,41 @@ impl InterfaceDirection<'_> {
         });
         rows.collect()
     }
+
+    fn allowed(&self, judge: &HostEvaluator<'_>, own: &FlowEnd, peer: IpAddr) -> TrafficSet {
+        let peer = FlowEnd::Address(peer);
+        let at = Some(self.interface.clone());
+        let (input, output, origin, source, destination) = match self.direction {
+            Direction::Ingress => (at, None, FlowOrigin::Network, &peer, own),
+            Direction::Egress => (None, at, FlowOrigin::HostStack, own, &peer),
+        };
+        let family = match (source, destination) {
+            (FlowEnd::Address(known), _) | (_, FlowEnd::Address(known)) => Family::of(*known),
+            (FlowEnd::Endpoint(_), FlowEnd::Endpoint(_)) => return TrafficSet::none(),
+        };
+        let question = Question {
+            source: source.clone(),
+            destination: destination.clone(),
+            family,
+            protocol: Protocol::TCP,
+            l4: L4::None,
+            origin,
+            path: HostPath {
+                input,
+                output,
+                ..HostPath::default()
+            },
+        };
+        // Of an end that is an interface of the host, the host endpoint has the named ports.
+        judge.traffic(question, self.direction, &|end| match end == own {
+            true => judge.host_endpoint(self.interface),
+            false => judge.endpoint_at(end),
+        })
+    }
 }
 
 /// The ranges of a family that begin at these addresses, each with its first address.
-fn ranges(
+pub(crate) fn ranges(
     starts: &BTreeSet<IpAddr>,
     family: Family,
 ) -> impl Iterator<Item = (IpAddr, NumberRange<u128>)> {
@@ -216,140 +243,4 @@ fn ranges(
         let first = address_to_number(start);
         (start, NumberRange { first, last })
     })
-}
-
-/// Asks the oracle what one host allows in one state.
-struct HostJudge<'a> {
-    prepared: PreparedState<'a>,
-    options: OracleOptions,
-    failsafe: &'a FailsafePorts,
-}
-
-impl HostJudge<'_> {
-    fn rules(&self) -> impl Iterator<Item = &Rule> {
-        let state = self.prepared.state();
-        let policies = state.policies.values().flat_map(|policy| {
-            let lists = policy.ingress.iter().chain(&policy.egress);
-            lists.flat_map(|list| &list.rules)
-        });
-        let profiles = state.profiles.values();
-        policies.chain(profiles.flat_map(|profile| profile.ingress.iter().chain(&profile.egress)))
-    }
-
-    /// What policy sees of an address: addresses of a family with equal ones are treated alike.
-    fn signature(&self, node: &Str, address: IpAddr) -> Vec<u32> {
-        let end = FlowEnd::Address(address);
-        let state = self.prepared.state();
-        let peers = self.rules().flat_map(|rule| &rule.peers);
-        let matches = peers.map(|peer: &Peer| self.prepared.peer_matches(peer, &end));
-        let failsafe = self.failsafe.inbound.iter().chain(&self.failsafe.outbound);
-        let nets = failsafe.map(|port| port.net.is_some_and(|net| net.contains(address)));
-        let own = state.nodes.get(node);
-        let is_own = own.is_some_and(|node| node.addresses.contains(&address));
-        let is_v6 = Family::of(address) == Family::V6;
-        let bits = matches.chain(nets).chain([is_own, is_v6]).map(u32::from);
-        let holder = self.prepared.endpoint_at(&end);
-        let ports = holder.into_iter().flat_map(|endpoint| &endpoint.ports);
-        let ports = ports.flat_map(|port| {
-            let name = port.name.bytes().map(u32::from);
-            name.chain([u32::MAX, port.protocol.0.into(), port.port.into()])
-        });
-        bits.chain(ports).collect()
-    }
-
-    fn allowed(&self, place: &InterfaceDirection<'_>, own: &FlowEnd, peer: IpAddr) -> TrafficSet {
-        let peer = FlowEnd::Address(peer);
-        let (path, origin, source, destination) = match place.direction {
-            Direction::Ingress => {
-                let path = HostPath {
-                    input: Some(place.interface.clone()),
-                    ..HostPath::default()
-                };
-                (path, FlowOrigin::Network, &peer, own)
-            }
-            Direction::Egress => {
-                let path = HostPath {
-                    output: Some(place.interface.clone()),
-                    ..HostPath::default()
-                };
-                (path, FlowOrigin::HostStack, own, &peer)
-            }
-        };
-        let family = match (source, destination) {
-            (FlowEnd::Address(known), _) | (_, FlowEnd::Address(known)) => Family::of(*known),
-            (FlowEnd::Endpoint(_), FlowEnd::Endpoint(_)) => return TrafficSet::none(),
-        };
-        let question = RefCell::new(Question {
-            source: source.clone(),
-            destination: destination.clone(),
-            family,
-            protocol: Protocol::TCP,
-            l4: L4::None,
-            origin,
-            path,
-        });
-        let allows = |protocol: Protocol, l4: L4| {
-            let mut question = question.borrow_mut();
-            (question.protocol, question.l4) = (protocol, l4);
-            self.prepared
-                .host_allows(&question, place.direction, &self.options)
-        };
-        let terms: Vec<&TrafficMatch> = self.rules().flat_map(|rule| &rule.traffic).collect();
-        let named: BTreeSet<Protocol> = terms
-            .iter()
-            .flat_map(|term| [term.protocol, term.not_protocol])
-            .flatten()
-            .collect();
-        let unnamed = (0..=u8::MAX)
-            .map(Protocol)
-            .find(|p| !p.has_ports() && !p.is_icmp() && !named.contains(p));
-        let rest = unnamed.is_some_and(|protocol| allows(protocol, L4::None));
-        // Of an end that is an interface of the host, the host endpoint has the named ports.
-        let endpoint = |end: &FlowEnd| match end == own {
-            true => self.prepared.host_endpoint(place.interface),
-            false => self.prepared.endpoint_at(end),
-        };
-        let failsafe = self.failsafe.inbound.iter().chain(&self.failsafe.outbound);
-        let failsafe: BTreeSet<u32> = failsafe
-            .flat_map(|port| [u32::from(port.port), u32::from(port.port) + 1])
-            .collect();
-        let cuts =
-            |end: &FlowEnd, of: fn(&TrafficMatch) -> &palisade_model::PortMatch, protocol| {
-                let mut cuts = port_cuts(&terms, of, endpoint(end), protocol);
-                cuts.extend(&failsafe);
-                ranges_between_cuts(&cuts, u16::MAX)
-            };
-        TrafficSet::from_parts(
-            |protocol| {
-                PairSet::from_grid(
-                    &cuts(source, |term| &term.source, protocol),
-                    &cuts(destination, |term| &term.destination, protocol),
-                    |source, destination| {
-                        let ports = L4::Ports {
-                            source,
-                            destination,
-                        };
-                        allows(protocol, ports)
-                    },
-                )
-            },
-            |protocol| {
-                let (kinds, codes) = icmp_cuts(&terms);
-                let byte = |n: u16| u8::try_from(n).unwrap_or(u8::MAX);
-                let max = u16::from(u8::MAX);
-                PairSet::from_grid(
-                    &ranges_between_cuts(&kinds, max),
-                    &ranges_between_cuts(&codes, max),
-                    |kind, code| {
-                        let (kind, code) = (byte(kind), byte(code));
-                        allows(protocol, L4::Icmp { kind, code })
-                    },
-                )
-            },
-            |protocol| match named.contains(&protocol) {
-                true => allows(protocol, L4::None),
-                false => rest,
-            },
-        )
-    }
 }

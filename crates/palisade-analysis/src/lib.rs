@@ -14,7 +14,9 @@ mod diff;
 mod end_classes;
 mod equivalence;
 pub mod explain;
+mod forwarded_connections;
 mod host_connections;
+mod host_evaluator;
 mod host_states;
 mod ip_blocks;
 mod label_value_index;
@@ -37,6 +39,9 @@ pub use connections::{
 };
 pub use diff::{ConnectionDiff, diff, grouped_diff};
 pub use explain::{ExplainError, explain};
+pub use forwarded_connections::{
+    ForwardedConnection, ForwardedDiff, forwarded_connections, forwarded_diff,
+};
 pub use host_connections::{HostConnection, HostDiff, host_connections, host_diff};
 pub use ip_blocks::IpBlock;
 pub use lint::{LintLimit, lint};

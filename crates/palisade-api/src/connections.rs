@@ -17,9 +17,11 @@ pub struct ConnectionList {
     pub connections: Vec<ConnectionReport>,
     /// What hosts let in and out at their interfaces, by node, interface and direction.
     pub hosts: Vec<HostConnectionReport>,
+    /// What hosts let pass of what they forward, where a policy judges it.
+    pub forwarded: Vec<ForwardedConnectionReport>,
 }
 
-/// What an interface of a host lets in or out. What it forwards is not included.
+/// What an interface of a host lets in or out, without what the host forwards.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostConnectionReport {
@@ -34,6 +36,24 @@ pub struct HostConnectionReport {
     pub address: Option<IpAddr>,
     /// The networks of the other end, some with exceptions.
     pub peers: Vec<String>,
+    /// The allowed traffic.
+    pub connections: TrafficReport,
+}
+
+/// What an interface of a host lets pass of what the host forwards.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ForwardedConnectionReport {
+    /// The node of the host.
+    pub node: String,
+    /// The interface; `*` for every one that no other host endpoint of the node governs.
+    pub interface: String,
+    /// Whether it arrives there or leaves there.
+    pub direction: Direction,
+    /// The networks of the source, some with exceptions.
+    pub sources: Vec<String>,
+    /// The networks of the destination, after destination NAT.
+    pub destinations: Vec<String>,
     /// The allowed traffic.
     pub connections: TrafficReport,
 }
@@ -56,6 +76,10 @@ pub struct DiffReport {
     pub hosts_opened: Vec<HostConnectionReport>,
     /// What only the old manifests allow there.
     pub hosts_closed: Vec<HostConnectionReport>,
+    /// What only the new manifests allow of what hosts forward.
+    pub forwarded_opened: Vec<ForwardedConnectionReport>,
+    /// What only the old manifests allow of it.
+    pub forwarded_closed: Vec<ForwardedConnectionReport>,
     /// Connections to work on hosts that the change would cut.
     pub lockouts: Vec<LockoutReport>,
 }

@@ -42,7 +42,8 @@ pub use cni::{
 pub use config::{ConfigFileReport, ConfigReport, ParameterOrigin, ParameterReport};
 pub use connections::{
     AllTraffic, ConnectionEndReport, ConnectionList, ConnectionReport, DiffReport,
-    HostConnectionReport, NumberRangeList, ProtocolTraffic, TrafficReport, WorkloadRef,
+    ForwardedConnectionReport, HostConnectionReport, NumberRangeList, ProtocolTraffic,
+    TrafficReport, WorkloadRef,
 };
 pub use convert::{ConvertReport, UnsayableReport};
 pub use dry_run::{DryRunPlan, DryRunReport};

@@ -1,7 +1,10 @@
 //! What the listing says of hosts is compared with the oracle, address by address.
 
 use super::generate::{Dice, put_in_audit};
-use palisade_analysis::{HostConnection, StateView, host_connections, host_diff};
+use palisade_analysis::{
+    ForwardedConnection, HostConnection, StateView, forwarded_connections, forwarded_diff,
+    host_connections, host_diff,
+};
 use palisade_generators::case_seeds;
 use palisade_model::{
     Direction, Endpoint, FailsafePort, FailsafePorts, Family, FlowOrigin, L4, PolicyView, Prefix,
@@ -187,6 +190,146 @@ fn diff_of_hosts_is_where_the_oracle_changes() {
     }
     assert!(
         asked > 5_000 && changed * 20 > asked,
+        "{changed} of {asked}"
+    );
+}
+
+/// Random questions about what the host forwards between two addresses, at every interface and side.
+fn forwarded_questions(dice: &mut Dice) -> Vec<(Question, &'static str, Direction)> {
+    let mut found = Vec::new();
+    for _ in 0..40 {
+        let [source, destination]: [IpAddr; 2] = [dice.address(), dice.address()];
+        let (protocol, l4): (Protocol, L4) = dice.traffic();
+        if Family::of(source) != Family::of(destination) {
+            continue;
+        }
+        for interface in ["eth0", Endpoint::ANY_INTERFACE] {
+            for direction in Direction::BOTH {
+                let at = Some(interface.into());
+                let (input, output) = match direction {
+                    Direction::Ingress => (at, None),
+                    Direction::Egress => (None, at),
+                };
+                let question = Question {
+                    source: FlowEnd::Address(source),
+                    destination: FlowEnd::Address(destination),
+                    family: Family::of(source),
+                    protocol,
+                    l4,
+                    origin: FlowOrigin::Network,
+                    path: HostPath {
+                        input,
+                        output,
+                        is_forwarded: true,
+                        ..HostPath::default()
+                    },
+                };
+                found.push((question, interface, direction));
+            }
+        }
+    }
+    found
+}
+
+fn is_forwarded(
+    list: &[ForwardedConnection],
+    q: &Question,
+    interface: &str,
+    direction: Direction,
+) -> bool {
+    let (FlowEnd::Address(source), FlowEnd::Address(destination)) = (&q.source, &q.destination)
+    else {
+        return false;
+    };
+    list.iter().any(|row| {
+        *row.interface == *interface
+            && row.direction == direction
+            && row.sources.contains(*source)
+            && row.destinations.contains(*destination)
+            && row.connections.contains(q.protocol, q.l4)
+    })
+}
+
+#[test]
+fn forwarded_connections_are_what_the_oracle_says() {
+    let (mut asked, mut passed, mut unlisted) = (0, 0, 0);
+    for seed in case_seeds(60_000, 150) {
+        let mut dice = Dice::new(seed);
+        let mut state = dice.state();
+        with_hosts(&mut state, &mut dice);
+        put_in_audit(&mut state, seed);
+        let failsafe = failsafe(&mut dice);
+        let view = PolicyView::BOTH[usize::from(seed.is_multiple_of(3))];
+        let state_view = StateView {
+            state: &state,
+            view,
+        };
+        let list = forwarded_connections(state_view, &failsafe);
+        let prepared = PreparedState::new(&state).with_failsafe(failsafe);
+        let options = OracleOptions {
+            view,
+            ..OracleOptions::default()
+        };
+        for (question, interface, direction) in forwarded_questions(&mut dice) {
+            let expected = prepared.host_allows(&question, direction, &options);
+            let mut rows = list.iter();
+            if !rows.any(|row| *row.interface == *interface && row.direction == direction) {
+                // Nothing is judged there, or nothing passes.
+                unlisted += 1;
+                continue;
+            }
+            assert_eq!(
+                is_forwarded(&list, &question, interface, direction),
+                expected,
+                "seed {seed}: {question:?}\n{list:#?}\n{state:#?}"
+            );
+            asked += 1;
+            passed += usize::from(expected);
+        }
+    }
+    assert!(
+        asked > 2_000 && unlisted > 2_000,
+        "{asked} asked, {unlisted} not listed"
+    );
+    assert!(
+        passed * 10 > asked && passed * 20 < asked * 19,
+        "{passed} of {asked}"
+    );
+}
+
+#[test]
+fn diff_of_forwarded_connections_is_where_the_oracle_changes() {
+    let (mut asked, mut changed) = (0, 0);
+    for seed in case_seeds(70_000, 150) {
+        let mut dice = Dice::new(seed);
+        let mut old = dice.state();
+        with_hosts(&mut old, &mut dice);
+        let mut new = dice.edited(&old);
+        without_strays(&mut new);
+        if seed.is_multiple_of(4) {
+            old.endpoints.retain(|_, endpoint| !endpoint.host);
+        }
+        put_in_audit(&mut new, seed);
+        let failsafe = failsafe(&mut dice);
+        let diff = forwarded_diff(&old, &new, &failsafe);
+        let [before, after] =
+            [&old, &new].map(|of| PreparedState::new(of).with_failsafe(failsafe.clone()));
+        let options = OracleOptions::default();
+        for (question, interface, direction) in forwarded_questions(&mut dice) {
+            let [before, after] =
+                [&before, &after].map(|of| of.host_allows(&question, direction, &options));
+            assert_eq!(
+                [&diff.opened, &diff.closed]
+                    .map(|list| is_forwarded(list, &question, interface, direction)),
+                [after && !before, before && !after],
+                "seed {seed}: {question:?}\n{diff:#?}\n{old:#?}\n{new:#?}"
+            );
+            asked += 1;
+            changed += usize::from(before != after);
+        }
+    }
+    assert!(
+        asked > 5_000 && changed * 50 > asked,
         "{changed} of {asked}"
     );
 }

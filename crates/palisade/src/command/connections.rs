@@ -4,7 +4,9 @@ use super::manifests;
 use crate::cli::{ConnectionsArgs, OutputFormat, ScopeArgs};
 use crate::exit::{CommandError, CommandResult};
 use crate::output::{TextTable, or_dash, print_output};
-use palisade_analysis::{Connection, ConnectionEnd, ConnectionFilter, HostConnection, StateView};
+use palisade_analysis::{
+    Connection, ConnectionEnd, ConnectionFilter, ForwardedConnection, HostConnection, StateView,
+};
 use palisade_api::ConnectionList;
 use palisade_model::{Direction, FailsafePorts, State};
 use std::collections::BTreeSet;
@@ -27,15 +29,20 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
             found.map_err(|error| CommandError::usage(error.to_string()))?
         }
     };
-    let hosts = match is_about_hosts(&args.scope) {
-        true => palisade_analysis::host_connections(view, &FailsafePorts::default()),
-        false => Vec::new(),
+    let failsafe = FailsafePorts::default();
+    let (hosts, forwarded) = match is_about_hosts(&args.scope) {
+        true => (
+            palisade_analysis::host_connections(view, &failsafe),
+            palisade_analysis::forwarded_connections(view, &failsafe),
+        ),
+        false => Default::default(),
     };
     let reports = connections.iter().map(|row| row.report(args.scope.members));
     let report = ConnectionList {
         api_version: palisade_api::api_version(),
         connections: reports.collect(),
         hosts: hosts.iter().map(HostConnection::report).collect(),
+        forwarded: forwarded.iter().map(ForwardedConnection::report).collect(),
     };
     print_output(format, &report, |_| {
         let of_workloads = match connections.is_empty() {
@@ -46,13 +53,20 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
                 table + &group_members_text(&[&connections], &args.scope)
             }
         };
-        match hosts.is_empty() {
-            true => of_workloads,
-            false => format!(
-                "{}\n\nHosts, with failsafe ports, without what they forward:\n{}",
-                of_workloads.trim_end(),
-                hosts_table(&hosts)
-            ),
+        let mut parts = vec![of_workloads.trim_end().to_owned()];
+        if !hosts.is_empty() {
+            let table = hosts_table(&hosts);
+            parts.push(format!("Hosts, with failsafe ports:\n{}", table.trim_end()));
+        }
+        if !forwarded.is_empty() {
+            let table = forwarded_table(&forwarded);
+            parts.push(format!(
+                "Forwarded by hosts, where a policy applies on forward:\n{table}"
+            ));
+        }
+        match parts.len() {
+            1 => of_workloads,
+            _ => parts.join("\n\n"),
         }
     })?;
     Ok(exit)
@@ -114,6 +128,24 @@ pub(crate) fn hosts_table(hosts: &[HostConnection]) -> String {
             Direction::Egress => [host, peers],
         };
         table.row([from, to, row.connections.to_string()]);
+    }
+    table.to_string()
+}
+
+/// Formats what hosts let pass of what they forward as a table.
+pub(crate) fn forwarded_table(forwarded: &[ForwardedConnection]) -> String {
+    let mut table = TextTable::new(&["FROM", "TO", "AT", "CONNECTIONS"]);
+    for row in forwarded {
+        let side = match row.direction {
+            Direction::Ingress => "arriving",
+            Direction::Egress => "leaving",
+        };
+        let [from, to] = [&row.sources, &row.destinations].map(|blocks| {
+            let nets: Vec<String> = blocks.0.iter().map(ToString::to_string).collect();
+            nets.join(", ")
+        });
+        let at = format!("host:{} ({}, {side})", row.node, row.interface);
+        table.row([from, to, at, row.connections.to_string()]);
     }
     table.to_string()
 }

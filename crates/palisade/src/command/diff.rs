@@ -2,8 +2,8 @@
 //! lock people out of a host, or a host out of its API server.
 
 use super::connections::{
-    connection_scope, connections_table, group_members_text, hosts_table, is_about_hosts,
-    is_ungrouped,
+    connection_scope, connections_table, forwarded_table, group_members_text, hosts_table,
+    is_about_hosts, is_ungrouped,
 };
 use super::manifests;
 use crate::cli::{DiffArgs, OutputFormat};
@@ -11,7 +11,8 @@ use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use palisade_agent::config::{ParameterKind, ParameterValue};
 use palisade_analysis::{
-    AdminSession, ConnectionDiff, HostAccessQuestions, HostConnection, HostDiff, StateView,
+    AdminSession, ConnectionDiff, ForwardedConnection, ForwardedDiff, HostAccessQuestions,
+    HostConnection, HostDiff, StateView,
 };
 use palisade_api::{DiffReport, LockoutReport};
 use palisade_dialects::service_ports;
@@ -72,24 +73,33 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
             .collect(),
         failsafe,
     };
-    let hosts = match is_about_hosts(&args.scope) {
-        true => palisade_analysis::host_diff(old, new, &questions.failsafe),
-        false => HostDiff::default(),
+    let (hosts, forwarded) = match is_about_hosts(&args.scope) {
+        true => (
+            palisade_analysis::host_diff(old, new, &questions.failsafe),
+            palisade_analysis::forwarded_diff(old, new, &questions.failsafe),
+        ),
+        false => Default::default(),
     };
     let reports = |list: &[HostConnection]| list.iter().map(HostConnection::report).collect();
+    let of_forwarded =
+        |list: &[ForwardedConnection]| list.iter().map(ForwardedConnection::report).collect();
     let report = DiffReport {
         hosts_opened: reports(&hosts.opened),
         hosts_closed: reports(&hosts.closed),
+        forwarded_opened: of_forwarded(&forwarded.opened),
+        forwarded_closed: of_forwarded(&forwarded.closed),
         lockouts: palisade_analysis::lockouts(old, new, &questions),
         ..diff.report(args.scope.members)
     };
     print_output(format, &report, |report| {
-        let changes = diff_text(&diff, &hosts);
+        let changes = diff_text(&diff, &hosts, &forwarded);
         let members = group_members_text(&[&diff.opened, &diff.closed], &args.scope);
         lockout_text(&report.lockouts) + &changes + &members
     })?;
-    let is_different =
-        !diff.is_empty() || hosts != HostDiff::default() || !report.lockouts.is_empty();
+    let is_different = !diff.is_empty()
+        || hosts != HostDiff::default()
+        || forwarded != ForwardedDiff::default()
+        || !report.lockouts.is_empty();
     Ok(ExitStatus::of(is_different || problems))
 }
 
@@ -136,8 +146,9 @@ fn lockout_text(lockouts: &[LockoutReport]) -> String {
     lines.collect()
 }
 
-fn diff_text(diff: &ConnectionDiff, hosts: &HostDiff) -> String {
-    if diff.is_empty() && *hosts == HostDiff::default() {
+fn diff_text(diff: &ConnectionDiff, hosts: &HostDiff, forwarded: &ForwardedDiff) -> String {
+    let is_forwarded_same = *forwarded == ForwardedDiff::default();
+    if diff.is_empty() && *hosts == HostDiff::default() && is_forwarded_same {
         return "no difference in allowed connections".to_owned();
     }
     let mut out = String::new();
@@ -164,6 +175,14 @@ fn diff_text(diff: &ConnectionDiff, hosts: &HostDiff) -> String {
     ] {
         if !list.is_empty() {
             out.push_str(&format!("{title}\n{}", hosts_table(list)));
+        }
+    }
+    for (title, list) in [
+        ("Opened of what hosts forward:", &forwarded.opened),
+        ("Closed of what hosts forward:", &forwarded.closed),
+    ] {
+        if !list.is_empty() {
+            out.push_str(&format!("{title}\n{}", forwarded_table(list)));
         }
     }
     out

@@ -419,3 +419,59 @@ fn passes_before_connection_tracking_and_before_destination_nat_are_told_in_thei
         assert!(run.err.contains(message), "{message}: {}", run.err);
     }
 }
+
+#[test]
+fn what_hosts_forward_is_listed_where_a_policy_judges_it() {
+    let world = world();
+    let row = |told: &Value| {
+        let pick = |key: &str| told[key].clone();
+        [
+            pick("node"),
+            pick("interface"),
+            pick("direction"),
+            pick("sources"),
+            pick("destinations"),
+        ]
+    };
+    let expected = |net: &str| {
+        [
+            json!("node-1"),
+            json!("eth0"),
+            json!("Ingress"),
+            json!([net]),
+            json!([net]),
+        ]
+    };
+    let told = world.json("connections", "");
+    let rows: Vec<_> = told["forwarded"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(row)
+        .collect();
+    assert_eq!(rows, [expected("0.0.0.0/0"), expected("::/0")]);
+    for row in told["forwarded"].as_array().unwrap() {
+        let tcp = &row["connections"][0];
+        assert!(tcp.to_string().contains("5433"), "all but 5432: {row:#}");
+    }
+    let text = world.run("connections", "").out;
+    assert!(text.contains("host:node-1 (eth0, arriving)"), "{text}");
+
+    // Of a change: the port is opened from some sources only.
+    let changed = HOSTS.replace(
+        "destination: {ports: [5432]}}, {action: Pass}",
+        "source: {nets: [198.51.100.0/24]}, destination: {ports: [5432]}}, {action: Pass}",
+    );
+    let new = World::of(&[("nodes.yaml", NODES), ("hosts.yaml", &changed)]);
+    let told = world.json("diff", &format!("-f {}", new.path()));
+    assert_eq!(told["forwardedClosed"], json!([]));
+    let opened = told["forwardedOpened"].as_array().unwrap();
+    assert_eq!(opened.len(), 2, "{opened:#?}");
+    let sources = opened.iter().map(|row| row["sources"].to_string());
+    let sources: Vec<String> = sources.collect();
+    assert!(
+        sources.iter().any(|of| of.contains("198.51.100.0/24"))
+            && sources.iter().any(|of| of.contains("::/0")),
+        "all but the network: {sources:?}"
+    );
+}

@@ -52,8 +52,14 @@ fn lockouts(hosts: &str, session: &str, more: &[&str]) -> Vec<Value> {
     let ran = diff(hosts, session, &[&["-o", "json"], more].concat());
     let told = ran.json();
     let found = told["lockouts"].as_array().unwrap().clone();
-    let changed = ["hostsOpened", "hostsClosed"].map(|key| told[key].as_array().unwrap().len());
-    let is_different = !found.is_empty() || changed != [0, 0];
+    let lists = [
+        "hostsOpened",
+        "hostsClosed",
+        "forwardedOpened",
+        "forwardedClosed",
+    ];
+    let changed = lists.map(|key| told[key].as_array().unwrap().len());
+    let is_different = !found.is_empty() || changed != [0; 4];
     assert_eq!(ran.code, i32::from(is_different), "{ran:?}");
     found
 }

@@ -1,0 +1,254 @@
+//! What hosts let pass that they forward, where a policy judges it, and what a change opens and closes there.
+//!
+//! Promises: exact for every pair of addresses, whoever holds them, as packets have them after destination NAT; an
+//! interface and direction at which no policy judges what is forwarded lets everything pass, and is not listed. Never:
+//! joins the judgements of two interfaces, or of a workload beyond them.
+
+use crate::connection_end::IpBlocks;
+use crate::host_connections::{AddressRangeList, ranges};
+use crate::host_evaluator::HostEvaluator;
+use crate::host_states::{HostState, HostStates, address_range_starts};
+use crate::state_view::StateView;
+use crate::traffic::TrafficSet;
+use palisade_api::{ForwardedConnectionReport, TrafficReport};
+use palisade_model::{
+    Direction, FailsafePorts, Family, FlowOrigin, L4, Pass, Protocol, RangeSet, State, Str,
+};
+use palisade_oracle::{FlowEnd, HostPath, Question};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+/// What an interface of a host lets pass of what the host forwards.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ForwardedConnection {
+    /// The node of the host.
+    pub node: Str,
+    /// The interface; `*` for every one that no other host endpoint of the node governs.
+    pub interface: Str,
+    /// Ingress: the interface is that by which it arrives. Egress: by which it leaves.
+    pub direction: Direction,
+    /// The addresses of the source.
+    pub sources: IpBlocks,
+    /// The addresses of the destination.
+    pub destinations: IpBlocks,
+    /// The allowed traffic; never empty.
+    pub connections: Rc<TrafficSet>,
+}
+
+impl ForwardedConnection {
+    /// The connection for output.
+    pub fn report(&self) -> ForwardedConnectionReport {
+        let texts = |blocks: &IpBlocks| blocks.0.iter().map(ToString::to_string).collect();
+        ForwardedConnectionReport {
+            node: self.node.to_string(),
+            interface: self.interface.to_string(),
+            direction: self.direction,
+            sources: texts(&self.sources),
+            destinations: texts(&self.destinations),
+            connections: TrafficReport::from(&*self.connections),
+        }
+    }
+}
+
+/// What a change opens and closes of what hosts forward.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForwardedDiff {
+    /// What only the new state allows.
+    pub opened: Vec<ForwardedConnection>,
+    /// What only the old state allows.
+    pub closed: Vec<ForwardedConnection>,
+}
+
+/// Everything that hosts let pass of what they forward, by node, interface and direction, where a policy judges it.
+pub fn forwarded_connections<'a>(
+    state: impl Into<StateView<'a>>,
+    failsafe: &FailsafePorts,
+) -> Vec<ForwardedConnection> {
+    let states = [HostStates::new(state.into())];
+    list(&states, failsafe, &|sets| {
+        sets.first().cloned().unwrap_or_default()
+    })
+}
+
+/// What a change from `old` to `new` opens and closes.
+pub fn forwarded_diff<'a>(
+    old: impl Into<StateView<'a>>,
+    new: impl Into<StateView<'a>>,
+    failsafe: &FailsafePorts,
+) -> ForwardedDiff {
+    let states = [HostStates::new(old.into()), HostStates::new(new.into())];
+    let only_in = |at: usize, other: usize| {
+        list(
+            &states,
+            failsafe,
+            &|sets| match (sets.get(at), sets.get(other)) {
+                (Some(here), Some(there)) => here.subtract(there),
+                _ => TrafficSet::none(),
+            },
+        )
+    };
+    ForwardedDiff {
+        opened: only_in(1, 0),
+        closed: only_in(0, 1),
+    }
+}
+
+/// The rows of every host, whose traffic `render` makes from that of each state.
+fn list(
+    states: &[HostStates<'_>],
+    failsafe: &FailsafePorts,
+    render: &dyn Fn(&[TrafficSet]) -> TrafficSet,
+) -> Vec<ForwardedConnection> {
+    let nodes: BTreeSet<&Str> = states.iter().flat_map(|of| of.hosts.keys()).collect();
+    let mut found = Vec::new();
+    for node in nodes {
+        let hosts: Vec<HostState<'_>> = states.iter().map(|of| of.of_node(node)).collect();
+        let judges: Vec<HostEvaluator<'_>> = hosts
+            .iter()
+            .map(|host| HostEvaluator::new(host, failsafe))
+            .collect();
+        let interfaces: BTreeSet<Str> = hosts.iter().flat_map(HostState::interfaces).collect();
+        let judged: Vec<(&Str, Direction)> = interfaces
+            .iter()
+            .flat_map(|interface| Direction::BOTH.map(|direction| (interface, direction)))
+            .filter(|(interface, direction)| {
+                let mut judges = judges.iter();
+                judges.any(|judge| judges_forwarded(judge, interface, *direction))
+            })
+            .collect();
+        if judged.is_empty() {
+            continue;
+        }
+        let views: Vec<&State> = judges.iter().map(HostEvaluator::state).collect();
+        let starts = address_range_starts(&views, failsafe);
+        for family in Family::BOTH {
+            let classes = AddressClasses::new(node, &judges, &starts, family);
+            for (interface, direction) in &judged {
+                found.extend(classes.rows(node, interface, *direction, &judges, render));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Whether a policy judges what is forwarded by an interface in a direction.
+fn judges_forwarded(judge: &HostEvaluator<'_>, interface: &str, direction: Direction) -> bool {
+    let Some(endpoint) = judge.host_endpoint(interface) else {
+        return false;
+    };
+    let labels = judge.state().endpoint_labels(endpoint);
+    let mut policies = judge.state().policies.values();
+    policies.any(|policy| {
+        let list = match direction {
+            Direction::Ingress => &policy.ingress,
+            Direction::Egress => &policy.egress,
+        };
+        let passes = match direction {
+            Direction::Ingress => vec![Pass::Untracked, Pass::PreDnat, Pass::Forward],
+            Direction::Egress => vec![Pass::Forward],
+        };
+        let has_pass = passes.into_iter().any(|pass| policy.has_pass(pass));
+        list.is_some() && has_pass && policy.subject.matches(&labels)
+    })
+}
+
+/// The addresses of one family, those together that every policy treats alike.
+struct AddressClasses(Vec<(IpAddr, AddressRangeList)>);
+
+impl AddressClasses {
+    fn new(
+        node: &Str,
+        judges: &[HostEvaluator<'_>],
+        starts: &BTreeSet<IpAddr>,
+        family: Family,
+    ) -> AddressClasses {
+        let mut classes: BTreeMap<Vec<Vec<u32>>, (IpAddr, AddressRangeList)> = BTreeMap::new();
+        for (address, range) in ranges(starts, family) {
+            let signature = judges.iter().map(|judge| judge.signature(node, address));
+            let class = classes.entry(signature.collect());
+            let (_, ranges) = class.or_insert_with(|| (address, Vec::new()));
+            ranges.push(range);
+        }
+        AddressClasses(classes.into_values().collect())
+    }
+
+    /// The rows of an interface and direction: for destinations from which the same passes of the same sources, one for
+    /// each traffic.
+    fn rows(
+        &self,
+        node: &Str,
+        interface: &Str,
+        direction: Direction,
+        judges: &[HostEvaluator<'_>],
+        render: &dyn Fn(&[TrafficSet]) -> TrafficSet,
+    ) -> Vec<ForwardedConnection> {
+        let mut rows: BTreeMap<(TrafficSet, Vec<usize>), Vec<usize>> = BTreeMap::new();
+        for (to, (destination, _)) in self.0.iter().enumerate() {
+            let mut sources: BTreeMap<TrafficSet, Vec<usize>> = BTreeMap::new();
+            for (from, (source, _)) in self.0.iter().enumerate() {
+                let sets = judges.iter().map(|judge| {
+                    let question = question(*source, *destination, interface, direction);
+                    judge.traffic(question, direction, &|end| judge.endpoint_at(end))
+                });
+                let set = render(&sets.collect::<Vec<_>>());
+                if !set.is_empty() {
+                    sources.entry(set).or_default().push(from);
+                }
+            }
+            for (set, from) in sources {
+                rows.entry((set, from)).or_default().push(to);
+            }
+        }
+        let rows = rows
+            .into_iter()
+            .map(|((set, from), to)| ForwardedConnection {
+                node: node.clone(),
+                interface: interface.clone(),
+                direction,
+                sources: self.blocks(&from),
+                destinations: self.blocks(&to),
+                connections: Rc::new(set),
+            });
+        rows.collect()
+    }
+
+    /// The addresses of some classes.
+    fn blocks(&self, classes: &[usize]) -> IpBlocks {
+        let mut found = [(); 2].map(|()| AddressRangeList::new());
+        for (address, ranges) in classes.iter().filter_map(|at| self.0.get(*at)) {
+            found[Family::of(*address) as usize].extend(ranges);
+        }
+        let none = [(); 2].map(|()| RangeSet::default());
+        IpBlocks::from_address_sets(&found.map(RangeSet::from_iter), &none)
+    }
+}
+
+/// A packet between two addresses that the host forwards by an interface.
+fn question(
+    source: IpAddr,
+    destination: IpAddr,
+    interface: &Str,
+    direction: Direction,
+) -> Question {
+    let at = Some(interface.clone());
+    let (input, output) = match direction {
+        Direction::Ingress => (at, None),
+        Direction::Egress => (None, at),
+    };
+    Question {
+        source: FlowEnd::Address(source),
+        destination: FlowEnd::Address(destination),
+        family: Family::of(source),
+        protocol: Protocol::TCP,
+        l4: L4::None,
+        origin: FlowOrigin::Network,
+        path: HostPath {
+            input,
+            output,
+            is_forwarded: true,
+            ..HostPath::default()
+        },
+    }
+}
