@@ -6,13 +6,13 @@
 
 use crate::connection_end::IpBlocks;
 use crate::host_connections::{AddressRangeList, ranges};
-use crate::host_evaluator::HostEvaluator;
+use crate::host_evaluator::{HostEvaluator, RenderTraffic, allowed_traffic, list_changes};
 use crate::host_states::{HostState, HostStates, address_range_starts};
 use crate::state_view::StateView;
 use crate::traffic::TrafficSet;
 use palisade_api::{ForwardedConnectionReport, TrafficReport};
 use palisade_model::{
-    Direction, FailsafePorts, Family, FlowOrigin, L4, Pass, Protocol, RangeSet, State, Str,
+    Direction, FailsafePorts, Family, FlowOrigin, L4, Protocol, RangeSet, State, Str,
 };
 use palisade_oracle::{FlowEnd, HostPath, Question};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,9 +66,7 @@ pub fn forwarded_connections<'a>(
     failsafe: &FailsafePorts,
 ) -> Vec<ForwardedConnection> {
     let states = [HostStates::new(state.into())];
-    list(&states, failsafe, &|sets| {
-        sets.first().cloned().unwrap_or_default()
-    })
+    list(&states, failsafe, &allowed_traffic)
 }
 
 /// What a change from `old` to `new` opens and closes.
@@ -78,27 +76,15 @@ pub fn forwarded_diff<'a>(
     failsafe: &FailsafePorts,
 ) -> ForwardedDiff {
     let states = [HostStates::new(old.into()), HostStates::new(new.into())];
-    let only_in = |at: usize, other: usize| {
-        list(
-            &states,
-            failsafe,
-            &|sets| match (sets.get(at), sets.get(other)) {
-                (Some(here), Some(there)) => here.subtract(there),
-                _ => TrafficSet::none(),
-            },
-        )
-    };
-    ForwardedDiff {
-        opened: only_in(1, 0),
-        closed: only_in(0, 1),
-    }
+    let [opened, closed] = list_changes(|render| list(&states, failsafe, render));
+    ForwardedDiff { opened, closed }
 }
 
 /// The rows of every host, whose traffic `render` makes from that of each state.
 fn list(
     states: &[HostStates<'_>],
     failsafe: &FailsafePorts,
-    render: &dyn Fn(&[TrafficSet]) -> TrafficSet,
+    render: RenderTraffic<'_>,
 ) -> Vec<ForwardedConnection> {
     let nodes: BTreeSet<&Str> = states.iter().flat_map(|of| of.hosts.keys()).collect();
     let mut found = Vec::new();
@@ -138,6 +124,11 @@ fn judges_forwarded(judge: &HostEvaluator<'_>, interface: &str, direction: Direc
     let Some(endpoint) = judge.host_endpoint(interface) else {
         return false;
     };
+    let path = HostPath {
+        is_forwarded: true,
+        ..HostPath::default()
+    };
+    let passes = path.passes(direction);
     let labels = judge.state().endpoint_labels(endpoint);
     let mut policies = judge.state().policies.values();
     policies.any(|policy| {
@@ -145,11 +136,7 @@ fn judges_forwarded(judge: &HostEvaluator<'_>, interface: &str, direction: Direc
             Direction::Ingress => &policy.ingress,
             Direction::Egress => &policy.egress,
         };
-        let passes = match direction {
-            Direction::Ingress => vec![Pass::Untracked, Pass::PreDnat, Pass::Forward],
-            Direction::Egress => vec![Pass::Forward],
-        };
-        let has_pass = passes.into_iter().any(|pass| policy.has_pass(pass));
+        let has_pass = passes.iter().any(|pass| policy.has_pass(*pass));
         list.is_some() && has_pass && policy.subject.matches(&labels)
     })
 }
@@ -174,15 +161,15 @@ impl AddressClasses {
         AddressClasses(classes.into_values().collect())
     }
 
-    /// The rows of an interface and direction: for destinations from which the same passes of the same sources, one for
-    /// each traffic.
+    /// The rows of an interface and direction: one for the destinations to which the same traffic passes from the same
+    /// sources.
     fn rows(
         &self,
         node: &Str,
         interface: &Str,
         direction: Direction,
         judges: &[HostEvaluator<'_>],
-        render: &dyn Fn(&[TrafficSet]) -> TrafficSet,
+        render: RenderTraffic<'_>,
     ) -> Vec<ForwardedConnection> {
         let mut rows: BTreeMap<(TrafficSet, Vec<usize>), Vec<usize>> = BTreeMap::new();
         for (to, (destination, _)) in self.0.iter().enumerate() {

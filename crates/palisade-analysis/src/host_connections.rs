@@ -6,7 +6,7 @@
 
 use crate::connection_end::IpBlocks;
 use crate::explain::host_paths::host_ends;
-use crate::host_evaluator::HostEvaluator;
+use crate::host_evaluator::{HostEvaluator, RenderTraffic, allowed_traffic, list_changes};
 use crate::host_states::{HostState, HostStates, address_range_starts};
 use crate::state_view::StateView;
 use crate::traffic::TrafficSet;
@@ -69,9 +69,7 @@ pub fn host_connections<'a>(
     failsafe: &FailsafePorts,
 ) -> Vec<HostConnection> {
     let states = [HostStates::new(state.into())];
-    list(&states, failsafe, &|sets| {
-        sets.first().cloned().unwrap_or_default()
-    })
+    list(&states, failsafe, &allowed_traffic)
 }
 
 /// What a change from `old` to `new` opens and closes. An interface that no host endpoint governs is open.
@@ -81,27 +79,15 @@ pub fn host_diff<'a>(
     failsafe: &FailsafePorts,
 ) -> HostDiff {
     let states = [HostStates::new(old.into()), HostStates::new(new.into())];
-    let only_in = |at: usize, other: usize| {
-        list(
-            &states,
-            failsafe,
-            &|sets| match (sets.get(at), sets.get(other)) {
-                (Some(here), Some(there)) => here.subtract(there),
-                _ => TrafficSet::none(),
-            },
-        )
-    };
-    HostDiff {
-        opened: only_in(1, 0),
-        closed: only_in(0, 1),
-    }
+    let [opened, closed] = list_changes(|render| list(&states, failsafe, render));
+    HostDiff { opened, closed }
 }
 
 /// The rows of every host, whose traffic `render` makes from that of each state.
 fn list(
     states: &[HostStates<'_>],
     failsafe: &FailsafePorts,
-    render: &dyn Fn(&[TrafficSet]) -> TrafficSet,
+    render: RenderTraffic<'_>,
 ) -> Vec<HostConnection> {
     let nodes: BTreeSet<&Str> = states.iter().flat_map(|of| of.hosts.keys()).collect();
     let mut found = Vec::new();
@@ -145,7 +131,7 @@ impl InterfaceDirection<'_> {
         judges: &[HostEvaluator<'_>],
         own: &BTreeSet<FlowEnd>,
         starts: &BTreeSet<IpAddr>,
-        render: &dyn Fn(&[TrafficSet]) -> TrafficSet,
+        render: RenderTraffic<'_>,
     ) -> Vec<HostConnection> {
         let family_of = |end: &FlowEnd| match end {
             FlowEnd::Address(address) => Some(Family::of(*address)),

@@ -14,6 +14,24 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+/// What becomes a row's traffic, of what each state allows.
+pub(crate) type RenderTraffic<'a> = &'a dyn Fn(&[TrafficSet]) -> TrafficSet;
+
+/// What the only state allows.
+pub(crate) fn allowed_traffic(sets: &[TrafficSet]) -> TrafficSet {
+    sets.first().cloned().unwrap_or_default()
+}
+
+/// Lists what only the second state allows, and what only the first one does.
+pub(crate) fn list_changes<T>(list: impl Fn(RenderTraffic<'_>) -> Vec<T>) -> [Vec<T>; 2] {
+    [(1, 0), (0, 1)].map(|(at, other)| {
+        list(&|sets| match (sets.get(at), sets.get(other)) {
+            (Some(here), Some(there)) => here.subtract(there),
+            _ => TrafficSet::none(),
+        })
+    })
+}
+
 /// Asks the oracle what one host allows in one state.
 pub(crate) struct HostEvaluator<'a> {
     prepared: PreparedState<'a>,

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
         if !forwarded.is_empty() {
             let table = forwarded_table(&forwarded);
             parts.push(format!(
-                "Forwarded by hosts, where a policy applies on forward:\n{table}"
+                "Forwarded by hosts, where a policy judges it:\n{table}"
             ));
         }
         match parts.len() {
