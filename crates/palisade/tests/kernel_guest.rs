@@ -9,17 +9,10 @@
 mod agent;
 
 use agent::shop::address;
-use agent::site::Site;
+use agent::site::{Site, calico};
 use palisade_testkit::lab::{NodeId, attach_bond, attach_vlan};
 use palisade_testkit::{need_guest, need_root};
 use std::time::{Duration, Instant};
-
-/// An object of Calico without a namespace.
-fn calico(kind: &str, name: &str, spec: &str) -> String {
-    format!(
-        "{{apiVersion: projectcalico.org/v3, kind: {kind}, metadata: {{name: {name}, labels: {{role: node}}}}, spec: {spec}}}\n"
-    )
-}
 
 fn host_endpoint(name: &str, interface: &str) -> String {
     let spec = format!("{{node: n1, interfaceName: '{interface}'}}");

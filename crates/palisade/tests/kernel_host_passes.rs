@@ -9,7 +9,7 @@
 mod agent;
 
 use agent::shop::{ADDRESSES, address};
-use agent::site::{OTHER, Site};
+use agent::site::{OTHER, Site, calico};
 use palisade_testkit::lab::{NodeId, ProbeFlow, TcpEcho, UdpEcho, connect, probe, udp_exchange};
 use palisade_testkit::{need_guest, need_root};
 use std::net::{IpAddr, SocketAddr};
@@ -19,13 +19,6 @@ const API: usize = 1;
 
 /// How long an answer may take: one that comes takes less than a millisecond.
 const PATIENCE: Duration = Duration::from_millis(400);
-
-/// An object of Calico without a namespace.
-fn calico(kind: &str, name: &str, spec: &str) -> String {
-    format!(
-        "{{apiVersion: projectcalico.org/v3, kind: {kind}, metadata: {{name: {name}, labels: {{role: node}}}}, spec: {spec}}}\n"
-    )
-}
 
 /// A policy of host endpoints, for one kind of traffic.
 fn policy(name: &str, kind: &str, rules: &str) -> String {

@@ -9,7 +9,7 @@
 mod agent;
 
 use agent::shop::address;
-use agent::site::{NODE, OTHER, Site};
+use agent::site::{NODE, OTHER, Site, calico};
 use palisade_testkit::lab::{LongFlow, ProbeFlow, TcpEcho, move_to_bridge};
 use palisade_testkit::need_root;
 use std::net::{IpAddr, SocketAddr};
@@ -17,13 +17,6 @@ use std::time::Duration;
 
 const API: usize = 1;
 const DB: usize = 2;
-
-/// An object of Calico without a namespace.
-fn calico(kind: &str, name: &str, spec: &str) -> String {
-    format!(
-        "{{apiVersion: projectcalico.org/v3, kind: {kind}, metadata: {{name: {name}, labels: {{role: node}}}}, spec: {spec}}}\n"
-    )
-}
 
 fn host_endpoint(node: &str, interface: &str) -> String {
     let spec = format!("{{node: {node}, interfaceName: '{interface}'}}");

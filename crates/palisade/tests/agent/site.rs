@@ -87,3 +87,10 @@ impl Site {
         super::nft(&self.shop.lab, "list table inet palisade").contains("p_host_input")
     }
 }
+
+/// An object of Calico without a namespace, labelled as a node.
+pub(crate) fn calico(kind: &str, name: &str, spec: &str) -> String {
+    format!(
+        "{{apiVersion: projectcalico.org/v3, kind: {kind}, metadata: {{name: {name}, labels: {{role: node}}}}, spec: {spec}}}\n"
+    )
+}
