@@ -191,7 +191,7 @@ fn a_stopped_executor_leaves_what_the_next_one_finishes() {
         let world = ModelWorld::generate(seed, case, 20);
         let detour = ModelWorld::generate(seed ^ 1, case, 0);
         let mut dice = Dice::new(seed, case);
-        let mut engine = Engine::new(EngineOptions::default());
+        let mut engine = Engine::new(EngineOptions::of_host(world.state.host_node.clone()));
         let (mut planner, first) = adopt(&config, None, engine.tables(), 9);
         if number == 0 {
             kernel.run(&first);

@@ -229,7 +229,7 @@ impl Core {
         let registry = &mut self.workloads.registry;
         let source_updates = batch.updates.into_iter();
         let mut updates: Vec<Update> = source_updates
-            .map(|update| registry.overlay_update(update))
+            .flat_map(|update| registry.overlay_update(update))
             .collect();
         if registry.host_endpoints.is_touched() {
             updates.extend(self.workloads.find_host_interfaces());

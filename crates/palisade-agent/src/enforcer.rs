@@ -8,6 +8,7 @@
 //! Never: knows a workload's interface or record, or reads a source.
 
 use crate::clock::{Clock, millis};
+use crate::cluster_nodes::own_node_name;
 use crate::config::Config;
 use crate::counts::CountsFile;
 use crate::flush_history::FlushHistory;
@@ -103,6 +104,7 @@ impl Enforcer {
     ) -> Self {
         Enforcer {
             engine: Engine::new(palisade_engine::EngineOptions {
+                host_node: Some(own_node_name(config)).filter(|name| !name.is_empty()),
                 judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
                 judge_hairpin: config.judge_hairpin,
                 allowed_encapsulation: config.allowed_encapsulation,

@@ -299,6 +299,7 @@ mod tests {
             completed: false,
             host_network: false,
             audit: false,
+            uid: None,
         }
     }
 

@@ -1,9 +1,10 @@
 //! The registry of this host's workloads, merged with the Pods of the source.
 //!
-//! A workload and the Pod of the same name are one endpoint: interface and addresses come from the
-//! workload, labels and ports from the workload if given there, else from the Pod. A container whose
-//! Pod is not known, or whose Pod has completed, has no address: its traffic is dropped, and it matches
-//! no peer selector. A chained workload whose interface is gone is no endpoint of this host any more,
+//! A workload and its Pod are one endpoint: interface and addresses come from the workload, labels and
+//! ports from the workload if given there, else from the Pod. The Pod of a workload is that of the same
+//! name, unless it is another one ([`WorkloadRegistry::is_own_pod`]): then both are endpoints of their
+//! own, and the container keeps what its own Pod said last. A container whose Pod is not known, or whose
+//! Pod has completed, has no address: its traffic is dropped, and it matches no peer selector. A chained workload whose interface is gone is no endpoint of this host any more,
 //! so that its policy is not applied to a new interface of that name; an interface without a workload
 //! is an endpoint without an address until it is deleted. If an unprivileged user attached a name whose
 //! Pod has a different address, the Pod keeps it. Pure bookkeeping: no kernel, no disk.
@@ -14,12 +15,17 @@ use palisade_api::{CniAttachment, EndpointState};
 use palisade_model::{
     Endpoint, EndpointId, Labels, Object, ObjectId, ObjectKey, ObjectKind, Profile, Str, Update,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use palisade_sys::fault;
+use std::collections::BTreeMap;
 
 /// The label of endpoints whose Pod is not known.
 pub const INIT_LABEL: &str = "reserved:init";
 /// The reason why such an endpoint is closed.
 pub const NO_POD_REASON: &str = "its Pod is not known yet";
+
+/// The reason why a container is closed if the Pod of its name is another one.
+pub const FOREIGN_POD_REASON: &str =
+    "the Pod of its name is not its own: it has another UID or is on another node";
 
 /// The reason why a workload of an unprivileged user is closed if its Pod has another address.
 pub const ELSEWHERE_REASON: &str = "its Pod has a different address: it runs on another node";
@@ -41,10 +47,12 @@ pub struct Workload {
 #[derive(Debug)]
 pub struct WorkloadRegistry {
     workloads: BTreeMap<EndpointId, Workload>,
-    /// The Pods of the source that are attached here.
+    /// The Pods of attached workloads, as the source described them last.
     pods: BTreeMap<EndpointId, Endpoint>,
-    /// Completed Pods.
-    completed_pods: BTreeSet<EndpointId>,
+    /// The Pods of the source that have the name of an attached workload and are not its own.
+    foreign_pods: BTreeMap<EndpointId, Endpoint>,
+    /// The UIDs of the Pods that are on this node, or on none.
+    pod_uids: BTreeMap<EndpointId, Str>,
     /// Interfaces that lost their workload and stay closed, by name.
     closed_interfaces: BTreeMap<Str, ClosedInterface>,
     /// Whether a Pod cannot put itself in audit.
@@ -68,7 +76,8 @@ impl WorkloadRegistry {
             ignores_pod_mode: !honors_pod_mode,
             workloads: BTreeMap::new(),
             pods: BTreeMap::new(),
-            completed_pods: BTreeSet::new(),
+            foreign_pods: BTreeMap::new(),
+            pod_uids: BTreeMap::new(),
             closed_interfaces: BTreeMap::new(),
         }
     }
@@ -105,25 +114,54 @@ impl WorkloadRegistry {
     pub fn has_no_address(&self, id: &EndpointId) -> bool {
         let is_lost_chained = |w: &Workload| w.record.chained && w.state == EndpointState::Lost;
         self.closed_reason(id).is_some()
-            || self.completed_pods.contains(id)
+            || self.is_completed(id)
             || self.workloads.get(id).is_some_and(is_lost_chained)
     }
 
     /// The reason why a workload must stay closed, independent of policy.
     pub fn closed_reason(&self, id: &EndpointId) -> Option<&'static str> {
-        match (self.awaits_pod(id), self.runs_elsewhere(id)) {
-            (true, _) => Some(NO_POD_REASON),
-            (_, true) => Some(ELSEWHERE_REASON),
-            _ => None,
+        let record = &self.workloads.get(id)?.record;
+        let has_foreign = self.foreign_pods.contains_key(id);
+        if has_foreign && record.owner.is_some() {
+            return Some(ELSEWHERE_REASON);
+        }
+        let reason = if has_foreign {
+            FOREIGN_POD_REASON
+        } else {
+            NO_POD_REASON
+        };
+        self.awaits_pod(id).then_some(reason)
+    }
+
+    /// The endpoint of a workload in the engine: that of its Pod, unless the Pod of its name is another one.
+    pub fn endpoint_id(&self, id: &EndpointId) -> EndpointId {
+        if self.foreign_pods.contains_key(id) {
+            container_endpoint_id(id)
+        } else {
+            id.clone()
         }
     }
 
-    /// Whether an unprivileged user attached it and its Pod has a different address.
-    fn runs_elsewhere(&self, id: &EndpointId) -> bool {
-        let Some((workload, pod)) = self.workloads.get(id).zip(self.pods.get(id)) else {
+    fn is_completed(&self, id: &EndpointId) -> bool {
+        self.pods.get(id).is_some_and(|pod| pod.completed)
+    }
+
+    /// Whether a Pod of the source with the name of a workload is its own. That of a container has the UID that the
+    /// runtime passed, where both have one, and is not on another node. An unprivileged user's has no other address.
+    /// To what root attached by name, the name alone applies.
+    fn is_own_pod(&self, record: &WorkloadRecord, pod: &Endpoint) -> bool {
+        if record.owner.is_some() && pod_runs_elsewhere(pod, record) {
             return false;
+        }
+        let Some(container) = &record.container else {
+            return true;
         };
-        workload.record.owner.is_some() && pod_runs_elsewhere(pod, &workload.record)
+        let knows_node = !self.own_node.is_empty();
+        let is_elsewhere = pod.node.as_ref().is_some_and(|node| *node != self.own_node);
+        let uids = container.uid.as_deref().zip(self.pod_uids.get(&pod.id));
+        let is_other = uids.is_some_and(|(container, pod)| *container != **pod);
+        let is_foreign = knows_node && is_elsewhere || is_other;
+        !is_foreign || fault::is_injected("pod-matched-by-name")
     }
 
     /// Keeps an interface without a workload closed; returns the update of its endpoint.
@@ -157,57 +195,68 @@ impl WorkloadRegistry {
         self.workloads.values().map(|workload| &workload.record)
     }
 
-    /// Adds a workload with the Pod of the source, if any; returns the update of the endpoint.
-    pub fn insert(&mut self, workload: Workload, pod: Option<Endpoint>) -> Update {
+    /// Adds a workload with the Pod of its name in the source, if any; returns the updates of the endpoints.
+    pub fn insert(&mut self, workload: Workload, pod: Option<Endpoint>) -> Vec<Update> {
         let id = workload.record.id();
         if let Some(pod) = pod {
-            self.pods.insert(id.clone(), pod);
+            let pods = if self.is_own_pod(&workload.record, &pod) {
+                &mut self.pods
+            } else {
+                &mut self.foreign_pods
+            };
+            pods.insert(id.clone(), pod);
         }
         self.workloads.insert(id.clone(), workload);
-        self.endpoint_update(&id)
+        self.endpoint_updates(&id)
     }
 
-    /// The endpoint of a workload and its Pod.
-    pub fn endpoint_update(&self, id: &EndpointId) -> Update {
+    /// The endpoint of a workload and its Pod, or of both apart.
+    pub fn endpoint_updates(&self, id: &EndpointId) -> Vec<Update> {
         let Some(workload) = self.workloads.get(id) else {
-            return Update::Delete(ObjectKey::Endpoint(id.clone()));
+            return vec![Update::Delete(ObjectKey::Endpoint(id.clone()))];
         };
-        if let Some(pod) = self.pods.get(id).filter(|_| self.runs_elsewhere(id)) {
-            return Update::Upsert(Object::Endpoint(pod.clone()));
-        }
         let mut endpoint = merge_endpoint(&workload.record, self.pods.get(id));
+        endpoint.id = self.endpoint_id(id);
         endpoint.audit &= !self.ignores_pod_mode;
-        if self.completed_pods.contains(id) {
+        if self.is_completed(id) || self.closed_reason(id).is_some() {
             endpoint.addresses.clear();
         }
         if workload.record.chained && workload.state == EndpointState::Lost {
             endpoint.addresses.clear();
             endpoint.interface = None;
         }
-        Update::Upsert(Object::Endpoint(endpoint))
+        let foreign = self.foreign_pods.get(id).cloned();
+        let endpoints = foreign.into_iter().chain([endpoint]);
+        endpoints
+            .map(|endpoint| Update::Upsert(Object::Endpoint(endpoint)))
+            .collect()
     }
 
-    /// Removes a workload; returns the update of the endpoint.
-    pub fn remove(&mut self, id: &EndpointId) -> Option<(Workload, Update)> {
+    /// Removes a workload; returns the updates of the endpoints.
+    pub fn remove(&mut self, id: &EndpointId) -> Option<(Workload, Vec<Update>)> {
         let workload = self.workloads.remove(id)?;
-        let update = match self.pods.remove(id) {
+        let own = self.pods.remove(id);
+        let foreign = self.foreign_pods.remove(id);
+        let container = foreign.as_ref().map(|_| container_endpoint_id(id));
+        let container = container.map(|id| Update::Delete(ObjectKey::Endpoint(id)));
+        let pod = match foreign.or(own) {
             Some(pod) => Update::Upsert(Object::Endpoint(pod)),
             None => Update::Delete(ObjectKey::Endpoint(id.clone())),
         };
-        Some((workload, update))
+        Some((workload, [pod].into_iter().chain(container).collect()))
     }
 
     /// Merges an update of the source with the workloads. Host endpoints of other nodes are left out.
-    pub fn overlay_update(&mut self, update: Update) -> Update {
+    pub fn overlay_update(&mut self, mut update: Update) -> Vec<Update> {
         match &update {
             Update::Upsert(Object::Endpoint(endpoint)) if endpoint.host => {
                 if endpoint.node.as_ref() != Some(&self.own_node) {
                     self.host_endpoints.remove(&endpoint.id);
-                    return Update::Delete(ObjectKey::Endpoint(endpoint.id.clone()));
+                    return vec![Update::Delete(ObjectKey::Endpoint(endpoint.id.clone()))];
                 }
                 let mut endpoint = endpoint.clone();
                 endpoint.audit |= self.audits_hosts;
-                return self.host_endpoints.upsert(endpoint);
+                return vec![self.host_endpoints.upsert(endpoint)];
             }
             Update::Delete(ObjectKey::Endpoint(id)) => self.host_endpoints.remove(id),
             Update::Upsert(Object::NetworkSet(set)) if is_host_endpoint(&set.id) => {
@@ -218,22 +267,23 @@ impl WorkloadRegistry {
             Update::Delete(ObjectKey::Policy(id)) => self.host_endpoints.remove_policy(id),
             _ => {}
         }
-        let (id, pod) = match &update {
-            Update::Upsert(Object::Endpoint(endpoint)) => (endpoint.id.clone(), Some(endpoint)),
-            Update::Delete(ObjectKey::Endpoint(id)) => (id.clone(), None),
-            _ => return update,
-        };
-        match pod.is_some_and(|pod| pod.completed) {
-            true => self.completed_pods.insert(id.clone()),
-            false => self.completed_pods.remove(&id),
+        let (id, pod) = match &mut update {
+            Update::Upsert(Object::Endpoint(endpoint)) => {
+                let uid = endpoint.uid.take();
+                self.set_pod_uid(endpoint, uid);
+                (endpoint.id.clone(), Some(&*endpoint))
+            }
+            Update::Delete(ObjectKey::Endpoint(id)) => {
+                self.pod_uids.remove(id);
+                (id.clone(), None)
+            }
+            _ => return vec![update],
         };
         if !self.workloads.contains_key(&id) {
-            return update;
+            return vec![update];
         }
-        match pod {
-            Some(pod) => drop(self.pods.insert(id.clone(), pod.clone())),
-            None => drop(self.pods.remove(&id)),
-        }
+        let was_foreign = self.foreign_pods.contains_key(&id);
+        self.set_pod(&id, pod);
         let reason = self.closed_reason(&id);
         if let Some(workload) = self.workloads.get_mut(&id) {
             if reason.is_some() && workload.state == EndpointState::Ready {
@@ -243,7 +293,55 @@ impl WorkloadRegistry {
                 workload.reason = reason.map(str::to_owned);
             }
         }
-        self.endpoint_update(&id)
+        let mut updates = self.endpoint_updates(&id);
+        if was_foreign && !self.foreign_pods.contains_key(&id) {
+            let container = container_endpoint_id(&id);
+            updates.push(Update::Delete(ObjectKey::Endpoint(container)));
+        }
+        updates
+    }
+
+    /// Remembers the UID of a Pod that may be attached here.
+    fn set_pod_uid(&mut self, pod: &Endpoint, uid: Option<Str>) {
+        let is_here = pod.node.as_ref().is_none_or(|node| *node == self.own_node);
+        match uid.filter(|_| is_here && !pod.template) {
+            Some(uid) => drop(self.pod_uids.insert(pod.id.clone(), uid)),
+            None => drop(self.pod_uids.remove(&pod.id)),
+        }
+    }
+
+    /// Sets the Pod of the source that has the name of a workload. Where it is not its own, what its own said last
+    /// stays; an unprivileged user's workload loses that.
+    fn set_pod(&mut self, id: &EndpointId, pod: Option<&Endpoint>) {
+        let Some(record) = self.workloads.get(id).map(|workload| &workload.record) else {
+            return;
+        };
+        let has_owner = record.owner.is_some();
+        match pod {
+            Some(pod) if self.is_own_pod(record, pod) => {
+                self.pods.insert(id.clone(), pod.clone());
+                self.foreign_pods.remove(id);
+            }
+            Some(pod) => {
+                self.foreign_pods.insert(id.clone(), pod.clone());
+                if has_owner {
+                    self.pods.remove(id);
+                }
+            }
+            None => {
+                if self.foreign_pods.remove(id).is_none() {
+                    self.pods.remove(id);
+                }
+            }
+        }
+    }
+}
+
+/// The id of a container's endpoint while the Pod of its name is another one.
+fn container_endpoint_id(pod: &EndpointId) -> EndpointId {
+    ObjectId {
+        kind: ObjectKind::new("", "Container"),
+        ..pod.clone()
     }
 }
 
@@ -284,6 +382,7 @@ fn closed_endpoint(interface: &Str) -> Endpoint {
         completed: false,
         host_network: false,
         audit: false,
+        uid: None,
     }
 }
 
@@ -318,119 +417,9 @@ fn merge_endpoint(record: &WorkloadRecord, pod: Option<&Endpoint>) -> Endpoint {
         completed: false,
         host_network: false,
         audit: pod.is_some_and(|pod| pod.audit),
+        uid: None,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::workload_store::{Container, pod_id};
-
-    fn record(owner: Option<u32>, chained: bool) -> WorkloadRecord {
-        WorkloadRecord {
-            namespace: "shop".into(),
-            name: "web".into(),
-            netns: "web".to_owned(),
-            inside: "eth0".to_owned(),
-            interface: "veth0".into(),
-            addresses: vec!["10.0.0.2".parse().unwrap()],
-            labels: None,
-            ports: Vec::new(),
-            created: 7,
-            pending: false,
-            container: chained.then(|| Container {
-                id: "c0".to_owned(),
-                network: "pods".to_owned(),
-                uid: None,
-                pod: true,
-            }),
-            mtu: None,
-            masquerade: None,
-            chained,
-            index: Some(7),
-            netns_identity: None,
-            owner,
-        }
-    }
-
-    fn pod(addresses: &[&str]) -> Endpoint {
-        Endpoint {
-            id: pod_id("shop", "web"),
-            interface: None,
-            labels: [("app".into(), "web".into())].into(),
-            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
-            ..closed_endpoint(&"x".into())
-        }
-    }
-
-    fn with(record: WorkloadRecord, pod: Option<Endpoint>) -> (WorkloadRegistry, Endpoint) {
-        let mut registry = WorkloadRegistry::new("node-1".into(), true, false);
-        let workload = Workload {
-            record,
-            state: EndpointState::Ready,
-            reason: None,
-        };
-        let update = registry.insert(workload, pod);
-        (registry, endpoint(update))
-    }
-
-    fn endpoint(update: Update) -> Endpoint {
-        match update {
-            Update::Upsert(Object::Endpoint(endpoint)) => endpoint,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_pod_that_runs_elsewhere_keeps_its_address_from_a_member() {
-        let (mut registry, here) = with(record(Some(1000), false), Some(pod(&[])));
-        assert_eq!(here.interface.as_deref(), Some("veth0"));
-        let appears = Update::Upsert(Object::Endpoint(pod(&["10.9.9.9"])));
-        assert_eq!(
-            endpoint(registry.overlay_update(appears)),
-            pod(&["10.9.9.9"])
-        );
-        let id = pod_id("shop", "web");
-        let workload = registry.get(&id).unwrap();
-        assert_eq!(workload.state, EndpointState::Closed);
-        assert_eq!(workload.reason.as_deref(), Some(ELSEWHERE_REASON));
-        assert!(registry.has_no_address(&id));
-        // A workload of root is what runs here.
-        let (_, roots) = with(record(None, false), Some(pod(&["10.9.9.9"])));
-        assert_eq!(roots.addresses, record(None, false).addresses);
-        // The workload's own address, as the cluster reports it.
-        let (_, own) = with(record(Some(1000), false), Some(pod(&["10.0.0.2"])));
-        assert_eq!(own.interface.as_deref(), Some("veth0"));
-    }
-
-    #[test]
-    fn a_chained_one_whose_interface_is_gone_is_judged_nowhere() {
-        let (mut registry, here) = with(record(None, true), Some(pod(&[])));
-        assert_eq!(here.interface.as_deref(), Some("veth0"));
-        let id = pod_id("shop", "web");
-        registry.get_mut(&id).unwrap().state = EndpointState::Lost;
-        let lost = endpoint(registry.endpoint_update(&id));
-        assert_eq!((lost.interface, lost.addresses), (None, Vec::new()));
-        registry.get_mut(&id).unwrap().state = EndpointState::Closed;
-        assert_eq!(endpoint(registry.endpoint_update(&id)), here);
-    }
-
-    #[test]
-    fn an_interface_without_a_workload_is_announced_and_holds_nothing() {
-        let mut registry = WorkloadRegistry::new("node-1".into(), true, false);
-        let closed = ClosedInterface {
-            interface: "veth0".into(),
-            index: 7,
-        };
-        let announced = endpoint(registry.close_interface(closed.clone()));
-        assert_eq!(announced.interface.as_deref(), Some("veth0"));
-        assert!(announced.addresses.is_empty() && announced.profiles.is_empty());
-        assert_eq!(registry.closed_interfaces().collect::<Vec<_>>(), [&closed]);
-        let gone = Update::Delete(ObjectKey::Endpoint(announced.id));
-        assert_eq!(
-            registry.forget_closed_interface(&"veth0".into()),
-            Some(gone)
-        );
-        assert_eq!(registry.forget_closed_interface(&"veth0".into()), None);
-    }
-}
+mod tests;

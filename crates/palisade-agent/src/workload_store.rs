@@ -105,8 +105,7 @@ pub struct Container {
     pub id: String,
     /// The name of the CNI network.
     pub network: String,
-    /// The pod's uid, if the runtime passed it. It is only displayed: the uid of a static pod differs
-    /// from that of its API object.
+    /// The pod's UID, if the runtime passed it: a Pod of the same name with another UID is not its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// Whether it is the sandbox of a pod, so that it waits for its Pod's labels.

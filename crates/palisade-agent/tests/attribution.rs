@@ -89,8 +89,8 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
         for endpoint in world.state.endpoints.values_mut().filter(|e| e.host) {
             endpoint.interface = None;
         }
-        let mut engine = Engine::new(EngineOptions::default());
         let state = &world.state;
+        let mut engine = Engine::new(EngineOptions::of_host(state.host_node.clone()));
         drop(engine.apply(state.objects().map(Update::Upsert)));
         let oracle = PreparedState::new(state);
         let options = palisade_oracle::OracleOptions {

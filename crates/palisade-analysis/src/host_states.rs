@@ -51,7 +51,10 @@ impl<'a> HostStates<'a> {
     }
 
     pub(crate) fn of_node(&self, node: &Str) -> HostState<'a> {
-        let mut state = self.base.clone();
+        let mut state = State {
+            host_node: Some(node.clone()),
+            ..self.base.clone()
+        };
         let endpoints = self.hosts.get(node).cloned().unwrap_or_default();
         state.endpoints.extend(endpoints);
         HostState {

@@ -16,7 +16,7 @@ pub(crate) fn resolve_own_nodes(state: &State) -> Cow<'_, State> {
         return Cow::Borrowed(state);
     }
     let mut resolved = state.clone();
-    let host_node = state.host_node().cloned();
+    let host_node = state.host_node.clone();
     let mut nodes: BTreeSet<Option<Str>> = BTreeSet::new();
     for endpoint in resolved.endpoints.values_mut() {
         endpoint.node = endpoint.own_node(host_node.as_ref()).cloned();
@@ -69,27 +69,44 @@ fn resolve_selector(selector: &Selector, node: Option<&Str>) -> Selector {
         Selector::Not(inner) => Selector::negate(resolve_selector(inner, node)),
         Selector::And(all) => Selector::and(parts(all)),
         Selector::Or(all) => Selector::or(parts(all)),
-        test if is_own_node_test(test) => {
-            let Some(name) = node.filter(|_| matches_true(test)) else {
-                return Selector::none();
-            };
-            let kind = Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_NODE);
-            let name = Selector::equals(LabelKey::reserved(reserved::NAME), name.clone());
-            Selector::and([kind, name])
-        }
+        test if is_own_node_test(test) => resolve_test(test, node),
         other => other.clone(),
     }
 }
 
-/// Whether a test of the label holds for its only value.
-fn matches_true(test: &Selector) -> bool {
-    struct OwnNode;
-    impl palisade_model::LabelLookup for OwnNode {
+/// A test of the label alone, as a test of the name of a node.
+fn resolve_test(test: &Selector, node: Option<&Str>) -> Selector {
+    let constant = |holds: bool| {
+        if holds {
+            Selector::all()
+        } else {
+            Selector::none()
+        }
+    };
+    let is_node = Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_NODE);
+    let if_absent = constant(holds_with(test, None));
+    let Some(name) = node else {
+        return if_absent;
+    };
+    let is_own = Selector::equals(LabelKey::reserved(reserved::NAME), name.clone());
+    let if_own = constant(holds_with(test, Some(reserved::IS_OWN_NODE)));
+    let if_other = constant(holds_with(test, Some(reserved::IS_OTHER_NODE)));
+    Selector::or([
+        Selector::and([is_node.clone(), is_own.clone(), if_own]),
+        Selector::and([is_node.clone(), Selector::negate(is_own), if_other]),
+        Selector::and([Selector::negate(is_node), if_absent]),
+    ])
+}
+
+/// Whether a test of the label holds for a value of it, or without one.
+fn holds_with(test: &Selector, value: Option<&'static str>) -> bool {
+    struct OwnNodeLabel(Option<&'static str>);
+    impl palisade_model::LabelLookup for OwnNodeLabel {
         fn label(&self, _: &LabelKey) -> Option<&str> {
-            Some("true")
+            self.0
         }
     }
-    test.matches(&OwnNode)
+    test.matches(&OwnNodeLabel(value))
 }
 
 fn peers_of(rule: &mut Rule) -> impl Iterator<Item = &mut Peer> {

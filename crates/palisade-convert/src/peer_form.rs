@@ -206,15 +206,20 @@ fn own_labels(parts: &[&Selector]) -> Option<Vec<KeyTest>> {
 }
 
 fn node_form(mut parts: Vec<&Selector>) -> Option<PeerForm> {
-    let own = Selector::has(LabelKey::reserved(reserved::OWN_NODE));
-    let remote = Selector::negate(own.clone());
-    let choice = match (parts.contains(&&own), parts.contains(&&remote)) {
+    let key = || LabelKey::reserved(reserved::OWN_NODE);
+    let is_own = Selector::equals(key(), reserved::IS_OWN_NODE);
+    let is_other = Selector::equals(key(), reserved::IS_OTHER_NODE);
+    // Rules that deny match every node where the own one is not known.
+    let own = [is_own.clone(), Selector::negate(is_other.clone())];
+    let remote = [is_other, Selector::negate(is_own)];
+    let has = |tests: &[Selector]| parts.iter().any(|part| tests.contains(part));
+    let choice = match (has(&own), has(&remote)) {
         (true, true) => return Some(PeerForm::Nothing),
         (true, false) => NodeChoice::Own,
         (false, true) => NodeChoice::Remote,
         (false, false) => NodeChoice::All,
     };
-    parts.retain(|part| **part != own && **part != remote);
+    parts.retain(|part| !own.contains(part) && !remote.contains(part));
     Some(PeerForm::Nodes(choice, own_labels(&parts)?))
 }
 

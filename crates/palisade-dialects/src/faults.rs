@@ -64,6 +64,7 @@ palisade_model::faults! {
         RemoteNodeIsEveryNode,
         ApiServerOfAnyNamespace,
         LabelsOfNodesIgnored,
+        NodesIncludeOwnNode,
         CidrMatchesPods,
         CidrExceptLost,
         CidrGroupOfAnyKind,

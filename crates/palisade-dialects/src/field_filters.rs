@@ -4,13 +4,17 @@
 //! is kept except `managedFields` and the numbers of its versions: unknown fields of a policy are errors, and an unknown kind may be a
 //! misspelled one.
 
+use crate::metadata::MIRROR_ANNOTATION;
 use crate::mode::MODE_ANNOTATION;
 use palisade_manifest::FieldFilter;
 use palisade_manifest::FieldFilter::{All, AllBut, Nothing, Only};
 
 const METADATA: FieldFilter = AllBut(&[
     ("managedFields", Nothing),
-    ("annotations", Only(&[(MODE_ANNOTATION, All)])),
+    (
+        "annotations",
+        Only(&[(MODE_ANNOTATION, All), (MIRROR_ANNOTATION, All)]),
+    ),
     ("resourceVersion", Nothing),
     ("generation", Nothing),
 ]);
@@ -134,7 +138,7 @@ mod tests {
     #[test]
     fn every_field_that_is_read_is_kept() {
         let metadata = r#"{"name": "a", "namespace": "shop", "labels": {"app": "a"}, "uid": "u",
-            "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {"x": "y", "palisade.dev/mode": "audit"},
+            "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {"x": "y", "palisade.dev/mode": "audit", "kubernetes.io/config.mirror": "m"},
             "managedFields": [{"manager": "m"}],
             "ownerReferences": [{"kind": "ReplicaSet", "name": "o", "controller": true}]}"#;
         let template = format!(r#"{{"metadata": {metadata}, "spec": {SPEC}}}"#);

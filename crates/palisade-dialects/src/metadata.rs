@@ -98,6 +98,24 @@ pub(crate) fn created(root: &Field<'_>, report: &mut ObjectReport) -> u64 {
     })
 }
 
+/// The annotation of a mirror Pod, the object of a static pod: the UID that the kubelet gave the pod, which a container
+/// runtime passes on. The UID of the object is another one. Source: Kubernetes, "Well-Known Labels, Annotations and
+/// Taints".
+pub(crate) const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+
+/// The UID of a Pod, as a container runtime knows it. What is no text is none.
+pub(crate) fn pod_uid(root: &Field<'_>) -> Option<Str> {
+    let metadata = root.get("metadata").ok()??;
+    let text = |of: &Field<'_>, key| {
+        let field = of.get(key).ok()??;
+        let text = field.as_str().ok()?;
+        (!text.is_empty()).then(|| Str::from(text))
+    };
+    let annotations = metadata.get("annotations").ok().flatten();
+    let mirrored = annotations.and_then(|annotations| text(&annotations, MIRROR_ANNOTATION));
+    mirrored.or_else(|| text(&metadata, "uid"))
+}
+
 /// The controlling owner. `None` for a Node, which owns static pods but is not a workload.
 pub(crate) fn owner(root: &Field<'_>, report: &mut ObjectReport) -> Option<Owner> {
     let metadata = report.object(root, "metadata")?;

@@ -241,28 +241,18 @@ impl Graph {
         } else {
             self.mark_new_endpoint(slot, &endpoint);
         }
-        let is = endpoint.node.clone().filter(|_| is_local(&endpoint));
-        self.update_host_node(was.and_then(|was| was.node), is);
+        let now = Some(&endpoint).filter(|endpoint| is_local(endpoint));
+        self.host_nodes.update(was.as_ref(), now);
         if is_local(&endpoint) {
             self.state.endpoints.insert(endpoint.id.clone(), endpoint);
         }
     }
 
-    /// Counts the node of an attached endpoint, before and after an update. Where that changes the node of this
-    /// host, the labels of two nodes change.
-    fn update_host_node(&mut self, was: Option<Str>, is: Option<Str>) {
-        self.host_nodes.update(was, is);
-        let first = self.host_nodes.first();
-        let first = first.filter(|_| !EngineFault::OwnNodeUnknown.is_injected());
-        let store = &mut self.label_index.store;
-        if store.host_node == first {
-            return;
-        }
-        let before = core::mem::replace(&mut store.host_node, first);
-        for name in before.into_iter().chain(store.host_node.clone()) {
-            let slot = store.find(&HolderId::Node(name));
-            self.pending.holders.extend(slot);
-        }
+    /// Sets the node of this host, before the first update.
+    pub(crate) fn set_host_node(&mut self, name: Option<Str>) {
+        self.state.host_node = name.clone();
+        self.label_index.store.host_node =
+            name.filter(|_| !EngineFault::OwnNodeUnknown.is_injected());
     }
 
     /// Records what a new endpoint affects.
@@ -291,7 +281,7 @@ impl Graph {
         self.mark_endpoint_change(slot, None, false);
         self.label_index.store.remove(slot);
         let was = self.state.endpoints.remove(id);
-        self.update_host_node(was.and_then(|was| was.node), None);
+        self.host_nodes.update(was.as_ref(), None);
     }
 
     /// Records what a change of an endpoint affects. `before` is the endpoint that was replaced. If

@@ -61,7 +61,7 @@ impl<'a> HolderLabels<'a> {
             reserved::SERVICE_ACCOUNT => self.view.shared()?.account.as_deref(),
             reserved::NODE => self.view.node(),
             reserved::HOST_NODE => Some(self.host_node()?.name()),
-            reserved::OWN_NODE => self.view.is_own_node().then_some("true"),
+            reserved::OWN_NODE => self.view.own_node_value(),
             _ => None,
         }
     }

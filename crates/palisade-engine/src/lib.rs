@@ -51,7 +51,7 @@ use graph::Graph;
 use identities::Identities;
 use palisade_model::{
     Direction, Encapsulations, Endpoint, EndpointId, FailsafePorts, Policy, PolicyId, Profile,
-    State, Tier, Update,
+    State, Str, Tier, Update,
 };
 use palisade_tables::{
     ClassId, Delta, IdentityId, PolicySetId, Program, TableChange, Tables, TransitionHints,
@@ -88,6 +88,8 @@ impl TransitionIds for GraphIds<'_> {
 /// Configuration of the engine, apart from policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineOptions {
+    /// The name of the node of this host, if it is known: see [`State::host_node`].
+    pub host_node: Option<Str>,
     /// Whether packets from this host's own stack are judged at the ingress of its endpoints.
     pub judge_host_traffic: bool,
     /// Whether packets from an endpoint to itself are judged.
@@ -100,6 +102,16 @@ pub struct EngineOptions {
     pub failsafe: FailsafePorts,
     /// Limits on the elements that policy may take in the dataplane.
     pub budget: ElementBudget,
+}
+
+impl EngineOptions {
+    /// The defaults, on a host with this node.
+    pub fn of_host(host_node: Option<Str>) -> Self {
+        EngineOptions {
+            host_node,
+            ..EngineOptions::default()
+        }
+    }
 }
 
 /// All objects, and the decision tables computed from them.
@@ -116,6 +128,7 @@ impl Engine {
     /// An engine without objects, at revision 0.
     pub fn new(options: EngineOptions) -> Self {
         let mut graph = Graph::default();
+        graph.set_host_node(options.host_node);
         graph.desired.judge_host_traffic = options.judge_host_traffic;
         graph.desired.judge_hairpin =
             options.judge_hairpin != EngineFault::HairpinModeInverted.is_injected();
@@ -217,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// An endpoint, exactly as its last update gave it.
+    /// An endpoint, exactly as its last update gave it, but for its UID, which is not kept.
     pub fn endpoint(&self, id: &EndpointId) -> Option<Endpoint> {
         let store = &self.graph.label_index.store;
         store.endpoint(store.find_endpoint(id)?)

@@ -20,7 +20,7 @@ fn found(cases: u64, by_checker: bool) -> Option<(u64, String)> {
         let world = ModelWorld::generate(SEED, case, 40);
         let detour = ModelWorld::generate(SEED ^ 1, case, 0);
         let mut dice = Dice::new(SEED, case);
-        let mut engine = Engine::new(EngineOptions::default());
+        let mut engine = Engine::new(EngineOptions::of_host(world.state.host_node.clone()));
         for batch in batches(&mut dice, &detour.state, &world.state) {
             let old = engine.tables().clone();
             let delta = engine.apply(batch);

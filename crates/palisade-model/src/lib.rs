@@ -46,7 +46,7 @@ pub use policy::{
 pub use ports::{PortMatch, PortRange, PortSpec};
 pub use ranges::{NumberRange, RangeNumber, RangeSet, address_from_number, address_to_number};
 pub use selector::Selector;
-pub use state::{EndpointLabels, NetworkSetLabels, NodeLabels, State};
+pub use state::{EndpointLabels, NetworkSetLabels, NodeLabels, State, own_node_value};
 
 /// Immutable text: names, label keys and values. Up to 23 bytes are stored inline; longer text is shared.
 pub type Str = smol_str::SmolStr;

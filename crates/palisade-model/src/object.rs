@@ -40,9 +40,13 @@ pub mod reserved {
     pub const KIND_UNREADY_ENDPOINTS: &str = "unreadyendpoints";
     /// A network set that is a CiliumCIDRGroup.
     pub const KIND_CIDR_GROUP: &str = "cidrgroup";
-    /// Present, with the value `true`, on the node that the judged endpoint runs on; see
-    /// [`Endpoint::own_node`]. Absent on every other object.
+    /// Of a node, whether the judged endpoint runs on it ([`Endpoint::own_node`]): [`IS_OWN_NODE`] or
+    /// [`IS_OTHER_NODE`]. Absent while the node of the judged endpoint is not known, and on every other object.
     pub const OWN_NODE: &str = "ownnode";
+    /// The value of [`OWN_NODE`] on the node that the judged endpoint runs on.
+    pub const IS_OWN_NODE: &str = "true";
+    /// The value of [`OWN_NODE`] on every other node.
+    pub const IS_OTHER_NODE: &str = "false";
     /// Present on a host endpoint whose node is known: the name of that node. Policies of nodes test it; see
     /// [`crate::Policy::selects_nodes`].
     pub const HOST_NODE: &str = "hostnode";
@@ -134,6 +138,10 @@ pub struct Endpoint {
     /// Whether it is in audit by itself: no policy is enforced for it. See [`crate::State::is_in_audit`].
     #[serde(default)]
     pub audit: bool,
+    /// The UID of its Pod, as a container runtime knows it, for whoever attaches the container. It changes no verdict,
+    /// and the engine does not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<Str>,
 }
 
 impl Endpoint {
@@ -150,7 +158,7 @@ impl Endpoint {
     }
 
     /// The name of the node that it runs on, if it is known: for an endpoint that is attached to this host, the
-    /// node of this host ([`crate::State::host_node`]); for any other, the one that it names.
+    /// node of this host ([`crate::State::host_node`]), whatever it names; for any other, the one that it names.
     pub fn own_node<'a>(&'a self, host_node: Option<&'a Str>) -> Option<&'a Str> {
         match self.interface {
             Some(_) => host_node,
@@ -309,6 +317,7 @@ impl Node {
             completed: false,
             host_network: false,
             audit,
+            uid: None,
         }
     }
 

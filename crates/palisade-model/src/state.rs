@@ -13,7 +13,7 @@ use crate::{
 use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
-/// All objects by key. The fields are the whole content.
+/// All objects by key, and the host that they are seen from. The fields are the whole content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(
     missing_docs,
@@ -29,9 +29,21 @@ pub struct State {
     pub network_sets: BTreeMap<ObjectId, NetworkSet>,
     pub nodes: BTreeMap<Str, Node>,
     pub services: BTreeMap<(Str, Str), Service>,
+    /// The name of the node of this host, on which the attached endpoints run; `None` if it is not known, or if the
+    /// state is about no host. Whoever makes the state sets it: no update changes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_node: Option<Str>,
 }
 
 impl State {
+    /// A state without objects, of the host with this node.
+    pub fn of_host(host_node: Option<Str>) -> Self {
+        State {
+            host_node,
+            ..State::default()
+        }
+    }
+
     /// A state of these updates, applied in order.
     pub fn from_updates(updates: impl IntoIterator<Item = Update>) -> Self {
         let mut state = State::default();
@@ -153,16 +165,8 @@ impl State {
     pub fn node_labels<'a>(&'a self, node: &'a Node, own_node: Option<&str>) -> NodeLabels<'a> {
         NodeLabels {
             node,
-            is_own: own_node == Some(&*node.name),
+            own_node_value: own_node_value(&node.name, own_node),
         }
-    }
-
-    /// The node of this host, if it is known: the one that its attached endpoints name, and the first by name if
-    /// they disagree.
-    pub fn host_node(&self) -> Option<&Str> {
-        let attached = |endpoint: &&Endpoint| endpoint.interface.is_some() && !endpoint.template;
-        let all = self.endpoints.values().filter(attached);
-        all.filter_map(|endpoint| endpoint.node.as_ref()).min()
     }
 
     /// The node whose interface a host endpoint is, if it is known.
@@ -237,14 +241,23 @@ impl LabelLookup for NetworkSetLabels<'_> {
 #[derive(Clone, Copy)]
 pub struct NodeLabels<'a> {
     node: &'a Node,
-    is_own: bool,
+    own_node_value: Option<&'static str>,
 }
 
 impl LabelLookup for NodeLabels<'_> {
     fn label(&self, key: &LabelKey) -> Option<&str> {
         own_or_reserved(key, &self.node.labels, |name| match name {
-            reserved::OWN_NODE => self.is_own.then_some("true"),
+            reserved::OWN_NODE => self.own_node_value,
             name => self.node.reserved_label(name),
         })
     }
+}
+
+/// The value of [`reserved::OWN_NODE`] of a node, seen by an endpoint that runs on the node `own_node`.
+pub fn own_node_value(node: &str, own_node: Option<&str>) -> Option<&'static str> {
+    Some(if own_node? == node {
+        reserved::IS_OWN_NODE
+    } else {
+        reserved::IS_OTHER_NODE
+    })
 }

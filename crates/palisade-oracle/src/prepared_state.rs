@@ -58,7 +58,7 @@ impl<'a> PreparedState<'a> {
             selection_cache: endpoints.map(|e| (&e.id, selected(e))).collect(),
             claims: resolve_address_claims(state),
             failsafe: FailsafePorts::default(),
-            host_node: state.host_node(),
+            host_node: state.host_node.as_ref(),
             state,
             tiers,
         }
@@ -68,6 +68,18 @@ impl<'a> PreparedState<'a> {
     #[must_use]
     pub fn with_failsafe(self, failsafe: FailsafePorts) -> Self {
         PreparedState { failsafe, ..self }
+    }
+
+    /// As seen from a host with this node; without it that of [`State::host_node`].
+    #[must_use]
+    pub fn with_host_node<'b>(self, name: &'b Str) -> PreparedState<'b>
+    where
+        'a: 'b,
+    {
+        PreparedState {
+            host_node: Some(name),
+            ..self
+        }
     }
 
     /// The host endpoint that governs an interface of this host: the one that names it, else one for every
@@ -154,20 +166,20 @@ impl<'a> PreparedState<'a> {
             .collect()
     }
 
-    /// Whether a peer matches an end, seen from no node.
+    /// Whether a peer matches an end, seen from this host.
     pub fn peer_matches(&self, peer: &Peer, end: &FlowEnd) -> bool {
-        let viewpoint = Viewpoint::new(self.state, None, None);
+        let viewpoint = Viewpoint::of_host(self.state, self.host_node);
         criteria::peer_matches(viewpoint, peer, &self.resolve_end(end))
     }
 
-    /// For each of these peers, whether it matches an end, seen from no node.
+    /// For each of these peers, whether it matches an end, seen from this host.
     pub fn match_peers<'p>(
         &self,
         peers: impl IntoIterator<Item = &'p Peer>,
         end: &FlowEnd,
     ) -> Vec<bool> {
         let resolved_end = self.resolve_end(end);
-        let viewpoint = Viewpoint::new(self.state, None, None);
+        let viewpoint = Viewpoint::of_host(self.state, self.host_node);
         let holds = |peer| criteria::peer_matches(viewpoint, peer, &resolved_end);
         peers.into_iter().map(holds).collect()
     }

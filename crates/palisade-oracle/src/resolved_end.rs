@@ -22,16 +22,21 @@ pub(crate) struct Viewpoint<'a> {
 }
 
 impl<'a> Viewpoint<'a> {
-    /// That of an endpoint on a host whose node has been found ([`State::host_node`]).
+    /// That of an endpoint, on a host with this node ([`State::host_node`]).
     pub(crate) fn new(
         state: &'a State,
         endpoint: Option<&'a Endpoint>,
         host_node: Option<&'a Str>,
     ) -> Self {
         let own_node = endpoint.and_then(|endpoint| endpoint.own_node(host_node));
+        Viewpoint::of_host(state, own_node)
+    }
+
+    /// That of a host with this node.
+    pub(crate) fn of_host(state: &'a State, host_node: Option<&'a Str>) -> Self {
         Viewpoint {
             state,
-            own_node: own_node.map(|name| &**name),
+            own_node: host_node.map(|name| &**name),
         }
     }
 }

@@ -59,6 +59,7 @@ pub fn endpoint(line: &str) -> Endpoint {
         completed: false,
         host_network: false,
         audit: false,
+        uid: None,
     };
     while let Some(word) = words.next() {
         match (word, word.split_once('=')) {

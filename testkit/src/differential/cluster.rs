@@ -6,7 +6,7 @@ use palisade_generators::manifest::{self, RenderedFile};
 use palisade_generators::naive;
 use palisade_generators::{Dice, kubernetes::ClusterWorld};
 use palisade_manifest::{Limits, extract_objects, parse};
-use palisade_model::{Direction, Flow, FlowOrigin, L4, PolicyView, PreDnat, Protocol, State};
+use palisade_model::{Direction, Flow, FlowOrigin, L4, PolicyView, PreDnat, Protocol, State, Str};
 use palisade_oracle::{HostPath, OracleOptions, PreparedState, Question};
 
 /// The stage that compares the naive reading with the oracle. Where it alone is sought, nothing comes after it.
@@ -52,6 +52,7 @@ pub(crate) fn check_cluster(
         sought.filter(sets::check_connections(&mut dice, &state, &flows))?;
     }
     mark_local_endpoints(&mut dice, &mut state);
+    state.host_node = draw_host_node(seed, case);
     tables::check_tables(&mut dice, &state, &flows, sought)?;
     Ok(verdicts)
 }
@@ -72,6 +73,7 @@ pub(crate) fn lower(files: &[RenderedFile]) -> Result<State, StageFailure> {
         all.extend(read.objects);
     }
     let (mut state, diagnostics) = effective_state(&all);
+    state.host_node = Some(naive::OWN_NODE.into());
     for host in state.endpoints.values_mut().filter(|e| e.host) {
         if host.node.as_deref() != Some(naive::OWN_NODE) {
             host.interface = None;
@@ -80,6 +82,16 @@ pub(crate) fn lower(files: &[RenderedFile]) -> Result<State, StageFailure> {
     match diagnostics.iter().find(|diagnostic| diagnostic.is_error()) {
         Some(error) => Err(StageFailure::new("object refused", format!("{error:?}"))),
         None => Ok(state),
+    }
+}
+
+/// The node of this host, as the agent knows it: not always that of the objects, and not always known.
+fn draw_host_node(seed: u64, case: u64) -> Option<Str> {
+    let mut dice = Dice::new(seed ^ 0x686f_7374_6e6f_6465, case);
+    match dice.below(10) {
+        0 => None,
+        1 => Some("node-2".into()),
+        _ => Some(naive::OWN_NODE.into()),
     }
 }
 

@@ -392,13 +392,10 @@ impl KernelLab {
             let endpoints = drawn.state.endpoints.values();
             endpoints.filter(|e| e.addresses.contains(address)).count()
         };
-        // Pods of several nodes are local here, all on the node that the first of them names; by their objects,
-        // the node of another is remote.
+        // Pods that name other nodes are attached here; by their objects, the node of this host is a remote one.
         let is_moved = |address: &IpAddr| {
             let holder = prepared.address_holder(*address);
-            holder.is_some_and(|e| {
-                e.interface.is_some() && e.node.as_ref() != drawn.state.host_node()
-            })
+            holder.is_some_and(|e| e.interface.is_some() && e.node != drawn.state.host_node)
         };
         if [flow.source, flow.destination]
             .iter()
@@ -480,6 +477,7 @@ impl KernelLab {
         let batches = lowered::batches(&mut dice, &detour, state);
         let half = dice.below(batches.len());
         let mut engine = Engine::new(palisade_engine::EngineOptions {
+            host_node: state.host_node.clone(),
             judge_host_traffic: self.judge_host_traffic,
             judge_hairpin: self.judge_host_traffic,
             ..palisade_engine::EngineOptions::default()

@@ -50,7 +50,10 @@ pub(crate) fn write_case(
         "detail": failure.detail, "flows": left.flows() });
     match left {
         ReplayCase::Cluster(_, files) => manifest::write(&directory, files)?,
-        ReplayCase::State(state, _) => note["objects"] = json!(state.objects().collect::<Vec<_>>()),
+        ReplayCase::State(state, _) => {
+            note["objects"] = json!(state.objects().collect::<Vec<_>>());
+            note["hostNode"] = json!(state.host_node);
+        }
     }
     let text = format!("{note:#}\n");
     manifest::write(
@@ -139,7 +142,10 @@ pub(crate) fn read_case(directory: &Path) -> io::Result<(ReplayCase, u64, u64)> 
     let flows: Vec<Flow> = serde_json::from_value(note["flows"].clone())?;
     if let Some(objects) = note.get("objects") {
         let objects: Vec<Object> = serde_json::from_value(objects.clone())?;
-        let state = State::from_updates(objects.into_iter().map(Update::Upsert));
+        let state = State {
+            host_node: serde_json::from_value(note["hostNode"].clone())?,
+            ..State::from_updates(objects.into_iter().map(Update::Upsert))
+        };
         return Ok((ReplayCase::State(state, flows), seed, case));
     }
     let mut files = Vec::new();

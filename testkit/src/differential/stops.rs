@@ -7,7 +7,7 @@ use super::tables;
 use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::Dice;
 use palisade_generators::lowered::{ModelWorld, batches};
-use palisade_model::{State, Str};
+use palisade_model::Str;
 use palisade_nft::{Config, Planner, Ruleset, Transaction, adopt};
 use palisade_oracle::PreparedState;
 use palisade_tables::{Phase, TableChange, Tables};
@@ -122,11 +122,11 @@ fn stopped_after_each_step_the_next_one_ends_right() {
         let world = ModelWorld::generate(seed, case, 12);
         let detour = ModelWorld::generate(seed ^ 1, case, 0);
         let mut dice = Dice::new(seed, case);
-        let mut engine = Engine::new(EngineOptions::default());
+        let mut engine = Engine::new(EngineOptions::of_host(world.state.host_node.clone()));
         let (mut planner, first) = adopt(&config, None, engine.tables(), 9);
         let mut kernel = None;
         run(&mut kernel, &first);
-        let mut objects = State::default();
+        let mut objects = engine.state();
         for batch in batches(&mut dice, &detour.state, &world.state) {
             let size = batch.len();
             for update in &batch {

@@ -46,6 +46,7 @@ pub(crate) fn check_tables(
         _ => FailsafePorts::default(),
     };
     let engine_options = palisade_engine::EngineOptions {
+        host_node: state.host_node.clone(),
         judge_host_traffic,
         judge_hairpin,
         allowed_encapsulation,
@@ -79,7 +80,7 @@ pub(crate) fn check_tables(
     let mut engine = Engine::new(engine_options);
     let mut written = engine.tables().clone();
     let mut host = nft::ModelHost::new(dice, judge_host_traffic, judge_hairpin, failsafe)?;
-    let mut before = State::default();
+    let mut before = engine.state();
     for batch in lowered::batches(dice, &detour, state) {
         let delta = engine.apply(batch);
         moments::check_intermediate_states(
@@ -152,7 +153,10 @@ pub(crate) fn packet(prepared: &PreparedState<'_>, flow: &Flow) -> Packet {
     };
     let state = prepared.state();
     let is_own = |address| {
-        let node = state.host_node().and_then(|name| state.nodes.get(name));
+        let node = state
+            .host_node
+            .as_ref()
+            .and_then(|name| state.nodes.get(name));
         node.is_some_and(|node| node.addresses.contains(&address))
     };
     let interface = |address| Some(workload(address).unwrap_or_else(|| outside(address)));

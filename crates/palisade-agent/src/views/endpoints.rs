@@ -27,14 +27,15 @@ pub fn endpoint_detail(
 ) -> Option<EndpointDetail> {
     let id = pod_id(namespace, name);
     let workload = core.registry.get(&id)?;
-    let endpoint = core.engine.endpoint(&id)?;
+    let in_engine = core.registry.endpoint_id(&id);
+    let endpoint = core.engine.endpoint(&in_engine)?;
     Some(EndpointDetail {
         api_version: palisade_api::api_version(),
         summary: endpoint_summary(core, &id, workload),
         netns: workload.record.netns.clone(),
         ports: endpoint.ports.iter().map(port_text).collect(),
-        ingress: applied_policies(core, &id, Direction::Ingress),
-        egress: applied_policies(core, &id, Direction::Egress),
+        ingress: applied_policies(core, &in_engine, Direction::Ingress),
+        egress: applied_policies(core, &in_engine, Direction::Egress),
     })
 }
 
@@ -44,9 +45,10 @@ fn endpoint_summary(
     workload: &Workload,
 ) -> EndpointSummary {
     let record = &workload.record;
-    let endpoint = core.engine.endpoint(id);
+    let in_engine = core.registry.endpoint_id(id);
+    let endpoint = core.engine.endpoint(&in_engine);
     let labels = endpoint.iter().flat_map(|endpoint| &endpoint.labels);
-    let policies = core.engine.policies_of(id).into_iter();
+    let policies = core.engine.policies_of(&in_engine).into_iter();
     let policies = policies.filter_map(|applied| core.engine.policy(&applied.policy));
     let policies: Vec<_> = policies.collect();
     let audit = endpoint

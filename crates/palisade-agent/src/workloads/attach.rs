@@ -272,7 +272,7 @@ impl Workloads {
                 state: EndpointState::Closed,
                 reason: None,
             };
-            updates.push(self.registry.insert(workload, pod));
+            updates.extend(self.registry.insert(workload, pod));
             let interface = &attach.record.interface;
             updates.extend(self.registry.forget_closed_interface(interface));
             Ok(())

@@ -308,7 +308,7 @@ fn mark_lost(
         workload.reason = Some(reason);
     }
     if record.chained {
-        workloads.apply(enforcer, vec![workloads.registry.endpoint_update(&id)]);
+        workloads.apply(enforcer, workloads.registry.endpoint_updates(&id));
     }
 }
 
@@ -323,7 +323,7 @@ fn mark_recovered(workloads: &mut Workloads, enforcer: &mut Enforcer, record: &W
         }
     }
     if record.chained {
-        workloads.apply(enforcer, vec![workloads.registry.endpoint_update(&id)]);
+        workloads.apply(enforcer, workloads.registry.endpoint_updates(&id));
     }
 }
 

@@ -86,7 +86,7 @@ impl Workloads {
                     Some(format!("its interface {} is gone", record.interface)),
                 ),
             };
-            updates.push(self.registry.insert(
+            updates.extend(self.registry.insert(
                 Workload {
                     record,
                     state,
@@ -184,8 +184,7 @@ impl Workloads {
             let Err(error) = removed else { continue };
             let id = record.id();
             tracing::error!(workload = %id, error = %error_chain(&error), "rolling back a failed attach failed; will retry");
-            if let Some((_, update)) = self.registry.remove(&id) {
-                let mut updates = vec![update];
+            if let Some((_, mut updates)) = self.registry.remove(&id) {
                 updates.extend(self.close_orphaned_interface(record));
                 self.apply(enforcer, updates);
             }
@@ -317,10 +316,10 @@ impl Workloads {
         // Another container may have replaced it.
         let is_it = |w: &Workload| w.record.interface == record.interface;
         if self.registry.get(&id).is_some_and(is_it)
-            && let Some((_, update)) = self.registry.remove(&id)
+            && let Some((_, of_endpoints)) = self.registry.remove(&id)
         {
             self.unopened.remove(&id);
-            updates.push(update);
+            updates.extend(of_endpoints);
             updates.extend(self.close_orphaned_interface(record));
         }
     }

@@ -31,7 +31,9 @@ impl EndPlace {
             return match (endpoint.host, &endpoint.node) {
                 (true, Some(node)) => EndPlace::Host(node.clone()),
                 (true, None) => EndPlace::Outside,
-                (false, _) => EndPlace::Workload(endpoint.own_node(state.host_node()).cloned()),
+                (false, _) => {
+                    EndPlace::Workload(endpoint.own_node(state.host_node.as_ref()).cloned())
+                }
             };
         }
         let FlowEnd::Address(address) = end else {
@@ -327,11 +329,18 @@ impl<'a> HostJudge<'a> {
             ..question.clone()
         };
         let answer = match self.state.endpoints.values().any(is_other) {
-            false => prepared.judge(&question, self.options),
+            false if self.state.host_node.as_ref() == Some(&crossing.node) => {
+                prepared.judge(&question, self.options)
+            }
+            false => {
+                let of_node = prepared.clone().with_host_node(&crossing.node);
+                of_node.judge(&question, self.options)
+            }
             // Interfaces of several hosts have the same names: a host knows only its own.
             true => {
                 let mut of_node = self.state.clone();
                 of_node.endpoints.retain(|_, endpoint| !is_other(endpoint));
+                of_node.host_node = Some(crossing.node.clone());
                 let of_node = PreparedState::new(&of_node).with_failsafe(self.failsafe.clone());
                 of_node.judge(&question, self.options)
             }

@@ -255,7 +255,10 @@ pub(crate) fn describe(selector: &Selector) -> String {
         Selector::Contains(key, text) => describe_label(key, &format!(" containing {text:?}")),
         Selector::StartsWith(key, text) => describe_label(key, &format!(" starting with {text:?}")),
         Selector::EndsWith(key, text) => describe_label(key, &format!(" ending with {text:?}")),
-        Selector::Not(inner) if tested_key(inner).is_some() => format!("not {}", describe(inner)),
+        Selector::Not(inner) if tested_key(inner).is_some() => match negated_own_node(inner) {
+            Some(is_own) => describe_own_node(is_own),
+            None => format!("not {}", describe(inner)),
+        },
         _ => format!("matched by {selector}"),
     }
 }
@@ -273,7 +276,7 @@ fn describe_values(key: &LabelKey, values: &[String]) -> String {
         reserved::NAMESPACE => format!("in namespace {any}"),
         reserved::NAME => format!("named {any}"),
         reserved::NODE => format!("on node {any}"),
-        reserved::OWN_NODE => "the node of the pod".to_owned(),
+        reserved::OWN_NODE => describe_own_node(any.trim_matches('"') == reserved::IS_OWN_NODE),
         reserved::SERVICE_ACCOUNT => format!("running as service account {any}"),
         _ => format!("{key} {any}"),
     }
@@ -291,6 +294,28 @@ fn describe_label(key: &LabelKey, test: &str) -> String {
         }
         LabelScope::Reserved => format!("an object with {name}{test}"),
     }
+}
+
+fn describe_own_node(is_own: bool) -> String {
+    let text = if is_own {
+        "the node of the pod"
+    } else {
+        "a node other than that of the pod"
+    };
+    text.to_owned()
+}
+
+/// Whether a selector says that a node does not have a value of the label that tells the own node from others; if
+/// so, whether the other value, which it has, is that of the own node.
+fn negated_own_node(inner: &Selector) -> Option<bool> {
+    let Selector::In(key, values) = inner else {
+        return None;
+    };
+    let is_own_node = *key == LabelKey::reserved(reserved::OWN_NODE);
+    let is_other = values
+        .iter()
+        .any(|value| **value == *reserved::IS_OTHER_NODE);
+    is_own_node.then_some(is_other)
 }
 
 fn describe_kind(quoted: &str) -> &str {

@@ -276,6 +276,7 @@ impl Dice {
             completed: false,
             host_network: false,
             audit: false,
+            uid: None,
         }
     }
 

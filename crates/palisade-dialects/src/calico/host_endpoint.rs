@@ -68,6 +68,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Ve
         completed: false,
         host_network: false,
         audit: crate::mode::annotated_mode(root) == PolicyMode::Audit,
+        uid: None,
     };
     let holder = NetworkSet {
         id: object.id.clone(),

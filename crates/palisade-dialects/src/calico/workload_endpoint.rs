@@ -49,6 +49,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
         completed: false,
         host_network: false,
         audit: crate::mode::is_in_audit(root, report),
+        uid: None,
     }))
 }
 

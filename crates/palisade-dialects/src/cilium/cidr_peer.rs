@@ -5,7 +5,7 @@
 //!
 //! [`match_nodes_by_cidr`]: super::match_nodes_by_cidr
 
-use super::peer_kind::{PeerKind, cidr_groups};
+use super::peer_kind::{cidr_groups, world};
 use super::selector;
 use crate::cidr;
 use crate::faults::DialectFault;
@@ -20,7 +20,7 @@ const KNOWN: &[&str] = &["cidr", "cidrGroupRef", "cidrGroupSelector", "except"];
 fn outside_peer() -> Peer {
     match DialectFault::CidrMatchesPods.is_injected() {
         true => Peer::any(),
-        false => PeerKind::World.peer(),
+        false => world(),
     }
 }
 

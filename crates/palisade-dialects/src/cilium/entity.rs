@@ -1,6 +1,9 @@
 //! The entities of rules: names for kinds of addresses.
 
-use super::peer_kind::{PeerKind, api_server, inside_kinds, inside_kinds_without_nodes, kind_in};
+use super::peer_kind::{
+    PeerKind, api_server, inside_kinds, inside_kinds_without_nodes, kind_in, world,
+};
+use super::rule::RuleAction;
 use crate::faults::DialectFault;
 use crate::report::ObjectReport;
 use crate::suggest::nearest;
@@ -23,26 +26,26 @@ const ENTITIES: &[&str] = &[
     "none",
 ];
 
-/// The peers of an entity; empty for one that no address is here.
-pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Vec<Peer> {
+/// The peers of an entity, for rules of an action; empty for one that no address is here.
+pub(super) fn read(field: &Field<'_>, action: RuleAction, report: &mut ObjectReport) -> Vec<Peer> {
     let Some(text) = report.ok(field.as_str()) else {
         return Vec::new();
     };
     let of_family = |net| Peer {
         nets: Some(vec![net]),
-        ..PeerKind::World.peer()
+        ..world()
     };
     match text {
         "all" => vec![Peer::any()],
         "world" if DialectFault::WorldIsEverything.is_injected() => vec![Peer::any()],
-        "world" => vec![PeerKind::World.peer()],
+        "world" => vec![world()],
         "world-ipv4" => vec![of_family(Prefix::ALL_V4)],
         "world-ipv6" => vec![of_family(Prefix::ALL_V6)],
         "cluster" => cluster(),
-        "host" => vec![PeerKind::OwnNode.peer()],
-        "remote-node" => vec![PeerKind::RemoteNode.peer()],
+        "host" => vec![PeerKind::OwnNode.peer(action)],
+        "remote-node" => vec![PeerKind::RemoteNode.peer(action)],
         "kube-apiserver" => vec![Peer::from_selector(api_server())],
-        "unmanaged" => vec![PeerKind::Unmanaged.peer()],
+        "unmanaged" => vec![PeerKind::Unmanaged.peer(action)],
         "none" => Vec::new(),
         "init" | "ingress" | "health" => {
             let who = match text {

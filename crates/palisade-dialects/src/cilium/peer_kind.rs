@@ -5,10 +5,14 @@
 //! kind of address: what does not depend on the address there is decided now, and the rest becomes a test of
 //! holders.
 //!
+//! Where it is not known on which node the judged endpoint runs, a rule that allows matches no node by whether it is
+//! that one, and a rule that denies matches each.
+//!
 //! Promises: an address in the pod networks of a node is never outside, whether a pod has it or not; such a test
 //! of what is outside gives pods there no entry of their own.
 
 use super::label_key::{LabelSource, PodLabel, SourcedKey};
+use super::rule::RuleAction;
 use super::selector::LabelRequirement;
 use crate::faults::DialectFault;
 use crate::label_selector::LabelTest;
@@ -40,12 +44,12 @@ impl PeerKind {
         PeerKind::World,
     ];
 
-    /// All addresses of the kind.
-    pub(super) fn peer(self) -> Peer {
+    /// All addresses of the kind, for rules of an action.
+    pub(super) fn peer(self, action: RuleAction) -> Peer {
         match self {
             PeerKind::Pod => Peer::from_selector(workload_selector()),
-            PeerKind::OwnNode => Peer::from_selector(own_node()),
-            PeerKind::RemoteNode => Peer::from_selector(remote_node()),
+            PeerKind::OwnNode => Peer::from_selector(own_node(action)),
+            PeerKind::RemoteNode => Peer::from_selector(remote_node(action)),
             PeerKind::Unmanaged => Peer {
                 selector: Some(kind_in(&[reserved::KIND_POD_NETWORK])),
                 not_selector: Some(kind_in(&[
@@ -55,13 +59,13 @@ impl PeerKind {
                 ])),
                 ..Peer::any()
             },
-            PeerKind::World => outside(),
+            PeerKind::World => world(),
         }
     }
 }
 
 /// Everything outside of the cluster.
-fn outside() -> Peer {
+pub(super) fn world() -> Peer {
     Peer {
         not_selector: Some(inside_kinds()),
         ..Peer::any()
@@ -118,20 +122,32 @@ pub(super) fn cidr_groups(test: Selector) -> Selector {
     Selector::and([kind_in(&[reserved::KIND_CIDR_GROUP]), test])
 }
 
-fn own_node() -> Selector {
+fn own_node(action: RuleAction) -> Selector {
     if DialectFault::HostIsEveryNode.is_injected() {
         return kind_in(&[reserved::KIND_NODE]);
     }
-    let own = Selector::has(LabelKey::reserved(reserved::OWN_NODE));
-    Selector::and([kind_in(&[reserved::KIND_NODE]), own])
+    let (own, other) = (reserved::IS_OWN_NODE, reserved::IS_OTHER_NODE);
+    node_test(action, own, other)
 }
 
-fn remote_node() -> Selector {
+/// Every node but that of the judged endpoint.
+pub(super) fn remote_node(action: RuleAction) -> Selector {
     if DialectFault::RemoteNodeIsEveryNode.is_injected() {
         return kind_in(&[reserved::KIND_NODE]);
     }
-    let own = Selector::has(LabelKey::reserved(reserved::OWN_NODE));
-    Selector::and([kind_in(&[reserved::KIND_NODE]), Selector::negate(own)])
+    let (own, other) = (reserved::IS_OWN_NODE, reserved::IS_OTHER_NODE);
+    node_test(action, other, own)
+}
+
+/// The nodes with a value of the label that tells the own node from others: for rules that allow, those that have
+/// the value; for rules that deny, those that do not have the opposite value.
+fn node_test(action: RuleAction, value: &str, opposite: &str) -> Selector {
+    let key = LabelKey::reserved(reserved::OWN_NODE);
+    let is_value = match action {
+        RuleAction::Allow => Selector::equals(key, value),
+        RuleAction::Deny => Selector::negate(Selector::equals(key, opposite)),
+    };
+    Selector::and([kind_in(&[reserved::KIND_NODE]), is_value])
 }
 
 pub(super) fn kind_in(kinds: &[&str]) -> Selector {
@@ -154,7 +170,10 @@ enum EvaluatedTest {
 }
 
 /// The addresses that a selector selects, as alternatives; the error says what of it is not served.
-pub(super) fn selected_peers(requirements: &[LabelRequirement]) -> Result<Vec<Peer>, &'static str> {
+pub(super) fn selected_peers(
+    requirements: &[LabelRequirement],
+    action: RuleAction,
+) -> Result<Vec<Peer>, &'static str> {
     if let [only] = requirements
         && is_api_server(&only.key)
         && only.test.holds_if_empty()
@@ -164,25 +183,26 @@ pub(super) fn selected_peers(requirements: &[LabelRequirement]) -> Result<Vec<Pe
     }
     let mut peers = Vec::new();
     for kind in PeerKind::ALL {
-        peers.extend(select_of_kind(requirements, kind)?);
+        peers.extend(select_of_kind(requirements, kind.peer(action), kind)?);
     }
     Ok(peers)
 }
 
 /// The test of pods that a selector is; the error says what of it is not served.
 pub(super) fn selected_pods(requirements: &[LabelRequirement]) -> Result<Selector, &'static str> {
-    let peer = select_of_kind(requirements, PeerKind::Pod)?;
+    let all = Peer::from_selector(workload_selector());
+    let peer = select_of_kind(requirements, all, PeerKind::Pod)?;
     Ok(peer
         .and_then(|peer| peer.selector)
         .unwrap_or(Selector::none()))
 }
 
-/// The addresses of a kind that a selector selects; `None` if there are none.
+/// The addresses of a kind that a selector selects, of `peer`, which is all of the kind; `None` if there are none.
 fn select_of_kind(
     requirements: &[LabelRequirement],
+    mut peer: Peer,
     kind: PeerKind,
 ) -> Result<Option<Peer>, &'static str> {
-    let mut peer = kind.peer();
     let is_set_free = peer.selector.is_none();
     let (mut set_tests, mut unwanted) = (Vec::new(), Vec::new());
     for requirement in requirements {

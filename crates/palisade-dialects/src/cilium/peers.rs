@@ -5,7 +5,7 @@
 
 use super::form::{self, CLOUD_GROUP};
 use super::label_key::SourcedKey;
-use super::peer_kind::{kind_in, selected_peers};
+use super::peer_kind::{kind_in, remote_node, selected_peers};
 use super::rule::{RuleAction, RuleContext};
 use super::selector::{self, LabelRequirement};
 use super::unserved::{closed_peers, hold_closed};
@@ -172,14 +172,14 @@ fn read_item(
     Ok(match list {
         PeerList::Endpoints => {
             let requirements = selector::read(item, report);
-            return selected_peers(&with_namespace(requirements, context));
+            return selected_peers(&with_namespace(requirements, context), context.action);
         }
         PeerList::Cidr => cidr_peer::read_cidr(item, report).into_iter().collect(),
         PeerList::CidrSet => cidr_peer::read_cidr_rule(item, report)
             .into_iter()
             .collect(),
-        PeerList::Entities => entity::read(item, report),
-        PeerList::Nodes => vec![nodes(item, report)],
+        PeerList::Entities => entity::read(item, context.action, report),
+        PeerList::Nodes => vec![nodes(item, context.action, report)],
         PeerList::Services => service_peer::read(item, report).into_iter().collect(),
         PeerList::Groups | PeerList::Fqdns => Vec::new(),
     })
@@ -214,9 +214,15 @@ fn with_namespace(
     requirements
 }
 
-/// The nodes whose labels a selector selects.
-fn nodes(item: &Field<'_>, report: &mut ObjectReport) -> Peer {
-    let mut tests = vec![kind_in(&[reserved::KIND_NODE])];
+/// The nodes whose labels a selector selects, but for the node of the judged endpoint: `fromNodes` and `toNodes` are
+/// about other nodes. Source: Cilium, "Node based": "all other nodes".
+fn nodes(item: &Field<'_>, action: RuleAction, report: &mut ObjectReport) -> Peer {
+    let all = if DialectFault::NodesIncludeOwnNode.is_injected() {
+        kind_in(&[reserved::KIND_NODE])
+    } else {
+        remote_node(action)
+    };
+    let mut tests = vec![all];
     for requirement in selector::read(item, report) {
         let (key, test) = (requirement.key, requirement.test);
         tests.push(match key.is_of_nodes() {

@@ -1,28 +1,33 @@
-//! The nodes of this host: those that attached endpoints say they run on.
+//! The nodes whose host endpoints are attached here.
 //!
-//! The first by name is that of this host. Policies of nodes select host endpoints by the labels of their node, so the
-//! host endpoints of a node are recomputed when its labels change. Nothing here is computed for other nodes.
+//! Policies of nodes select host endpoints by the labels of their node, so the host endpoints of a node are recomputed
+//! when its labels change. Nothing here is computed for other nodes.
 
 use crate::faults::EngineFault;
 use alloc::collections::BTreeMap;
-use palisade_model::{EndpointId, Node, State, Str};
+use palisade_model::{Endpoint, EndpointId, Node, State, Str};
 
-/// The nodes that attached endpoints name, with the number of these.
+/// The nodes that attached host endpoints name, with the number of these.
 #[derive(Debug, Default)]
 pub(super) struct HostNodes {
     endpoints: BTreeMap<Str, usize>,
 }
 
 impl HostNodes {
-    /// Counts the node of an attached endpoint, before and after an update.
-    pub(super) fn update(&mut self, was: Option<Str>, is: Option<Str>) {
-        if was == is {
+    /// Counts an attached endpoint, before and after an update.
+    pub(super) fn update(&mut self, before: Option<&Endpoint>, now: Option<&Endpoint>) {
+        let node = |endpoint: Option<&Endpoint>| {
+            let host = endpoint.filter(|endpoint| endpoint.host)?;
+            host.node.clone()
+        };
+        let (before, now) = (node(before), node(now));
+        if before == now {
             return;
         }
-        if let Some(name) = is {
+        if let Some(name) = now {
             *self.endpoints.entry(name).or_default() += 1;
         }
-        if let Some(name) = was
+        if let Some(name) = before
             && let Some(count) = self.endpoints.get_mut(&name)
         {
             *count -= 1;
@@ -30,11 +35,6 @@ impl HostNodes {
                 self.endpoints.remove(&name);
             }
         }
-    }
-
-    /// The node of this host.
-    pub(super) fn first(&self) -> Option<Str> {
-        self.endpoints.keys().next().cloned()
     }
 
     /// The host endpoints of this host that are interfaces of a node.

@@ -209,7 +209,7 @@ impl HolderStore {
         }
     }
 
-    /// The endpoint in a slot, exactly as it was given.
+    /// The endpoint in a slot, exactly as it was given, but for its UID.
     pub(crate) fn endpoint(&self, slot: HolderSlot) -> Option<Endpoint> {
         let view = self.view(slot)?;
         let common = view.shared()?;
@@ -243,6 +243,7 @@ impl HolderStore {
             completed: common.completed,
             host_network: common.host_network,
             audit: common.audit,
+            uid: None,
         })
     }
 

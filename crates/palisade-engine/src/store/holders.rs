@@ -178,9 +178,11 @@ impl<'a> HolderView<'a> {
         Some(name)
     }
 
-    /// Whether it is the node of this host.
-    pub(crate) fn is_own_node(&self) -> bool {
-        self.kind() == HolderKind::Node && self.store.host_node.as_deref() == Some(self.name())
+    /// The value of [`palisade_model::reserved::OWN_NODE`], seen by the endpoints of this host.
+    pub(crate) fn own_node_value(&self) -> Option<&'static str> {
+        let is_node = self.kind() == HolderKind::Node;
+        let own_node = self.store.host_node.as_deref().filter(|_| is_node);
+        palisade_model::own_node_value(self.name(), own_node)
     }
 
     /// The text of its name.

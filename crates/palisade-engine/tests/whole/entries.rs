@@ -17,7 +17,7 @@ fn each_prefix_of_a_step_keeps_the_promise_of_its_phase() {
         let world = ModelWorld::generate(seed, case, 0);
         let detour = ModelWorld::generate(seed ^ 1, case, 0);
         let mut dice = Dice::new(seed, case);
-        let mut engine = Engine::new(EngineOptions::default());
+        let mut engine = Engine::new(EngineOptions::of_host(world.state.host_node.clone()));
         for batch in batches(&mut dice, &detour.state, &world.state) {
             let old = engine.tables().clone();
             let delta = engine.apply(batch);

@@ -88,8 +88,8 @@ fn roundabout(seed: u64, case: u64, kinds: &mut Kinds) {
     let world = ModelWorld::generate(seed, case, 20);
     let detour = ModelWorld::generate(seed ^ 1, case, 0);
     let mut dice = Dice::new(seed, case);
-    let mut engine = Engine::new(EngineOptions::default());
-    let mut now = State::default();
+    let mut engine = Engine::new(EngineOptions::of_host(world.state.host_node.clone()));
+    let mut now = engine.state();
     let ways = batches(&mut dice, &detour.state, &world.state);
     for (at, batch) in ways.into_iter().enumerate() {
         let before = now.clone();

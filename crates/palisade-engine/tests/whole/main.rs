@@ -21,7 +21,7 @@ use palisade_model::{State, Update};
 
 /// An engine with every object of a state, in one batch.
 pub(crate) fn from_scratch(state: &State) -> Engine {
-    let mut engine = Engine::new(EngineOptions::default());
+    let mut engine = Engine::new(EngineOptions::of_host(state.host_node.clone()));
     let objects = state.objects().map(Update::Upsert);
     drop(engine.apply(objects));
     engine

@@ -28,6 +28,7 @@ fn pod(number: u8, is_local: bool) -> Object {
         completed: false,
         host_network: false,
         audit: false,
+        uid: None,
     })
 }
 

@@ -13,6 +13,7 @@ mod agent;
 mod chain;
 mod kills;
 mod latency;
+mod own_pod;
 #[path = "../plugin/mod.rs"]
 mod plugin;
 mod silence;

@@ -40,6 +40,8 @@ pub(crate) struct Container {
     pub(crate) id: String,
     /// Namespace and name of its pod, if it belongs to one.
     pub(crate) pod: Option<(String, String)>,
+    /// The UID of its pod, if the runtime passes it.
+    pub(crate) uid: Option<String>,
     pub(crate) netns: PathBuf,
 }
 
@@ -49,6 +51,7 @@ impl Container {
         Container {
             id: id.to_owned(),
             pod: Some(("shop".to_owned(), name.to_owned())),
+            uid: None,
             netns: lab.namespace_path(node),
         }
     }
@@ -94,11 +97,14 @@ impl Runtime {
                 .env("CNI_IFNAME", "eth0")
                 .env("CNI_NETNS", &container.netns);
             if let Some((namespace, name)) = &container.pod {
-                let args = format!(
+                let mut args = format!(
                     "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};\
                      K8S_POD_INFRA_CONTAINER_ID={}",
                     container.id
                 );
+                if let Some(uid) = &container.uid {
+                    args.push_str(&format!(";K8S_POD_UID={uid}"));
+                }
                 call.env("CNI_ARGS", args);
             }
         }

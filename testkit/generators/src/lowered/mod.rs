@@ -66,6 +66,7 @@ impl ModelWorld {
         let mut hosts = host::HostGenerator::new(seed, case);
         hosts.change_endpoints(&mut world.state);
         let mut own_nodes = own_node::OwnNodeGenerator::new(seed, case);
+        own_nodes.place(&mut world.state);
         for _ in 0..dice.between(2, 7) {
             let (mut policy, mut features): (Policy, _) = policy::policy(&mut dice);
             own_nodes.change(&mut policy, &mut features);
@@ -115,6 +116,7 @@ impl ModelWorld {
             }
             for endpoint in claimants {
                 thing::features(endpoint, &mut features);
+                features.extend(own_node::feature(&self.state, endpoint));
                 if endpoint.audit {
                     features.insert(audit::ENDPOINT);
                 } else if self.state.is_in_audit(endpoint) {

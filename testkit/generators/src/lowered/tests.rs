@@ -22,7 +22,14 @@ fn every_feature_has_a_say() {
             }
         }
     }
-    let share = |feature| counts.get(feature).copied().unwrap_or(0) * 100 / all;
+    let share = |feature: &str| counts.get(feature).copied().unwrap_or(0) * 100 / all;
+    for feature in [
+        own_node::OTHER_NODE,
+        own_node::NO_NODE,
+        own_node::UNKNOWN_NODE,
+    ] {
+        assert!(share(feature) >= 2, "{feature}");
+    }
     let rare: Vec<_> = FEATURES.iter().filter(|f| share(**f) < 1).collect();
     assert!(rare.is_empty(), "{rare:?}");
     let unlisted: Vec<_> = counts.keys().filter(|f| !FEATURES.contains(f)).collect();
@@ -35,7 +42,11 @@ fn detours_arrive() {
         let target = ModelWorld::generate(1, case, 0).state;
         let detour = ModelWorld::generate(1, case + 1, 0).state;
         let batches = batches(&mut Dice::new(1, case), &detour, &target);
-        assert_eq!(State::from_updates(batches.into_iter().flatten()), target);
+        let mut arrived = State::of_host(target.host_node.clone());
+        for update in batches.into_iter().flatten() {
+            arrived.apply(update);
+        }
+        assert_eq!(arrived, target);
     }
 }
 
@@ -46,9 +57,10 @@ fn states_survive_being_written_down() {
         let objects: Vec<Object> = state.objects().collect();
         let text = serde_json::to_string(&objects).unwrap();
         let read: Vec<Object> = serde_json::from_str(&text).unwrap();
-        assert_eq!(
-            State::from_updates(read.into_iter().map(Update::Upsert)),
-            state
-        );
+        let written = State {
+            host_node: state.host_node.clone(),
+            ..State::from_updates(read.into_iter().map(Update::Upsert))
+        };
+        assert_eq!(written, state);
     }
 }

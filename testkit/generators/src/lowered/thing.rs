@@ -139,6 +139,7 @@ fn endpoint(dice: &mut Dice, n: usize, numbers: &[u8]) -> Endpoint {
         completed: false,
         host_network: false,
         audit: false,
+        uid: None,
     }
 }
 

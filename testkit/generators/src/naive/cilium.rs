@@ -147,11 +147,18 @@ impl NaiveRuleOwner<'_> {
     fn allows(&self, rule: &Value, peer: &NaivePeer<'_>, flow: &NaiveFlow) -> bool {
         let authenticated =
             text(rule, "/authentication/mode").is_none_or(|mode| mode == "disabled");
-        authenticated && self.is_peer(rule, peer).unwrap_or(false) && self.is_traffic(rule, flow)
+        let is_peer = || self.is_peer(rule, peer).unwrap_or(false);
+        authenticated && is_peer() && self.is_traffic(rule, flow)
     }
 
     fn denies(&self, rule: &Value, peer: &NaivePeer<'_>, flow: &NaiveFlow) -> bool {
-        self.is_peer(rule, peer).unwrap_or(true) && self.is_traffic(rule, flow)
+        let alternatives = peer.alternatives();
+        let peers = match alternatives.is_empty() {
+            true => std::slice::from_ref(peer),
+            false => &alternatives,
+        };
+        let mut peers = peers.iter();
+        peers.any(|peer| self.is_peer(rule, peer).unwrap_or(true)) && self.is_traffic(rule, flow)
     }
 
     fn is_peer(&self, rule: &Value, peer: &NaivePeer<'_>) -> Result<bool, Undecidable> {
@@ -179,7 +186,10 @@ impl NaiveRuleOwner<'_> {
             }
             for item in list(Some(items)) {
                 let is_it = match kind {
-                    "Endpoints" => peer.has(&self.scoped(item)),
+                    "Endpoints" => {
+                        let wanted = self.scoped(item);
+                        (peer.is_known() || is_api_server(&wanted)) && peer.has(&wanted)
+                    }
                     "CIDR" => peer.outside && item.as_str().is_some_and(|c| self.in_block(c, peer)),
                     "CIDRSet" => peer.outside && self.in_cidr_set(item, peer),
                     "Entities" => is_entity(item.as_str().unwrap_or_default(), peer),
@@ -354,17 +364,22 @@ fn is_entity(name: &str, peer: &NaivePeer<'_>) -> bool {
     match name {
         "all" => true,
         "cluster" => {
-            is_pod || is("host") || is("remote-node") || is("unmanaged") || is("kube-apiserver")
+            let is_node = !peer.is_known() || is("host") || is("remote-node");
+            is_pod || is_node || is("unmanaged") || is("kube-apiserver")
         }
         other => is(other),
     }
 }
 
 fn is_node(selector: &Value, peer: &NaivePeer<'_>) -> bool {
-    let node = |(source, key, _): &NaiveLabel| {
-        *source == "reserved" && ["host", "remote-node"].contains(&key.as_str())
-    };
+    let node = |(source, key, _): &NaiveLabel| *source == "reserved" && key == "remote-node";
     peer.labels.iter().any(node) && peer.has(&written_requirements(selector))
+}
+
+/// Whether a selector is about the API server alone, whatever it runs on.
+fn is_api_server(wanted: &[NaiveRequirement]) -> bool {
+    matches!(wanted, [(source, key, operator, _)]
+        if source == "reserved" && key == "kube-apiserver" && ["In", "Exists"].contains(&operator.as_str()))
 }
 
 /// The types of ICMP that the generated rules call by a name.

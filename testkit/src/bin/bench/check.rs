@@ -142,6 +142,7 @@ fn sample(dice: &mut Dice, state: &State) -> (State, Vec<IpAddr>) {
     }
     let endpoints = local.iter().chain(&drawn).chain(&named);
     let sample = State {
+        host_node: None,
         tiers: state.tiers.clone(),
         policies: policies
             .into_iter()

@@ -144,6 +144,7 @@ impl BenchPod {
             completed: false,
             host_network: false,
             audit: false,
+            uid: None,
         }
     }
 }

@@ -30,6 +30,7 @@ pub(in crate::kubernetes) fn read(
     if let Some(status) = &status {
         endpoint.addresses = addresses(status, report);
     }
+    endpoint.uid = metadata::pod_uid(root);
     Some(Object::Endpoint(endpoint))
 }
 
@@ -64,6 +65,7 @@ pub(super) fn endpoint(
         host_network: uses_host_network(pod, report)
             && !DialectFault::HostNetworkPodHoldsAddress.is_injected(),
         audit: mode::is_in_audit(pod, report),
+        uid: None,
     }
 }
 

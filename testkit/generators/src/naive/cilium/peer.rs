@@ -10,12 +10,15 @@ use std::net::IpAddr;
 pub(super) type NaiveLabel = (&'static str, String, String);
 
 /// An address, with its labels.
+#[derive(Clone)]
 pub(super) struct NaivePeer<'a> {
     objects: &'a [Value],
     pub(super) address: Option<IpAddr>,
     pub(super) labels: Vec<NaiveLabel>,
     /// Whether it is outside of the cluster.
     pub(super) outside: bool,
+    /// Whether it is a node, and it is not known whether it is the own one.
+    is_unknown_node: bool,
 }
 
 /// A requirement: source, key, operator, values.
@@ -47,6 +50,7 @@ impl<'a> NaivePeer<'a> {
             address: None,
             labels: all,
             outside: false,
+            is_unknown_node: false,
         }
     }
 
@@ -62,6 +66,7 @@ impl<'a> NaivePeer<'a> {
             address: None,
             labels: all.iter().map(of_kubernetes).collect(),
             outside: false,
+            is_unknown_node: false,
         };
         host.add_reserved("host");
         host
@@ -88,6 +93,7 @@ impl<'a> NaivePeer<'a> {
             address: None,
             labels: Vec::new(),
             outside: false,
+            is_unknown_node: false,
         };
         let nodes: Vec<&Value> = objects
             .iter()
@@ -103,7 +109,10 @@ impl<'a> NaivePeer<'a> {
                 && at
                     .iter()
                     .any(|object| text(object, "/metadata/name") == node);
-            peer.add_reserved(if own { "host" } else { "remote-node" });
+            peer.is_unknown_node = node.is_none();
+            if !peer.is_unknown_node {
+                peer.add_reserved(if own { "host" } else { "remote-node" });
+            }
             for object in at {
                 for (key, value) in &labels(object) {
                     let value = value.as_str().unwrap_or_default().to_owned();
@@ -128,6 +137,26 @@ impl<'a> NaivePeer<'a> {
     fn add_reserved(&mut self, name: &str) {
         self.labels
             .push(("reserved", name.to_owned(), String::new()));
+    }
+
+    /// Whether it is no node, or it is known whether it is the own one.
+    pub(super) fn is_known(&self) -> bool {
+        !self.is_unknown_node
+    }
+
+    /// What it may be: a node that may be the own one or not is both for a rule that denies. A rule that allows
+    /// has none of them.
+    pub(super) fn alternatives(&self) -> Vec<NaivePeer<'a>> {
+        let names = ["host", "remote-node"].into_iter();
+        let names = names.filter(|_| self.is_unknown_node);
+        names
+            .map(|name| {
+                let mut known = self.clone();
+                known.is_unknown_node = false;
+                known.add_reserved(name);
+                known
+            })
+            .collect()
     }
 
     /// Whether its labels meet all requirements.
