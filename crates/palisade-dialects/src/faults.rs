@@ -65,6 +65,7 @@ palisade_model::faults! {
         ApiServerOfAnyNamespace,
         LabelsOfNodesIgnored,
         NodesIncludeOwnNode,
+        NamespaceOfSubjectDropped,
         CidrMatchesPods,
         CidrExceptLost,
         CidrGroupOfAnyKind,

@@ -122,6 +122,13 @@ spec: {externalCIDRs: [198.51.100.0/24]}
 ---
 apiVersion: cilium.io/v2
 kind: CiliumNetworkPolicy
+metadata: {name: of-no-pod}
+spec:
+  endpointSelector: {matchExpressions: [{key: io.kubernetes.pod.namespace, operator: In, values: [other]}]}
+  ingress: [{}]
+---
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
 metadata: {name: cilium}
 spec:
   endpointSelector: {matchLabels: {"k8s:app": web}}

@@ -147,6 +147,11 @@ impl SourcedKey {
         self.pod_label() == Some(PodLabel::NamespaceName)
     }
 
+    /// Whether it is the name of the cluster of pods.
+    pub(super) fn is_cluster_name(&self) -> bool {
+        self.pod_label() == Some(PodLabel::Cluster)
+    }
+
     /// Whether it is a label of the namespace of pods.
     pub(super) fn is_namespace_label(&self) -> bool {
         matches!(self.pod_label(), Some(PodLabel::NamespaceLabel(_)))

@@ -24,6 +24,7 @@ mod rule;
 mod selector;
 mod service_peer;
 mod spec;
+mod subject_namespace;
 mod unserved;
 
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};

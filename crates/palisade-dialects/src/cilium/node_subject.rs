@@ -26,7 +26,7 @@ pub(super) fn selected_nodes(requirements: &[LabelRequirement]) -> Selector {
     }
 }
 
-fn test_of_node(LabelRequirement { key, test }: &LabelRequirement) -> Selector {
+fn test_of_node(LabelRequirement { key, test, .. }: &LabelRequirement) -> Selector {
     let holds = match key.source {
         LabelSource::Any | LabelSource::Kubernetes => {
             return test.to_selector(LabelKey::node(key.name.clone()));

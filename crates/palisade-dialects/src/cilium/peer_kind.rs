@@ -169,11 +169,19 @@ enum EvaluatedTest {
     Unserved(&'static str),
 }
 
+/// Peers of which a part is not served.
+pub(super) struct UnservedPeers {
+    /// What is not served; plural.
+    pub(super) piece: &'static str,
+    /// All addresses that a rule that denies may be about, if these are fewer than all there are.
+    pub(super) denied: Option<Vec<Peer>>,
+}
+
 /// The addresses that a selector selects, as alternatives; the error says what of it is not served.
 pub(super) fn selected_peers(
     requirements: &[LabelRequirement],
     action: RuleAction,
-) -> Result<Vec<Peer>, &'static str> {
+) -> Result<Vec<Peer>, UnservedPeers> {
     if let [only] = requirements
         && is_api_server(&only.key)
         && only.test.holds_if_empty()
@@ -181,11 +189,27 @@ pub(super) fn selected_peers(
     {
         return Ok(vec![Peer::from_selector(api_server())]);
     }
-    let mut peers = Vec::new();
-    for kind in PeerKind::ALL {
-        peers.extend(select_of_kind(requirements, kind.peer(action), kind)?);
-    }
-    Ok(peers)
+    let select = |of_pods: &[LabelRequirement]| {
+        let mut peers = Vec::new();
+        for kind in PeerKind::ALL {
+            let requirements = if kind == PeerKind::Pod {
+                of_pods
+            } else {
+                requirements
+            };
+            peers.extend(select_of_kind(requirements, kind.peer(action), kind)?);
+        }
+        Ok(peers)
+    };
+    select(requirements).map_err(|piece| {
+        // Only a pod is of a cluster, and it may be of any.
+        let other = requirements.iter().filter(|of| !of.key.is_cluster_name());
+        let other: Vec<LabelRequirement> = other.cloned().collect();
+        let names_cluster = other.len() < requirements.len();
+        let denied = (action == RuleAction::Deny && names_cluster).then(|| select(&other));
+        let denied = denied.and_then(Result::ok);
+        UnservedPeers { piece, denied }
+    })
 }
 
 /// The test of pods that a selector is; the error says what of it is not served.
@@ -237,7 +261,7 @@ fn select_of_kind(
 }
 
 fn evaluate(requirement: &LabelRequirement, kind: PeerKind) -> EvaluatedTest {
-    let LabelRequirement { key, test } = requirement;
+    let LabelRequirement { key, test, .. } = requirement;
     let absent = || EvaluatedTest::Constant(test.holds_if_absent());
     match (key.source, kind) {
         (LabelSource::Any | LabelSource::Kubernetes, PeerKind::Pod) => test_of_pod(key, test),

@@ -5,7 +5,7 @@
 
 use super::form::{self, CLOUD_GROUP};
 use super::label_key::SourcedKey;
-use super::peer_kind::{kind_in, remote_node, selected_peers};
+use super::peer_kind::{UnservedPeers, kind_in, remote_node, selected_peers};
 use super::rule::{RuleAction, RuleContext};
 use super::selector::{self, LabelRequirement};
 use super::unserved::{closed_peers, hold_closed};
@@ -137,9 +137,12 @@ pub(super) fn read(
         for item in items {
             match read_item(*list, item, context, report) {
                 Ok(read) => peers.extend(read),
-                Err(piece) => {
+                Err(UnservedPeers { piece, denied }) => {
                     hold_closed(item, piece, action, report);
-                    is_closed = true;
+                    match denied {
+                        Some(denied) => peers.extend(denied),
+                        None => is_closed = true,
+                    }
                 }
             }
         }
@@ -168,7 +171,7 @@ fn read_item(
     item: &Field<'_>,
     context: &RuleContext<'_>,
     report: &mut ObjectReport,
-) -> Result<Vec<Peer>, &'static str> {
+) -> Result<Vec<Peer>, UnservedPeers> {
     Ok(match list {
         PeerList::Endpoints => {
             let requirements = selector::read(item, report);
@@ -210,6 +213,7 @@ fn with_namespace(
     requirements.push(LabelRequirement {
         key: SourcedKey::of_namespace_name(),
         test,
+        is_match_label: false,
     });
     requirements
 }

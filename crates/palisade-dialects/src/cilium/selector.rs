@@ -14,6 +14,8 @@ pub(super) struct LabelRequirement {
     pub(super) key: SourcedKey,
     /// Its test.
     pub(super) test: LabelTest,
+    /// Whether it is written under `matchLabels`.
+    pub(super) is_match_label: bool,
 }
 
 /// Reads a label selector. If errors were added to the report, the result must not be used.
@@ -31,6 +33,7 @@ pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Vec<LabelReq
                 requirements.push(LabelRequirement {
                     key,
                     test: LabelTest::In(vec![value]),
+                    is_match_label: true,
                 });
             }
         }
@@ -42,7 +45,11 @@ pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Vec<LabelReq
             (key, errors)
         };
         let requirement = label_selector::read_requirement(&expression, key_of, report);
-        requirements.extend(requirement.map(|(key, test)| LabelRequirement { key, test }));
+        requirements.extend(requirement.map(|(key, test)| LabelRequirement {
+            key,
+            test,
+            is_match_label: false,
+        }));
     }
     requirements
 }

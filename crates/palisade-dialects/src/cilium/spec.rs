@@ -7,6 +7,7 @@ use super::node_subject::selected_nodes;
 use super::peer_kind::selected_pods;
 use super::rule::{self, RuleAction, RuleContext, list_of};
 use super::selector;
+use super::subject_namespace::{check_namespace, is_replaced};
 use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::label_selector::workload_selector;
@@ -257,15 +258,9 @@ pub(super) fn subject(
 /// The pods that a spec selects: of the policy's own namespace, if it has one.
 fn pods(field: &Field<'_>, namespace: Option<&Str>, report: &mut ObjectReport) -> Option<Selector> {
     let mut requirements = selector::read(field, report);
-    if namespace.is_some() {
-        let before = requirements.len();
-        requirements.retain(|requirement| !requirement.key.is_namespace_name());
-        if requirements.len() < before {
-            report.warn(
-                field,
-                "a CiliumNetworkPolicy selects pods of its own namespace: the label of the namespace is ignored",
-            );
-        }
+    if let Some(name) = namespace {
+        check_namespace(field, &requirements, name, report);
+        requirements.retain(|requirement| !is_replaced(requirement));
     }
     let own = namespace
         .map(|name| Selector::equals(LabelKey::reserved(reserved::NAMESPACE), name.clone()));

@@ -110,6 +110,107 @@ fn dns_rules_that_allow_every_name() {
     }
 }
 
+/// A label of the source `k8s` is replaced by the policy's own namespace; every other test of the namespace is kept.
+#[test]
+fn tests_of_the_namespace_in_a_subject() {
+    let key = "io.kubernetes.pod.namespace";
+    let pods = ["default", "other"].map(|namespace| {
+        let text = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: p, namespace: {namespace}, labels: {{a: b}}}}}}"
+        );
+        common::lowering("pod", &text).state()
+    });
+    for (selector, expected) in [
+        ("{}".to_owned(), [true, false]),
+        (
+            format!("{{matchLabels: {{\"k8s:{key}\": other}}}}"),
+            [true, false],
+        ),
+        (
+            format!("{{matchLabels: {{\"k8s:{key}\": other, a: b}}}}"),
+            [true, false],
+        ),
+        (
+            format!("{{matchLabels: {{\"k8s:{key}\": other, a: c}}}}"),
+            [false, false],
+        ),
+        (
+            format!("{{matchLabels: {{\"{key}\": other}}}}"),
+            [false, false],
+        ),
+        (
+            format!("{{matchLabels: {{\"any:{key}\": other}}}}"),
+            [false, false],
+        ),
+        (
+            format!("{{matchLabels: {{\"{key}\": default}}}}"),
+            [true, false],
+        ),
+        (
+            format!(
+                "{{matchExpressions: [{{key: \"k8s:{key}\", operator: In, values: [other]}}]}}"
+            ),
+            [false, false],
+        ),
+        (
+            format!(
+                "{{matchExpressions: [{{key: \"{key}\", operator: NotIn, values: [default]}}]}}"
+            ),
+            [false, false],
+        ),
+        (
+            format!("{{matchExpressions: [{{key: \"{key}\", operator: DoesNotExist}}]}}"),
+            [false, false],
+        ),
+        (
+            format!(
+                "{{matchExpressions: [{{key: \"any:{key}\", operator: In, values: [default, other]}}]}}"
+            ),
+            [true, false],
+        ),
+    ] {
+        let spec = format!("{{endpointSelector: {selector}, ingress: [{{fromEntities: [all]}}]}}");
+        let lowering = common::lowering("f", &manifest("policy", &spec));
+        assert_eq!(lowering.errors, [], "{selector}");
+        let state = lowering.state();
+        let policy = state.policies.values().next().unwrap();
+        let selected = pods.each_ref().map(|pods| {
+            let pod = pods.endpoints.values().next().unwrap();
+            policy.subject.matches(&pods.endpoint_labels(pod))
+        });
+        assert_eq!(selected, expected, "{selector}");
+    }
+}
+
+/// The name of a cluster is not served: a rule that allows matches nothing, and one that denies matches the pods that
+/// may be meant, and never what is outside of the cluster.
+#[test]
+fn names_of_clusters_close_pods_only() {
+    let peers = |list: &str, selector: &str| {
+        let spec = format!("{{.., {list}: [{{fromEndpoints: [{selector}]}}]}}");
+        let lowering = common::lowering("f", &manifest("clusterwide", &spec));
+        assert_eq!(lowering.errors, []);
+        let state = lowering.state();
+        let policies = state.policies.values();
+        let rules = policies.flat_map(|policy| policy.ingress.iter().flat_map(|side| &side.rules));
+        let peers: Vec<_> = rules.flat_map(|rule| rule.peers.clone()).collect();
+        (peers, lowering.closed.len())
+    };
+    let cluster = "io.cilium.k8s.policy.cluster";
+    for selector in [
+        format!("{{matchLabels: {{\"{cluster}\": other}}}}"),
+        format!("{{matchExpressions: [{{key: \"{cluster}\", operator: In, values: [a, b]}}]}}"),
+    ] {
+        let (denied, closed) = peers("ingressDeny", &selector);
+        assert_eq!(
+            (denied, closed),
+            (peers("ingressDeny", "{}").0, 1),
+            "{selector}"
+        );
+        assert_eq!(peers("ingress", &selector), (Vec::new(), 1), "{selector}");
+    }
+}
+
 /// A spec becomes a part that denies, before everything of the default tier, and a part that allows.
 #[test]
 fn parts_of_specs() {

@@ -126,8 +126,31 @@ fn subject(dice: &mut Dice, scope: Option<&str>, features: &mut Features) -> Val
         features.insert("endpointSelector by namespace");
         let name = *dice.pick(&NAMESPACES);
         selector["matchLabels"]["k8s:io.kubernetes.pod.namespace"] = name.into();
+    } else if scope.is_some() && dice.chance(25) {
+        features.insert("endpointSelector of a namespaced policy by namespace");
+        test_namespace(dice, &mut selector);
     }
     selector
+}
+
+/// Adds a test of the namespace, as a label or as an expression, with any source.
+fn test_namespace(dice: &mut Dice, selector: &mut Value) {
+    let name = *dice.pick(&NAMESPACES);
+    let source = *dice.pick(&["k8s:", "any:", ""]);
+    let key = format!("{source}io.kubernetes.pod.namespace");
+    if dice.chance(50) {
+        selector["matchLabels"][key] = name.into();
+        return;
+    }
+    let expression = match dice.below(4) {
+        0 => json!({ "key": key, "operator": "Exists" }),
+        1 => json!({ "key": key, "operator": "NotIn", "values": [name] }),
+        _ => json!({ "key": key, "operator": "In", "values": [name] }),
+    };
+    match selector["matchExpressions"].as_array_mut() {
+        Some(expressions) => expressions.push(expression),
+        None => selector["matchExpressions"] = json!([expression]),
+    }
 }
 
 /// A label of pods with one of its values.

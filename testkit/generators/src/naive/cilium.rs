@@ -79,7 +79,7 @@ impl NaiveAsked<'_> {
         verdict: &mut NaiveCiliumVerdict,
         used: &mut BTreeSet<usize>,
     ) {
-        if !self.own.has(&written_requirements(selector)) {
+        if !self.own.has(&subject_requirements(policy, selector)) {
             return;
         }
         let lists = match self.egress {
@@ -109,6 +109,19 @@ impl NaiveAsked<'_> {
         verdict.denied |= deny.iter().any(|rule| of.denies(rule, &self.peer, flow));
         verdict.allowed |= allow.iter().any(|rule| of.allows(rule, &self.peer, flow));
     }
+}
+
+/// What is asked of the pods of a policy: in a namespace, a label with the name of a namespace that has the source
+/// `k8s` says nothing, since it is overwritten.
+fn subject_requirements(policy: &Value, selector: &Value) -> Vec<NaiveRequirement> {
+    let mut selector = selector.clone();
+    let labels = selector
+        .get_mut("matchLabels")
+        .and_then(Value::as_object_mut);
+    if let Some(labels) = labels.filter(|_| is_namespaced(policy)) {
+        labels.remove("k8s:io.kubernetes.pod.namespace");
+    }
+    written_requirements(&selector)
 }
 
 fn is_namespaced(policy: &Value) -> bool {

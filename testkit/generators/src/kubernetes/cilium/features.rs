@@ -23,6 +23,7 @@ pub const CILIUM_FEATURES: &[&str] = &[
     "enableDefaultDeny false",
     "enableDefaultDeny true",
     "endpointSelector by namespace",
+    "endpointSelector of a namespaced policy by namespace",
     "endpointSelector of no pod",
     "endpointSelector: all",
     "endpointSelector: selected",
