@@ -23,7 +23,18 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
              rule is an error. Host-network pods are their node.",
             "The keys of selectors may have a source: `k8s:`, `reserved:`, `cidr:`, `cidrgroup:`, `node:`, `any:`; \
              without one, every source is meant. A selector with a label of a source that is not served (`fqdn:`, or \
-             the name of a cluster) is held closed; in `endpointSelector` it is an error.",
+             the name of a cluster) is held closed; in `endpointSelector` it is an error. The name of a cluster in a rule \
+             that denies closes it to pods only, since nothing else is a member of a cluster.",
+            "In `endpointSelector` a matchLabel `k8s:io.kubernetes.pod.namespace` stands for the policy's own namespace, \
+             as in Cilium; every other test of the namespace is a condition that must hold too.",
+            "`host` is the node of the agent (`--node-name`), whatever a Pod's `nodeName` says, and `remote-node` every \
+             other node. `fromNodes` and `toNodes` are about other nodes only. Without a name of the own node, rules \
+             that allow match no node by these, and rules that deny match every node.",
+            "Different from Cilium, each with a warning where a manifest shows it: `enableDefaultDeny` with `true` for a \
+             direction without rules denies the direction (Cilium ignores it); the ICMP type 0 is one type (in Cilium \
+             every type); the label `reserved:world` is everything outside of the cluster (in a dual-stack Cilium \
+             no address has it). Without a warning: an address in networks of several CiliumCIDRGroups has the labels of \
+             each (in Cilium of the longest network only, where they have the same key).",
             "Rules of DNS with an item `matchPattern: \"*\"` allow every name, and are enforced without a proxy: what \
              the ports of the rule carry is allowed. Cilium's proxy would refuse what is not DNS there.",
             "`cnp`, the short name that kubectl has, is not taken for this kind by `palisade policy get`: it may be \

@@ -122,6 +122,12 @@ fn message(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatch>
         report.error(&at, unknown_type(&at, family));
         return None;
     };
+    if kind == 0 {
+        report.warn(
+            &at,
+            "the type 0 matches messages of this type only; Cilium takes it for every type",
+        );
+    }
     let protocol = match family {
         Family::V6 if !DialectFault::IcmpFamilyIgnored.is_injected() => Protocol::ICMPV6,
         _ => Protocol::ICMP,

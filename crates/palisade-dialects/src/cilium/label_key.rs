@@ -116,6 +116,11 @@ impl SourcedKey {
         self.source == LabelSource::Reserved
     }
 
+    /// Whether it is the label of everything outside of the cluster.
+    pub(super) fn is_world(&self) -> bool {
+        self.is_reserved() && &*self.name == "world"
+    }
+
     /// Whether nodes have labels of this source.
     pub(super) fn is_of_nodes(&self) -> bool {
         matches!(self.source, LabelSource::Any | LabelSource::Node)

@@ -175,6 +175,13 @@ fn read_item(
     Ok(match list {
         PeerList::Endpoints => {
             let requirements = selector::read(item, report);
+            if requirements.iter().any(|of| of.key.is_world()) {
+                report.warn(
+                    item,
+                    "`reserved:world` is everything outside of the cluster; a dual-stack Cilium has the labels \
+                     `reserved:world-ipv4` and `reserved:world-ipv6` instead, and matches nothing by this one",
+                );
+            }
             return selected_peers(&with_namespace(requirements, context), context.action);
         }
         PeerList::Cidr => cidr_peer::read_cidr(item, report).into_iter().collect(),

@@ -344,6 +344,12 @@ fn default_denies(spec: &Field<'_>, report: &mut ObjectReport) -> [bool; 2] {
                 && let Some(is_enabled) = report.ok(at.as_bool())
                 && !DialectFault::EnableDefaultDenyIgnored.is_injected()
             {
+                if is_enabled && !defaults[place] {
+                    report.warn(
+                        &at,
+                        format!("there are no {key} rules: Cilium ignores this, here {key} is denied by default"),
+                    );
+                }
                 defaults[place] = is_enabled;
             }
         }
