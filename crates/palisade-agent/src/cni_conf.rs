@@ -124,7 +124,7 @@ impl CniConf {
 
     /// The existing content, if the agent wrote it.
     fn read_own(&self) -> Result<Option<Value>, CniConfError> {
-        let text = match std::fs::read(&self.path) {
+        let text = match palisade_sys::plain_file::read(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.io_error("reading")(error)),

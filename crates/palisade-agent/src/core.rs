@@ -125,6 +125,7 @@ pub struct Core {
     /// Whether the CNI configuration is written once this host has address pools.
     waits_for_pools: bool,
     config_listeners: Vec<ConfigListener>,
+    source_refreshes: Vec<Arc<dyn Fn() + Send + Sync>>,
     sync_waiters: Vec<tokio::sync::oneshot::Sender<()>>,
 }
 
@@ -148,6 +149,7 @@ impl Core {
             node_status_failure: None,
             waits_for_pools: false,
             config_listeners: Vec::new(),
+            source_refreshes: Vec::new(),
             sync_waiters: Vec::new(),
         }
     }
@@ -316,6 +318,16 @@ impl Core {
             self.workloads
                 .verify(&mut self.enforcer, "verified at a reload", now);
         }
+    }
+
+    /// Sets what makes the sources report and read again what could not be read.
+    pub fn set_source_refreshes(&mut self, refreshes: Vec<Arc<dyn Fn() + Send + Sync>>) {
+        self.source_refreshes = refreshes;
+    }
+
+    /// Makes the sources report and read again what could not be read; called where an operator asks for a reload.
+    pub fn refresh_sources(&self) {
+        self.source_refreshes.iter().for_each(|refresh| refresh());
     }
 
     /// Adds a listener for configuration changes.

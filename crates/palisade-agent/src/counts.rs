@@ -56,7 +56,7 @@ impl CountsFile {
     /// Why the file was not read to its end; what comes before is restored.
     pub fn restore(self, driver: &str, ledger: &mut CounterLedger) -> Result<(), CountsError> {
         let path = self.path.clone();
-        let (text, failure) = match std::fs::read(&path) {
+        let (text, failure) = match palisade_sys::plain_file::read(&path) {
             Ok(_) if fault::is_injected("counts-not-restored") => (Vec::new(), None),
             Ok(text) => (text, None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
@@ -78,7 +78,7 @@ impl CounterJournal for CountsFile {
             none => {
                 let mut options = File::options();
                 let options = options.append(true).create(true).mode(0o640);
-                none.insert(options.open(&self.path)?)
+                none.insert(palisade_sys::plain_file::open_with(options, &self.path)?)
             }
         };
         file.write_all(text)

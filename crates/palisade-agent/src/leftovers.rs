@@ -79,7 +79,8 @@ fn cni_configurations(directory: &Path) -> Vec<LeftoverItem> {
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     let of_file = |path: &PathBuf| {
-        let file: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        let file: Value =
+            serde_json::from_slice(&palisade_sys::plain_file::read(&path).ok()?).ok()?;
         let plugins = file["plugins"].as_array().map_or(&[][..], Vec::as_slice);
         let names_plugin = |plugin: &Value| plugin["type"] == PLUGIN;
         let kind = match file.get(OWNER_KEY) {

@@ -42,13 +42,18 @@ impl NodePools {
     /// Starts from what is saved in a state directory for the node of this name.
     pub fn restore(state_dir: &Path, node: Str, is_read_only: bool) -> Self {
         let path = state_dir.join(POOLS_FILE);
-        let document: Option<PoolsDocument> = match std::fs::read(&path) {
+        let document: Option<PoolsDocument> = match palisade_sys::plain_file::read(&path) {
             Ok(text) => serde_json::from_slice(&text)
                 .inspect_err(|error| {
                     tracing::warn!(file = %path.display(), %error, "the saved address pools cannot be read; waiting for the Node");
                 })
                 .ok(),
-            Err(_) => None,
+            Err(error) => {
+                if error.kind() != std::io::ErrorKind::NotFound {
+                    tracing::warn!(file = %path.display(), %error, "the saved address pools cannot be read; waiting for the Node");
+                }
+                None
+            }
         };
         let saved = document.filter(|saved| saved.schema == SCHEMA && saved.node == node);
         let mut pools = NodePools {

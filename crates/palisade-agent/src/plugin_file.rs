@@ -60,9 +60,10 @@ pub fn install_plugin(
             source,
         }
     };
-    let program = std::fs::read(from).map_err(failed("reading the plugin", from))?;
+    let program =
+        palisade_sys::plain_file::read(from).map_err(failed("reading the plugin", from))?;
     let to = config.cni_bin_dir.join(PLUGIN);
-    let present = match std::fs::read(&to) {
+    let present = match palisade_sys::plain_file::read(&to) {
         Ok(present) => Some(present),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(failed("reading", &to)(error)),
@@ -101,7 +102,7 @@ fn write_record(state_dir: &Path, plugin: &Path) -> Result<(), PluginInstallErro
 
 /// The copy that the state directory records, if it is still a file.
 pub(crate) fn installed_plugin(state_dir: &Path) -> Option<PathBuf> {
-    let text = std::fs::read(state_dir.join(RECORD_FILE)).ok()?;
+    let text = palisade_sys::plain_file::read(&state_dir.join(RECORD_FILE)).ok()?;
     let record: PluginRecord = serde_json::from_slice(&text).ok()?;
     let found = std::fs::symlink_metadata(&record.path).ok()?;
     // A link was put there by others, such as a package.

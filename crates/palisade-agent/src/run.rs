@@ -38,6 +38,9 @@ use std::sync::{Arc, Mutex};
 /// # Errors
 /// See [`RunError`].
 pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), RunError> {
+    if let Err(error) = palisade_sys::descriptors::raise_limit() {
+        tracing::warn!(%error, "raising the limit on file descriptors failed");
+    }
     let clock = SystemClock;
     let mut stages = StageTimer {
         clock: &clock,
@@ -93,6 +96,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         let follow = move || follow_source(source, number, &set, &to_core);
         source_threads.push((opened.name, opened.handles.stop, follow));
     }
+    core.set_source_refreshes(refreshes.clone());
     core.add_config_listener(Box::new(move |config| {
         log.configure(&config.log_level, config.log_json);
         if let Some(settle) = &settle {

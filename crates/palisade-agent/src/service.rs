@@ -77,10 +77,11 @@ pub async fn serve(
 /// Requests a reread of the configuration on each SIGHUP; never returns before the core ends.
 async fn reload_on_hangup(handle: &CoreHandle, manager: &ServiceManager, mut hangups: Signal) {
     while hangups.recv().await.is_some() {
-        tracing::info!("SIGHUP: rereading the configuration");
+        tracing::info!("SIGHUP: rereading the configuration and what could not be read");
         manager.notify_reloading();
         let in_sync = |core: &mut Core| {
             core.reread_config();
+            core.refresh_sources();
             core.verify_unnoticed();
             core.snapshot().enforcer.in_sync
         };

@@ -102,7 +102,7 @@ impl SettingsFile {
             path: self.path.clone(),
             source,
         };
-        let text = match std::fs::read(&self.path) {
+        let text = match palisade_sys::plain_file::read(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             text => text.map_err(failed)?,
         };

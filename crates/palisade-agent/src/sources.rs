@@ -9,6 +9,7 @@ use palisade_source::{
     SourceNumber, SourceSet,
 };
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The opened sources, and what they have in force together.
@@ -31,8 +32,8 @@ pub(crate) struct OpenedSource {
 pub(crate) struct SourceHandles {
     /// Makes it end.
     pub(crate) stop: Box<dyn Fn() + Send>,
-    /// Makes it report.
-    pub(crate) refresh: Box<dyn Fn() + Send>,
+    /// Makes it report, and read again what could not be read.
+    pub(crate) refresh: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// Whether the sources may write to the state directory.
@@ -152,7 +153,7 @@ fn open_kubernetes(credentials: Credentials, snapshot: Option<SnapshotStore>) ->
         name: "kubernetes",
         handles: SourceHandles {
             stop: Box::new(move || stop.stop()),
-            refresh: Box::new(move || refresh.refresh()),
+            refresh: Arc::new(move || refresh.refresh()),
         },
         source: Box::new(source),
     }
@@ -165,7 +166,7 @@ fn open_etcd(options: EtcdOptions, snapshot: Option<SnapshotStore>) -> OpenedSou
         name: "etcd",
         handles: SourceHandles {
             stop: Box::new(move || stop.stop()),
-            refresh: Box::new(move || refresh.refresh()),
+            refresh: Arc::new(move || refresh.refresh()),
         },
         source: Box::new(source),
     }
@@ -177,7 +178,7 @@ fn open_directory(directory: Directory) -> OpenedSource {
         name: "directory",
         handles: SourceHandles {
             stop: Box::new(move || stop.stop()),
-            refresh: Box::new(move || refresh.refresh()),
+            refresh: Arc::new(move || refresh.refresh()),
         },
         source: Box::new(directory),
     }

@@ -12,6 +12,7 @@ use palisade_dataplane::{TamperEvent, TamperWatch};
 use palisade_source::error_chain;
 use palisade_source::{FileWatch, Source, SourceDelta, SourceError, SourceNumber, SourceSet};
 use palisade_sys::link::{LinkError, LinkEvents};
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -116,6 +117,8 @@ pub fn watch_host(mut events: impl LinkEvents, core: &CoreHandle) -> Result<(), 
 pub fn watch_config_file(path: &Path, core: &CoreHandle) {
     let result = FileWatch::open(path).and_then(|mut watch| {
         while watch.wait_for_change()? {
+            let opened = palisade_sys::plain_file::open(path);
+            watch.set_failed(opened.is_err_and(|error| error.kind() != ErrorKind::NotFound));
             if !core.send(CoreEvent::ConfigChanged) {
                 break;
             }

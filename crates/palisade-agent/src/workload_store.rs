@@ -233,7 +233,7 @@ impl WorkloadStore {
     /// If the file exists but cannot be read, is damaged, or was written by a newer version.
     pub fn read(&self) -> Result<StoredWorkloads, WorkloadStoreError> {
         let path = self.path.clone();
-        let text = match std::fs::read(&path) {
+        let text = match palisade_sys::plain_file::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(StoredWorkloads {

@@ -8,7 +8,11 @@ use crate::error::CniError;
 use palisade_api::CniAttachment;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// `O_NONBLOCK`: a FIFO in place of the lock is an error, and is not waited for.
+const NONBLOCK: i32 = 0o4000;
 
 /// The directory of deletions, locked.
 #[derive(Debug)]
@@ -37,6 +41,7 @@ impl DeletionQueue {
             .create(true)
             .truncate(false)
             .write(true)
+            .custom_flags(NONBLOCK)
             .open(&path)
             .map_err(|e| io_error("opening", &path, e))?;
         lock.lock().map_err(|e| io_error("locking", &path, e))?;

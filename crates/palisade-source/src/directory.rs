@@ -3,6 +3,7 @@
 //! A change is read after its file was closed or renamed and the tree has been quiet for the settle time. A
 //! file that is open for writing keeps its previous content. Lost events, new folders and replaced links
 //! cause a full scan. A missing object goes out of force only after a full scan during which nothing changed.
+//! What could not be read or watched is tried again with growing delays, with each event, and when a report is requested.
 //! It promises that no truncated file, rename, checkout or broken edit takes a policy out of force.
 
 use crate::file_index::FileIndex;
@@ -32,9 +33,9 @@ const MAX_SETTLE_PERIODS: u32 = 20;
 /// cause no event (such as a write through a hard link elsewhere).
 const FULL_SCAN_PERIODS: u32 = 20;
 
-/// First and longest delay after a scan before folders that could not be watched are tried again, with a full
-/// scan. The kernel sends no event when watches become available.
-const WATCH_RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// First and longest delay after a scan before what could not be read or watched is tried again, with a full scan. The
+/// kernel sends no event when descriptors, memory or watches become available.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Configuration of a directory source.
 #[derive(Clone, Debug)]
@@ -63,8 +64,8 @@ pub struct Directory<W = InotifyWatch> {
     needs_full_scan: bool,
     /// Only partial scans were made since the last full scan.
     only_partial_scan: bool,
-    /// Delay after a scan before unwatched folders are tried again.
-    watch_retry: Option<Duration>,
+    /// Delay after a scan before what could not be read or watched is tried again.
+    retry_delay: Option<Duration>,
     /// The identity of the folder in which manifests were last found.
     root_id: Option<FileId>,
 }
@@ -188,7 +189,7 @@ impl<W: DirWatch> Directory<W> {
             detected_at: None,
             needs_full_scan: true,
             only_partial_scan: false,
-            watch_retry: None,
+            retry_delay: None,
             root_id: None,
         })
     }
@@ -291,14 +292,18 @@ impl<W: DirWatch> Directory<W> {
             let pending = self.pending;
             // Checked on every wake-up: it may coincide with events that require no scan.
             if !pending && self.refresh.take() {
-                return Ok(WaitOutcome::Refresh);
+                if self.retry_delay.is_none() {
+                    return Ok(WaitOutcome::Refresh);
+                }
+                self.needs_full_scan = true;
+                return Ok(WaitOutcome::Settled);
             }
             let left = match (pending, self.only_partial_scan) {
                 (true, _) => Some(settle),
                 (false, true) => Some(settle * FULL_SCAN_PERIODS),
                 (false, false) => None,
             };
-            let retry = self.watch_retry.filter(|_| !pending);
+            let retry = self.retry_delay.filter(|_| !pending);
             let left = left.into_iter().chain(retry).min();
             let left = left.map(|left| left.saturating_sub(monotonic() - quiet_since));
             let Some(events) = self.wait_events(left)? else {
@@ -310,7 +315,7 @@ impl<W: DirWatch> Directory<W> {
                 }
                 if self.only_partial_scan || retry.is_some() {
                     self.needs_full_scan = true;
-                    self.watch_retry = retry.map(|delay| (delay * 2).min(WATCH_RETRY_DELAYS.1));
+                    self.retry_delay = retry.map(|delay| (delay * 2).min(RETRY_DELAYS.1));
                     return Ok(WaitOutcome::Settled);
                 }
                 continue;
@@ -422,8 +427,8 @@ impl<W: DirWatch> Directory<W> {
             // A folder without a watch may have changed without an event.
             self.needs_full_scan = true;
         }
-        self.watch_retry =
-            (self.watches.incomplete).then(|| self.watch_retry.unwrap_or(WATCH_RETRY_DELAYS.0));
+        let has_failures = self.watches.incomplete || self.tree.has_read_errors;
+        self.retry_delay = has_failures.then(|| self.retry_delay.unwrap_or(RETRY_DELAYS.0));
         self.guard_root();
         self.pending = disturbed;
         Ok(Some(TreeScan {

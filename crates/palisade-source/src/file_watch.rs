@@ -2,8 +2,8 @@
 //! again.
 //!
 //! Promises: every change that gives the path other content is noticed, including a replaced link on the path
-//! and a folder created later. A file that is open for writing is not announced before it is closed. It never
-//! reads the file.
+//! and a folder created later. A file that is open for writing is not announced before it is closed. What could not be
+//! watched or read is announced again, with growing delays. It never reads the file.
 
 use crate::directory::{StopHandle, monotonic};
 use crate::path_entries::{FolderEntry, entries_on_path};
@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// How long a file must be quiet before it is read again.
 const QUIET_PERIOD: Duration = Duration::from_millis(100);
 
+/// First and longest delay before what could not be watched or read is announced again.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
 /// A watch on one path.
 pub struct FileWatch {
     path: PathBuf,
@@ -24,6 +27,12 @@ pub struct FileWatch {
     entries: BTreeSet<FolderEntry>,
     folders: BTreeMap<WatchId, BTreeSet<PathBuf>>,
     started: bool,
+    /// Whether a folder that exists could not be watched.
+    is_incomplete: bool,
+    /// Whether the file could not be read.
+    has_failed: bool,
+    /// Delay before the file is announced again.
+    retry_delay: Duration,
 }
 
 impl FileWatch {
@@ -38,12 +47,20 @@ impl FileWatch {
             entries: BTreeSet::new(),
             folders: BTreeMap::new(),
             started: false,
+            is_incomplete: false,
+            has_failed: false,
+            retry_delay: RETRY_DELAYS.0,
         })
     }
 
     /// A handle that stops [`FileWatch::wait_for_change`] from another thread.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(self.watch.stopper())
+    }
+
+    /// Sets whether the file could not be read when it was last announced: then it is announced again.
+    pub fn set_failed(&mut self, has_failed: bool) {
+        self.has_failed = has_failed;
     }
 
     /// Waits until the file should be read: the first call returns at once, later ones after the file has
@@ -58,7 +75,9 @@ impl FileWatch {
             return Ok(true);
         }
         loop {
-            let left = since.map(|since| QUIET_PERIOD.saturating_sub(monotonic() - since));
+            let quiet = since.map(|since| QUIET_PERIOD.saturating_sub(monotonic() - since));
+            let retry = (self.has_failed || self.is_incomplete).then_some(self.retry_delay);
+            let left = quiet.or(retry);
             match self.watch.wait(left)? {
                 WakeReason::Stopped => return Ok(false),
                 WakeReason::Events(events) if left != Some(Duration::ZERO) => {
@@ -67,6 +86,11 @@ impl FileWatch {
                     }
                 }
                 WakeReason::Events(_) | WakeReason::TimedOut => {
+                    self.retry_delay = if since.is_some() {
+                        RETRY_DELAYS.0
+                    } else {
+                        (self.retry_delay * 2).min(RETRY_DELAYS.1)
+                    };
                     // Before the file is read, so that changes during the read are seen.
                     self.update_watches();
                     return Ok(true);
@@ -98,15 +122,17 @@ impl FileWatch {
             .any(|entry| self.entries.contains(&entry))
     }
 
-    /// Watches every folder in which a change can lead the path elsewhere. A folder that cannot be watched is
-    /// left out: if it was removed, its parent reports that.
+    /// Watches every folder in which a change can lead the path elsewhere. A folder that was removed is left out: its
+    /// parent reports that.
     fn update_watches(&mut self) {
         self.entries = entries_on_path(&self.path);
         let folders: BTreeSet<&PathBuf> = self.entries.iter().map(|(folder, _)| folder).collect();
         let previous = std::mem::take(&mut self.folders);
+        self.is_incomplete = false;
         for folder in folders {
-            if let Ok(id) = self.watch.add(folder) {
-                self.folders.entry(id).or_default().insert(folder.clone());
+            match self.watch.add(folder) {
+                Ok(id) => drop(self.folders.entry(id).or_default().insert(folder.clone())),
+                Err(_) => self.is_incomplete |= folder.exists(),
             }
         }
         for (id, _) in previous {

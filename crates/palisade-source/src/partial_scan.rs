@@ -87,6 +87,7 @@ impl Tree {
         let bounds = self.bounds;
         let within = self.files.len() + new <= bounds.files
             && self.object_count + seen.object_count <= bounds.objects;
-        (seen.is_complete && !seen.changed_during_scan && within).then_some((seen, free))
+        let is_read = seen.is_complete && !seen.has_read_errors && !seen.changed_during_scan;
+        (is_read && within).then_some((seen, free))
     }
 }

@@ -32,22 +32,29 @@ impl Roots {
             paths: paths.to_vec(),
             real: Vec::new(),
         };
-        roots.resolve();
+        // What cannot be opened now is opened again before a path counts as outside.
+        drop(roots.resolve());
         roots
     }
 
-    fn resolve(&mut self) {
-        let opened = self
-            .paths
-            .iter()
-            .filter_map(|path| PathHandle::open(path).ok());
-        self.real = opened.map(|opened| opened.path().to_owned()).collect();
+    /// Resolves the roots again. A root that does not exist has no real path.
+    fn resolve(&mut self) -> io::Result<()> {
+        let mut real = Vec::new();
+        for path in &self.paths {
+            match PathHandle::open(path) {
+                Ok(opened) => real.push(opened.path().to_owned()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.real = real;
+        Ok(())
     }
 
     /// Opens what a path leads to, if that is within the roots.
     pub(crate) fn open(&mut self, path: &Path) -> Result<PathHandle, RootOpenError> {
         let opened = PathHandle::open(path).map_err(RootOpenError::Io)?;
-        if self.contains(opened.path()) {
+        if self.contains(opened.path()).map_err(RootOpenError::Io)? {
             return Ok(opened);
         }
         Err(RootOpenError::OutsideRoots(
@@ -56,13 +63,13 @@ impl Roots {
     }
 
     /// Whether a real path is within the roots. The roots themselves may be links that changed since.
-    fn contains(&mut self, real: &Path) -> bool {
+    fn contains(&mut self, real: &Path) -> io::Result<bool> {
         let within = |roots: &Roots| roots.real.iter().any(|root| real.starts_with(root));
         if within(self) {
-            return true;
+            return Ok(true);
         }
-        self.resolve();
-        within(self)
+        self.resolve()?;
+        Ok(within(self))
     }
 
     fn outside_reason(&mut self, path: &Path, real: &Path) -> String {
@@ -89,7 +96,9 @@ impl Roots {
         for part in rest.components() {
             at.push(part);
             let is_link = std::fs::symlink_metadata(&at).is_ok_and(|meta| meta.is_symlink());
-            if is_link && canonicalize(&at).is_ok_and(|real| !self.contains(&real)) {
+            if is_link
+                && canonicalize(&at).is_ok_and(|real| matches!(self.contains(&real), Ok(false)))
+            {
                 return Some(at);
             }
         }

@@ -65,6 +65,8 @@ pub(crate) struct Tree {
     pub(crate) being_written: BTreeSet<PathBuf>,
     /// Whether the last scan covered the whole tree, so that what it did not find is gone.
     pub(crate) is_complete: bool,
+    /// Whether reading a file or a folder failed, so that reading it again may not.
+    pub(crate) has_read_errors: bool,
     /// Whether a file disappeared during the scan.
     pub(crate) changed_during_scan: bool,
     /// The last change of any file or folder found, in seconds and nanoseconds since 1970.
@@ -91,6 +93,7 @@ impl Tree {
             reread_files: BTreeMap::new(),
             being_written: BTreeSet::new(),
             is_complete: false,
+            has_read_errors: false,
             changed_during_scan: false,
             last_change: (0, 0),
             object_count: 0,
@@ -220,7 +223,7 @@ impl<'a> Walk<'a> {
             // A link loop holds no manifests, so none can be missed.
             Err(error) if is_link && !has_manifest_name => return drop(error),
             Err(error) => {
-                return self.report_unreadable(path, &format!("cannot access it: {error}"));
+                return self.report_read_error(path, &format!("cannot access it: {error}"));
             }
         };
         if meta.is_dir() {
@@ -250,7 +253,7 @@ impl<'a> Walk<'a> {
                 return;
             }
             Err(RootOpenError::Io(error)) => {
-                return self.report_unreadable(path, &format!("cannot access it: {error}"));
+                return self.report_read_error(path, &format!("cannot access it: {error}"));
             }
             Err(RootOpenError::OutsideRoots(reason)) => {
                 return self.report_unreadable(path, &reason);
@@ -274,7 +277,7 @@ impl<'a> Walk<'a> {
         let mut names: Vec<_> = match names {
             Ok(names) => names,
             Err(error) => {
-                return self.report_unreadable(path, &format!("cannot list it: {error}"));
+                return self.report_read_error(path, &format!("cannot list it: {error}"));
             }
         };
         names.sort();
@@ -397,6 +400,7 @@ impl<'a> Walk<'a> {
                 return previous.cloned();
             }
             Err(error) => {
+                self.tree.has_read_errors = true;
                 let reason = format!("it cannot be read: {error}");
                 return Some(unreadable_file(path, reason, self.quota_room()));
             }
@@ -413,6 +417,12 @@ impl<'a> Walk<'a> {
     /// The free room in the quota of problems.
     fn quota_room(&self) -> ProblemCounts {
         self.tree.reported.plus(self.reported_elsewhere).room()
+    }
+
+    /// Records that reading something failed: it is read again.
+    fn report_read_error(&mut self, path: &Path, reason: &str) {
+        self.tree.has_read_errors = true;
+        self.report_unreadable(path, reason);
     }
 
     /// Records that something could not be read, so that no object can be treated as gone.

@@ -22,7 +22,7 @@ use entry::{checksum, complete_length, encode, last_entries};
 use palisade_sys::atomic_file::write_privately;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -199,7 +199,7 @@ impl SnapshotStore {
             schema: u32,
         }
         let path = self.mark_path();
-        let text = match std::fs::read(&path) {
+        let text = match palisade_sys::plain_file::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("reading", &path)(error)),
@@ -292,7 +292,8 @@ impl SnapshotStore {
                     .map_err(io_error("creating", &self.folder))?;
                 let mut options = File::options();
                 let options = options.append(true).create(true).mode(0o600);
-                let file = options.open(&path).map_err(io_error("opening", &path))?;
+                let file = palisade_sys::plain_file::open_with(options, &path)
+                    .map_err(io_error("opening", &path))?;
                 // Of an entry that was only written in part.
                 file.set_len(shard.length)
                     .map_err(io_error("shortening", &path))?;
@@ -421,9 +422,8 @@ impl SnapshotStore {
     /// The bytes of a file; none if there is no file.
     fn read(&self, shard: usize) -> Result<Vec<u8>, SnapshotError> {
         let path = self.path(shard);
-        let mut text = Vec::new();
-        match File::open(&path).and_then(|mut file| file.read_to_end(&mut text)) {
-            Ok(_) => Ok(text),
+        match palisade_sys::plain_file::read(&path) {
+            Ok(text) => Ok(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(io_error("reading", &path)(error)),
         }

@@ -226,7 +226,7 @@ impl VersionStore {
             schema: u32,
         }
         let path = self.path(shard);
-        let text = match std::fs::read(&path) {
+        let text = match palisade_sys::plain_file::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(source) => {

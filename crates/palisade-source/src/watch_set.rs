@@ -53,8 +53,16 @@ impl WatchSet {
         for link in &tree.links {
             self.path_entries.extend(entries_on_path(link));
         }
-        self.in_tree = tree.folders.keys().cloned().collect();
         let mut wanted = tree.folders.clone();
+        if tree.has_read_errors {
+            // What was not found may only not have been read: its changes are still of interest.
+            for (path, (_, id)) in &self.folders {
+                if self.in_tree.contains(path) {
+                    wanted.entry(path.clone()).or_insert(*id);
+                }
+            }
+        }
+        self.in_tree = wanted.keys().cloned().collect();
         for folder in self.path_entries.iter().map(|(folder, _)| folder) {
             if let (false, Some(id)) = (wanted.contains_key(folder), file_id(folder)) {
                 wanted.insert(folder.clone(), id);

@@ -11,6 +11,7 @@
 pub mod atomic_file;
 pub mod conntrack;
 pub mod credentials;
+pub mod descriptors;
 pub mod fault;
 pub mod grace;
 pub mod heap;
@@ -22,6 +23,7 @@ pub mod nflog;
 pub mod nfnetlink;
 pub mod notify;
 pub mod path_handle;
+pub mod plain_file;
 pub mod random;
 pub mod sysctl;
 pub mod watch;

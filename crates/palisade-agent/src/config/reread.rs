@@ -40,7 +40,7 @@ impl ConfigFile {
     /// # Errors
     /// If the file exists and cannot be read, or if it is absent and not optional.
     pub fn read(&self) -> Result<Option<Vec<u8>>, ConfigReadError> {
-        match std::fs::read(&self.path) {
+        match palisade_sys::plain_file::read(&self.path) {
             Ok(text) => Ok(Some(text)),
             Err(error) if self.optional && error.kind() == ErrorKind::NotFound => Ok(None),
             Err(source) => Err(ConfigReadError {

@@ -3,7 +3,8 @@
 //! A connection that sends its request head too slowly, stays idle, or does not read its response is
 //! closed. Root has at most [`ConnectionLimits::root`] connections, each other user at most
 //! [`ConnectionLimits::per_user`], and these together at most [`ConnectionLimits::all_but_root`], so no
-//! user can block the runtime by holding connections. Connections above the limits become spare connections, which serve probes only; when
+//! user can block the runtime by holding connections. The last descriptors of the process are left to sources, the kernel
+//! and the state. Connections above the limits become spare connections, which serve probes only; when
 //! there are too many, the oldest one is closed, so they cannot be held either. This module does not
 //! interpret requests otherwise.
 
@@ -19,6 +20,7 @@ use palisade_api::ApiError;
 use palisade_sys::credentials::{SocketCredentials, peer_credentials};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -45,6 +47,10 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
 /// The delay before the next accept when the process has no file descriptor left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Descriptors that connections leave to sources, the kernel and the state: a quarter of the limit of the process,
+/// within these bounds.
+const RESERVED_DESCRIPTORS: (u64, u64) = (16, 256);
 
 /// The uid of peers without credentials.
 pub const UNKNOWN_UID: u32 = u32::MAX;
@@ -87,16 +93,31 @@ trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
+/// Fails if a connection has one of the descriptors that connections leave to others. The kernel gives the lowest
+/// free number, so its number is at least the number of descriptors in use.
+fn check_descriptor(stream: &impl AsRawFd) -> io::Result<()> {
+    let limit = palisade_sys::descriptors::limit()?;
+    let reserved = (limit / 4).clamp(RESERVED_DESCRIPTORS.0, RESERVED_DESCRIPTORS.1);
+    let number = u64::try_from(stream.as_raw_fd()).unwrap_or(u64::MAX);
+    if number < limit.saturating_sub(reserved) {
+        return Ok(());
+    }
+    // EMFILE: the connection is closed, and the next one is accepted after a delay.
+    Err(io::Error::from_raw_os_error(24))
+}
+
 impl ApiListener {
     async fn accept(&self) -> io::Result<(Box<dyn ByteStream>, Option<SocketCredentials>)> {
         match self {
             ApiListener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
+                check_descriptor(&stream)?;
                 let peer = peer_credentials(&stream)?;
                 Ok((Box::new(stream), Some(peer)))
             }
             ApiListener::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
+                check_descriptor(&stream)?;
                 Ok((Box::new(stream), None))
             }
         }

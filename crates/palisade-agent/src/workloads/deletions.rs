@@ -57,11 +57,9 @@ pub(crate) fn run_queued_deletions(
 ) -> io::Result<usize> {
     let folder = queue_dir(&workloads.config.state_dir);
     fs::create_dir_all(&folder)?;
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(folder.join(cni_queue::LOCK))?;
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true);
+    let lock = palisade_sys::plain_file::open_with(&mut options, &folder.join(cni_queue::LOCK))?;
     lock.lock()?;
     let mut done = 0;
     if palisade_sys::fault::is_injected("deletion-ignored") {
@@ -98,7 +96,7 @@ fn run_queued_deletion(
     enforcer: &mut Enforcer,
     path: &Path,
 ) -> Result<(), String> {
-    let text = fs::read(path).map_err(|error| error.to_string())?;
+    let text = palisade_sys::plain_file::read(path).map_err(|error| error.to_string())?;
     let attachment: CniAttachment =
         serde_json::from_slice(&text).map_err(|error| error.to_string())?;
     del(workloads, enforcer, attachment).map_err(|error| error_chain(&error))?;
