@@ -2,8 +2,8 @@
 //!
 //! Promises: at most one notification of each kind is queued (kernel changes, configuration file);
 //! later ones are merged into it. A source blocks on its next batch until the last one is taken. At
-//! most [`MAX_WAITING`] client requests of each class are queued, and more are rejected; so the queue
-//! is bounded whatever the senders do. Attaches that wait together are taken as one event, and so are CNI
+//! most [`MAX_WAITING`] client requests of each class are queued (of container runtimes, those for the pods of a
+//! whole node), and more are rejected; so the queue is bounded whatever the senders do. Attaches that wait together are taken as one event, and so are CNI
 //! DELs: at most [`MAX_OPERATION_BATCH`], and no two about the same object; they overtake reads only. The
 //! health of the core is kept beside the queue, so probes never wait.
 //!
@@ -31,8 +31,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 
-/// The maximum number of queued client requests of each class.
+/// The maximum number of queued client requests of each class but that of container runtimes.
 pub const MAX_WAITING: usize = 256;
+
+/// The maximum number of queued requests of container runtimes: a starting node adds all of its pods at once, and asks
+/// twice for each at most. Kubernetes runs up to 500 pods on a node.
+const MAX_WAITING_OF_RUNTIMES: usize = 1_024;
 
 /// The maximum number of attaches or detaches in one event: they are answered together, and other events
 /// wait.
@@ -252,7 +256,11 @@ impl CoreHandle {
             return Err(CoreUnavailable::Stopped);
         }
         let count = state.requests.entry(lane).or_default();
-        if *count >= MAX_WAITING {
+        let limit = match lane {
+            OperationClass::Runtime => MAX_WAITING_OF_RUNTIMES,
+            _ => MAX_WAITING,
+        };
+        if *count >= limit {
             return Err(CoreUnavailable::Busy);
         }
         *count += 1;

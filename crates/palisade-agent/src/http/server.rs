@@ -73,7 +73,7 @@ pub struct ConnectionLimits {
 impl Default for ConnectionLimits {
     fn default() -> Self {
         ConnectionLimits {
-            root: 512,
+            root: 1_024,
             per_user: 128,
             all_but_root: 256,
         }

@@ -63,6 +63,10 @@ fn run_queued_adds(
             }));
         }
         while handle.queue_length() < names.len() {
+            assert!(
+                adds.iter().all(|add| !add.is_finished()),
+                "an ADD was refused"
+            );
             tokio::task::yield_now().await;
         }
         handle.send(CoreEvent::Stop);
@@ -103,6 +107,25 @@ fn adds_that_wait_together_are_a_few_flushes_and_each_answer_follows_its_policy(
     let text = std::fs::read_to_string(dir.path().join("workloads.json")).unwrap();
     assert_eq!(text.matches("\"pending\": true").count(), 0);
     assert_eq!(text.matches("\"shop\"").count(), 50);
+}
+
+/// The full load of a node at its boot, and as many again: none is told to try again.
+#[test]
+fn the_adds_of_a_whole_node_wait_in_the_queue() {
+    let names: Vec<String> = (0..1_000).map(|n| format!("p{n}")).collect();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&known), FakeDataplane::new());
+    let mut core = core(dir.path(), &host, &dataplane);
+    synced(&mut core);
+    let results = run_queued_adds(core, &dataplane, &names);
+    let addresses = 253;
+    let attached = results.iter().filter(|result| **result == Ok(true));
+    assert_eq!(
+        attached.count(),
+        addresses,
+        "as many as the pool has addresses"
+    );
 }
 
 #[test]
