@@ -15,6 +15,9 @@ pub struct ConnectionList {
     pub api_version: String,
     /// The connections, by source, destination and family.
     pub connections: Vec<ConnectionReport>,
+    /// Whether every workload is also reachable from its own node, whatever policies say; these connections are not
+    /// listed. False where policy applies to them, as to those from any other node.
+    pub open_to_own_node: bool,
     /// What hosts let in and out at their interfaces, by node, interface and direction.
     pub hosts: Vec<HostConnectionReport>,
     /// What hosts let pass of what they forward, where a policy judges it.

@@ -454,14 +454,17 @@ fn direction_ends<'c, 'a>(
     }
 }
 
-/// Whether the packet is from this host's own stack to a local endpoint, and allowed without policy.
+/// Whether the packet is from a host's own stack to an endpoint there, and allowed without policy: one that is attached
+/// to this host, or one that names the node whose address the source is.
 fn passes_from_host(
     context: &MatchContext<'_>,
     direction: Direction,
     subject: &Endpoint,
     options: &OracleOptions,
 ) -> bool {
-    let local = subject.interface.is_some();
+    let is_of_subject = |node: &&palisade_model::Node| Some(&node.name) == subject.node.as_ref();
+    let local =
+        subject.interface.is_some() || context.source.nodes.iter().any(|node| is_of_subject(&node));
     direction == Direction::Ingress
         && context.question.origin == FlowOrigin::HostStack
         && options.host_to_endpoint == HostTrafficAction::Allow

@@ -3,6 +3,7 @@
 mod convert;
 
 use crate::exit::ExitStatus;
+use crate::host_to_endpoint::HostToEndpoint;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub(crate) use convert::{ConvertArgs, ConvertTarget};
@@ -172,6 +173,9 @@ pub(crate) struct ConnectionsArgs {
     /// What would be allowed if nothing were in audit.
     #[arg(long)]
     pub(crate) audit: bool,
+    /// What the agents do with traffic from a node to its own workloads, as their parameter of this name.
+    #[arg(long, value_enum, default_value_t, value_name = "ACTION")]
+    pub(crate) host_to_endpoint: HostToEndpoint,
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
 }
@@ -424,6 +428,10 @@ pub(crate) struct ExplainArgs {
     /// Node of these interfaces, where neither end tells it.
     #[arg(long, value_name = "NODE")]
     pub(crate) node: Option<String>,
+    /// With -f: what the agents do with traffic from a node to its own workloads, as their parameter of this name.
+    /// Default: allow.
+    #[arg(long, value_enum, value_name = "ACTION", requires = "files")]
+    pub(crate) host_to_endpoint: Option<HostToEndpoint>,
     /// Also list every policy that does not apply, with the reason.
     #[arg(long)]
     pub(crate) all: bool,

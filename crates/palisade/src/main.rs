@@ -4,6 +4,7 @@ mod cli;
 mod client;
 mod command;
 mod exit;
+mod host_to_endpoint;
 #[cfg(test)]
 mod manual;
 mod output;

@@ -70,6 +70,16 @@ pub(super) fn host_at(prepared: &PreparedState<'_>, end: &FlowEnd) -> Option<Str
     }
 }
 
+/// Whether the source is the host on which the destination, a workload, runs: then the host's own stack sends it.
+pub(super) fn is_from_own_node(prepared: &PreparedState<'_>, question: &Question) -> bool {
+    let source = EndPlace::of(prepared, &question.source);
+    let destination = EndPlace::of(prepared, &question.destination);
+    match (source, destination) {
+        (EndPlace::Host(host), EndPlace::Workload(node)) => node == Some(host),
+        _ => false,
+    }
+}
+
 /// The addresses of a host: those of its Node, else those that its host endpoints hold, else one of these itself.
 pub(crate) fn host_ends(state: &State, node: &str) -> Vec<FlowEnd> {
     if let Some(found) = state.nodes.get(node) {

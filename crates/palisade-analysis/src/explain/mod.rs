@@ -16,7 +16,7 @@ pub use resolve::FlowEndError;
 
 use host_paths::HostJudge;
 use palisade_api::{ExplainQuery, Explanation, FlowReport, VerdictWord};
-use palisade_model::{FailsafePorts, State};
+use palisade_model::{FailsafePorts, FlowOrigin, State};
 use palisade_oracle::{DecisionReason, DirectionJudgement, OracleOptions, PreparedState};
 use resolve::QueryFlows;
 
@@ -52,7 +52,10 @@ pub fn explain(
     flows.notes.extend(unnamed);
     let hosts = HostJudge::new(state, query, options, failsafe);
     let mut cases: Vec<(FlowReport, Vec<Option<DecisionReason>>)> = Vec::new();
-    for flow in flows.flows {
+    for mut flow in flows.flows {
+        if host_paths::is_from_own_node(&prepared, &flow.question) {
+            flow.question.origin = FlowOrigin::HostStack;
+        }
         let answer = prepared.judge(&flow.question, options);
         for host in hosts.judge(&prepared, &flow)? {
             let at_hosts = host.iter().map(|at| &at.judgement.judgement);

@@ -231,7 +231,7 @@ fn write_decision(report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Resul
         DecisionReport::HostOrigin => {
             writeln!(
                 f,
-                "  allowed: traffic from the host itself to its own endpoints (host-to-endpoint)"
+                "  allowed: traffic from the host itself to its own endpoints, whatever policies say (host-to-endpoint: allow)"
             )
         }
         DecisionReport::Itself => {

@@ -3,6 +3,7 @@
 use super::manifests;
 use crate::cli::{ConnectionsArgs, OutputFormat, ScopeArgs};
 use crate::exit::{CommandError, CommandResult};
+use crate::host_to_endpoint::HostToEndpoint;
 use crate::output::{TextTable, or_dash, print_output};
 use palisade_analysis::{
     Connection, ConnectionEnd, ConnectionFilter, ForwardedConnection, HostConnection, StateView,
@@ -13,6 +14,9 @@ use std::collections::BTreeSet;
 
 /// Maximum number of pods for which JSON has each pair and each prefix separately.
 const MAX_UNGROUPED_PODS: usize = 64;
+
+/// What is not listed for each workload.
+const OPEN_TO_OWN_NODE: &str = "Besides, every workload is reachable from its own node, whatever policies say (host-to-endpoint: allow).";
 
 /// Lists every allowed connection.
 pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult {
@@ -41,6 +45,7 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
     let report = ConnectionList {
         api_version: palisade_api::api_version(),
         connections: reports.collect(),
+        open_to_own_node: args.host_to_endpoint == HostToEndpoint::Allow,
         hosts: hosts.iter().map(HostConnection::report).collect(),
         forwarded: forwarded.iter().map(ForwardedConnection::report).collect(),
     };
@@ -54,6 +59,9 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
             }
         };
         let mut parts = vec![of_workloads.trim_end().to_owned()];
+        if report.open_to_own_node && state.endpoints.values().any(|e| !e.host) {
+            parts.push(OPEN_TO_OWN_NODE.to_owned());
+        }
         if !hosts.is_empty() {
             let table = hosts_table(&hosts);
             parts.push(format!("Hosts, with failsafe ports:\n{}", table.trim_end()));

@@ -32,7 +32,10 @@ pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) 
         let explanation = palisade_analysis::explain(
             &read.state,
             &query,
-            &OracleOptions::default(),
+            &OracleOptions {
+                host_to_endpoint: args.host_to_endpoint.unwrap_or_default().action(),
+                ..OracleOptions::default()
+            },
             &FailsafePorts::default(),
         )
         .map_err(|error| CommandError::usage(palisade_source::error_chain(&error)))?;

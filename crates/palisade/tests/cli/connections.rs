@@ -121,8 +121,19 @@ fn nothing_allowed_and_nobody_there_are_told_apart() {
     let all = denied.clone() + "---\n" + &denied.replace("namespace: shop", "namespace: other");
     let world = World::of(&[("a.yaml", PODS), ("p.yaml", &all)]);
     let ran = world.run("connections", "");
+    let own_node = "Besides, every workload is reachable from its own node, whatever policies say (host-to-endpoint: \
+                    allow).\n";
+    let expected = format!("no connection is allowed\n\n{own_node}");
+    assert_eq!((ran.code, ran.out), (0, expected));
+    let answer = world.json("connections", "");
+    assert_eq!(
+        (&answer["connections"], &answer["openToOwnNode"]),
+        (&json!([]), &json!(true))
+    );
+    let judged = "--host-to-endpoint policy";
+    let ran = world.run("connections", judged);
     assert_eq!((ran.code, &*ran.out), (0, "no connection is allowed\n"));
-    assert_eq!(world.json("connections", "")["connections"], json!([]));
+    assert_eq!(world.json("connections", judged)["openToOwnNode"], false);
     let ran = World::of(&[]).run("connections", "");
     assert_eq!((ran.code, &*ran.out), (0, "no workloads\n"));
 }

@@ -292,3 +292,43 @@ fn answers_carry_no_escape_codes() {
     let wrong = world().run("explain", "--from shop/web");
     assert!(wrong.code == 2 && !wrong.err.contains('\u{1b}'));
 }
+
+/// Two nodes, and an isolated pod on the first.
+fn own_node_world() -> World {
+    let node = |name: &str, v4: &str, v6: &str| {
+        format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\nstatus: {{addresses: [\
+             {{type: InternalIP, address: {v4}}}, {{type: InternalIP, address: \"{v6}\"}}]}}\n---\n"
+        )
+    };
+    let nodes = node("n1", "192.0.2.1", "2001:db8::1") + &node("n2", "192.0.2.2", "2001:db8::2");
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: db, namespace: shop}\nspec: {nodeName: n1}\n\
+               status: {podIPs: [{ip: 10.0.0.1}, {ip: \"fd00::1\"}]}\n";
+    World::of(&[
+        ("nodes.yaml", nodes.trim_end_matches("---\n")),
+        ("pod.yaml", pod),
+        ("p.yaml", &policy("policyTypes: [Ingress]")),
+    ])
+}
+
+#[test]
+fn from_the_own_node() {
+    let world = own_node_world();
+    for (from, more, expected) in [
+        ("host:n1", "", "Allow"),
+        ("192.0.2.1", "", "Allow"),
+        ("2001:db8::1", "", "Allow"),
+        ("host:n1", "--host-to-endpoint allow", "Allow"),
+        ("host:n1", "--host-to-endpoint policy", "Deny"),
+        ("host:n2", "", "Deny"),
+        ("192.0.2.2", "", "Deny"),
+        ("192.0.2.3", "", "Deny"),
+    ] {
+        let arguments = format!("--from {from} --to shop/db --port 80 {more}");
+        let answer = world.json("explain", &arguments);
+        assert_eq!(answer["verdict"], expected, "{arguments}");
+        if expected == "Allow" {
+            assert_eq!(answer["ingress"]["decidedBy"]["type"], "HostOrigin");
+        }
+    }
+}
