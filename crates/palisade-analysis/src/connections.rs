@@ -72,14 +72,29 @@ const MAX_EXPANDED_PAIRS: usize = 16;
 /// Every connection that a state allows between workloads, and between workloads and the outside.
 /// There is one for each source, destination and family, ordered by these.
 pub fn connections<'a>(state: impl Into<StateView<'a>>) -> Vec<Connection> {
+    // A filter without names cannot name anything that does not exist.
+    filtered_connections(state, &ConnectionFilter::default()).unwrap_or_default()
+}
+
+/// Those of [`connections`] that a filter selects.
+///
+/// # Errors
+/// If a name in the filter does not exist.
+pub fn filtered_connections<'a>(
+    state: impl Into<StateView<'a>>,
+    scope: &ConnectionFilter,
+) -> Result<Vec<Connection>, ConnectionFilterError> {
     let sets = Rc::new(TrafficSetInterner::new());
     let view = Reachability::new(state.into(), &sets);
     let views = [&view];
     let units = [view.units(&view.find_split_workloads())];
+    let wanted = ResolvedFilter::resolve(scope, &views)?;
     let kinds = EquivalenceClasses::new(&views, &units, &sets);
     let rows = ConnectionRows::build(&kinds, &|value| allows_anything(value));
     let held = view.workload_addresses.clone();
-    rows.list_pairs(&held, &|value, pair| render_value(value, pair, &sets))
+    let mut found = rows.list_pairs(&held, &|value, pair| render_value(value, pair, &sets));
+    found.retain(|connection| wanted.selects(connection));
+    Ok(found)
 }
 
 /// Like [`connections`], in as few rows as possible: workloads that every policy treats alike are one
@@ -187,6 +202,25 @@ impl ResolvedFilter {
 
     fn is_unrestricted(&self) -> bool {
         self.from.is_none() && self.to.is_none() && self.namespace.is_none()
+    }
+
+    /// Whether the filter selects a connection between single ends.
+    pub(crate) fn selects(&self, connection: &Connection) -> bool {
+        let is_among = |end: &ConnectionEnd, wanted: &Option<BTreeSet<WorkloadRef>>| {
+            wanted.as_ref().is_none_or(|wanted| {
+                let mut workloads = end.workloads().iter();
+                workloads.any(|workload| wanted.contains(&without_address(workload)))
+            })
+        };
+        let is_in_namespace = |end: &ConnectionEnd| {
+            let mut workloads = end.workloads().iter();
+            workloads.any(|workload| workload.namespace.as_deref() == self.namespace.as_deref())
+        };
+        is_among(&connection.src, &self.from)
+            && is_among(&connection.dst, &self.to)
+            && (self.namespace.is_none()
+                || is_in_namespace(&connection.src)
+                || is_in_namespace(&connection.dst))
     }
 
     /// The part of a row that the filter selects, as one or two rows. `ends` tells which end is outside

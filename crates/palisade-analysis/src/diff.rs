@@ -57,9 +57,23 @@ impl ConnectionDiff {
 /// that is outside in both states: changes of an address that a workload gains or loses are listed
 /// under that workload.
 pub fn diff<'a>(old: impl Into<StateView<'a>>, new: impl Into<StateView<'a>>) -> ConnectionDiff {
+    // A filter without names cannot name anything that does not exist.
+    filtered_diff(old, new, &ConnectionFilter::default()).unwrap_or_default()
+}
+
+/// Those of [`diff`] that a filter selects.
+///
+/// # Errors
+/// If a name in the filter does not exist.
+pub fn filtered_diff<'a>(
+    old: impl Into<StateView<'a>>,
+    new: impl Into<StateView<'a>>,
+    scope: &ConnectionFilter,
+) -> Result<ConnectionDiff, ConnectionFilterError> {
     let sets = Rc::new(TrafficSetInterner::new());
     let change = StatePair::new(old.into(), new.into(), &sets);
     let views = [&change.views[0], &change.views[1]];
+    let wanted = ResolvedFilter::resolve(scope, &views)?;
     let kinds = EquivalenceClasses::new(&views, &change.units, &sets);
     let rows = ConnectionRows::build(&kinds, &|value| differs(value));
     let held = Family::BOTH.map(|f| {
@@ -67,9 +81,11 @@ pub fn diff<'a>(old: impl Into<StateView<'a>>, new: impl Into<StateView<'a>>) ->
     });
     let [opened, closed] = [true, false].map(|opened| {
         let said = |value: &LayerTraffic, pair: bool| render_change(value, pair, opened, &sets);
-        rows.list_pairs(&held, &said)
+        let mut listed = rows.list_pairs(&held, &said);
+        listed.retain(|connection| wanted.selects(connection));
+        listed
     });
-    change.diff(opened, closed)
+    Ok(change.diff(opened, closed))
 }
 
 /// Like [`diff`], in as few rows as possible; see [`crate::grouped_connections`].

@@ -35,9 +35,10 @@ mod workload;
 
 pub use connection_end::{ConnectionEnd, IpBlocks};
 pub use connections::{
-    Connection, ConnectionFilter, ConnectionFilterError, connections, grouped_connections,
+    Connection, ConnectionFilter, ConnectionFilterError, connections, filtered_connections,
+    grouped_connections,
 };
-pub use diff::{ConnectionDiff, diff, grouped_diff};
+pub use diff::{ConnectionDiff, diff, filtered_diff, grouped_diff};
 pub use explain::{ExplainError, explain};
 pub use forwarded_connections::{
     ForwardedConnection, ForwardedDiff, forwarded_connections, forwarded_diff,

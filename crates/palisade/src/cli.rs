@@ -121,8 +121,8 @@ pub(crate) enum Command {
     ///
     /// Covers connections between workloads, and between workloads and the outside: every address that no
     /// workload has. Workloads that all policies treat alike are one line with their number; addresses of
-    /// workloads are excluded from outside networks. With -o json the same, but with at most 64 pods each
-    /// pair and each prefix is separate. The exit code is 1 if the manifests have errors, which are printed
+    /// workloads are excluded from outside networks. With -o json the same, but with at most 64 pods in
+    /// the input, and without --members, each pair and each prefix is separate. The exit code is 1 if the manifests have errors, which are printed
     /// on standard error.
     Connections(ConnectionsArgs),
     /// Show which connections a change of the manifests would allow or deny.

@@ -25,14 +25,13 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
         true => StateView::audit(&state),
         false => StateView::from(&state),
     };
-    let connections = match is_ungrouped(format, &args.scope, &[&state]) {
-        true => palisade_analysis::connections(view),
-        false => {
-            let found =
-                palisade_analysis::grouped_connections(view, &connection_scope(&args.scope));
-            found.map_err(|error| CommandError::usage(error.to_string()))?
-        }
+    let scope = connection_scope(&args.scope);
+    let connections = if is_ungrouped(format, &args.scope, &[&state]) {
+        palisade_analysis::filtered_connections(view, &scope)
+    } else {
+        palisade_analysis::grouped_connections(view, &scope)
     };
+    let connections = connections.map_err(|error| CommandError::usage(error.to_string()))?;
     let failsafe = FailsafePorts::default();
     let (hosts, forwarded) = match is_about_hosts(&args.scope) {
         true => (
@@ -80,11 +79,11 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
     Ok(exit)
 }
 
-/// Whether every pair and prefix is listed separately.
+/// Whether every pair and prefix is listed separately: in JSON, with few pods, and unless the members of groups are
+/// asked for.
 pub(crate) fn is_ungrouped(format: OutputFormat, scope: &ScopeArgs, states: &[&State]) -> bool {
     let pods: usize = states.iter().map(|state| state.endpoints.len()).sum();
-    let all = scope.from.is_none() && scope.to.is_none() && scope.namespace.is_none();
-    format == OutputFormat::Json && all && !scope.members && pods <= MAX_UNGROUPED_PODS
+    format == OutputFormat::Json && !scope.members && pods <= MAX_UNGROUPED_PODS
 }
 
 /// The filter given on the command line.

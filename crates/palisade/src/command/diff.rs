@@ -57,14 +57,13 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
         false => StateView::from(state),
     };
     let (old, new) = (view(old, args.audit && !is_single), view(new, args.audit));
-    let diff = match is_ungrouped(format, &args.scope, &[old.state, new.state]) {
-        true => palisade_analysis::diff(old, new),
-        false => {
-            let scope = connection_scope(&args.scope);
-            let found = palisade_analysis::grouped_diff(old, new, &scope);
-            found.map_err(|error| CommandError::usage(error.to_string()))?
-        }
+    let scope = connection_scope(&args.scope);
+    let diff = if is_ungrouped(format, &args.scope, &[old.state, new.state]) {
+        palisade_analysis::filtered_diff(old, new, &scope)
+    } else {
+        palisade_analysis::grouped_diff(old, new, &scope)
     };
+    let diff = diff.map_err(|error| CommandError::usage(error.to_string()))?;
     let questions = HostAccessQuestions {
         session: session(),
         api_servers: [old, new]

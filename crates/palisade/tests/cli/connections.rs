@@ -422,3 +422,49 @@ fn a_diff_says_what_opens_what_closes_and_who_comes_and_goes() {
     );
     assert!(ran.err.contains("b.yaml:1:"), "{}", ran.err);
 }
+
+/// JSON of few pods lists pairs, with a filter as without one.
+#[test]
+fn a_filter_of_json_selects_of_the_pairs() {
+    let pod = |namespace: &str, name: &str, address: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
+             status: {{podIP: {address}}}\n"
+        )
+    };
+    let pods =
+        pod("shop", "a", "10.0.0.1") + &pod("shop", "b", "10.0.0.2") + &pod("x", "c", "10.0.0.3");
+    let world = World::of(&[("pods.yaml", &pods)]);
+    let rows = |arguments: &str| -> Vec<Value> {
+        let list = world.json("connections", arguments);
+        list["connections"].as_array().unwrap().clone()
+    };
+    let all = rows("");
+    assert!(
+        all.len() > 6 + 6,
+        "six pairs of pods, and each from and to every prefix outside"
+    );
+    for (arguments, selects) in [
+        ("--from shop/a", &|row: &Value| row["src"]["name"] == "a"),
+        ("--to shop/b", &|row: &Value| row["dst"]["name"] == "b"),
+        ("--from shop/a --to x/c", &|row: &Value| {
+            row["src"]["name"] == "a" && row["dst"]["name"] == "c"
+        }),
+        ("--namespace shop", &|row: &Value| {
+            row["src"]["namespace"] == "shop" || row["dst"]["namespace"] == "shop"
+        }),
+    ] as [(&str, &dyn Fn(&Value) -> bool); 4]
+    {
+        let expected: Vec<Value> = all.iter().filter(|row| selects(row)).cloned().collect();
+        assert!(
+            !expected.is_empty() && expected.len() < all.len(),
+            "{arguments}"
+        );
+        assert_eq!(rows(arguments), expected, "{arguments}");
+    }
+    let members = rows("--members --namespace shop");
+    assert!(
+        members.len() < rows("--namespace shop").len(),
+        "groups: {members:?}"
+    );
+}
