@@ -125,6 +125,8 @@ pub struct Core {
     /// Whether the CNI configuration is written once this host has address pools.
     waits_for_pools: bool,
     config_listeners: Vec<ConfigListener>,
+    /// What no failsafe port keeps open, as it was logged last.
+    missing_failsafe: Vec<String>,
     source_refreshes: Vec<Arc<dyn Fn() + Send + Sync>>,
     sync_waiters: Vec<tokio::sync::oneshot::Sender<()>>,
 }
@@ -149,6 +151,7 @@ impl Core {
             node_status_failure: None,
             waits_for_pools: false,
             config_listeners: Vec::new(),
+            missing_failsafe: Vec::new(),
             source_refreshes: Vec::new(),
             sync_waiters: Vec::new(),
         }
@@ -241,6 +244,7 @@ impl Core {
         if let Some(detected_at) = batch.detected_at {
             self.enforcer.record_change(detected_at);
         }
+        self.log_missing_failsafe();
         self.workloads.apply(&mut self.enforcer, updates);
         let (workloads, enforcer) = (&mut self.workloads, &mut self.enforcer);
         follow_nodes(workloads, enforcer, &nodes, first_sync);
@@ -328,6 +332,19 @@ impl Core {
     /// Makes the sources report and read again what could not be read; called where an operator asks for a reload.
     pub fn refresh_sources(&self) {
         self.source_refreshes.iter().for_each(|refresh| refresh());
+    }
+
+    /// Logs what no failsafe port keeps open, once for each change of it.
+    fn log_missing_failsafe(&mut self) {
+        let hosts = &self.workloads.registry.host_endpoints;
+        let missing = hosts.missing_failsafe(&self.config.failsafe);
+        for text in missing
+            .iter()
+            .filter(|text| !self.missing_failsafe.contains(text))
+        {
+            tracing::warn!("{text}");
+        }
+        self.missing_failsafe = missing;
     }
 
     /// Adds a listener for configuration changes.

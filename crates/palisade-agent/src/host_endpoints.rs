@@ -9,11 +9,16 @@
 //! Never: asks the kernel; the interfaces' addresses are given to it.
 
 use palisade_model::{
-    Endpoint, EndpointId, NetworkSet, Node, Object, ObjectId, ObjectKey, Policy, PolicyId, Str,
-    Update,
+    Direction, Endpoint, EndpointId, FailsafePorts, NetworkSet, Node, Object, ObjectId, ObjectKey,
+    Policy, PolicyId, Protocol, Str, Update,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+
+/// The port of SSH.
+const SSH_PORT: u16 = 22;
+/// The usual port of a Kubernetes API server.
+const API_SERVER_PORT: u16 = 6443;
 
 /// The interface of each address of this host.
 pub type InterfaceAddresses = BTreeMap<IpAddr, Str>;
@@ -168,6 +173,34 @@ impl HostEndpoints {
         self.missing = missing;
         // Where all are named, nothing else is to be found.
         self.is_touched &= self.needs_addresses();
+    }
+
+    /// What a policy could cut although most hosts need it: SSH and the API server, where they are no failsafe ports.
+    /// Empty while no host endpoint is in force.
+    pub fn missing_failsafe(&self, failsafe: &FailsafePorts) -> Vec<String> {
+        if self.states().all(|state| state.interface.is_none()) {
+            return Vec::new();
+        }
+        let needed = [
+            (Direction::Ingress, SSH_PORT, "SSH to this host"),
+            (Direction::Egress, API_SERVER_PORT, "the API server"),
+        ];
+        let is_missing = |direction, number| {
+            let mut ports = failsafe.of(direction).iter();
+            !ports.any(|port| port.protocol == Protocol::TCP && port.port == number)
+        };
+        let missing = needed
+            .into_iter()
+            .filter(|(direction, port, _)| is_missing(*direction, *port));
+        missing
+            .map(|(direction, port, what)| {
+                let parameter = match direction {
+                    Direction::Ingress => "failsafe-inbound-ports",
+                    Direction::Egress => "failsafe-outbound-ports",
+                };
+                format!("{what} is no failsafe port: a policy can close it; {parameter} with tcp:{port} keeps it open")
+            })
+            .collect()
     }
 
     /// What became of each, by name, and of the node if policies select nodes and there is none.
@@ -451,5 +484,23 @@ mod tests {
         hosts.remove(&Node::endpoint_id("node-1".into()));
         hosts.upsert_policy(&policy_of_nodes(Selector::none()));
         assert_eq!(hosts.states().count(), 0);
+    }
+
+    #[test]
+    fn what_no_failsafe_port_keeps_open_is_named_while_a_host_endpoint_is_in_force() {
+        let none = FailsafePorts::NONE;
+        let mut hosts = HostEndpoints::of_node("n1".into());
+        assert!(hosts.missing_failsafe(&none).is_empty());
+        hosts.upsert(endpoint("a", Some("eth0")));
+        assert!(hosts.missing_failsafe(&FailsafePorts::default()).is_empty());
+        let missing = hosts.missing_failsafe(&none);
+        assert_eq!(missing.len(), 2, "{missing:?}");
+        assert!(missing[0].starts_with("SSH to this host is no failsafe port"));
+        assert!(missing[1].starts_with("the API server is no failsafe port"));
+        let outbound = FailsafePorts {
+            inbound: Vec::new(),
+            ..FailsafePorts::default()
+        };
+        assert_eq!(hosts.missing_failsafe(&outbound), missing[..1]);
     }
 }

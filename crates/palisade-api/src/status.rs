@@ -46,6 +46,10 @@ pub struct Status {
     /// Host endpoints of this host, and the interface that each governs; that of its node if policies select nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_endpoints: Vec<HostEndpointReport>,
+    /// Connections that a policy of a host endpoint in force could cut although most hosts need them: SSH and the API
+    /// server, where they are no failsafe ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_failsafe: Vec<String>,
     /// Policies in force.
     pub policies: usize,
     /// The tiers that have policies, in order of evaluation.

@@ -83,10 +83,15 @@ fn kind_schema(kind: ParameterKind) -> Value {
         ParameterKind::Network(Family::V6) => {
             json!({"type": "string", "pattern": "^(none|[0-9a-fA-F:.]+/[0-9]+)$"})
         }
+        ParameterKind::FailsafePorts => json!({
+            "type": ["string", "array"],
+            "items": {"type": "string"},
+            "minLength": 1,
+            "minItems": 1,
+        }),
         ParameterKind::Networks
         | ParameterKind::Pools
         | ParameterKind::Ranges
-        | ParameterKind::FailsafePorts
         | ParameterKind::Namespaces
         | ParameterKind::Endpoints => {
             json!({"type": ["string", "array"], "items": {"type": "string"}})

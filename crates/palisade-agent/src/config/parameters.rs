@@ -369,7 +369,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",
             "PROTOCOL:[CIDR:]PORT,…|none",
             Restart,
-            "The ports of this host that no policy of a host endpoint can close, with the network of their clients where one is given. The default is Calico's: SSH, DHCP, BGP, etcd, Typha and the Kubernetes API server.",
+            "The ports of this host that no policy of a host endpoint can close, with the network of their clients where one is given. The default is Calico's: SSH, DHCP, BGP, etcd, Typha and the Kubernetes API server. An empty value is an error.",
         ),
         parameter(
             "failsafe-outbound-ports",
@@ -378,7 +378,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "udp:53,udp:67,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",
             "PROTOCOL:[CIDR:]PORT,…|none",
             Restart,
-            "The ports that this host can always connect to, whatever the policies of its host endpoints, with the network of the servers where one is given. The default is Calico's.",
+            "The ports that this host can always connect to, whatever the policies of its host endpoints, with the network of the servers where one is given. The default is Calico's. An empty value is an error.",
         ),
         parameter(
             "host-policy-audit",

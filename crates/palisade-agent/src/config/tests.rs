@@ -424,6 +424,46 @@ fn without_a_configured_pool_an_api_server_means_those_of_the_node() {
     assert_eq!(name(&both).as_deref(), Some("n2"));
 }
 
+/// Nothing that protects is switched off by emptiness: `none` does it, from every source alike.
+#[test]
+fn failsafe_ports_are_switched_off_by_a_word_only() {
+    for parameter in ["failsafe-inbound-ports", "failsafe-outbound-ports"] {
+        let variable = Parameter::by_name(parameter).unwrap().env_variable();
+        let file = |value: &str| format!("{parameter}: {value}\n");
+        for empty in ["", " "] {
+            assert!(resolve(&[(parameter, empty)], &[], None).is_err());
+            assert!(resolve(&[], &[(&variable, empty)], None).is_err());
+        }
+        for empty in ["", "''", "[]", "[\"\"]"] {
+            let resolved = resolve(&[], &[], Some(&file(empty)));
+            // A key without a value is one that is not set.
+            let is_default = resolved
+                .as_ref()
+                .is_ok_and(|config| config.failsafe == FailsafePorts::default());
+            assert!(
+                resolved.is_err() || empty.is_empty() && is_default,
+                "{empty:?}"
+            );
+        }
+        let error = resolve(&[(parameter, "")], &[], None).unwrap_err();
+        assert!(error.to_string().contains("`none` is the word"), "{error}");
+        let none = [
+            resolve(&[(parameter, "none")], &[], None),
+            resolve(&[], &[(&variable, "none")], None),
+            resolve(&[], &[], Some(&file("none"))),
+        ];
+        for config in none {
+            let failsafe = config.unwrap().failsafe;
+            let (off, on) = if parameter.contains("inbound") {
+                (failsafe.inbound, failsafe.outbound)
+            } else {
+                (failsafe.outbound, failsafe.inbound)
+            };
+            assert!(off.is_empty() && !on.is_empty());
+        }
+    }
+}
+
 #[test]
 fn the_example_file_says_the_defaults() {
     let text = example(&[("cni-conf-dir", "/etc/cni/net.d")]);

@@ -357,8 +357,10 @@ fn parse_node_name(text: &str) -> Result<String, String> {
 
 /// `PROTOCOL:PORT` or `PROTOCOL:CIDR:PORT`, as Calico writes them; the network of IPv6 may be in brackets.
 fn parse_failsafe_ports(text: &str) -> Result<Vec<FailsafePort>, String> {
-    if text == "none" {
-        return Ok(Vec::new());
+    match text.trim() {
+        "none" => return Ok(Vec::new()),
+        "" => return Err("is empty: `none` is the word for no failsafe port, and without the parameter the default ones are open".to_owned()),
+        _ => {}
     }
     items(text).map(parse_failsafe_port).collect()
 }

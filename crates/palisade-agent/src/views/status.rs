@@ -90,6 +90,10 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         realised: core.enforcer.realised_revision,
         endpoints: core.registry.iter().count(),
         host_endpoints: host_endpoints(core),
+        missing_failsafe: core
+            .registry
+            .host_endpoints
+            .missing_failsafe(&core.config.failsafe),
         policies: counts.policies,
         tiers: tiers(core),
         policy_states: policy_state_counts(core),

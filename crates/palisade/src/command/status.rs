@@ -59,7 +59,11 @@ fn config_text(report: &ConfigReport) -> String {
             from.to_owned(),
             or_dash(&p.default),
             changes.to_owned(),
-            or_dash(p.pending.as_deref().unwrap_or_default()),
+            match p.pending.as_deref() {
+                None => or_dash(String::new()),
+                Some("") => "(empty)".to_owned(),
+                Some(pending) => pending.to_owned(),
+            },
         ]);
     }
     let _ = write!(out, "{table}");
@@ -108,6 +112,9 @@ pub(super) fn status_text(status: &Status) -> String {
         };
         let title = if at == 0 { "Host" } else { "" };
         line(title, format!("{} {}: {text}", host.kind, host.name));
+    }
+    for text in &status.missing_failsafe {
+        line("", format!("! {text}"));
     }
     if !status.tiers.is_empty() {
         let tiers: Vec<String> = status.tiers.iter().map(tier_text).collect();
