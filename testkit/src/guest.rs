@@ -62,10 +62,16 @@ fn run(folder: &Path, test: &str) -> Result<i32, String> {
         program.display(),
     );
     std::fs::write(job.path(), script).map_err(failed("the guest's script"))?;
+    // In the guest folders of temporary files are its own, but for these.
+    let is_checkout = |folder: &&Path| folder.join("Cargo.lock").exists();
+    let checkout = here.ancestors().find(is_checkout).unwrap_or(&here);
+    let target = program.ancestors().nth(3).unwrap_or(&program);
     let settings = format!(
-        "console=ttyS0 quiet panic=-1 program={} modules={}",
+        "console=ttyS0 quiet panic=-1 program={} modules={} checkout={} target={}",
         job.path().display(),
         folder.join("lib/modules").display(),
+        checkout.display(),
+        target.display(),
     );
     let mut guest = Command::new("qemu-system-x86_64")
         .args(["-machine", "q35", "-accel", "tcg", "-cpu", "max"])
