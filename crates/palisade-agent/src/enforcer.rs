@@ -104,7 +104,7 @@ impl Enforcer {
         Enforcer {
             engine: Engine::new(palisade_engine::EngineOptions {
                 judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
-                judge_hairpin: config.judge_hairpin,
+                hairpin: config.hairpin,
                 allowed_encapsulation: config.allowed_encapsulation,
                 audit: config.policy_audit_mode,
                 failsafe: config.failsafe.clone(),

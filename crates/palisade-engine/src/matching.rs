@@ -1,6 +1,7 @@
 //! Determines which rules of a policy set an identity matches, up to those that decide everything.
 
 use crate::active_rules::ResolvedRule;
+use crate::applicable_rules::JudgedTraffic;
 use crate::compiler::{RuleSequence, SequenceStep, StepOperation, compile};
 use crate::encapsulation::deny_encapsulation;
 use crate::faults::EngineFault;
@@ -441,7 +442,7 @@ impl PolicySetRules {
         let program = compile(&sequence, resolve_port, max_elements)?;
         Some(match key.direction {
             Direction::Ingress => program,
-            Direction::Egress if key.host_pass.is_some() => program,
+            Direction::Egress if key.traffic != JudgedTraffic::Workload => program,
             Direction::Egress => deny_encapsulation(program, denied_encapsulation, denial),
         })
     }

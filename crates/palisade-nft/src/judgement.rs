@@ -4,6 +4,7 @@
 //! for the packet, the most specific first, then those of its base. Every map but the first has a catch-all,
 //! so no rule falls through to another one that would repeat a lookup.
 
+use crate::hairpin;
 use crate::hook_rules::own_interface_rules;
 use crate::names::{
     self, CLASS_BASE, CLASS_DEFAULT, ICMP, ICMP_RANGE, ICMP_REQUEST, IDENTITY_CLASS, PORT,
@@ -48,17 +49,21 @@ pub(crate) fn pass_chain_name(
     format!("p_{orientation}{digit}_{}", header.letter())
 }
 
-/// The rules that judge the sides that are ours, and end so if both allow.
-pub(crate) fn pass_rules(
+/// The chain of this name, which judges the sides that are ours and ends so if both allow, and that of hairpin traffic.
+pub(crate) fn pass_chains(
     config: &Config,
+    name: &str,
     orientation: Orientation,
-    family: Family,
-    header: L4Fields,
+    (family, header): (Family, L4Fields),
     allow_verdict: NftVerdict,
-) -> Vec<NftRule> {
+) -> Vec<(Str, Chain)> {
+    let mut chains = Vec::new();
     let mut rules = Vec::new();
-    if !config.judge_hairpin && !NftFault::HairpinJudged.is_injected() {
-        rules.push(hairpin_rule(family, allow_verdict.clone()));
+    if has_hairpin_rule(config) {
+        let (hairpin, judgements) =
+            hairpin::pass_chain(name, orientation, (family, header), allow_verdict.clone());
+        rules.push(hairpin_rule(family, NftVerdict::Goto(hairpin.clone())));
+        chains.push((hairpin, judgements));
     }
     for direction in [Direction::Egress, Direction::Ingress] {
         let judge = judge_chain_name(direction, orientation, family, header);
@@ -68,12 +73,18 @@ pub(crate) fn pass_rules(
         }));
     }
     rules.push(RuleBuilder::new().verdict(allow_verdict));
-    rules
+    chains.push(chain(name, None, rules));
+    chains
+}
+
+/// Whether packets from an endpoint to itself are not judged as any other.
+pub(crate) fn has_hairpin_rule(config: &Config) -> bool {
+    !config.judge_hairpin && !NftFault::HairpinJudged.is_injected()
 }
 
 /// The rule for packets from an endpoint to itself through a Service: they arrive and leave by one
 /// interface, and both addresses belong to it. The skeleton's source rules have checked the source.
-fn hairpin_rule(family: Family, allow_verdict: NftVerdict) -> NftRule {
+pub(crate) fn hairpin_rule(family: Family, verdict: NftVerdict) -> NftRule {
     let (offset, len) = address_field(family, true);
     RuleBuilder::new()
         .meta(MetaKey::IifName, 0)
@@ -82,7 +93,7 @@ fn hairpin_rule(family: Family, allow_verdict: NftVerdict) -> NftRule {
         .cmp(8, CmpOp::Neq, &[0; 4])
         .meta(MetaKey::OifName, 4)
         .in_set(names::IF_HAIRPIN, 0)
-        .verdict(allow_verdict)
+        .verdict(verdict)
 }
 
 pub(crate) fn family_digit(family: Family) -> char {
@@ -107,7 +118,7 @@ fn judge_chain_name(
 }
 
 /// Whether the judged endpoint is the packet's source.
-fn endpoint_is_source(direction: Direction, orientation: Orientation) -> bool {
+pub(crate) fn endpoint_is_source(direction: Direction, orientation: Orientation) -> bool {
     if NftFault::ReplyEndsSwapped.is_injected() {
         return direction == Direction::Egress;
     }
@@ -201,6 +212,25 @@ fn load_policy_set(
     line.meta(endpoint_interface_key(direction, orientation), 0)
         .payload(PayloadBase::Network, own, len, 4)
         .map_lookup(names::point_map(family, direction), 0, 9)
+}
+
+/// One judgement of hairpin traffic in one rule. The lookup of the point may miss as well.
+pub(crate) fn hairpin_judgement_rule(
+    (direction, orientation): (Direction, Orientation),
+    (family, header): (Family, L4Fields),
+    identities: &str,
+    default_verdict: NftVerdict,
+) -> NftRule {
+    let own_is_source = endpoint_is_source(direction, orientation);
+    let fields = TupleFields::Packet(orientation);
+    let line = load_identity(
+        RuleBuilder::new(),
+        (own_is_source, fields),
+        family,
+        identities,
+    );
+    let line = hairpin::load_policy_set(line, (direction, orientation), family);
+    class_rule(line, fields, header, (CODE_VERDICT, default_verdict))
 }
 
 /// One judgement in one rule, with the verdict map of codes and the default verdict. Only the first lookup may miss:

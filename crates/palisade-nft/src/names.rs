@@ -76,6 +76,16 @@ pub(crate) fn point_map(family: Family, direction: Direction) -> &'static str {
     }
 }
 
+/// The map of points of hairpin traffic: own interface and address → policy set. Without an entry it passes.
+pub(crate) fn hairpin_point_map(family: Family, direction: Direction) -> &'static str {
+    match (family, direction) {
+        (Family::V4, Direction::Egress) => "p_same4_e",
+        (Family::V4, Direction::Ingress) => "p_same4_i",
+        (Family::V6, Direction::Egress) => "p_same6_e",
+        (Family::V6, Direction::Ingress) => "p_same6_i",
+    }
+}
+
 /// The set of the local endpoints' addresses.
 pub(crate) fn own_addresses_set(family: Family) -> &'static str {
     match family {
@@ -172,10 +182,9 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
     out.push((IF_HAIRPIN, plain(&[IfName, IfName], None)));
     for (family, address) in [(Family::V4, Ipv4), (Family::V6, Ipv6)] {
         for direction in Direction::BOTH {
-            out.push((
-                point_map(family, direction),
-                plain(&[IfName, address], mark),
-            ));
+            for map in [point_map, hairpin_point_map] {
+                out.push((map(family, direction), plain(&[IfName, address], mark)));
+            }
         }
         let host_point = plain(&[Proto, Mark, address], mark);
         out.push((host_point_map(family), host_point.clone()));

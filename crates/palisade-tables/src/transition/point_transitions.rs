@@ -9,7 +9,9 @@ use super::host_points;
 use super::interim_identities::InterimIdentities;
 use super::stages::{ChangeTime, Stage};
 use super::{PhasedChanges, TransitionContext, class_of};
-use crate::{ClassId, IdentityId, Point, PolicySet, PolicySetId, TableChange, Tables};
+use crate::{
+    ClassId, IdentityId, Point, PointInterface, PolicySet, PolicySetId, TableChange, Tables,
+};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::Direction;
@@ -145,7 +147,15 @@ pub(super) fn write_changes(
         };
         let relation = verdict_change(context, classes, interim, (*source, *target));
         match (*source, *target) {
-            (PointState::Denied, PointState::Set(to)) => put(&mut phased.loosen, Some(to)),
+            (PointState::Denied, PointState::Set(to)) => {
+                for point in points {
+                    let time = match classifies_hairpin(context, point) {
+                        true => &mut phased.enter,
+                        false => &mut phased.loosen,
+                    };
+                    time.push(TableChange::Point(point.clone(), Some(to)));
+                }
+            }
             (PointState::Set(_), PointState::Denied) => put(&mut phased.leave, None),
             (PointState::Open, PointState::Set(to)) if still(target) => {
                 put(&mut phased.split, Some(to))
@@ -188,6 +198,17 @@ pub(super) fn write_changes(
         }
     }
     leave_separately
+}
+
+/// Whether a packet to the own address of this point is judged as hairpin traffic since the point is there, and may be
+/// denied so. Such a point is written before the ingress point of the address: a packet that was not found to be
+/// hairpin traffic is then denied there, rather than judged as any other.
+fn classifies_hairpin(context: &TransitionContext<'_>, point: &Point) -> bool {
+    point.direction == Direction::Egress
+        && point.workload().is_some_and(|(interface, _)| {
+            let place = PointInterface::Hairpin(interface.clone());
+            host_points::points_of(context.new, &place).next().is_some()
+        })
 }
 
 /// How points of host interfaces get from one state to another.
