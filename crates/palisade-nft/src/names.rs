@@ -86,6 +86,16 @@ pub(crate) fn hairpin_point_map(family: Family, direction: Direction) -> &'stati
     }
 }
 
+/// Whether a set is only for hairpin traffic.
+pub(crate) fn is_of_hairpin(set: &str) -> bool {
+    let is_map = |family| {
+        Direction::BOTH
+            .into_iter()
+            .any(|direction| set == hairpin_point_map(family, direction))
+    };
+    set == IF_HAIRPIN || Family::BOTH.into_iter().any(is_map)
+}
+
 /// The set of the local endpoints' addresses.
 pub(crate) fn own_addresses_set(family: Family) -> &'static str {
     match family {

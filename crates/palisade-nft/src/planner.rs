@@ -402,6 +402,8 @@ impl Planner {
     fn change_point(&mut self, point: &Point, set: Option<PolicySetId>, batch: &mut EditBatch) {
         let (map, (interface, address)) = match (point.workload(), point.hairpin()) {
             (Some(own), _) => (names::point_map as PointMap, own),
+            // Hairpin traffic is judged as any other.
+            (_, Some(_)) if self.config.judge_hairpin => return,
             (_, Some(own)) => (names::hairpin_point_map as PointMap, own),
             _ => return HostPointPlanner(self).change_host_point(point, set, batch),
         };

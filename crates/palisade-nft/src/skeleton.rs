@@ -51,7 +51,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     ruleset.comment = Some(SCHEMA.into());
     ruleset.flags = config.table_flags();
     for (name, decl) in names::declarations() {
-        if name == names::IF_HAIRPIN && config.judge_hairpin {
+        if config.judge_hairpin && names::is_of_hairpin(name) {
             continue;
         }
         let elements = BTreeMap::new();

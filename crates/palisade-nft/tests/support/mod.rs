@@ -248,7 +248,7 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
                         Point::of_workload(interface.clone(), address, direction),
                         set,
                     );
-                    if rng.random_bool(0.3) {
+                    if !config.judge_hairpin && rng.random_bool(0.3) {
                         let set = PolicySetId(200 + rng.random_range(0..4));
                         let point = Point::of_hairpin(interface, address, direction);
                         tables.points.insert(point, set);
