@@ -7,6 +7,7 @@ use crate::active_policies::ActivePolicies;
 use crate::active_rules::{ActiveRules, OwnEndReferences, ResolvedRules};
 use crate::faults::EngineFault;
 use crate::identities::{Identities, IdentityInputs};
+use crate::judged_traffic::JudgedTraffic;
 use crate::sets::PolicySetKey;
 use crate::store::{HolderId, HolderSlot, NamedPolicies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -95,35 +96,6 @@ pub(crate) struct PointInputs<'a> {
     pub(crate) audit: bool,
     /// Whether the policies whose kind judges hairpin traffic do.
     pub(crate) judges_hairpin_by_kind: bool,
-}
-
-/// The traffic that a policy set judges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum JudgedTraffic {
-    /// That of a workload.
-    Workload,
-    /// What a workload sends to itself through a Service.
-    Hairpin,
-    /// That of a host endpoint at a pass.
-    Host(Pass),
-}
-
-impl JudgedTraffic {
-    /// The pass of a host endpoint.
-    pub(crate) fn host_pass(self) -> Option<Pass> {
-        match self {
-            JudgedTraffic::Host(pass) => Some(pass),
-            JudgedTraffic::Workload | JudgedTraffic::Hairpin => None,
-        }
-    }
-
-    /// Whether profiles decide what no policy does.
-    fn has_profiles(self) -> bool {
-        matches!(
-            self,
-            JudgedTraffic::Workload | JudgedTraffic::Host(Pass::Normal)
-        )
-    }
 }
 
 /// The rules that apply to some traffic of one endpoint in one direction.

@@ -10,9 +10,10 @@
 //! else here depends on the number of addresses.
 
 use crate::applicable_rules::{
-    ApplicableRules, JudgedTraffic, PointChanges, PointInputs, own_address_matches, sort_policies,
+    ApplicableRules, PointChanges, PointInputs, own_address_matches, sort_policies,
 };
 use crate::faults::EngineFault;
+use crate::judged_traffic::JudgedTraffic;
 use crate::sets::{PolicySetKey, PolicySets};
 use crate::store::{HolderId, HolderKind, HolderSlot, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -22,6 +22,7 @@ mod graph;
 mod holder_labels;
 mod host_points;
 mod identities;
+mod judged_traffic;
 mod key_numbers;
 mod label_index;
 mod matching;

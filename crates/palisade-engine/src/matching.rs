@@ -1,11 +1,11 @@
 //! Determines which rules of a policy set an identity matches, up to those that decide everything.
 
 use crate::active_rules::ResolvedRule;
-use crate::applicable_rules::JudgedTraffic;
 use crate::compiler::{RuleSequence, SequenceStep, StepOperation, compile};
 use crate::encapsulation::deny_encapsulation;
 use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
+use crate::judged_traffic::JudgedTraffic;
 use crate::peer_rule_index::RulePosition;
 use crate::program_pool::{CreditPool, ProgramPool};
 use crate::sets::{DecisionBlock, PolicySetRules};

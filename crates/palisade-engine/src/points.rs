@@ -2,10 +2,9 @@
 //! itself. There is a point of hairpin traffic only where a policy that judges it applies.
 
 use crate::active_policies::is_local;
-use crate::applicable_rules::{
-    ApplicableRules, JudgedTraffic, PointChanges, PointInputs, sort_policies,
-};
+use crate::applicable_rules::{ApplicableRules, PointChanges, PointInputs, sort_policies};
 use crate::host_points::HostPoints;
+use crate::judged_traffic::JudgedTraffic;
 use crate::sets::{PolicySetKey, PolicySets};
 use crate::store::PolicyNumber;
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -7,9 +7,9 @@
 //! it matches up to the first that decides all traffic.
 
 use crate::active_rules::{ActiveRules, ResolvedDirectionRules, ResolvedRules};
-use crate::applicable_rules::JudgedTraffic;
 use crate::budget::{AuditOmission, ExceededLimit};
 use crate::identities::IdentityKey;
+use crate::judged_traffic::JudgedTraffic;
 use crate::peer_rule_index::PeerRuleIndex;
 use crate::policy_set_index::{ChangedPeers, PolicySetIndex};
 use crate::program_pool::CreditPool;

@@ -14,10 +14,10 @@
 //! own, in which denial returns; then the tracked direction is judged as usual. The trial is not reported.
 //! Where source ports decide (source-port chains), the trial counts as denied, and so it does for hairpin traffic.
 
+use crate::hairpin::{hairpin_rule, has_hairpin_rule, pass_chains};
 use crate::hook_rules::{judges_host_traffic, own_interface_rules};
 use crate::judgement::{
-    L4Fields, Orientation, endpoint_interface_key, hairpin_rule, has_hairpin_rule, judgement_rule,
-    pass_chain_name, pass_chains,
+    L4Fields, Orientation, endpoint_interface_key, judgement_rule, pass_chain_name,
 };
 use crate::names::{self, LAST_TRIAL, LIVE_MARK, TRIAL_VERDICTS, zero_prefixed_marks};
 use crate::nflog::counted_drop_rule;

@@ -11,14 +11,13 @@
 //! a mixture of old and new.
 
 use crate::early_passes;
-use crate::hairpin;
+use crate::hairpin::{self, has_hairpin_rule, pass_chains};
 use crate::hook_rules::{
     fast_path_rule, filter_base_chain, judges_host_traffic, own_interface_rules,
 };
 use crate::host_chains;
 use crate::judgement::{
-    L4Fields, Orientation, address_field, family_digit, has_hairpin_rule, judge_chains,
-    pass_chain_name, pass_chains,
+    L4Fields, Orientation, address_field, family_digit, judge_chains, pass_chain_name,
 };
 use crate::midstream;
 use crate::names::{self, CLASS_BASE, ICMP_REQUEST, IDENTITY_CLASS, L4_ICMP, L4_PORTS, LIVE_MARK};

@@ -4,8 +4,8 @@
 use super::{DecisionBlock, PolicySetInputs, PolicySetKey, PolicySetRules, SourceSegment};
 use crate::active_policies::is_builtin;
 use crate::active_rules::ResolvedRules;
-use crate::applicable_rules::JudgedTraffic;
 use crate::faults::EngineFault;
+use crate::judged_traffic::JudgedTraffic;
 use crate::peer_rule_index::PeerRuleIndex;
 use crate::program_pool::CreditPool;
 use crate::store::PolicyNumber;
