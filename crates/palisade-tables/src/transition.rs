@@ -84,7 +84,7 @@ struct PhasedChanges {
     tighten: Vec<TableChange>,
     /// By [`stages::ChangeTime`].
     shift: [Vec<TableChange>; stages::SHIFT_STEPS],
-    /// Points by which packets are found to be hairpin traffic, before what they are judged at otherwise.
+    /// Points that make packets hairpin traffic, before anything else is allowed there.
     enter: Vec<TableChange>,
     loosen: Vec<TableChange>,
     merge: Vec<TableChange>,
@@ -243,7 +243,7 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, revoke: bool) -> Vec<
         mut tighten,
         mut shift,
         mut enter,
-        mut loosen,
+        loosen,
         merge,
         delete,
     } = phased;
@@ -251,7 +251,7 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, revoke: bool) -> Vec<
         leave.append(&mut tighten);
     }
     if TransitionFault::HairpinPointsEnterLate.is_injected() {
-        loosen.append(&mut enter);
+        enter.clear();
     }
     if TransitionFault::PassesRemovedFirst.is_injected() {
         shift.reverse();

@@ -117,6 +117,7 @@ pub(super) fn write_changes(
 ) -> bool {
     let still = |side: &PointState| !matches!(side, PointState::Set(set) if changing.contains(set));
     let mut leave_separately = false;
+    let mut denying_set = None;
     let host = transitions.host.iter();
     let host = host.flat_map(|(stage, of)| {
         of.iter()
@@ -148,13 +149,15 @@ pub(super) fn write_changes(
         let relation = verdict_change(context, classes, interim, (*source, *target));
         match (*source, *target) {
             (PointState::Denied, PointState::Set(to)) => {
-                for point in points {
-                    let time = match classifies_hairpin(context, point) {
-                        true => &mut phased.enter,
-                        false => &mut phased.loosen,
-                    };
-                    time.push(TableChange::Point(point.clone(), Some(to)));
+                for point in points
+                    .iter()
+                    .filter(|point| is_at_hairpin_points(context, point))
+                {
+                    let set = *denying_set.get_or_insert_with(|| denying(classes, phased));
+                    let change = TableChange::Point(point.clone(), Some(set));
+                    phased.enter.push(change);
                 }
+                put(&mut phased.loosen, Some(to));
             }
             (PointState::Set(_), PointState::Denied) => put(&mut phased.leave, None),
             (PointState::Open, PointState::Set(to)) if still(target) => {
@@ -200,15 +203,24 @@ pub(super) fn write_changes(
     leave_separately
 }
 
-/// Whether a packet to the own address of this point is judged as hairpin traffic since the point is there, and may be
-/// denied so. Such a point is written before the ingress point of the address: a packet that was not found to be
-/// hairpin traffic is then denied there, rather than judged as any other.
-fn classifies_hairpin(context: &TransitionContext<'_>, point: &Point) -> bool {
-    point.direction == Direction::Egress
-        && point.workload().is_some_and(|(interface, _)| {
-            let place = PointInterface::Hairpin(interface.clone());
-            host_points::points_of(context.new, &place).next().is_some()
-        })
+/// Whether the interface of a workload's point has points of hairpin traffic. A new point there makes packets hairpin
+/// traffic, which may be denied so: first it denies everything, so that a packet that was not found to be hairpin traffic
+/// before is not judged as any other.
+fn is_at_hairpin_points(context: &TransitionContext<'_>, point: &Point) -> bool {
+    point.workload().is_some_and(|(interface, _)| {
+        let place = PointInterface::Hairpin(interface.clone());
+        host_points::points_of(context.new, &place).next().is_some()
+    })
+}
+
+/// Writes a set that denies everything, and exists during the transition only.
+fn denying(classes: &mut ClassComparison<'_>, phased: &mut PhasedChanges) -> PolicySetId {
+    let set = classes.ids.allocate_set();
+    let default = classes.denied();
+    let whole = TableChange::Set(set, Some(PolicySet { default }));
+    phased.split.push(whole);
+    phased.delete.push(TableChange::Set(set, None));
+    set
 }
 
 /// How points of host interfaces get from one state to another.
