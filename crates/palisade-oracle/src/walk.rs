@@ -165,11 +165,6 @@ impl<'a> PreparedState<'a> {
         }
     }
 
-    /// Whether source and destination of a flow are the same endpoint, which reaches itself through a Service.
-    pub fn is_hairpin(&self, question: &Question) -> bool {
-        is_hairpin(&self.match_context(question), &OracleOptions::default())
-    }
-
     /// Whether egress at the source and ingress at the destination allow a flow, in this order.
     pub fn verdict(&self, question: &Question, options: &OracleOptions) -> (bool, bool) {
         let context = self.match_context(question);

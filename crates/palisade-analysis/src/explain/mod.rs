@@ -20,10 +20,6 @@ use palisade_model::{FailsafePorts, State};
 use palisade_oracle::{DecisionReason, DirectionJudgement, OracleOptions, PreparedState};
 use resolve::QueryFlows;
 
-/// What a flow from an endpoint to itself is.
-const HAIRPIN_NOTE: &str = "both ends are the same endpoint: this is what it sends to a Service that leads back to it; \
-                            what it sends to its own address does not leave it, and no policy judges it";
-
 /// Why a query cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
@@ -56,13 +52,6 @@ pub fn explain(
     flows.notes.extend(unnamed);
     let hosts = HostJudge::new(state, query, options, failsafe);
     let mut cases: Vec<(FlowReport, Vec<Option<DecisionReason>>)> = Vec::new();
-    if flows
-        .flows
-        .iter()
-        .any(|flow| prepared.is_hairpin(&flow.question))
-    {
-        flows.notes.push(HAIRPIN_NOTE.to_owned());
-    }
     for flow in flows.flows {
         let answer = prepared.judge(&flow.question, options);
         for host in hosts.judge(&prepared, &flow)? {
