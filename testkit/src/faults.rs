@@ -127,6 +127,8 @@ impl InjectedFault {
                     "checker: broken promise"
                 }
                 TransitionFault::RevokeForgotten => "checker: not revoked",
+                // Only it asks first whether a packet is hairpin traffic.
+                TransitionFault::HairpinPointsEnterLate => "intermediate state",
             },
             InjectedFault::Nft(_) => "tables and nftables",
         }

@@ -33,7 +33,8 @@ use palisade_api::ParameterOrigin;
 use palisade_engine::ElementBudget;
 use palisade_etcd::EtcdOptions;
 use palisade_model::{
-    Encapsulation, Encapsulations, FailsafePort, FailsafePorts, Family, HostTrafficAction, Prefix,
+    Encapsulation, Encapsulations, FailsafePort, FailsafePorts, Family, HairpinAction,
+    HostTrafficAction, Prefix,
 };
 use palisade_source::CidrMatchMode;
 use std::collections::BTreeMap;
@@ -145,8 +146,8 @@ pub struct Config {
     pub packet_mark_bit: u32,
     /// Whether policy applies to this host's own packets.
     pub host_to_endpoint: HostTrafficAction,
-    /// Whether policy applies to traffic from an endpoint to itself.
-    pub judge_hairpin: bool,
+    /// Which policies judge traffic from an endpoint to itself.
+    pub hairpin: HairpinAction,
     /// The flows of this host that no policy can deny.
     pub failsafe: FailsafePorts,
     /// Whether every host endpoint is in audit.
@@ -367,7 +368,11 @@ impl ConfigBuilder {
                 0 => HostTrafficAction::Allow,
                 _ => HostTrafficAction::Policy,
             },
-            judge_hairpin: self.number("hairpin") != 0,
+            hairpin: match self.number("hairpin") {
+                0 => HairpinAction::ByKind,
+                1 => HairpinAction::Allow,
+                _ => HairpinAction::Policy,
+            },
             failsafe: FailsafePorts {
                 inbound: self.failsafe_ports("failsafe-inbound-ports").to_vec(),
                 outbound: self.failsafe_ports("failsafe-outbound-ports").to_vec(),

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use palisade_dataplane::nftables::{self, NftConfig, NftDataplane};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
-use palisade_model::HostTrafficAction;
+use palisade_model::{HairpinAction, HostTrafficAction};
 
 /// The driver that an agent uses.
 pub const DEFAULT_DRIVER: &str = nftables::NAME;
@@ -21,7 +21,7 @@ pub fn open_driver(name: &str, config: &Config) -> Result<Box<dyn Dataplane>, Dr
                 mark_mask: config.mark_mask,
                 packet_mark_bit: config.packet_mark_bit,
                 judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
-                judge_hairpin: config.judge_hairpin,
+                judge_hairpin: config.hairpin == HairpinAction::Policy,
                 failsafe: config.failsafe.clone(),
                 own_table: config.own_table,
                 log_group: Some(config.monitor_group),

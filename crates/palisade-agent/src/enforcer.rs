@@ -106,7 +106,7 @@ impl Enforcer {
             engine: Engine::new(palisade_engine::EngineOptions {
                 host_node: Some(own_node_name(config)).filter(|name| !name.is_empty()),
                 judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
-                judge_hairpin: config.judge_hairpin,
+                hairpin: config.hairpin,
                 allowed_encapsulation: config.allowed_encapsulation,
                 audit: config.policy_audit_mode,
                 failsafe: config.failsafe.clone(),

@@ -7,11 +7,11 @@ use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::lowered::ModelWorld;
 use palisade_generators::seeded_cases;
 use palisade_model::{
-    Action, Direction, Encapsulations, Endpoint, FlowOrigin, HostTrafficAction, RuleOrigin, Update,
+    Action, Direction, Encapsulations, Endpoint, FlowOrigin, HairpinAction, HostTrafficAction,
+    RuleOrigin, Update,
 };
 use palisade_oracle::{
-    DecisionReason, DirectionJudgement, HairpinAction, PreparedState, Question, RuleOutcome,
-    RuleOwner, TraceStep,
+    DecisionReason, DirectionJudgement, PreparedState, Question, RuleOutcome, RuleOwner, TraceStep,
 };
 use palisade_tables::ReportReason;
 use palisade_tables::{Credit, Packet, PastTables, Verdict};

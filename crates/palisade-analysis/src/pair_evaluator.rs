@@ -10,10 +10,10 @@ use crate::pair_set::{PairSet, ranges_between_cuts};
 use crate::rules::{StateRules, to_u32};
 use crate::traffic::TrafficSet;
 use palisade_model::{
-    Action, Direction, Encapsulations, Endpoint, Family, FlowOrigin, L4, PortMatch, PortSpec,
-    Protocol, State, TrafficMatch, Update,
+    Action, Direction, Encapsulations, Endpoint, Family, FlowOrigin, HairpinAction, L4, PortMatch,
+    PortSpec, Protocol, State, TrafficMatch, Update,
 };
-use palisade_oracle::{FlowEnd, HairpinAction, HostPath, OracleOptions, PreparedState, Question};
+use palisade_oracle::{FlowEnd, HostPath, OracleOptions, PreparedState, Question};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

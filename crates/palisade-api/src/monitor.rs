@@ -38,6 +38,8 @@ named_enum! {
         Profile = "profile",
         /// The host forwards it, and no policy that applies on forward decided.
         ForwardEnd = "forward-end",
+        /// A workload sent it to itself through a Service, and no policy that judges such traffic decided.
+        HairpinEnd = "hairpin-end",
         /// No policy of an early pass decided: the next pass judges.
         PassEnd = "pass-end",
         /// It is encapsulated, and the configuration denies that.

@@ -53,6 +53,7 @@ palisade_model::faults! {
         DomainNamesOpen,
         NamedPortOpen,
         PortRangeEndIgnored,
+        HairpinOpen,
         LabelSourceIgnored,
         NamespaceOfPeersLost,
         NamespaceAlwaysAdded,

@@ -7,6 +7,7 @@ use crate::active_policies::ActivePolicies;
 use crate::active_rules::{ActiveRules, OwnEndReferences, ResolvedRules};
 use crate::faults::EngineFault;
 use crate::identities::{Identities, IdentityInputs};
+use crate::judged_traffic::JudgedTraffic;
 use crate::sets::PolicySetKey;
 use crate::store::{HolderId, HolderSlot, NamedPolicies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,7 @@ use core::cmp::Ordering;
 use core::net::IpAddr;
 use palisade_model::{
     Direction, Endpoint, Family, ObjectId, Order, Pass, Peer, Precedence, Prefix, Protocol,
-    Selector, State, Str,
+    Selector, State, Str, TrafficScope,
 };
 use palisade_tables::{Point, PolicySetId};
 
@@ -93,12 +94,14 @@ pub(crate) struct PointInputs<'a> {
     pub(crate) identities: &'a Identities,
     /// Whether every endpoint is in audit.
     pub(crate) audit: bool,
+    /// Whether the policies whose kind judges hairpin traffic do.
+    pub(crate) judges_hairpin_by_kind: bool,
 }
 
-/// The rules that apply to one endpoint in one direction, at a pass if it is a host endpoint.
+/// The rules that apply to some traffic of one endpoint in one direction.
 pub(crate) struct ApplicableRules<'a> {
     endpoint: &'a Endpoint,
-    host_pass: Option<Pass>,
+    traffic: JudgedTraffic,
     direction: Direction,
     policies: Vec<PolicyNumber>,
     sources: Vec<&'a ResolvedRules>,
@@ -109,28 +112,32 @@ impl<'a> ApplicableRules<'a> {
         inputs: PointInputs<'a>,
         endpoint: &'a Endpoint,
         policies: &[PolicyNumber],
-        (host_pass, direction): (Option<Pass>, Direction),
+        (traffic, direction): (JudgedTraffic, Direction),
     ) -> Self {
-        let pass = host_pass.unwrap_or(Pass::Normal);
+        let pass = traffic.host_pass().unwrap_or(Pass::Normal);
+        let is_of_hairpin = |scope: TrafficScope| {
+            scope.has_hairpin() || EngineFault::HairpinJudgedByAll.is_injected()
+        };
         let is_ignored = pass == Pass::Forward && EngineFault::ForwardFlagIgnored.is_injected();
         let governs = |number: &&PolicyNumber| {
             let rules = inputs.policies.rules(**number);
             let body = inputs.policies.body(**number);
             rules.is_some_and(|rules| rules.direction(direction).is_some())
                 && body.is_some_and(|body| {
-                    body.scope.has_pass(pass) || is_ignored && !body.scope.is_early()
+                    (body.scope.has_pass(pass) || is_ignored && !body.scope.is_early())
+                        && (traffic != JudgedTraffic::Hairpin || is_of_hairpin(body.scope))
                 })
         };
         let policies: Vec<PolicyNumber> = policies.iter().filter(governs).copied().collect();
         let active = inputs.active_rules;
         let of_policies = policies.iter().filter_map(|number| active.policy(*number));
-        let profiles = match pass {
-            Pass::Normal => &endpoint.profiles,
-            _ => &[][..],
+        let profiles = match traffic.has_profiles() {
+            true => &endpoint.profiles,
+            false => &[][..],
         };
         let of_profiles = profiles.iter().filter_map(|name| active.profile(name));
         ApplicableRules {
-            host_pass,
+            traffic,
             sources: of_policies
                 .chain(of_profiles)
                 .map(|bodies| &**bodies)
@@ -198,12 +205,12 @@ impl<'a> ApplicableRules<'a> {
         let audited = inputs.audit || store.is_in_audit(self.endpoint);
         PolicySetKey {
             direction: self.direction,
-            host_pass: self.host_pass,
+            traffic: self.traffic,
             audit: audited && !EngineFault::EndpointAuditIgnored.is_injected(),
             policies: self.policies.clone(),
-            profiles: match self.host_pass {
-                None | Some(Pass::Normal) => self.endpoint.profiles.clone(),
-                Some(_) => Vec::new(),
+            profiles: match self.traffic.has_profiles() {
+                true => self.endpoint.profiles.clone(),
+                false => Vec::new(),
             },
             own_tests,
             ports: ports.into_iter().collect(),

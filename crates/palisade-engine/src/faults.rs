@@ -41,6 +41,8 @@ palisade_model::faults! {
         EndpointAuditIgnored,
         AuditVerdictLost,
         HairpinModeInverted,
+        HairpinJudgedByAll,
+        HairpinEndDenies,
         ForwardEndDenies,
         EarlyEndDenies,
         ForwardFlagIgnored,

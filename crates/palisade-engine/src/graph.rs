@@ -73,6 +73,8 @@ pub(crate) struct Graph {
     pending: PendingChanges,
     /// Whether every endpoint is in audit.
     pub(crate) audit: bool,
+    /// Whether the policies whose kind judges hairpin traffic do.
+    pub(crate) judges_hairpin_by_kind: bool,
     /// Encapsulations that endpoints may not send even where rules allow them.
     pub(crate) denied_encapsulation: Encapsulations,
     /// The limits on the elements of policy sets, and the elements in use.
@@ -428,6 +430,7 @@ impl Graph {
                 active_rules: &self.active_rules,
                 identities: &self.identities,
                 audit: self.audit,
+                judges_hairpin_by_kind: self.judges_hairpin_by_kind,
             },
             &locals,
             &mut self.sets,

@@ -13,6 +13,7 @@ use crate::applicable_rules::{
     ApplicableRules, PointChanges, PointInputs, own_address_matches, sort_policies,
 };
 use crate::faults::EngineFault;
+use crate::judged_traffic::JudgedTraffic;
 use crate::sets::{PolicySetKey, PolicySets};
 use crate::store::{HolderId, HolderKind, HolderSlot, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -148,7 +149,12 @@ fn point_keys(
     for pass in Pass::ALL {
         let directions = Direction::BOTH.into_iter();
         for direction in directions.filter(|direction| pass.has_direction(*direction)) {
-            let rules = ApplicableRules::new(inputs, endpoint, &policies, (Some(pass), direction));
+            let rules = ApplicableRules::new(
+                inputs,
+                endpoint,
+                &policies,
+                (JudgedTraffic::Host(pass), direction),
+            );
             if rules.is_empty() && (pass != Pass::Normal || endpoint.is_node_endpoint()) {
                 continue;
             }

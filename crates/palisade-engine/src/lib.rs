@@ -22,6 +22,7 @@ mod graph;
 mod holder_labels;
 mod host_points;
 mod identities;
+mod judged_traffic;
 mod key_numbers;
 mod label_index;
 mod matching;
@@ -50,8 +51,8 @@ use alloc::vec::Vec;
 use graph::Graph;
 use identities::Identities;
 use palisade_model::{
-    Direction, Encapsulations, Endpoint, EndpointId, FailsafePorts, Policy, PolicyId, Profile,
-    State, Str, Tier, Update,
+    Direction, Encapsulations, Endpoint, EndpointId, FailsafePorts, HairpinAction, Policy,
+    PolicyId, Profile, State, Str, Tier, Update,
 };
 use palisade_tables::{
     ClassId, Delta, IdentityId, PolicySetId, Program, TableChange, Tables, TransitionHints,
@@ -92,8 +93,8 @@ pub struct EngineOptions {
     pub host_node: Option<Str>,
     /// Whether packets from this host's own stack are judged at the ingress of its endpoints.
     pub judge_host_traffic: bool,
-    /// Whether packets from an endpoint to itself are judged.
-    pub judge_hairpin: bool,
+    /// Which policies judge packets from an endpoint to itself.
+    pub hairpin: HairpinAction,
     /// The encapsulations that endpoints may send where policy allows them; all others are denied.
     pub allowed_encapsulation: Encapsulations,
     /// Whether every endpoint is in audit.
@@ -130,8 +131,9 @@ impl Engine {
         let mut graph = Graph::default();
         graph.set_host_node(options.host_node);
         graph.desired.judge_host_traffic = options.judge_host_traffic;
-        graph.desired.judge_hairpin =
-            options.judge_hairpin != EngineFault::HairpinModeInverted.is_injected();
+        graph.desired.judge_hairpin = (options.hairpin == HairpinAction::Policy)
+            != EngineFault::HairpinModeInverted.is_injected();
+        graph.judges_hairpin_by_kind = options.hairpin == HairpinAction::ByKind;
         graph.desired.failsafe = options.failsafe;
         graph.audit = options.audit;
         graph.budget = options.budget;

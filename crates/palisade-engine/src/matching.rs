@@ -5,6 +5,7 @@ use crate::compiler::{RuleSequence, SequenceStep, StepOperation, compile};
 use crate::encapsulation::deny_encapsulation;
 use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
+use crate::judged_traffic::JudgedTraffic;
 use crate::peer_rule_index::RulePosition;
 use crate::program_pool::{CreditPool, ProgramPool};
 use crate::sets::{DecisionBlock, PolicySetRules};
@@ -441,7 +442,7 @@ impl PolicySetRules {
         let program = compile(&sequence, resolve_port, max_elements)?;
         Some(match key.direction {
             Direction::Ingress => program,
-            Direction::Egress if key.host_pass.is_some() => program,
+            Direction::Egress if key.traffic != JudgedTraffic::Workload => program,
             Direction::Egress => deny_encapsulation(program, denied_encapsulation, denial),
         })
     }

@@ -1,8 +1,10 @@
-//! Judgement points: which policy set judges each own address of each local endpoint.
+//! Judgement points: which policy set judges each own address of each local endpoint, and what the endpoint sends to
+//! itself. There is a point of hairpin traffic only where a policy that judges it applies.
 
 use crate::active_policies::is_local;
 use crate::applicable_rules::{ApplicableRules, PointChanges, PointInputs, sort_policies};
 use crate::host_points::HostPoints;
+use crate::judged_traffic::JudgedTraffic;
 use crate::sets::{PolicySetKey, PolicySets};
 use crate::store::PolicyNumber;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -54,6 +56,10 @@ impl JudgementPoints {
                 );
             }
         }
+        let hairpin_points: Vec<Point> = touched.iter().filter_map(hairpin_point).collect();
+        let is_known =
+            |point: &Point| self.claims.contains_key(point) || self.assigned.contains_key(point);
+        touched.extend(hairpin_points.into_iter().filter(is_known));
         for point in touched {
             let set = self
                 .select_key(inputs, &point)
@@ -132,16 +138,29 @@ impl JudgementPoints {
         });
         let mut points = Vec::new();
         for direction in Direction::BOTH {
-            let judging = ApplicableRules::new(inputs, endpoint, policies, (None, direction));
+            let traffic = JudgedTraffic::Workload;
+            let judging = ApplicableRules::new(inputs, endpoint, policies, (traffic, direction));
             if judging
                 .own_end_references()
                 .any(|own| !own.tests.is_empty())
             {
                 self.own_address_tested.insert(endpoint.id.clone());
             }
-            for address in &endpoint.addresses {
+            let traffic = JudgedTraffic::Hairpin;
+            let of_hairpin = ApplicableRules::new(inputs, endpoint, policies, (traffic, direction));
+            let judges_hairpin = inputs.judges_hairpin_by_kind && !of_hairpin.is_empty();
+            let of_hairpin = judges_hairpin.then_some(of_hairpin);
+            let addresses = endpoint.addresses.iter();
+            let judged = addresses.flat_map(|address| {
                 let point = Point::of_workload(interface.clone(), *address, direction);
-                let key = judging.set_key(inputs, *address);
+                let hairpin = of_hairpin.as_ref().and_then(|rules| {
+                    Some((hairpin_point(&point)?, rules.set_key(inputs, *address)))
+                });
+                [(point, judging.set_key(inputs, *address))]
+                    .into_iter()
+                    .chain(hairpin)
+            });
+            for (point, key) in judged {
                 let known = sets.shared_key(&key).or_else(|| keys.get(&key));
                 let key = known.cloned().unwrap_or_else(|| Arc::new(key));
                 keys.insert(key.clone());
@@ -159,17 +178,27 @@ impl JudgementPoints {
     }
 
     fn select_key(&self, inputs: PointInputs<'_>, point: &Point) -> Option<Arc<PolicySetKey>> {
-        let claims = self.claims.get(point)?;
+        let judged = point.hairpin().map(|(interface, address)| {
+            Point::of_workload(interface.clone(), address, point.direction)
+        });
+        let claims = self.claims.get(judged.as_ref().unwrap_or(point))?;
         let owner = match claims.len() {
             1 => None,
             _ => inputs.identities.owner(point.own.address()),
         };
-        let first = || claims.values().next();
+        let first = || claims.keys().next();
         let owner =
             owner.and_then(|slot| inputs.identity_inputs.label_index.store.endpoint_id(slot));
-        let key = owner.and_then(|owner| claims.get(&owner)).or_else(first)?;
-        Some(key.clone())
+        let owner = owner.filter(|owner| claims.contains_key(owner));
+        let owner = owner.as_ref().or_else(first)?;
+        self.claims.get(point)?.get(owner).cloned()
     }
+}
+
+/// The point of hairpin traffic of the same address and direction.
+fn hairpin_point(of: &Point) -> Option<Point> {
+    let (interface, address) = of.workload()?;
+    Some(Point::of_hairpin(interface.clone(), address, of.direction))
 }
 
 /// What endpoints of one recomputation have in common.

@@ -9,6 +9,7 @@
 use crate::active_rules::{ActiveRules, ResolvedDirectionRules, ResolvedRules};
 use crate::budget::{AuditOmission, ExceededLimit};
 use crate::identities::IdentityKey;
+use crate::judged_traffic::JudgedTraffic;
 use crate::peer_rule_index::PeerRuleIndex;
 use crate::policy_set_index::{ChangedPeers, PolicySetIndex};
 use crate::program_pool::CreditPool;
@@ -17,9 +18,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use builder::PolicySetBuilder;
-use palisade_model::{
-    Direction, Family, Pass, PolicyMode, PolicyView, Prefix, Protocol, State, Str,
-};
+use palisade_model::{Direction, Family, PolicyMode, PolicyView, Prefix, Protocol, State, Str};
 use palisade_tables::{PolicySetId, RuleId, Verdict};
 
 mod builder;
@@ -28,8 +27,8 @@ mod builder;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PolicySetKey {
     pub(crate) direction: Direction,
-    /// The pass of a host endpoint; `None` for a workload.
-    pub(crate) host_pass: Option<Pass>,
+    /// The traffic that it judges.
+    pub(crate) traffic: JudgedTraffic,
     /// Whether the endpoint is in audit.
     pub(crate) audit: bool,
     pub(crate) policies: Vec<PolicyNumber>,

@@ -50,7 +50,11 @@ fn every_fault_is_found_where_it_must_be() {
         Some((case, what)) => println!("{name}: case {case}: {what:.100}"),
         None => missed.push(name),
     };
-    for fault in TransitionFault::ALL {
+    // What is hairpin traffic, only the differential follows through a step.
+    let by_checker = TransitionFault::ALL
+        .iter()
+        .filter(|fault| **fault != TransitionFault::HairpinPointsEnterLate);
+    for fault in by_checker {
         TransitionFault::inject(Some(*fault));
         find(format!("{fault:?}"), true);
     }

@@ -110,6 +110,22 @@ pub enum HostTrafficAction {
     Policy,
 }
 
+/// Which policies judge a flow whose source and destination are the same endpoint (hairpin): it connected to a Service,
+/// and NAT selected the same endpoint as backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HairpinAction {
+    /// Those whose kind does by its standard ([`crate::TrafficScope::has_hairpin`]), in both directions; what none of
+    /// them decides is allowed. Sources: Kubernetes, "Network Policies": a Pod cannot block access to itself; Network
+    /// Policy API, "API overview": a Pod that reaches itself through a Service is subject to ClusterNetworkPolicy.
+    #[default]
+    ByKind,
+    /// None: it is allowed.
+    Allow,
+    /// All, as any flow. Also for callers that use one endpoint at both ends to represent two endpoints of the same
+    /// class.
+    Policy,
+}
+
 /// The destination of a packet before destination NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PreDnat {

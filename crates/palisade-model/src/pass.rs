@@ -58,7 +58,10 @@ pub enum TrafficScope {
     /// That of workloads, and to and from the host at host endpoints.
     #[default]
     Endpoints,
-    /// The same, and what the host forwards at host endpoints.
+    /// The same, and what workloads send to themselves through a Service (hairpin traffic). Source: Network Policy
+    /// API, "API overview": a pod that reaches itself through a Service is subject to ClusterNetworkPolicy.
+    Hairpin,
+    /// That of [`TrafficScope::Endpoints`], and what the host forwards at host endpoints.
     Forwarded,
     /// What arrives at host endpoints, before destination NAT.
     PreDnat,
@@ -75,6 +78,12 @@ impl TrafficScope {
             Pass::Forward => self == TrafficScope::Forwarded,
             Pass::Normal => !self.is_early(),
         }
+    }
+
+    /// Whether a policy with this scope judges hairpin traffic where each kind does as its standard says
+    /// ([`crate::HairpinAction::ByKind`]).
+    pub fn has_hairpin(self) -> bool {
+        self == TrafficScope::Hairpin
     }
 
     /// Whether it is that of an early pass ([`Pass::is_early`]).

@@ -275,8 +275,13 @@ impl TableDecoder {
                 return Some(());
             }
             for direction in Direction::BOTH {
-                if **name == *names::point_map(family, direction) {
-                    let point = Point::of_workload(
+                let is_hairpin = **name == *names::hairpin_point_map(family, direction);
+                if is_hairpin || **name == *names::point_map(family, direction) {
+                    let of = match is_hairpin {
+                        true => Point::of_hairpin,
+                        false => Point::of_workload,
+                    };
+                    let point = of(
                         parse_interface(bytes.get(..16)?)?,
                         parse_address(bytes.get(16..)?)?,
                         direction,

@@ -27,6 +27,7 @@ palisade_model::faults! {
         TranslatedNotJudged,
         ForeignSpoofAccepted,
         HairpinJudged,
+        HairpinPointIgnored,
         BaseIgnored,
         BaseDroppedEarly,
         HostReplyAsOriginal,

@@ -4,7 +4,6 @@
 //! for the packet, the most specific first, then those of its base. Every map but the first has a catch-all,
 //! so no rule falls through to another one that would repeat a lookup.
 
-use crate::hook_rules::own_interface_rules;
 use crate::names::{
     self, CLASS_BASE, CLASS_DEFAULT, ICMP, ICMP_RANGE, ICMP_REQUEST, IDENTITY_CLASS, PORT,
     PORT_RANGE, SET_CLASS,
@@ -12,7 +11,7 @@ use crate::names::{
 use crate::names::{CODE_VERDICT, PROTO};
 use crate::nflog::{self, counted_drop_rule};
 use crate::rule::{RuleBuilder, chain};
-use crate::{Chain, CmpOp, Config, CtKey, MetaKey, NftFault, NftRule, NftVerdict, PayloadBase};
+use crate::{Chain, Config, CtKey, MetaKey, NftFault, NftRule, NftVerdict, PayloadBase};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -48,43 +47,6 @@ pub(crate) fn pass_chain_name(
     format!("p_{orientation}{digit}_{}", header.letter())
 }
 
-/// The rules that judge the sides that are ours, and end so if both allow.
-pub(crate) fn pass_rules(
-    config: &Config,
-    orientation: Orientation,
-    family: Family,
-    header: L4Fields,
-    allow_verdict: NftVerdict,
-) -> Vec<NftRule> {
-    let mut rules = Vec::new();
-    if !config.judge_hairpin && !NftFault::HairpinJudged.is_injected() {
-        rules.push(hairpin_rule(family, allow_verdict.clone()));
-    }
-    for direction in [Direction::Egress, Direction::Ingress] {
-        let judge = judge_chain_name(direction, orientation, family, header);
-        let interface = endpoint_interface_key(direction, orientation);
-        rules.extend(own_interface_rules(config, interface, |line| {
-            line.jump(&judge)
-        }));
-    }
-    rules.push(RuleBuilder::new().verdict(allow_verdict));
-    rules
-}
-
-/// The rule for packets from an endpoint to itself through a Service: they arrive and leave by one
-/// interface, and both addresses belong to it. The skeleton's source rules have checked the source.
-fn hairpin_rule(family: Family, allow_verdict: NftVerdict) -> NftRule {
-    let (offset, len) = address_field(family, true);
-    RuleBuilder::new()
-        .meta(MetaKey::IifName, 0)
-        .payload(PayloadBase::Network, offset, len, 4)
-        .map_lookup(names::point_map(family, Direction::Egress), 0, 8)
-        .cmp(8, CmpOp::Neq, &[0; 4])
-        .meta(MetaKey::OifName, 4)
-        .in_set(names::IF_HAIRPIN, 0)
-        .verdict(allow_verdict)
-}
-
 pub(crate) fn family_digit(family: Family) -> char {
     match family {
         Family::V4 => '4',
@@ -92,7 +54,7 @@ pub(crate) fn family_digit(family: Family) -> char {
     }
 }
 
-fn judge_chain_name(
+pub(crate) fn judge_chain_name(
     direction: Direction,
     orientation: Orientation,
     family: Family,
@@ -107,7 +69,7 @@ fn judge_chain_name(
 }
 
 /// Whether the judged endpoint is the packet's source.
-fn endpoint_is_source(direction: Direction, orientation: Orientation) -> bool {
+pub(crate) fn endpoint_is_source(direction: Direction, orientation: Orientation) -> bool {
     if NftFault::ReplyEndsSwapped.is_injected() {
         return direction == Direction::Egress;
     }
@@ -338,7 +300,7 @@ pub(crate) fn load_host_set(
 const KEY: u8 = 8;
 
 /// Loads the peer's identity into register 10, after zeros that keys begin with ([`names::zero_prefixed`]).
-fn load_identity(
+pub(crate) fn load_identity(
     line: RuleBuilder,
     (own_is_source, fields): (bool, TupleFields),
     family: Family,
@@ -354,7 +316,7 @@ fn load_identity(
 /// From the identity in register 10 and the policy set in 9 to the verdict: class in 9, protocol in 10, ports or ICMP
 /// in 11 and 12; the code from a class map in 15; then the base replaces the class in 9. Registers 8 and 14 hold the
 /// zeros that keys begin with.
-fn class_rule(
+pub(crate) fn class_rule(
     line: RuleBuilder,
     fields: TupleFields,
     header: L4Fields,

@@ -19,6 +19,7 @@ mod early_passes;
 mod edit_batch;
 mod fault;
 mod field_type;
+mod hairpin;
 mod held_tables;
 mod hook_rules;
 mod host_chains;

@@ -12,11 +12,12 @@
 //!
 //! A denial of the direction tried first must not drop the packet. So that trial has verdict maps of its
 //! own, in which denial returns; then the tracked direction is judged as usual. The trial is not reported.
-//! Where source ports decide (source-port chains), the trial counts as denied.
+//! Where source ports decide (source-port chains), the trial counts as denied, and so it does for hairpin traffic.
 
+use crate::hairpin::{hairpin_rule, has_hairpin_rule, pass_chains};
 use crate::hook_rules::{judges_host_traffic, own_interface_rules};
 use crate::judgement::{
-    L4Fields, Orientation, endpoint_interface_key, judgement_rule, pass_chain_name, pass_rules,
+    L4Fields, Orientation, endpoint_interface_key, judgement_rule, pass_chain_name,
 };
 use crate::names::{self, LAST_TRIAL, LIVE_MARK, TRIAL_VERDICTS, zero_prefixed_marks};
 use crate::nflog::counted_drop_rule;
@@ -179,8 +180,8 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     }
     for (name, family) in [("p_open4", Family::V4), ("p_open6", Family::V6)] {
         let end = NftVerdict::Goto("p_opened".into());
-        let rules = pass_rules(config, Orientation::Original, family, L4Fields::Ports, end);
-        chains.push(chain(name, None, rules));
+        let way = (family, L4Fields::Ports);
+        chains.extend(pass_chains(config, name, Orientation::Original, way, end));
     }
     for way in TRIALS {
         let rules = vec![
@@ -241,7 +242,13 @@ fn trial_chains(config: &Config, way: MidstreamTrial) -> Vec<(Str, Chain)> {
     let mut side = |direction, letter: &str, entry: &str, verdicts: &str, next: &str| {
         let interface: MetaKey = endpoint_interface_key(direction, way.orientation);
         let judge_chain = way.chain_name(letter);
-        let mut rules = own_interface_rules(config, interface, |line| line.goto(&judge_chain));
+        let mut rules = Vec::new();
+        if has_hairpin_rule(config) && direction == Direction::Egress {
+            rules.push(hairpin_rule(way.family, NftVerdict::Return));
+        }
+        rules.extend(own_interface_rules(config, interface, |line| {
+            line.goto(&judge_chain)
+        }));
         rules.push(RuleBuilder::new().goto(next));
         chains.push(chain(entry, None, rules));
         let (of, header) = ((direction, way.orientation), L4Fields::Ports);

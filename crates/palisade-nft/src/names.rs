@@ -76,6 +76,26 @@ pub(crate) fn point_map(family: Family, direction: Direction) -> &'static str {
     }
 }
 
+/// The map of points of hairpin traffic: own interface and address → policy set. Without an entry it passes.
+pub(crate) fn hairpin_point_map(family: Family, direction: Direction) -> &'static str {
+    match (family, direction) {
+        (Family::V4, Direction::Egress) => "p_same4_e",
+        (Family::V4, Direction::Ingress) => "p_same4_i",
+        (Family::V6, Direction::Egress) => "p_same6_e",
+        (Family::V6, Direction::Ingress) => "p_same6_i",
+    }
+}
+
+/// Whether a set is only for hairpin traffic.
+pub(crate) fn is_of_hairpin(set: &str) -> bool {
+    let is_map = |family| {
+        Direction::BOTH
+            .into_iter()
+            .any(|direction| set == hairpin_point_map(family, direction))
+    };
+    set == IF_HAIRPIN || Family::BOTH.into_iter().any(is_map)
+}
+
 /// The set of the local endpoints' addresses.
 pub(crate) fn own_addresses_set(family: Family) -> &'static str {
     match family {
@@ -172,10 +192,9 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
     out.push((IF_HAIRPIN, plain(&[IfName, IfName], None)));
     for (family, address) in [(Family::V4, Ipv4), (Family::V6, Ipv6)] {
         for direction in Direction::BOTH {
-            out.push((
-                point_map(family, direction),
-                plain(&[IfName, address], mark),
-            ));
+            for map in [point_map, hairpin_point_map] {
+                out.push((map(family, direction), plain(&[IfName, address], mark)));
+            }
         }
         let host_point = plain(&[Proto, Mark, address], mark);
         out.push((host_point_map(family), host_point.clone()));

@@ -26,7 +26,7 @@ use crate::{
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_model::{Family, Prefix, address_from_number};
+use palisade_model::{Direction, Family, Prefix, address_from_number};
 use palisade_tables::{
     ClassId, Delta, IdentityId, Phase, Point, Program, ProgramDefaults, TableChange,
 };
@@ -62,6 +62,9 @@ pub struct Planner {
     /// The bases of classes that the step being planned writes.
     pub(crate) pending_classes: PendingClasses,
 }
+
+/// The name of the map of a point, by family and direction.
+type PointMap = fn(Family, Direction) -> &'static str;
 
 /// How the classes of whole tables get their bases.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -397,12 +400,16 @@ impl Planner {
     }
 
     fn change_point(&mut self, point: &Point, set: Option<PolicySetId>, batch: &mut EditBatch) {
-        let Some((interface, address)) = point.workload() else {
-            return HostPointPlanner(self).change_host_point(point, set, batch);
+        let (map, (interface, address)) = match (point.workload(), point.hairpin()) {
+            (Some(own), _) => (names::point_map as PointMap, own),
+            // Hairpin traffic is judged as any other.
+            (_, Some(_)) if self.config.judge_hairpin => return,
+            (_, Some(own)) => (names::hairpin_point_map as PointMap, own),
+            _ => return HostPointPlanner(self).change_host_point(point, set, batch),
         };
         let name = names::interface_name(interface);
         let key = ElementKey::Exact(concat_fields(&[&name, &names::address_bytes(address)]));
-        let map = names::point_map(Family::of(address), point.direction);
+        let map = map(Family::of(address), point.direction);
         let before = self.tables.points.get(point).copied();
         let before = before.map(|set| mark_element(self.numbers.sets.get_or_allocate(set)));
         let after = set.map(|set| mark_element(self.numbers.sets.get_or_allocate(set)));

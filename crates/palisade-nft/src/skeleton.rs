@@ -11,12 +11,13 @@
 //! a mixture of old and new.
 
 use crate::early_passes;
+use crate::hairpin::{self, has_hairpin_rule, pass_chains};
 use crate::hook_rules::{
     fast_path_rule, filter_base_chain, judges_host_traffic, own_interface_rules,
 };
 use crate::host_chains;
 use crate::judgement::{
-    L4Fields, Orientation, address_field, family_digit, judge_chains, pass_chain_name, pass_rules,
+    L4Fields, Orientation, address_field, family_digit, judge_chains, pass_chain_name,
 };
 use crate::midstream;
 use crate::names::{self, CLASS_BASE, ICMP_REQUEST, IDENTITY_CLASS, L4_ICMP, L4_PORTS, LIVE_MARK};
@@ -40,7 +41,7 @@ use palisade_tables::{
 };
 
 /// The comment of the table. The number changes whenever the skeleton's meaning does.
-pub const SCHEMA: &str = "palisade layout 11";
+pub const SCHEMA: &str = "palisade layout 12";
 
 /// The table without endpoints: everything that depends on the configuration alone, and the generation that
 /// accepted flows are marked with.
@@ -49,7 +50,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     ruleset.comment = Some(SCHEMA.into());
     ruleset.flags = config.table_flags();
     for (name, decl) in names::declarations() {
-        if name == names::IF_HAIRPIN && config.judge_hairpin {
+        if config.judge_hairpin && names::is_of_hairpin(name) {
             continue;
         }
         let elements = BTreeMap::new();
@@ -70,6 +71,14 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
         for orientation in Orientation::BOTH {
             for family in Family::BOTH {
                 chains.extend(judge_chains(config, direction, orientation, family));
+                if has_hairpin_rule(config) {
+                    chains.extend(hairpin::judge_chains(
+                        config,
+                        direction,
+                        orientation,
+                        family,
+                    ));
+                }
             }
         }
     }
@@ -485,8 +494,8 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
             let name = |header| pass_chain_name(orientation, family, header);
             for header in L4Fields::ALL {
                 let end = NftVerdict::Goto("p_mark".into());
-                let rules = pass_rules(config, orientation, family, header, end);
-                chains.push(chain(&name(header), None, rules));
+                let way = (family, header);
+                chains.extend(pass_chains(config, &name(header), orientation, way, end));
             }
             let protocol = || RuleBuilder::new().meta(MetaKey::L4Proto, 0);
             let by_header = vec![
@@ -499,8 +508,9 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
             chains.push(chain(&name, None, by_header));
         }
         let (original, end) = (Orientation::Original, NftVerdict::Accept);
-        let rules = pass_rules(config, original, family, L4Fields::Icmp, end);
-        chains.push(chain(&format!("p_x{}", family_digit(family)), None, rules));
+        let name = format!("p_x{}", family_digit(family));
+        let way = (family, L4Fields::Icmp);
+        chains.extend(pass_chains(config, &name, original, way, end));
     }
     chains
 }

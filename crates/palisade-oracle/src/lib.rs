@@ -21,7 +21,7 @@ mod trace;
 mod walk;
 
 pub use prepared_state::{OrderedTier, PreparedState};
-pub use question::{FlowEnd, HairpinAction, HostPath, OracleOptions, Question};
+pub use question::{FlowEnd, HostPath, OracleOptions, Question};
 pub use trace::{
     Answer, DecisionReason, DirectionJudgement, FlowVerdict, HolderMismatch, HolderName,
     HostJudgement, PeerFailure, PeerMiss, PolicyApplicability, PortFailure, RuleMiss, RuleOutcome,

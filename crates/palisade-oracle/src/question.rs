@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{
-    Direction, Encapsulations, EndpointId, Family, Flow, FlowOrigin, HostTrafficAction, L4, Pass,
-    PolicyView, PreDnat, Protocol, Str,
+    Direction, Encapsulations, EndpointId, Family, Flow, FlowOrigin, HairpinAction,
+    HostTrafficAction, L4, Pass, PolicyView, PreDnat, Protocol, Str,
 };
 
 /// One end of a flow.
@@ -99,18 +99,6 @@ impl From<Flow> for Question {
             path: HostPath::default(),
         }
     }
-}
-
-/// Whether policy applies to a flow whose source and destination are the same endpoint (hairpin): it
-/// connected to a Service, and NAT selected the same endpoint as backend.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HairpinAction {
-    /// It is allowed. Source: Kubernetes, "Network Policies": a Pod cannot block access to itself.
-    #[default]
-    Allow,
-    /// Policy applies as to any flow. For callers that use one endpoint at both ends to represent two
-    /// endpoints of the same class.
-    Policy,
 }
 
 /// The parts of the agent's configuration that change verdicts.

@@ -119,8 +119,10 @@ pub enum DecisionReason {
     },
     /// The host's own stack emitted the packet, which is allowed to its endpoints.
     HostOrigin,
-    /// Source and destination are this endpoint, which policy cannot isolate from itself.
+    /// Source and destination are this endpoint, and no policy that applies to it judges such traffic.
     Hairpin,
+    /// Source and destination are this endpoint, and none of the policies that judge such traffic decides.
+    HairpinEnd,
     /// Rules allow it, but the configuration denies this encapsulation to endpoints.
     Encapsulated {
         /// The encapsulation.
@@ -214,6 +216,8 @@ pub enum PolicyApplicability {
     OtherDirection,
     /// It has no part in the pass (whether or not it selects the endpoint).
     OtherPass,
+    /// Source and destination are the endpoint itself, which the policy does not judge.
+    NoHairpin,
     /// It does not select the endpoint.
     NotSelected {
         /// The requirements of its selector that do not hold.

@@ -7,15 +7,15 @@ use crate::criteria::{DirectionEnds, MatchContext, rule_matches, rule_miss};
 use crate::resolved_end::{Holder, Viewpoint};
 use crate::trace::{NoTrace, TraceRecorder};
 use crate::{
-    Answer, DecisionReason, DirectionJudgement, FlowVerdict, HairpinAction, HostJudgement,
-    OracleOptions, OrderedTier, PolicyApplicability, PreparedState, Question, RuleOutcome,
-    RuleOwner, TierOutcome, TraceStep,
+    Answer, DecisionReason, DirectionJudgement, FlowVerdict, HostJudgement, OracleOptions,
+    OrderedTier, PolicyApplicability, PreparedState, Question, RuleOutcome, RuleOwner, TierOutcome,
+    TraceStep,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use palisade_model::{
-    Action, Direction, Encapsulation, Endpoint, FlowOrigin, HostTrafficAction, Pass, Policy,
-    PolicyId, PolicyMode, PolicyView, Profile, Rule, Str, TierDefault,
+    Action, Direction, Encapsulation, Endpoint, FlowOrigin, HairpinAction, HostTrafficAction, Pass,
+    Policy, PolicyId, PolicyMode, PolicyView, Profile, Rule, Str, TierDefault,
 };
 
 /// Borrowed form of [`DecisionReason`].
@@ -27,6 +27,7 @@ enum DecisionRef<'w> {
     MissingProfile(&'w Str),
     HostOrigin,
     Hairpin,
+    HairpinEnd,
     Encapsulated(Encapsulation),
     EndpointInAudit,
     NotAnEndpoint,
@@ -58,6 +59,7 @@ impl DecisionRef<'_> {
             DecisionRef::AllowAllProfile
             | DecisionRef::HostOrigin
             | DecisionRef::Hairpin
+            | DecisionRef::HairpinEnd
             | DecisionRef::EndpointInAudit
             | DecisionRef::NotAnEndpoint
             | DecisionRef::Failsafe
@@ -90,6 +92,7 @@ impl DecisionRef<'_> {
             },
             DecisionRef::HostOrigin => DecisionReason::HostOrigin,
             DecisionRef::Hairpin => DecisionReason::Hairpin,
+            DecisionRef::HairpinEnd => DecisionReason::HairpinEnd,
             DecisionRef::Encapsulated(encapsulation) => {
                 DecisionReason::Encapsulated { encapsulation }
             }
@@ -129,6 +132,15 @@ struct JudgedEndpoint<'w> {
     subject: &'w Endpoint,
     pass: Pass,
     direction: Direction,
+    /// Whether only the policies that judge hairpin traffic have a part.
+    is_hairpin: bool,
+}
+
+impl JudgedEndpoint<'_> {
+    /// Whether a policy with this scope judges the traffic.
+    fn is_in_scope(self, policy: &Policy) -> bool {
+        policy.has_pass(self.pass) && (!self.is_hairpin || policy.scope.has_hairpin())
+    }
 }
 
 impl<'a> PreparedState<'a> {
@@ -220,8 +232,9 @@ impl<'a> PreparedState<'a> {
         let subject = workload_at(context, direction);
         let audited = options.view == PolicyView::Enforced
             && judged_by_policy
-            && subject
-                .is_some_and(|subject| self.is_audited(workload_side(subject, direction), options));
+            && subject.is_some_and(|subject| {
+                self.is_audited(workload_side(context, subject, direction, options), options)
+            });
         let audit = audited.then(|| {
             let options = OracleOptions {
                 view: PolicyView::Audit,
@@ -249,13 +262,13 @@ impl<'a> PreparedState<'a> {
         let mut in_audit = policies.filter(|policy| policy.mode == PolicyMode::Audit);
         self.is_in_audit(side.subject, options)
             || in_audit.any(|policy| {
-                policy.has_pass(side.pass) && self.applies(policy, side.subject, side.direction)
+                side.is_in_scope(policy) && self.applies(policy, side.subject, side.direction)
             })
     }
 
-    /// No policy applies at an end that is not an endpoint. Traffic of the host itself and hairpin traffic
-    /// are allowed as the options say. Otherwise rules decide; an encapsulated packet that they allow
-    /// on egress is denied unless the options allow the encapsulation.
+    /// No policy applies at an end that is not an endpoint. Traffic of the host itself is allowed as the options say.
+    /// Hairpin traffic is allowed, or judged by the policies that the options say. Otherwise rules decide; an
+    /// encapsulated packet that they allow on egress is denied unless the options allow the encapsulation.
     fn decide<'w>(
         &'w self,
         context: &MatchContext<'w>,
@@ -269,32 +282,37 @@ impl<'a> PreparedState<'a> {
         if passes_from_host(context, direction, subject, options) {
             return DecisionRef::HostOrigin;
         }
-        if passes_hairpin(context, options) {
-            return DecisionRef::Hairpin;
+        let side = workload_side(context, subject, direction, options);
+        if side.is_hairpin {
+            return match options.hairpin == HairpinAction::ByKind && self.has_policy(side) {
+                true => self.decide_by_rules(context, side, options, recorder),
+                // No other endpoint decapsulates it.
+                false => DecisionRef::Hairpin,
+            };
         }
-        let decision = self.decide_by_rules(context, direction, subject, options, recorder);
+        let decision = self.decide_by_rules(context, side, options, recorder);
         match denied_encapsulation(context, direction, options) {
             Some(encapsulation) if decision.allows() => DecisionRef::Encapsulated(encapsulation),
             _ => decision,
         }
     }
 
-    /// At an endpoint in audit nothing is enforced. Elsewhere tiers decide, then profiles.
+    /// At an endpoint in audit nothing is enforced. Elsewhere tiers decide, then profiles; no profile judges hairpin
+    /// traffic.
     fn decide_by_rules<'w>(
         &'w self,
         context: &MatchContext<'w>,
-        direction: Direction,
-        subject: &'w Endpoint,
+        side: JudgedEndpoint<'w>,
         options: &OracleOptions,
         recorder: &mut impl TraceRecorder,
     ) -> DecisionRef<'w> {
-        if options.view == PolicyView::Enforced && self.is_in_audit(subject, options) {
+        if options.view == PolicyView::Enforced && self.is_in_audit(side.subject, options) {
             return DecisionRef::EndpointInAudit;
         }
-        let side = workload_side(subject, direction);
         match self.evaluate_tiers(context, side, options.view, recorder) {
             Some(decision) => decision,
-            None => self.evaluate_profiles(context, direction, subject, recorder),
+            None if side.is_hairpin => DecisionRef::HairpinEnd,
+            None => self.evaluate_profiles(context, side.direction, side.subject, recorder),
         }
     }
 
@@ -312,11 +330,12 @@ impl<'a> PreparedState<'a> {
             subject,
             pass,
             direction,
+            ..
         } = side;
         let tier = &self.tiers[index];
         let mut applicability = self.policy_applicability(index, subject, pass, direction);
         for (policy, judges) in tier.policies.iter().zip(&mut applicability) {
-            *judges &= view.includes(policy.mode);
+            *judges &= view.includes(policy.mode) && side.is_in_scope(policy);
         }
         let counts = applicability.contains(&true);
         recorder.record(|| TraceStep::Tier {
@@ -372,6 +391,8 @@ impl<'a> PreparedState<'a> {
             PolicyApplicability::OtherDirection
         } else if !policy.has_pass(side.pass) {
             PolicyApplicability::OtherPass
+        } else if !side.is_in_scope(policy) {
+            PolicyApplicability::NoHairpin
         } else if self.selects(policy, subject) {
             match view.includes(policy.mode) {
                 true => PolicyApplicability::Applies,
@@ -429,11 +450,17 @@ fn workload_at<'a>(context: &MatchContext<'a>, direction: Direction) -> Option<&
     endpoint.filter(|endpoint| !endpoint.host)
 }
 
-fn workload_side(subject: &Endpoint, direction: Direction) -> JudgedEndpoint<'_> {
+fn workload_side<'a>(
+    context: &MatchContext<'_>,
+    subject: &'a Endpoint,
+    direction: Direction,
+    options: &OracleOptions,
+) -> JudgedEndpoint<'a> {
     JudgedEndpoint {
         subject,
         pass: Pass::Normal,
         direction,
+        is_hairpin: is_hairpin(context, options),
     }
 }
 
@@ -471,10 +498,10 @@ fn passes_from_host(
         && local
 }
 
-/// Whether source and destination are the same endpoint (through a Service), and policy does not apply.
-fn passes_hairpin(context: &MatchContext<'_>, options: &OracleOptions) -> bool {
+/// Whether source and destination are the same endpoint (through a Service), and are not judged as any other.
+fn is_hairpin(context: &MatchContext<'_>, options: &OracleOptions) -> bool {
     let ends = context.source.endpoint.zip(context.destination.endpoint);
-    options.hairpin == HairpinAction::Allow
+    options.hairpin != HairpinAction::Policy
         && context.question.origin != FlowOrigin::HostStack
         && ends.is_some_and(|(from, to)| from.id == to.id)
 }

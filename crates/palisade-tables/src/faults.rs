@@ -11,5 +11,6 @@ palisade_model::faults! {
         RevokeForgotten,
         PassesChangeAlone,
         PassesRemovedFirst,
+        HairpinPointsEnterLate,
     }
 }

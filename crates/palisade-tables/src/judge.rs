@@ -127,7 +127,7 @@ pub enum DirectionVerdict<'a> {
     NoPoint,
     /// This host's own stack emitted the packet, and policy does not apply to its packets: allowed.
     HostOrigin,
-    /// Source and destination are the same endpoint, and policy does not apply to such packets: allowed.
+    /// Source and destination are the same endpoint, and no policy applies to such packets: allowed.
     /// The host sees such a packet only where the endpoint connected to a Service and NAT
     /// selected the same endpoint as backend.
     Hairpin,
@@ -155,7 +155,7 @@ impl DirectionVerdict<'_> {
 pub(crate) trait TableLookup {
     /// Whether ingress policy applies to packets of this host's own stack.
     fn judges_host_traffic(&self) -> bool;
-    /// Whether policy applies to packets from an endpoint to itself.
+    /// Whether packets from an endpoint to itself are judged as any other.
     fn judges_hairpin(&self) -> bool;
     /// Whether an interface is managed.
     fn is_managed(&self, interface: &Str) -> bool;
@@ -231,8 +231,8 @@ pub(crate) fn lookup_identity(view: &impl TableLookup, address: IpAddr) -> Ident
     }
 }
 
-/// Whether a packet passes since source and destination are the same endpoint: both addresses have a point
-/// on the interface by which the packet arrives and leaves.
+/// Whether a packet is judged as hairpin traffic, since source and destination are the same endpoint: both addresses
+/// have a point on the interface by which the packet arrives and leaves.
 fn is_hairpin_packet(view: &impl TableLookup, packet: &Packet) -> bool {
     let (Some(input), Some(to)) = (&packet.input_interface, &packet.output_interface) else {
         return false;
@@ -265,11 +265,15 @@ pub(crate) fn judge_packet<'a>(
     if from_host && !view.judges_host_traffic() {
         return DirectionVerdict::HostOrigin;
     }
-    if is_hairpin_packet(view, packet) {
-        return DirectionVerdict::Hairpin;
-    }
-    let point = Point::of_workload(interface.clone(), own, direction);
-    let set = view.point_set(&point);
+    let set = if is_hairpin_packet(view, packet) {
+        let point = Point::of_hairpin(interface.clone(), own, direction);
+        let Some(set) = view.point_set(&point) else {
+            return DirectionVerdict::Hairpin;
+        };
+        Some(set)
+    } else {
+        view.point_set(&Point::of_workload(interface.clone(), own, direction))
+    };
     let judged = set.and_then(|set| evaluate_set(view, set, peer, packet));
     judged.map_or(DirectionVerdict::NoPoint, DirectionVerdict::Evaluated)
 }
@@ -463,7 +467,7 @@ impl Tables {
         !self.points.contains_key(&point)
     }
 
-    /// Whether source and destination are the same endpoint, and policy does not apply to such packets.
+    /// Whether source and destination are the same endpoint, and such packets are not judged as any other.
     pub fn is_hairpin(&self, packet: &Packet) -> bool {
         is_hairpin_packet(self, packet)
     }

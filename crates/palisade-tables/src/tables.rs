@@ -57,6 +57,8 @@ impl IdentityId {
 pub enum PointInterface {
     /// The host-side interface of a workload.
     Workload(Str),
+    /// The same, for what the workload sends to itself through a Service. Without a point it passes.
+    Hairpin(Str),
     /// An interface of this host that is in [`Tables::host_interfaces`].
     Host(Str),
     /// Every other interface of this host: no workload's, not loopback, not in [`Tables::host_interfaces`].
@@ -88,12 +90,37 @@ impl Point {
         }
     }
 
-    /// Interface and own address of the point of a workload; `None` for one of a host interface.
+    /// The point of a workload's own address for hairpin traffic.
+    pub fn of_hairpin(interface: Str, address: IpAddr, direction: Direction) -> Self {
+        Point {
+            place: PointInterface::Hairpin(interface),
+            ..Point::of_workload(Str::default(), address, direction)
+        }
+    }
+
+    /// Interface and own address of the point of a workload; `None` for one of a host interface, and for one of hairpin
+    /// traffic.
     pub fn workload(&self) -> Option<(&Str, IpAddr)> {
         match &self.place {
             PointInterface::Workload(interface) => Some((interface, self.own.address())),
-            PointInterface::Host(_) | PointInterface::AnyHost => None,
+            PointInterface::Hairpin(_) | PointInterface::Host(_) | PointInterface::AnyHost => None,
         }
+    }
+
+    /// Interface and own address of a point of hairpin traffic.
+    pub fn hairpin(&self) -> Option<(&Str, IpAddr)> {
+        match &self.place {
+            PointInterface::Hairpin(interface) => Some((interface, self.own.address())),
+            PointInterface::Workload(_) | PointInterface::Host(_) | PointInterface::AnyHost => None,
+        }
+    }
+
+    /// Whether it is one of an interface of this host.
+    pub fn is_host(&self) -> bool {
+        matches!(
+            self.place,
+            PointInterface::Host(_) | PointInterface::AnyHost
+        )
     }
 }
 
@@ -162,6 +189,11 @@ pub enum Credit {
         /// The direction.
         direction: Direction,
     },
+    /// A workload sends it to itself, and no rule of a policy that judges hairpin traffic matched.
+    HairpinEnd {
+        /// The direction.
+        direction: Direction,
+    },
     /// No rule of a policy of an early pass matched: the next pass judges.
     PassEnd {
         /// The direction.
@@ -201,6 +233,7 @@ impl Credit {
             | Credit::MissingProfile { direction, .. }
             | Credit::NoProfileMatch { direction }
             | Credit::ForwardEnd { direction }
+            | Credit::HairpinEnd { direction }
             | Credit::PassEnd { direction }
             | Credit::EndpointInAudit { direction } => *direction,
             Credit::Encapsulated => Direction::Egress,
@@ -215,7 +248,8 @@ pub struct Tables {
     /// Whether ingress policy applies to packets of this host's own stack to its endpoints. If false,
     /// they pass: a kubelet's probes must reach its pods.
     pub judge_host_traffic: bool,
-    /// Whether policy applies to packets from an endpoint to itself. If false, they pass.
+    /// Whether the points of workloads judge packets from an endpoint to itself as any other. If false, they are judged
+    /// at the points of [`PointInterface::Hairpin`], and pass where there is none.
     pub judge_hairpin: bool,
     /// The managed interfaces: a packet that arrives or leaves there and has no point is denied.
     pub interfaces: BTreeSet<Str>,

@@ -3,7 +3,8 @@
 //!
 //! An address that changes its identity has one identity throughout ([`interim_identities`]), classes go
 //! from their old program through the intersection to the new one ([`class_transitions`]), points change
-//! their set directly or through a set of intersections ([`point_transitions`]), those of host interfaces row by
+//! their set directly or through a set of intersections ([`point_transitions`]), those of hairpin traffic as those of
+//! host interfaces, those of host interfaces row by
 //! row ([`host_points`]), and where these have early passes in an order of their own ([`stages`]). A packet looks up interface, point, address, class, default, program, in this order, and may see a step happen between
 //! any two of these lookups.
 //!
@@ -83,6 +84,8 @@ struct PhasedChanges {
     tighten: Vec<TableChange>,
     /// By [`stages::ChangeTime`].
     shift: [Vec<TableChange>; stages::SHIFT_STEPS],
+    /// Points that make packets hairpin traffic, before anything else is allowed there.
+    enter: Vec<TableChange>,
     loosen: Vec<TableChange>,
     merge: Vec<TableChange>,
     delete: Vec<TableChange>,
@@ -239,12 +242,16 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, revoke: bool) -> Vec<
         mut leave,
         mut tighten,
         mut shift,
+        mut enter,
         loosen,
         merge,
         delete,
     } = phased;
     if !leave_separately {
         leave.append(&mut tighten);
+    }
+    if TransitionFault::HairpinPointsEnterLate.is_injected() {
+        enter.clear();
     }
     if TransitionFault::PassesRemovedFirst.is_injected() {
         shift.reverse();
@@ -264,6 +271,7 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, revoke: bool) -> Vec<
     for changes in shift {
         push(Phase::Shift, changes);
     }
+    push(Phase::Loosen, enter);
     push(Phase::Loosen, loosen);
     push(Phase::Merge, merge);
     push(Phase::Delete, delete);

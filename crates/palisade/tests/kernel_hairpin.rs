@@ -1,5 +1,6 @@
-//! A pod that reaches itself through its own Service, translated and masqueraded as kube-proxy does: policy cannot
-//! keep a pod from itself. Both families, TCP and UDP, over real sockets, in both modes of `host-to-endpoint`.
+//! A pod that reaches itself through its own Service, translated and masqueraded as kube-proxy does: NetworkPolicy cannot
+//! keep a pod from itself, ClusterNetworkPolicy can. Both families, TCP and UDP, over real sockets, in both modes of
+//! `host-to-endpoint`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -13,7 +14,8 @@ use agent::Agent;
 use agent::shop::{ADDRESSES, Shop, address, policy};
 use palisade_testkit::lab::{TcpEcho, UdpEcho, connect, udp_exchange};
 use palisade_testkit::need_root;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// Timeout after which there is no reply.
@@ -79,6 +81,125 @@ fn a_pod_reaches_itself_through_its_service() {
         shop.agent.apply("api.yaml", &policy("closed", "api", all));
         assert_eq!(answered(&shop, WEB), [[false; 2]; 2], "{mode}, another pod");
         assert_eq!(answered(&shop, API), [[true; 2]; 2], "{mode}, itself");
+    }
+}
+
+/// Whether a connection still has its words come back.
+fn echoes(connection: &mut TcpStream) -> bool {
+    let mut word = [0; 4];
+    connection.write_all(b"ping").is_ok() && connection.read_exact(&mut word).is_ok()
+}
+
+/// A ClusterNetworkPolicy for the pods of one name, with the same rules in both directions.
+fn cluster_policy(name: &str, tier: &str, pod: &str, action: &str, peer: &str) -> String {
+    let rule = |key: &str| {
+        format!(
+            "  - {{action: {action}, {key}: [{{pods: {{podSelector: {{matchLabels: {{app: {peer}}}}}}}}}]}}\n"
+        )
+    };
+    format!(
+        "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {{name: {name}}}\n\
+         spec:\n  tier: {tier}\n  priority: 5\n  subject: {{pods: {{podSelector: {{matchLabels: {{app: {pod}}}}}}}}}\n  \
+         ingress:\n{}  egress:\n{}",
+        rule("from"),
+        rule("to"),
+    )
+}
+
+#[test]
+fn each_kind_judges_it_as_its_standard_says() {
+    if !need_root() {
+        return;
+    }
+    let mut shop = Shop::under(Agent::new(), "hairpink");
+    let _tcp = TcpEcho::start(&shop.lab, shop.pods[API], 8080).unwrap();
+    let _udp = UdpEcho::start(&shop.lab, shop.pods[API], 8080).unwrap();
+    let rules = shop.agent.policy().with_file_name("service.nft");
+    std::fs::write(&rules, service_rules()).unwrap();
+    agent::nft(&shop.lab, &format!("-f{}", rules.display()));
+    let all = [[true; 2]; 2];
+    let none = [[false; 2]; 2];
+    let closed = policy("closed", "api", "  policyTypes: [Ingress, Egress]\n");
+    let admin = |action, peer| cluster_policy("admin", "Admin", "api", action, peer);
+    let baseline = |action| cluster_policy("baseline", "Baseline", "api", action, "api");
+    for (name, policies, expected) in [
+        ("nothing", vec![], all),
+        ("NetworkPolicy", vec![closed.clone()], all),
+        ("Deny in Admin", vec![admin("Deny", "api")], none),
+        ("Deny in Baseline", vec![baseline("Deny")], none),
+        ("Deny of another pod", vec![admin("Deny", "web")], all),
+        (
+            "Deny and NetworkPolicy",
+            vec![admin("Deny", "api"), closed.clone()],
+            none,
+        ),
+        (
+            "Accept and NetworkPolicy",
+            vec![admin("Accept", "api"), closed.clone()],
+            all,
+        ),
+        (
+            "Pass and NetworkPolicy",
+            vec![admin("Pass", "api"), closed.clone()],
+            all,
+        ),
+        (
+            "NetworkPolicy, then Baseline",
+            vec![closed.clone(), baseline("Deny")],
+            none,
+        ),
+        (
+            "Pass, then Baseline",
+            vec![admin("Pass", "api"), baseline("Deny")],
+            none,
+        ),
+        (
+            "Accept before Baseline",
+            vec![admin("Accept", "api"), baseline("Deny")],
+            all,
+        ),
+        ("nothing again", vec![], all),
+    ] {
+        let manifest = match policies.is_empty() {
+            true => "# no policy\n".to_owned(),
+            false => policies.join("---\n"),
+        };
+        shop.agent.apply("api.yaml", &manifest);
+        assert_eq!(answered(&shop, API), expected, "{name}");
+        for own in ADDRESSES[API] {
+            let server = SocketAddr::new(address(own), 8080);
+            let pod = shop.pods[API];
+            let direct = connect(&shop.lab, pod, server, PATIENCE);
+            assert!(direct.is_ok(), "{name}: the own address {own}");
+        }
+    }
+    // An agent that starts over what is there writes nothing else.
+    shop.agent.apply("api.yaml", &admin("Deny", "api"));
+    shop.agent.kill();
+    shop.agent.start(&shop.lab);
+    assert_eq!(answered(&shop, API), none, "after a restart");
+}
+
+#[test]
+fn a_policy_that_denies_it_cuts_an_open_connection() {
+    if !need_root() {
+        return;
+    }
+    let shop = Shop::under(Agent::new(), "hairpinc");
+    let _tcp = TcpEcho::start(&shop.lab, shop.pods[API], 8080).unwrap();
+    let rules = shop.agent.policy().with_file_name("service.nft");
+    std::fs::write(&rules, service_rules()).unwrap();
+    agent::nft(&shop.lab, &format!("-f{}", rules.display()));
+    for service in SERVICE {
+        shop.agent.apply("api.yaml", "# no policy\n");
+        let server = SocketAddr::new(address(service), 80);
+        let open = || TcpStream::connect_timeout(&server, PATIENCE);
+        let mut connection = shop.lab.run_in(shop.pods[API], open).unwrap().unwrap();
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(echoes(&mut connection), "{service}: without policy");
+        let deny = cluster_policy("admin", "Admin", "api", "Deny", "api");
+        shop.agent.apply("api.yaml", &deny);
+        assert!(!echoes(&mut connection), "{service}: denied");
     }
 }
 

@@ -107,11 +107,21 @@ pub fn read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
     let host = calico::host_allows(objects, flow, &mut used);
     let sender = pod_at(objects, flow.source);
     if let Some(pod) = sender.filter(|_| sender == pod_at(objects, flow.destination)) {
-        // A pod cannot be cut off from itself.
         used.insert(pod);
+        let of_pod = &objects[pod];
+        // Nothing but cluster-wide policies cuts a pod off from itself.
+        let mut side = |egress: bool| {
+            let other = if egress {
+                flow.destination
+            } else {
+                flow.source
+            };
+            is_audited_pod(objects, of_pod)
+                || tiers::allows_hairpin(objects, of_pod, (egress, other), flow, &mut used)
+        };
         return NaiveReading {
-            egress: true,
-            ingress: true,
+            egress: side(true),
+            ingress: side(false),
             host,
             used,
         };

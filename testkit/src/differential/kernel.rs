@@ -23,12 +23,10 @@ use palisade_dataplane::nftables::{NftConfig, NftDataplane};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered, naive};
 use palisade_model::{
-    Direction, Encapsulations, FailsafePorts, Flow, FlowOrigin, HostTrafficAction, L4, Pass,
-    Protocol,
+    Direction, Encapsulations, FailsafePorts, Flow, FlowOrigin, HairpinAction, HostTrafficAction,
+    L4, Pass, Protocol,
 };
-use palisade_oracle::{
-    HairpinAction, HostJudgement, HostPath, OracleOptions, PreparedState, Question,
-};
+use palisade_oracle::{HostJudgement, HostPath, OracleOptions, PreparedState, Question};
 use palisade_sys::netns::NetNs;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -287,7 +285,7 @@ impl KernelLab {
         OracleOptions {
             hairpin: match self.judge_host_traffic {
                 true => HairpinAction::Policy,
-                false => HairpinAction::Allow,
+                false => HairpinAction::ByKind,
             },
             allowed_encapsulation: Encapsulations::NONE,
             host_to_endpoint: match self.judge_host_traffic {
@@ -479,7 +477,7 @@ impl KernelLab {
         let mut engine = Engine::new(palisade_engine::EngineOptions {
             host_node: state.host_node.clone(),
             judge_host_traffic: self.judge_host_traffic,
-            judge_hairpin: self.judge_host_traffic,
+            hairpin: self.options().hairpin,
             ..palisade_engine::EngineOptions::default()
         });
         let mut rest = batches.into_iter();

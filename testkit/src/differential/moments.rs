@@ -1,6 +1,6 @@
 //! Every moment between two states, as a packet would see it.
 //!
-//! It is first asked whether a packet goes back to the endpoint that sent it. Then it looks up its interface, its
+//! It is first asked whether a packet goes back to the endpoint that sent it, which is judged at points of its own. Then it looks up its interface, its
 //! point, the peer's address, their class, the set's default and the program: at the interfaces of the host that it
 //! crosses, and then for egress and for ingress. Each step of a delta is one transaction, and the executor waits
 //! for a grace period after it, so a packet sees at most one step happen, between any two of its
@@ -170,7 +170,8 @@ type LookupResults<'t> = Vec<(
 )>;
 
 fn lookup_results<'t>(tables: &'t Tables, packet: &Packet) -> (bool, LookupResults<'t>) {
-    let sides = judged_sides(packet)
+    let is_hairpin = tables.is_hairpin(packet);
+    let sides = judged_sides(packet, is_hairpin)
         .into_iter()
         .map(|side| {
             let place = side.place(tables);
@@ -190,7 +191,7 @@ fn lookup_results<'t>(tables: &'t Tables, packet: &Packet) -> (bool, LookupResul
             )
         })
         .collect();
-    (tables.is_hairpin(packet), sides)
+    (is_hairpin, sides)
 }
 
 /// One judgement of a packet.
@@ -205,6 +206,7 @@ struct JudgedSide<'p> {
     own: IpAddr,
     peer: IpAddr,
     from_host: bool,
+    is_hairpin: bool,
 }
 
 impl JudgedSide<'_> {
@@ -214,7 +216,10 @@ impl JudgedSide<'_> {
         let is_loopback = **self.interface == *LOOPBACK;
         if !self.is_host {
             let is_judged = is_managed && (!self.from_host || tables.judge_host_traffic);
-            return is_judged.then(|| PointInterface::Workload(self.interface.clone()));
+            return is_judged.then(|| match self.is_hairpin {
+                true => PointInterface::Hairpin(self.interface.clone()),
+                false => PointInterface::Workload(self.interface.clone()),
+            });
         }
         let is_own = tables.host_interfaces.contains(self.interface);
         (!is_managed && !is_loopback).then(|| match is_own {
@@ -247,7 +252,7 @@ impl JudgedSide<'_> {
             return not_judged;
         };
         let Some(set) = self.set(at(1), Some(&place)) else {
-            return match self.is_host {
+            return match self.is_host || self.is_hairpin {
                 true => not_judged,
                 false => Verdict::Deny,
             };
@@ -290,7 +295,7 @@ impl JudgedSide<'_> {
 }
 
 /// The judgements of a packet, in order; those of the host at one interface follow each other.
-fn judged_sides(packet: &Packet) -> Vec<JudgedSide<'_>> {
+fn judged_sides(packet: &Packet, is_hairpin: bool) -> Vec<JudgedSide<'_>> {
     let from_host = packet.input_interface.is_none();
     let (input, output) = (&packet.input_interface, &packet.output_interface);
     let host = [(input, Direction::Ingress), (output, Direction::Egress)];
@@ -322,6 +327,7 @@ fn judged_sides(packet: &Packet) -> Vec<JudgedSide<'_>> {
             own,
             peer,
             from_host: from_host && direction == Direction::Ingress,
+            is_hairpin,
         })
     });
     sides.collect()
@@ -330,13 +336,19 @@ fn judged_sides(packet: &Packet) -> Vec<JudgedSide<'_>> {
 /// What a packet gets whose first `cut` lookups see `now`, and whose others see `next`.
 fn mixed_verdict(now: &Tables, next: &Tables, packet: &Packet, cut: usize) -> Verdict {
     let first = if cut > 0 { now } else { next };
-    if first.is_hairpin(packet) {
-        return Verdict::Allow;
+    // The source is looked up before anything else.
+    let has_source = packet.input_interface.as_ref().is_none_or(|name| {
+        let point = Point::of_workload(name.clone(), packet.source, Direction::Egress);
+        !first.interfaces.contains(name) || first.points.contains_key(&point)
+    });
+    if !has_source {
+        return Verdict::Deny;
     }
+    let is_hairpin = first.is_hairpin(packet);
     let mut all = Verdict::Allow;
     // The direction in which an early pass has allowed it.
     let mut decided = None;
-    for (number, side) in judged_sides(packet).into_iter().enumerate() {
+    for (number, side) in judged_sides(packet, is_hairpin).into_iter().enumerate() {
         if side.is_host && decided == Some(side.direction) {
             continue;
         }

@@ -260,7 +260,8 @@ impl ModelHost {
         let SimulationOutcome { accepted, mark, .. } =
             self.run_by(index, &acknowledging, &|m| m.with_pre_dnat(packet.pre_dnat))?;
         // Where a source port decides about the other direction, that direction does not count.
-        let either = allowed(packet) || allowed(&back) && !tests_source_ports(tables, &back);
+        let either = allowed(packet)
+            || allowed(&back) && !tests_source_ports(tables, &back) && !tables.is_hairpin(&back);
         let either = either && host_allows_midstream(tables, packet, &back);
         if accepted != either {
             let detail = format!("either way {either}, nftables {accepted}: {acknowledging:?}");

@@ -5,11 +5,12 @@ use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered};
 use palisade_model::{
     Action, Direction, Encapsulation, Encapsulations, FailsafePorts, Flow, FlowOrigin,
-    HostTrafficAction, L4, PolicyView, PreDnat, Profile, Protocol, RuleOrigin, State, Str, Update,
+    HairpinAction, HostTrafficAction, L4, PolicyView, PreDnat, Profile, Protocol, RuleOrigin,
+    State, Str, Update,
 };
 use palisade_oracle::{
-    DecisionReason, DirectionJudgement, HairpinAction, HostJudgement, HostPath, OracleOptions,
-    PreparedState, Question, RuleOutcome, RuleOwner, TraceStep,
+    DecisionReason, DirectionJudgement, HostJudgement, HostPath, OracleOptions, PreparedState,
+    Question, RuleOutcome, RuleOwner, TraceStep,
 };
 use palisade_tables::{Cell, Credit, DirectionVerdict, Packet, Tables, Verdict};
 use palisade_verification::{Atomicity, Violation, canonical, check_any_order};
@@ -39,7 +40,11 @@ pub(crate) fn check_tables(
         .map(|(_, encapsulation)| encapsulation)
         .collect();
     // No dice: cases that were found once stay what they were.
-    let judge_hairpin = case >> 12 & 3 == 0;
+    let hairpin = match case >> 12 & 3 {
+        0 => HairpinAction::Policy,
+        1 => HairpinAction::Allow,
+        _ => HairpinAction::ByKind,
+    };
     let audit = case >> 14 & 15 == 0;
     let failsafe = match case >> 18 & 3 {
         0 => FailsafePorts::NONE,
@@ -48,17 +53,14 @@ pub(crate) fn check_tables(
     let engine_options = palisade_engine::EngineOptions {
         host_node: state.host_node.clone(),
         judge_host_traffic,
-        judge_hairpin,
+        hairpin,
         allowed_encapsulation,
         audit,
         failsafe: failsafe.clone(),
         ..palisade_engine::EngineOptions::default()
     };
     let options = OracleOptions {
-        hairpin: match judge_hairpin {
-            true => HairpinAction::Policy,
-            false => HairpinAction::Allow,
-        },
+        hairpin,
         allowed_encapsulation,
         audit,
         view: PolicyView::Enforced,
@@ -79,7 +81,12 @@ pub(crate) fn check_tables(
     let detour = lowered::ModelWorld::generate(case, 0, 0).state;
     let mut engine = Engine::new(engine_options);
     let mut written = engine.tables().clone();
-    let mut host = nft::ModelHost::new(dice, judge_host_traffic, judge_hairpin, failsafe)?;
+    let mut host = nft::ModelHost::new(
+        dice,
+        judge_host_traffic,
+        hairpin == HairpinAction::Policy,
+        failsafe,
+    )?;
     let mut before = engine.state();
     for batch in lowered::batches(dice, &detour, state) {
         let delta = engine.apply(batch);
@@ -453,6 +460,7 @@ fn oracle_credits(
         DecisionReason::ForwardEnd | DecisionReason::NoForwardPolicy => {
             Some(Credit::ForwardEnd { direction })
         }
+        DecisionReason::HairpinEnd => Some(Credit::HairpinEnd { direction }),
         DecisionReason::PassEnd => Some(Credit::PassEnd { direction }),
         DecisionReason::Rule { .. }
         | DecisionReason::HostOrigin

@@ -174,9 +174,9 @@ type FlowExample = (DirectionExample, DirectionExample);
 
 /// Whether a packet is judged at this point as it arrives: what a workload sends, and what comes to the host.
 fn is_input(point: &Point) -> bool {
-    match point.workload() {
-        Some(_) => point.direction == Direction::Egress,
-        None => point.direction == Direction::Ingress,
+    match point.is_host() {
+        false => point.direction == Direction::Egress,
+        true => point.direction == Direction::Ingress,
     }
 }
 
@@ -213,7 +213,7 @@ fn early_histories<const PASSES: usize>(
     histories: &mut HistoryInterner<'_>,
 ) -> [usize; PASSES] {
     early.map(|pass| {
-        let is_judged = point.workload().is_none() && pass.has_direction(point.direction);
+        let is_judged = point.is_host() && pass.has_direction(point.direction);
         // Nothing is early at the interface by which a forwarded packet leaves.
         let is_leaving = point.pass == Pass::Forward && point.direction == Direction::Egress;
         if !is_judged || is_leaving {
@@ -245,7 +245,7 @@ fn history_pairs(
         .any(|side| side.1 == Pass::PreDnat);
     let workloads = states.iter().flat_map(|state| {
         let written = state.points.keys().cloned();
-        let written = written.filter(|point| point.workload().is_some());
+        let written = written.filter(|point| !point.is_host());
         written.chain(unregistered_points(state))
     });
     let mut points: BTreeSet<Point> = workloads.collect();
@@ -286,7 +286,7 @@ fn history_pairs(
             }
             let mut all_early =
                 BTreeSet::from([early_histories(point, peer, None, EARLY_INPUT, histories)]);
-            if has_pre_dnat && point.workload().is_none() {
+            if has_pre_dnat && point.is_host() {
                 // Where the packet was sent has nothing to do with where it arrives.
                 let any = Point {
                     own: Prefix::all(point.own.family()),
@@ -314,12 +314,16 @@ fn history_pairs(
             continue;
         }
         for output in &outputs {
-            // What an endpoint sends to itself passes as long as it is there, whatever the step.
-            let is_itself = output.place == point.place && point.workload().is_some();
+            // What an endpoint sends to itself is judged at points of its own, and only there.
+            let is_itself = output.place == point.place && !point.is_host();
+            let is_hairpin = [point, output]
+                .into_iter()
+                .any(|end| end.hairpin().is_some());
             let is_forwarded = [point, output]
                 .into_iter()
-                .all(|end| end.workload().is_some() || end.pass == Pass::Forward);
-            if is_itself || !is_forwarded || output.own.family() != point.own.family() {
+                .all(|end| !end.is_host() || end.pass == Pass::Forward);
+            if is_itself != is_hairpin || !is_forwarded || output.own.family() != point.own.family()
+            {
                 continue;
             }
             for (source, destination) in flow_ends(point, output, histories) {
@@ -374,7 +378,7 @@ fn host_sides(states: &[Tables]) -> BTreeSet<HostSide> {
         .collect();
     let points = states.iter().flat_map(|state| state.points.keys());
     let mut sides = BTreeSet::new();
-    for point in points.filter(|point| point.workload().is_none()) {
+    for point in points.filter(|point| point.is_host()) {
         // A named interface may have the points of all at some time.
         for place in named.iter().chain([&point.place]) {
             let family = point.own.family();

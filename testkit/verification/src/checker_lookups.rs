@@ -266,8 +266,14 @@ impl<'a> HistoryInterner<'a> {
         let tables = &self.states.tables[state];
         match lookup {
             Lookup::Interface => match &point.place {
-                PointInterface::Workload(name) if tables.interfaces.contains(name) => Lookup::Point,
-                PointInterface::Workload(_) => Lookup::Done(OutcomeInterner::ALLOW),
+                PointInterface::Workload(name) | PointInterface::Hairpin(name)
+                    if tables.interfaces.contains(name) =>
+                {
+                    Lookup::Point
+                }
+                PointInterface::Workload(_) | PointInterface::Hairpin(_) => {
+                    Lookup::Done(OutcomeInterner::ALLOW)
+                }
                 PointInterface::Host(name) if tables.host_interfaces.contains(name) => {
                     Lookup::HostPoint(HostPoints::Own)
                 }
@@ -297,6 +303,7 @@ impl<'a> HistoryInterner<'a> {
             }
             Lookup::Point => match tables.points.get(point) {
                 Some(set) => Lookup::Address(*set),
+                None if point.hairpin().is_some() => Lookup::Done(OutcomeInterner::ALLOW),
                 None => Lookup::Done(OutcomeInterner::DENY),
             },
             Lookup::Address(set) => match tables.addresses.get(&Prefix::host(peer)) {

@@ -89,13 +89,14 @@ impl IntermediateStates {
         match &self.changes[state] {
             Some(TableChange::Interface(name, _)) => point
                 .workload()
+                .or(point.hairpin())
                 .is_some_and(|(interface, _)| interface == name),
             Some(TableChange::HostInterface(name, _)) => {
                 point.place == PointInterface::Host(name.clone())
             }
-            Some(TableChange::Point(changed, _)) => match point.workload() {
-                Some(_) => changed == point,
-                None => changed.workload().is_none() && changed.own.contains(point.own.address()),
+            Some(TableChange::Point(changed, _)) => match point.is_host() {
+                false => changed == point,
+                true => changed.is_host() && changed.own.contains(point.own.address()),
             },
             Some(TableChange::Address(prefix, _)) => prefix.contains(peer),
             Some(TableChange::Rule(..)) => false,

@@ -356,11 +356,11 @@ pub const PARAMETERS: &[Parameter] = &{
         parameter(
             "hairpin",
             Kernel,
-            ParameterKind::OneOf(&["allow", "judge"]),
-            "allow",
-            "allow|judge",
+            ParameterKind::OneOf(&["by-kind", "allow", "judge"]),
+            "by-kind",
+            "by-kind|allow|judge",
             Restart,
-            "Whether traffic from an endpoint to itself, through a Service, is always allowed (as Kubernetes NetworkPolicy requires), or policy judges it in both directions.",
+            "Which policies judge traffic from an endpoint to itself, through a Service. `by-kind`: those whose kind does by its standard, in both directions; these are ClusterNetworkPolicy, AdminNetworkPolicy and BaselineAdminNetworkPolicy. `allow`: none, so it always passes. `judge`: all, as any other traffic.",
         ),
         parameter(
             "failsafe-inbound-ports",

@@ -207,6 +207,7 @@ impl PacketContext<'_> {
                 without_rule(PacketReason::Profile)
             }
             Credit::ForwardEnd { .. } => without_rule(PacketReason::ForwardEnd),
+            Credit::HairpinEnd { .. } => without_rule(PacketReason::HairpinEnd),
             Credit::PassEnd { .. } => without_rule(PacketReason::PassEnd),
             Credit::Encapsulated => without_rule(PacketReason::Encapsulated),
             Credit::EndpointInAudit { .. } => without_rule(PacketReason::EndpointInAudit),

@@ -4,7 +4,7 @@ use super::CoreSnapshot;
 use palisade_analysis::ExplainError;
 use palisade_api::{ExplainQuery, Explanation};
 use palisade_model::{Direction, DirectionRules, PolicyId};
-use palisade_oracle::{HairpinAction, OracleOptions};
+use palisade_oracle::OracleOptions;
 
 /// Whether a flow is allowed on this host, and why.
 ///
@@ -12,10 +12,7 @@ use palisade_oracle::{HairpinAction, OracleOptions};
 /// If the query is invalid, or names an unknown object.
 pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanation, ExplainError> {
     let options = OracleOptions {
-        hairpin: match core.config.judge_hairpin {
-            true => HairpinAction::Policy,
-            false => HairpinAction::Allow,
-        },
+        hairpin: core.config.hairpin,
         host_to_endpoint: core.config.host_to_endpoint,
         allowed_encapsulation: core.config.allowed_encapsulation,
         audit: core.config.policy_audit_mode,

@@ -177,7 +177,9 @@ fn collect_drops(counters: &Counters, out: &mut Exposition) {
             // Packets of a rule are shown with the rule: `palisade policy get`.
             Credit::Rule { .. } | Credit::ProfileRule { .. } => continue,
             // Allowed.
-            Credit::ForwardEnd { .. } | Credit::PassEnd { .. } => continue,
+            Credit::ForwardEnd { .. } | Credit::HairpinEnd { .. } | Credit::PassEnd { .. } => {
+                continue;
+            }
             // Packets judged where something in audit applies are metrics of their own.
             Credit::EndpointInAudit { .. } | Credit::Audit { .. } => continue,
         };

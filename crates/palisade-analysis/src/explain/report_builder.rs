@@ -233,6 +233,7 @@ impl ReportBuilder<'_> {
             },
             DecisionReason::HostOrigin => DecisionReport::HostOrigin,
             DecisionReason::Hairpin => DecisionReport::Itself,
+            DecisionReason::HairpinEnd => DecisionReport::HairpinEnd,
             DecisionReason::Encapsulated { encapsulation } => DecisionReport::Encapsulated {
                 encapsulation: *encapsulation,
                 parameter: encapsulation.parameter(),
@@ -329,6 +330,10 @@ impl ReportBuilder<'_> {
             }
             PolicyApplicability::OtherPass => Some(
                 "it does not judge what the host forwards: applyOnForward is not true".to_owned(),
+            ),
+            PolicyApplicability::NoHairpin => Some(
+                "its kind does not judge what an endpoint sends to itself through a Service"
+                    .to_owned(),
             ),
             PolicyApplicability::NotSelected {
                 unmet_requirements: unmet,

@@ -313,8 +313,10 @@ pub enum DecisionReport {
     },
     /// The host's own stack emitted the packet, which is allowed to its endpoints.
     HostOrigin,
-    /// Source and destination are this endpoint, which policy cannot isolate from itself.
+    /// Source and destination are this endpoint, and no policy that applies to it judges what it sends to itself.
     Itself,
+    /// Source and destination are this endpoint, and none of the policies that judge what it sends to itself decides.
+    HairpinEnd,
     /// Rules allow it, but the configuration denies this encapsulation to endpoints.
     Encapsulated {
         /// The encapsulation.

@@ -235,8 +235,15 @@ fn write_decision(report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Resul
             )
         }
         DecisionReport::Itself => {
-            writeln!(f, "  allowed: source and destination are the same endpoint")
+            writeln!(
+                f,
+                "  allowed: source and destination are the same endpoint, and no policy that judges this selects it"
+            )
         }
+        DecisionReport::HairpinEnd => writeln!(
+            f,
+            "  allowed: source and destination are the same endpoint, and no policy that judges this decided"
+        ),
         DecisionReport::Encapsulated {
             encapsulation,
             parameter,

@@ -24,6 +24,7 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
              `defaultAction`. In the tier `default`, what Cilium's policies deny comes first; NetworkPolicies of \
              Kubernetes and what Cilium's allow stand together at order 1000, after Calico's of that very order. \
              After the last tier come the profiles; pods have one that allows everything.",
+            HAIRPIN,
             "A selector matches labels of the object; `projectcalico.org/namespace`, \
              `projectcalico.org/serviceaccount` and `projectcalico.org/orchestrator`; with the prefix `pcns.` those of \
              its namespace, with `pcsa.` those of its service account. Of peers it selects workloads, host endpoints \
@@ -59,6 +60,7 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
             "It selects workloads of every namespace, and host endpoints unless it has a `namespaceSelector` or a \
              `serviceAccountSelector`. In the `namespaceSelector` of a rule, `all()` is every namespace \
              and `global()` what is in none; a negative test holds for the latter as well.",
+            HAIRPIN,
         ],
     },
     PolicyKind {
@@ -96,6 +98,11 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
         ],
     },
 ];
+
+const HAIRPIN: &str = "What a workload sends to itself through a Service is not judged, unless the agent has \
+                       `--hairpin judge`. In Calico these policies judge it together with NetworkPolicies, which by \
+                       their own standard do not; alone they would deny what NetworkPolicies of the tier `default` \
+                       allow.";
 
 const SAME_OBJECTS: &str =
     "The objects of `crd.projectcalico.org/v1` are the same; one that is in both is one object.";

@@ -39,6 +39,7 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
              the ports of the rule carry is allowed. Cilium's proxy would refuse what is not DNS there.",
             "`cnp`, the short name that kubectl has, is not taken for this kind by `palisade policy get`: it may be \
              meant for ClusterNetworkPolicy.",
+            HAIRPIN,
             "CiliumCIDRGroup (v2 and v2alpha1) is read too, for `cidrGroupRef` and `cidrGroupSelector`: its \
              `metadata.name`, `metadata.labels` and `spec.externalCIDRs` are enforced, and nothing else in it has an \
              effect.",
@@ -53,6 +54,7 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
         is_namespaced: false,
         fields: CLUSTER,
         notes: &[
+            HAIRPIN,
             "A selector without a namespace selects pods of every namespace, and nothing but pods.",
             "A spec with a `nodeSelector` selects the host with a Node of these labels: what the host itself sends and \
              has, at every interface that is no workload's, never what it forwards. A direction without rules is \
@@ -62,6 +64,9 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
         ],
     },
 ];
+
+const HAIRPIN: &str = "What a pod sends to itself through a Service is not judged, as in Cilium, unless the agent has \
+                       `--hairpin judge`.";
 
 const API_VERSION: FieldRow = FieldRow::enforced("apiVersion", "`cilium.io/v2`");
 const KIND: FieldRow = FieldRow::enforced("kind", "");

@@ -2,6 +2,7 @@
 
 use super::variant::{MAX_PRIORITY, PolicyApiTier, PolicyPlace, PolicyVariant};
 use super::{namespaced_pods, rule, schema};
+use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::report::{ObjectReport, line_of};
@@ -162,7 +163,10 @@ pub(super) fn build_policy(
         precedence: variant.precedence(place),
         mode: PolicyMode::Enforce,
         subject,
-        scope: TrafficScope::Endpoints,
+        scope: match DialectFault::HairpinOpen.is_injected() {
+            true => TrafficScope::Endpoints,
+            false => TrafficScope::Hairpin,
+        },
         ingress,
         egress,
         line: Some(line_of(&source.root)),

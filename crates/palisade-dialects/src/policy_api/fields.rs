@@ -17,6 +17,7 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
         fields: CLUSTER,
         notes: &[
             ORDER,
+            HAIRPIN,
             "`cnp` is Cilium's short name of CiliumNetworkPolicy; this kind has none.",
         ],
     },
@@ -28,7 +29,7 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
         short_names: &["anp"],
         is_namespaced: false,
         fields: ADMIN,
-        notes: &[ORDER],
+        notes: &[ORDER, HAIRPIN],
     },
     PolicyKind {
         group: GROUP,
@@ -38,13 +39,22 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
         short_names: &["banp"],
         is_namespaced: false,
         fields: BASELINE_ADMIN,
-        notes: &["It comes after every other policy, and there is one, named `default`."],
+        notes: &[
+            "It comes after every other policy, and there is one, named `default`.",
+            HAIRPIN,
+        ],
     },
 ];
 
 const ORDER: &str = "Of several policies of a tier, the lowest `priority` decides first. The API leaves open which \
                      of two with an equal priority that is; here ClusterNetworkPolicy comes before \
                      AdminNetworkPolicy, then the name decides, and a warning says so.";
+
+const HAIRPIN: &str = "What a pod sends to itself through a Service is subject to it, in both directions (the API's \
+                       overview, June 2026); its own address is not. What no rule of the tier Admin decides goes on to \
+                       the tier Baseline, whatever NetworkPolicies select the pod, since these do not judge it. The \
+                       API does not say so of its older kinds, which are the same tiers. `--hairpin allow` opens it \
+                       for every kind.";
 
 const API_VERSION_1: FieldRow =
     FieldRow::enforced("apiVersion", "`policy.networking.k8s.io/v1alpha1`");

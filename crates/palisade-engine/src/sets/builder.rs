@@ -5,6 +5,7 @@ use super::{DecisionBlock, PolicySetInputs, PolicySetKey, PolicySetRules, Source
 use crate::active_policies::is_builtin;
 use crate::active_rules::ResolvedRules;
 use crate::faults::EngineFault;
+use crate::judged_traffic::JudgedTraffic;
 use crate::peer_rule_index::PeerRuleIndex;
 use crate::program_pool::CreditPool;
 use crate::store::PolicyNumber;
@@ -47,7 +48,7 @@ impl<'a> PolicySetBuilder<'a> {
         let key = self.set.key.clone();
         let all = self.inputs.policies;
         let tier = |policy: &PolicyNumber| all.body(*policy).map(|body| &body.tier);
-        let is_early = key.host_pass.is_some_and(Pass::is_early);
+        let is_early = key.traffic.host_pass().is_some_and(Pass::is_early);
         if key.audit {
             let credit = Credit::EndpointInAudit {
                 direction: key.direction,
@@ -67,8 +68,11 @@ impl<'a> PolicySetBuilder<'a> {
             self.add_profile(place, name);
         }
         let direction = key.direction;
-        match key.host_pass {
-            Some(Pass::Forward) if !EngineFault::ForwardEndDenies.is_injected() => {
+        match key.traffic {
+            JudgedTraffic::Hairpin if !EngineFault::HairpinEndDenies.is_injected() => {
+                self.add_fallback(Credit::HairpinEnd { direction }, Verdict::Allow);
+            }
+            JudgedTraffic::Host(Pass::Forward) if !EngineFault::ForwardEndDenies.is_injected() => {
                 self.add_fallback(Credit::ForwardEnd { direction }, Verdict::Allow);
             }
             _ if is_early && !EngineFault::EarlyEndDenies.is_injected() => {

@@ -178,7 +178,9 @@ impl HostPointPlanner<'_> {
         let had_any = self.0.host_points.has_pass(point.pass);
         let name = match &point.place {
             PointInterface::Host(name) => Some(name.clone()),
-            PointInterface::Workload(_) | PointInterface::AnyHost => None,
+            PointInterface::Workload(_) | PointInterface::Hairpin(_) | PointInterface::AnyHost => {
+                None
+            }
         };
         let flags = name.as_ref().map(|name| {
             (

@@ -296,7 +296,7 @@ fn answers_host(config: &Config, frame: &HookPacket) -> bool {
         && frame.conntrack.state == ct_state::ESTABLISHED
 }
 
-/// Whether a packet passes, if no source port is tested.
+/// Whether a packet passes, if no source port is tested and it is no hairpin traffic.
 fn judge_plainly(tables: &Tables, packet: &Packet) -> bool {
     let plain = |direction| match tables.judge_direction(packet, direction) {
         DirectionVerdict::Evaluated(seen) => {
@@ -310,5 +310,5 @@ fn judge_plainly(tables: &Tables, packet: &Packet) -> bool {
         _ => true,
     };
     let plain = plain(Direction::Egress) && plain(Direction::Ingress);
-    plain && tables.judge_flow(packet) == Verdict::Allow
+    plain && !tables.is_hairpin(packet) && tables.judge_flow(packet) == Verdict::Allow
 }

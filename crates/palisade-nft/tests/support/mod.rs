@@ -244,9 +244,15 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
                 for direction in Direction::BOTH {
                     let interface: Str = name.into();
                     let set = PolicySetId(200 + rng.random_range(0..4));
-                    tables
-                        .points
-                        .insert(Point::of_workload(interface, address, direction), set);
+                    tables.points.insert(
+                        Point::of_workload(interface.clone(), address, direction),
+                        set,
+                    );
+                    if !config.judge_hairpin && rng.random_bool(0.3) {
+                        let set = PolicySetId(200 + rng.random_range(0..4));
+                        let point = Point::of_hairpin(interface, address, direction);
+                        tables.points.insert(point, set);
+                    }
                 }
             }
         }
@@ -498,6 +504,7 @@ pub(crate) fn mutate(rng: &mut SmallRng, config: &Config, tables: &mut Tables) {
                     tables.points.retain(|point, _| {
                         point
                             .workload()
+                            .or(point.hairpin())
                             .is_none_or(|(interface, _)| *interface != gone)
                     });
                 }

@@ -45,6 +45,7 @@ impl<'a> PreparedState<'a> {
             subject: self.host_endpoint(interface)?,
             pass,
             direction,
+            is_hairpin: false,
         })
     }
 
@@ -148,11 +149,11 @@ impl<'a> PreparedState<'a> {
         })
     }
 
-    /// Whether a policy of the pass, in audit or not, applies to a direction of the endpoint.
-    fn has_policy(&self, side: JudgedEndpoint<'_>) -> bool {
+    /// Whether a policy for the traffic, in audit or not, applies to a direction of the endpoint.
+    pub(super) fn has_policy(&self, side: JudgedEndpoint<'_>) -> bool {
         let mut policies = self.tiers.iter().flat_map(|tier| &tier.policies);
         policies.any(|policy| {
-            policy.has_pass(side.pass) && self.applies(policy, side.subject, side.direction)
+            side.is_in_scope(policy) && self.applies(policy, side.subject, side.direction)
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod audit;
 mod build;
+mod hairpin;
 mod matching;
 mod narrative;
 mod nodes;

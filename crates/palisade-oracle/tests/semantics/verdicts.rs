@@ -4,7 +4,7 @@ use crate::build::*;
 use Action::{Allow, Deny, Log, Pass};
 use palisade_model::HostTrafficAction;
 use palisade_model::*;
-use palisade_oracle::{DecisionReason, HairpinAction, OracleOptions, judge, verdict};
+use palisade_oracle::{DecisionReason, OracleOptions, judge, verdict};
 
 const AB: &str = "10.0.0.1>10.0.0.2 TCP:80";
 

@@ -160,6 +160,11 @@ impl<'a> ClassComparison<'a> {
         self.interim_class(constant_program(Verdict::Continue))
     }
 
+    /// The class that denies everything.
+    pub(super) fn denied(&mut self) -> ClassId {
+        self.interim_class(constant_program(Verdict::Deny))
+    }
+
     /// The class of a program that may exist during the transition only.
     fn interim_class(&mut self, both: Program) -> ClassId {
         let both = match self.remaining_elements {

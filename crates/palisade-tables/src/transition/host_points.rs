@@ -35,7 +35,10 @@ pub(super) fn set_of(tables: &Tables, point: &Point) -> Option<PolicySetId> {
 }
 
 /// The points of a place, in either family.
-fn points_of<'a>(tables: &'a Tables, place: &PointInterface) -> impl Iterator<Item = &'a Point> {
+pub(super) fn points_of<'a>(
+    tables: &'a Tables,
+    place: &PointInterface,
+) -> impl Iterator<Item = &'a Point> {
     let first = Point {
         place: place.clone(),
         pass: Pass::Untracked,
@@ -53,7 +56,7 @@ fn points_of<'a>(tables: &'a Tables, place: &PointInterface) -> impl Iterator<It
         .take_while(move |point| point.place == place)
 }
 
-/// The points of host interfaces whose set may change, with those that exist during the transition only.
+/// The points of host interfaces and of hairpin traffic, at which nothing is judged without a set, whose set may change, with those that exist during the transition only.
 pub(super) fn changed_points(context: &TransitionContext<'_>) -> BTreeSet<Point> {
     let differences = context.differences;
     let listed = differences.points.iter();
@@ -101,7 +104,7 @@ pub(super) fn write_changes(
 /// above it, and removed after it.
 pub(super) fn rank(change: &TableChange) -> i16 {
     match change {
-        TableChange::Point(point, set) if point.workload().is_none() => {
+        TableChange::Point(point, set) if point.is_host() => {
             let length = i16::from(point.own.length());
             if set.is_some() { -length } else { length }
         }

@@ -9,7 +9,9 @@ use super::host_points;
 use super::interim_identities::InterimIdentities;
 use super::stages::{ChangeTime, Stage};
 use super::{PhasedChanges, TransitionContext, class_of};
-use crate::{ClassId, IdentityId, Point, PolicySet, PolicySetId, TableChange, Tables};
+use crate::{
+    ClassId, IdentityId, Point, PointInterface, PolicySet, PolicySetId, TableChange, Tables,
+};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::Direction;
@@ -115,6 +117,7 @@ pub(super) fn write_changes(
 ) -> bool {
     let still = |side: &PointState| !matches!(side, PointState::Set(set) if changing.contains(set));
     let mut leave_separately = false;
+    let mut denying_set = None;
     let host = transitions.host.iter();
     let host = host.flat_map(|(stage, of)| {
         of.iter()
@@ -145,7 +148,17 @@ pub(super) fn write_changes(
         };
         let relation = verdict_change(context, classes, interim, (*source, *target));
         match (*source, *target) {
-            (PointState::Denied, PointState::Set(to)) => put(&mut phased.loosen, Some(to)),
+            (PointState::Denied, PointState::Set(to)) => {
+                for point in points
+                    .iter()
+                    .filter(|point| is_at_hairpin_points(context, point))
+                {
+                    let set = *denying_set.get_or_insert_with(|| denying(classes, phased));
+                    let change = TableChange::Point(point.clone(), Some(set));
+                    phased.enter.push(change);
+                }
+                put(&mut phased.loosen, Some(to));
+            }
             (PointState::Set(_), PointState::Denied) => put(&mut phased.leave, None),
             (PointState::Open, PointState::Set(to)) if still(target) => {
                 put(&mut phased.split, Some(to))
@@ -188,6 +201,26 @@ pub(super) fn write_changes(
         }
     }
     leave_separately
+}
+
+/// Whether the interface of a workload's point has points of hairpin traffic. A new point there makes packets hairpin
+/// traffic, which may be denied so: first it denies everything, so that a packet that was not found to be hairpin traffic
+/// before is not judged as any other.
+fn is_at_hairpin_points(context: &TransitionContext<'_>, point: &Point) -> bool {
+    point.workload().is_some_and(|(interface, _)| {
+        let place = PointInterface::Hairpin(interface.clone());
+        host_points::points_of(context.new, &place).next().is_some()
+    })
+}
+
+/// Writes a set that denies everything, and exists during the transition only.
+fn denying(classes: &mut ClassComparison<'_>, phased: &mut PhasedChanges) -> PolicySetId {
+    let set = classes.ids.allocate_set();
+    let default = classes.denied();
+    let whole = TableChange::Set(set, Some(PolicySet { default }));
+    phased.split.push(whole);
+    phased.delete.push(TableChange::Set(set, None));
+    set
 }
 
 /// How points of host interfaces get from one state to another.

@@ -74,7 +74,7 @@ impl Stage {
     /// The stage of a point.
     pub(super) fn of_point(point: &Point) -> Stage {
         match (point.pass, point.direction) {
-            _ if point.workload().is_some() => Stage::Alone,
+            _ if !point.is_host() => Stage::Alone,
             (Pass::Untracked, _) => Stage::Early(0),
             (Pass::PreDnat, _) => Stage::Early(1),
             (Pass::Normal, _) | (Pass::Forward, Direction::Ingress) => Stage::Last,

@@ -164,6 +164,9 @@ fn reason_text(
         PacketReason::ForwardEnd => {
             "the host forwards it, and no policy with applyOnForward decided"
         }
+        PacketReason::HairpinEnd => {
+            "to itself through a Service, and no policy that judges such traffic decided"
+        }
         PacketReason::PassEnd => "no policy of the pass decided",
         PacketReason::Encapsulated => "tunnelled packet (encapsulation is not allowed)",
         PacketReason::Spoofed => "spoofed source address",

@@ -48,6 +48,7 @@ pub const FEATURES: &[&str] = &[
     "policy in audit",
     "policy that asks for default deny",
     "policy that asks for no default deny",
+    "policy of hairpin traffic",
     "policy of traffic before DNAT",
     "policy of untracked traffic",
     "policy that applies on forward",

@@ -17,6 +17,9 @@ pub(super) const UNTRACKED: &str = "policy of untracked traffic";
 /// The feature of a policy of what is not yet translated.
 pub(super) const PRE_DNAT: &str = "policy of traffic before DNAT";
 
+/// The feature of a policy that judges what an endpoint sends to itself.
+pub(super) const HAIRPIN: &str = "policy of hairpin traffic";
+
 /// The interfaces of the host.
 pub const HOST_INTERFACES: [&str; 2] = ["eth0", "eth1"];
 
@@ -28,6 +31,7 @@ pub(super) struct HostGenerator {
     dice: Dice,
     /// For what is about nodes.
     node_dice: Dice,
+    hairpin_dice: Dice,
 }
 
 impl HostGenerator {
@@ -36,6 +40,7 @@ impl HostGenerator {
         HostGenerator {
             dice: Dice::new(seed ^ 0x686f_7374_5f65_7000, case),
             node_dice: Dice::new(seed ^ 0x6e6f_6465_5f65_7000, case),
+            hairpin_dice: Dice::new(seed ^ 0x6861_6972_7069_6e00, case),
         }
     }
 
@@ -87,13 +92,16 @@ impl HostGenerator {
         policy.subject = Selector::and([Policy::node_subject(), test]);
     }
 
-    /// Makes some of the policies apply to what is forwarded, or to the traffic of an early pass.
+    /// Makes some of the policies apply to what is forwarded, to the traffic of an early pass, or to what an endpoint
+    /// sends to itself.
     pub(super) fn change_policy(&mut self, policy: &mut Policy, features: &mut Features) {
         self.select_nodes(policy);
+        let is_of_hairpin = self.hairpin_dice.chance(50);
         let (scope, feature) = match self.dice.below(100) {
             0..25 => (TrafficScope::Forwarded, FORWARD),
             25..35 => (TrafficScope::Untracked, UNTRACKED),
             35..45 => (TrafficScope::PreDnat, PRE_DNAT),
+            _ if is_of_hairpin => (TrafficScope::Hairpin, HAIRPIN),
             _ => return,
         };
         policy.scope = scope;

@@ -103,6 +103,21 @@ pub(super) fn decide(
     calico::profiles_allow(objects, (side, flow), used)
 }
 
+/// Whether a pod may send a flow to itself through a Service, or have it from itself: only cluster-wide policies say no.
+pub(super) fn allows_hairpin(
+    objects: &[Value],
+    pod: &Value,
+    (egress, other): (bool, IpAddr),
+    flow: &NaiveFlow,
+    used: &mut BTreeSet<usize>,
+) -> bool {
+    let tiers = [NaiveTier::Admin, NaiveTier::Baseline];
+    let mut decisions = tiers
+        .into_iter()
+        .filter_map(|tier| policy_api::decision(objects, pod, tier, (egress, other), flow, used));
+    decisions.next().unwrap_or(true)
+}
+
 /// Whether a host endpoint lets a flow through: by Calico's policies, and by Cilium's of its node where the flow is
 /// the host's own. No other dialect knows it. Nothing where the next kind of traffic is asked about.
 pub(super) fn decide_at_host(

@@ -16,6 +16,8 @@ pub(in crate::kubernetes) const NETWORK_POLICY: PolicyKind = PolicyKind {
     notes: &[
         "A pod is isolated in a direction as soon as one policy selects it there; the policies are a union, and both \
          ends must allow. Host-network pods are their node: never subjects, and peers only by `ipBlock`.",
+        "A pod that reaches itself through a Service is not isolated from itself: no NetworkPolicy judges it, unless the \
+         agent has `--hairpin judge`.",
         "A peer whose selectors match no pod, a `namespaceSelector` without a namespace and a port name that no \
          destination has match nothing, and are warnings of `palisade validate`.",
     ],
