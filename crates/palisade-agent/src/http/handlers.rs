@@ -74,10 +74,27 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
         let bytes = Bytes::from_request(request, state).await;
-        let bytes = bytes.map_err(IntoResponse::into_response)?;
+        let bytes = bytes.map_err(|error| {
+            let text = format!("reading the body: {}", error.body_text());
+            error_response(error.status(), ApiError::new(text))
+        })?;
         let invalid = |error| ApiError::new(format!("parsing the body: {error}"));
         let parsed = serde_json::from_slice(&bytes).map(JsonBody);
         parsed.map_err(|error| error_response(StatusCode::BAD_REQUEST, invalid(error)))
+    }
+}
+
+/// The parameters of the path.
+pub(super) struct PathParameters<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathParameters<T> {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let parsed = Path::from_request_parts(parts, state).await;
+        let invalid = |text| ApiError::new(format!("parsing the path: {text}"));
+        let parsed = parsed.map(|Path(value)| PathParameters(value));
+        parsed.map_err(|error| error_response(StatusCode::BAD_REQUEST, invalid(error.body_text())))
     }
 }
 
@@ -141,7 +158,7 @@ pub(super) async fn endpoints(State(core): State<CoreHandle>) -> Response {
 
 pub(super) async fn endpoint(
     State(core): State<CoreHandle>,
-    Path((namespace, name)): Path<(String, String)>,
+    PathParameters((namespace, name)): PathParameters<(String, String)>,
 ) -> Response {
     respond_read(&core, move |core| {
         views::endpoints::endpoint_detail(&core.snapshot(), &namespace, &name).ok_or_else(|| {
@@ -173,21 +190,21 @@ pub(super) async fn policies(State(core): State<CoreHandle>) -> Response {
 
 pub(super) async fn policy(
     State(core): State<CoreHandle>,
-    Path((namespace, name)): Path<(String, String)>,
+    PathParameters((namespace, name)): PathParameters<(String, String)>,
 ) -> Response {
     policy_named(&core, vec![namespace, name]).await
 }
 
 pub(super) async fn policy_of_kind(
     State(core): State<CoreHandle>,
-    Path((kind, namespace, name)): Path<(String, String, String)>,
+    PathParameters((kind, namespace, name)): PathParameters<(String, String, String)>,
 ) -> Response {
     policy_named(&core, vec![kind, namespace, name]).await
 }
 
 pub(super) async fn policy_by_name(
     State(core): State<CoreHandle>,
-    Path(name): Path<String>,
+    PathParameters(name): PathParameters<String>,
 ) -> Response {
     policy_named(&core, vec![name]).await
 }
@@ -507,6 +524,9 @@ fn workload_error_response(error: &WorkloadError) -> (StatusCode, ApiError) {
         | WorkloadError::NotAsAttached { .. } => StatusCode::CONFLICT,
         WorkloadError::NotAttached { .. } => StatusCode::NOT_FOUND,
         WorkloadError::NotInSync | WorkloadError::NoPools(_) => StatusCode::SERVICE_UNAVAILABLE,
+        WorkloadError::Attach { source, .. } if source.is_of_request() => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
         WorkloadError::Attach { .. }
         | WorkloadError::Detach { .. }
         | WorkloadError::Inspect { .. }

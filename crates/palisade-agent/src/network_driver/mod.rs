@@ -87,6 +87,30 @@ pub enum NetworkDriverError {
     HostNetns(String),
 }
 
+impl NetworkDriverError {
+    /// Whether what was asked for cannot be done, and asking again does not help: a namespace that does not exist, is
+    /// none or is the host's own, or an interface that is missing, exists already or belongs to something else.
+    pub fn is_of_request(&self) -> bool {
+        match self {
+            NetworkDriverError::Netns(error) => matches!(
+                error,
+                NetNsError::BadName { .. }
+                    | NetNsError::Missing { .. }
+                    | NetNsError::WrongType { .. }
+            ),
+            NetworkDriverError::InterfaceExists { .. }
+            | NetworkDriverError::InterfaceMissing(_)
+            | NetworkDriverError::NotVethPeer(_)
+            | NetworkDriverError::NetnsChanged(_)
+            | NetworkDriverError::BridgePort { .. }
+            | NetworkDriverError::HostNetns(_) => true,
+            NetworkDriverError::Link(_)
+            | NetworkDriverError::Connections(_)
+            | NetworkDriverError::Settings(_) => false,
+        }
+    }
+}
+
 /// The network operations of the host that the core uses.
 pub trait NetworkDriver: Send {
     /// Opens namespaces outside the core's thread, for callers that must not block on a file system;
