@@ -9,7 +9,8 @@ use crate::report::{ObjectReport, line_of};
 use crate::suggest::nearest;
 use palisade_manifest::{Field, quote};
 use palisade_model::{
-    Action, Direction, Family, Peer, PortMatch, Protocol, Rule, RuleOrigin, Str, TrafficMatch,
+    Action, Direction, Family, Peer, PortMatch, PortSpec, Protocol, Rule, RuleOrigin, Str,
+    TrafficMatch,
 };
 use std::collections::BTreeSet;
 
@@ -221,8 +222,11 @@ fn traffic(
     let not_protocol = protocol::read(rule, "notProtocol", report);
     for (key, entity) in [("source", source), ("destination", destination)] {
         let has_ports = protocol.is_some_and(Protocol::has_ports);
+        // A name alone stands for the port and the protocol of each endpoint.
+        let is_by_name = protocol.is_none() && has_names_only(&entity.ports);
         if !entity.ports.is_any()
             && !has_ports
+            && !is_by_name
             && let Some(at) = report.child(rule, key)
         {
             report.error(
@@ -305,6 +309,13 @@ fn traffic(
         icmp,
         not_icmp: not_icmp.filter(|_| !DialectFault::NotIcmpIgnored.is_injected()),
     }]
+}
+
+/// Whether a test lists names of ports only. One that excludes names is none: without a protocol it would also match
+/// what has no ports, which a test of ports never does here.
+fn has_names_only(ports: &PortMatch) -> bool {
+    let is_name = |port: &PortSpec| matches!(port, PortSpec::Named(_));
+    ports.not.is_empty() && ports.is.iter().flatten().all(is_name)
 }
 
 /// Checks the annotations of a rule, which have no effect.
