@@ -339,7 +339,7 @@ const fn end(services: FieldRow) -> [FieldRow; 10] {
         FieldRow::enforced("serviceAccounts", "").with(PEER_ACCOUNTS),
         FieldRow::enforced(
             "ports[]",
-            "at most 50: numbers, ranges `first:last`, names; need a `protocol` with ports",
+            "at most 50: numbers, ranges `first:last`, names; numbers and ranges need a `protocol` with ports",
         ),
         FieldRow::enforced("notPorts[]", "the same"),
         services,
