@@ -341,7 +341,7 @@ const fn end(services: FieldRow) -> [FieldRow; 10] {
             "ports[]",
             "at most 50: numbers, ranges `first:last`, names; numbers and ranges need a `protocol` with ports",
         ),
-        FieldRow::enforced("notPorts[]", "the same"),
+        FieldRow::enforced("notPorts[]", "the same; names need a `protocol` too"),
         services,
         FieldRow::closed(
             "domains[]",
