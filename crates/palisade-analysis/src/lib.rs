@@ -39,7 +39,7 @@ pub use connections::{
     grouped_connections,
 };
 pub use diff::{ConnectionDiff, diff, filtered_diff, grouped_diff};
-pub use explain::{ExplainError, explain};
+pub use explain::{ExplainError, FlowEndError, explain};
 pub use forwarded_connections::{
     ForwardedConnection, ForwardedDiff, forwarded_connections, forwarded_diff,
 };

@@ -2,7 +2,7 @@
 
 use crate::file_problem::origin_path;
 use crate::input_diagnostics::{DiagnosticsCheckpoint, InputDiagnostics};
-use crate::loaded_input::{LoadedInput, LoadedManifest};
+use crate::loaded_input::{LoadedInput, LoadedManifest, UnjudgedPod};
 use crate::string_interner::StringInterner;
 use crate::templates::{FileSummary, reword_problems};
 use palisade_dialects::{LoweredObject, count_ignored, lower_object};
@@ -36,6 +36,7 @@ pub(crate) struct InputCollector {
     strings: StringInterner,
     /// The manifests, if they are kept.
     manifests: Option<Vec<LoadedManifest>>,
+    unjudged_pods: Vec<UnjudgedPod>,
     /// The state at the beginning of the current document, for rollback.
     checkpoint: DocumentCheckpoint,
 }
@@ -66,6 +67,7 @@ impl CollectedContent {
 struct DocumentCheckpoint {
     pending: usize,
     manifests: usize,
+    unjudged_pods: usize,
     diagnostics: DiagnosticsCheckpoint,
     unparsed_problems: usize,
     file_summary: FileSummary,
@@ -90,6 +92,7 @@ impl Default for InputCollector {
             unparsed_problems: Vec::new(),
             strings: StringInterner::default(),
             manifests: None,
+            unjudged_pods: Vec::new(),
             checkpoint: DocumentCheckpoint::default(),
         }
     }
@@ -119,6 +122,11 @@ impl ObjectSink for InputCollector {
             location: lowered.location.clone(),
         };
         let definition = Definition::new(id, &object, &mut lowered, origin);
+        let pods = definition.objects().iter().filter_map(|object| match object {
+            Object::Endpoint(pod) => UnjudgedPod::of(pod),
+            _ => None,
+        });
+        self.unjudged_pods.extend(pods);
         self.add_diagnostics(&mut lowered);
         self.pending.push(DefinitionChange::Upsert(definition));
     }
@@ -134,6 +142,7 @@ impl ObjectSink for InputCollector {
         self.checkpoint = DocumentCheckpoint {
             pending: self.pending.len(),
             manifests: self.manifests.as_ref().map_or(0, Vec::len),
+            unjudged_pods: self.unjudged_pods.len(),
             diagnostics: self.diagnostics.checkpoint(),
             unparsed_problems: self.unparsed_problems.len(),
             file_summary: self.file_summary,
@@ -146,6 +155,7 @@ impl ObjectSink for InputCollector {
         if let Some(manifests) = &mut self.manifests {
             manifests.truncate(self.checkpoint.manifests);
         }
+        self.unjudged_pods.truncate(self.checkpoint.unjudged_pods);
         self.diagnostics
             .rollback(self.checkpoint.diagnostics.clone());
         self.unparsed_problems
@@ -246,6 +256,7 @@ impl InputCollector {
         LoadedInput {
             state,
             manifests: self.manifests.unwrap_or_default(),
+            unjudged_pods: self.unjudged_pods,
             diagnostics: self.diagnostics.finish(),
             files,
             objects,

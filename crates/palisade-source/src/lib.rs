@@ -42,7 +42,7 @@ pub use error_chain::error_chain;
 pub use file_watch::FileWatch;
 pub use handles::{ElementBudgetHandle, RefreshHandle};
 pub use load::{LoadProgress, load, load_manifests, load_with_progress};
-pub use loaded_input::{LoadedInput, LoadedManifest};
+pub use loaded_input::{LoadedInput, LoadedManifest, UnjudgedPod};
 pub use palisade_effective::{
     CidrMatchMode, ClosedParts, Diagnostic, EffectiveReport, ElementBudget, EnforcedVersion,
     ExceededLimit, ExpensiveRule, ObjectOrigin, OversizedPolicy, PolicyAcceptance, RetainedObject,

@@ -6,7 +6,7 @@ use crate::exit::{CommandError, CommandResult};
 use crate::host_to_endpoint::HostToEndpoint;
 use crate::output::{TextTable, or_dash, print_output};
 use palisade_analysis::{
-    Connection, ConnectionEnd, ConnectionFilter, ForwardedConnection, HostConnection, StateView,
+    Connection, ConnectionEnd, ConnectionFilter, ConnectionFilterError, ForwardedConnection, HostConnection, StateView,
 };
 use palisade_api::ConnectionList;
 use palisade_model::{Direction, FailsafePorts, State};
@@ -20,18 +20,22 @@ const OPEN_TO_OWN_NODE: &str = "Besides, every workload is reachable from its ow
 
 /// Lists every allowed connection.
 pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult {
-    let manifests::LoadedManifests { state, exit } = manifests::load_state(&args.files.files)?;
+    let read = manifests::load_state(&args.files.files)?;
+    let (state, exit) = (&read.state, read.exit);
     let view = match args.audit {
-        true => StateView::audit(&state),
-        false => StateView::from(&state),
+        true => StateView::audit(state),
+        false => StateView::from(state),
     };
     let scope = connection_scope(&args.scope);
-    let connections = if is_ungrouped(format, &args.scope, &[&state]) {
+    let connections = if is_ungrouped(format, &args.scope, &[state]) {
         palisade_analysis::filtered_connections(view, &scope)
     } else {
         palisade_analysis::grouped_connections(view, &scope)
     };
-    let connections = connections.map_err(|error| CommandError::usage(error.to_string()))?;
+    let connections = connections.map_err(|error| match &error {
+        ConnectionFilterError::NoWorkload(name) => read.unknown_name(name, error.to_string()),
+        ConnectionFilterError::NoNamespace(_) => CommandError::usage(error.to_string()),
+    })?;
     let failsafe = FailsafePorts::default();
     let (hosts, forwarded) = match is_about_hosts(&args.scope) {
         true => (

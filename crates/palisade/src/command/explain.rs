@@ -5,6 +5,7 @@ use crate::cli::{ExplainArgs, OutputFormat};
 use crate::client::ApiClient;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
+use palisade_analysis::{ExplainError, FlowEndError};
 use palisade_api::{ExplainQuery, Explanation, VerdictWord, path};
 use palisade_model::FailsafePorts;
 use palisade_oracle::OracleOptions;
@@ -38,7 +39,15 @@ pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) 
             },
             &FailsafePorts::default(),
         )
-        .map_err(|error| CommandError::usage(palisade_source::error_chain(&error)))?;
+        .map_err(|error| {
+            let text = palisade_source::error_chain(&error);
+            match &error {
+                ExplainError::FlowEnd(FlowEndError::NoEndpoint { name, .. }) => {
+                    read.unknown_name(name, text)
+                }
+                _ => CommandError::usage(text),
+            }
+        })?;
         (explanation, read.exit)
     };
     let explanation = match args.all {

@@ -10,7 +10,7 @@ use palisade_api::{LintFinding, LintReport};
 /// Prints the findings; exit code 1 if there is one, if something could not be checked, or if the manifests have
 /// errors.
 pub(crate) fn run(files: &ManifestArgs, format: OutputFormat) -> CommandResult {
-    let manifests::LoadedManifests { state, exit } = manifests::load_state(&files.files)?;
+    let manifests::LoadedManifests { state, exit, .. } = manifests::load_state(&files.files)?;
     let report = palisade_analysis::lint(&state, LintLimit::default());
     print_output(format, &report, report_text)?;
     let is_clean = report.findings.is_empty() && report.unchecked.is_empty();

@@ -6,7 +6,7 @@ use crate::command::validate::problem_reports;
 use crate::exit::{CommandError, ExitStatus};
 use palisade_api::ProblemSeverity;
 use palisade_model::State;
-use palisade_source::{LoadedInput, load_with_progress};
+use palisade_source::{LoadedInput, UnjudgedPod, load_with_progress};
 use palisade_text::printable;
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,18 @@ use std::path::{Path, PathBuf};
 pub(crate) struct LoadedManifests {
     /// The state that the manifests describe.
     pub(crate) state: State,
+    /// The pods of the manifests that are no endpoints.
+    pub(crate) unjudged_pods: Vec<UnjudgedPod>,
     /// Success, or that problems were found.
     pub(crate) exit: ExitStatus,
+}
+
+impl LoadedManifests {
+    /// The error for a name of which the state has no endpoint: what the pod of that name is, or `error`.
+    pub(crate) fn unknown_name(&self, name: &str, error: String) -> CommandError {
+        let pod = UnjudgedPod::find(&self.unjudged_pods, name);
+        CommandError::usage(pod.map_or(error, |pod| printable(&pod.to_string()).into_owned()))
+    }
 }
 
 /// Reads files. Problems are printed on standard error and do not prevent the analysis, which covers what can
@@ -36,6 +46,7 @@ pub(crate) fn load_state(files: &[PathBuf]) -> Result<LoadedManifests, CommandEr
     };
     Ok(LoadedManifests {
         state: loaded.state,
+        unjudged_pods: loaded.unjudged_pods,
         exit,
     })
 }
