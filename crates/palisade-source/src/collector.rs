@@ -121,12 +121,12 @@ impl ObjectSink for InputCollector {
             path: Arc::clone(&self.path),
             location: lowered.location.clone(),
         };
-        let definition = Definition::new(id, &object, &mut lowered, origin);
-        let pods = definition.objects().iter().filter_map(|object| match object {
+        let pods = lowered.objects.iter().filter_map(|object| match object {
             Object::Endpoint(pod) => UnjudgedPod::of(pod),
             _ => None,
         });
         self.unjudged_pods.extend(pods);
+        let definition = Definition::new(id, &object, &mut lowered, origin);
         self.add_diagnostics(&mut lowered);
         self.pending.push(DefinitionChange::Upsert(definition));
     }

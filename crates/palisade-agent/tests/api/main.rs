@@ -14,6 +14,6 @@ mod rights;
 mod schema;
 mod signs;
 mod site;
-mod wrong_requests;
 #[path = "../support/mod.rs"]
 mod support;
+mod wrong_requests;

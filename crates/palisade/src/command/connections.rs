@@ -6,7 +6,8 @@ use crate::exit::{CommandError, CommandResult};
 use crate::host_to_endpoint::HostToEndpoint;
 use crate::output::{TextTable, or_dash, print_output};
 use palisade_analysis::{
-    Connection, ConnectionEnd, ConnectionFilter, ConnectionFilterError, ForwardedConnection, HostConnection, StateView,
+    Connection, ConnectionEnd, ConnectionFilter, ConnectionFilterError, ForwardedConnection,
+    HostConnection, StateView,
 };
 use palisade_api::ConnectionList;
 use palisade_model::{Direction, FailsafePorts, State};

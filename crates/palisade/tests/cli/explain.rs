@@ -345,24 +345,43 @@ fn a_pod_that_is_no_endpoint_is_named_as_what_it_is() {
         + &pod("pending", "{hostNetwork: true}", "Pending")
         + &pod("job", "{nodeName: n1}", "Succeeded")
         + &pod("failed", "{nodeName: n1}", "Failed");
-    let world = World::of(&[("pods.yaml", pods.trim_end_matches("---\n")), ("web.yaml", PODS)]);
+    let world = World::of(&[
+        ("pods.yaml", pods.trim_end_matches("---\n")),
+        ("web.yaml", PODS),
+    ]);
     for (name, expected) in [
-        ("proxy", "shop/proxy uses the network of its node: its packets are those of the node"),
+        (
+            "proxy",
+            "shop/proxy uses the network of its node: its packets are those of the node",
+        ),
         ("proxy", "ask about host:n1"),
-        ("pending", "ask about host:NODE, with the node that it runs on"),
+        (
+            "pending",
+            "ask about host:NODE, with the node that it runs on",
+        ),
         ("job", "shop/job has finished (Succeeded or Failed)"),
         ("failed", "shop/failed has finished (Succeeded or Failed)"),
         ("nobody", "there is no pod or workload shop/nobody"),
     ] {
         for (command, arguments) in [
-            ("explain", format!("--from shop/{name} --to 192.0.2.9 --port 80")),
-            ("explain", format!("--from 192.0.2.9 --to shop/{name} --port 80")),
+            (
+                "explain",
+                format!("--from shop/{name} --to 192.0.2.9 --port 80"),
+            ),
+            (
+                "explain",
+                format!("--from 192.0.2.9 --to shop/{name} --port 80"),
+            ),
             ("connections", format!("--from shop/{name}")),
             ("connections", format!("--to shop/{name}")),
         ] {
             let ran = world.run(command, &arguments);
             assert_eq!((ran.code, &*ran.out), (2, ""), "{command} {arguments}");
-            assert!(ran.err.contains(expected), "{command} {arguments}: {}", ran.err);
+            assert!(
+                ran.err.contains(expected),
+                "{command} {arguments}: {}",
+                ran.err
+            );
         }
     }
 }
