@@ -53,7 +53,8 @@ fn is_decider(credit: &Credit, judgement: &DirectionJudgement) -> bool {
             DecisionReason::MissingProfile { profile: of },
         ) => profile == of,
         (Credit::ProfileRule { .. }, DecisionReason::AllowAllProfile)
-        | (Credit::EndpointInAudit { .. }, DecisionReason::EndpointInAudit) => true,
+        | (Credit::EndpointInAudit { .. }, DecisionReason::EndpointInAudit)
+        | (Credit::HairpinEnd { .. }, DecisionReason::HairpinEnd) => true,
         (credit, DecisionReason::Encapsulated { .. }) => *credit == Credit::Encapsulated,
         (Credit::Rule { origin: of, .. } | Credit::ProfileRule { origin: of, .. }, _) => {
             last.is_some_and(|(source, origin)| same(source, origin, of))
@@ -94,7 +95,7 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
         drop(engine.apply(state.objects().map(Update::Upsert)));
         let oracle = PreparedState::new(state);
         let options = palisade_oracle::OracleOptions {
-            hairpin: HairpinAction::Allow,
+            hairpin: HairpinAction::ByKind,
             allowed_encapsulation: Encapsulations::NONE,
             host_to_endpoint: HostTrafficAction::Allow,
             ..palisade_oracle::OracleOptions::default()

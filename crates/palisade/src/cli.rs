@@ -2,8 +2,9 @@
 
 mod convert;
 
+use crate::connection_args::HostToEndpoint;
+pub(crate) use crate::connection_args::{ConnectionsArgs, ScopeArgs};
 use crate::exit::ExitStatus;
-use crate::host_to_endpoint::HostToEndpoint;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub(crate) use convert::{ConvertArgs, ConvertTarget};
@@ -122,8 +123,8 @@ pub(crate) enum Command {
     /// Covers connections between workloads, and between workloads and the outside: every address that no
     /// workload has. Workloads that all policies treat alike are one line with their number; addresses of
     /// workloads are excluded from outside networks. With -o json the same, but with at most 64 pods in
-    /// the input, and without --members, each pair and each prefix is separate. The exit code is 1 if the manifests have errors, which are printed
-    /// on standard error.
+    /// the input, and without --members, each pair and each prefix is separate. The exit code is 1 if the
+    /// manifests have errors, which are printed on standard error.
     Connections(ConnectionsArgs),
     /// Show which connections a change of the manifests would allow or deny.
     ///
@@ -164,37 +165,6 @@ pub(crate) enum Command {
     /// installed, and CNI configurations that name it. The exit code is 0 if nothing is left, else 1. The
     /// agent's parameters must have the same values here; the same configuration file is read.
     UninstallCheck(UninstallCheckArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ConnectionsArgs {
-    #[command(flatten)]
-    pub(crate) files: ManifestArgs,
-    /// What would be allowed if nothing were in audit.
-    #[arg(long)]
-    pub(crate) audit: bool,
-    /// What the agents do with traffic from a node to its own workloads, as their parameter of this name.
-    #[arg(long, value_enum, default_value_t, value_name = "ACTION")]
-    pub(crate) host_to_endpoint: HostToEndpoint,
-    #[command(flatten)]
-    pub(crate) scope: ScopeArgs,
-}
-
-/// Filter of connections.
-#[derive(Debug, Args)]
-pub(crate) struct ScopeArgs {
-    /// Only connections from this workload or pod, as namespace/name.
-    #[arg(long, value_name = "X")]
-    pub(crate) from: Option<String>,
-    /// Only connections to this workload or pod, as namespace/name.
-    #[arg(long, value_name = "Y")]
-    pub(crate) to: Option<String>,
-    /// Only connections from or to workloads of this namespace.
-    #[arg(short, long, value_name = "NAMESPACE")]
-    pub(crate) namespace: Option<String>,
-    /// List the workloads of every group.
-    #[arg(long)]
-    pub(crate) members: bool,
 }
 
 /// The manifests to read.

@@ -3,8 +3,9 @@
 mod cli;
 mod client;
 mod command;
+mod connection_args;
 mod exit;
-mod host_to_endpoint;
+
 #[cfg(test)]
 mod manual;
 mod output;

@@ -173,6 +173,8 @@ pub(crate) fn mark_local_endpoints(dice: &mut Dice, state: &mut State) {
         // An object may name an interface, which the lab does not have.
         let is_local = !endpoint.template && dice.chance(65);
         endpoint.interface = is_local.then(|| format!("pal{n}").into());
+        // Whoever attaches a pod takes its UID.
+        endpoint.uid = None;
     }
 }
 

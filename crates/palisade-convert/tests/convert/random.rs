@@ -6,7 +6,7 @@ use crate::scenarios::add_calico_background;
 use palisade_convert::TargetDialect;
 use palisade_generators::kubernetes::ClusterWorld;
 use palisade_generators::{cases, naive, seeded_cases};
-use palisade_model::{Flow, FlowOrigin, L4, ObjectId, PolicyView, Protocol, State};
+use palisade_model::{Flow, FlowOrigin, HairpinAction, L4, ObjectId, PolicyView, Protocol, State};
 use palisade_oracle::{OracleOptions, PreparedState, Question};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -50,6 +50,8 @@ fn verdicts(state: &State, world: &ClusterWorld) -> Vec<(bool, bool)> {
         for view in PolicyView::BOTH {
             let options = OracleOptions {
                 view,
+                // Each kind has its own rule for what a pod sends to itself through a Service.
+                hairpin: HairpinAction::Allow,
                 ..OracleOptions::default()
             };
             all.push(prepared.verdict(&Question::from(flow(&trial.flow)), &options));

@@ -2,8 +2,8 @@
 
 use super::manifests;
 use crate::cli::{ConnectionsArgs, OutputFormat, ScopeArgs};
+use crate::connection_args::HostToEndpoint;
 use crate::exit::{CommandError, CommandResult};
-use crate::host_to_endpoint::HostToEndpoint;
 use crate::output::{TextTable, or_dash, print_output};
 use palisade_analysis::{
     Connection, ConnectionEnd, ConnectionFilter, ConnectionFilterError, ForwardedConnection,

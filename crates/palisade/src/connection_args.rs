@@ -1,0 +1,55 @@
+//! Arguments of commands that list connections: their scope, and what the agents do that manifests do not tell.
+
+use crate::cli::ManifestArgs;
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub(crate) struct ConnectionsArgs {
+    #[command(flatten)]
+    pub(crate) files: ManifestArgs,
+    /// What would be allowed if nothing were in audit.
+    #[arg(long)]
+    pub(crate) audit: bool,
+    /// What the agents do with traffic from a node to its own workloads, as their parameter of this name.
+    #[arg(long, value_enum, default_value_t, value_name = "ACTION")]
+    pub(crate) host_to_endpoint: HostToEndpoint,
+    #[command(flatten)]
+    pub(crate) scope: ScopeArgs,
+}
+
+/// Filter of connections.
+#[derive(Debug, Args)]
+pub(crate) struct ScopeArgs {
+    /// Only connections from this workload or pod, as namespace/name.
+    #[arg(long, value_name = "X")]
+    pub(crate) from: Option<String>,
+    /// Only connections to this workload or pod, as namespace/name.
+    #[arg(long, value_name = "Y")]
+    pub(crate) to: Option<String>,
+    /// Only connections from or to workloads of this namespace.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// List the workloads of every group.
+    #[arg(long)]
+    pub(crate) members: bool,
+}
+
+/// What is done with traffic from a node to its own workloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum HostToEndpoint {
+    /// It is allowed, whatever policies say.
+    #[default]
+    Allow,
+    /// Policy applies to it.
+    Policy,
+}
+
+impl HostToEndpoint {
+    /// The action.
+    pub(crate) fn action(self) -> palisade_model::HostTrafficAction {
+        match self {
+            HostToEndpoint::Allow => palisade_model::HostTrafficAction::Allow,
+            HostToEndpoint::Policy => palisade_model::HostTrafficAction::Policy,
+        }
+    }
+}
