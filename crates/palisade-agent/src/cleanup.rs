@@ -218,7 +218,7 @@ fn cni_configuration_items(config: &Config) -> Vec<CleanupItem> {
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     let is_ours = |path: &PathBuf| {
-        let text = palisade_sys::plain_file::read(&path).unwrap_or_default();
+        let text = palisade_sys::plain_file::read(path).unwrap_or_default();
         let list: Value = serde_json::from_slice(&text).unwrap_or_default();
         let socket = list["plugins"][0]["socket"].as_str().map(Path::new);
         list.get(OWNER_KEY).is_some() && (*path == configured || socket == Some(&config.socket))

@@ -80,7 +80,7 @@ fn cni_configurations(directory: &Path) -> Vec<LeftoverItem> {
     paths.sort();
     let of_file = |path: &PathBuf| {
         let file: Value =
-            serde_json::from_slice(&palisade_sys::plain_file::read(&path).ok()?).ok()?;
+            serde_json::from_slice(&palisade_sys::plain_file::read(path).ok()?).ok()?;
         let plugins = file["plugins"].as_array().map_or(&[][..], Vec::as_slice);
         let names_plugin = |plugin: &Value| plugin["type"] == PLUGIN;
         let kind = match file.get(OWNER_KEY) {

@@ -489,9 +489,9 @@ fn passes_from_host(
     subject: &Endpoint,
     options: &OracleOptions,
 ) -> bool {
-    let is_of_subject = |node: &&palisade_model::Node| Some(&node.name) == subject.node.as_ref();
+    let mut nodes = context.source.nodes.iter();
     let local =
-        subject.interface.is_some() || context.source.nodes.iter().any(|node| is_of_subject(&node));
+        subject.interface.is_some() || nodes.any(|node| Some(&node.name) == subject.node.as_ref());
     direction == Direction::Ingress
         && context.question.origin == FlowOrigin::HostStack
         && options.host_to_endpoint == HostTrafficAction::Allow

@@ -3,7 +3,7 @@
 mod convert;
 
 use crate::connection_args::HostToEndpoint;
-pub(crate) use crate::connection_args::{ConnectionsArgs, ScopeArgs};
+pub(crate) use crate::connection_args::ScopeArgs;
 use crate::exit::ExitStatus;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -165,6 +165,20 @@ pub(crate) enum Command {
     /// installed, and CNI configurations that name it. The exit code is 0 if nothing is left, else 1. The
     /// agent's parameters must have the same values here; the same configuration file is read.
     UninstallCheck(UninstallCheckArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConnectionsArgs {
+    #[command(flatten)]
+    pub(crate) files: ManifestArgs,
+    /// What would be allowed if nothing were in audit.
+    #[arg(long)]
+    pub(crate) audit: bool,
+    /// What the agents do with traffic from a node to its own workloads, as their parameter of this name.
+    #[arg(long, value_enum, default_value_t, value_name = "ACTION")]
+    pub(crate) host_to_endpoint: HostToEndpoint,
+    #[command(flatten)]
+    pub(crate) scope: ScopeArgs,
 }
 
 /// The manifests to read.

@@ -1,21 +1,6 @@
 //! Arguments of commands that list connections: their scope, and what the agents do that manifests do not tell.
 
-use crate::cli::ManifestArgs;
 use clap::Args;
-
-#[derive(Debug, Args)]
-pub(crate) struct ConnectionsArgs {
-    #[command(flatten)]
-    pub(crate) files: ManifestArgs,
-    /// What would be allowed if nothing were in audit.
-    #[arg(long)]
-    pub(crate) audit: bool,
-    /// What the agents do with traffic from a node to its own workloads, as their parameter of this name.
-    #[arg(long, value_enum, default_value_t, value_name = "ACTION")]
-    pub(crate) host_to_endpoint: HostToEndpoint,
-    #[command(flatten)]
-    pub(crate) scope: ScopeArgs,
-}
 
 /// Filter of connections.
 #[derive(Debug, Args)]

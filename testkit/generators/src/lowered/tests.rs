@@ -30,7 +30,7 @@ fn every_feature_has_a_say() {
     ] {
         assert!(share(feature) >= 2, "{feature}");
     }
-    let rare: Vec<_> = FEATURES.iter().filter(|f| share(**f) < 1).collect();
+    let rare: Vec<_> = FEATURES.iter().filter(|f| share(f) < 1).collect();
     assert!(rare.is_empty(), "{rare:?}");
     let unlisted: Vec<_> = counts.keys().filter(|f| !FEATURES.contains(f)).collect();
     assert!(unlisted.is_empty(), "{unlisted:?}");
