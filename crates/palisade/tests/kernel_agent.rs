@@ -303,7 +303,7 @@ fn a_workload_comes_and_goes_without_a_trace() {
     let missing = shop
         .agent
         .run(&["workload", "add", "shop/none", "--netns", "pal-not-there"]);
-    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(missing.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("pal-not-there"));
     shop.agent.json(&["workload", "remove", "shop/extra"]);
     assert_eq!(elements(&shop), 0);
