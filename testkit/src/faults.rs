@@ -128,7 +128,6 @@ impl InjectedFault {
                 }
                 TransitionFault::RevokeForgotten => "checker: not revoked",
                 // Only it asks first whether a packet is hairpin traffic.
-                TransitionFault::HairpinPointsEnterLate => "intermediate state",
             },
             InjectedFault::Nft(_) => "tables and nftables",
         }

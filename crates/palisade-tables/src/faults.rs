@@ -11,6 +11,5 @@ palisade_model::faults! {
         RevokeForgotten,
         PassesChangeAlone,
         PassesRemovedFirst,
-        HairpinPointsEnterLate,
     }
 }

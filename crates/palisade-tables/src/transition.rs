@@ -242,16 +242,13 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, revoke: bool) -> Vec<
         mut leave,
         mut tighten,
         mut shift,
-        mut enter,
+        enter,
         loosen,
         merge,
         delete,
     } = phased;
     if !leave_separately {
         leave.append(&mut tighten);
-    }
-    if TransitionFault::HairpinPointsEnterLate.is_injected() {
-        enter.clear();
     }
     if TransitionFault::PassesRemovedFirst.is_injected() {
         shift.reverse();

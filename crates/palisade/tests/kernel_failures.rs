@@ -73,7 +73,7 @@ fn refused_requests_say_why_and_leave_nothing() {
         (
             host,
             &["shop/extra", "--interface", "x0"],
-            1,
+            2,
             "the one this agent runs in",
         ),
         (node, &["shop/extra", "--port", "http=0"], 2, "http=0"),
@@ -95,7 +95,7 @@ fn refused_requests_say_why_and_leave_nothing() {
         "/run/netns/pal-none",
     ];
     let output = shop.agent.run(&nowhere);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("pal-none"), "{}", said(&output));
     assert_eq!(held(&shop.lab), before);
     assert!(endpoint(&shop, "extra").is_none());

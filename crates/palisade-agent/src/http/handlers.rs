@@ -10,6 +10,7 @@ use crate::core_queue::{CoreHandle, CoreHealth, CoreUnavailable};
 use crate::enforcer::Enforcer;
 use crate::metrics::exposition::{self, Exposition};
 use crate::metrics::table::{API_REQUESTS, CORE_QUEUE};
+use crate::network_driver::NetworkDriverError;
 use crate::views;
 use crate::views::policy_lookup::PolicyLookupError;
 use crate::workload_store::pod_id;
@@ -524,6 +525,11 @@ fn workload_error_response(error: &WorkloadError) -> (StatusCode, ApiError) {
         | WorkloadError::NotAsAttached { .. } => StatusCode::CONFLICT,
         WorkloadError::NotAttached { .. } => StatusCode::NOT_FOUND,
         WorkloadError::NotInSync | WorkloadError::NoPools(_) => StatusCode::SERVICE_UNAVAILABLE,
+        WorkloadError::Attach { source, .. }
+            if matches!(**source, NetworkDriverError::InterfaceExists { .. }) =>
+        {
+            StatusCode::CONFLICT
+        }
         WorkloadError::Attach { source, .. } if source.is_of_request() => {
             StatusCode::UNPROCESSABLE_ENTITY
         }
