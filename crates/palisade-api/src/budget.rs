@@ -43,7 +43,7 @@ pub struct BudgetExcess {
         schemars(with = "Option<crate::schema::DirectionSchema>")
     )]
     pub direction: Option<Direction>,
-    /// File and line of the policy, if it is a single one.
+    /// File and line of the policy, or resource and resource version, if it is a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     /// What is enforced instead.
@@ -70,7 +70,7 @@ pub struct RuleCostReport {
     pub direction: Direction,
     /// Its index in the object's list, from 0.
     pub index: u32,
-    /// File and line.
+    /// File and line, or the path of the rule in an object of a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     /// Approximate number of kernel elements.

@@ -26,7 +26,7 @@ pub struct UnsayableReport {
     pub rule: Option<String>,
     /// Why, in one sentence.
     pub reason: String,
-    /// File and line, where known.
+    /// File and line, or resource and resource version of an object of a server, where known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
 }

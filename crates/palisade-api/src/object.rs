@@ -48,7 +48,7 @@ pub struct ObjectRef {
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
-    /// File and line, where known.
+    /// File and line, or resource and resource version of an object of a server, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
 }

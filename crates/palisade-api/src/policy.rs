@@ -166,7 +166,7 @@ pub struct RuleCounterReport {
     pub index: Option<u32>,
     /// What is counted.
     pub action: CountedAction,
-    /// File and line.
+    /// File and line, or resource, resource version and path in an object of a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     /// Packets and bytes.

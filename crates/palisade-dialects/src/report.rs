@@ -332,10 +332,12 @@ impl UnknownField<'_> {
     }
 }
 
-/// The line on which a field's value begins.
+/// The line on which a field's value begins; its path in an object of a server, which has no lines.
 pub(crate) fn line_of(field: &Field<'_>) -> SourceLine {
-    SourceLine {
-        file: field.location().file.clone().into(),
-        line: field.location().line,
-    }
+    let Location { file, line, .. } = field.location();
+    let file = match line {
+        0 if !field.path.is_root() => field.path.to_string().into(),
+        _ => file.clone().into(),
+    };
+    SourceLine { file, line: *line }
 }

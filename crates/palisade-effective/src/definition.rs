@@ -6,13 +6,14 @@ use crate::SharedId;
 use crate::definition_problems::{ClosedParts, DefinitionErrors};
 use crate::policy_cost::ObjectCost;
 use alloc::boxed::Box;
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
 use palisade_dialects::{ContentHash, LoweredObject, PolicyFields, is_policy_kind, isolate};
 use palisade_manifest::{Location, RawObject};
-use palisade_model::{Object, Policy, Str};
+use palisade_model::{Object, Policy, SourceLine, Str};
 
 /// Where a definition was read. Definitions of one object and source have different origins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,25 @@ impl ObjectOrigin {
         match self {
             ObjectOrigin::File { location, .. } | ObjectOrigin::Resource { location, .. } => {
                 location
+            }
+        }
+    }
+
+    /// Gives a policy of a server, which has no line, the resource and its version.
+    fn set_line_of(&self, policy: &mut Policy) {
+        if let (ObjectOrigin::Resource { .. }, 0) = (self, self.location().line) {
+            let line = Some(SourceLine {
+                file: self.to_string().into(),
+                line: 0,
+            });
+            let before = core::mem::replace(&mut policy.line, line.clone());
+            let lists = [&mut policy.ingress, &mut policy.egress]
+                .into_iter()
+                .flatten();
+            for rule in lists.flat_map(|list| &mut list.rules) {
+                if rule.origin.line == before {
+                    rule.origin.line.clone_from(&line);
+                }
             }
         }
     }
@@ -132,10 +152,17 @@ impl Definition {
         let mut objects = core::mem::take(&mut lowered.objects);
         objects.shrink_to_fit();
         let is_rejected = !lowered.errors.is_empty();
-        let isolation = match is_rejected {
+        let mut isolation: Box<[Policy]> = match is_rejected {
             true => isolate(raw).into(),
             false => Box::default(),
         };
+        let written = objects.iter_mut().filter_map(|object| match object {
+            Object::Policy(policy) => Some(policy),
+            _ => None,
+        });
+        for policy in written.chain(&mut isolation) {
+            origin.set_line_of(policy);
+        }
         let policy = objects.iter().find_map(|object| match object {
             Object::Policy(policy) => Some(policy),
             _ => None,

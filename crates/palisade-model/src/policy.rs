@@ -13,6 +13,8 @@
 use crate::direction::Direction;
 use crate::pass::{Pass, TrafficScope};
 use crate::{Family, LabelKey, ObjectId, PortMatch, Prefix, Protocol, Selector, Str, reserved};
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
@@ -232,6 +234,16 @@ impl Policy {
         }
     }
 
+    /// Where a rule of this policy was written, for messages: file and line, or the object of a server and the path
+    /// of the rule in it.
+    pub fn rule_source(&self, rule: &RuleOrigin) -> Option<String> {
+        let line = rule.line.as_ref()?;
+        Some(match &self.line {
+            Some(object) if line.line == 0 && object != line => format!("{object}: {line}"),
+            _ => line.to_string(),
+        })
+    }
+
     /// The test that makes a subject one of nodes: it holds for the host endpoints of nodes that are known.
     pub fn node_subject() -> Selector {
         Selector::has(LabelKey::reserved(reserved::HOST_NODE))
@@ -376,18 +388,22 @@ impl RuleOrigin {
     }
 }
 
-/// A line of a file.
+/// A line of a file, or a place in an object of a server, whose text has no lines.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceLine {
-    /// The path of the file as given to Palisade.
+    /// The path of the file as given to Palisade. Of an object of a server: its resource and resource version for
+    /// a policy, the path of the field (`spec.ingress[0]`) for a rule.
     pub file: Str,
-    /// The line number, from 1.
+    /// The line number, from 1; 0 in an object of a server.
     pub line: u32,
 }
 
 impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        match self.line {
+            0 => f.write_str(&self.file),
+            line => write!(f, "{}:{line}", self.file),
+        }
     }
 }
 

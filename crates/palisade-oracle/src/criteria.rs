@@ -3,7 +3,7 @@
 //! Matching and reporting use the same list of criteria, so a trace never contradicts the verdict.
 
 use crate::Question;
-use crate::resolved_end::{ResolvedEnd, Viewpoint};
+use crate::resolved_end::{Holder, ResolvedEnd, Viewpoint};
 use crate::trace::{
     HolderMismatch, PeerFailure, PeerMiss, PortFailure, RuleMiss, TrafficFailure, TrafficMiss,
 };
@@ -151,13 +151,17 @@ impl PeerCriterion {
         match self {
             PeerCriterion::Selector => {
                 let wanted = peer.selector.as_ref()?;
-                let gap = |holder: crate::resolved_end::Holder<'_>| HolderMismatch {
+                let gap = |holder: Holder<'_>| HolderMismatch {
                     holder: holder.name(),
                     unmet_requirements: holder.unmet_requirements(viewpoint, wanted),
                 };
+                // Where a pod or workload is the end, a node that has its address as well explains nothing.
+                let is_workload = end.endpoint.is_some_and(|endpoint| !endpoint.host);
+                let explains =
+                    |holder: &Holder<'_>| !(is_workload && matches!(holder, Holder::Node(_)));
                 Some(PeerFailure::Selector {
                     selector: wanted.clone(),
-                    holders: end.holders().map(gap).collect(),
+                    holders: end.holders().filter(explains).map(gap).collect(),
                 })
             }
             PeerCriterion::NotSelector => {

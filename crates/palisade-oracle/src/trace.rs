@@ -275,8 +275,8 @@ pub enum PeerFailure {
     Selector {
         /// The selector.
         selector: Selector,
-        /// The holders of the address, with the requirements of the selector that fail for each. Empty
-        /// where the address has no holder.
+        /// The holders of the address, with the requirements of the selector that fail for each; without nodes
+        /// where a workload has the address. Empty where the address has no holder.
         holders: Vec<HolderMismatch>,
     },
     /// A holder of the address matches an excluded selector.

@@ -11,7 +11,7 @@ use palisade_api::{
     PacketAudit, PacketEvent, PacketReason,
 };
 use palisade_dataplane::PacketReport;
-use palisade_model::{Action, Direction, L4, PolicyId, Rule, RuleOrigin};
+use palisade_model::{Action, Direction, L4, Policy, PolicyId, Rule, RuleOrigin};
 use palisade_tables::{Credit, Packet, PastTables, ReportReason, Verdict};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -246,6 +246,7 @@ impl PacketContext<'_> {
     /// The rule of a credit, with its present location.
     fn monitor_rule(&self, credit: &Credit) -> Option<MonitorRule> {
         let of_policy;
+        let mut in_force = None;
         let (policy, origin, rules): (_, &RuleOrigin, &[Rule]) = match credit {
             Credit::Rule {
                 policy,
@@ -253,7 +254,8 @@ impl PacketContext<'_> {
                 origin,
             } => {
                 of_policy = self.enforcer.engine.policy(policy);
-                let rules = of_policy.as_ref().and_then(|now| now.rules(*direction));
+                in_force = of_policy.as_ref();
+                let rules = in_force.and_then(|now: &Policy| now.rules(*direction));
                 (
                     self.monitor_policy(policy),
                     origin,
@@ -281,12 +283,12 @@ impl PacketContext<'_> {
             _ => return None,
         };
         let now = rules.iter().find(|rule| rule.origin.is_same_rule(origin));
-        let line = now.and_then(|rule| rule.origin.line.as_ref());
+        let line = now.and_then(|rule| match in_force {
+            Some(policy) => policy.rule_source(&rule.origin),
+            None => rule.origin.line.as_ref().map(ToString::to_string),
+        });
         Some(MonitorRule {
-            policy: ObjectRef {
-                line: line.map(ToString::to_string),
-                ..policy
-            },
+            policy: ObjectRef { line, ..policy },
             index: now.map_or(origin.index, |rule| rule.origin.index),
             rule_name: origin.name.as_deref().map(str::to_owned),
             action: now.map(|rule| rule.action),

@@ -7,6 +7,7 @@
 use super::CoreSnapshot;
 use palisade_api::{BudgetExcess, BudgetFallback, RuleCostReport};
 use palisade_engine::ExceededLimit;
+use palisade_manifest::Location;
 use palisade_model::{PolicyId, SourceLine};
 use std::fmt::Display;
 
@@ -26,7 +27,7 @@ pub(super) fn budget_excesses(core: &CoreSnapshot<'_>) -> Vec<BudgetExcess> {
         BudgetExcess {
             policies: vec![over.object.clone()],
             direction: None,
-            line: Some(format!("{}:{}", over.location.file, over.location.line)),
+            line: Some(line_of(&over.location)),
             enforced: if has_last_valid {
                 BudgetFallback::LastValid
             } else {
@@ -39,6 +40,11 @@ pub(super) fn budget_excesses(core: &CoreSnapshot<'_>) -> Vec<BudgetExcess> {
         }
     });
     refused.chain(closed_policy_sets(core)).collect()
+}
+
+fn line_of(location: &Location) -> String {
+    let (file, line) = ((*location.file).into(), location.line);
+    SourceLine { file, line }.to_string()
 }
 
 /// Policy sets that deny everything because their policies together exceed the budget.

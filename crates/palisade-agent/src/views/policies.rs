@@ -11,7 +11,7 @@ use palisade_api::{
 };
 use palisade_dataplane::Counters;
 use palisade_model::{Direction, EndpointId, ObjectId, Policy, SourceLine};
-use palisade_source::PolicyAcceptance;
+use palisade_source::{ObjectOrigin, PolicyAcceptance};
 use palisade_tables::{Credit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,10 +151,18 @@ fn summary_of_nothing(
     policy: &PolicyAcceptance,
     (states, over): (&PolicyStates<'_>, &[BudgetExcess]),
 ) -> PolicySummary {
-    let location = policy.origin.as_ref().map(|origin| origin.location());
-    let line = location.map(|location| SourceLine {
-        file: (*location.file).into(),
-        line: location.line,
+    let line = policy.origin.as_ref().map(|origin| {
+        let (file, line) = (&*origin.location().file, origin.location().line);
+        match origin {
+            ObjectOrigin::Resource { .. } => SourceLine {
+                file: origin.to_string().into(),
+                line: 0,
+            },
+            ObjectOrigin::File { .. } => SourceLine {
+                file: file.into(),
+                line,
+            },
+        }
     });
     PolicySummary {
         tier: String::new(),
@@ -246,32 +254,31 @@ fn rule_counters(policy: &Policy, audited: bool, counters: &Counters) -> Vec<Rul
         to.bytes += count.bytes;
     }
     let audited = audited || places.values().any(PlaceCounts::has_audit);
-    let report = |direction, index, action, line: Option<&SourceLine>, counts: PlaceCounts| {
-        RuleCounterReport {
+    let report =
+        |direction, index, action, line: Option<String>, counts: PlaceCounts| RuleCounterReport {
             direction,
             index,
             action,
-            line: line.map(ToString::to_string),
+            line,
             count: counts.count,
             would_allow: audited.then_some(counts.would_allow),
             would_deny: audited.then_some(counts.would_deny),
-        }
-    };
+        };
     let mut out = Vec::new();
     for direction in Direction::BOTH {
         let of = policy.rules(direction);
         for (at, rule) in of.into_iter().flat_map(|of| &of.rules).enumerate() {
             let counts = places.remove(&(direction, CounterPlace::Rule(at)));
-            let (index, line) = (Some(rule.origin.index), rule.origin.line.as_ref());
+            let (index, line) = (Some(rule.origin.index), policy.rule_source(&rule.origin));
             let counts = counts.unwrap_or_default();
             out.push(report(direction, index, rule.action.into(), line, counts));
         }
-        let line = policy.line.as_ref();
+        let line = policy.line.as_ref().map(ToString::to_string);
         let denied = places.remove(&(direction, CounterPlace::DefaultDeny));
         if denied.is_some() || of.is_some_and(|of| of.default_deny) {
             let counts = denied.unwrap_or_default();
             let action = CountedAction::DefaultDeny;
-            out.push(report(direction, None, action, line, counts));
+            out.push(report(direction, None, action, line.clone(), counts));
         }
         if let Some(counts) = places.remove(&(direction, CounterPlace::Retired)) {
             out.push(report(

@@ -8,7 +8,7 @@ use palisade_api::{
     DecisionReport, DirectionReport, FlowEndReport, FlowReport, HostReport, NearestMiss, ObjectRef,
     OriginalDestination, RuleRef, StepReport, VerdictWord,
 };
-use palisade_model::{Action, Direction, L4, PolicyId, RuleOrigin, State, TierDefault};
+use palisade_model::{Action, Direction, L4, PolicyId, RuleOrigin, SourceLine, State, TierDefault};
 use palisade_oracle::{
     Answer, DecisionReason, DirectionJudgement, FlowEnd, FlowVerdict, HolderName,
     PolicyApplicability, PreparedState, Question, RuleOutcome, RuleOwner, TierOutcome, TraceStep,
@@ -199,9 +199,16 @@ impl ReportBuilder<'_> {
     }
 
     fn rule(&self, source: &RuleOwner, origin: &RuleOrigin, action: Action) -> RuleRef {
-        let (policy, profile) = match source {
-            RuleOwner::Policy(id) => (Some(self.policy(id)), None),
-            RuleOwner::Profile(name) => (None, Some(name.to_string())),
+        let text = |line: &SourceLine| line.to_string();
+        let (policy, profile, line) = match source {
+            RuleOwner::Policy(id) => {
+                let of = self.context.state.policies.get(id);
+                let line = of.and_then(|policy| policy.rule_source(origin));
+                (Some(self.policy(id)), None, line)
+            }
+            RuleOwner::Profile(name) => {
+                (None, Some(name.to_string()), origin.line.as_ref().map(text))
+            }
         };
         RuleRef {
             policy,
@@ -209,7 +216,7 @@ impl ReportBuilder<'_> {
             direction: self.direction,
             index: origin.index,
             name: origin.name.as_ref().map(ToString::to_string),
-            line: origin.line.as_ref().map(ToString::to_string),
+            line,
             action,
         }
     }

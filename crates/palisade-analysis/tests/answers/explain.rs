@@ -132,6 +132,54 @@ DENY by ingress of Pod shop/db
     assert_eq!(text, expected);
 }
 
+/// A policy of a server is named by its resource version, its rule by the path; and a node that happens to have the
+/// address of the pod that was asked about is not spoken of.
+#[test]
+fn an_object_of_a_server_is_named_by_its_version_and_a_reason_by_its_end() {
+    let mut state = shop();
+    let place = |file: &str| {
+        let file = file.into();
+        Some(SourceLine { file, line: 0 })
+    };
+    for policy in state.policies.values_mut() {
+        policy.line = place("networkpolicies.networking.k8s.io, resource version 7");
+        for (index, rule) in (policy.ingress.iter_mut())
+            .flat_map(|list| &mut list.rules)
+            .enumerate()
+        {
+            rule.origin.line = place(&format!("spec.ingress[{index}]"));
+        }
+    }
+    state.apply(Update::Upsert(Object::Node(Node {
+        name: "n1".into(),
+        labels: labels(""),
+        addresses: vec![ip("10.0.0.7"), ip("10.0.0.9")],
+        internal_addresses: Vec::new(),
+        pod_networks: Vec::new(),
+        audit: false,
+    })));
+    let of = |question: &ExplainQuery| {
+        let options = OracleOptions::default();
+        explain(&state, question, &options, &FailsafePorts::default()).map(|it| it.to_string())
+    };
+    let denied = of(&query("shop/stranger", "shop/db", "5432/TCP")).unwrap_or_default();
+    println!("{denied}");
+    let nearest = "\
+  nearest rule: NetworkPolicy shop/db ingress[1] (allow) at networkpolicies.networking.k8s.io, resource version 7: \
+        spec.ingress[1]
+  it does not match because:
+    - Pod shop/stranger is not labelled app = \"api\" (app is \"stranger\")
+";
+    assert!(denied.contains(nearest));
+    assert!(denied.contains(
+        "- NetworkPolicy shop/db (networkpolicies.networking.k8s.io, resource version 7)\n"
+    ));
+    assert!(!denied.contains("Node n1"));
+    // Asked about the node, the reason is the node's.
+    let of_node = of(&query("10.0.0.9", "shop/db", "5432/TCP")).unwrap_or_default();
+    assert!(of_node.contains("Node n1 is not labelled app"), "{of_node}");
+}
+
 #[test]
 fn json_is_whole_and_can_be_read_back() {
     let explanation = asked(&query("shop/api", "shop/db", "sql"));

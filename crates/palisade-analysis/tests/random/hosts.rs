@@ -328,8 +328,9 @@ fn diff_of_forwarded_connections_is_where_the_oracle_changes() {
             changed += usize::from(before != after);
         }
     }
+    // About one of fifty changes; the number of one run varies by a tenth.
     assert!(
-        asked > 5_000 && changed * 50 > asked,
+        asked > 5_000 && changed * 100 > asked,
         "{changed} of {asked}"
     );
 }

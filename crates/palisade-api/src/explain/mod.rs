@@ -236,7 +236,7 @@ pub struct RuleRef {
     /// Its own name, in dialects that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// File and line, where known.
+    /// File and line, or resource, resource version and path in an object of a server, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     /// The action.

@@ -163,7 +163,8 @@ impl PolicyBodies {
             self.subjects.get(body.subject)?,
             self.rules.get(body.rules)?,
         );
-        let line = policy.line.as_ref();
+        // Rules that are in no line of the policy's file are stored as they are.
+        let line = policy.line.as_ref().filter(|_| rules.line_relative);
         let own = policy.id.object.namespace.as_ref();
         let namespace = own.or_else(|| relative::only_namespace(&policy.subject))?;
         let origin = PolicyOrigin { namespace, line };

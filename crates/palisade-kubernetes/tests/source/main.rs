@@ -65,6 +65,43 @@ fn objects_of_the_server_are_in_force_and_follow_it() {
     }
 }
 
+/// An object of a server has no file and no line: a policy is named by its resource and resource version, a rule by
+/// its path.
+#[test]
+fn a_policy_says_its_version_and_each_rule_its_path() {
+    let server = shop();
+    let mut web = policy("web", "web");
+    web["spec"]["ingress"] = json!([{"from": [{"podSelector": {}}]}, {"ports": [{"port": 80}]}]);
+    server.put(POLICIES, web.clone());
+    let sources_of = |seen: &Seen| {
+        let policy = seen.state.policies.values().next_back().unwrap();
+        let rules = policy.ingress.iter().flat_map(|list| &list.rules);
+        let rules = rules.map(|rule| policy.rule_source(&rule.origin).unwrap());
+        let line = policy.line.as_ref().unwrap().to_string();
+        [line].into_iter().chain(rules).collect::<Vec<String>>()
+    };
+    let follower = Follower::start(&server);
+    let first = sources_of(&follower.wait("the first list", |seen| seen.in_sync));
+    let resource = "networkpolicies.networking.k8s.io, resource version ";
+    let version = first[0].strip_prefix(resource).unwrap().to_owned();
+    assert!(version.parse::<u64>().is_ok(), "{version}");
+    let expected = |version: &str| {
+        [
+            format!("{resource}{version}"),
+            format!("{resource}{version}: spec.ingress[0]"),
+            format!("{resource}{version}: spec.ingress[1]"),
+        ]
+    };
+    assert_eq!(first, expected(&version));
+    // The version is that of the content in force.
+    web["spec"]["ingress"][1]["ports"][0]["port"] = json!(81);
+    server.put(POLICIES, web);
+    let seen = follower.wait("the next version", |seen| sources_of(seen) != first);
+    let next = sources_of(&seen);
+    let version = next[0].strip_prefix(resource).unwrap().to_owned();
+    assert_eq!(next, expected(&version));
+}
+
 /// An API server whose etcd cannot report the progress of a watch answers every streaming list with 500.
 #[test]
 fn a_server_that_fails_on_streaming_lists_is_asked_for_pages() {

@@ -296,10 +296,14 @@ fn audit_lines(audit: &AuditSummary) -> Vec<String> {
 
 /// Formats a problem on one line, like a compiler.
 pub(crate) fn problem_text(problem: &palisade_api::ProblemReport) -> String {
-    let mut text = format!(
-        "{}:{}:{}: {}: ",
-        problem.file, problem.line, problem.column, problem.severity
-    );
+    let mut text = match problem.line {
+        // An object of a server has no lines.
+        0 => format!("{}: {}: ", problem.file, problem.severity),
+        line => format!(
+            "{}:{line}:{}: {}: ",
+            problem.file, problem.column, problem.severity
+        ),
+    };
     if let Some(object) = &problem.object {
         text.push_str(object);
         text.push_str(": ");
