@@ -45,7 +45,7 @@ pub use forwarded_connections::{
 };
 pub use host_connections::{HostConnection, HostDiff, host_connections, host_diff};
 pub use ip_blocks::IpBlock;
-pub use lint::{LintLimit, lint};
+pub use lint::{LintLimit, UnnamedPorts, lint};
 pub use lockout::{AdminSession, HostAccessQuestions, lockouts};
 pub use pair_set::PairSet;
 pub use state_view::StateView;

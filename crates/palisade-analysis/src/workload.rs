@@ -69,17 +69,22 @@ impl<'a> TemplateIndex<'a> {
         chain
     }
 
-    /// Templates that create owners with this name (a Deployment for a ReplicaSet, a CronJob for a
+    /// Templates that create owners with this name (a Deployment or Rollout for a ReplicaSet, a CronJob for a
     /// Job), for an owner that is not in the state.
     fn guess_owners(&self, pod: &Endpoint, owner: &WorkloadRef) -> Vec<WorkloadRef> {
-        let hash = pod.labels.get("pod-template-hash").map(|hash| &**hash);
+        let label = |key: &str| pod.labels.get(key).map(|hash| &**hash);
         let is_owner = |maker: &&WorkloadRef| {
             let suffix = owner.name.strip_prefix(&*maker.name);
             let suffix = suffix.and_then(|rest| rest.strip_prefix('-'));
             maker.namespace == owner.namespace
                 && suffix.is_some_and(|suffix| match (&*maker.kind, &*owner.kind) {
-                    ("Deployment", "ReplicaSet") => Some(suffix) == hash,
-                    ("CronJob", "Job") => suffix.bytes().all(|b| b.is_ascii_digit()),
+                    ("Deployment", "ReplicaSet") => Some(suffix) == label("pod-template-hash"),
+                    ("Rollout", "ReplicaSet") => {
+                        Some(suffix) == label("rollouts-pod-template-hash")
+                    }
+                    ("CronJob", "Job") | ("DeploymentConfig", "ReplicationController") => {
+                        suffix.bytes().all(|b| b.is_ascii_digit())
+                    }
                     _ => false,
                 })
         };

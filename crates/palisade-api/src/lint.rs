@@ -4,6 +4,7 @@ use crate::object::named_enum;
 use crate::{ObjectRef, RuleRef};
 use palisade_model::Direction;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 named_enum! {
     /// What is surely not meant.
@@ -28,6 +29,10 @@ named_enum! {
         ServiceMissing = "service-missing",
         /// A profile of a workload does not exist.
         ProfileMissing = "profile-missing",
+        /// A rule has the port of a Service whose pods listen on another port.
+        ServicePort = "service-port",
+        /// A peer is the cluster IP of a Service, which no packet has when policy is evaluated.
+        ClusterIpPeer = "cluster-ip-peer",
     }
 }
 
@@ -41,6 +46,8 @@ pub struct LintReport {
     pub policies: usize,
     /// The findings, by file and line.
     pub findings: Vec<LintFinding>,
+    /// Policies of other software, which Palisade does not enforce, by kind.
+    pub not_enforced: BTreeMap<String, usize>,
     /// What was not looked at, and why. Where it is not empty, there may be more findings.
     pub unchecked: Vec<String>,
 }

@@ -23,6 +23,8 @@ pub struct PushReport {
     pub deleted: Vec<String>,
     /// The number of objects that stay as they are.
     pub unchanged: usize,
+    /// Policies of other software, which Palisade does not enforce and which were not written, by kind.
+    pub not_enforced: BTreeMap<String, usize>,
     /// Objects that are not related to policy and were not written, by kind.
     pub ignored: BTreeMap<String, usize>,
 }

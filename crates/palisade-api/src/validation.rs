@@ -18,6 +18,8 @@ pub struct ValidationReport {
     pub objects: usize,
     /// Errors and warnings.
     pub problems: Vec<ProblemReport>,
+    /// Policies of other software, which Palisade does not enforce, by kind.
+    pub not_enforced: BTreeMap<String, usize>,
     /// Objects that are not related to policy, by kind.
     pub ignored: BTreeMap<String, usize>,
 }

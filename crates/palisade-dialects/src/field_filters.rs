@@ -88,7 +88,7 @@ static OTHER: FieldFilter = AllBut(&[(
 )]);
 
 /// The fields that are read of an object of this kind. The kind alone decides: a kind of the same name in
-/// another API group is either ignored or rejected.
+/// another API group has the same fields, is ignored or is rejected.
 #[must_use]
 pub fn field_filter_of_kind(kind: Option<&str>) -> &'static FieldFilter {
     match kind {
@@ -99,7 +99,11 @@ pub fn field_filter_of_kind(kind: Option<&str>) -> &'static FieldFilter {
             | "DaemonSet"
             | "ReplicaSet"
             | "ReplicationController"
-            | "Job",
+            | "Job"
+            | "Rollout"
+            | "DeploymentConfig"
+            | "CloneSet"
+            | "BroadcastJob",
         ) => &WORKLOAD,
         Some("CronJob") => &CRON_JOB,
         Some("Node") => &NODE,

@@ -129,7 +129,8 @@ impl KindReader {
         }
     }
 
-    fn lower_served(&self, object: &RawObject) -> LoweredObject {
+    /// Lowers an object of this kind, of whatever version.
+    pub(crate) fn lower_served(&self, object: &RawObject) -> LoweredObject {
         let id = self.id_of(object);
         let mut report = ObjectReport::new(id.to_string());
         let manifest_object = ManifestObject {

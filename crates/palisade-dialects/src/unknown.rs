@@ -12,6 +12,7 @@
 //! Everything else belongs to other software: `serving.knative.dev/v1 Service` is not a Kubernetes Service.
 
 use crate::dialect::{GroupVersionKind, LoweredObject, literal_id, qualified_kind};
+use crate::foreign_policies::{is_foreign_group, is_foreign_policy};
 use crate::ignored_kinds::{ignored_kinds, known_groups};
 use crate::kind_reader::{KindReader, reader_of, supported_kinds};
 use crate::suggest::{edit_distance, nearest};
@@ -89,6 +90,9 @@ fn kinds_of_any_group() -> impl Iterator<Item = GroupVersionKind> {
 
 fn is_misspelled(object: &RawObject) -> bool {
     let (group, kind) = (object.group(), object.kind.as_str());
+    if is_foreign_group(group) {
+        return false;
+    }
     if let Some(ignored) = ignored_kinds(group) {
         let read = all_kinds().any(|known| known.group == group && known.kind == kind);
         let former = kubernetes::is_former_group(object);
@@ -101,6 +105,18 @@ fn is_misspelled(object: &RawObject) -> bool {
             is_misspelling_of(kind, &known)
         }
     })
+}
+
+/// Whether a kind may be suggested for an object of an API group: another kind of the group, a kind of Kubernetes, or
+/// one whose group is spelled nearly so. What other software calls by the same name has fields of its own.
+fn may_suggest(known: &GroupVersionKind, group: &str) -> bool {
+    let of_kubernetes = || supported_kinds(kubernetes::KINDS).any(|kind| kind == *known);
+    let is_unspecific = !group.contains('.');
+    known.group == group
+        || is_unspecific
+        || edit_distance(group, known.group) <= 3
+        || of_kubernetes()
+        || is_reserved_group(group) && known.group.ends_with(".k8s.io")
 }
 
 /// Whether an API group is reserved to Kubernetes, or nearly equal to one that is read.
@@ -160,7 +176,7 @@ fn reject(object: &RawObject) -> LoweredObject {
         "" => "the core API group".to_owned(),
         group => format!("the API group {}", quote_short(group)),
     };
-    let hint = match likely {
+    let hint = match likely.filter(|known| may_suggest(known, group)) {
         Some(known) => format!("did you mean `{}`?", known.qualified()),
         None => match nearest(&object.kind, &ignored_kinds(group).unwrap_or_default()) {
             Some(kind) => format!("did you mean `{kind}`?"),
@@ -202,13 +218,13 @@ fn quote_short(text: &str) -> String {
 fn ignore(object: &RawObject) -> LoweredObject {
     let mut lowered = LoweredObject::empty(literal_id(object), object);
     lowered.ignored = Some(qualified_kind(object));
-    if object.kind.ends_with("NetworkPolicy") {
+    if is_foreign_policy(object.group(), &object.kind) {
         lowered.warnings.push(Problem {
             location: object.location.clone(),
             object: Some(lowered.id.to_string()),
             field: "apiVersion".to_owned(),
             reason: format!(
-                "kind `{}` of API group `{}` is not supported by Palisade: it has no effect",
+                "kind `{}` of API group `{}` is a policy of other software: Palisade does not enforce it",
                 object.kind,
                 object.group()
             ),

@@ -3,6 +3,7 @@
 mod common;
 
 use common::EntryStatus;
+use palisade_dialects::is_unenforced_policy;
 
 /// The outcome for an object: `read`, `ignored`, or the error.
 fn outcome(version: &str, kind: &str) -> String {
@@ -257,15 +258,11 @@ fn what_is_of_no_concern_stays_so() {
         ("kyverno.io/v1", "ClusterPolicy Policy"),
         (
             "argoproj.io/v1alpha1",
-            "Rollout Application AppProject Workflow CronWorkflow",
+            "Application AppProject Workflow CronWorkflow",
         ),
         ("batch.volcano.sh/v1alpha1", "Job"),
         ("scheduling.volcano.sh/v1beta1", "PodGroup Queue"),
-        (
-            "apps.kruise.io/v1beta1",
-            "StatefulSet CloneSet SidecarSet DaemonSet",
-        ),
-        ("apps.openshift.io/v1", "DeploymentConfig"),
+        ("apps.kruise.io/v1beta1", "SidecarSet ImagePullJob"),
         ("route.openshift.io/v1", "Route"),
         ("project.openshift.io/v1", "Project"),
         ("management.cattle.io/v3", "Node NodePool Cluster"),
@@ -355,4 +352,92 @@ fn a_mistyped_policy_is_an_invalid_version_of_the_policy() {
     let long = "N".repeat(100_000);
     let reason = outcome("networking.k8s.io/v1", &long);
     assert!(reason.len() < 300, "{}", reason.len());
+}
+
+/// Policies of other software are ignored with a warning, counted as policies, and nothing of another vendor is
+/// suggested.
+#[test]
+fn a_policy_of_other_software_is_named_as_one() {
+    for (version, kind) in [
+        ("k8s.ovn.org/v1", "EgressFirewall"),
+        ("network.openshift.io/v1", "EgressNetworkPolicy"),
+        ("crd.antrea.io/v1beta1", "ClusterNetworkPolicy"),
+        ("crd.antrea.io/v1beta1", "NetworkPolicy"),
+        ("crd.antrea.io/v1alpha1", "ClusterNetworkPolicy"),
+        ("crd.antrea.io/v1beta1", "Tier"),
+        ("crd.antrea.io/v1beta1", "ClusterGroup"),
+        ("crd.antrea.io/v1beta1", "Group"),
+        ("k8s.cni.cncf.io/v1beta1", "MultiNetworkPolicy"),
+        ("networking.k8s.aws/v1alpha1", "ClusterNetworkPolicy"),
+        ("networking.gke.io/v1alpha1", "FQDNNetworkPolicy"),
+        ("security.istio.io/v1", "AuthorizationPolicy"),
+        ("policy.linkerd.io/v1beta3", "Server"),
+        ("isovalent.com/v1", "IsovalentNetworkPolicy"),
+        ("cilium.io/v2", "CiliumEgressGatewayPolicy"),
+        ("cilium.io/v2", "CiliumLocalRedirectPolicy"),
+        ("projectcalico.org/v3", "EgressGatewayPolicy"),
+        ("example.com/v1", "AcmeNetworkPolicy"),
+    ] {
+        let text = format!(
+            "{{\"apiVersion\": \"{version}\", \"kind\": \"{kind}\", \"metadata\": {{\"name\": \"a\"}}}}"
+        );
+        let lowering = common::lowering("f", &text);
+        let counted = format!("{version} {kind}");
+        assert_eq!(lowering.ignored.keys().collect::<Vec<_>>(), [&counted]);
+        assert!(is_unenforced_policy(&counted), "{counted}");
+        let warnings = format!("{:?}", lowering.warnings);
+        assert!(
+            warnings.contains("Palisade does not enforce it"),
+            "{counted}: {warnings}"
+        );
+        assert!(!warnings.contains("did you mean"), "{counted}: {warnings}");
+        assert!(lowering.errors.is_empty(), "{counted}");
+    }
+    for counted in [
+        "v1 ConfigMap",
+        "crd.antrea.io/v1beta1 AntreaAgentInfo",
+        "cilium.io/v2 CiliumEndpoint",
+        "cilium.io/v2alpha1 CiliumBGPPeeringPolicy",
+        "policy/v1beta1 PodSecurityPolicy",
+        "sriovnetwork.openshift.io/v1 SriovNetworkNodePolicy",
+    ] {
+        assert!(!is_unenforced_policy(counted), "{counted}");
+    }
+    // A kind of one vendor is not suggested for an object of another.
+    for (version, kind) in [
+        ("cilium.io/v2", "GlobalNetworkPolicy"),
+        ("projectcalico.org/v3", "CiliumNetworkPolicy"),
+        ("acme.example.com/v1", "ClusterNetworkPolicy"),
+    ] {
+        let outcome = outcome(version, kind);
+        assert!(
+            outcome.ends_with("check apiVersion and kind"),
+            "{version} {kind}: {outcome}"
+        );
+    }
+}
+
+/// Workloads of other software whose pod template is where that of a Deployment is.
+#[test]
+fn other_owners_of_pods_are_workloads() {
+    for (version, kind) in [
+        ("argoproj.io/v1alpha1", "Rollout"),
+        ("apps.openshift.io/v1", "DeploymentConfig"),
+        ("apps.kruise.io/v1alpha1", "CloneSet"),
+        ("apps.kruise.io/v1beta1", "StatefulSet"),
+        ("apps.kruise.io/v1alpha1", "DaemonSet"),
+    ] {
+        assert_eq!(outcome(version, kind), "read", "{version} {kind}");
+    }
+    // A Rollout may refer to a Deployment instead, and has no pods of its own then.
+    let text = "{apiVersion: argoproj.io/v1alpha1, kind: Rollout, metadata: {name: a}, \
+                spec: {workloadRef: {apiVersion: apps/v1, kind: Deployment, name: a}}}";
+    let lowering = common::lowering("f", text);
+    assert_eq!((lowering.errors.len(), lowering.warnings.len()), (0, 0));
+    for (version, kind) in [
+        ("argoproj.io/v1alpha1", "Application"),
+        ("argoproj.io/v1alpha1", "Workflow"),
+    ] {
+        assert_eq!(outcome(version, kind), "ignored", "{version} {kind}");
+    }
 }

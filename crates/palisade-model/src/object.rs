@@ -1,7 +1,8 @@
 //! The objects that sources provide, their keys, and the updates that carry them.
 
 use crate::{
-    LabelKey, LabelScope, Labels, ObjectKind, Policy, PolicyId, Prefix, Protocol, Rule, Str, Tier,
+    LabelKey, LabelScope, Labels, ObjectKind, Policy, PolicyId, PortSpec, Prefix, Protocol, Rule,
+    Str, Tier,
 };
 use alloc::vec::Vec;
 use core::fmt;
@@ -410,7 +411,7 @@ pub struct ServicePort {
     /// The service port, to which clients connect.
     pub port: u16,
     /// The target port on the backend pods: a number, or the name of one of their ports.
-    pub target: crate::PortSpec,
+    pub target: PortSpec,
 }
 
 /// A Service. Policy is evaluated after destination NAT and never sees it; explanations resolve it to
@@ -427,6 +428,29 @@ pub struct Service {
     pub addresses: Vec<IpAddr>,
     /// Its ports.
     pub ports: Vec<ServicePort>,
+    /// Whether it is headless: its name stands for the addresses of its backend pods, and nothing is translated.
+    #[serde(default)]
+    pub headless: bool,
+}
+
+impl Service {
+    /// Whether its selector matches a pod or workload; without a selector it matches none.
+    pub fn selects(&self, endpoint: &Endpoint) -> bool {
+        let mut wanted = self.selector.iter();
+        !self.selector.is_empty()
+            && !endpoint.host
+            && endpoint.id.namespace.as_ref() == Some(&self.namespace)
+            && wanted.all(|(key, value)| endpoint.labels.get(key) == Some(value))
+    }
+
+    /// The port of a backend to which one of its ports leads; `None` if the backend has no port of that name.
+    pub fn target_port(&self, port: &ServicePort, backend: &Endpoint) -> Option<u16> {
+        match &port.target {
+            _ if self.headless => Some(port.port),
+            PortSpec::Range(range) => Some(range.first),
+            PortSpec::Named(name) => backend.named_port(name, port.protocol),
+        }
+    }
 }
 
 /// Any object that a source can provide.

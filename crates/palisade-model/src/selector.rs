@@ -4,7 +4,7 @@
 //! disjunctions are flattened, sorted and deduplicated, double negation is removed, and constants are
 //! folded. Equal canonical expressions are equal values, so they can be interned.
 
-use crate::{LabelKey, LabelLookup, LabelValues, Str};
+use crate::{LabelKey, LabelLookup, LabelScope, LabelValues, Str, reserved};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -40,6 +40,19 @@ impl Selector {
     /// Matches nothing.
     pub fn none() -> Self {
         Selector::Or(Vec::new())
+    }
+
+    /// The namespaces that it names, if it cannot match in others.
+    pub fn required_namespaces(&self) -> Option<&LabelValues> {
+        match self {
+            Selector::In(key, values)
+                if key.scope == LabelScope::Reserved && *key.name == *reserved::NAMESPACE =>
+            {
+                Some(values)
+            }
+            Selector::And(parts) => parts.iter().find_map(Selector::required_namespaces),
+            _ => None,
+        }
     }
 
     /// `key == value`.

@@ -5,13 +5,13 @@ use crate::input_diagnostics::{DiagnosticsCheckpoint, InputDiagnostics};
 use crate::loaded_input::{LoadedInput, LoadedManifest, UnjudgedPod};
 use crate::string_interner::StringInterner;
 use crate::templates::{FileSummary, reword_problems};
-use palisade_dialects::{LoweredObject, count_ignored, lower_object};
+use palisade_dialects::{LoweredObject, count_ignored, lower_object, unnamed_ports};
 use palisade_effective::{
     BudgetUse, ChoiceFaults, Definition, DefinitionChange, Diagnostic, EffectiveObjects,
     ElementBudget, ObjectOrigin, SourceDelta,
 };
 use palisade_manifest::{ObjectSink, Problem, RawObject, to_json};
-use palisade_model::{Endpoint, EndpointId, Object, ObjectKey, State, Update};
+use palisade_model::{Endpoint, EndpointId, Object, ObjectKey, Protocol, State, Update};
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::Path;
@@ -37,6 +37,7 @@ pub(crate) struct InputCollector {
     /// The manifests, if they are kept.
     manifests: Option<Vec<LoadedManifest>>,
     unjudged_pods: Vec<UnjudgedPod>,
+    unnamed_ports: Vec<(EndpointId, Vec<(Protocol, u16)>)>,
     /// The state at the beginning of the current document, for rollback.
     checkpoint: DocumentCheckpoint,
 }
@@ -68,6 +69,7 @@ struct DocumentCheckpoint {
     pending: usize,
     manifests: usize,
     unjudged_pods: usize,
+    unnamed_ports: usize,
     diagnostics: DiagnosticsCheckpoint,
     unparsed_problems: usize,
     file_summary: FileSummary,
@@ -93,6 +95,7 @@ impl Default for InputCollector {
             strings: StringInterner::default(),
             manifests: None,
             unjudged_pods: Vec::new(),
+            unnamed_ports: Vec::new(),
             checkpoint: DocumentCheckpoint::default(),
         }
     }
@@ -121,11 +124,13 @@ impl ObjectSink for InputCollector {
             path: Arc::clone(&self.path),
             location: lowered.location.clone(),
         };
-        let pods = lowered.objects.iter().filter_map(|object| match object {
-            Object::Endpoint(pod) => UnjudgedPod::of(pod),
-            _ => None,
-        });
-        self.unjudged_pods.extend(pods);
+        if let [Object::Endpoint(pod)] = &lowered.objects[..] {
+            self.unjudged_pods.extend(UnjudgedPod::of(pod));
+            let ports = unnamed_ports(&object);
+            if !ports.is_empty() {
+                self.unnamed_ports.push((pod.id.clone(), ports));
+            }
+        }
         let definition = Definition::new(id, &object, &mut lowered, origin);
         self.add_diagnostics(&mut lowered);
         self.pending.push(DefinitionChange::Upsert(definition));
@@ -143,6 +148,7 @@ impl ObjectSink for InputCollector {
             pending: self.pending.len(),
             manifests: self.manifests.as_ref().map_or(0, Vec::len),
             unjudged_pods: self.unjudged_pods.len(),
+            unnamed_ports: self.unnamed_ports.len(),
             diagnostics: self.diagnostics.checkpoint(),
             unparsed_problems: self.unparsed_problems.len(),
             file_summary: self.file_summary,
@@ -156,6 +162,7 @@ impl ObjectSink for InputCollector {
             manifests.truncate(self.checkpoint.manifests);
         }
         self.unjudged_pods.truncate(self.checkpoint.unjudged_pods);
+        self.unnamed_ports.truncate(self.checkpoint.unnamed_ports);
         self.diagnostics
             .rollback(self.checkpoint.diagnostics.clone());
         self.unparsed_problems
@@ -257,6 +264,7 @@ impl InputCollector {
             state,
             manifests: self.manifests.unwrap_or_default(),
             unjudged_pods: self.unjudged_pods,
+            unnamed_ports: self.unnamed_ports,
             diagnostics: self.diagnostics.finish(),
             files,
             objects,

@@ -1,7 +1,7 @@
 //! What a command gets from its files.
 
 use palisade_effective::Diagnostic;
-use palisade_model::{Endpoint, EndpointId, ObjectId, State, Str};
+use palisade_model::{Endpoint, EndpointId, ObjectId, Protocol, State, Str};
 use std::collections::BTreeMap;
 
 /// An object and its manifest.
@@ -22,6 +22,8 @@ pub struct LoadedInput {
     pub manifests: Vec<LoadedManifest>,
     /// The pods that are no endpoints: on the network of their node, or finished.
     pub unjudged_pods: Vec<UnjudgedPod>,
+    /// The ports without a name that pods and workloads declare; only those that declare some.
+    pub unnamed_ports: Vec<(EndpointId, Vec<(Protocol, u16)>)>,
     /// Errors and warnings by location, with counts of those not listed.
     pub diagnostics: Vec<Diagnostic>,
     /// The number of files read.

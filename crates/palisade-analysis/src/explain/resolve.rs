@@ -5,9 +5,7 @@ use super::query_traffic::{QueryPort, QueryTraffic};
 use super::{ExplainError, TrafficError};
 use crate::similar_names::similar_names;
 use palisade_api::ExplainQuery;
-use palisade_model::{
-    Endpoint, Family, FlowOrigin, PortSpec, Protocol, Service, ServicePort, State, Str,
-};
+use palisade_model::{Endpoint, Family, FlowOrigin, Protocol, Service, ServicePort, State, Str};
 use palisade_oracle::{FlowEnd, HostPath, PreparedState, Question};
 use std::net::IpAddr;
 
@@ -427,7 +425,7 @@ fn resolve_service(
     }
     let mut targets = Vec::new();
     for backend in backends {
-        let Some(number) = target_port(port, backend) else {
+        let Some(number) = service.target_port(port, backend) else {
             continue;
         };
         for end in endpoint_ends(prepared, backend)? {
@@ -469,20 +467,8 @@ fn service_port<'s>(
 
 /// The pods that a service's selector matches, or the templates if no pod exists.
 fn backends<'a>(state: &'a State, service: &Service) -> Vec<&'a Endpoint> {
-    let selected = |e: &&Endpoint| {
-        let mut wanted = service.selector.iter();
-        !e.host
-            && e.id.namespace.as_ref() == Some(&service.namespace)
-            && wanted.all(|(key, value)| e.labels.get(key) == Some(value))
-    };
-    let all: Vec<&Endpoint> = state.endpoints.values().filter(selected).collect();
+    let all = state.endpoints.values();
+    let all: Vec<&Endpoint> = all.filter(|e| service.selects(e)).collect();
     let pods: Vec<&Endpoint> = all.iter().copied().filter(|e| !e.template).collect();
     if pods.is_empty() { all } else { pods }
-}
-
-fn target_port(port: &ServicePort, backend: &Endpoint) -> Option<u16> {
-    match &port.target {
-        PortSpec::Range(range) => Some(range.first),
-        PortSpec::Named(name) => backend.named_port(name, port.protocol),
-    }
 }

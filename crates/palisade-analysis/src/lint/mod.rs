@@ -2,7 +2,8 @@
 //!
 //! [`lint`] reports subjects and peers that select nothing, rules that earlier ones always decide, rules that
 //! add nothing to their policy, policies that change nothing, policies of one order that contradict each other,
-//! rules that pass to tiers without policies, and tiers and profiles that are named and do not exist.
+//! rules that pass to tiers without policies, tiers and profiles that are named and do not exist, and ports and
+//! cluster IPs of Services where policy sees those of pods.
 //!
 //! Promises: exact over all flows, by the classes of ends that policies distinguish; the same state gives the
 //! same findings; the work is bounded, and what was not looked at is reported. Never: a guess. Only the nearest
@@ -21,6 +22,7 @@ mod references;
 mod rule_facts;
 mod rule_traffic;
 mod selection;
+mod services;
 
 use crate::own_nodes::tests_own_node;
 use crate::rules::to_u32;
@@ -36,9 +38,12 @@ use policy_effect::{EffectSearch, PolicyEffect};
 use references::find_missing_references;
 use rule_facts::{RuleFact, RuleFacts};
 use selection::SelectableObjects;
+use services::find_service_mistakes;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+
+pub use services::UnnamedPorts;
 
 /// How much work a lint may do: the number of rules that are compared, each time they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +60,19 @@ impl Default for LintLimit {
     }
 }
 
-/// Everything that is surely not meant in the policies of a state.
-pub fn lint(state: &State, limit: LintLimit) -> LintReport {
+/// Everything that is surely not meant in the policies of a state. `unnamed` are the ports
+/// without a name that its pods and workloads declare.
+pub fn lint(state: &State, unnamed: &UnnamedPorts, limit: LintLimit) -> LintReport {
     let objects: BTreeSet<&ObjectId> = state.policies.keys().map(|id| &id.object).collect();
     let mut report = LintReport {
         api_version: palisade_api::api_version(),
         policies: objects.len(),
         findings: Vec::new(),
+        not_enforced: BTreeMap::new(),
         unchecked: Vec::new(),
     };
-    let references = find_missing_references(state);
+    let mut references = find_missing_references(state);
+    references.extend(find_service_mistakes(state, unnamed));
     if state.policies.is_empty() || state.endpoints.is_empty() {
         report.findings = sort_findings(references);
         if state.policies.is_empty() {

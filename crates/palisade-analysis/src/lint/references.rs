@@ -9,7 +9,7 @@ use super::finding::FindingKey;
 use crate::similar_names::similar_names;
 use palisade_api::{LintCode, LintFinding, ObjectRef};
 use palisade_model::{
-    Direction, NetworkSet, ObjectId, PortSpec, Profile, RuleOrigin, SourceLine, State, Str,
+    Direction, NetworkSet, ObjectId, Policy, PortSpec, Profile, RuleOrigin, SourceLine, State, Str,
     builtin_tiers,
 };
 use std::collections::BTreeMap;
@@ -63,12 +63,7 @@ fn missing_services(state: &State) -> Vec<(FindingKey, LintFinding)> {
                 let Some(service) = specs.find_map(PortSpec::service) else {
                     continue;
                 };
-                let line = rule.origin.line.as_ref().or(policy.line.as_ref());
-                let place = ReferencePlace {
-                    rule: Some((direction, &rule.origin)),
-                    line,
-                    ..ReferencePlace::of(&policy.id.object, policy.line.as_ref())
-                };
+                let place = ReferencePlace::of_rule(policy, direction, &rule.origin);
                 let message = format!(
                     "it matches nothing: Service {service} has no EndpointSlice with ports here"
                 );
@@ -137,8 +132,8 @@ fn name_suggestion(name: &str, existing: impl Iterator<Item = String>, otherwise
     }
 }
 
-/// Where a name is that refers to nothing.
-struct ReferencePlace<'a> {
+/// Where a name is that refers to nothing, or an address or port to a Service.
+pub(super) struct ReferencePlace<'a> {
     object: &'a ObjectId,
     /// The line of the object.
     object_line: Option<&'a SourceLine>,
@@ -158,7 +153,20 @@ impl<'a> ReferencePlace<'a> {
         }
     }
 
-    fn finding(
+    /// A rule of a policy, at its line.
+    pub(super) fn of_rule(
+        policy: &'a Policy,
+        direction: Direction,
+        origin: &'a RuleOrigin,
+    ) -> Self {
+        ReferencePlace {
+            rule: Some((direction, origin)),
+            line: origin.line.as_ref().or(policy.line.as_ref()),
+            ..ReferencePlace::of(&policy.id.object, policy.line.as_ref())
+        }
+    }
+
+    pub(super) fn finding(
         &self,
         code: LintCode,
         message: String,

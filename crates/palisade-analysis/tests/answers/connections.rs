@@ -288,6 +288,25 @@ fn templates_are_listed_unless_their_pods_or_their_maker_are() {
             vec![template("CronJob", "n/tick", ""), job_pod()],
             &["n/tick-12 (Job)"],
         ),
+        // Argo Rollouts and OpenShift name what they create in the same way.
+        (
+            vec![
+                template("Rollout", "n/web", ""),
+                owned(
+                    pod("n/web-7d9f-x", "", "rollouts-pod-template-hash=7d9f"),
+                    "ReplicaSet",
+                    "web-7d9f",
+                ),
+            ],
+            &["n/web-7d9f (ReplicaSet)"],
+        ),
+        (
+            vec![
+                template("DeploymentConfig", "n/web", ""),
+                owned(pod("n/web-3-x", "", ""), "ReplicationController", "web-3"),
+            ],
+            &["n/web-3 (ReplicationController)"],
+        ),
     ];
     for (objects, expected) in cases {
         assert_eq!(names(objects), expected);

@@ -63,6 +63,7 @@ fn shop() -> State {
                 port: 80,
                 target: PortSpec::Named("http".into()),
             }],
+            headless: false,
         })
     };
     let mut objects = vec![

@@ -7,7 +7,7 @@
 )]
 
 use crate::build::*;
-use palisade_analysis::{LintLimit, lint};
+use palisade_analysis::{LintLimit, UnnamedPorts, lint};
 use palisade_generators::line;
 use palisade_model::*;
 
@@ -116,7 +116,7 @@ fn add_rule(policy: &mut Policy, text: &str, place: SourceLine) {
 /// The findings of a world, as `LINE CODE [DIRECTION RULE]: MESSAGE / SUGGESTION`, and what was not checked.
 fn findings(text: &str, limit: LintLimit) -> Vec<String> {
     let state = world(text);
-    let report = lint(&state, limit);
+    let report = lint(&state, &UnnamedPorts::new(), limit);
     assert_eq!(report.policies, state.policies.len());
     let shown = report.findings.iter().map(|finding| {
         let rule = finding.direction.zip(finding.rule);
@@ -204,9 +204,9 @@ fn tiers_and_profiles_that_do_not_exist() {
     );
     // Also where there is no pod.
     finds(
-        "policy shop/p @gone app=web",
+        "\npolicy shop/p @gone app=web",
         &[
-            "w:0 tier-missing: its tier \"gone\" does not exist, so it is evaluated after all tiers that do, and what \
+            "w:1 tier-missing: its tier \"gone\" does not exist, so it is evaluated after all tiers that do, and what \
              it selects and does not allow is denied there / create the tier, or correct the name",
             "unchecked: there is no pod or workload, so it is not known what policies select",
         ],
@@ -222,7 +222,7 @@ fn tiers_and_profiles_that_do_not_exist() {
         egress: Vec::new(),
     };
     state.profiles.insert(profile.name.clone(), profile);
-    let report = lint(&state, LintLimit::default());
+    let report = lint(&state, &UnnamedPorts::new(), LintLimit::default());
     let shown = report.findings.iter().map(|of| {
         let (code, object) = (of.code, of.policy.path_name());
         format!("{code} {object}: {} / {}", of.message, of.suggestion)
@@ -271,7 +271,7 @@ fn namespaces_without_pods_and_tests_that_no_pod_meets_together() {
     for policy in together.policies.values_mut() {
         policy.subject = both.clone();
     }
-    let report = lint(&together, LintLimit::default());
+    let report = lint(&together, &UnnamedPorts::new(), LintLimit::default());
     assert_eq!(
         report.findings[0].message,
         "it selects nothing: no endpoint is labelled app = \"db\" and labelled app = \"web\""
@@ -571,7 +571,7 @@ fn long_lists() {
         one.origin.index = 1 + u32::from(n);
         list.rules.push(one);
     }
-    let report = lint(&state, LintLimit::default());
+    let report = lint(&state, &UnnamedPorts::new(), LintLimit::default());
     let mut found: Vec<u32> = report
         .findings
         .iter()

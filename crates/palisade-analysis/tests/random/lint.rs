@@ -7,7 +7,7 @@
 
 use crate::flows::Flows;
 use crate::generate::Dice;
-use palisade_analysis::{LintLimit, lint};
+use palisade_analysis::{LintLimit, UnnamedPorts, lint};
 use palisade_api::{LintCode, LintFinding};
 use palisade_generators::case_seeds;
 use palisade_model::*;
@@ -115,7 +115,7 @@ impl Case {
         if seed.is_multiple_of(2) {
             crowd(&mut state, &mut dice);
         }
-        let report = lint(&state, LintLimit::default());
+        let report = lint(&state, &UnnamedPorts::new(), LintLimit::default());
         let mut unchecked = report.unchecked.iter();
         let of_hosts = |text: &String| text.contains("that select host endpoints");
         assert!(

@@ -3,6 +3,7 @@
 mod inventory;
 mod policy;
 
+pub use inventory::unnamed_ports::unnamed_ports;
 use inventory::{cluster, endpoint_slice, pod, service, workload};
 use policy::{isolation, network_policy};
 
@@ -85,7 +86,10 @@ const FORMER_GROUPS: [(&str, &[&str]); 1] = [(
 
 impl Dialect for KubernetesDialect {
     fn lower(&self, object: &RawObject) -> Option<LoweredObject> {
-        reader_of_object(object).map(|kind| kind.lower(object))
+        match reader_of_object(object) {
+            Some(kind) => Some(kind.lower(object)),
+            None => Some(custom_workload_reader(object)?.lower_served(object)),
+        }
     }
 
     fn isolate(&self, object: &RawObject, intended: Option<GroupVersionKind>) -> Vec<Policy> {
@@ -100,6 +104,14 @@ impl Dialect for KubernetesDialect {
             .flatten();
         isolated.into_iter().collect()
     }
+}
+
+/// The reader of a workload of other software, of any version.
+fn custom_workload_reader(object: &RawObject) -> Option<KindReader> {
+    let mut groups = workload::CUSTOM_WORKLOADS.iter();
+    let (group, kinds) = groups.find(|(group, _)| *group == object.group())?;
+    let kind = kinds.iter().find(|kind| **kind == object.kind)?;
+    Some(v1(group, kind, Naming::Namespaced, workload::read_custom))
 }
 
 /// Whether an object is in a group in which Kubernetes formerly served its kind.

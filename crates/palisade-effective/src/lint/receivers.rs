@@ -8,9 +8,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use palisade_dialects::{PolicyFields, PortNameField};
-use palisade_model::{
-    Direction, LabelScope, LabelValues, Policy, Protocol, Rule, Selector, Str, reserved,
-};
+use palisade_model::{Direction, LabelValues, Policy, Protocol, Rule, Selector, Str};
 
 /// The pods that receive the traffic of a rule.
 #[derive(Debug)]
@@ -47,7 +45,7 @@ impl Receivers {
 
     /// The receivers of egress are the peers of the rule.
     fn of_egress(rule: &Rule) -> Self {
-        let named = |selector: &Selector| named_namespaces(selector).cloned();
+        let named = |selector: &Selector| selector.required_namespaces().cloned();
         let namespaces: Option<Vec<LabelValues>> = (rule.peers.iter())
             .map(|peer| peer.selector.as_ref().and_then(named))
             .collect();
@@ -118,19 +116,6 @@ impl Receivers {
         Some(format!(
             "none of the destination pods has a {protocol} port named `{name}`{elsewhere}, so it has no effect"
         ))
-    }
-}
-
-/// The namespaces that a selector names, if it cannot match in others.
-fn named_namespaces(selector: &Selector) -> Option<&LabelValues> {
-    match selector {
-        Selector::In(key, values)
-            if key.scope == LabelScope::Reserved && *key.name == *reserved::NAMESPACE =>
-        {
-            Some(values)
-        }
-        Selector::And(parts) => parts.iter().find_map(named_namespaces),
-        _ => None,
     }
 }
 

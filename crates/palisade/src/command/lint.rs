@@ -10,12 +10,14 @@ use palisade_api::{LintFinding, LintReport};
 /// Prints the findings; exit code 1 if there is one, if something could not be checked, or if the manifests have
 /// errors.
 pub(crate) fn run(files: &ManifestArgs, format: OutputFormat) -> CommandResult {
-    let manifests::LoadedManifests { state, exit, .. } = manifests::load_state(&files.files)?;
-    let report = palisade_analysis::lint(&state, LintLimit::default());
+    let loaded = manifests::load_state(&files.files)?;
+    let limit = LintLimit::default();
+    let mut report = palisade_analysis::lint(&loaded.state, &loaded.unnamed_ports, limit);
+    (report.not_enforced, _) = manifests::split_ignored(loaded.ignored);
     print_output(format, &report, report_text)?;
     let is_clean = report.findings.is_empty() && report.unchecked.is_empty();
     Ok(match is_clean {
-        true => exit,
+        true => loaded.exit,
         false => ExitStatus::ProblemsFound,
     })
 }
@@ -30,6 +32,7 @@ fn report_text(report: &LintReport) -> String {
         policies_text(report.policies),
         pluralize(report.findings.len(), "finding")
     ));
+    out.push_str(&manifests::not_enforced_text(&report.not_enforced));
     out
 }
 

@@ -4,10 +4,13 @@ use crate::command::progress::ProgressMeter;
 use crate::command::status::problem_text;
 use crate::command::validate::problem_reports;
 use crate::exit::{CommandError, ExitStatus};
+use palisade_analysis::UnnamedPorts;
 use palisade_api::ProblemSeverity;
+use palisade_dialects::is_unenforced_policy;
 use palisade_model::State;
 use palisade_source::{LoadedInput, UnjudgedPod, load_with_progress};
 use palisade_text::printable;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A loaded state, and the exit code that it leads to.
@@ -16,6 +19,10 @@ pub(crate) struct LoadedManifests {
     pub(crate) state: State,
     /// The pods of the manifests that are no endpoints.
     pub(crate) unjudged_pods: Vec<UnjudgedPod>,
+    /// The ports without a name that pods and workloads declare.
+    pub(crate) unnamed_ports: UnnamedPorts,
+    /// The number of objects of each ignored kind.
+    pub(crate) ignored: BTreeMap<String, usize>,
     /// Success, or that problems were found.
     pub(crate) exit: ExitStatus,
 }
@@ -47,6 +54,8 @@ pub(crate) fn load_state(files: &[PathBuf]) -> Result<LoadedManifests, CommandEr
     Ok(LoadedManifests {
         state: loaded.state,
         unjudged_pods: loaded.unjudged_pods,
+        unnamed_ports: loaded.unnamed_ports.into_iter().collect(),
+        ignored: loaded.ignored,
         exit,
     })
 }
@@ -69,4 +78,26 @@ pub(crate) fn check_paths_exist(files: &[PathBuf]) -> Result<(), CommandError> {
         ))),
         None => Ok(()),
     }
+}
+
+/// The counts of ignored kinds: those of policies of other software, and those that do not concern policy.
+pub(crate) fn split_ignored(
+    ignored: BTreeMap<String, usize>,
+) -> (BTreeMap<String, usize>, BTreeMap<String, usize>) {
+    ignored
+        .into_iter()
+        .partition(|(kind, _)| is_unenforced_policy(kind))
+}
+
+/// What a summary says about policies of other software, after what it says before; empty if there are none.
+pub(crate) fn not_enforced_text(kinds: &BTreeMap<String, usize>) -> String {
+    let count: usize = kinds.values().sum();
+    let names: Vec<&str> = kinds.keys().map(|kind| &**kind).collect();
+    let what = match count {
+        0 => return String::new(),
+        1 => "1 policy".to_owned(),
+        count => format!("{count} policies"),
+    };
+    let names = printable(&names.join(", ")).into_owned();
+    format!(", {what} of other software, not enforced by Palisade ({names})")
 }

@@ -45,6 +45,7 @@ pub(crate) fn run(args: PushArgs, format: OutputFormat) -> CommandResult {
             "palisade: an old push could not be removed; the next one tries it again: {leftover}"
         );
     }
+    let (not_enforced, ignored) = manifests::split_ignored(loaded.ignored);
     let report = PushReport {
         api_version: palisade_api::api_version(),
         dry_run: config.dry_run,
@@ -54,7 +55,8 @@ pub(crate) fn run(args: PushArgs, format: OutputFormat) -> CommandResult {
         changed: outcome.plan.changed,
         deleted: outcome.plan.deleted,
         unchanged: outcome.plan.unchanged,
-        ignored: loaded.ignored,
+        not_enforced,
+        ignored,
     };
     print_output(format, &report, report_text)?;
     Ok(ExitStatus::Success)
@@ -133,6 +135,7 @@ fn report_text(report: &PushReport) -> String {
         tense("read back", "compared"),
         report.revision,
     ));
+    out.push_str(&manifests::not_enforced_text(&report.not_enforced));
     let ignored: usize = report.ignored.values().sum();
     if ignored > 0 {
         let kinds: Vec<&str> = report.ignored.keys().map(|kind| &**kind).collect();

@@ -12,15 +12,17 @@ use palisade_text::printable;
 /// Checks manifests; exit code 1 if there is an error.
 pub(crate) fn run(files: &ManifestArgs, format: OutputFormat) -> CommandResult {
     manifests::check_paths_exist(&files.files)?;
-    let loaded = manifests::load_showing_progress(&files.files);
+    let mut loaded = manifests::load_showing_progress(&files.files);
     let valid = !loaded.has_errors();
+    let (not_enforced, ignored) = manifests::split_ignored(core::mem::take(&mut loaded.ignored));
     let validation = ValidationReport {
         api_version: palisade_api::api_version(),
         valid,
         files: loaded.files,
         objects: loaded.objects,
         problems: problem_reports(&loaded),
-        ignored: loaded.ignored,
+        not_enforced,
+        ignored,
     };
     print_output(format, &validation, validation_text)?;
     Ok(ExitStatus::of(!valid))
@@ -63,6 +65,7 @@ fn validation_text(validation: &ValidationReport) -> String {
     if closed > 0 {
         out.push_str(&format!(", {} held closed", pluralize(closed, "part")));
     }
+    out.push_str(&manifests::not_enforced_text(&validation.not_enforced));
     let ignored: usize = validation.ignored.values().sum();
     if ignored > 0 {
         let kinds: Vec<&str> = validation.ignored.keys().map(|k| &**k).collect();

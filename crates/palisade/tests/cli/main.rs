@@ -18,6 +18,7 @@ mod explain;
 mod explain_hosts;
 mod hostile;
 mod lint;
+mod lint_services;
 mod lockout;
 mod scenarios;
 mod usage;

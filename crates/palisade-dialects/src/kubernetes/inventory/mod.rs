@@ -7,4 +7,5 @@ pub(super) mod cluster;
 pub(super) mod endpoint_slice;
 pub(super) mod pod;
 pub(super) mod service;
+pub(super) mod unnamed_ports;
 pub(super) mod workload;

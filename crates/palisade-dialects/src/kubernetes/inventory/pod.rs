@@ -105,9 +105,12 @@ fn addresses(status: &Field<'_>, report: &mut ObjectReport) -> Vec<IpAddr> {
     addresses
 }
 
-/// The named ports of containers, then those of sidecars (init containers with restartPolicy Always). Other
-/// init containers have ended before the pod serves.
-fn named_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<NamedPort> {
+/// The containers of a pod while it serves: its containers, then its sidecars (init containers with restartPolicy
+/// Always). Other init containers have ended before.
+pub(super) fn serving_containers<'a>(
+    spec: &Field<'a>,
+    report: &mut ObjectReport,
+) -> Vec<Field<'a>> {
     let mut containers = report.items(spec, "containers");
     for container in report.items(spec, "initContainers") {
         let policy = report.text(&container, "restartPolicy");
@@ -116,8 +119,12 @@ fn named_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<NamedPort> {
             containers.push(container);
         }
     }
+    containers
+}
+
+fn named_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<NamedPort> {
     let mut ports = Vec::new();
-    for container in &containers {
+    for container in &serving_containers(spec, report) {
         for field in report.items(container, "ports") {
             let Some(port) = named_port(&field, report) else {
                 continue;

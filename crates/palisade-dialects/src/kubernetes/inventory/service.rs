@@ -21,10 +21,13 @@ pub(in crate::kubernetes) fn read(
         selector: Labels::new(),
         addresses: Vec::new(),
         ports: Vec::new(),
+        headless: false,
     };
     if let Some(spec) = report.object(&object.root, "spec") {
         service.selector = metadata::labels(&spec, "selector", report);
         service.addresses = addresses(&spec, report);
+        let address = report.text(&spec, "clusterIP");
+        service.headless = address.is_some_and(|(text, _)| text == "None");
         for field in report.items(&spec, "ports") {
             service.ports.extend(port(&field, report));
         }
