@@ -102,6 +102,7 @@ palisade_model::faults! {
         NotProtocolIgnored,
         NotIcmpIgnored,
         SourcePortsIgnored,
+        NamedPortsAreTcp,
         IpVersionIgnored,
         OwnEndIgnored,
         ServiceAccountsIgnored,

@@ -126,6 +126,17 @@ pub(super) fn read(
     let (selector, not_selector) = selectors(&entity, context, report);
     let nets = rule_networks(&entity, "nets", report);
     let not_nets = rule_networks(&entity, "notNets", report);
+    if let Some(all) = not_nets.iter().find(|net| net.length() == 0)
+        && let Some(at) = report.child(&entity, "notNets")
+    {
+        report.warn(
+            &at,
+            format!(
+                "{all} excludes every {} address, so the rule matches none of them; Calico's API server refuses it",
+                all.family()
+            ),
+        );
+    }
     let mut families = Families::default();
     if !nets.is_empty() {
         families = families.and(Families::of(&nets));

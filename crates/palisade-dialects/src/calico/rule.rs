@@ -218,7 +218,7 @@ fn traffic(
     families: Families,
     report: &mut ObjectReport,
 ) -> Vec<TrafficMatch> {
-    let protocol = protocol::read(rule, "protocol", report);
+    let mut protocol = protocol::read(rule, "protocol", report);
     let not_protocol = protocol::read(rule, "notProtocol", report);
     for (key, entity) in [("source", source), ("destination", destination)] {
         let has_ports = protocol.is_some_and(Protocol::has_ports);
@@ -234,6 +234,12 @@ fn traffic(
                 "rules with ports must name a `protocol` that has ports: TCP, UDP or SCTP",
             );
         }
+    }
+    let has_names = [source, destination]
+        .iter()
+        .any(|entity| !entity.ports.is_any());
+    if protocol.is_none() && has_names && DialectFault::NamedPortsAreTcp.is_injected() {
+        protocol = Some(Protocol::TCP);
     }
     let mut message = |key| {
         let message = protocol::icmp(rule, key, report);

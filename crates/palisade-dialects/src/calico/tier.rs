@@ -41,6 +41,22 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Ve
                 ),
             );
         }
+        let missing = match (written_order, default) {
+            (None, _) => Some("order"),
+            // Without it a tier denies.
+            (_, None) if builtin.default != TierDefault::Deny => Some("defaultAction"),
+            _ => None,
+        };
+        if let Some(missing) = missing {
+            let at = spec.as_ref().unwrap_or(root);
+            report.warn(
+                at,
+                format!(
+                    "`{missing}` is missing: the tier {name} is as it is built in; Calico's API server refuses it with \
+                     part of its spec"
+                ),
+            );
+        }
         if !DialectFault::BuiltinTierReplaced.is_injected() {
             return Vec::new();
         }

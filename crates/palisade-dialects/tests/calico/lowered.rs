@@ -544,3 +544,22 @@ fn the_traffic_of_a_policy() {
         }
     }
 }
+
+/// A network that excludes every address of its family: Calico refuses it, here the rule matches none of them.
+#[test]
+fn a_negated_catch_all_is_warned_of() {
+    let spec = "{ingress: [{action: Allow, source: {notNets: [10.0.0.0/8, 0.0.0.0/0]}}, \
+                {action: Deny, destination: {notNets: ['::/0']}}, {action: Allow, source: {notNets: [0.0.0.0/1]}}]}";
+    let found = common::problem_lines(&manifest("policy", spec));
+    let warning = |place: &str, all: &str, family: &str| {
+        format!(
+            "  warning spec.ingress{place}.notNets: {all} excludes every {family} address, so the rule matches none of \
+             them; Calico's API server refuses it"
+        )
+    };
+    let expected = [
+        warning("[0].source", "0.0.0.0/0", "IPv4"),
+        warning("[1].destination", "::/0", "IPv6"),
+    ];
+    assert_eq!(found, expected);
+}

@@ -153,6 +153,16 @@ fn add_nets(
     entity[field] = json!(nets);
 }
 
+/// Adds names of ports to an end of a rule without a protocol: the protocol is that of the port of each endpoint.
+pub(super) fn add_port_names(dice: &mut Dice, entity: &mut Value, features: &mut Features) {
+    if entity.get("services").is_some() {
+        return;
+    }
+    features.insert("port of Calico by name without a protocol");
+    let names = (0..=dice.below(2)).map(|_| dice.pick(&pod::PORT_NAMES).0);
+    entity["ports"] = names.collect();
+}
+
 /// Adds the ports of a protocol that has some.
 pub(super) fn add_ports(
     dice: &mut Dice,

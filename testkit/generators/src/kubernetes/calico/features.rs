@@ -92,6 +92,7 @@ pub const CALICO_FEATURES: &[&str] = &[
     "pod on the host's network",
     "policy in audit",
     "port of Calico by name",
+    "port of Calico by name without a protocol",
     "port of Calico by number",
     "port of Calico by number in quotes",
     "port of Calico by range",

@@ -189,6 +189,8 @@ fn ends(
         }
         if has_ports {
             entity::add_ports(dice, &mut end, &place, features);
+        } else if !has_protocol && dice.chance(9) {
+            entity::add_port_names(dice, &mut end, features);
         }
         if end.as_object().is_some_and(|fields| !fields.is_empty()) || dice.chance(4) {
             rule[field] = end;

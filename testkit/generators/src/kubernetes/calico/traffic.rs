@@ -195,7 +195,11 @@ pub(super) fn kind(object: &Value) -> &str {
 fn aim_at_rule(dice: &mut Dice, objects: &[Value], trial: &mut ClusterTrial) {
     let direction = *dice.pick(&["ingress", "egress"]);
     let mut rules = rules(objects, trial, direction);
-    rules.retain(|rule| rule.get("protocol").is_some());
+    let has_ports = |rule: &Value| {
+        let mut ends = ["source", "destination"].into_iter();
+        ends.any(|end| rule.get(end).is_some_and(|end| end.get("ports").is_some()))
+    };
+    rules.retain(|rule| rule.get("protocol").is_some() || has_ports(rule));
     if rules.is_empty() {
         return;
     }
@@ -208,6 +212,8 @@ fn aim_at_rule(dice: &mut Dice, objects: &[Value], trial: &mut ClusterTrial) {
         ("sctp", _) | (_, Some(132)) => 132,
         ("icmp", _) if !v6 => 1,
         ("icmpv6", _) if v6 => 58,
+        // Ports by name alone: of any protocol that has ports.
+        ("", None) => *dice.pick(&[6, 17, 17, 132]),
         _ => return,
     };
     if [1, 58].contains(&protocol) {
