@@ -13,6 +13,7 @@ use crate::options::EtcdOptions;
 use http::uri::PathAndQuery;
 use palisade_source::error_chain;
 use prost::Message;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -368,7 +369,10 @@ fn tls_config(options: &EtcdOptions) -> Result<ClientTlsConfig, EtcdError> {
 }
 
 fn read_file(what: &'static str, path: &Path) -> Result<String, EtcdError> {
-    std::fs::read_to_string(path).map_err(|error| EtcdError::File {
+    let text = palisade_sys::plain_file::read(path).and_then(|bytes| {
+        String::from_utf8(bytes).map_err(|error| std::io::Error::new(ErrorKind::InvalidData, error))
+    });
+    text.map_err(|error| EtcdError::File {
         what,
         path: path.to_owned(),
         reason: error.to_string(),

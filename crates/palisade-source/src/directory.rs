@@ -205,16 +205,18 @@ impl<W: DirWatch> Directory<W> {
     }
 
     /// Waits for events; an empty list after a timeout, `None` after a stop request.
-    fn wait_events(
-        &mut self,
-        timeout: Option<Duration>,
-    ) -> Result<Option<Vec<WatchEvent>>, SourceError> {
-        let wake = self.watch.wait(timeout);
-        let path = self.options.path.display();
-        match wake.map_err(source_error(format!("watching {path}")))? {
-            WakeReason::Stopped => Ok(None),
-            WakeReason::TimedOut => Ok(Some(Vec::new())),
-            WakeReason::Events(events) => Ok(Some(events)),
+    fn wait_events(&mut self, timeout: Option<Duration>) -> Option<Vec<WatchEvent>> {
+        match self.watch.wait(timeout) {
+            Ok(WakeReason::Stopped) => None,
+            Ok(WakeReason::TimedOut) => Some(Vec::new()),
+            Ok(WakeReason::Events(events)) => Some(events),
+            Err(error) => {
+                let path = self.options.path.display();
+                tracing::warn!(%path, %error, "events could not be read: the directory is scanned");
+                // The kernel sends no event when it can answer again.
+                std::thread::park_timeout(RETRY_DELAYS.0);
+                Some(vec![WatchEvent::Overflow])
+            }
         }
     }
 
@@ -306,7 +308,7 @@ impl<W: DirWatch> Directory<W> {
             let retry = self.retry_delay.filter(|_| !pending);
             let left = left.into_iter().chain(retry).min();
             let left = left.map(|left| left.saturating_sub(monotonic() - quiet_since));
-            let Some(events) = self.wait_events(left)? else {
+            let Some(events) = self.wait_events(left) else {
                 return Ok(WaitOutcome::Stopped);
             };
             if events.is_empty() {
@@ -350,7 +352,7 @@ impl<W: DirWatch> Directory<W> {
         let mut paths = paths.take(bounds.files).peekable();
         while paths.peek().is_some() && self.tree.object_count <= bounds.objects {
             let mut part = self.tree.read_part(&mut paths);
-            let Some(events) = self.wait_events(Some(Duration::ZERO))? else {
+            let Some(events) = self.wait_events(Some(Duration::ZERO)) else {
                 return Ok(false);
             };
             for path in self.record_events(&events).0 {
@@ -413,7 +415,7 @@ impl<W: DirWatch> Directory<W> {
                     (std::mem::replace(&mut self.tree, tree).files, fresh)
                 }
             };
-            let Some(events) = self.wait_events(Some(Duration::ZERO))? else {
+            let Some(events) = self.wait_events(Some(Duration::ZERO)) else {
                 return Ok(None);
             };
             let (written, relevant) = self.record_events(&events);

@@ -78,7 +78,13 @@ impl FileWatch {
             let quiet = since.map(|since| QUIET_PERIOD.saturating_sub(monotonic() - since));
             let retry = (self.has_failed || self.is_incomplete).then_some(self.retry_delay);
             let left = quiet.or(retry);
-            match self.watch.wait(left)? {
+            let wake = self.watch.wait(left).unwrap_or_else(|error| {
+                tracing::warn!(%error, "events could not be read: the file is read again");
+                // The kernel sends no event when it can answer again.
+                std::thread::park_timeout(RETRY_DELAYS.0);
+                WakeReason::TimedOut
+            });
+            match wake {
                 WakeReason::Stopped => return Ok(false),
                 WakeReason::Events(events) if left != Some(Duration::ZERO) => {
                     if events.iter().any(|event| self.is_relevant(event)) {

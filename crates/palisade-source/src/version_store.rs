@@ -229,6 +229,11 @@ impl VersionStore {
         let text = match palisade_sys::plain_file::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            // No plain file: damaged like one without sense.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.forget_damaged(shard, &error);
+                return Ok(());
+            }
             Err(source) => {
                 return Err(VersionStoreError::Io {
                     doing: "reading",
@@ -255,14 +260,17 @@ impl VersionStore {
                     self.changed.insert(shard);
                 }
             }
-            Err(error) => {
-                tracing::error!(path = %path.display(), %error, "ignored a corrupt file of last valid \
-                    versions; the policy directory is read instead");
-                // Rewritten, so that the error is logged once.
-                self.changed.insert(shard);
-            }
+            Err(error) => self.forget_damaged(shard, &error),
         }
         Ok(())
+    }
+
+    /// Reports a file that cannot be read; it is rewritten, so that the error is logged once.
+    fn forget_damaged(&mut self, shard: usize, error: &dyn std::fmt::Display) {
+        let path = self.path(shard);
+        tracing::error!(path = %path.display(), %error, "ignored a corrupt file of last valid \
+            versions; the policy directory is read instead");
+        self.changed.insert(shard);
     }
 
     /// The objects that were saved.

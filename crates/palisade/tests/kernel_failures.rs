@@ -13,6 +13,8 @@ use agent::{Agent, ip};
 use palisade_testkit::lab::{Lab, NodeId, ProbeFlow};
 use palisade_testkit::need_root;
 use serde_json::Value;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -268,4 +270,119 @@ fn an_agent_that_cannot_start_says_why_and_one_told_to_stop_stops() {
     let output = nowhere.run_to_its_end(&shop.lab);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("policy"), "{}", said(&output));
+}
+
+/// Clients that connect and ask nothing take no descriptor that sources, the kernel or the state need: edits are in
+/// force meanwhile, and the agent is well afterwards.
+#[test]
+fn idle_connections_leave_descriptors_for_what_changes() {
+    if !need_root() {
+        return;
+    }
+    let mut agent = Agent::new();
+    let mut limited = Command::new("prlimit");
+    limited.arg("--nofile=64:64");
+    agent.start_through(&limited);
+    let shop = Shop::under(agent, "descriptors");
+    let connect = |_| UnixStream::connect(shop.agent.socket()).ok();
+    let idle: Vec<UnixStream> = (0..100).filter_map(connect).collect();
+    assert!(idle.len() >= 40, "{} connections", idle.len());
+    for round in 0..5 {
+        let is_open = round % 2 == 1;
+        let name = format!("{round}.yaml");
+        match is_open {
+            false => shop
+                .agent
+                .write(&name, &policy("closed", "db", FROM_WEB_8080)),
+            true => {
+                let last = shop.agent.policy().join(format!("{}.yaml", round - 1));
+                std::fs::remove_file(last).unwrap();
+            }
+        }
+        let began = Instant::now();
+        while shop.tcp(0, 2, 9000) != is_open {
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "round {round} is not in force:\n{}",
+                shop.agent.log()
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    drop(idle);
+    shop.agent.wait("well again", |s| s["health"] == "Ready");
+    shop.agent.delete("4.yaml");
+    assert!(shop.tcp(0, 2, 9000));
+}
+
+/// Whatever file of the state directory is a FIFO: the agent names it at once, and treats it as damaged. It starts
+/// without its content, but not without the lock or the workloads, whose loss would open or cut them.
+#[test]
+fn a_fifo_in_the_state_directory_holds_nothing_up() {
+    if !need_root() {
+        return;
+    }
+    let mut shop = Shop::open("fifos");
+    let text = policy("closed", "db", FROM_WEB_8080);
+    shop.agent.apply("closed.yaml", &text);
+    let _ = shop.tcp(1, 2, 8080);
+    shop.agent.terminate();
+    let mut files = plain_files(&shop.agent.state());
+    for expected in [
+        "workloads.json",
+        "counts.log",
+        "agent.lock",
+        "cni-queue/lock",
+    ] {
+        let mut files = files.iter();
+        assert!(files.any(|file| file.ends_with(expected)), "{expected}");
+    }
+    // Only agents that changed sysctls have it.
+    files.push(shop.agent.state().join("host.json"));
+    for file in &files {
+        let aside = file.with_extension("aside");
+        let was_there = std::fs::rename(file, &aside).is_ok();
+        let made = Command::new("mkfifo").arg(file).status().unwrap();
+        assert!(made.success());
+        let before = shop.agent.log().len();
+        if ["agent.lock", "workloads.json"]
+            .iter()
+            .any(|name| file.ends_with(name))
+        {
+            let output = shop.agent.run_to_its_end(&shop.lab);
+            assert!(!output.status.success());
+            assert!(said(&output).contains("FIFO"), "{}", said(&output));
+        } else {
+            shop.agent.start(&shop.lab);
+            shop.agent
+                .wait("in force", |s| s["revision"] == s["realised"]);
+            let log = shop.agent.log().split_off(before);
+            let name = file.file_name().unwrap().to_str().unwrap();
+            assert!(log.contains("FIFO") && log.contains(name), "{name}:\n{log}");
+            shop.agent.terminate();
+        }
+        // It may have been replaced by then.
+        let _ = std::fs::remove_file(file);
+        if was_there {
+            std::fs::rename(&aside, file).unwrap();
+        }
+    }
+    shop.agent.start(&shop.lab);
+    shop.agent.wait("well again", |s| s["health"] == "Ready");
+    assert!(shop.tcp(0, 2, 8080) && !shop.tcp(1, 2, 8080));
+}
+
+/// The plain files below a directory.
+fn plain_files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let kind = std::fs::symlink_metadata(&path).unwrap().file_type();
+        if kind.is_dir() {
+            found.extend(plain_files(&path));
+        } else if kind.is_file() {
+            found.push(path);
+        }
+    }
+    found
 }

@@ -59,8 +59,11 @@ pub(crate) fn run_queued_deletions(
     fs::create_dir_all(&folder)?;
     let mut options = File::options();
     options.create(true).truncate(false).write(true);
-    let lock = palisade_sys::plain_file::open_with(&mut options, &folder.join(cni_queue::LOCK))?;
-    lock.lock()?;
+    let path = folder.join(cni_queue::LOCK);
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let lock = palisade_sys::plain_file::open_with(&mut options, &path).map_err(named)?;
+    lock.lock().map_err(named)?;
     let mut done = 0;
     if palisade_sys::fault::is_injected("deletion-ignored") {
         return Ok(done);
