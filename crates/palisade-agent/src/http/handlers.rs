@@ -23,6 +23,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use palisade_analysis::{ExplainError, FlowEndError};
 use palisade_api::{
     ApiError, CniAddRequest, CniAddResponse, CniAttachment, CniCheckRequest, CniGcRequest,
     CniResponse, ExplainQuery, MonitorQuery, ProbeResult, WorkloadAddRequest,
@@ -236,10 +237,14 @@ pub(super) async fn explain(
 ) -> Response {
     respond_read(&core, move |core| {
         let refused = |error| {
-            (
-                StatusCode::UNPROCESSABLE_ENTITY,
-                ApiError::new(error_chain(&error)),
-            )
+            let refusal = ApiError::new(error_chain(&error));
+            let refusal = match &error {
+                ExplainError::FlowEnd(FlowEndError::NoEndpoint { .. }) => refusal.with_hint(
+                    "palisade endpoint list; host:NODE for a pod that uses the network of its node",
+                ),
+                _ => refusal,
+            };
+            (StatusCode::UNPROCESSABLE_ENTITY, refusal)
         };
         views::explain::explain(&core.snapshot(), &query).map_err(refused)
     })

@@ -25,6 +25,11 @@ pub enum FlowEndError {
         /// Similar names that exist.
         near: Vec<String>,
     },
+    /// The pod of this name has finished.
+    #[error(
+        "{0} has finished (Succeeded or Failed): it has no address any more, and no policy judges it"
+    )]
+    Finished(String),
     /// No node has the name.
     #[error("there is no host {name}: no Node and no HostEndpoint names it{}", format_suggestions(.near))]
     NoHost {
@@ -302,10 +307,15 @@ fn find_endpoint<'a>(
         .iter()
         .filter(named)
         .min_by_key(|e| (e.template, e.host));
-    if let Some(endpoint) = exact {
-        return Ok(endpoint);
+    match exact {
+        Some(pod) if pod.completed => {
+            return Err(FlowEndError::Finished(format!("{namespace}/{name}")));
+        }
+        Some(endpoint) => return Ok(endpoint),
+        None => {}
     }
-    let owned = |e: &&&Endpoint| e.owner.as_ref().is_some_and(|owner| *owner.name == *name);
+    let owned =
+        |e: &&&Endpoint| !e.completed && e.owner.as_ref().is_some_and(|owner| *owner.name == *name);
     if let Some(endpoint) = in_namespace_endpoints.iter().find(owned) {
         notes.push(format!(
             "{namespace}/{name} is the owner of several pods; explaining {}",

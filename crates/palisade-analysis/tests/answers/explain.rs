@@ -451,3 +451,21 @@ fn reasons_in_words() {
         ])
     );
 }
+
+/// A pod that has finished is one, and holds no address any more.
+#[test]
+fn a_finished_pod_is_named_as_what_it_is() {
+    let mut state = shop();
+    let mut done = pod("shop/done", "", "app=api");
+    done.completed = true;
+    state.apply(Update::Upsert(Object::Endpoint(done)));
+    let options = OracleOptions::default();
+    let query = query("shop/done", "shop/db", "5432/TCP");
+    let answer = explain(&state, &query, &options, &FailsafePorts::default());
+    assert_eq!(
+        answer.map_err(|error| error.to_string()).err().as_deref(),
+        Some(
+            "shop/done has finished (Succeeded or Failed): it has no address any more, and no policy judges it"
+        )
+    );
+}
