@@ -33,7 +33,7 @@ use palisade_api::ParameterOrigin;
 use palisade_engine::ElementBudget;
 use palisade_etcd::EtcdOptions;
 use palisade_model::{
-    Encapsulation, Encapsulations, FailsafePort, FailsafePorts, Family, HairpinAction,
+    DenyAction, Encapsulation, Encapsulations, FailsafePort, FailsafePorts, Family, HairpinAction,
     HostTrafficAction, Prefix,
 };
 use palisade_source::CidrMatchMode;
@@ -148,6 +148,8 @@ pub struct Config {
     pub host_to_endpoint: HostTrafficAction,
     /// Which policies judge traffic from an endpoint to itself.
     pub hairpin: HairpinAction,
+    /// What happens to packets that policy denies.
+    pub deny_action: DenyAction,
     /// The flows of this host that no policy can deny.
     pub failsafe: FailsafePorts,
     /// Whether every host endpoint is in audit.
@@ -372,6 +374,10 @@ impl ConfigBuilder {
                 0 => HairpinAction::ByKind,
                 1 => HairpinAction::Allow,
                 _ => HairpinAction::Policy,
+            },
+            deny_action: match self.number("deny-action") {
+                0 => DenyAction::Drop,
+                _ => DenyAction::Reject,
             },
             failsafe: FailsafePorts {
                 inbound: self.failsafe_ports("failsafe-inbound-ports").to_vec(),

@@ -22,6 +22,7 @@ pub fn open_driver(name: &str, config: &Config) -> Result<Box<dyn Dataplane>, Dr
                 packet_mark_bit: config.packet_mark_bit,
                 judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
                 judge_hairpin: config.hairpin == HairpinAction::Policy,
+                deny_action: config.deny_action,
                 failsafe: config.failsafe.clone(),
                 own_table: config.own_table,
                 log_group: Some(config.monitor_group),

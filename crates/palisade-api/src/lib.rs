@@ -52,8 +52,9 @@ pub use endpoint::{
 };
 pub use error::{ApiError, ErrorCode};
 pub use explain::{
-    DecisionReport, DirectionReport, ExplainQuery, Explanation, FlowEndReport, FlowReport,
-    HostPass, HostReport, NearestMiss, OriginalDestination, RuleRef, StepReport, VerdictWord,
+    DecisionReport, DenialAnswer, DirectionReport, ExplainQuery, Explanation, FlowEndReport,
+    FlowReport, HostPass, HostReport, NearestMiss, OriginalDestination, RuleRef, StepReport,
+    VerdictWord,
 };
 pub use health::ProbeResult;
 pub use identity::{IdentityList, IdentityReport};

@@ -56,6 +56,8 @@ named_enum! {
         Unknown = "unknown",
         /// Of packets that are counted only: policy denied them.
         Denied = "denied",
+        /// Of packets that are counted only: policy denied them, and denials answer.
+        Rejected = "rejected",
         /// Of packets that are counted only: a Log rule matched them.
         Logged = "logged",
         /// Of packets that are counted only: they would be denied if nothing were in audit.
@@ -90,6 +92,9 @@ pub struct PacketEvent {
     pub time: String,
     /// Verdict in the reported direction.
     pub verdict: MonitorVerdict,
+    /// Whether it was denied and answered.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub rejected: bool,
     /// What decided, or why it was dropped before policy evaluation.
     pub reason: PacketReason,
     /// The verdict if nothing were in audit; absent where nothing in audit applies, or if it is not known.
@@ -289,6 +294,7 @@ mod tests {
             pass: None,
             api_version: crate::api_version(),
             time: "2026-11-21T07:32:05.000001Z".to_owned(),
+            rejected: false,
             verdict: MonitorVerdict::Denied,
             reason: PacketReason::DefaultDeny,
             audit: None,

@@ -126,6 +126,16 @@ pub enum HairpinAction {
     Policy,
 }
 
+/// What happens to packets that policy denies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DenyAction {
+    /// They are dropped.
+    #[default]
+    Drop,
+    /// They are dropped and answered: TCP with a reset, everything else with ICMP "administratively prohibited".
+    Reject,
+}
+
 /// The destination of a packet before destination NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PreDnat {

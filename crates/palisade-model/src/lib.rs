@@ -28,7 +28,9 @@ mod state;
 pub use direction::Direction;
 pub use encapsulation::{Encapsulation, Encapsulations};
 pub use failsafe::{FailsafePort, FailsafePorts};
-pub use flow::{Flow, FlowOrigin, HairpinAction, HostTrafficAction, L4, PreDnat, Protocol};
+pub use flow::{
+    DenyAction, Flow, FlowOrigin, HairpinAction, HostTrafficAction, L4, PreDnat, Protocol,
+};
 pub use label::{LabelKey, LabelLookup, LabelScope, Labels};
 pub use label_values::LabelValues;
 pub use net::{Family, ParsePrefixError, Prefix};

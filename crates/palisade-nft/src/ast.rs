@@ -249,10 +249,21 @@ pub enum Expr {
     Notrack,
     /// `masq`: replaces the source address by this host's. Ends the rule; in `nat` chains only.
     Masquerade,
+    /// `reject`: drops the packet and answers it. Ends the rule; not in the postrouting hook.
+    Reject(RejectAnswer),
     /// `immediate` into the verdict register: ends the rule.
     Verdict(NftVerdict),
     /// The name of an observed expression that is never written here.
     Unknown(Str),
+}
+
+/// What a packet is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RejectAnswer {
+    /// A TCP reset; for TCP only.
+    TcpReset,
+    /// ICMP or ICMPv6: administratively prohibited.
+    AdminProhibited,
 }
 
 /// A short constant.
@@ -379,6 +390,8 @@ pub mod ct_status {
 pub mod tcp_flag {
     /// Opens a connection.
     pub const SYN: u8 = 2;
+    /// Ends a connection at once.
+    pub const RST: u8 = 4;
     /// Set in every packet except the first.
     pub const ACK: u8 = 16;
 }

@@ -1,6 +1,6 @@
 //! The parameters of the table layout.
 
-use palisade_model::{FailsafePorts, Str};
+use palisade_model::{DenyAction, FailsafePorts, Str};
 
 /// The parameters of the layout. Agents with different parameters create different skeletons; the second
 /// rebuilds the table of the first.
@@ -20,6 +20,8 @@ pub struct Config {
     pub judge_host_traffic: bool,
     /// Whether packets from an endpoint to itself are subject to policy.
     pub judge_hairpin: bool,
+    /// What happens to what policy denies.
+    pub deny_action: DenyAction,
     /// The flows of this host that no policy can deny.
     pub failsafe: FailsafePorts,
     /// Whether the kernel tracks SCTP by port. If not, all SCTP between two addresses is one connection, and
@@ -36,6 +38,13 @@ pub struct Config {
     pub min_shared_elements: usize,
 }
 
+impl Config {
+    /// Whether denials answer.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.deny_action == DenyAction::Reject
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -45,6 +54,7 @@ impl Default for Config {
             packet_mark_bit: 0x1000,
             judge_host_traffic: false,
             judge_hairpin: false,
+            deny_action: DenyAction::default(),
             failsafe: FailsafePorts::default(),
             sctp_tracked: true,
             owned: false,

@@ -220,6 +220,10 @@ impl<'a> ClassContentBuilder<'a> {
         self.source_port_chains.push((values, code));
         let name = source_port_chain_name(self.class, code);
         let (set, key, element) = verdict_element(code, NftVerdict::Goto(name.as_str().into()));
+        if self.config.is_answering() {
+            let copy = (names::DROP_VERDICT, key.clone());
+            self.content.elements.insert(copy, element.clone());
+        }
         self.content.elements.insert((set, key), element);
         let reply_name = format!("{name}_r");
         let config = self.config;

@@ -15,7 +15,8 @@ use crate::names::{
     IF_HAIRPIN, IF_OURS, LAST_VERDICT,
 };
 use crate::names::{
-    CODE_VERDICT, PENDING_REVOCATION, PORT, PORT_RANGE, PROTO, SET_CLASS, number_from_bytes,
+    CODE_VERDICT, DROP_VERDICT, PENDING_REVOCATION, PORT, PORT_RANGE, PROTO, SET_CLASS,
+    number_from_bytes,
 };
 use crate::skeleton::{code_cell, code_verdict, generation_of, skeleton};
 use crate::{
@@ -335,16 +336,15 @@ impl TableDecoder {
                     self.pairs.insert((set, class));
                 }
             }
-            CODE_VERDICT => {
+            CODE_VERDICT | DROP_VERDICT => {
                 let Some(MapValue::Verdict(NftVerdict::Goto(chain))) = &element.data else {
                     return None;
                 };
                 let (class, code, reply) = parse_source_port_chain(chain)?;
                 (read_mark(bytes, 4)? == code && !reply).then_some(())?;
                 let content = self.observed.classes.entry(class).or_default();
-                content
-                    .elements
-                    .insert((CODE_VERDICT, key.clone()), element.clone());
+                let map = names::verdict_map(name)?;
+                content.elements.insert((map, key.clone()), element.clone());
             }
             _ => return None,
         }
@@ -476,7 +476,7 @@ fn decode_program(
     let mut default = None;
     for ((map, key), element) in &content.elements {
         match (*map, key) {
-            (CODE_VERDICT | CLASS_BASE, _) => {}
+            (CODE_VERDICT | DROP_VERDICT | CLASS_BASE, _) => {}
             (CLASS_DEFAULT, ElementKey::Exact(_)) => {
                 default = Some(values(element)?.as_constant()?.clone())
             }

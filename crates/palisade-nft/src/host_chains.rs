@@ -14,6 +14,7 @@
 //! in the postrouting hook, as in [`crate::translated`]. Never: judges a packet at a workload's interface.
 
 use crate::address_ranges::AddressRanges;
+use crate::answering;
 use crate::early_passes;
 use crate::hook_rules::{fast_path_rule, filter_base_chain, own_interface_rules};
 use crate::host_judgement::{PacketSide, judged_interface, link_rule, lookup_rules, side_chain};
@@ -102,7 +103,7 @@ pub(crate) fn chains(config: &Config, pass: Pass) -> Vec<(Str, Chain)> {
             }
         }
     }
-    out
+    answering::separate_postrouting(config, out, &mut BTreeMap::new())
 }
 
 /// The chains that lead packets to and from the host to their judgement.
@@ -146,6 +147,9 @@ fn normal_chains(config: &Config) -> Vec<(Str, Chain)> {
     for (side, name) in [(arriving, "p_host_in"), (leaving, "p_host_out")] {
         let end = || RuleBuilder::new().goto("p_host_end");
         let mut rules = vec![fast_path_rule(config)];
+        if side == leaving {
+            rules.extend(answering::own_answer_rules(config));
+        }
         rules.extend(early_passes::decided_rules(config, side, &end));
         rules.push(link_rule());
         if !NftFault::FailsafeIgnored.is_injected() {

@@ -3,10 +3,11 @@
 //! Promises: an interface without a point of the pass is not judged. Never: says which packets come to it, or what
 //! happens to those that are allowed ([`crate::host_chains`], [`crate::early_passes`]).
 
+use crate::answering;
 use crate::judgement::{
     HostLookup, L4Fields, Orientation, TupleFields, host_judgement_rule, load_host_set,
 };
-use crate::names::{self, ND_OUT};
+use crate::names::{self, CODE_VERDICT, ND_OUT};
 use crate::nflog::{self, counted_drop_rule};
 use crate::rule::RuleBuilder;
 use crate::{CmpOp, Config, MetaKey, NftFault, NftRule, NftVerdict, PayloadBase};
@@ -110,7 +111,11 @@ pub(crate) fn lookup_rules(
         direction,
         fields,
     };
-    let verdict = nflog::final_verdict(config, ReportReason::NoPoint);
+    let map = match pass.is_early() {
+        true => answering::dropping_verdicts(config),
+        false => CODE_VERDICT,
+    };
+    let verdicts = (map, nflog::final_verdict(config, ReportReason::NoPoint));
     let own_maps = [
         names::host_point_map(family),
         names::host_point_range_map(family),
@@ -118,9 +123,9 @@ pub(crate) fn lookup_rules(
     let mut rules = Vec::new();
     for own in own_maps {
         for identities in [names::host_map(family), names::network_map(family)] {
-            let verdict = verdict.clone();
+            let verdicts = verdicts.clone();
             rules.push(host_judgement_rule(
-                lookup, family, header, own, identities, verdict,
+                lookup, family, header, own, identities, verdicts,
             ));
         }
     }

@@ -258,12 +258,12 @@ pub(crate) fn host_judgement_rule(
     header: L4Fields,
     own: &str,
     identities: &str,
-    verdict: NftVerdict,
+    verdicts: (&str, NftVerdict),
 ) -> NftRule {
     let own_end = (lookup.own_is_source(), lookup.fields);
     let line = load_identity(RuleBuilder::new(), own_end, family, identities);
     let line = load_host_set(line, lookup, family, own);
-    class_rule(line, lookup.fields, header, (CODE_VERDICT, verdict))
+    class_rule(line, lookup.fields, header, verdicts)
 }
 
 /// Loads the policy set of a point of a host interface into register 9, by the map `own`; breaks if there is none.

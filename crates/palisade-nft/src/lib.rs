@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod address_ranges;
 mod adopt;
+mod answering;
 pub mod ast;
 mod bases;
 mod config;

@@ -24,6 +24,10 @@ pub(crate) const CLASS_BASE: &str = "p_base";
 pub(crate) const FIRST_BASE: u32 = 1 << 31;
 /// The verdicts of the codes in the class maps.
 pub(crate) const CODE_VERDICT: &str = "p_verdict";
+/// The same where denials answer, for hooks and passes that drop.
+pub(crate) const DROP_VERDICT: &str = "p_verdict_d";
+/// The chain that answers a denied packet, or drops it.
+pub(crate) const ANSWER: &str = "p_answer";
 /// Conntrack state, direction, family and protocol → the next chain.
 pub(crate) const DISPATCH: &str = "p_way";
 pub(crate) const LIVE_MARK: &str = "p_live";
@@ -65,6 +69,13 @@ pub(crate) const CONTINUE_REPORTED: u32 = 5;
 pub(crate) const LAST_VERDICT: u32 = AUDIT_EGRESS + CONTINUE_REPORTED;
 /// The values that allow.
 pub(crate) const ALLOWING: [u32; 5] = [ALLOW, LOG_INGRESS, LOG_EGRESS, AUDIT_INGRESS, AUDIT_EGRESS];
+
+/// The map of verdicts of this name.
+pub(crate) fn verdict_map(name: &str) -> Option<&'static str> {
+    [CODE_VERDICT, DROP_VERDICT]
+        .into_iter()
+        .find(|map| *map == name)
+}
 
 /// The map of points: own interface and address → policy set.
 pub(crate) fn point_map(family: Family, direction: Direction) -> &'static str {
@@ -224,6 +235,7 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
     out.push((CLASS_BASE, plain(&[Proto, Mark], mark)));
     let verdicts = || plain(&[Proto, Mark], Some(MapValueType::Verdict));
     out.push((CODE_VERDICT, verdicts()));
+    out.push((DROP_VERDICT, verdicts()));
     let way = [CtState, CtDirection, NfProto, Proto];
     out.push((
         DISPATCH,
@@ -293,7 +305,15 @@ pub(crate) fn zero_prefixed(fields: &[&[u8]]) -> Bytes {
 
 /// Whether the keys of a map begin with a 0.
 pub(crate) fn is_zero_prefixed(map: &str) -> bool {
-    [IDENTITY_CLASS, SET_CLASS, CLASS_BASE, CODE_VERDICT].contains(&map) || COUNTED.contains(&map)
+    [
+        IDENTITY_CLASS,
+        SET_CLASS,
+        CLASS_BASE,
+        CODE_VERDICT,
+        DROP_VERDICT,
+    ]
+    .contains(&map)
+        || COUNTED.contains(&map)
 }
 
 /// Such a key of numbers.

@@ -6,6 +6,7 @@
 //! received was suppressed, so no loss is unnoticed. The log prefix has neither class nor rule: the judgement
 //! is repeated from the headers. Promises: verdicts are the same with or without a listener or reporting.
 
+use crate::names;
 use crate::rule::{RuleBuilder, chain};
 use crate::{Chain, Config, Expr, NflogConfig, NftRule, NftVerdict, ct_state};
 use alloc::format;
@@ -16,9 +17,10 @@ use palisade_model::{Direction, Str};
 use palisade_tables::ReportReason;
 
 /// The chain for packets with a reason, and the word for the reason.
-fn names(reason: ReportReason) -> (&'static str, &'static str) {
+fn words(reason: ReportReason) -> (&'static str, &'static str) {
     match reason {
         ReportReason::Denied => ("p_denied", "denied"),
+        ReportReason::Rejected => ("p_rejected", "rejected"),
         ReportReason::Logged(Direction::Ingress) => ("p_logged_i", "logged ingress"),
         ReportReason::Logged(Direction::Egress) => ("p_logged_e", "logged egress"),
         ReportReason::Audited(Direction::Ingress) => ("p_audit_i", "audited ingress"),
@@ -32,11 +34,11 @@ fn names(reason: ReportReason) -> (&'static str, &'static str) {
 
 /// The chain for packets with a reason.
 pub(crate) fn chain_name(reason: ReportReason) -> &'static str {
-    names(reason).0
+    words(reason).0
 }
 
 fn label(reason: ReportReason) -> &'static str {
-    names(reason).1
+    words(reason).1
 }
 
 /// Whether packets with this reason may be in the reply direction of their flow, and are then logged as
@@ -45,6 +47,7 @@ fn has_replies(reason: ReportReason) -> bool {
     matches!(
         reason,
         ReportReason::Denied
+            | ReportReason::Rejected
             | ReportReason::Logged(_)
             | ReportReason::Audited(_)
             | ReportReason::NoPoint
@@ -55,6 +58,7 @@ fn has_replies(reason: ReportReason) -> bool {
 fn verdict(reason: ReportReason) -> NftVerdict {
     match reason {
         ReportReason::Logged(_) | ReportReason::Audited(_) => NftVerdict::Return,
+        ReportReason::Rejected => NftVerdict::Goto(names::ANSWER.into()),
         _ => NftVerdict::Drop,
     }
 }
@@ -124,7 +128,9 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
         return Vec::new();
     };
     let mut out = Vec::new();
-    for report in ReportReason::ALL {
+    let is_used =
+        |reason: &ReportReason| *reason != ReportReason::Rejected || config.is_answering();
+    for report in ReportReason::ALL.into_iter().filter(is_used) {
         let mut rules = Vec::new();
         if has_replies(report) {
             let replies = reply_chain(report);

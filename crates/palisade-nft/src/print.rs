@@ -6,6 +6,7 @@
 use crate::names::number_from_bytes;
 use crate::{
     BaseChain, ChainType, Element, ElementKey, Expr, FieldType, LookupMode, MapValue, MapValueType,
+    RejectAnswer,
 };
 use crate::{CounterValue, NftRule, NftVerdict, Op, Ruleset, SetDecl, Transaction};
 use alloc::collections::BTreeMap;
@@ -370,6 +371,10 @@ fn expr_text(expr: &Expr) -> String {
         Expr::Log { group, prefix } => format!("log prefix \"{prefix}\" group {group}"),
         Expr::Masquerade => "masquerade".into(),
         Expr::Notrack => "notrack".into(),
+        Expr::Reject(RejectAnswer::TcpReset) => "reject with tcp reset".into(),
+        Expr::Reject(RejectAnswer::AdminProhibited) => {
+            "reject with icmpx type admin-prohibited".into()
+        }
         Expr::Verdict(verdict) => verdict_text(verdict),
         Expr::Unknown(name) => format!("# {name}"),
     }

@@ -10,6 +10,7 @@
 //! elements. So nothing is looked up twice, and a table that changes between two rules never gives a packet
 //! a mixture of old and new.
 
+use crate::answering;
 use crate::early_passes;
 use crate::hairpin::{self, has_hairpin_rule, pass_chains};
 use crate::hook_rules::{
@@ -22,7 +23,7 @@ use crate::judgement::{
 use crate::midstream;
 use crate::names::{self, CLASS_BASE, ICMP_REQUEST, IDENTITY_CLASS, L4_ICMP, L4_PORTS, LIVE_MARK};
 use crate::names::{
-    CODE_VERDICT, DISPATCH, GENERATION, ND_IN, ND_OUT, PENDING_REVOCATION, SET_CLASS,
+    CODE_VERDICT, DISPATCH, DROP_VERDICT, GENERATION, ND_IN, ND_OUT, PENDING_REVOCATION, SET_CLASS,
 };
 use crate::names::{concat_fields, mark_bytes, zero_prefixed_marks};
 use crate::nflog::{self, counted_drop_rule};
@@ -50,7 +51,9 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     ruleset.comment = Some(SCHEMA.into());
     ruleset.flags = config.table_flags();
     for (name, decl) in names::declarations() {
-        if config.judge_hairpin && names::is_of_hairpin(name) {
+        let is_unused = config.judge_hairpin && names::is_of_hairpin(name)
+            || name == DROP_VERDICT && !config.is_answering();
+        if is_unused {
             continue;
         }
         let elements = BTreeMap::new();
@@ -67,6 +70,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     chains.extend(midstream::chains(config));
     chains.extend(translated::chains(config));
     chains.extend(early_passes::continue_chains(config));
+    chains.extend(answering::chains(config));
     for direction in Direction::BOTH {
         for orientation in Orientation::BOTH {
             for family in Family::BOTH {
@@ -82,6 +86,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
             }
         }
     }
+    let chains = answering::separate_postrouting(config, chains, &mut ruleset.sets);
     ruleset.chains = chains.into_iter().collect();
     ruleset
 }
@@ -132,18 +137,29 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
     for map in names::COUNTED {
         out.push((map, ElementKey::CatchAll, counted(0)));
     }
-    out.push(verdict_element(0, NftVerdict::Continue));
-    for code in 1..=names::LAST_VERDICT {
-        out.push(verdict_element(code, code_verdict(config, code)));
+    type CodeVerdict = fn(&Config, u32) -> NftVerdict;
+    let maps: [(&'static str, CodeVerdict); 2] = [
+        (CODE_VERDICT, answering_verdict),
+        (DROP_VERDICT, code_verdict),
+    ];
+    for (map, verdict_of) in maps {
+        let mut push = |code, verdict| {
+            let (_, key, element) = verdict_element(code, verdict);
+            out.push((map, key, element));
+        };
+        push(0, NftVerdict::Continue);
+        for code in 1..=names::LAST_VERDICT {
+            push(code, verdict_of(config, code));
+        }
+        let element = Element {
+            data: Some(MapValue::Verdict(nflog::final_verdict(
+                config,
+                ReportReason::NoPoint,
+            ))),
+            ..Element::default()
+        };
+        out.push((map, ElementKey::CatchAll, element));
     }
-    let element = Element {
-        data: Some(MapValue::Verdict(nflog::final_verdict(
-            config,
-            ReportReason::NoPoint,
-        ))),
-        ..Element::default()
-    };
-    out.push((CODE_VERDICT, ElementKey::CatchAll, element));
     out.extend(midstream::verdict_elements());
     out.extend(dispatch_elements());
     let mut set = |name: &'static str, members: &[u8]| {
@@ -254,6 +270,14 @@ pub(crate) fn code_verdict(config: &Config, code: u32) -> NftVerdict {
     }
 }
 
+/// The verdict of a code in the hooks that can answer.
+fn answering_verdict(config: &Config, code: u32) -> NftVerdict {
+    match config.is_answering() && code == names::DENY {
+        true => nflog::final_verdict(config, ReportReason::Rejected),
+        false => code_verdict(config, code),
+    }
+}
+
 /// The element that maps a code to its verdict: code 0 continues with the next map, the code of a
 /// source-port chain goes to that chain.
 pub(crate) fn verdict_element(
@@ -356,6 +380,8 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
         ];
         (input, output)
     };
+    let mut output_rules = answering::own_answer_rules(config);
+    output_rules.extend(output_ours);
     vec![
         chain("p_raw", filter_base_chain(Hook::Prerouting, -300), raw),
         chain("p_source", None, source_rules(config)),
@@ -363,7 +389,7 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
         chain("p_input", filter_base_chain(Hook::Input, 0), input),
         chain("p_output", filter_base_chain(Hook::Output, 0), output),
         chain("p_input_ours", None, input_ours),
-        chain("p_output_ours", None, output_ours),
+        chain("p_output_ours", None, output_rules),
     ]
 }
 

@@ -14,6 +14,7 @@
 //! Never: tests the input interface. The kernel reports the tunnel device for packets of this host's own
 //! tunnels, and none for packets forwarded by a bridge.
 
+use crate::answering;
 use crate::hook_rules::{
     fast_path_rule, filter_base_chain, judges_host_traffic, own_interface_rules,
 };
@@ -34,6 +35,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
         return Vec::new();
     }
     let mut judged = vec![fast_path_rule(config)];
+    judged.extend(answering::own_answer_rules(config));
     judged.extend(own_interface_rules(config, MetaKey::OifName, |line| {
         line.goto("p_flow")
     }));

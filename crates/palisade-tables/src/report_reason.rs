@@ -10,6 +10,8 @@ use palisade_model::Direction;
 pub enum ReportReason {
     /// Policy denied it in one direction.
     Denied,
+    /// Policy denied it in one direction, and denials answer.
+    Rejected,
     /// Policy allowed it in this direction, and a Log rule matched.
     Logged(Direction),
     /// Policy allowed it in this direction, and would deny it if nothing were in audit.
@@ -26,8 +28,9 @@ pub enum ReportReason {
 
 impl ReportReason {
     /// All reasons.
-    pub const ALL: [ReportReason; 9] = [
+    pub const ALL: [ReportReason; 10] = [
         ReportReason::Denied,
+        ReportReason::Rejected,
         ReportReason::Logged(Direction::Ingress),
         ReportReason::Logged(Direction::Egress),
         ReportReason::Audited(Direction::Ingress),
@@ -51,6 +54,7 @@ impl ReportReason {
     pub fn name(self) -> &'static str {
         match self {
             ReportReason::Denied => "denied",
+            ReportReason::Rejected => "rejected",
             ReportReason::Logged(_) => "logged",
             ReportReason::Audited(_) => "audited",
             ReportReason::Spoofed => "spoofed",

@@ -2,8 +2,8 @@
 
 mod convert;
 
-use crate::connection_args::HostToEndpoint;
 pub(crate) use crate::connection_args::ScopeArgs;
+use crate::connection_args::{DenialAction, HostToEndpoint};
 use crate::exit::ExitStatus;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -416,6 +416,9 @@ pub(crate) struct ExplainArgs {
     /// Default: allow.
     #[arg(long, value_enum, value_name = "ACTION", requires = "files")]
     pub(crate) host_to_endpoint: Option<HostToEndpoint>,
+    /// With -f: what the agents do with what is denied, as their parameter of this name. Default: drop.
+    #[arg(long, value_enum, value_name = "ACTION", requires = "files")]
+    pub(crate) deny_action: Option<DenialAction>,
     /// Also list every policy that does not apply, with the reason.
     #[arg(long)]
     pub(crate) all: bool,

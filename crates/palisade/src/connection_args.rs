@@ -38,3 +38,13 @@ impl HostToEndpoint {
         }
     }
 }
+
+/// What is done with denied packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DenialAction {
+    /// They are dropped.
+    #[default]
+    Drop,
+    /// They are dropped and answered.
+    Reject,
+}

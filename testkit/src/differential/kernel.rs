@@ -23,8 +23,8 @@ use palisade_dataplane::nftables::{NftConfig, NftDataplane};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered, naive};
 use palisade_model::{
-    Direction, Encapsulations, FailsafePorts, Flow, FlowOrigin, HairpinAction, HostTrafficAction,
-    L4, Pass, Protocol,
+    DenyAction, Direction, Encapsulations, FailsafePorts, Flow, FlowOrigin, HairpinAction,
+    HostTrafficAction, L4, Pass, Protocol,
 };
 use palisade_oracle::{HostJudgement, HostPath, OracleOptions, PreparedState, Question};
 use palisade_sys::netns::NetNs;
@@ -170,6 +170,10 @@ impl KernelLab {
             judge_host_traffic,
             // Each value in one of the two labs.
             judge_hairpin: judge_host_traffic,
+            deny_action: match judge_host_traffic {
+                true => DenyAction::Reject,
+                false => DenyAction::Drop,
+            },
             own_table: false,
             log_group: Some(20545),
         };

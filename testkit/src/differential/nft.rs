@@ -7,7 +7,7 @@
 use super::judgements::{host_allows_midstream, own_packet, reports, workloads_allow};
 use super::{FLOWS, StageFailure, tables};
 use palisade_generators::Dice;
-use palisade_model::{Direction, FailsafePorts, Flow, L4, Pass, Protocol};
+use palisade_model::{DenyAction, Direction, FailsafePorts, Flow, L4, Pass, Protocol};
 use palisade_nft::{Config, Planner, Ruleset, adopt, ct_state, tcp_flag};
 use palisade_oracle::{HostPath, PreparedState};
 use palisade_tables::{Delta, DirectionVerdict, Packet, Tables, Verdict};
@@ -51,8 +51,14 @@ impl ModelHost {
             1 => config.min_shared_elements,
             _ => 1,
         };
+        // What denials do changes no verdict.
+        let deny_action = match config.max_expanded_ports {
+            1 => DenyAction::Reject,
+            _ => DenyAction::Drop,
+        };
         let config = Config {
             min_shared_elements: share_from,
+            deny_action,
             ..config
         };
         let planner = Planner::new(config.clone(), 1);
@@ -345,7 +351,10 @@ impl ModelHost {
                 .iter()
                 .map(|(why, is_of_flow)| palisade_nft::log_prefix(*why, reply && *is_of_flow))
                 .collect();
-            if !outcome.log_prefixes.iter().map(|p| &**p).eq(&wanted) {
+            // What is answered is denied.
+            let found = outcome.log_prefixes.iter();
+            let found = found.map(|prefix| prefix.replace("rejected", "denied"));
+            if !found.eq(wanted.iter().cloned()) {
                 let detail = format!(
                     "reported {:?}, not {wanted:?}: {frame:?}",
                     outcome.log_prefixes

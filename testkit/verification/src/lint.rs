@@ -3,14 +3,16 @@
 use crate::set_lookup::overlaps;
 use palisade_model::Str;
 use palisade_nft::{
-    CtKey, Element, ElementKey, Expr, LookupMode, MapValue, MetaKey, NftRule, NftSet, Op, Ruleset,
+    CtKey, Element, ElementKey, Expr, Hook, LookupMode, MapValue, MetaKey, NftRule, NftSet, Op,
+    Ruleset,
 };
 use palisade_nft::{NftVerdict, SetDecl, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What the names of sets begin with that only the chains of host interfaces refer to, which come and go.
-const HOST_SETS: [&str; 3] = ["p_place_", "p_hpt", "p_safe"];
+/// What the names of sets begin with that only the chains of host interfaces, or of the host's own traffic, refer to,
+/// which come and go.
+const HOST_SETS: [&str; 4] = ["p_place_", "p_hpt", "p_safe", "p_verdict_d"];
 
 /// The set that only the agent writes and reads.
 const PENDING_REVOCATION_SET: &str = "p_pending";
@@ -51,6 +53,9 @@ pub enum LintProblem {
     LogPrefixTooLong,
     /// A rate limit of zero, which the kernel refuses.
     ZeroRate,
+    /// A rule that answers, which this base chain leads to: the kernel cannot answer in its hook, or nothing is known
+    /// of the flow there.
+    AnswerFrom(Str),
     /// An expression that Palisade never writes.
     Unknown(Str),
 }
@@ -73,6 +78,7 @@ impl fmt::Display for LintFinding {
             LintProblem::Overlap(key) => write!(f, "range {key:?} overlaps another"),
             LintProblem::LogPrefixTooLong => f.write_str("a log prefix of more than 127 bytes"),
             LintProblem::ZeroRate => f.write_str("a rate limit of zero"),
+            LintProblem::AnswerFrom(base) => write!(f, "answers packets of {base}"),
             LintProblem::Unknown(name) => write!(f, "unsupported expression {name}"),
         }
     }
@@ -114,6 +120,7 @@ pub fn lint(ruleset: &Ruleset) -> Vec<LintFinding> {
             lint.add(name, LintProblem::Unreferenced);
         }
     }
+    check_answers(&mut lint, ruleset);
     for name in &used {
         if !ruleset.chains.contains_key(*name) && !ruleset.sets.contains_key(*name) {
             lint.add(name, LintProblem::Missing((*name).clone()));
@@ -186,8 +193,44 @@ fn can_break(expr: &Expr) -> bool {
             | Expr::Log { .. }
             | Expr::Masquerade
             | Expr::Notrack
+            | Expr::Reject(_)
             | Expr::Verdict(_)
     )
+}
+
+/// Finds the rules that answer and that a hook leads to in which the kernel cannot.
+fn check_answers(lint: &mut Linter, ruleset: &Ruleset) {
+    for (base, chain) in &ruleset.chains {
+        let hook = chain.base_chain.map(|base| base.hook);
+        if !matches!(hook, Some(Hook::Prerouting | Hook::Postrouting)) {
+            continue;
+        }
+        let mut seen: BTreeSet<&Str> = BTreeSet::new();
+        let mut queue = vec![base];
+        while let Some(name) = queue.pop() {
+            let Some(chain) = ruleset.chains.get(name).filter(|_| seen.insert(name)) else {
+                continue;
+            };
+            for expr in chain.rules.iter().flat_map(|rule| &rule.exprs) {
+                match expr {
+                    Expr::Reject(_) => lint.add(name, LintProblem::AnswerFrom(base.clone())),
+                    Expr::Verdict(verdict) => queue.extend(verdict.chain()),
+                    Expr::Lookup {
+                        set,
+                        mode: LookupMode::Verdict,
+                        ..
+                    } => {
+                        let set = ruleset.sets.get(set).into_iter();
+                        queue.extend(
+                            set.flat_map(|set| set.elements.values())
+                                .filter_map(element_chain),
+                        );
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
 }
 
 fn references(rule: &NftRule) -> impl Iterator<Item = &Str> {
@@ -252,7 +295,7 @@ impl Linter {
                 loaded[at..at + len.div_ceil(4)].fill(true);
             }
             match expr {
-                Expr::Verdict(_) | Expr::Masquerade => ended = true,
+                Expr::Verdict(_) | Expr::Masquerade | Expr::Reject(_) => ended = true,
                 // The verdict of a map may be `continue`.
                 Expr::Lookup { set, .. } if decl(set).is_none() => {
                     self.add(chain, LintProblem::Missing(set.clone()));
@@ -397,6 +440,7 @@ fn registers<'a>(
         | Expr::Log { .. }
         | Expr::Masquerade
         | Expr::Notrack
+        | Expr::Reject(_)
         | Expr::Verdict(_)
         | Expr::Unknown(_) => (None, None),
     }

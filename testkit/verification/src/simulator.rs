@@ -293,6 +293,7 @@ impl<'a> PacketRun<'a> {
     fn verdict_of(&self, expr: &Expr) -> Option<NftVerdict> {
         match expr {
             Expr::Verdict(verdict) => Some(verdict.clone()),
+            Expr::Reject(_) => Some(NftVerdict::Drop),
             Expr::Lookup { set, sreg, .. } => {
                 let set = self.ruleset().sets.get(set)?;
                 let key = self.load_register(sreg.0, set.decl.key_len());
@@ -465,7 +466,7 @@ impl<'a> PacketRun<'a> {
                 self.log_prefixes.push(prefix.clone());
                 ExprOutcome::Next
             }
-            Expr::Verdict(_) => ExprOutcome::EndOfRule(true),
+            Expr::Verdict(_) | Expr::Reject(_) => ExprOutcome::EndOfRule(true),
             // The policy table never translates.
             Expr::Masquerade => return Err(SimulationError::Unknown("masq".into())),
             Expr::Unknown(name) => return Err(SimulationError::Unknown(name.clone())),

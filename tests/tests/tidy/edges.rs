@@ -50,7 +50,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "palisade-etcd",
-        &["model", "manifest", "dialects", "effective", "source"],
+        &[
+            "model",
+            "manifest",
+            "dialects",
+            "effective",
+            "source",
+            "sys",
+        ],
     ),
     ("palisade-sys", &[]),
     ("palisade-dataplane", &["model", "tables", "nft", "sys"]),

@@ -8,6 +8,13 @@ use super::parameter::{Parameter, ReloadMode, number_kind, parameter};
 use super::{ParameterKind, Section};
 use palisade_model::Family;
 
+/// A parameter about an encapsulation that workloads may use.
+const fn encapsulation(name: &'static str, about: &'static str) -> Parameter {
+    let kind = ParameterKind::OneOf(&["drop", "policy"]);
+    let (section, reload) = (Section::Kernel, ReloadMode::Restart);
+    parameter(name, section, kind, "drop", "drop|policy", reload, about)
+}
+
 /// Every parameter of the agent, in the order of the documentation.
 pub const PARAMETERS: &[Parameter] = &{
     use ReloadMode::{Live, Restart};
@@ -321,8 +328,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "true",
             "true|false",
             Restart,
-            "Whether no other program can change or flush the nftables tables while the agent runs (Linux 6.9; \
-             with older kernels changes are repaired).",
+            "Whether no other program can change or flush the nftables tables while the agent runs (Linux 6.9; with older kernels changes are repaired).",
         ),
         parameter(
             "mark-mask",
@@ -340,9 +346,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "0x1000",
             "BIT",
             Restart,
-            "The bit of the packet mark that says, between the hooks that a packet passes, that a policy for untracked \
-             traffic or for traffic before destination NAT has allowed it. Only packets at interfaces with such \
-             policies have it written.",
+            "The bit of the packet mark that says, between the hooks that a packet passes, that a policy for untracked traffic or for traffic before destination NAT has allowed it. Only packets at interfaces with such policies have it written.",
         ),
         parameter(
             "host-to-endpoint",
@@ -361,6 +365,15 @@ pub const PARAMETERS: &[Parameter] = &{
             "by-kind|allow|judge",
             Restart,
             "Which policies judge traffic from an endpoint to itself, through a Service. `by-kind`: those whose kind does by its standard, in both directions; these are ClusterNetworkPolicy, AdminNetworkPolicy and BaselineAdminNetworkPolicy. `allow`: none, so it always passes. `judge`: all, as any other traffic.",
+        ),
+        parameter(
+            "deny-action",
+            Kernel,
+            ParameterKind::OneOf(&["drop", "reject"]),
+            "drop",
+            "drop|reject",
+            Restart,
+            "What happens to packets that policy denies. `reject`: they are dropped and answered, at most 1,000 a second; TCP with a reset, everything else with ICMP \"administratively prohibited\". Not answered are packets that are dropped before policy (spoofed, invalid), those of policies for untracked traffic and before destination NAT, those denied by their source port, and this host's own packets to a Service where they are subject to policy.",
         ),
         parameter(
             "failsafe-inbound-ports",
@@ -407,40 +420,20 @@ pub const PARAMETERS: &[Parameter] = &{
             Restart,
             "Whether the annotation palisade.dev/mode of a Pod puts it in audit, as that of a Namespace does. With `honor`, whoever may write Pods can exempt them from policy, cluster-wide policies included.",
         ),
-        parameter(
+        encapsulation(
             "vxlan-from-workloads",
-            Kernel,
-            ParameterKind::OneOf(&["drop", "policy"]),
-            "drop",
-            "drop|policy",
-            Restart,
             "Whether VXLAN packets (UDP to ports 4789 and 8472) of endpoints are dropped even if policy allows them: policy cannot inspect the encapsulated packets.",
         ),
-        parameter(
+        encapsulation(
             "geneve-from-workloads",
-            Kernel,
-            ParameterKind::OneOf(&["drop", "policy"]),
-            "drop",
-            "drop|policy",
-            Restart,
             "Whether Geneve packets (UDP to port 6081) of endpoints are dropped even if policy allows them: policy cannot inspect the encapsulated packets.",
         ),
-        parameter(
+        encapsulation(
             "ipip-from-workloads",
-            Kernel,
-            ParameterKind::OneOf(&["drop", "policy"]),
-            "drop",
-            "drop|policy",
-            Restart,
             "Whether IP-in-IP packets (protocols 4 and 41) of endpoints are dropped even if policy allows them: policy cannot inspect the encapsulated packets.",
         ),
-        parameter(
+        encapsulation(
             "gre-from-workloads",
-            Kernel,
-            ParameterKind::OneOf(&["drop", "policy"]),
-            "drop",
-            "drop|policy",
-            Restart,
             "Whether GRE packets (protocol 47) of endpoints are dropped even if policy allows them: policy cannot inspect the encapsulated packets.",
         ),
         parameter(

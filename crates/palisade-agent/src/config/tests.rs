@@ -66,6 +66,7 @@ const OTHER: &[(&str, &str)] = &[
     ("packet-mark-bit", "0x100"),
     ("host-to-endpoint", "policy"),
     ("hairpin", "judge"),
+    ("deny-action", "reject"),
     ("failsafe-inbound-ports", "tcp:22,udp:10.0.0.0/8:68"),
     ("failsafe-outbound-ports", "none"),
     ("host-policy-audit", "true"),

@@ -123,7 +123,7 @@ pub fn attribute(
             ) => continue,
         };
         let is_consistent = match reason {
-            ReportReason::Denied => seen.cell.verdict == Verdict::Deny,
+            ReportReason::Denied | ReportReason::Rejected => seen.cell.verdict == Verdict::Deny,
             ReportReason::Logged(_) => {
                 seen.cell.verdict.passes() && seen.cell.log == Some(direction)
             }

@@ -27,6 +27,7 @@ pub(super) struct PacketCause {
 pub(super) fn packet_reason(reason: ReportReason) -> PacketReason {
     match reason {
         ReportReason::Denied => PacketReason::Denied,
+        ReportReason::Rejected => PacketReason::Rejected,
         ReportReason::Logged(_) => PacketReason::Logged,
         ReportReason::Audited(_) => PacketReason::Audited,
         ReportReason::Spoofed => PacketReason::Spoofed,
@@ -72,7 +73,13 @@ impl PacketContext<'_> {
             (None, ReportReason::Spoofed | ReportReason::UnknownInterface) => {
                 Some(Direction::Egress)
             }
-            (None, ReportReason::Denied | ReportReason::Invalid | ReportReason::NoPoint) => None,
+            (
+                None,
+                ReportReason::Denied
+                | ReportReason::Rejected
+                | ReportReason::Invalid
+                | ReportReason::NoPoint,
+            ) => None,
         };
         let is_host = attribution
             .as_ref()
@@ -110,6 +117,7 @@ impl PacketContext<'_> {
                 ReportReason::Logged(_) | ReportReason::Audited(_) => MonitorVerdict::Allowed,
                 _ => MonitorVerdict::Denied,
             },
+            rejected: report.reason == ReportReason::Rejected,
             audit: attribution.as_ref().and_then(|(of, ..)| {
                 let audit = of.audit.as_ref()?;
                 Some(self.packet_audit(audit))
@@ -176,9 +184,13 @@ impl PacketContext<'_> {
             policies: Vec::new(),
         };
         match (why, credit) {
-            (ReportReason::Denied | ReportReason::Logged(_) | ReportReason::Audited(_), credit) => {
-                credit.map_or_else(|| without_rule(PacketReason::Unknown), |c| self.cause(c))
-            }
+            (
+                ReportReason::Denied
+                | ReportReason::Rejected
+                | ReportReason::Logged(_)
+                | ReportReason::Audited(_),
+                credit,
+            ) => credit.map_or_else(|| without_rule(PacketReason::Unknown), |c| self.cause(c)),
             (other, _) => without_rule(packet_reason(other)),
         }
     }

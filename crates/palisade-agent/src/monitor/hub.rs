@@ -186,6 +186,7 @@ mod tests {
             pass: None,
             api_version: palisade_api::api_version(),
             time: "t".to_owned(),
+            rejected: false,
             verdict: MonitorVerdict::Denied,
             audit: None,
             reason: PacketReason::Rule,

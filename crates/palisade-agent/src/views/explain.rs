@@ -3,7 +3,7 @@
 use super::CoreSnapshot;
 use palisade_analysis::ExplainError;
 use palisade_api::{ExplainQuery, Explanation};
-use palisade_model::{Direction, DirectionRules, PolicyId};
+use palisade_model::{DenyAction, Direction, DirectionRules, PolicyId};
 use palisade_oracle::OracleOptions;
 
 /// Whether a flow is allowed on this host, and why.
@@ -11,6 +11,17 @@ use palisade_oracle::OracleOptions;
 /// # Errors
 /// If the query is invalid, or names an unknown object.
 pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanation, ExplainError> {
+    let explanation = explain_verdict(core, query)?;
+    Ok(match core.config.deny_action {
+        DenyAction::Drop => explanation,
+        DenyAction::Reject => explanation.with_answers(),
+    })
+}
+
+fn explain_verdict(
+    core: &CoreSnapshot<'_>,
+    query: &ExplainQuery,
+) -> Result<Explanation, ExplainError> {
     let options = OracleOptions {
         hairpin: core.config.hairpin,
         host_to_endpoint: core.config.host_to_endpoint,

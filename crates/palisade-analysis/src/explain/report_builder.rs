@@ -53,6 +53,7 @@ pub(super) fn flow_report(
     FlowReport {
         verdict: verdict_word(FlowVerdict::from_allowed(is_allowed)),
         audit_verdict: audit_verdict(&judgements),
+        rejected_with: None,
         from: flow_end_report(prepared, &question.source, None),
         to: flow_end_report(prepared, &question.destination, flow.service.clone()),
         family: question.family.into(),

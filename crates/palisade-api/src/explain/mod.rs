@@ -65,7 +65,37 @@ pub struct Explanation {
     pub notes: Vec<String>,
 }
 
+crate::object::named_enum! {
+    /// What the sender of a denied packet is answered.
+    DenialAnswer {
+        /// A TCP reset.
+        TcpReset = "a TCP reset",
+        /// ICMP or ICMPv6: administratively prohibited.
+        AdminProhibited = "ICMP administratively prohibited",
+    }
+}
+
 impl Explanation {
+    /// The same explanation where denials answer. Not answered are denials before connection tracking and before
+    /// destination NAT, and what a host itself sends to an address that is translated.
+    #[must_use]
+    pub fn with_answers(mut self) -> Self {
+        for case in std::iter::once(&mut self.case).chain(&mut self.others) {
+            let denied_early = case.hosts.iter().any(|host| {
+                matches!(host.pass, HostPass::Untracked | HostPass::PreDnat)
+                    && host.decision.verdict == VerdictWord::Deny
+            });
+            let is_translated = case.from.node.is_some() && case.original_destination.is_some();
+            if case.verdict == VerdictWord::Deny && !denied_early && !is_translated {
+                case.rejected_with = Some(match case.protocol {
+                    ProtocolName::Tcp => DenialAnswer::TcpReset,
+                    _ => DenialAnswer::AdminProhibited,
+                });
+            }
+        }
+        self
+    }
+
     /// The same explanation without the steps of policies that do not apply; they are counted in
     /// [`DirectionReport::not_applying`].
     #[must_use]
@@ -113,6 +143,9 @@ pub struct FlowReport {
     /// The verdict if nothing were in audit; absent where nothing in audit applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit_verdict: Option<VerdictWord>,
+    /// What the sender is answered, where the flow is denied and denials answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected_with: Option<DenialAnswer>,
     /// The source.
     pub from: FlowEndReport,
     /// The destination.

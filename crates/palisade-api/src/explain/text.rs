@@ -90,6 +90,9 @@ impl Display for FlowReport {
         if let Some(audit) = self.audit_verdict {
             writeln!(f, "  {audit} if nothing were in audit")?;
         }
+        if let Some(answer) = self.rejected_with {
+            writeln!(f, "  the sender is answered with {answer}")?;
+        }
         writeln!(f, "  from  {}", self.from)?;
         writeln!(f, "  to    {}", self.to)?;
         if let Some(OriginalDestination { address, port }) = self.original_destination {

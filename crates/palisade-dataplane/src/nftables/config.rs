@@ -1,6 +1,6 @@
 //! The parameters of the driver, and those that depend on the kernel.
 
-use palisade_model::FailsafePorts;
+use palisade_model::{DenyAction, FailsafePorts};
 use palisade_nft::{Config, NflogConfig};
 use palisade_sys::netns::NetNs;
 use palisade_sys::nflog::KernelNflog;
@@ -23,6 +23,8 @@ pub struct NftConfig {
     pub judge_host_traffic: bool,
     /// Whether packets from an endpoint to itself are subject to policy.
     pub judge_hairpin: bool,
+    /// What happens to packets that policy denies.
+    pub deny_action: DenyAction,
     /// The flows of this host that no policy can deny.
     pub failsafe: FailsafePorts,
     /// Whether the socket owns the tables, so that no other program can change them while it is open; where

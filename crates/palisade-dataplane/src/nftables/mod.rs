@@ -98,6 +98,7 @@ impl NftDataplane {
             packet_mark_bit: config.packet_mark_bit,
             judge_host_traffic: config.judge_host_traffic,
             judge_hairpin: config.judge_hairpin,
+            deny_action: config.deny_action,
             failsafe: config.failsafe,
             sctp_tracked: tracks_sctp(netns)?,
             log: config::log_config(config.log_group, netns)?,

@@ -77,6 +77,7 @@ impl Place {
 
     pub(crate) fn driver(&self) -> CountedDriver {
         let config = NftConfig {
+            deny_action: palisade_model::DenyAction::Drop,
             failsafe: palisade_model::FailsafePorts::default(),
             table: "t".into(),
             interface_prefix: "pal".into(),

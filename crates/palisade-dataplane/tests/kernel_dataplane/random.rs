@@ -25,6 +25,7 @@ fn the_kernel_takes_every_way_from_tables_to_tables() {
     };
     let driver = || {
         let config = NftConfig {
+            deny_action: palisade_model::DenyAction::Drop,
             failsafe: palisade_model::FailsafePorts::default(),
             table: config.table.to_string(),
             interface_prefix: config.interface_prefix.to_string(),

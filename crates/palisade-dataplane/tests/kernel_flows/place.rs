@@ -79,6 +79,7 @@ impl Place {
 
     pub(crate) fn driver_with(&self, mark_mask: u32) -> CountedDriver {
         let config = NftConfig {
+            deny_action: palisade_model::DenyAction::Drop,
             mark_mask,
             ..config()
         };
@@ -88,6 +89,7 @@ impl Place {
     /// A dataplane that applies policy to the host's own stack.
     pub(crate) fn driver_for_host(&self) -> CountedDriver {
         let config = NftConfig {
+            deny_action: palisade_model::DenyAction::Drop,
             judge_host_traffic: true,
             judge_hairpin: false,
             ..config()
@@ -133,6 +135,7 @@ impl Place {
 
 fn config() -> NftConfig {
     NftConfig {
+        deny_action: palisade_model::DenyAction::Drop,
         failsafe: palisade_model::FailsafePorts::default(),
         table: "t".into(),
         interface_prefix: "pal".into(),

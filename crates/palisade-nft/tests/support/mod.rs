@@ -5,7 +5,7 @@
 
 pub(crate) mod expected;
 
-use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
+use palisade_model::{DenyAction, Direction, Family, L4, Prefix, Protocol, Str};
 use palisade_nft::{Config, ElementKey, Ruleset, ct_state, tcp_flag};
 use palisade_tables::{
     AuditCell, Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program,
@@ -127,6 +127,14 @@ pub(crate) fn share_from(rng: &SmallRng) -> usize {
     *[1, 1, 4, SHARE_MIN_ELEMENTS]
         .choose(&mut rng.clone())
         .unwrap()
+}
+
+/// What denials do. Draws nothing from the shared random sequence.
+pub(crate) fn deny_action(rng: &SmallRng) -> DenyAction {
+    match rng.clone().random_bool(0.5) {
+        true => DenyAction::Reject,
+        false => DenyAction::Drop,
+    }
 }
 
 /// A program that contains another one, and usually more where that one has no port.

@@ -3,6 +3,7 @@
 use super::manifests;
 use crate::cli::{ExplainArgs, OutputFormat};
 use crate::client::ApiClient;
+use crate::connection_args::DenialAction;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use palisade_analysis::{ExplainError, FlowEndError};
@@ -48,6 +49,10 @@ pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) 
                 _ => CommandError::usage(text),
             }
         })?;
+        let explanation = match args.deny_action.unwrap_or_default() {
+            DenialAction::Drop => explanation,
+            DenialAction::Reject => explanation.with_answers(),
+        };
         (explanation, read.exit)
     };
     let explanation = match args.all {

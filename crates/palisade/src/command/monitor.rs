@@ -114,6 +114,9 @@ fn packet_text(packet: &PacketEvent) -> String {
     for logged in packet.logged.iter() {
         out.push_str(&format!("; logged by {}", rule_text(logged)));
     }
+    if packet.rejected {
+        out.push_str(" (rejected)");
+    }
     if packet.stale {
         out.push_str(" (rules changed since)");
     }
@@ -176,7 +179,10 @@ fn reason_text(
         PacketReason::Unknown => "rule unknown: policy changed before the packet was attributed",
         PacketReason::EndpointInAudit => "the workload is in audit",
         PacketReason::Audited => "would be denied without audit",
-        PacketReason::Rule | PacketReason::Denied | PacketReason::Logged => reason.name(),
+        PacketReason::Rule
+        | PacketReason::Denied
+        | PacketReason::Rejected
+        | PacketReason::Logged => reason.name(),
     };
     text.to_owned()
 }
@@ -221,6 +227,7 @@ mod tests {
             api_version: palisade_api::api_version(),
             time: "T".to_owned(),
             verdict: MonitorVerdict::Denied,
+            rejected: false,
             reason: PacketReason::DefaultDeny,
             audit: None,
             direction: Some(Direction::Ingress),

@@ -5,6 +5,7 @@
 
 use palisade_nft::{
     Bytes, CmpOp, CounterValue, CtKey, Expr, LookupMode, MetaKey, NftVerdict, PayloadBase, Reg,
+    RejectAnswer,
 };
 use palisade_sys::netlink::{Attr, AttrWriter, Attrs, WireError};
 use palisade_sys::nfnetlink::nf_tables::*;
@@ -28,6 +29,7 @@ pub(super) fn write(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::Log { .. } => "log",
         Expr::Masquerade => "masq",
         Expr::Notrack => "notrack",
+        Expr::Reject(_) => "reject",
         Expr::Unknown(name) => name,
     };
     w.text(NFTA_EXPR_NAME, name)
@@ -121,6 +123,13 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::Log { group, prefix } => {
             w.be16(NFTA_LOG_GROUP, *group).text(NFTA_LOG_PREFIX, prefix);
         }
+        Expr::Reject(RejectAnswer::TcpReset) => {
+            w.be32(NFTA_REJECT_TYPE, NFT_REJECT_TCP_RST);
+        }
+        Expr::Reject(RejectAnswer::AdminProhibited) => {
+            w.be32(NFTA_REJECT_TYPE, NFT_REJECT_ICMPX_UNREACH)
+                .u8(NFTA_REJECT_ICMP_CODE, NFT_REJECT_ICMPX_ADMIN_PROHIBITED);
+        }
         Expr::Masquerade | Expr::Notrack | Expr::Unknown(_) => {}
     }
 }
@@ -174,6 +183,7 @@ pub(super) fn read(expr: &Attrs<'_>) -> Result<Expr, WireError> {
         "log" => read_log(&data)?,
         // With ports or flags it is not the expression that we write.
         "masq" if data.clone().next().is_none() => Some(Expr::Masquerade),
+        "reject" => read_reject(&data)?,
         "notrack" if data.clone().next().is_none() => Some(Expr::Notrack),
         _ => None,
     };
@@ -247,6 +257,19 @@ fn read_limit(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
     let plain = unit == 1 && flags == 0 && kind == NFT_LIMIT_PKTS;
     let rate = u32::try_from(rate).ok().filter(|_| plain);
     Ok(rate.map(|rate| Expr::Limit { rate, burst }))
+}
+
+fn read_reject(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
+    let code = data.find(NFTA_REJECT_ICMP_CODE)?;
+    let code = code.map(|attr| attr.u8()).transpose()?;
+    let answer = match (number(data, NFTA_REJECT_TYPE)?, code) {
+        (Some(NFT_REJECT_TCP_RST), _) => RejectAnswer::TcpReset,
+        (Some(NFT_REJECT_ICMPX_UNREACH), Some(NFT_REJECT_ICMPX_ADMIN_PROHIBITED)) => {
+            RejectAnswer::AdminProhibited
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Expr::Reject(answer)))
 }
 
 fn read_log(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {

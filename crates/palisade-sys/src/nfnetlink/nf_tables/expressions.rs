@@ -131,3 +131,16 @@ pub const NFTA_LOG_QTHRESHOLD: u16 = 4;
 pub const NFTA_LOG_LEVEL: u16 = 5;
 /// Logging flags.
 pub const NFTA_LOG_FLAGS: u16 = 6;
+
+// nf_tables reject expression netlink attributes
+
+/// What the packet is answered with (`NFT_REJECT_…`).
+pub const NFTA_REJECT_TYPE: u16 = 1;
+/// The code of the ICMP message.
+pub const NFTA_REJECT_ICMP_CODE: u16 = 2;
+/// A TCP reset.
+pub const NFT_REJECT_TCP_RST: u32 = 1;
+/// ICMP or ICMPv6 by the family of the packet, with an abstract code.
+pub const NFT_REJECT_ICMPX_UNREACH: u32 = 2;
+/// The abstract code of "administratively prohibited".
+pub const NFT_REJECT_ICMPX_ADMIN_PROHIBITED: u8 = 3;

@@ -220,6 +220,7 @@ fn enforce(lab: &Lab, updates: Vec<Update>) -> Result<NftDataplane, String> {
 /// What an agent runs with unless told otherwise.
 pub(crate) fn config() -> NftConfig {
     NftConfig {
+        deny_action: palisade_model::DenyAction::Drop,
         failsafe: palisade_model::FailsafePorts::default(),
         table: "palisade".to_owned(),
         interface_prefix: "pal".to_owned(),
