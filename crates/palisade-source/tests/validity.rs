@@ -293,11 +293,10 @@ fn memory_on_disk() {
     let error = scene.open_set().err().unwrap();
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.contains("schema 2 is newer than schema 1"), "{cause}");
+    // What is no plain file is damaged like one without sense.
     fs::remove_file(&web).unwrap();
     fs::create_dir(&web).unwrap();
-    let error = scene.open_set().err().unwrap();
-    let cause = std::error::Error::source(&error).unwrap().to_string();
-    assert_eq!(cause, format!("reading {}", web.display()));
+    assert!(scene.open_set().is_ok());
 }
 
 #[test]

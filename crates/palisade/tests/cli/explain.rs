@@ -385,3 +385,56 @@ fn a_pod_that_is_no_endpoint_is_named_as_what_it_is() {
         }
     }
 }
+
+/// What is denied is answered where the agents' denials do; a headless Service stands for the pods' own ports.
+#[test]
+fn a_denial_is_answered_where_denials_are() {
+    let world = world();
+    let asked = |rest: &str| {
+        world.json(
+            "explain",
+            &format!("--from other/guest --to shop/web {rest}"),
+        )
+    };
+    for (rest, expected) in [
+        ("--port 8080", None),
+        ("--port 8080 --deny-action drop", None),
+        ("--port 8080 --deny-action reject", Some("TcpReset")),
+        (
+            "--port 8080/UDP --deny-action reject",
+            Some("AdminProhibited"),
+        ),
+    ] {
+        let told = asked(rest);
+        assert_eq!(told["verdict"], "Deny", "{rest}");
+        assert_eq!(told["rejectedWith"].as_str(), expected, "{rest}");
+    }
+    let allowed = world.json(
+        "explain",
+        "--from shop/web --to other/guest --port 1 --deny-action reject",
+    );
+    assert_eq!(
+        (&allowed["verdict"], allowed.get("rejectedWith")),
+        (&json!("Allow"), None)
+    );
+    let text = world.run(
+        "explain",
+        "--from other/guest --to shop/web --port 8080 --deny-action reject",
+    );
+    assert!(
+        text.out
+            .contains("the sender is answered with a TCP reset\n"),
+        "{}",
+        text.out
+    );
+    let headless = SERVICE.replace(
+        "spec: {selector: {app: web}",
+        "spec: {clusterIP: None, selector: {app: web}",
+    );
+    let world = World::of(&[("pods.yaml", PODS), ("s.yaml", &headless)]);
+    let told = world.json(
+        "explain",
+        "--from other/guest --to service:shop/front --port 80",
+    );
+    assert_eq!(told["port"], 80);
+}
