@@ -209,6 +209,7 @@ spec:
   - {action: Deny, source: {notNets: [10.0.0.0/8]}}
   - {action: Deny, destination: {nets: [192.0.2.0/24]}}
   - {action: Allow, http: {methods: [GET]}}
+  - {action: Allow, destination: {ports: [web]}}
 ---
 apiVersion: projectcalico.org/v3
 kind: GlobalNetworkPolicy
