@@ -11,6 +11,7 @@
 #[path = "../agent/mod.rs"]
 mod agent;
 mod chain;
+mod full_node;
 mod kills;
 mod latency;
 mod own_pod;
