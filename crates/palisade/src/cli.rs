@@ -3,7 +3,7 @@
 mod convert;
 
 pub(crate) use crate::connection_args::ScopeArgs;
-use crate::connection_args::{DenialAction, HostToEndpoint};
+use crate::connection_args::{DenialAction, Hairpin, HostToEndpoint};
 use crate::exit::ExitStatus;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -416,6 +416,9 @@ pub(crate) struct ExplainArgs {
     /// Default: allow.
     #[arg(long, value_enum, value_name = "ACTION", requires = "files")]
     pub(crate) host_to_endpoint: Option<HostToEndpoint>,
+    /// With -f: which policies judge traffic of a pod to itself, as the agents' parameter. Default: by-kind.
+    #[arg(long, value_enum, value_name = "POLICIES", requires = "files")]
+    pub(crate) hairpin: Option<Hairpin>,
     /// With -f: what the agents do with what is denied, as their parameter of this name. Default: drop.
     #[arg(long, value_enum, value_name = "ACTION", requires = "files")]
     pub(crate) deny_action: Option<DenialAction>,

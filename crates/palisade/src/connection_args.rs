@@ -48,3 +48,26 @@ pub(crate) enum DenialAction {
     /// They are dropped and answered.
     Reject,
 }
+
+/// Which policies judge traffic from a pod to itself, through a Service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Hairpin {
+    /// Those whose kind does by its standard.
+    #[default]
+    ByKind,
+    /// None.
+    Allow,
+    /// All.
+    Judge,
+}
+
+impl Hairpin {
+    /// The action.
+    pub(crate) fn action(self) -> palisade_model::HairpinAction {
+        match self {
+            Hairpin::ByKind => palisade_model::HairpinAction::ByKind,
+            Hairpin::Allow => palisade_model::HairpinAction::Allow,
+            Hairpin::Judge => palisade_model::HairpinAction::Policy,
+        }
+    }
+}

@@ -36,6 +36,7 @@ pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) 
             &query,
             &OracleOptions {
                 host_to_endpoint: args.host_to_endpoint.unwrap_or_default().action(),
+                hairpin: args.hairpin.unwrap_or_default().action(),
                 ..OracleOptions::default()
             },
             &FailsafePorts::default(),

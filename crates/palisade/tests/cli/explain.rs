@@ -438,3 +438,24 @@ fn a_denial_is_answered_where_denials_are() {
     );
     assert_eq!(told["port"], 80);
 }
+
+/// A pod to itself, through a Service: as the agents' parameter says.
+#[test]
+fn a_pod_to_itself_is_judged_as_the_parameter_says() {
+    let world = World::of(&[
+        ("pods.yaml", PODS),
+        ("p.yaml", &policy("policyTypes: [Ingress]")),
+    ]);
+    for (rest, verdict) in [
+        ("", "Allow"),
+        ("--hairpin by-kind", "Allow"),
+        ("--hairpin allow", "Allow"),
+        ("--hairpin judge", "Deny"),
+    ] {
+        let told = world.json(
+            "explain",
+            &format!("--from shop/web --to shop/web --port 80 {rest}"),
+        );
+        assert_eq!(told["verdict"], verdict, "{rest}");
+    }
+}
