@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use palisade_model::{Direction, Prefix, Protocol};
+use palisade_model::{DenyAction, Direction, Prefix, Protocol};
 use palisade_nft::{
     CmpOp, Config, Element, ElementKey, Expr, LookupMode, MapValue, NftRule, NftVerdict, Planner,
     Reg, Ruleset, print_transaction, skeleton,
@@ -190,4 +190,44 @@ fn a_plan_reads_well() {
     let text = format!("{before}comment \"{}{}", "0".repeat(16), &after[16..]);
     let golden = include_str!("plan.txt");
     assert_eq!(text, golden, "{text}");
+}
+
+/// The table that answers has no answer that prerouting or postrouting leads to, whatever else it has; each way there is
+/// found: by a chain, and by the verdict of a map.
+#[test]
+fn an_answer_in_a_hook_that_cannot_is_found() {
+    for judge_host_traffic in [false, true] {
+        let config = Config {
+            deny_action: DenyAction::Reject,
+            judge_host_traffic,
+            ..Config::default()
+        };
+        let good = skeleton(&config, 1);
+        assert_eq!(lint(&good), [], "{judge_host_traffic}");
+        assert_eq!(good.chains.contains_key("p_flow_d"), judge_host_traffic);
+        let is_found = |bad: &Ruleset, base: &str| {
+            let found = lint(bad);
+            found.iter().any(|finding| {
+                matches!(&finding.problem, LintProblem::AnswerFrom(name) if **name == *base)
+            })
+        };
+        let to_judgement = NftRule {
+            exprs: vec![Expr::Verdict(NftVerdict::Goto("p_flow".into()))],
+            comment: None,
+        };
+        let mut bad = good.clone();
+        let raw = &mut bad.chains.get_mut("p_raw").unwrap().rules;
+        raw.insert(0, to_judgement.clone());
+        assert!(is_found(&bad, "p_raw"));
+        if judge_host_traffic {
+            let mut bad = good.clone();
+            let translated = bad.chains.get_mut("p_translated").unwrap();
+            *translated.rules.last_mut().unwrap() = to_judgement;
+            assert!(is_found(&bad, "p_postrouting"));
+            let mut bad = good.clone();
+            let answering = bad.sets["p_verdict"].elements.clone();
+            bad.sets.get_mut("p_verdict_d").unwrap().elements = answering;
+            assert!(is_found(&bad, "p_postrouting"));
+        }
+    }
 }
