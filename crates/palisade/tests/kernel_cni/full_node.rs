@@ -16,6 +16,9 @@ fn a_full_load_of_pods_at_once() {
     if !need_root() {
         return;
     }
+    // Two pipes for each call.
+    let limit = palisade_sys::descriptors::raise_limit().unwrap();
+    assert!(limit > 2 * PODS as u64, "{limit} file descriptors");
     let agent = Agent::new().with(&["--pool-ipv4", "10.245.0.0/22"]);
     let mut world = World::under(agent, "fullnode");
     let pods: Vec<String> = (0..PODS)
