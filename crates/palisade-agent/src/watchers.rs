@@ -115,18 +115,19 @@ pub fn watch_host(mut events: impl LinkEvents, core: &CoreHandle) -> Result<(), 
 /// Requests a reread of the configuration whenever its file changes. Ends with the core, or with the
 /// process.
 pub fn watch_config_file(path: &Path, core: &CoreHandle) {
-    let result = FileWatch::open(path).and_then(|mut watch| {
-        while watch.wait_for_change()? {
-            let opened = palisade_sys::plain_file::open(path);
-            watch.set_failed(opened.is_err_and(|error| error.kind() != ErrorKind::NotFound));
-            if !core.send(CoreEvent::ConfigChanged) {
-                break;
-            }
+    let mut watch = match FileWatch::open(path) {
+        Ok(watch) => watch,
+        Err(error) => {
+            let error = error_chain(&error);
+            tracing::warn!(%error, "cannot watch the configuration file; send SIGHUP after changing it");
+            return;
         }
-        Ok(())
-    });
-    if let Err(error) = result {
-        let error = error_chain(&error);
-        tracing::warn!(%error, "cannot watch the configuration file; send SIGHUP after changing it");
+    };
+    while watch.wait_for_change() {
+        let opened = palisade_sys::plain_file::open(path);
+        watch.set_failed(opened.is_err_and(|error| error.kind() != ErrorKind::NotFound));
+        if !core.send(CoreEvent::ConfigChanged) {
+            return;
+        }
     }
 }

@@ -44,13 +44,24 @@ impl ObjectOrigin {
         }
     }
 
+    /// The line where it begins; the resource and its version in an object of a server.
+    pub fn line(&self) -> SourceLine {
+        match self {
+            ObjectOrigin::File { location, .. } => SourceLine {
+                file: (*location.file).into(),
+                line: location.line,
+            },
+            ObjectOrigin::Resource { .. } => SourceLine {
+                file: self.to_string().into(),
+                line: 0,
+            },
+        }
+    }
+
     /// Gives a policy of a server, which has no line, the resource and its version.
     fn set_line_of(&self, policy: &mut Policy) {
         if let (ObjectOrigin::Resource { .. }, 0) = (self, self.location().line) {
-            let line = Some(SourceLine {
-                file: self.to_string().into(),
-                line: 0,
-            });
+            let line = Some(self.line());
             let before = core::mem::replace(&mut policy.line, line.clone());
             let lists = [&mut policy.ingress, &mut policy.egress]
                 .into_iter()

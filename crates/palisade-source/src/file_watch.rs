@@ -65,14 +65,11 @@ impl FileWatch {
 
     /// Waits until the file should be read: the first call returns at once, later ones after the file has
     /// changed and been quiet for 100 ms. False after a stop request.
-    ///
-    /// # Errors
-    /// If events cannot be read from the kernel.
-    pub fn wait_for_change(&mut self) -> Result<bool, WatchError> {
+    pub fn wait_for_change(&mut self) -> bool {
         let mut since: Option<Instant> = None;
         if !std::mem::replace(&mut self.started, true) {
             self.update_watches();
-            return Ok(true);
+            return true;
         }
         loop {
             let quiet = since.map(|since| QUIET_PERIOD.saturating_sub(monotonic() - since));
@@ -85,7 +82,7 @@ impl FileWatch {
                 WakeReason::TimedOut
             });
             match wake {
-                WakeReason::Stopped => return Ok(false),
+                WakeReason::Stopped => return false,
                 WakeReason::Events(events) if left != Some(Duration::ZERO) => {
                     if events.iter().any(|event| self.is_relevant(event)) {
                         since = Some(monotonic());
@@ -99,7 +96,7 @@ impl FileWatch {
                     };
                     // Before the file is read, so that changes during the read are seen.
                     self.update_watches();
-                    return Ok(true);
+                    return true;
                 }
             }
         }
@@ -163,7 +160,7 @@ mod tests {
         let stop = watch.stop_handle();
         let (say, contents) = channel();
         std::thread::spawn(move || {
-            while watch.wait_for_change().unwrap() {
+            while watch.wait_for_change() {
                 say.send(std::fs::read_to_string(&path).ok()).unwrap();
             }
         });

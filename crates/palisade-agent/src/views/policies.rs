@@ -10,7 +10,7 @@ use palisade_api::{
     PolicySummary, RuleCounterReport,
 };
 use palisade_dataplane::Counters;
-use palisade_model::{Direction, EndpointId, ObjectId, Policy, SourceLine};
+use palisade_model::{Direction, EndpointId, ObjectId, Policy};
 use palisade_source::{ObjectOrigin, PolicyAcceptance};
 use palisade_tables::{Credit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
@@ -151,19 +151,7 @@ fn summary_of_nothing(
     policy: &PolicyAcceptance,
     (states, over): (&PolicyStates<'_>, &[BudgetExcess]),
 ) -> PolicySummary {
-    let line = policy.origin.as_ref().map(|origin| {
-        let (file, line) = (&*origin.location().file, origin.location().line);
-        match origin {
-            ObjectOrigin::Resource { .. } => SourceLine {
-                file: origin.to_string().into(),
-                line: 0,
-            },
-            ObjectOrigin::File { .. } => SourceLine {
-                file: file.into(),
-                line,
-            },
-        }
-    });
+    let line = policy.origin.as_ref().map(ObjectOrigin::line);
     PolicySummary {
         tier: String::new(),
         tier_order: None,

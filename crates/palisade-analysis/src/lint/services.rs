@@ -5,7 +5,8 @@
 //! the second nothing at all.
 //!
 //! Promises: a port is reported only if every pod that the rule is about is behind a Service with this port, and
-//! neither listens on it behind any Service nor declares it, and the policy does not match the target port as well.
+//! neither listens on it behind any Service nor declares it, and no rule of the policy with the same peers matches the
+//! target port.
 //! Never: looks at policies that are evaluated before translation, at headless Services, which translate nothing, or
 //! at ranges.
 
@@ -13,7 +14,7 @@ use super::finding::FindingKey;
 use super::references::ReferencePlace;
 use palisade_api::{LintCode, LintFinding};
 use palisade_model::{
-    Action, Direction, DirectionRules, Endpoint, EndpointId, Peer, Policy, PortRange, PortSpec,
+    Action, Direction, DirectionRules, Endpoint, EndpointId, Policy, PortRange, PortSpec, Prefix,
     Protocol, Rule, Selector, Service, ServicePort, State, Str, TrafficMatch,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,11 +38,9 @@ pub(super) fn find_service_mistakes(
                 continue;
             };
             for rule in list.rules.iter().filter(|rule| rule.action != Action::Log) {
-                let mistakes = [
-                    services.cluster_ip(rule),
-                    services.service_port(policy, direction, list, rule),
-                ];
-                for (code, message, suggestion) in mistakes.into_iter().flatten() {
+                let mut mistakes = services.cluster_ips(rule);
+                mistakes.extend(services.service_ports(policy, direction, list, rule));
+                for (code, message, suggestion) in mistakes {
                     // One rule as written may be several of the model.
                     let place = (&policy.id.object, direction, rule.origin.index);
                     if !reported.insert((place, rule.origin.line.as_ref(), message.clone())) {
@@ -108,49 +107,25 @@ impl<'a> TranslatingServices<'a> {
         services
     }
 
-    /// A peer that is the cluster IP of a Service.
-    fn cluster_ip(&self, rule: &Rule) -> Option<Mistake> {
-        let nets = rule
-            .peers
-            .iter()
-            .flat_map(|peer| peer.nets.iter().flatten());
-        let is_address =
-            |length: u8, address: IpAddr| length == if address.is_ipv4() { 32 } else { 128 };
-        let (address, service) = nets
-            .filter(|net| is_address(net.length(), net.address()))
-            .find_map(|net| {
-                let service = self.by_address.get(&net.address())?;
-                Some((net.address(), service))
-            })?;
-        let (namespace, name) = (&service.namespace, &service.name);
-        let message = format!(
-            "{address} is the cluster IP of Service {namespace}/{name}: policy is evaluated after its translation to \
-             a pod, so no packet has this address"
-        );
-        let labels: Vec<String> = (service.selector.iter())
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect();
-        let suggestion = match labels.is_empty() {
-            false => format!(
-                "select the pods behind the Service: {} in namespace {namespace}",
-                labels.join(",")
-            ),
-            true => format!(
-                "write the addresses of its endpoints: kubectl -n {namespace} get endpointslices -l \
-                 kubernetes.io/service-name={name}"
-            ),
-        };
-        Some((LintCode::ClusterIpPeer, message, suggestion))
+    /// The peers that are cluster IPs of Services.
+    fn cluster_ips(&self, rule: &Rule) -> Vec<Mistake> {
+        let nets = (rule.peers.iter()).flat_map(|peer| peer.nets.iter().flatten());
+        let single = nets.filter(|net| **net == Prefix::host(net.address()));
+        let of_services = single.filter_map(|net| {
+            let service = self.by_address.get(&net.address())?;
+            Some(cluster_ip_mistake(net.address(), service))
+        });
+        of_services.collect()
     }
 
-    /// A port of a Service, where all pods that the rule is about listen on other ports behind it.
-    fn service_port(
+    /// The ports of Services, where all pods that the rule is about listen on other ports behind them.
+    fn service_ports(
         &self,
         policy: &Policy,
         direction: Direction,
         list: &DirectionRules,
         rule: &Rule,
-    ) -> Option<Mistake> {
+    ) -> Vec<Mistake> {
         let mut ports: Vec<(Protocol, u16)> = Vec::new();
         for term in &rule.traffic {
             for spec in term.destination.is.iter().flatten() {
@@ -168,7 +143,8 @@ impl<'a> TranslatingServices<'a> {
             .collect();
         ports
             .into_iter()
-            .find_map(|port| self.mistaken_port(policy, direction, (rule, &same_peers), port))
+            .filter_map(|port| self.mistaken_port(policy, direction, (rule, &same_peers), port))
+            .collect()
     }
 
     fn mistaken_port(
@@ -186,10 +162,12 @@ impl<'a> TranslatingServices<'a> {
             let (found, target) = self.translation_of(services, endpoint, port)?;
             let terms = same_peers.iter().flat_map(|rule| &rule.traffic);
             let mut terms = terms.filter(|term| is_matched(term, endpoint, protocol, target));
-            terms.next().is_none().then(|| {
-                service.get_or_insert(found);
-                targets.insert(target);
-            })
+            if terms.next().is_some() {
+                return None;
+            }
+            service.get_or_insert(found);
+            targets.insert(target);
+            Some(())
         };
         match direction {
             Direction::Ingress => self.visit_pods(
@@ -199,7 +177,11 @@ impl<'a> TranslatingServices<'a> {
             )?,
             Direction::Egress => {
                 for peer in &rule.peers {
-                    self.visit_pods(None, self.pods_only(peer)?, &mut is_receiver)?;
+                    let selector = peer.selector.as_ref().filter(|_| peer.nets.is_none())?;
+                    self.visit_pods(None, selector, &mut is_receiver)?;
+                    if self.has_others(selector) {
+                        return None;
+                    }
                 }
             }
         }
@@ -246,15 +228,13 @@ impl<'a> TranslatingServices<'a> {
         services.find_map(|(service, of)| Some((*service, service.target_port(of, endpoint)?)))
     }
 
-    /// The selector of a peer that only pods and workloads match.
-    fn pods_only<'p>(&self, peer: &'p Peer) -> Option<&'p Selector> {
-        let selector = peer.selector.as_ref().filter(|_| peer.nets.is_none())?;
+    /// Whether a selector matches a network set or a node.
+    fn has_others(&self, selector: &Selector) -> bool {
         let state = self.state;
         let mut sets = state.network_sets.values();
         let mut nodes = state.nodes.values();
-        let is_other = sets.any(|set| selector.matches(&state.network_set_labels(set)))
-            || nodes.any(|node| selector.matches(&state.node_labels(node, None)));
-        (!is_other).then_some(selector)
+        sets.any(|set| selector.matches(&state.network_set_labels(set)))
+            || nodes.any(|node| selector.matches(&state.node_labels(node, None)))
     }
 
     /// Visits what a selector matches, in one namespace or in all, until the visitor returns `None`.
@@ -279,6 +259,29 @@ impl<'a> TranslatingServices<'a> {
         }
         Some(())
     }
+}
+
+/// What is wrong with a peer that is a cluster IP.
+fn cluster_ip_mistake(address: IpAddr, service: &Service) -> Mistake {
+    let (namespace, name) = (&service.namespace, &service.name);
+    let message = format!(
+        "{address} is the cluster IP of Service {namespace}/{name}: policy is evaluated after its translation to \
+         a pod, so no packet has this address"
+    );
+    let labels: Vec<String> = (service.selector.iter())
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    let suggestion = match labels.is_empty() {
+        false => format!(
+            "select the pods behind the Service: {} in namespace {namespace}",
+            labels.join(",")
+        ),
+        true => format!(
+            "write the addresses of its endpoints: kubectl -n {namespace} get endpointslices -l \
+             kubernetes.io/service-name={name}"
+        ),
+    };
+    (LintCode::ClusterIpPeer, message, suggestion)
 }
 
 /// Whether a term matches this port of an endpoint.

@@ -66,6 +66,14 @@ fn a_service_port_where_the_target_port_is_meant() {
     assert_eq!(found(ingress, "web"), [WEB_PORT]);
     let egress = "policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 80}]}]";
     assert_eq!(found(egress, "plain"), [WEB_PORT]);
+    // Each port of a rule is looked at, not the first alone.
+    let second = SHOP.replace(
+        "ports: [{port: 80, targetPort: 8080}]",
+        "ports: [{name: a, port: 80, targetPort: 8080}, {name: b, port: 443, targetPort: 8443}]",
+    );
+    let both = policy("web", "ingress: [{ports: [{port: 80}, {port: 443}]}]");
+    let messages = findings(&second, &both);
+    assert_eq!(messages.len(), 2, "{messages:?}");
     // A named target is that of each pod.
     assert_eq!(
         found("ingress: [{ports: [{port: 3306}]}]", "db"),
