@@ -8,8 +8,9 @@ use crate::agent::nft;
 use crate::objects::{LONG, PORT, REMOTE, address, is_allowed};
 use crate::world::World;
 
-/// Fields that differ between two agents with the same state: counts, numbers, and where an object was read.
-const OWN: [&str; 11] = [
+/// Fields that differ between two agents with the same state: counts, numbers, and where an object was read
+/// (`line`: with its resource version).
+const OWN: [&str; 12] = [
     "packets",
     "bytes",
     "revision",
@@ -17,6 +18,7 @@ const OWN: [&str; 11] = [
     "counters",
     "version",
     "location",
+    "line",
     "origin",
     "interface",
     "source",
