@@ -114,8 +114,8 @@ impl<'a> HostEvaluator<'a> {
         let terms: Vec<&TrafficMatch> = self.rules().flat_map(|rule| &rule.traffic).collect();
         let named: BTreeSet<Protocol> = terms
             .iter()
-            .flat_map(|term| [term.protocol, term.not_protocol])
-            .flatten()
+            .flat_map(|term| term.protocol.iter().chain(&term.not_protocols))
+            .copied()
             .collect();
         let unnamed = (0..=u8::MAX)
             .map(Protocol)

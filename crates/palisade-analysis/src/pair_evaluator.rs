@@ -305,7 +305,7 @@ impl PairEvaluator<'_, '_> {
         let mut named = BTreeSet::new();
         for term in &terms {
             named.extend(term.protocol);
-            named.extend(term.not_protocol);
+            named.extend(&term.not_protocols);
         }
         let unnamed = (0..=u8::MAX)
             .map(Protocol)

@@ -43,7 +43,7 @@ impl PlainTraffic {
             return Err(UnsayableReason::SourcePorts(target));
         }
         let negates_ports = !traffic.destination.not.is_empty();
-        if negates_ports || traffic.not_protocol.is_some() || traffic.not_icmp.is_some() {
+        if negates_ports || !traffic.not_protocols.is_empty() || traffic.not_icmp.is_some() {
             return Err(UnsayableReason::Negation(target));
         }
         if traffic.family.is_some() {

@@ -103,6 +103,7 @@ palisade_model::faults! {
         NotIcmpIgnored,
         SourcePortsIgnored,
         NamedPortsAreTcp,
+        ExcludedNamesNeedPorts,
         IpVersionIgnored,
         OwnEndIgnored,
         ServiceAccountsIgnored,

@@ -210,6 +210,7 @@ spec:
   - {action: Deny, destination: {nets: [192.0.2.0/24]}}
   - {action: Allow, http: {methods: [GET]}}
   - {action: Allow, destination: {ports: [web]}}
+  - {action: Allow, destination: {notPorts: [web]}}
 ---
 apiVersion: projectcalico.org/v3
 kind: GlobalNetworkPolicy

@@ -78,14 +78,14 @@ pub(crate) fn is_total(term: &TrafficMatch) -> bool {
     let TrafficMatch {
         family: _,
         protocol,
-        not_protocol,
+        not_protocols,
         source,
         destination,
         icmp,
         not_icmp,
     } = term;
     protocol.is_none()
-        && not_protocol.is_none()
+        && not_protocols.is_empty()
         && source.is_any()
         && destination.is_any()
         && icmp.is_none()
@@ -95,7 +95,7 @@ pub(crate) fn is_total(term: &TrafficMatch) -> bool {
 /// Collects the protocols that a term distinguishes from the rest.
 pub(crate) fn collect_protocols(term: &TrafficMatch, out: &mut Vec<Protocol>) {
     out.extend(term.protocol);
-    out.extend(term.not_protocol);
+    out.extend(&term.not_protocols);
     if term.protocol.is_none() {
         if !term.destination.is_any() || !term.source.is_any() {
             out.extend(Protocol::WITH_PORTS);
@@ -138,13 +138,13 @@ fn destination_ports(term: &TrafficMatch) -> Option<Vec<PortRange>> {
     let TrafficMatch {
         family: _,
         protocol: _,
-        not_protocol,
+        not_protocols,
         source,
         destination,
         icmp,
         not_icmp,
     } = term;
-    let is_plain = not_protocol.is_none()
+    let is_plain = not_protocols.is_empty()
         && source.is_any()
         && icmp.is_none()
         && not_icmp.is_none()
@@ -198,7 +198,7 @@ pub(crate) fn for_each_named_port<'a>(
         };
         for protocol in Protocol::WITH_PORTS {
             let asked = term.protocol.is_none_or(|p| p == protocol)
-                && term.not_protocol.is_none_or(|p| p != protocol);
+                && !term.not_protocols.contains(&protocol);
             if asked {
                 each(name, protocol);
             }
@@ -242,8 +242,7 @@ pub(crate) fn traffic_region(
     if term.protocol.is_some() && term.protocol != protocol {
         return None;
     }
-    if term.not_protocol.is_some()
-        && term.not_protocol == protocol
+    if protocol.is_some_and(|protocol| term.not_protocols.contains(&protocol))
         && !EngineFault::NotProtocolIgnored.is_injected()
     {
         return None;

@@ -473,8 +473,8 @@ pub struct TrafficMatch {
     pub family: Option<Family>,
     /// Only this protocol.
     pub protocol: Option<Protocol>,
-    /// Not this protocol.
-    pub not_protocol: Option<Protocol>,
+    /// None of these protocols.
+    pub not_protocols: Vec<Protocol>,
     /// The destination port of the flow.
     pub destination: PortMatch,
     /// The source port of the flow.

@@ -7,8 +7,7 @@
 //! drops.
 //!
 //! Promises: a reset is never answered, nor is an ICMP error (the kernel does not); what is dropped without a judgement
-//! is not answered; flows of early passes and denials that depend on the source port are dropped. Never: changes what is
-//! denied.
+//! is not answered; flows of early passes are dropped. Never: changes what is denied.
 
 use crate::names::{self, CODE_VERDICT, DROP_VERDICT};
 use crate::rule::{RuleBuilder, chain};

@@ -1,20 +1,16 @@
 //! The nftables encoding of a class: its elements, and the chains that test source ports.
 
 use crate::NftVerdict;
-use crate::ct_state;
-use crate::names::{
-    self, CLASS_BASE, CLASS_DEFAULT, ICMP, ICMP_RANGE, LAST_VERDICT, PORT, PORT_RANGE, PROTO,
-};
+use crate::names::{self, CLASS_BASE, CLASS_DEFAULT, ICMP, ICMP_RANGE, PORT, PORT_RANGE, PROTO};
 use crate::names::{mark_bytes, zero_prefixed};
-use crate::rule::RuleBuilder;
-use crate::skeleton::{cell_code, code_verdict, verdict_element};
+use crate::skeleton::{cell_code, verdict_element};
+use crate::source_ports::{self, SourcePortChain};
 use crate::{
-    Chain, CmpOp, Config, CounterLocation, CounterValue, CreditedCounter, Element, ElementKey,
-    MapValue, NftFault, NftRule, PayloadBase,
+    Chain, Config, CounterLocation, CounterValue, CreditedCounter, Element, ElementKey, MapValue,
+    NftFault,
 };
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use palisade_model::{PortRange, Protocol, Str};
@@ -213,64 +209,29 @@ impl<'a> ClassContentBuilder<'a> {
         self.add_element(map, key, code);
     }
 
-    /// Creates the chains of a function of the source port: one for packets in the original direction, and
-    /// one for replies, where it is the destination port.
+    /// Creates the chains of a function of the source port.
     fn add_source_port_chains(&mut self, values: &'a SourcePortMap) -> u32 {
         let code = (self.next_code)();
         self.source_port_chains.push((values, code));
-        let name = source_port_chain_name(self.class, code);
-        let (set, key, element) = verdict_element(code, NftVerdict::Goto(name.as_str().into()));
-        if self.config.is_answering() {
-            let copy = (names::DROP_VERDICT, key.clone());
-            self.content.elements.insert(copy, element.clone());
-        }
-        self.content.elements.insert((set, key), element);
-        let reply_name = format!("{name}_r");
-        let config = self.config;
-        let verdict_of = |cell| code_verdict(config, cell_code(cell));
-        let rules = |offset| -> Vec<NftRule> {
-            let tests = values.entries().iter().map(|(range, cell)| {
-                let line = RuleBuilder::new()
-                    .payload(PayloadBase::Transport, offset, 2, 0)
-                    .cmp(0, CmpOp::Gte, &range.first.to_be_bytes())
-                    .cmp(0, CmpOp::Lte, &range.last.to_be_bytes());
-                line.counter().verdict(verdict_of(cell))
-            });
-            let rest = RuleBuilder::new()
-                .counter()
-                .verdict(verdict_of(values.default()));
-            let mut rules: Vec<NftRule> = tests.chain([rest]).collect();
-            if NftFault::SourcePortOrderReversed.is_injected() {
-                rules.reverse();
+        for chain in SourcePortChain::all_of(self.config, self.class, code) {
+            if !chain.is_reply {
+                let verdict = NftVerdict::Goto(chain.name());
+                let (_, key, element) = verdict_element(code, verdict);
+                let map = match chain.is_dropping {
+                    true => names::DROP_VERDICT,
+                    false => names::CODE_VERDICT,
+                };
+                self.content.elements.insert((map, key), element);
             }
-            rules
-        };
-        let cells = || values.entries().iter().map(|(_, cell)| cell);
-        let cells: Vec<&Cell> = cells().chain([values.default()]).collect();
-        let to_reply = RuleBuilder::new()
-            .state(ct_state::ESTABLISHED)
-            .reply()
-            .goto(&reply_name);
-        let mut original = vec![to_reply];
-        original.extend(rules(0));
-        for (index, cell) in cells.into_iter().enumerate() {
-            for (chain, index) in [(&name, index + 1), (&reply_name, index)] {
-                let chain = Str::from(&**chain);
+            let first = usize::from(!chain.is_reply);
+            for (index, cell) in source_ports::cells(values).enumerate() {
+                let (chain, index) = (chain.name(), first + index);
                 let location = CounterLocation::Rule { chain, index };
                 self.content.counters.push(cell_counter(location, cell));
             }
+            let chain = (chain.name(), chain.content(self.config, values));
+            self.content.chains.push(chain);
         }
-        let named_chain = |name: &str, rules| {
-            (
-                Str::from(name),
-                Chain {
-                    base_chain: None,
-                    rules,
-                },
-            )
-        };
-        self.content.chains.push(named_chain(&reply_name, rules(2)));
-        self.content.chains.push(named_chain(&name, original));
         code
     }
 }
@@ -283,25 +244,6 @@ pub(crate) fn stored_fingerprint(class: u32, content: &ClassContent) -> Option<&
         .or_else(|| of(CLASS_BASE))?
         .comment
         .as_deref()
-}
-
-/// The name of a source-port chain; it encodes the class, so that it can be decoded.
-pub(crate) fn source_port_chain_name(class: u32, code: u32) -> alloc::string::String {
-    format!("{}{class}_{code}", names::SOURCE_PORT_PREFIX)
-}
-
-/// The class and code of a source-port chain's name, and whether it is the chain for replies.
-pub(crate) fn parse_source_port_chain(name: &str) -> Option<(u32, u32, bool)> {
-    let rest = name.strip_prefix(names::SOURCE_PORT_PREFIX)?;
-    let (rest, reply) = match rest.strip_suffix("_r") {
-        Some(rest) => (rest, true),
-        None => (rest, false),
-    };
-    let (class, code) = rest.split_once('_')?;
-    let (class, code): (u32, u32) = (class.parse().ok()?, code.parse().ok()?);
-    let plain = source_port_chain_name(class, code);
-    let whole = name.strip_suffix("_r").unwrap_or(name);
-    (plain == whole && code > LAST_VERDICT).then_some((class, code, reply))
 }
 
 /// The 64-bit FNV-1a hash. Source: Fowler, Noll and Vo, offset basis and prime for 64 bits.

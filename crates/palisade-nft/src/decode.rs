@@ -6,9 +6,7 @@
 use crate::address_ranges::{AddressRanges, ValueRange};
 mod host_points;
 
-use crate::content::{
-    ClassContent, ClassForm, class_content, parse_source_port_chain, stored_fingerprint,
-};
+use crate::content::{ClassContent, ClassForm, class_content, stored_fingerprint};
 use crate::host_chains;
 use crate::names::{
     self, CLASS_BASE, CLASS_DEFAULT, FIRST_BASE, GENERATION, ICMP, ICMP_RANGE, IDENTITY_CLASS,
@@ -18,10 +16,9 @@ use crate::names::{
     CODE_VERDICT, DROP_VERDICT, PENDING_REVOCATION, PORT, PORT_RANGE, PROTO, SET_CLASS,
     number_from_bytes,
 };
-use crate::skeleton::{code_cell, code_verdict, generation_of, skeleton};
-use crate::{
-    CmpOp, Config, Element, ElementKey, Expr, MapValue, NftRule, NftSet, NftVerdict, Ruleset,
-};
+use crate::skeleton::{code_cell, generation_of, skeleton};
+use crate::source_ports::{self, SourcePortChain};
+use crate::{Config, Element, ElementKey, MapValue, NftSet, NftVerdict, Ruleset};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -131,8 +128,8 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
         if fixed.chains.contains_key(name) {
             continue;
         }
-        let (class, code, _) =
-            parse_source_port_chain(name).ok_or(DecodeError("a foreign chain"))?;
+        let SourcePortChain { class, code, .. } =
+            SourcePortChain::parse(name).ok_or(DecodeError("a foreign chain"))?;
         let content = decoder.observed.classes.entry(class).or_default();
         content.chains.push((name.clone(), chain.clone()));
         let codes = decoder.observed.source_port_codes.entry(class).or_default();
@@ -340,9 +337,9 @@ impl TableDecoder {
                 let Some(MapValue::Verdict(NftVerdict::Goto(chain))) = &element.data else {
                     return None;
                 };
-                let (class, code, reply) = parse_source_port_chain(chain)?;
-                (read_mark(bytes, 4)? == code && !reply).then_some(())?;
-                let content = self.observed.classes.entry(class).or_default();
+                let chain = SourcePortChain::parse(chain)?;
+                (read_mark(bytes, 4)? == chain.code && !chain.is_reply).then_some(())?;
+                let content = self.observed.classes.entry(chain.class).or_default();
                 let map = names::verdict_map(name)?;
                 content.elements.insert((map, key.clone()), element.clone());
             }
@@ -457,12 +454,15 @@ fn decode_program(
     };
     let mut residues: BTreeMap<u32, SourcePortMap> = BTreeMap::new();
     for (name, chain) in &content.chains {
-        let (_, code, reply) = parse_source_port_chain(name)?;
-        if !reply {
-            residues.insert(
-                code,
-                decode_source_port_chain(config, &chain.rules, &mut cell)?,
-            );
+        let SourcePortChain {
+            code,
+            is_reply,
+            is_dropping,
+            ..
+        } = SourcePortChain::parse(name)?;
+        // The others follow from it, which encoding the program again shows.
+        if !is_reply && !is_dropping {
+            residues.insert(code, source_ports::decode(config, &chain.rules, &mut cell)?);
         }
     }
     let mut values = |element: &Element| -> Option<SourcePortMap> {
@@ -557,42 +557,4 @@ fn decode_program(
     chains.sort_by(|a, b| a.0.cmp(&b.0));
     let same = again.elements == content.elements && again.chains == chains;
     (same && entries.is_empty()).then_some((program, next))
-}
-
-/// Decodes a function of the source port from its chain: the first rule goes to the chain for replies.
-fn decode_source_port_chain(
-    config: &Config,
-    rules: &[NftRule],
-    cell: &mut impl FnMut(u32) -> Option<Cell>,
-) -> Option<SourcePortMap> {
-    let (tests, rest) = rules
-        .get(1..)?
-        .split_at_checked(rules.len().checked_sub(2)?)?;
-    let code = |rule: &NftRule| match rule.exprs.last()? {
-        Expr::Verdict(verdict) => {
-            (1..=LAST_VERDICT).find(|code| code_verdict(config, *code) == *verdict)
-        }
-        _ => None,
-    };
-    let default = cell(code(rest.first()?)?)?;
-    let mut segments = Vec::new();
-    for rule in tests {
-        let bound = |op| {
-            rule.exprs.iter().find_map(|expr| match expr {
-                Expr::Cmp {
-                    op: found, value, ..
-                } if *found == op => Some(u16::from_be_bytes(read_bytes(value, 0)?)),
-                _ => None,
-            })
-        };
-        let (first, last) = (bound(CmpOp::Gte)?, bound(CmpOp::Lte)?);
-        if first > 0 {
-            segments.push((first - 1, default.clone()));
-        }
-        segments.push((last, cell(code(rule)?)?));
-    }
-    if segments.last().is_none_or(|(end, _)| *end < u16::MAX) {
-        segments.push((u16::MAX, default));
-    }
-    PortMap::from_segments(segments)
 }

@@ -39,6 +39,7 @@ mod print;
 mod repair;
 mod rule;
 mod skeleton;
+mod source_ports;
 mod transaction;
 mod translated;
 

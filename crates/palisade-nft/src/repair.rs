@@ -6,6 +6,7 @@
 
 use crate::host_chains;
 use crate::skeleton::{pending_revocation, skeleton};
+use crate::source_ports::SourcePortChain;
 use crate::{Chain, Config, Op, Planner, Ruleset, Transaction, TxStep};
 use alloc::vec::Vec;
 use palisade_model::Str;
@@ -60,7 +61,7 @@ pub(crate) fn restore_rules(config: &Config, observed: &Ruleset, generation: u32
         set.elements.insert(key, element);
     }
     for (name, chain) in &observed.chains {
-        if crate::content::parse_source_port_chain(name).is_some() {
+        if SourcePortChain::parse(name).is_some() {
             ours.chains.insert(name.clone(), chain.clone());
         }
     }

@@ -271,7 +271,7 @@ pub(crate) fn code_verdict(config: &Config, code: u32) -> NftVerdict {
 }
 
 /// The verdict of a code in the hooks that can answer.
-fn answering_verdict(config: &Config, code: u32) -> NftVerdict {
+pub(crate) fn answering_verdict(config: &Config, code: u32) -> NftVerdict {
     match config.is_answering() && code == names::DENY {
         true => nflog::final_verdict(config, ReportReason::Rejected),
         false => code_verdict(config, code),

@@ -257,9 +257,7 @@ impl TrafficCriterion {
         match self {
             TrafficCriterion::Family => term.family.is_none_or(|f| f == question.family),
             TrafficCriterion::Protocol => term.protocol.is_none_or(|p| p == question.protocol),
-            TrafficCriterion::NotProtocol => {
-                term.not_protocol.is_none_or(|p| p != question.protocol)
-            }
+            TrafficCriterion::NotProtocol => !term.not_protocols.contains(&question.protocol),
             TrafficCriterion::Destination => destination_failure(context, term).is_none(),
             TrafficCriterion::Source => source_failure(context, term).is_none(),
             TrafficCriterion::Icmp => term.icmp.is_none_or(|icmp| is_icmp_message(question, icmp)),
@@ -270,10 +268,11 @@ impl TrafficCriterion {
     }
 
     fn failure(self, context: &MatchContext<'_>, term: &TrafficMatch) -> Option<TrafficFailure> {
+        let question = context.question;
         Some(match self {
             TrafficCriterion::Family => TrafficFailure::Family(term.family?),
             TrafficCriterion::Protocol => TrafficFailure::Protocol(term.protocol?),
-            TrafficCriterion::NotProtocol => TrafficFailure::NotProtocol(term.not_protocol?),
+            TrafficCriterion::NotProtocol => TrafficFailure::NotProtocol(question.protocol),
             TrafficCriterion::Destination => {
                 TrafficFailure::Destination(destination_failure(context, term)?.into_owned())
             }

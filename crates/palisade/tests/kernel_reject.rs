@@ -12,10 +12,12 @@ mod agent;
 use agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
 use agent::site::{Site, calico};
 use agent::{Agent, ip, nft};
-use palisade_testkit::lab::{Lab, NodeId, connect, udp_exchange};
+use palisade_testkit::lab::craft::{self, CraftedPacket};
+use palisade_testkit::lab::{Lab, NodeId, connect, send_crafted_packets, udp_exchange};
 use palisade_testkit::need_root;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A drop is not noticed before this.
@@ -165,4 +167,139 @@ fn denials_of_and_to_the_host_answer() {
     assert_eq!(dropped, Told::Nothing);
     shop.agent
         .wait("still in sync", |s| s["revision"] == s["realised"]);
+}
+
+/// What counts the answers that reach a namespace: resets and "administratively prohibited".
+const COUNTING: &str = "add table inet pal-count\n\
+    add chain inet pal-count in { type filter hook input priority -400; }\n\
+    add rule inet pal-count in tcp flags rst counter\n\
+    add rule inet pal-count in icmp type destination-unreachable icmp code admin-prohibited counter\n\
+    add rule inet pal-count in icmpv6 type destination-unreachable icmpv6 code admin-prohibited counter\n";
+
+fn nft_in(lab: &Lab, node: NodeId, script: &str) -> String {
+    let name = lab.namespace_name(node);
+    let command = ["netns", "exec", name, "nft", script];
+    let output = Command::new("ip").args(command).output().unwrap();
+    assert!(output.status.success(), "{script}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The answers that have reached a pod.
+fn answers(lab: &Lab, node: NodeId) -> u64 {
+    let table = nft_in(lab, node, "list table inet pal-count");
+    let mut words = table.split_whitespace();
+    let mut sum = 0;
+    while words.any(|word| word == "packets") {
+        sum += words.next().unwrap().parse::<u64>().unwrap();
+    }
+    sum
+}
+
+/// Denials by the source port answer as others; resets, spoofed packets and ICMP errors are never answered.
+#[test]
+fn only_what_may_be_answered_is() {
+    if !need_root() {
+        return;
+    }
+    let mut agent = Agent::changeable();
+    agent.set("PALISADE_DENY_ACTION", "reject");
+    let shop = Shop::under(agent, "reject-which");
+    let [web, api, db] = shop.pods;
+    let lab = &shop.lab;
+    for pod in [web, api] {
+        nft_in(lab, pod, COUNTING);
+    }
+    // What db gets is judged by its source port alone; api is in isolation.
+    let by_source = "{selector: app == 'db', ingress: [{action: Deny, protocol: TCP, source: {ports: [4000]}}, \
+                     {action: Deny, protocol: UDP, source: {ports: ['4000:4001']}}, {action: Allow}]}";
+    let policies = calico("GlobalNetworkPolicy", "by-source", by_source)
+        + "---\n"
+        + &policy("api", "api", "  policyTypes: [Ingress]\n");
+    shop.agent.apply("policies.yaml", &policies);
+    const SYN: u8 = 2;
+    const RST: u8 = 4;
+    const ACK: u8 = 16;
+    let answers_to = |from: NodeId, receiver: NodeId, packet: &dyn Fn(usize) -> Vec<u8>| {
+        let before: u64 = [web, api].map(|pod| answers(lab, pod)).iter().sum();
+        let packets = [0, 1].map(|family| CraftedPacket {
+            from,
+            bytes: packet(family),
+            receiver,
+        });
+        let arrived = send_crafted_packets(lab, &packets).unwrap();
+        let after: u64 = [web, api].map(|pod| answers(lab, pod)).iter().sum();
+        (arrived, after - before)
+    };
+    let tail = [7; 16];
+    let at = |pod: usize, family: usize, port: u16| {
+        SocketAddr::new(address(ADDRESSES[pod][family]), port)
+    };
+    let tcp = |from: usize, to: usize, source: u16, flags: u8| {
+        move |family| {
+            let ends = (at(from, family, source), at(to, family, 9000));
+            // After what was sent before, with the SYN that began it.
+            let sequence = if flags == SYN { 1 } else { 2 + 16 };
+            craft::tcp(ends.0, ends.1, flags, (sequence, 0), &tail)
+        }
+    };
+    let udp =
+        |source: u16| move |family| craft::udp(at(0, family, source), at(2, family, 53), 1, &tail);
+    let (denied, passed) = (vec![false; 2], vec![true; 2]);
+    // By the source port: TCP and UDP are answered, another port arrives.
+    assert_eq!(
+        answers_to(web, db, &tcp(0, 2, 4000, SYN)),
+        (denied.clone(), 2)
+    );
+    assert_eq!(answers_to(web, db, &udp(4001)), (denied.clone(), 2));
+    assert_eq!(answers_to(web, db, &udp(4002)).0, passed);
+    let explain = [
+        "explain", "--from", "shop/web", "--to", "shop/db", "--port", "9000",
+    ];
+    let from_port = shop
+        .agent
+        .json(&[&explain[..], &["--source-port", "4000"]].concat());
+    assert_eq!(from_port["rejectedWith"], "TcpReset", "{from_port:#}");
+    // Isolation: a connection is answered; a reset, a spoofed packet and an ICMP error are not.
+    assert_eq!(
+        answers_to(web, api, &tcp(0, 1, 5000, SYN)),
+        (denied.clone(), 2)
+    );
+    assert_eq!(
+        answers_to(web, api, &tcp(0, 1, 5001, RST)),
+        (denied.clone(), 0)
+    );
+    assert_eq!(
+        answers_to(web, db, &tcp(1, 2, 4000, SYN)),
+        (denied.clone(), 0)
+    );
+    let error = |family: usize| {
+        let quoted = craft::udp(at(1, family, 53), at(0, family, 53), 1, &tail);
+        let kind = [(3, 3), (1, 4)][family];
+        craft::icmp(
+            at(0, family, 0).ip(),
+            at(1, family, 0).ip(),
+            kind,
+            [0; 4],
+            &quoted,
+        )
+    };
+    assert_eq!(answers_to(web, api, &error), (denied.clone(), 0));
+    // A connection that ended while it was allowed (nothing listens), and is denied now, in either direction: what
+    // still comes of it is answered, but for its reset.
+    lab.set_sysctl(lab.host(), "net/netfilter/nf_conntrack_tcp_be_liberal", "1")
+        .unwrap();
+    assert_eq!(answers_to(web, db, &tcp(0, 2, 6000, SYN)), (passed, 2));
+    shop.agent.apply(
+        "db.yaml",
+        &calico(
+            "GlobalNetworkPolicy",
+            "all",
+            "{selector: app != 'api', order: 1, ingress: [{action: Deny}]}",
+        ),
+    );
+    assert_eq!(
+        answers_to(web, db, &tcp(0, 2, 6000, RST)),
+        (denied.clone(), 0)
+    );
+    assert_eq!(answers_to(web, db, &tcp(0, 2, 6000, ACK)), (denied, 2));
 }

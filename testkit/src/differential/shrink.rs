@@ -217,7 +217,7 @@ fn simplify_peer(peer: &mut Peer, part: u32) {
 fn simplify_traffic(traffic: &mut TrafficMatch, part: u32) {
     match part {
         0 => traffic.family = None,
-        1 => traffic.not_protocol = None,
+        1 => traffic.not_protocols.clear(),
         2 => traffic.destination = Default::default(),
         3 => traffic.source = Default::default(),
         4 => (traffic.icmp, traffic.not_icmp) = (None, None),

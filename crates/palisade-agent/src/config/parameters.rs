@@ -373,7 +373,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "drop",
             "drop|reject",
             Restart,
-            "What happens to packets that policy denies. `reject`: they are dropped and answered, at most 1,000 a second; TCP with a reset, everything else with ICMP \"administratively prohibited\". Not answered are packets that are dropped before policy (spoofed, invalid), those of policies for untracked traffic and before destination NAT, those denied by their source port, and this host's own packets to a Service where they are subject to policy.",
+            "What happens to packets that policy denies. `reject`: they are dropped and answered, at most 1,000 a second; TCP with a reset, everything else with ICMP \"administratively prohibited\". Not answered are packets that are dropped before policy (spoofed, invalid), those of policies for untracked traffic and before destination NAT, and this host's own packets to a Service where they are subject to policy.",
         ),
         parameter(
             "failsafe-inbound-ports",

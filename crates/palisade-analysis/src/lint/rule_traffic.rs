@@ -61,8 +61,7 @@ fn traffic_of(terms: &[TrafficMatch], family: Family, ends: [Option<&Endpoint>; 
         .collect();
     let of_protocol = |protocol: Protocol| {
         let is = move |term: &&&TrafficMatch| {
-            term.protocol.is_none_or(|p| p == protocol)
-                && term.not_protocol.is_none_or(|p| p != protocol)
+            term.protocol.is_none_or(|p| p == protocol) && !term.not_protocols.contains(&protocol)
         };
         terms.iter().filter(is).copied()
     };

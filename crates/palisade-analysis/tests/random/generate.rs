@@ -157,7 +157,7 @@ impl Dice {
         TrafficMatch {
             family: self.some(15, |d| d.one(&Family::BOTH)),
             protocol: self.some(50, Self::protocol),
-            not_protocol: self.some(10, Self::protocol),
+            not_protocols: self.some(10, Self::protocol).into_iter().collect(),
             destination: if self.chance(40) {
                 self.ports()
             } else {

@@ -341,7 +341,10 @@ const fn end(services: FieldRow) -> [FieldRow; 10] {
             "ports[]",
             "at most 50: numbers, ranges `first:last`, names; numbers and ranges need a `protocol` with ports",
         ),
-        FieldRow::enforced("notPorts[]", "the same; names need a `protocol` too"),
+        FieldRow::enforced(
+            "notPorts[]",
+            "the same; of names alone without a `protocol`, also what has no ports",
+        ),
         services,
         FieldRow::closed(
             "domains[]",

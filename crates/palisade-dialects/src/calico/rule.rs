@@ -306,22 +306,41 @@ fn traffic(
     {
         destination_ports = PortMatch::one_of([service.clone()]);
     }
-    vec![TrafficMatch {
+    let not_protocol = not_protocol.filter(|_| !DialectFault::NotProtocolIgnored.is_injected());
+    let ports = [&source_ports, &destination_ports];
+    let without_ports = matches_packets_without_ports(protocol, ports).then(|| TrafficMatch {
+        family,
+        not_protocols: Protocol::WITH_PORTS
+            .into_iter()
+            .chain(not_protocol)
+            .collect(),
+        ..TrafficMatch::any()
+    });
+    let with_ports = TrafficMatch {
         family,
         protocol,
-        not_protocol: not_protocol.filter(|_| !DialectFault::NotProtocolIgnored.is_injected()),
+        not_protocols: not_protocol.into_iter().collect(),
         destination: destination_ports,
         source: source_ports,
         icmp,
         not_icmp: not_icmp.filter(|_| !DialectFault::NotIcmpIgnored.is_injected()),
-    }]
+    };
+    [with_ports].into_iter().chain(without_ports).collect()
 }
 
-/// Whether a test lists names of ports only. One that excludes names is none: without a protocol it would also match
-/// what has no ports, which a test of ports never does here.
+/// Whether a test lists or excludes names of ports only.
 fn has_names_only(ports: &PortMatch) -> bool {
     let is_name = |port: &PortSpec| matches!(port, PortSpec::Named(_));
-    ports.not.is_empty() && ports.is.iter().flatten().all(is_name)
+    ports.is.iter().flatten().chain(&ports.not).all(is_name)
+}
+
+/// Whether tests of ports match packets that have none as well: those that only exclude names, without a protocol. In
+/// the model a test of ports never matches such packets.
+fn matches_packets_without_ports(protocol: Option<Protocol>, ends: [&PortMatch; 2]) -> bool {
+    protocol.is_none()
+        && ends.iter().all(|ports| ports.is.is_none())
+        && ends.iter().any(|ports| !ports.not.is_empty())
+        && !DialectFault::ExcludedNamesNeedPorts.is_injected()
 }
 
 /// Checks the annotations of a rule, which have no effect.

@@ -229,10 +229,19 @@ fn protocols() {
         &["TCP:80", "51"],
     );
     let not = TrafficMatch {
-        not_protocol: Some(Protocol::TCP),
+        not_protocols: vec![Protocol::TCP],
         ..TrafficMatch::any()
     };
     traffic(not, &["UDP:80", "SCTP:80", "ICMP:8/0", "50"], &["TCP:80"]);
+    let without_ports = TrafficMatch {
+        not_protocols: Protocol::WITH_PORTS.to_vec(),
+        ..TrafficMatch::any()
+    };
+    traffic(
+        without_ports,
+        &["ICMP:8/0", "50"],
+        &["TCP:80", "UDP:80", "SCTP:80"],
+    );
 }
 
 #[test]

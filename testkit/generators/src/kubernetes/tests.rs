@@ -81,16 +81,17 @@ fn check_rule(rule: &Value, egress: bool, of_cluster: bool) {
     for (end, may_name_services) in [("source", !egress), ("destination", egress)] {
         let field = |name: &str| has(&format!("/{end}/{name}"));
         // Ports by name alone need no protocol.
-        let listed = rule
-            .pointer(&format!("/{end}/ports"))
-            .and_then(Value::as_array);
-        let mut listed = listed.into_iter().flatten();
+        let listed = ["ports", "notPorts"].map(|field| {
+            let listed = rule.pointer(&format!("/{end}/{field}"));
+            listed.and_then(Value::as_array)
+        });
+        let mut listed = listed.into_iter().flatten().flatten();
         let is_by_name = protocol.is_empty()
             && listed.all(|port| {
                 port.as_str()
                     .is_some_and(|name| name.parse::<u16>().is_err())
             });
-        if field("ports") && !is_by_name || field("notPorts") {
+        if (field("ports") || field("notPorts")) && !is_by_name {
             assert!(has_ports.contains(&protocol.as_str()), "{rule}");
         }
         if field("services") {

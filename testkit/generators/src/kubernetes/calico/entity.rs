@@ -158,9 +158,14 @@ pub(super) fn add_port_names(dice: &mut Dice, entity: &mut Value, features: &mut
     if entity.get("services").is_some() {
         return;
     }
-    features.insert("port of Calico by name without a protocol");
+    let is_negated = dice.chance(30);
+    let (field, feature) = match is_negated {
+        true => ("notPorts", "notPorts by name without a protocol"),
+        false => ("ports", "port of Calico by name without a protocol"),
+    };
+    features.insert(feature);
     let names = (0..=dice.below(2)).map(|_| dice.pick(&pod::PORT_NAMES).0);
-    entity["ports"] = names.collect();
+    entity[field] = names.collect();
 }
 
 /// Adds the ports of a protocol that has some.

@@ -78,6 +78,7 @@ pub const CALICO_FEATURES: &[&str] = &[
     "notNets of one family",
     "notNets: a whole family",
     "notPorts by name",
+    "notPorts by name without a protocol",
     "notPorts of the destination",
     "notPorts of the source",
     "notProtocol",
