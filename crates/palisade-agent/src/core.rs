@@ -24,11 +24,11 @@ use crate::workloads::{
 };
 use palisade_api::{BootstrapStage, CniAttachment, CniResponse, MonitorQuery};
 use palisade_dataplane::Dataplane;
-use palisade_model::Update;
+use palisade_model::{EndpointId, Str, Update};
 use palisade_source::error_chain;
-use palisade_source::{Diagnostic, EffectiveReport, UpdateBatch};
+use palisade_source::{Diagnostic, EffectiveReport, HostNetworkChange, UpdateBatch};
 use palisade_sys::fault;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -114,6 +114,8 @@ pub struct Core {
     clock: Arc<dyn Clock>,
     sources: Vec<(String, String)>,
     source_report: EffectiveReport,
+    /// The pods on the network of their node, and these.
+    host_network_pods: BTreeMap<EndpointId, Option<Str>>,
     started: Duration,
     startup_stages: Vec<BootstrapStage>,
     /// Why the CNI configuration could not be written.
@@ -145,6 +147,7 @@ impl Core {
             clock,
             sources: parts.sources,
             source_report: EffectiveReport::default(),
+            host_network_pods: BTreeMap::new(),
             startup_stages: Vec::new(),
             cni_conf_failure: None,
             cni_conf_retry: RetryTimer::default(),
@@ -229,6 +232,12 @@ impl Core {
             tracing::warn!(more, "more problems of the source; see `palisade status`");
         }
         self.source_report = batch.report;
+        for change in batch.host_network {
+            match change {
+                HostNetworkChange::Set { id, node } => self.host_network_pods.insert(id, node),
+                HostNetworkChange::Removed(id) => self.host_network_pods.remove(&id),
+            };
+        }
         let first_sync = batch.in_sync && !self.enforcer.in_sync;
         let nodes = NodeChanges::of(&mut self.workloads.nodes, &batch.updates);
         let registry = &mut self.workloads.registry;
@@ -457,6 +466,7 @@ impl Core {
             registry: &self.workloads.registry,
             sources: &self.sources,
             source_report: &self.source_report,
+            host_network_pods: &self.host_network_pods,
             startup_stages: &self.startup_stages,
             cni_conf_failure: self.cni_conf_failure.as_deref(),
             node_status_failure: self.node_status_failure.as_deref(),

@@ -37,6 +37,7 @@ pub use definition::{Definition, ObjectOrigin};
 pub use definition_problems::ClosedParts;
 pub use diagnostic::{Diagnostic, DiagnosticCollector, Severity};
 pub use effective_object::is_saved;
+pub use lint::HostNetworkChange;
 pub use objects::{BudgetUse, CidrMatchMode, EffectiveObjects, ObjectsToSave, RestoredObject};
 pub use palisade_engine::{ElementBudget, ExceededLimit};
 pub use policy_cost::{ExpensiveRule, ObjectCost, OversizedPolicy};

@@ -9,7 +9,7 @@ use crate::dependents::DependentObjects;
 use crate::effective_object::{
     EffectiveContent, EffectiveObject, ObjectEntry, StoredEntry, is_saved,
 };
-use crate::lint::InputLint;
+use crate::lint::{HostNetworkChange, InputLint};
 use crate::policy_cost::PolicyCostTracker;
 use crate::source::{DefinitionChange, SourceDelta, SourceNumber, SourceState, Staleness};
 use crate::version_choice::{
@@ -220,6 +220,11 @@ impl EffectiveObjects {
             policies.sort_unstable();
             self.decide_all(policies, now, updates);
         }
+    }
+
+    /// What changed since the last call of the pods on the network of their node, which are no endpoints, in order.
+    pub fn take_host_network_changes(&mut self) -> Vec<HostNetworkChange> {
+        core::mem::take(&mut self.lint.host_network_changes)
     }
 
     /// The objects to save since the last call: those that can be invalid, never pods.

@@ -45,8 +45,9 @@ pub use load::{LoadProgress, load, load_manifests, load_with_progress};
 pub use loaded_input::{LoadedInput, LoadedManifest, UnjudgedPod};
 pub use palisade_effective::{
     CidrMatchMode, ClosedParts, Diagnostic, EffectiveReport, ElementBudget, EnforcedVersion,
-    ExceededLimit, ExpensiveRule, ObjectOrigin, OversizedPolicy, PolicyAcceptance, RetainedObject,
-    Severity, SourceDelta, SourceNumber, SourceState, ValidVersion,
+    ExceededLimit, ExpensiveRule, HostNetworkChange, ObjectOrigin, OversizedPolicy,
+    PolicyAcceptance, RetainedObject, Severity, SourceDelta, SourceNumber, SourceState,
+    ValidVersion,
 };
 pub use snapshot_keeper::SnapshotKeeper;
 pub use snapshot_store::{SnapshotEntry, SnapshotError, SnapshotMark, SnapshotStore};
@@ -62,6 +63,8 @@ use std::time::Instant;
 pub struct UpdateBatch {
     /// The changes, in any order.
     pub updates: Vec<Update>,
+    /// The changes of pods on the network of their node, of which there are no updates; in order.
+    pub host_network: Vec<HostNetworkChange>,
     /// Whether every object of every source has been delivered. Once true it stays true.
     pub in_sync: bool,
     /// The state of the input after this batch, for status.

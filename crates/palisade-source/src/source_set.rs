@@ -120,11 +120,13 @@ impl SourceSet {
         let mut push = |update| updates.push(update);
         self.effective.set_budget(self.budget.get(), now, &mut push);
         self.effective.apply(source, delta, now, &mut push);
+        let host_network = self.effective.take_host_network_changes();
         if is_part {
-            return match updates.is_empty() {
+            return match updates.is_empty() && host_network.is_empty() {
                 true => ControlFlow::Continue(()),
                 false => sink(UpdateBatch {
                     updates,
+                    host_network,
                     in_sync: self.effective.in_sync(),
                     report: self.last_report.clone().unwrap_or_default(),
                     detected_at: None,
@@ -135,11 +137,13 @@ impl SourceSet {
         report
             .problems
             .extend(self.save_problem.clone().map(Diagnostic::error));
-        if !updates.is_empty() || self.last_report.as_ref() != Some(&report) {
+        let has_changes = !updates.is_empty() || !host_network.is_empty();
+        if has_changes || self.last_report.as_ref() != Some(&report) {
             self.last_report = Some(report.clone());
             sink(UpdateBatch {
                 detected_at: detected_at.filter(|_| !updates.is_empty()),
                 updates,
+                host_network,
                 in_sync: self.effective.in_sync(),
                 report,
             })?;
@@ -180,10 +184,9 @@ impl SourceSet {
         self.save_problem = unsaved;
         self.last_report = Some(report.clone());
         sink(UpdateBatch {
-            updates: Vec::new(),
             in_sync: self.effective.in_sync(),
             report,
-            detected_at: None,
+            ..UpdateBatch::default()
         })
     }
 }

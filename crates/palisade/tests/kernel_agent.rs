@@ -360,3 +360,38 @@ fn counts_outlive_edits_and_restarts() {
         no_fewer(&shop, "an edit after a restart");
     }
 }
+
+#[test]
+fn a_pod_on_the_network_of_its_node_is_named_as_one() {
+    if !need_root() {
+        return;
+    }
+    let shop = Shop::open("host-network");
+    let refusal = |args: &[&str]| {
+        let output = shop.agent.run(args);
+        assert!(!output.status.success(), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let explain = ["explain", "--from", "shop/web", "--to", "shop/proxy"];
+    let explain = [&explain[..], &["--port", "80"]].concat();
+    let get = ["endpoint", "get", "shop/proxy"];
+    assert!(refusal(&explain).contains("there is no pod or workload shop/proxy"));
+    let proxy = "apiVersion: v1\nkind: Pod\nmetadata: {name: proxy, namespace: shop}\n\
+                 spec: {hostNetwork: true, nodeName: n1}\nstatus: {podIP: 192.0.2.1, phase: Running}\n";
+    // Nothing in the kernel follows from it: it is waited for, not its revision.
+    shop.agent.write("proxy.yaml", proxy);
+    let of_node = "shop/proxy uses the network of its node: its packets are those of the node";
+    shop.agent
+        .wait("the pod", |_| refusal(&explain).contains(of_node));
+    assert!(refusal(&explain).contains("ask about host:n1"));
+    assert!(refusal(&get).contains(of_node));
+    shop.agent.write("proxy.yaml", &proxy.replace("n1", "n2"));
+    shop.agent.wait("its other node", |_| {
+        refusal(&explain).contains("ask about host:n2")
+    });
+    std::fs::remove_file(shop.agent.policy().join("proxy.yaml")).unwrap();
+    shop.agent.wait("its end", |_| {
+        refusal(&explain).contains("there is no pod or workload shop/proxy")
+    });
+    assert!(refusal(&get).contains("there is no endpoint shop/proxy on this host"));
+}

@@ -163,10 +163,13 @@ pub(super) async fn endpoint(
     PathParameters((namespace, name)): PathParameters<(String, String)>,
 ) -> Response {
     respond_read(&core, move |core| {
-        views::endpoints::endpoint_detail(&core.snapshot(), &namespace, &name).ok_or_else(|| {
-            let error = ApiError::new(format!(
-                "there is no endpoint {namespace}/{name} on this host"
-            ));
+        let snapshot = core.snapshot();
+        views::endpoints::endpoint_detail(&snapshot, &namespace, &name).ok_or_else(|| {
+            let full_name = format!("{namespace}/{name}");
+            let error = ApiError::new(match snapshot.host_network_pod(&full_name) {
+                Some(pod) => pod.to_string(),
+                None => format!("there is no endpoint {full_name} on this host"),
+            });
             (
                 StatusCode::NOT_FOUND,
                 error.with_hint("palisade endpoint list"),
@@ -236,17 +239,22 @@ pub(super) async fn explain(
     QueryParameters(query): QueryParameters<ExplainQuery>,
 ) -> Response {
     respond_read(&core, move |core| {
+        let snapshot = core.snapshot();
         let refused = |error| {
-            let refusal = ApiError::new(error_chain(&error));
             let refusal = match &error {
-                ExplainError::FlowEnd(FlowEndError::NoEndpoint { .. }) => refusal.with_hint(
-                    "palisade endpoint list; host:NODE for a pod that uses the network of its node",
-                ),
-                _ => refusal,
+                ExplainError::FlowEnd(FlowEndError::NoEndpoint { name, .. }) => {
+                    match snapshot.host_network_pod(name) {
+                        Some(pod) => ApiError::new(pod.to_string()),
+                        None => {
+                            ApiError::new(error_chain(&error)).with_hint("palisade endpoint list")
+                        }
+                    }
+                }
+                _ => ApiError::new(error_chain(&error)),
             };
             (StatusCode::UNPROCESSABLE_ENTITY, refusal)
         };
-        views::explain::explain(&core.snapshot(), &query).map_err(refused)
+        views::explain::explain(&snapshot, &query).map_err(refused)
     })
     .await
 }

@@ -17,10 +17,13 @@ pub mod status;
 use crate::config::Config;
 use crate::enforcer::Enforcer;
 use crate::registry::WorkloadRegistry;
+use crate::workload_store::pod_id;
 use crate::workloads::Workloads;
 use palisade_api::BootstrapStage;
 use palisade_engine::Engine;
-use palisade_source::EffectiveReport;
+use palisade_model::{EndpointId, Str};
+use palisade_source::{EffectiveReport, UnjudgedPod};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The state of the core at one moment.
@@ -38,6 +41,8 @@ pub struct CoreSnapshot<'a> {
     /// The name and the location of each source, in the order of precedence.
     pub(crate) sources: &'a [(String, String)],
     pub(crate) source_report: &'a EffectiveReport,
+    /// The pods on the network of their node, and these.
+    pub(crate) host_network_pods: &'a BTreeMap<EndpointId, Option<Str>>,
     pub(crate) startup_stages: &'a [BootstrapStage],
     /// Why the CNI configuration could not be written.
     pub(crate) cni_conf_failure: Option<&'a str>,
@@ -46,6 +51,19 @@ pub struct CoreSnapshot<'a> {
 }
 
 impl CoreSnapshot<'_> {
+    /// The pod of this name (`namespace/name`, or a name in the namespace `default`) if it is on the network of its
+    /// node: it is no endpoint.
+    pub fn host_network_pod(&self, name: &str) -> Option<UnjudgedPod> {
+        let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
+        let id = pod_id(namespace, name);
+        let node = self.host_network_pods.get(&id)?.clone();
+        Some(UnjudgedPod {
+            id,
+            node,
+            host_network: true,
+        })
+    }
+
     /// The order of a tier; `None` where it has none or does not exist.
     fn tier_order(&self, name: &str) -> Option<f64> {
         self.engine.tier(name)?.order.number()

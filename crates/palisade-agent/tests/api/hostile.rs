@@ -59,6 +59,7 @@ fn batch() -> UpdateBatch {
     assert!(loaded.has_errors());
     UpdateBatch {
         detected_at: None,
+        host_network: Vec::new(),
         updates: loaded.state.objects().map(Update::Upsert).collect(),
         in_sync: true,
         report: EffectiveReport {

@@ -24,8 +24,8 @@ use core::ops::Bound;
 use palisade_dialects::{FieldLocation, PolicyFields};
 use palisade_manifest::{Location, Problem};
 use palisade_model::{
-    Endpoint, LabelKey, LabelLookup, LabelScope, Labels, Namespace, Object, ObjectId, ObjectKind,
-    Policy, Selector, Str,
+    Endpoint, EndpointId, LabelKey, LabelLookup, LabelScope, Labels, Namespace, Object, ObjectId,
+    ObjectKind, Policy, Selector, Str,
 };
 use pods::{DistinctPods, InheritedPodLabels, NamespaceLabels, PodTraits};
 use priorities::{PolicyPriorities, PriorityPlace};
@@ -57,6 +57,20 @@ struct PolicyFacts {
     host_network: Option<Problem>,
 }
 
+/// A pod on the network of its node came into force, moved to another node, or went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostNetworkChange {
+    /// It is in force.
+    Set {
+        /// The pod.
+        id: EndpointId,
+        /// The node that it names.
+        node: Option<Str>,
+    },
+    /// It is gone, or has a network of its own.
+    Removed(EndpointId),
+}
+
 /// The warnings that concern several objects.
 #[derive(Debug, Default)]
 pub(crate) struct InputLint {
@@ -65,6 +79,8 @@ pub(crate) struct InputLint {
     claims: ContestedAddresses,
     /// The pods on the host network, and where they are.
     host_network: BTreeMap<SharedId, Box<(Location, Endpoint)>>,
+    /// What changed of these pods, in order.
+    pub(crate) host_network_changes: Vec<HostNetworkChange>,
     policies: BTreeMap<SharedId, Box<PolicyFacts>>,
     /// The policies about which there may be a warning: a report looks at these alone.
     doubtful: BTreeSet<SharedId>,
@@ -99,12 +115,19 @@ impl InputLint {
             self.set_pod(id, facts, None);
         }
         if let Some(pod) = self.host_network.remove(id) {
-            self.stale.host_network.insert(pod.1.id.namespace);
+            self.stale.host_network.insert(pod.1.id.namespace.clone());
+            let removed = HostNetworkChange::Removed(pod.1.id);
+            self.host_network_changes.push(removed);
         }
         for (object, location) in objects.iter().zip(location.into_iter().cycle()) {
             match object {
                 Object::Endpoint(pod) if pod.host_network => {
                     self.stale.host_network.insert(pod.id.namespace.clone());
+                    let set = HostNetworkChange::Set {
+                        id: pod.id.clone(),
+                        node: pod.node.clone(),
+                    };
+                    self.host_network_changes.push(set);
                     let pod = (location.clone(), pod.clone());
                     self.host_network.insert(id.clone(), Box::new(pod));
                 }
