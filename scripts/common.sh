@@ -51,11 +51,14 @@ root_runner() {
 # The version of the workspace.
 workspace_version() { sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml; }
 
-# What the programs of the tests are built with. Cargo unifies the features of what is built together: with the whole
-# workspace and one of its tests they are those of `cargo test --workspace`, and no dependency is compiled twice.
-WORKSPACE=(--workspace --test tidy)
-# The mistakes that can be switched on, all of them: one set of features, for the same reason.
+# The mistakes that can be switched on, all of them.
 FAULTS=palisade-agent/faults,palisade-dataplane/faults,palisade-kubernetes/faults,palisade-source/faults,palisade-testkit/faults
+# What every test program is built with. Cargo unifies the features of what is built together, so there is one set of
+# them for all, with the faults (a test of an atomic each), and no crate is compiled twice. Programs that are installed
+# have no faults: build_static looks.
+TESTS=(--workspace --features "$FAULTS")
+# The same for a program of the testkit: with one test, the features are those of the tests.
+WORKSPACE=("${TESTS[@]}" --test tidy)
 
 # Builds palisade and palisade-cni so that they need no other file, in $TARGET/static: profile, target.
 build_static() {
@@ -76,5 +79,7 @@ build_static() {
         # ldd says so of a program that needs no loader.
         ldd "$program" 2>&1 | grep -qE 'statically linked|not a dynamic executable' ||
             fail "$program is not static: $(ldd "$program" 2>&1)"
+        # The variable that switches a fault on.
+        ! grep -q PALISADE_FAULT "$program" || fail "$program has faults in it"
     done
 }

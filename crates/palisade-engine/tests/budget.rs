@@ -468,15 +468,3 @@ fn what_is_left_out_for_the_host_follows_from_the_objects_alone() {
     // With and without each, and several of them.
     assert!(outcomes.len() > 4, "{outcomes:?}");
 }
-
-#[cfg(feature = "faults")]
-#[test]
-fn an_ignored_budget_shows() {
-    use palisade_engine::EngineFault;
-    EngineFault::inject(Some(EngineFault::BudgetIgnored));
-    let mut engine = engine(2000, 1_000_000);
-    apply(&mut engine, peers(10).chain([pod("web", 1, Some("pal0"))]));
-    apply(&mut engine, [upsert(&wide("wide", "web", 2500, 10))]);
-    EngineFault::inject(None);
-    assert!(taken(&engine) > 2500, "{}", taken(&engine));
-}

@@ -560,7 +560,10 @@ mod tests {
                 ..TrafficMatch::any()
             };
             let text = serde_json::to_string(&term).unwrap();
-            assert!(text.contains(&format!("\"not_protocol\":{stored}")), "{text}");
+            assert!(
+                text.contains(&format!("\"not_protocol\":{stored}")),
+                "{text}"
+            );
             assert_eq!(serde_json::from_str::<TrafficMatch>(&text).unwrap(), term);
         }
     }

@@ -73,7 +73,13 @@ fn switch_on(name: &str) -> Result<(), String> {
 
 #[cfg(feature = "faults")]
 fn hunt_all(options: &RunOptions) -> bool {
-    palisade_testkit::faults::find_all(options.seed, options.only, &mut |line| println!("{line}"))
+    use palisade_testkit::faults::{HuntPart, find_all};
+    let whole = HuntPart::WHOLE;
+    let count = find_all(options.seed, options.only, whole, &mut |line| {
+        println!("{line}")
+    });
+    println!("{count}");
+    count.is_complete()
 }
 
 #[cfg(not(feature = "faults"))]
