@@ -352,20 +352,33 @@ impl Agent {
 
     /// Writes a manifest and waits until its state is in the kernel.
     pub(crate) fn apply(&self, name: &str, text: &str) {
-        let before = self.status()["revision"].as_u64().unwrap();
-        self.write(name, text);
-        self.wait(name, |s| {
-            s["revision"].as_u64() > Some(before) && s["revision"] == s["realised"]
-        });
+        self.change(name, || self.write(name, text));
     }
 
     /// Removes a manifest and waits until the remaining state is in the kernel.
     pub(crate) fn delete(&self, name: &str) {
-        let before = self.status()["revision"].as_u64().unwrap();
-        std::fs::remove_file(self.policy().join(name)).unwrap();
-        self.wait(name, |s| {
-            s["revision"].as_u64() > Some(before) && s["revision"] == s["realised"]
+        self.change(name, || {
+            std::fs::remove_file(self.policy().join(name)).unwrap()
         });
+    }
+
+    /// Makes a change of the manifests, and waits until a batch of the source has come and a later revision is in the
+    /// kernel. A revision alone may be one of the host's interfaces, whose addresses settle later.
+    fn change(&self, name: &str, change: impl FnOnce()) {
+        let (batches, revision) = (self.batches(), self.status()["revision"].as_u64());
+        change();
+        self.wait(name, |status| {
+            let is_later = status["revision"].as_u64() > revision;
+            is_later && status["revision"] == status["realised"] && self.batches() > batches
+        });
+    }
+
+    /// The batches of the source so far.
+    fn batches(&self) -> u64 {
+        let metrics = self.metrics();
+        let mut lines = metrics.lines();
+        let count = lines.find_map(|line| line.strip_prefix("palisade_source_batches_total "));
+        count.unwrap().parse().unwrap()
     }
 }
 
