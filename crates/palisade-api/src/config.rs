@@ -67,8 +67,8 @@ pub struct ParameterReport {
     #[serde(default)]
     pub values: String,
     /// Exact origin of the value: the flag, the variable, or file, line and column.
-    #[serde(default)]
-    pub said_by: String,
+    #[serde(default, alias = "saidBy")]
+    pub origin: String,
     /// Whether a new value in the file takes effect at once; otherwise it needs a restart.
     #[serde(default)]
     pub changeable: bool,

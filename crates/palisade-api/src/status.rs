@@ -73,10 +73,11 @@ pub struct Status {
     /// The stages of the start, in order.
     pub bootstrap: Vec<BootstrapStage>,
     /// Objects whose last valid version stays in force.
-    pub kept: Vec<RetainedObjectReport>,
+    #[serde(alias = "kept")]
+    pub retained_objects: Vec<RetainedObjectReport>,
     /// Number of retained objects beyond the thousand that are listed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub more_kept: Option<usize>,
+    #[serde(default, alias = "moreKept", skip_serializing_if = "Option::is_none")]
+    pub more_retained_objects: Option<usize>,
     /// Addresses that several live objects claim.
     pub conflicts: Vec<AddressConflictReport>,
     /// Use of the element budget.

@@ -90,7 +90,7 @@ fn the_file_of_a_running_agent_is_edited_broken_and_mended() {
         (&"5".into(), &"File".into())
     );
     assert!(
-        rate["saidBy"]
+        rate["origin"]
             .as_str()
             .unwrap()
             .ends_with("palisade.yaml:1:1"),

@@ -184,7 +184,7 @@ impl Config {
             help: parameter.help.to_owned(),
             section: parameter.section.title().to_owned(),
             values: parameter.kind.describe(),
-            said_by: origin.describe(parameter),
+            origin: origin.describe(parameter),
             changeable: parameter.reload == ReloadMode::Live,
             secret: parameter.secret,
             pending: pending.cloned(),

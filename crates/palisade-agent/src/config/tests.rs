@@ -130,7 +130,7 @@ fn each_parameter_is_read_from_flag_environment_and_file_and_reaches_its_field()
             let parameters = config.report().parameters;
             let found = parameters.into_iter().find(|p| p.name == *name).unwrap();
             assert_eq!(found.value, *value);
-            (found.source, found.said_by)
+            (found.source, found.origin)
         };
         for (config, source, by) in [
             (&flag, ParameterOrigin::Flag, &*parameter.flag()),

@@ -137,7 +137,7 @@ fn collect_source(core: &CoreSnapshot<'_>, out: &mut Exposition) {
         palisade_source::Diagnostic::count_by_severity(&core.source_report.problems);
     out.add_sample(&SOURCE_PROBLEMS, &["error"], errors as f64);
     out.add_sample(&SOURCE_PROBLEMS, &["warning"], warnings as f64);
-    let valid = |kept: &&palisade_source::RetainedObject| kept.since.is_some();
+    let valid = |retained: &&palisade_source::RetainedObject| retained.since.is_some();
     let last_valid = core.source_report.retained.iter().filter(valid).count();
     let isolating = core.source_report.retained.len() - last_valid;
     out.add_sample(&SOURCE_KEPT, &["last-valid"], last_valid as f64);

@@ -71,8 +71,8 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
     let counts = core.engine.counts();
     let (kind, location) = core.sources.first().cloned().unwrap_or_default();
     let report = core.source_report;
-    let kept = report.retained.iter().take(MAX_RETAINED_OBJECTS);
-    let more_kept = report.retained.len().saturating_sub(MAX_RETAINED_OBJECTS);
+    let retained = report.retained.iter().take(MAX_RETAINED_OBJECTS);
+    let more_retained = report.retained.len().saturating_sub(MAX_RETAINED_OBJECTS);
     let health = match (core.enforcer.in_sync, reasons.is_empty()) {
         (_, false) => Health::Degraded,
         (false, true) => Health::Starting,
@@ -120,8 +120,8 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         },
         node: node_status(core),
         bootstrap: core.startup_stages.to_vec(),
-        kept: kept.map(retained_object_report).collect(),
-        more_kept: (more_kept > 0).then_some(more_kept),
+        retained_objects: retained.map(retained_object_report).collect(),
+        more_retained_objects: (more_retained > 0).then_some(more_retained),
         conflicts,
         budget: ElementBudgetReport {
             elements: counts.elements,
@@ -329,13 +329,13 @@ fn conflicts(core: &CoreSnapshot<'_>) -> Vec<AddressConflictReport> {
         .collect()
 }
 
-fn retained_object_report(kept: &palisade_source::RetainedObject) -> RetainedObjectReport {
+fn retained_object_report(retained: &palisade_source::RetainedObject) -> RetainedObjectReport {
     RetainedObjectReport {
-        object: printable(&kept.object).into_owned(),
-        since: kept
+        object: printable(&retained.object).into_owned(),
+        since: retained
             .since
             .map(|seconds| rfc3339(Duration::from_secs(seconds))),
-        hash: kept.hash.clone(),
+        hash: retained.hash.clone(),
     }
 }
 

@@ -48,9 +48,9 @@ fn config_text(report: &ConfigReport) -> String {
         "PENDING",
     ]);
     for p in &report.parameters {
-        let from = match (p.source, p.said_by.as_str()) {
+        let from = match (p.source, p.origin.as_str()) {
             (ParameterOrigin::Default, _) | (_, "") => p.source.name(),
-            (_, said_by) => said_by,
+            (_, origin) => origin,
         };
         let changes = if p.changeable { "live" } else { "restart" };
         table.row([
@@ -165,17 +165,17 @@ pub(super) fn status_text(status: &Status) -> String {
     for problem in &source.problems {
         line("", format!("- {}", problem_text(problem)));
     }
-    for kept in &status.kept {
-        let what = match (&kept.since, &kept.hash) {
+    for retained in &status.retained_objects {
+        let what = match (&retained.since, &retained.hash) {
             (Some(since), Some(hash)) => format!(
                 "version {} of {since} stays in force",
                 &hash[..hash.len().min(12)]
             ),
             _ => "no valid version: the pods it selects are isolated".to_owned(),
         };
-        line("", format!("- {}: {what}", kept.object));
+        line("", format!("- {}: {what}", retained.object));
     }
-    if let Some(more) = status.more_kept {
+    if let Some(more) = status.more_retained_objects {
         line("", format!("- and {more} more objects stay in force"));
     }
     for conflict in &status.conflicts {
