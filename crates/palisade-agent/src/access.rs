@@ -166,8 +166,8 @@ pub fn check_access(
             &format!("use the path {}", shorten_path(path)),
             "a name under /run/netns, or /proc/PID/ns/net",
         ),
-        AccessRequest::Netns(tenancy) if tenancy.owner == Some(user) => Ok(()),
-        AccessRequest::Netns(tenancy) if !tenancy.named => deny(
+        AccessRequest::Netns(netns) if netns.owner == Some(user) => Ok(()),
+        AccessRequest::Netns(netns) if !netns.named => deny(
             "attach a network namespace of another user",
             "a namespace of your own (unshare --user --map-root-user --net), by /proc/PID/ns/net",
         ),
@@ -175,7 +175,7 @@ pub fn check_access(
             "attach a network namespace that root made",
             "a namespace of your own, by /proc/PID/ns/net; root can allow it with api-group-netns named",
         ),
-        AccessRequest::Netns(tenancy) if tenancy.used => deny(
+        AccessRequest::Netns(netns) if netns.used => deny(
             "attach a network namespace that already has interfaces",
             "a new namespace",
         ),

@@ -223,9 +223,14 @@ impl Core {
     fn handle_batch(&mut self, batch: UpdateBatch) {
         self.enforcer.metrics.batches += 1;
         let known: BTreeSet<&Diagnostic> = self.source_report.problems.iter().collect();
-        let mut new = (batch.report.problems.iter()).filter(|flaw| !known.contains(flaw));
-        for flaw in new.by_ref().take(MAX_LOGGED_PROBLEMS) {
-            tracing::warn!(object = flaw.problem.object.as_deref(), "{}", flaw.problem);
+        let mut new =
+            (batch.report.problems.iter()).filter(|diagnostic| !known.contains(diagnostic));
+        for diagnostic in new.by_ref().take(MAX_LOGGED_PROBLEMS) {
+            tracing::warn!(
+                object = diagnostic.problem.object.as_deref(),
+                "{}",
+                diagnostic.problem
+            );
         }
         let more: usize = new.map(Diagnostic::count).sum();
         if more > 0 {

@@ -190,17 +190,17 @@ impl CoreHandle {
     /// If too many requests of its class are queued, or the core has stopped.
     pub async fn ask_for_client<T: Send + 'static>(
         &self,
-        lane: OperationClass,
+        class: OperationClass,
         request: impl FnOnce(&mut Core) -> T + Send + 'static,
     ) -> Result<T, CoreUnavailable> {
         let (answer, response) = tokio::sync::oneshot::channel();
         let request: CoreRequest = Box::new(move |core| {
-            if lane == OperationClass::Read && answer.is_closed() {
+            if class == OperationClass::Read && answer.is_closed() {
                 return;
             }
             let _ = answer.send(request(core));
         });
-        self.enqueue(lane, QueuedEvent::Request(lane, request))?;
+        self.enqueue(class, QueuedEvent::Request(class, request))?;
         response.await.map_err(|_| CoreUnavailable::Stopped)
     }
 
@@ -211,12 +211,12 @@ impl CoreHandle {
     /// If too many requests of its class are queued, or the core has stopped.
     pub async fn attach_for_client<T: Send + 'static>(
         &self,
-        lane: OperationClass,
+        class: OperationClass,
         request: AttachRequest,
         respond: impl FnOnce(&mut Core, Result<WorkloadRecord, WorkloadError>) -> T + Send + 'static,
     ) -> Result<T, CoreUnavailable> {
-        let queued = |attach| QueuedEvent::Attach(lane, attach);
-        self.run_for_client(lane, request, queued, respond).await
+        let queued = |attach| QueuedEvent::Attach(class, attach);
+        self.run_for_client(class, request, queued, respond).await
     }
 
     /// Sends a container runtime's request to detach; `respond` runs on the core's thread when the workload
@@ -229,14 +229,15 @@ impl CoreHandle {
         attachment: CniAttachment,
         respond: impl FnOnce(&mut Core, Result<CniResponse, WorkloadError>) -> T + Send + 'static,
     ) -> Result<T, CoreUnavailable> {
-        let lane = OperationClass::Runtime;
-        let queued = |detach| QueuedEvent::Detach(lane, detach);
-        self.run_for_client(lane, attachment, queued, respond).await
+        let class = OperationClass::Runtime;
+        let queued = |detach| QueuedEvent::Detach(class, detach);
+        self.run_for_client(class, attachment, queued, respond)
+            .await
     }
 
     async fn run_for_client<R, T, A: Send + 'static>(
         &self,
-        lane: OperationClass,
+        class: OperationClass,
         request: R,
         queued: impl FnOnce(QueuedOperation<R, T>) -> QueuedEvent,
         respond: impl FnOnce(&mut Core, Result<T, WorkloadError>) -> A + Send + 'static,
@@ -246,17 +247,17 @@ impl CoreHandle {
             // The receiver may have stopped waiting.
             let _ = answer.send(respond(core, result));
         });
-        self.enqueue(lane, queued(QueuedOperation { request, answer }))?;
+        self.enqueue(class, queued(QueuedOperation { request, answer }))?;
         response.await.map_err(|_| CoreUnavailable::Stopped)
     }
 
-    fn enqueue(&self, lane: OperationClass, event: QueuedEvent) -> Result<(), CoreUnavailable> {
+    fn enqueue(&self, class: OperationClass, event: QueuedEvent) -> Result<(), CoreUnavailable> {
         let mut state = self.lock();
         if state.health.stopped {
             return Err(CoreUnavailable::Stopped);
         }
-        let count = state.requests.entry(lane).or_default();
-        let limit = match lane {
+        let count = state.requests.entry(class).or_default();
+        let limit = match class {
             OperationClass::Runtime => MAX_WAITING_OF_RUNTIMES,
             _ => MAX_WAITING,
         };
@@ -264,7 +265,7 @@ impl CoreHandle {
             return Err(CoreUnavailable::Busy);
         }
         *count += 1;
-        if lane != OperationClass::Read {
+        if class != OperationClass::Read {
             state.change_counter += 1;
         }
         state.queue.push_back(event);
@@ -280,11 +281,11 @@ impl CoreHandle {
     /// As [`CoreHandle::ask_for_client`].
     pub async fn opener(
         &self,
-        lane: OperationClass,
+        class: OperationClass,
     ) -> Result<Option<NetNsOpener>, CoreUnavailable> {
         let opener = self
             .opener
-            .get_or_try_init(|| self.ask_for_client(lane, |core| core.parts().0.network.opener()));
+            .get_or_try_init(|| self.ask_for_client(class, |core| core.parts().0.network.opener()));
         opener.await.cloned()
     }
 
@@ -381,16 +382,16 @@ impl QueueState {
                 }
                 event
             }
-            QueuedEvent::Request(lane, question) => {
-                self.release_slot(lane);
-                CoreEvent::Request(question)
+            QueuedEvent::Request(class, request) => {
+                self.release_slot(class);
+                CoreEvent::Request(request)
             }
-            QueuedEvent::Attach(lane, attach) => {
-                self.release_slot(lane);
+            QueuedEvent::Attach(class, attach) => {
+                self.release_slot(class);
                 CoreEvent::Attach(self.pop_batch(attach, AttachRequest::keys, pop_attach))
             }
-            QueuedEvent::Detach(lane, detach) => {
-                self.release_slot(lane);
+            QueuedEvent::Detach(class, detach) => {
+                self.release_slot(class);
                 CoreEvent::Detach(self.pop_batch(detach, detach_keys, pop_detach))
             }
             QueuedEvent::HostChanged => {
@@ -412,8 +413,8 @@ impl QueueState {
         Some(event)
     }
 
-    fn release_slot(&mut self, lane: OperationClass) {
-        if let Some(waiting) = self.requests.get_mut(&lane) {
+    fn release_slot(&mut self, class: OperationClass) {
+        if let Some(waiting) = self.requests.get_mut(&class) {
             *waiting = waiting.saturating_sub(1);
         }
     }
@@ -439,8 +440,8 @@ impl QueueState {
             if !next_keys.is_disjoint(&batch_keys) {
                 break;
             }
-            if let Some((lane, operation)) = pop(&mut self.queue) {
-                self.release_slot(lane);
+            if let Some((class, operation)) = pop(&mut self.queue) {
+                self.release_slot(class);
                 batch_keys.extend(next_keys);
                 batch.push(operation);
                 continue;
@@ -461,7 +462,7 @@ impl QueueState {
 /// Takes the next event if it is an attach.
 fn pop_attach(queue: &mut EventQueue) -> Option<(OperationClass, QueuedAttach)> {
     match queue.pop_front()? {
-        QueuedEvent::Attach(lane, attach) => Some((lane, attach)),
+        QueuedEvent::Attach(class, attach) => Some((class, attach)),
         other => {
             queue.push_front(other);
             None
@@ -472,7 +473,7 @@ fn pop_attach(queue: &mut EventQueue) -> Option<(OperationClass, QueuedAttach)> 
 /// Takes the next event if it is a CNI DEL.
 fn pop_detach(queue: &mut EventQueue) -> Option<(OperationClass, QueuedDetach)> {
     match queue.pop_front()? {
-        QueuedEvent::Detach(lane, detach) => Some((lane, detach)),
+        QueuedEvent::Detach(class, detach) => Some((class, detach)),
         other => {
             queue.push_front(other);
             None
@@ -547,9 +548,9 @@ impl EventReceiver {
 
     /// The core has handled an event; sets its health.
     fn mark_idle(&self, unready: Vec<String>) {
-        let pulse = &mut self.0.lock().health;
-        pulse.busy_since = None;
-        pulse.unready = unready;
+        let health = &mut self.0.lock().health;
+        health.busy_since = None;
+        health.unready = unready;
     }
 
     /// The core's responses have changed without an event.

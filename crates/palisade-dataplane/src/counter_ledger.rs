@@ -206,42 +206,45 @@ impl CounterLedger {
     /// Adds counters that are missing from the kernel, or lower than before, to the retired counts:
     /// `snapshot` is what was read, `credits` has the accounts of each counter.
     pub fn reconcile(&mut self, credits: &CounterAccounts, snapshot: &dyn CounterSnapshot) {
-        let went_back = |key: &CounterKey, to: &[CountAccount], was: CounterValue| {
-            let is = snapshot.value(key, to).unwrap_or_default();
-            is.packets < was.packets || is.bytes < was.bytes
+        let went_back = |key: &CounterKey, accounts: &[CountAccount], before: CounterValue| {
+            let now = snapshot.value(key, accounts).unwrap_or_default();
+            now.packets < before.packets || now.bytes < before.bytes
         };
         let mut entries = Vec::new();
         let mut lost: Vec<(Vec<CountAccount>, CounterValue)> = Vec::new();
-        let going = std::mem::take(&mut self.retiring);
-        if going.iter().any(|g| g.count != CounterValue::default()) {
+        let retiring = std::mem::take(&mut self.retiring);
+        if retiring
+            .iter()
+            .any(|counter| counter.count != CounterValue::default())
+        {
             entries.push(JournalEntry::Reconciled);
         }
         for RetiringCounter {
             key,
             accounts,
             count,
-        } in going
+        } in retiring
         {
             if went_back(&key, &accounts, count) {
                 self.last_read.remove(&key);
                 lost.push((accounts, count));
             }
         }
-        let mut seen = std::mem::take(&mut self.last_read);
-        seen.retain(|key, was| {
-            let to = credits.get(key).map_or(&[][..], |to| to);
-            let back = went_back(key, to, *was);
-            if back {
-                lost.push((to.to_vec(), *was));
+        let mut last_read = std::mem::take(&mut self.last_read);
+        last_read.retain(|key, before| {
+            let accounts = credits.get(key).map_or(&[][..], |accounts| accounts);
+            let is_lost = went_back(key, accounts, *before);
+            if is_lost {
+                lost.push((accounts.to_vec(), *before));
             }
-            !back
+            !is_lost
         });
-        self.last_read = seen;
-        for (to, count) in lost {
-            for number in self.numbers_of(&to, &mut entries) {
+        self.last_read = last_read;
+        for (accounts, count) in lost {
+            for number in self.numbers_of(&accounts, &mut entries) {
                 entries.push(JournalEntry::Add(number, count.packets, count.bytes));
             }
-            add_to_accounts(&mut self.retired, &to, count);
+            add_to_accounts(&mut self.retired, &accounts, count);
         }
         if !entries.is_empty() {
             self.append(&entries);
@@ -284,9 +287,10 @@ impl CounterLedger {
             for (account, total) in &totals {
                 if self.reported.get(account) != Some(total) {
                     let number = self.numbers_of(std::slice::from_ref(account), &mut entries);
-                    let told = number.into_iter();
-                    entries
-                        .extend(told.map(|n| JournalEntry::Total(n, total.packets, total.bytes)));
+                    let totals = number
+                        .into_iter()
+                        .map(|number| JournalEntry::Total(number, total.packets, total.bytes));
+                    entries.extend(totals);
                 }
             }
         }
@@ -307,12 +311,12 @@ impl CounterLedger {
 
     /// Drops the totals of rules for which `keep` returns false.
     pub fn retain(&mut self, keep: &dyn Fn(&Credit) -> bool) {
-        let wanted = |who: &CountAccount| match who {
+        let is_kept = |account: &CountAccount| match account {
             CountAccount::Rule(credit) => keep(credit),
             CountAccount::Drop(_) | CountAccount::Audit(_) => true,
         };
-        self.retired.retain(|who, _| wanted(who));
-        self.reported.retain(|who, _| wanted(who));
+        self.retired.retain(|account, _| is_kept(account));
+        self.reported.retain(|account, _| is_kept(account));
     }
 
     /// Rewrites the journal if it has grown enough or if `always` is set: `credits` gives the accounts of

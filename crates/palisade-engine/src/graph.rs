@@ -297,7 +297,7 @@ impl Graph {
         let Graph {
             label_index: holders,
             identities,
-            slots_by_named_port: by_port,
+            slots_by_named_port: ports,
             pending: touched,
             ..
         } = self;
@@ -316,28 +316,28 @@ impl Graph {
                 identities.queue(address, AddressEvent::Claim(slot, false));
             }
         }
-        let weighs = match (&old, &new) {
+        let claim_changed = match (&old, &new) {
             (Some(old), Some(new)) => !old.has_same_claim(new),
             _ => true,
         };
         for address in claimed_addresses(&new) {
             if !claimed_addresses(&old).any(|other| other == address) {
                 identities.queue(address, AddressEvent::Claim(slot, true));
-            } else if weighs {
+            } else if claim_changed {
                 identities.queue(address, AddressEvent::HolderChange);
             }
         }
-        for (view, there) in [(&old, false), (&new, true)] {
-            let living = view.as_ref().filter(|view| !view.is_template());
-            let common = living.and_then(|view| view.shared());
+        for (view, is_present) in [(&old, false), (&new, true)] {
+            let not_template = view.as_ref().filter(|view| !view.is_template());
+            let common = not_template.and_then(|view| view.shared());
             for port in common.into_iter().flat_map(|common| &common.ports) {
-                let of = by_port.entry(port.name.clone()).or_default();
-                match there {
+                let of = ports.entry(port.name.clone()).or_default();
+                match is_present {
                     true => of.insert(slot),
                     false => of.remove(&slot),
                 };
                 if of.is_empty() {
-                    by_port.remove(&port.name);
+                    ports.remove(&port.name);
                 }
             }
         }
@@ -364,10 +364,10 @@ impl Graph {
         let Some(slot) = self.set_holder(&id, new.as_ref().map(HolderObject::Node)) else {
             return;
         };
-        for (node, there) in [(&old, false), (&new, true)] {
+        for (node, is_present) in [(&old, false), (&new, true)] {
             for address in node.iter().flat_map(|node| &node.addresses) {
                 self.identities
-                    .queue(*address, AddressEvent::Node(slot, there));
+                    .queue(*address, AddressEvent::Node(slot, is_present));
             }
         }
         self.state.nodes.extend(new.map(|n| (name.clone(), n)));
@@ -410,10 +410,10 @@ impl Graph {
         let mut pending = core::mem::take(&mut self.pending);
         pending.holders.sort_unstable();
         pending.holders.dedup();
-        let holding = !pending.holders.is_empty() || self.identities.has_queued_addresses();
+        let holders_changed = !pending.holders.is_empty() || self.identities.has_queued_addresses();
         let mut locals = self.recompute_active_rules(&pending);
         self.recompute_selectors(&pending);
-        if holding {
+        if holders_changed {
             locals.extend(self.points.own_address_tested.iter().cloned());
         }
         let identity_inputs = IdentityInputs {
@@ -484,8 +484,8 @@ impl Graph {
         for name in changes.profiles.union(&pending.profiles) {
             let source = PolicyOrProfile::Profile(name.clone());
             let profile = self.state.profiles.get(name);
-            let judging = self.active_policies.is_profile_active(name) && !is_builtin(name);
-            match profile.filter(|_| judging) {
+            let judges = self.active_policies.is_profile_active(name) && !is_builtin(name);
+            match profile.filter(|_| judges) {
                 Some(profile) => {
                     let known = self.active_rules.profile(name).is_some();
                     if known && !pending.profiles.contains(name) {

@@ -26,25 +26,25 @@ const MAX_RETAINED_OBJECTS: usize = 1_000;
 const MAX_ROUTE_PROBLEMS: usize = 100;
 
 /// Converts a diagnostic of the source for the API.
-pub fn problem_report(flaw: &Diagnostic) -> ProblemReport {
-    let location = &flaw.problem.location;
+pub fn problem_report(diagnostic: &Diagnostic) -> ProblemReport {
+    let location = &diagnostic.problem.location;
     ProblemReport {
         file: printable(&location.file).into_owned(),
         line: location.line,
         column: location.column,
-        severity: match flaw.severity {
+        severity: match diagnostic.severity {
             Severity::Error => ProblemSeverity::Error,
             Severity::HeldClosed => ProblemSeverity::HeldClosed,
             Severity::Warning => ProblemSeverity::Warning,
         },
-        object: flaw
+        object: diagnostic
             .problem
             .object
             .as_deref()
             .map(|object| printable(object).into_owned()),
-        field: printable(&flaw.problem.field).into_owned(),
-        reason: printable(&flaw.problem.reason).into_owned(),
-        more: (flaw.omitted > 0).then_some(flaw.omitted),
+        field: printable(&diagnostic.problem.field).into_owned(),
+        reason: printable(&diagnostic.problem.reason).into_owned(),
+        more: (diagnostic.omitted > 0).then_some(diagnostic.omitted),
     }
 }
 
@@ -239,10 +239,12 @@ pub(super) fn degraded_count(core: &CoreSnapshot<'_>) -> usize {
 /// The errors of the source, one sentence each; those above the maximum are counted in one sentence.
 fn source_reasons(core: &CoreSnapshot<'_>) -> Vec<String> {
     let problems = &core.source_report.problems;
-    let errors = problems.iter().filter(|flaw| flaw.is_error());
+    let errors = problems.iter().filter(|diagnostic| diagnostic.is_error());
     let listed_errors = errors.take(MAX_SOURCE_REASONS);
     let counted: usize = listed_errors.clone().map(Diagnostic::count).sum();
-    let mut reasons: Vec<String> = listed_errors.map(|flaw| flaw.problem.to_string()).collect();
+    let mut reasons: Vec<String> = listed_errors
+        .map(|diagnostic| diagnostic.problem.to_string())
+        .collect();
     let more = Diagnostic::count_by_severity(problems).0 - counted;
     if more > 0 {
         reasons.push(format!(

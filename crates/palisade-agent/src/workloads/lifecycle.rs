@@ -287,16 +287,16 @@ impl Workloads {
         }
         // The rules and the file are those of all workloads, so one write of each is enough.
         let (mut is_masqueraded, mut is_saved) = (false, false);
-        let mut remove = |core: &mut Self, record: &WorkloadRecord| {
+        let mut remove = |workloads: &mut Self, record: &WorkloadRecord| {
             if !is_masqueraded {
-                core.apply_masquerade_for(enforcer, &record.id())?;
+                workloads.apply_masquerade_for(enforcer, &record.id())?;
             }
             is_masqueraded = true;
             if !is_saved {
-                core.save_records()?;
+                workloads.save_records()?;
             }
             is_saved = true;
-            release_addresses(core, record);
+            release_addresses(workloads, record);
             Ok(())
         };
         for (record, result) in records.iter().zip(&mut results) {

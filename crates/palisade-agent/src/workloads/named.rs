@@ -114,11 +114,11 @@ fn authorize(
     let netns = workloads.open_netns(&record.netns, netns);
     let netns = netns.map_err(attach_error)?;
     workloads.network.pin_netns(netns.clone());
-    let tenancy = workloads.network.netns_facts(record);
+    let facts = workloads.network.netns_facts(record);
     workloads.network.pin_netns(None);
     check_access(
         caller,
-        &AccessRequest::Netns(tenancy.map_err(attach_error)?),
+        &AccessRequest::Netns(facts.map_err(attach_error)?),
         grants,
     )?;
     Ok(netns.map(Ok))
