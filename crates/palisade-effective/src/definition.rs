@@ -120,7 +120,7 @@ impl fmt::Display for ObjectOrigin {
             ObjectOrigin::File { location, .. } => location.fmt(f),
             ObjectOrigin::Resource { version, location } if version.is_empty() => location.fmt(f),
             ObjectOrigin::Resource { version, location } => {
-                write!(f, "{}, resource version {version}", location.file)
+                SourceLine::of_resource(&location.file, version).fmt(f)
             }
         }
     }

@@ -398,6 +398,25 @@ pub struct SourceLine {
     pub line: u32,
 }
 
+/// Between the resource of an object of a server and its version.
+const RESOURCE_VERSION: &str = ", resource version ";
+
+impl SourceLine {
+    /// The place of an object of a server, whose text has no lines.
+    pub fn of_resource(resource: &str, version: &str) -> Self {
+        SourceLine {
+            file: format!("{resource}{RESOURCE_VERSION}{version}").into(),
+            line: 0,
+        }
+    }
+
+    /// The resource of an object of a server whose [`file`](SourceLine::file) this is; of another object, the file.
+    pub fn resource(file: &str) -> &str {
+        let resource = file.split_once(RESOURCE_VERSION);
+        resource.map_or(file, |(resource, _)| resource)
+    }
+}
+
 impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {

@@ -7,7 +7,7 @@
 use super::CoreSnapshot;
 use super::node_status::bounded;
 use palisade_kubernetes::{FeedbackKind, PolicyCondition, PolicyFindings, PolicyProblem};
-use palisade_model::{ObjectId, Str};
+use palisade_model::{ObjectId, SourceLine, Str};
 use palisade_source::{EffectiveReport, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,8 +69,10 @@ fn find(
     });
     let problems = problems.take(MAX_LISTED).collect();
     let in_force = in_force.into_iter().filter_map(|(object, file)| {
-        let resource = file.filter(|file| FeedbackKind::of(file).is_some())?;
-        Some((resource.to_string(), object.to_string()))
+        let file = file?;
+        let resource = SourceLine::resource(&file);
+        FeedbackKind::of(resource)?;
+        Some((resource.to_owned(), object.to_string()))
     });
     let with_errors = by_object.iter().filter(|(_, of)| !of.errors.is_empty());
     let refused =
@@ -223,7 +225,8 @@ mod tests {
             ],
             ..EffectiveReport::default()
         };
-        let here = ["a", "b", "b2", "c", "d", "f"].map(|name| in_force(name, ADMIN));
+        let at_server = SourceLine::of_resource(ADMIN, "7").file;
+        let here = ["a", "b", "b2", "c", "d", "f"].map(|name| in_force(name, &at_server));
         let folder = [in_force("h", "a.yaml")];
         let found = find(&report, here.into_iter().chain(folder));
         let rows: Vec<_> = found.conditions.iter().map(row).collect();
