@@ -24,6 +24,7 @@ mod ports;
 mod ranges;
 mod selector;
 mod state;
+mod stored_protocols;
 
 pub use direction::Direction;
 pub use encapsulation::{Encapsulation, Encapsulations};

@@ -493,7 +493,7 @@ pub struct TrafficMatch {
     /// Only this protocol.
     pub protocol: Option<Protocol>,
     /// None of these protocols.
-    #[serde(rename = "not_protocol", with = "stored_protocols", default)]
+    #[serde(rename = "not_protocol", with = "crate::stored_protocols", default)]
     pub not_protocols: Vec<Protocol>,
     /// The destination port of the flow.
     pub destination: PortMatch,
@@ -503,39 +503,6 @@ pub struct TrafficMatch {
     pub icmp: Option<IcmpMatch>,
     /// Not this ICMP (or ICMPv6) message; always holds for another protocol.
     pub not_icmp: Option<IcmpMatch>,
-}
-
-/// How a list of protocols is stored: at most one as before lists, `null` or a number.
-mod stored_protocols {
-    use super::{Protocol, Vec};
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum StoredProtocols {
-        AtMostOne(Option<Protocol>),
-        List(Vec<Protocol>),
-    }
-
-    pub(super) fn serialize<S: Serializer>(
-        protocols: &[Protocol],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match protocols {
-            [] => None::<Protocol>.serialize(serializer),
-            [protocol] => Some(protocol).serialize(serializer),
-            list => list.serialize(serializer),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<Protocol>, D::Error> {
-        Ok(match StoredProtocols::deserialize(deserializer)? {
-            StoredProtocols::AtMostOne(protocol) => protocol.into_iter().collect(),
-            StoredProtocols::List(list) => list,
-        })
-    }
 }
 
 impl TrafficMatch {
@@ -565,27 +532,6 @@ impl TrafficMatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
-
-    #[test]
-    fn excluded_protocols_are_stored_as_before_lists() {
-        for (stored, protocols) in [
-            ("null", vec![]),
-            ("6", vec![Protocol::TCP]),
-            ("[6,17]", vec![Protocol::TCP, Protocol::UDP]),
-        ] {
-            let term = TrafficMatch {
-                not_protocols: protocols,
-                ..TrafficMatch::any()
-            };
-            let text = serde_json::to_string(&term).unwrap();
-            assert!(
-                text.contains(&format!("\"not_protocol\":{stored}")),
-                "{text}"
-            );
-            assert_eq!(serde_json::from_str::<TrafficMatch>(&text).unwrap(), term);
-        }
-    }
 
     #[test]
     fn orders_sort_numbers_first() {
