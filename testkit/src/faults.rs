@@ -15,9 +15,6 @@ use std::collections::BTreeMap;
 /// Cases within which each mistake must be found.
 pub const WITHIN: u64 = 12_000;
 
-/// The least number of mistakes there must be.
-pub const AT_LEAST: usize = 30;
-
 /// A mistake, by the crate that makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedFault {

@@ -114,7 +114,7 @@ pub struct Core {
     clock: Arc<dyn Clock>,
     sources: Vec<(String, String)>,
     source_report: EffectiveReport,
-    /// The pods on the network of their node, and these.
+    /// The pods on the network of their node, each with the node that it names.
     host_network_pods: BTreeMap<EndpointId, Option<Str>>,
     started: Duration,
     startup_stages: Vec<BootstrapStage>,

@@ -6,9 +6,12 @@
 #[path = "whole/support.rs"]
 mod support;
 
-use palisade_engine::{Engine, EngineFault, EngineOptions};
+use palisade_engine::{ElementBudget, Engine, EngineFault, EngineOptions};
 use palisade_generators::lowered::{ModelWorld, batches};
-use palisade_generators::{Dice, cases};
+use palisade_generators::{Dice, cases, line};
+use palisade_model::{
+    Endpoint, Object, PortMatch, PortRange, PortSpec, Protocol, Rule, TrafficMatch, Update,
+};
 use palisade_oracle::PreparedState;
 use palisade_tables::TransitionFault;
 use palisade_verification::{Atomicity, check_any_order};
@@ -42,6 +45,35 @@ fn found(cases: u64, by_checker: bool) -> Option<(u64, String)> {
     None
 }
 
+/// Whether a policy of more elements than a set may have is in force.
+fn exceeds_its_budget() -> bool {
+    let budget = ElementBudget {
+        set: 2_000,
+        host: 1_000_000,
+    };
+    let mut engine = Engine::new(EngineOptions {
+        budget,
+        ..EngineOptions::default()
+    });
+    let pod = Endpoint {
+        interface: Some("pal0".into()),
+        ..line::endpoint("shop/web 10.0.0.1 app=web")
+    };
+    // Every second port: no two are one range.
+    let port = |n: u16| PortSpec::Range(PortRange::single(2 * n));
+    let term = |n| TrafficMatch::to_port(Protocol::TCP, PortMatch::one_of([port(n)]));
+    let rule = Rule {
+        traffic: (1..=2_500).map(term).collect(),
+        ..line::rule("allow")
+    };
+    let policy = line::policy("shop/wide app=web", vec![rule]);
+    let objects = [Object::Endpoint(pod), Object::Policy(policy)];
+    engine.apply(objects.map(Update::Upsert));
+    let programs = engine.tables().programs.values();
+    let elements = programs.map(|program| program.element_count()).max();
+    elements.is_some_and(|elements| elements > budget.set)
+}
+
 #[test]
 fn every_fault_is_found_where_it_must_be() {
     let most = cases(2_000);
@@ -55,7 +87,7 @@ fn every_fault_is_found_where_it_must_be() {
         find(format!("{fault:?}"), true);
     }
     TransitionFault::inject(None);
-    // BudgetIgnored changes no verdict: tests/budget.rs finds it. Those of host endpoints are found by the comparison of
+    // BudgetIgnored takes more, and changes no verdict of these clusters. Those of host endpoints are found by the comparison of
     // random clusters, which asks about interfaces of the host.
     let elsewhere = [
         EngineFault::BudgetIgnored,
@@ -72,7 +104,10 @@ fn every_fault_is_found_where_it_must_be() {
         EngineFault::inject(Some(*fault));
         find(format!("{fault:?}"), false);
     }
+    EngineFault::inject(Some(EngineFault::BudgetIgnored));
+    assert!(exceeds_its_budget(), "BudgetIgnored");
     EngineFault::inject(None);
+    assert!(!exceeds_its_budget(), "without a fault");
     for by_checker in [true, false] {
         assert_eq!(found(50, by_checker), None, "without a fault");
     }

@@ -214,8 +214,9 @@ impl<'a> ClassContentBuilder<'a> {
         let code = (self.next_code)();
         self.source_port_chains.push((values, code));
         for chain in SourcePortChain::all_of(self.config, self.class, code) {
+            let name = chain.name();
             if !chain.is_reply {
-                let verdict = NftVerdict::Goto(chain.name());
+                let verdict = NftVerdict::Goto(name.clone());
                 let (_, key, element) = verdict_element(code, verdict);
                 let map = match chain.is_dropping {
                     true => names::DROP_VERDICT,
@@ -225,12 +226,14 @@ impl<'a> ClassContentBuilder<'a> {
             }
             let first = usize::from(!chain.is_reply);
             for (index, cell) in source_ports::cells(values).enumerate() {
-                let (chain, index) = (chain.name(), first + index);
-                let location = CounterLocation::Rule { chain, index };
+                let location = CounterLocation::Rule {
+                    chain: name.clone(),
+                    index: first + index,
+                };
                 self.content.counters.push(cell_counter(location, cell));
             }
-            let chain = (chain.name(), chain.content(self.config, values));
-            self.content.chains.push(chain);
+            let content = chain.content(self.config, values);
+            self.content.chains.push((name, content));
         }
         code
     }

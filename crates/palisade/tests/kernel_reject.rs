@@ -11,13 +11,12 @@ mod agent;
 
 use agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
 use agent::site::{Site, calico};
-use agent::{Agent, ip, nft};
+use agent::{Agent, ip, nft, nft_in};
 use palisade_testkit::lab::craft::{self, CraftedPacket};
 use palisade_testkit::lab::{Lab, NodeId, connect, send_crafted_packets, udp_exchange};
 use palisade_testkit::need_root;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A drop is not noticed before this.
@@ -175,14 +174,6 @@ const COUNTING: &str = "add table inet pal-count\n\
     add rule inet pal-count in tcp flags rst counter\n\
     add rule inet pal-count in icmp type destination-unreachable icmp code admin-prohibited counter\n\
     add rule inet pal-count in icmpv6 type destination-unreachable icmpv6 code admin-prohibited counter\n";
-
-fn nft_in(lab: &Lab, node: NodeId, script: &str) -> String {
-    let name = lab.namespace_name(node);
-    let command = ["netns", "exec", name, "nft", script];
-    let output = Command::new("ip").args(command).output().unwrap();
-    assert!(output.status.success(), "{script}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
 
 /// The answers that have reached a pod.
 fn answers(lab: &Lab, node: NodeId) -> u64 {

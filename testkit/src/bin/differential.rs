@@ -73,13 +73,13 @@ fn switch_on(name: &str) -> Result<(), String> {
 
 #[cfg(feature = "faults")]
 fn hunt_all(options: &RunOptions) -> bool {
-    use palisade_testkit::faults::{HuntPart, find_all};
+    use palisade_testkit::faults::{HuntPart, InjectedFault, find_all};
     let whole = HuntPart::WHOLE;
     let count = find_all(options.seed, options.only, whole, &mut |line| {
         println!("{line}")
     });
     println!("{count}");
-    count.is_complete()
+    count.is_complete() && (options.only.is_some() || count.hunted == InjectedFault::all().len())
 }
 
 #[cfg(not(feature = "faults"))]

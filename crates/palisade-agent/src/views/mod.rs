@@ -41,7 +41,7 @@ pub struct CoreSnapshot<'a> {
     /// The name and the location of each source, in the order of precedence.
     pub(crate) sources: &'a [(String, String)],
     pub(crate) source_report: &'a EffectiveReport,
-    /// The pods on the network of their node, and these.
+    /// The pods on the network of their node, each with the node that it names.
     pub(crate) host_network_pods: &'a BTreeMap<EndpointId, Option<Str>>,
     pub(crate) startup_stages: &'a [BootstrapStage],
     /// Why the CNI configuration could not be written.

@@ -393,7 +393,12 @@ impl Drop for Agent {
 
 /// Runs `nft` in the host namespace of a lab, as a check that is independent of the product.
 pub(crate) fn nft(lab: &Lab, script: &str) -> String {
-    let name = lab.namespace_name(lab.host());
+    nft_in(lab, lab.host(), script)
+}
+
+/// Runs `nft` in a namespace of a lab.
+pub(crate) fn nft_in(lab: &Lab, node: NodeId, script: &str) -> String {
+    let name = lab.namespace_name(node);
     let output = Command::new("ip")
         .args(["netns", "exec", name, "nft", script])
         .output()
