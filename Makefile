@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chained demo-hosts demo-cluster conformance test quick build bench bench-engine bench-datapath differential faults package image manifests fmt docs lint fuzz setup
+.PHONY: help demo demo-chained demo-hosts demo-cluster conformance test quick build bench bench-engine bench-datapath differential faults package image manifests fmt docs lint fuzz upgrade upgrade-fixture setup
 
 export CASES KERNEL_CASES SEED FRESH_SEED LOAD_EDITS LOAD_KILLS FUZZ_SECONDS TARGET_NAME NO_SKIPS
 
@@ -27,7 +27,7 @@ demo-cluster: setup ## the third demo: a Kubernetes cluster of two nodes, with P
 conformance: setup ## the suites of Kubernetes and of the Network Policy API, on one node and on two; writes docs/conformance.md (an hour and a half)
 	@scripts/conformance
 
-test: ## every ring of proof: house, pure, kernel, differential, faults, fuzz, package
+test: ## every ring of proof: house, build, pure, kernel, differential, faults, package
 	@scripts/setup --test --lint
 	@scripts/test
 
@@ -62,7 +62,7 @@ fmt: setup ## format the code
 docs: setup ## write what is made from code: configuration, man pages, API, dialects, metrics, the chart's roles and schema, its manifests
 	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade-agent -- the_document the_page_is
 	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade-kubernetes -- the_document
-	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade-dialects --test fields -- the_document
+	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade-dialects --test integration -- fields::document
 	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade --bin palisade man_pages
 	@scripts/manifests --if-helm
 
@@ -76,5 +76,11 @@ lint: ## format check, clippy, dependencies (installs cargo-deny)
 	@scripts/setup --lint
 	@scripts/lint
 
-fuzz: setup ## fuzz the parsers (FUZZ_SECONDS=60 each, TARGET_NAME=one)
+fuzz: setup ## fuzz the parsers (FUZZ_SECONDS=300 each, TARGET_NAME=one); what is kept in fuzz/corpus is replayed by every test run
 	@scripts/fuzz
+
+upgrade: setup ## build the package of the former release and upgrade it under traffic (as root, by sudo)
+	@scripts/test upgrade
+
+upgrade-fixture: setup ## record again what the former release leaves, which the kernel tests take over (as root, by sudo)
+	@scripts/upgrade-fixture

@@ -60,6 +60,18 @@ TESTS=(--workspace --features "$FAULTS")
 # The same for a program of the testkit: with one test, the features are those of the tests.
 WORKSPACE=("${TESTS[@]}" --test tidy)
 
+# The test programs that these arguments of cargo select, a line each: the folder of the crate, and the path.
+test_programs() {
+    cargo test --locked "${TESTS[@]}" "$@" --no-run --quiet --message-format json-render-diagnostics |
+        sed -nE 's|.*"manifest_path":"([^"]*)/Cargo.toml".*"profile":\{[^}]*"test":true\}.*"executable":"([^"]*)".*|\1 \2|p'
+}
+
+# The name of a test program: its crate's folder, and what cargo calls it.
+program_name() {
+    local stem=${2##*/}
+    echo "${1##*/}/${stem%-*}"
+}
+
 # Builds palisade and palisade-cni so that they need no other file, in $TARGET/static: profile, target.
 build_static() {
     local profile=$1 target=$2 program folder=$1

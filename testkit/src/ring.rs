@@ -1,6 +1,6 @@
 //! Which ring of proof a test runs in.
 //!
-//! Tests that need root live in files named `kernel_*.rs` and begin with
+//! Tests that need root live in the programs `tests/kernel` and begin with
 //! `if !need_root() { return; }`. In the kernel ring (`PALISADE_RING=kernel`, as `make test` sets
 //! it) a missing privilege is a failure; elsewhere it is a loud line. It is never a silent pass.
 

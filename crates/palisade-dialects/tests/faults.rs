@@ -1,6 +1,11 @@
 //! Every named fault changes the lowered objects, so a test that compares them can detect it.
 #![cfg(feature = "faults")]
 
+#[path = "integration/common/mod.rs"]
+#[allow(
+    dead_code,
+    reason = "the integration tests use the rest of this module"
+)]
 mod common;
 
 use palisade_dialects::faults::DialectFault;

@@ -3,7 +3,11 @@
 
 #![cfg(feature = "faults")]
 
-#[path = "whole/support.rs"]
+#[path = "integration/support.rs"]
+#[allow(
+    dead_code,
+    reason = "the integration tests use the rest of this module"
+)]
 mod support;
 
 use palisade_engine::{ElementBudget, Engine, EngineFault, EngineOptions};

@@ -3,6 +3,11 @@
 #![cfg(feature = "faults")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "integration/support/mod.rs"]
+#[allow(
+    dead_code,
+    reason = "the integration tests use the rest of this module"
+)]
 mod support;
 
 use palisade_model::L4;

@@ -7,6 +7,11 @@
     reason = "tests change files as editors and tools do"
 )]
 
+#[path = "integration/common/mod.rs"]
+#[allow(
+    dead_code,
+    reason = "the integration tests use the rest of this module"
+)]
 mod common;
 
 use common::{SETTLE, Scene, manifest};

@@ -10,20 +10,20 @@
 //! and that a failing case is shrunk and left behind as files that reproduce it.
 
 mod cluster;
+#[cfg(test)]
+mod executor_stops;
+mod intermediate_states;
 mod judgements;
 mod kernel;
 mod kernel_case;
 mod lab_flows;
 mod lowered;
-mod moments;
 mod nft;
 mod outcome;
 mod report;
 mod run;
 mod sets;
 mod shrink;
-#[cfg(test)]
-mod stops;
 mod tables;
 mod tally;
 

@@ -1,6 +1,6 @@
 //! The oracle against the decision tables, whatever way the engine came to them.
 
-use super::{StageFailure, StageFilter, moments, nft};
+use super::{StageFailure, StageFilter, intermediate_states, nft};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered};
 use palisade_model::{
@@ -90,7 +90,7 @@ pub(crate) fn check_tables(
     let mut before = engine.state();
     for batch in lowered::batches(dice, &detour, state) {
         let delta = engine.apply(batch);
-        moments::check_intermediate_states(
+        intermediate_states::check_intermediate_states(
             &before,
             &engine.state(),
             &written,

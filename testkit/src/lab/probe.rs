@@ -15,6 +15,7 @@ use std::collections::btree_map::Entry;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -491,8 +492,10 @@ fn pin_thread() -> io::Result<()> {
     let allowed: Vec<_> = (0..CpuSet::count())
         .filter(|&cpu| allowed.is_set(cpu).unwrap_or(false))
         .collect();
-    // Different processes on different CPUs.
-    let chosen = allowed.get(std::process::id() as usize % allowed.len().max(1));
+    // Different processes, and different threads of one, on different CPUs.
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = std::process::id() as usize + NEXT.fetch_add(1, Ordering::Relaxed);
+    let chosen = allowed.get(number % allowed.len().max(1));
     let mut one = CpuSet::new();
     one.set(*chosen.unwrap_or(&0))?;
     sched_setaffinity(own, &one)?;

@@ -106,8 +106,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates for tests: they may use anything, and only tests may use them.
-const FOR_TESTS: [&str; 4] = [
+const FOR_TESTS: [&str; 5] = [
     "palisade-testkit",
+    "palisade-fuzzing",
     "palisade-generators",
     "palisade-verification",
     "palisade-tests",
@@ -289,6 +290,36 @@ pub(crate) fn target_roots(metadata: &Value, root: &Path) -> Vec<String> {
         .collect()
 }
 
+/// Test programs besides `integration` and `kernel`, of which a crate has one each: what they change is of the whole
+/// process, or they are the house rules.
+const OWN_PROGRAMS: [(&str, &str); 5] = [
+    ("palisade-dialects", "faults"),
+    ("palisade-engine", "faults"),
+    ("palisade-nft", "faults"),
+    ("palisade-source", "failing_reads"),
+    ("palisade-tests", "tidy"),
+];
+
+/// Test programs that are parts of others: linking is most of what building the tests takes.
+pub(crate) fn needless_programs(metadata: &Value) -> Vec<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut complaints = Vec::new();
+    for package in list(&metadata["packages"]) {
+        let owner = package["name"].as_str().unwrap_or_default();
+        for target in list(&package["targets"]) {
+            let name = target["name"].as_str().unwrap_or_default();
+            let is_test = list(&target["kind"]).iter().any(|kind| kind == "test");
+            let is_known = matches!(name, "integration" | "kernel");
+            if is_test && !is_known && !OWN_PROGRAMS.contains(&(owner, name)) {
+                complaints.push(format!(
+                    "{owner}: the tests of {name} are a module of tests/integration or tests/kernel"
+                ));
+            }
+        }
+    }
+    complaints
+}
+
 /// Locked packages that come from elsewhere than crates.io.
 pub(crate) fn foreign_sources(lock: &str) -> Vec<String> {
     const CRATES_IO: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
@@ -323,6 +354,19 @@ fn an_edge_against_the_flow_is_seen() {
         impure_dependencies(&packages),
         ["palisade-tables is pure and must not use tokio"]
     );
+}
+
+#[test]
+fn a_needless_program_is_seen() {
+    let target = |name: &str| serde_json::json!({"name": name, "kind": ["test"]});
+    let names = ["integration", "kernel", "faults", "lab"];
+    let metadata = serde_json::json!({"packages": [{
+        "name": "palisade-nft",
+        "targets": names.map(target),
+    }]});
+    let complaints = needless_programs(&metadata);
+    assert_eq!(complaints.len(), 1, "{complaints:?}");
+    assert!(complaints[0].contains("the tests of lab"));
 }
 
 #[test]

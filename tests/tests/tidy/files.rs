@@ -5,6 +5,9 @@ use crate::code;
 /// No file is longer.
 const LONGEST: usize = 600;
 
+/// Parts of kernel tests with unit tests of their own.
+const NEEDS_NO_ROOT: [&str; 1] = ["crates/palisade/tests/kernel/alone/load/line.rs"];
+
 /// A file opens with `//!` and at least a sentence.
 pub(crate) fn module_docs(path: &str, text: &str) -> Vec<String> {
     let docs: Vec<_> = text
@@ -90,26 +93,26 @@ pub(crate) fn dialect_names(path: &str, text: &str) -> Vec<String> {
     complaints
 }
 
-/// `kernel_*` are the tests that need root, and nothing else begins with a k: the runner tells the
-/// rings apart by that.
-pub(crate) fn kernel_names(path: &str, text: &str) -> Vec<String> {
+/// Tests that need root are those of the programs named kernel, in `tests/kernel`, and no other program begins with a k:
+/// the runner tells the rings apart by that. Each crate has one program of a kind, and a program of its own only for
+/// what is of the process.
+pub(crate) fn kernel_tests(path: &str, text: &str) -> Vec<String> {
     let Some((_, inside)) = path.split_once("/tests/") else {
         return Vec::new();
     };
-    // Of a test in a folder, the folder is the test's name.
-    let name = inside.split('/').next().unwrap_or(inside);
+    let is_kernel = inside.starts_with("kernel/");
     let code = code::without_comments_and_strings(text);
     let asks = !code::lines_with_word(&code, "need_root").is_empty();
-    let mut complaints = complain(asks && !name.starts_with("kernel_"), || {
-        format!("{path}: needs root, so its name begins with kernel_")
+    let has_tests = code.lines().any(|line| line.trim() == "#[test]");
+    let mut complaints = complain(asks && !is_kernel, || {
+        format!("{path}: needs root, so it belongs in tests/kernel")
     });
-    let alone = inside.ends_with(".rs") && (!inside.contains('/') || inside.ends_with("/main.rs"));
     complaints.extend(complain(
-        alone && name.starts_with('k') && !name.starts_with("kernel_"),
-        || format!("{path}: only kernel_* tests begin with a k"),
+        !is_kernel && inside.starts_with('k') && !inside.contains('/'),
+        || format!("{path}: only the program kernel begins with a k"),
     ));
     complaints.extend(complain(
-        alone && name.starts_with("kernel_") && !asks,
+        is_kernel && has_tests && !asks && !NEEDS_NO_ROOT.contains(&path),
         || format!("{path}: a kernel test asks need_root() first"),
     ));
     complaints
@@ -211,18 +214,19 @@ fn a_dialect_in_an_inner_crate_is_seen() {
 }
 
 #[test]
-fn a_misnamed_kernel_test_is_seen() {
-    let asks = "if !need_root() { return; }";
-    assert_eq!(kernel_names("testkit/tests/kernel_lab.rs", asks), [""; 0]);
-    assert_eq!(kernel_names("testkit/tests/lab.rs", asks).len(), 1);
-    assert_eq!(kernel_names("testkit/tests/kernel_lab.rs", "").len(), 1);
-    assert_eq!(kernel_names("testkit/tests/knots.rs", "").len(), 1);
+fn a_misplaced_kernel_test_is_seen() {
+    let asks = "#[test]\nfn a() {\n    if !need_root() { return; }\n}";
+    let other = "#[test]\nfn a() {}";
+    assert_eq!(kernel_tests("testkit/tests/kernel/lab.rs", asks), [""; 0]);
     assert_eq!(
-        kernel_names("testkit/tests/kernel_a/main.rs", asks),
-        [""; 0]
+        kernel_tests("testkit/tests/integration/lab.rs", asks).len(),
+        1
     );
-    assert_eq!(kernel_names("testkit/tests/kernel_a/part.rs", ""), [""; 0]);
-    assert_eq!(kernel_names("testkit/src/ring.rs", asks), [""; 0]);
+    assert_eq!(kernel_tests("testkit/tests/lab.rs", asks).len(), 1);
+    assert_eq!(kernel_tests("testkit/tests/kernel/lab.rs", other).len(), 1);
+    assert_eq!(kernel_tests("testkit/tests/knots.rs", other).len(), 1);
+    assert_eq!(kernel_tests("testkit/tests/kernel/part.rs", ""), [""; 0]);
+    assert_eq!(kernel_tests("testkit/src/ring.rs", asks), [""; 0]);
 }
 
 #[test]

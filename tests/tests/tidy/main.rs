@@ -178,8 +178,13 @@ fn tests_skip_in_one_form() {
 }
 
 #[test]
-fn tests_that_need_root_are_named_so() {
-    over_files(|source| files::kernel_names(&source.path, &source.text));
+fn tests_that_need_root_are_in_the_kernel_programs() {
+    over_files(|source| files::kernel_tests(&source.path, &source.text));
+}
+
+#[test]
+fn a_crate_has_one_program_of_a_kind() {
+    none(&edges::needless_programs(&metadata()));
 }
 
 #[test]

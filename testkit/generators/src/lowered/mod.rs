@@ -8,10 +8,10 @@
 mod features;
 mod flow;
 mod host;
+mod object;
 mod own_node;
 mod policy;
 mod selector;
-mod thing;
 mod updates;
 
 pub use features::FEATURES;
@@ -60,7 +60,7 @@ impl ModelWorld {
             profiles: BTreeMap::new(),
             trials: Vec::new(),
         };
-        for object in thing::objects(&mut dice) {
+        for object in object::objects(&mut dice) {
             world.state.apply(Update::Upsert(object));
         }
         let mut hosts = host::HostGenerator::new(seed, case);
@@ -115,7 +115,7 @@ impl ModelWorld {
                 features.insert("address claimed twice");
             }
             for endpoint in claimants {
-                thing::features(endpoint, &mut features);
+                object::features(endpoint, &mut features);
                 features.extend(own_node::feature(&self.state, endpoint));
                 if endpoint.audit {
                     features.insert(audit::ENDPOINT);

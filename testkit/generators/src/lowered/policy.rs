@@ -1,7 +1,7 @@
 //! Policies and profiles whose rules use every field of the model.
 
+use super::object::{PORT_NAMES, TIERS, nets};
 use super::selector::selector;
-use super::thing::{PORT_NAMES, TIERS, nets};
 use super::{NAMESPACES, id};
 use crate::Dice;
 use crate::kubernetes::Features;

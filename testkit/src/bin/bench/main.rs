@@ -11,12 +11,12 @@ mod heap;
 mod manifest;
 mod nft;
 mod offline;
+mod parsed_objects;
 mod report;
 mod states;
 mod stopwatch;
 mod tiers;
 mod updates;
-mod written;
 
 use case::BenchCase;
 use children::Bounds;

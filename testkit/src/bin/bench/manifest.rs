@@ -3,11 +3,11 @@
 //! Writing the JSON is outside the clock; reading it (with what the agent's own source keeps of it) and
 //! lowering it is inside. An interface is added as the agent adds it, which no manifest says.
 
-use crate::states::BenchInput;
-use crate::stopwatch::Stopwatch;
-use crate::written::{
+use crate::parsed_objects::{
     BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
 };
+use crate::states::BenchInput;
+use crate::stopwatch::Stopwatch;
 use palisade_dialects::{field_filter_of_kind, lower_object};
 use palisade_manifest::{Limits, ObjectSink, Problem, RawObject, read_stream};
 use palisade_model::{Object, Update};

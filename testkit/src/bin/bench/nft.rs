@@ -2,12 +2,12 @@
 
 use crate::case::{BenchCase, Samples};
 use crate::datapath::{chain, config};
+use crate::parsed_objects::{
+    BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
+};
 use crate::report::Figure;
 use crate::states::{self, BenchInput, Families};
 use crate::stopwatch::now;
-use crate::written::{
-    BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
-};
 use palisade_dataplane::PolicyDriver;
 use palisade_dataplane::nftables::NftDataplane;
 use palisade_engine::{Engine, EngineOptions};

@@ -3,10 +3,10 @@
 //! Both are functions from a number to an object, so that a snapshot can be streamed and dropped as
 //! an agent's source does, and the same objects made again for the oracle.
 
-use crate::stopwatch::Stopwatch;
-use crate::written::{
+use crate::parsed_objects::{
     BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, BenchTier, LabelTest,
 };
+use crate::stopwatch::Stopwatch;
 use palisade_model::{Action, Prefix, Protocol, Str, Update};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -4,10 +4,10 @@
 
 use crate::case::BenchCase;
 use crate::heap;
+use crate::parsed_objects::BenchObject;
 use crate::report::Figure;
 use crate::states::{self, BenchInput, Families};
 use crate::stopwatch::Stopwatch;
-use crate::written::BenchObject;
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{
     Action, Object, ObjectKind, Order, Policy, PolicyMode, Precedence, State, Tier, TierDefault,

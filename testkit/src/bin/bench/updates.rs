@@ -1,9 +1,9 @@
 //! The smaller states in which single updates are timed.
 
-use crate::states::{BenchInput, Families, ObjectGenerator, addresses, file, line};
-use crate::written::{
+use crate::parsed_objects::{
     BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
 };
+use crate::states::{BenchInput, Families, ObjectGenerator, addresses, file, line};
 use palisade_model::{Action, Prefix, Protocol};
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -10,7 +10,7 @@ use crate::error::DemoError;
 use crate::interrupt::DemoInterrupt;
 use crate::matrix::ProbeMatrix;
 use crate::now;
-use crate::party::PartyNode;
+use crate::participants::PartyNode;
 use crate::screen::{Screen, duration_text};
 use crate::shop::{self, PARTIES, POLICIES, ShopParty};
 use palisade_sys::atomic_file::write_atomically;

@@ -1,7 +1,7 @@
 //! The reachability matrix: measured with real packets, and computed from the manifests.
 
 use crate::error::DemoError;
-use crate::party::{PartyNode, ProbeKind, ProbeTarget};
+use crate::participants::{PartyNode, ProbeKind, ProbeTarget};
 use crate::screen::{CellMark, Screen};
 use crate::shop::{lower, manifests};
 use palisade_model::{Family, Flow, FlowOrigin, L4, Protocol};

@@ -2,10 +2,10 @@
 
 use super::foreign::ForeignHost;
 use super::loads::TrafficSide;
-use crate::states::{self, BenchInput, Families};
-use crate::written::{
+use crate::parsed_objects::{
     BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
 };
+use crate::states::{self, BenchInput, Families};
 use palisade_dataplane::nftables::{NftConfig, NftDataplane};
 use palisade_dataplane::{CounterLedger, PolicyDriver};
 use palisade_engine::{Engine, EngineOptions};

@@ -1,0 +1,15 @@
+//! The API as seen by clients: its document, its bodies, and the requests it rejects.
+
+mod bodies;
+mod crd;
+mod document;
+mod figures;
+mod floods;
+mod grows;
+mod hostile;
+mod refusals;
+mod rights;
+mod schema;
+mod signs;
+mod site;
+mod wrong_requests;

@@ -1,0 +1,15 @@
+//! Established flows with real packets, IPv4 and IPv6: revoked flows stop, and allowed flows are never cut,
+//! whichever side sends and whatever was seen of the flow before.
+
+mod place;
+
+mod errors;
+mod marks;
+mod midway;
+mod pieces;
+mod revoked;
+mod spoofed;
+mod streams;
+mod translated;
+
+use palisade_testkit::need_root;

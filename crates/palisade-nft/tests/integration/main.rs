@@ -1,0 +1,11 @@
+//! Rulesets as values: their meaning, plans between them, and what is refused.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod adopt;
+mod masquerade;
+mod meaning;
+mod pairing;
+mod refuses;
+mod shared;
+mod support;

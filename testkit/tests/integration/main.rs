@@ -1,0 +1,3 @@
+//! The testkit without a kernel.
+
+mod differential;

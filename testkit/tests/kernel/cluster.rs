@@ -1,0 +1,71 @@
+//! A real node with Palisade installed from its image and its manifest, and five of Kubernetes' own specs there.
+//! All of them are a command of their own: `make conformance`.
+
+use palisade_testkit::cluster::{Cluster, Controllers, SpecOutcome};
+use palisade_testkit::ring::report_skip;
+use palisade_testkit::runtimes::RuntimePrograms;
+use palisade_testkit::{lab, need_root};
+use std::path::{Path, PathBuf};
+
+/// Of each kind one: all of a direction, a named port, an exception, another namespace, a pod that changes.
+const SPECS: [&str; 5] = [
+    "NetworkPolicy between server and client should support a 'default-deny-all' policy",
+    "should allow ingress access on one named port",
+    "should enforce except clause while egress access to server in CIDR block",
+    "should enforce egress policy allowing traffic to a server in a different namespace",
+    "should allow ingress access from updated pod",
+];
+
+/// The image that `scripts/image` made; absent, after a loud line, where none is named.
+fn image() -> Option<PathBuf> {
+    let named = std::env::var_os("PALISADE_IMAGE").map(PathBuf::from);
+    if named.is_none() {
+        report_skip("PALISADE_IMAGE names no image (`make test` makes one)");
+    }
+    named
+}
+
+#[test]
+fn a_node_passes_specs_of_upstream_and_is_given_back() {
+    if !need_root() {
+        return;
+    }
+    let (Some(programs), Some(image)) = (RuntimePrograms::cluster(), image()) else {
+        return;
+    };
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+    let mut cluster = Cluster::start("specs", &programs, Controllers::All).unwrap();
+    cluster.add_node().unwrap();
+    cluster.import_image(&image).unwrap();
+    let manifest = deploy.join("palisade.yaml");
+    cluster.roll_out(&manifest, "palisade").unwrap();
+    cluster.wait_for_nodes().unwrap();
+
+    let log = cluster.folder().join("specs.log");
+    let specs = cluster.run_specs(&format!("({})", SPECS.join("|")), &log, None);
+    let specs = specs.unwrap();
+    for spec in &specs {
+        println!("{:?} in {:?}: {}", spec.outcome, spec.took, spec.name);
+    }
+    let passed = |wanted: &&str| {
+        let of_name = specs.iter().find(|spec| spec.name.contains(wanted));
+        of_name.is_some_and(|spec| spec.outcome == SpecOutcome::Passed)
+    };
+    let failed: Vec<_> = SPECS.iter().filter(|spec| !passed(spec)).collect();
+    assert_eq!(failed, [&""; 0], "{specs:#?}");
+
+    // Ready once nothing is left.
+    let cleanup = deploy.join("palisade-cleanup.yaml");
+    cluster.roll_out(&cleanup, "palisade").unwrap();
+    cluster.delete(&cleanup).unwrap();
+    let tables = cluster.nodes()[0].run("nft", &["list", "tables"]).unwrap();
+    assert!(!tables.contains("palisade"), "{tables}");
+    drop(cluster);
+    // Other tests of this process have namespaces meanwhile.
+    let mut left = lab::find_own_leaks().unwrap();
+    left.retain(|leak| {
+        let text = format!("{leak:?}");
+        text.contains("pal-cluster-") || text.contains("pal-specs-")
+    });
+    assert_eq!(left, []);
+}
