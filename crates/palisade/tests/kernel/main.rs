@@ -44,3 +44,4 @@ mod rights;
 mod schemas;
 mod service;
 mod uninstall;
+mod upgrade;
