@@ -282,15 +282,18 @@ fn without_address(workload: &WorkloadRef) -> WorkloadRef {
 pub(crate) type ValueRenderer<'s> =
     dyn Fn(&LayerTraffic, bool) -> Vec<(Option<Family>, Rc<TrafficSet>)> + 's;
 
+/// Blocks of the outside with the same traffic, with the workloads at its other end.
+type OutsideRows = BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>;
+
 /// All relevant rows between equivalence classes.
 pub(crate) struct ConnectionRows<'k> {
     kinds: &'k EquivalenceClasses<'k>,
     /// Sources with the same traffic to the same destination workloads, with those workloads.
     workload_rows: BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>,
     /// Outside destinations with the same traffic, with the workloads that may send it.
-    egress_rows: BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>,
+    egress_rows: OutsideRows,
     /// Outside sources with the same traffic, with the workloads that may receive it.
-    ingress_rows: BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>,
+    ingress_rows: OutsideRows,
 }
 
 impl<'k> ConnectionRows<'k> {
@@ -416,7 +419,49 @@ impl<'k> ConnectionRows<'k> {
         filter: &ResolvedFilter,
         render: &ValueRenderer<'_>,
     ) -> Vec<Connection> {
-        let mut found = Vec::new();
+        let order = |c: &Connection| (c.src.clone(), c.dst.clone(), c.family);
+        let mut groups = self.list_workload_groups(filter, render);
+        groups.sort_by_cached_key(order);
+        let free = self.workload_only_addresses();
+        let mut networks: BTreeMap<AddressSets, ConnectionEnd> = BTreeMap::new();
+        for (is_egress, list) in [(true, &self.egress_rows), (false, &self.ingress_rows)] {
+            let mut outside_rows = Vec::new();
+            for ((regions, set), kinds) in self.merge_families(list, render) {
+                let outside = networks.entry(regions.clone()).or_insert_with(|| {
+                    ConnectionEnd::Networks(IpBlocks::from_address_sets(&regions, &free))
+                });
+                let parts: Vec<Vec<u32>> = if kinds.len() <= MAX_EXPANDED_PAIRS {
+                    kinds.iter().map(|kind| vec![*kind]).collect()
+                } else {
+                    vec![kinds]
+                };
+                for kinds in parts {
+                    self.push_outside_row(
+                        &set,
+                        &kinds,
+                        (is_egress, outside),
+                        filter,
+                        &mut outside_rows,
+                    );
+                }
+            }
+            if is_egress {
+                outside_rows.sort_by_cached_key(order);
+            } else {
+                outside_rows.sort_by_cached_key(|c| (c.dst.clone(), c.src.clone()));
+            }
+            groups.extend(outside_rows);
+        }
+        groups
+    }
+
+    /// The rows between workloads, in no order.
+    fn list_workload_groups(
+        &self,
+        filter: &ResolvedFilter,
+        render: &ValueRenderer<'_>,
+    ) -> Vec<Connection> {
+        let mut groups = Vec::new();
         for ((block, value), destinations) in &self.workload_rows {
             let said = render(value, true);
             let sources = self.kinds.expand(block);
@@ -428,7 +473,7 @@ impl<'k> ConnectionRows<'k> {
             let has_split_pods_at_both_ends =
                 has_split_pods(&sources) && has_split_pods(destinations);
             if !(few || has_split_pods_at_both_ends) {
-                self.push_row(&said, &sources, destinations, filter, &mut found);
+                self.push_row(&said, &sources, destinations, filter, &mut groups);
                 continue;
             }
             for from in &sources {
@@ -436,77 +481,72 @@ impl<'k> ConnectionRows<'k> {
                     .iter()
                     .filter(|to| !self.is_same_pod(*from, **to))
                 {
-                    self.push_row(&said, &[*from], &[*to], filter, &mut found);
+                    self.push_row(&said, &[*from], &[*to], filter, &mut groups);
                 }
             }
         }
-        let order = |c: &Connection| (c.src.clone(), c.dst.clone(), c.family);
-        found.sort_by_cached_key(order);
-        let free = self.workload_only_addresses();
-        let mut known: BTreeMap<AddressSets, ConnectionEnd> = BTreeMap::new();
-        for (out, list) in [(true, &self.egress_rows), (false, &self.ingress_rows)] {
-            // Both families in one row where their traffic is equal.
-            let mut by_kind: BTreeMap<u32, BTreeMap<_, [AddressRanges; 2]>> = BTreeMap::new();
-            for ((block, value), kinds) in list {
-                let regions = self.block_address_sets(block);
-                for (_, set) in render(value, false) {
-                    for kind in kinds {
-                        let ranges = by_kind
-                            .entry(*kind)
-                            .or_default()
-                            .entry(set.clone())
-                            .or_default();
-                        for (ranges, region) in ranges.iter_mut().zip(&regions) {
-                            ranges.extend(region.ranges());
-                        }
+        groups
+    }
+
+    /// The rows of one direction with the outside, each with the classes at its other end. Both families are in one row
+    /// where their traffic is equal.
+    fn merge_families(
+        &self,
+        list: &OutsideRows,
+        render: &ValueRenderer<'_>,
+    ) -> BTreeMap<(AddressSets, Rc<TrafficSet>), Vec<u32>> {
+        let mut by_kind: BTreeMap<u32, BTreeMap<_, [AddressRanges; 2]>> = BTreeMap::new();
+        for ((block, value), kinds) in list {
+            let regions = self.block_address_sets(block);
+            for (_, set) in render(value, false) {
+                for kind in kinds {
+                    let ranges = by_kind
+                        .entry(*kind)
+                        .or_default()
+                        .entry(set.clone())
+                        .or_default();
+                    for (ranges, region) in ranges.iter_mut().zip(&regions) {
+                        ranges.extend(region.ranges());
                     }
                 }
             }
-            let mut rows: BTreeMap<(AddressSets, Rc<TrafficSet>), Vec<u32>> = BTreeMap::new();
-            for (kind, of_kind) in by_kind {
-                for (set, ranges) in of_kind {
-                    let regions = ranges.map(RangeSet::from_iter);
-                    rows.entry((regions, set)).or_default().push(kind);
-                }
-            }
-            let mut outside_rows = Vec::new();
-            for ((regions, set), kinds) in rows {
-                let outside = known.entry(regions.clone()).or_insert_with(|| {
-                    ConnectionEnd::Networks(IpBlocks::from_address_sets(&regions, &free))
-                });
-                let parts: Vec<Vec<u32>> = match kinds.len() <= MAX_EXPANDED_PAIRS {
-                    true => kinds.iter().map(|kind| vec![*kind]).collect(),
-                    false => vec![kinds],
-                };
-                for kinds in parts {
-                    let ends = [self.workloads(&kinds), Vec::new()];
-                    let [from, to] = if out {
-                        ends
-                    } else {
-                        let [a, b] = ends;
-                        [b, a]
-                    };
-                    for [from, to] in filter.restrict_row(from, to, [!out, out]) {
-                        let Some(party) =
-                            ConnectionEnd::from_workloads(if out { from } else { to })
-                        else {
-                            continue;
-                        };
-                        let (src, dst) = match out {
-                            true => (party, outside.clone()),
-                            false => (outside.clone(), party),
-                        };
-                        push_connections(&[(None, set.clone())], src, dst, &mut outside_rows);
-                    }
-                }
-            }
-            match out {
-                true => outside_rows.sort_by_cached_key(order),
-                false => outside_rows.sort_by_cached_key(|c| (c.dst.clone(), c.src.clone())),
-            }
-            found.extend(outside_rows);
         }
-        found
+        let mut rows: BTreeMap<(AddressSets, Rc<TrafficSet>), Vec<u32>> = BTreeMap::new();
+        for (kind, sets) in by_kind {
+            for (set, ranges) in sets {
+                let regions = ranges.map(RangeSet::from_iter);
+                rows.entry((regions, set)).or_default().push(kind);
+            }
+        }
+        rows
+    }
+
+    /// The row between classes and networks outside, as far as the filter lets it through.
+    fn push_outside_row(
+        &self,
+        set: &Rc<TrafficSet>,
+        kinds: &[u32],
+        (is_egress, outside): (bool, &ConnectionEnd),
+        filter: &ResolvedFilter,
+        rows: &mut Vec<Connection>,
+    ) {
+        let [from, to] = if is_egress {
+            [self.workloads(kinds), Vec::new()]
+        } else {
+            [Vec::new(), self.workloads(kinds)]
+        };
+        for [from, to] in filter.restrict_row(from, to, [!is_egress, is_egress]) {
+            let workloads = if is_egress { from } else { to };
+            let Some(party) = ConnectionEnd::from_workloads(workloads) else {
+                continue;
+            };
+            let (src, dst) = if is_egress {
+                (party, outside.clone())
+            } else {
+                (outside.clone(), party)
+            };
+            push_connections(&[(None, set.clone())], src, dst, rows);
+        }
     }
 
     /// The addresses that are not outside, because workloads hold them: an outside block may cover them.

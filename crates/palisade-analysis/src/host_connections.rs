@@ -5,7 +5,7 @@
 //! address.
 
 use crate::connection_end::IpBlocks;
-use crate::explain::host_paths::host_ends;
+use crate::explain::host_ends::host_ends;
 use crate::host_evaluator::{HostEvaluator, RenderTraffic, allowed_traffic, list_changes};
 use crate::host_states::{HostState, HostStates, address_range_starts};
 use crate::state_view::StateView;

@@ -3,7 +3,7 @@
 //! Promises: exact for the flows that it asks the oracle about; SSH counts as cut at an interface if the old state lets
 //! some address connect and the new one none. Never: judges what a host forwards, or what stays within a host.
 
-use crate::explain::host_paths::host_ends;
+use crate::explain::host_ends::host_ends;
 use crate::explain::report_builder::decision_report;
 use crate::host_states::{HostState, HostStates, address_range_starts};
 use crate::state_view::StateView;

@@ -302,52 +302,63 @@ impl PairEvaluator<'_, '_> {
             (question.protocol, question.l4) = (protocol, l4);
             prepared.allows(&question, direction, &options)
         };
-        let mut named = BTreeSet::new();
-        for term in &terms {
-            named.extend(term.protocol);
-            named.extend(&term.not_protocols);
-        }
-        let unnamed = (0..=u8::MAX)
-            .map(Protocol)
-            .find(|p| !p.has_ports() && !p.is_icmp() && !named.contains(p));
-        let rest = unnamed.is_some_and(|protocol| allows(protocol, L4::None));
-        TrafficSet::from_parts(
-            |protocol| {
-                let sources = port_cuts(&terms, |t| &t.source, from.endpoint, protocol);
-                let ports = port_cuts(&terms, |t| &t.destination, to.endpoint, protocol);
-                PairSet::from_grid(
-                    &ranges_between_cuts(&sources, u16::MAX),
-                    &ranges_between_cuts(&ports, u16::MAX),
-                    |source, destination| {
-                        allows(
-                            protocol,
-                            L4::Ports {
-                                source,
-                                destination,
-                            },
-                        )
-                    },
-                )
-            },
-            |protocol| {
-                let (kinds, codes) = icmp_cuts(&terms);
-                let byte = |n: u16| u8::try_from(n).unwrap_or(u8::MAX);
-                let max = u16::from(u8::MAX);
-                PairSet::from_grid(
-                    &ranges_between_cuts(&kinds, max),
-                    &ranges_between_cuts(&codes, max),
-                    |kind, code| {
-                        let (kind, code) = (byte(kind), byte(code));
-                        allows(protocol, L4::Icmp { kind, code })
-                    },
-                )
-            },
-            |protocol| match named.contains(&protocol) {
-                true => allows(protocol, L4::None),
-                false => rest,
-            },
-        )
+        allowed_traffic(&terms, [from.endpoint, to.endpoint], allows)
     }
+}
+
+/// The traffic that `allows` allows, which is asked once between any two values at which a test of the terms changes. The
+/// endpoints are those of the source and of the destination.
+fn allowed_traffic(
+    terms: &[&TrafficMatch],
+    [source, destination]: [Option<&Endpoint>; 2],
+    allows: impl Fn(Protocol, L4) -> bool,
+) -> TrafficSet {
+    let mut named = BTreeSet::new();
+    for term in terms {
+        named.extend(term.protocol);
+        named.extend(&term.not_protocols);
+    }
+    let unnamed = (0..=u8::MAX)
+        .map(Protocol)
+        .find(|p| !p.has_ports() && !p.is_icmp() && !named.contains(p));
+    let rest = unnamed.is_some_and(|protocol| allows(protocol, L4::None));
+    TrafficSet::from_parts(
+        |protocol| {
+            let sources = port_cuts(terms, |t| &t.source, source, protocol);
+            let ports = port_cuts(terms, |t| &t.destination, destination, protocol);
+            PairSet::from_grid(
+                &ranges_between_cuts(&sources, u16::MAX),
+                &ranges_between_cuts(&ports, u16::MAX),
+                |source, destination| {
+                    let l4 = L4::Ports {
+                        source,
+                        destination,
+                    };
+                    allows(protocol, l4)
+                },
+            )
+        },
+        |protocol| {
+            let (kinds, codes) = icmp_cuts(terms);
+            let byte = |n: u16| u8::try_from(n).unwrap_or(u8::MAX);
+            let max = u16::from(u8::MAX);
+            PairSet::from_grid(
+                &ranges_between_cuts(&kinds, max),
+                &ranges_between_cuts(&codes, max),
+                |kind, code| {
+                    let (kind, code) = (byte(kind), byte(code));
+                    allows(protocol, L4::Icmp { kind, code })
+                },
+            )
+        },
+        |protocol| {
+            if named.contains(&protocol) {
+                allows(protocol, L4::None)
+            } else {
+                rest
+            }
+        },
+    )
 }
 
 /// The ports at which a port test of these terms changes, for one protocol at one end.

@@ -1,6 +1,7 @@
 //! The changes of one flush: ordered steps, each one a transaction.
 
 use crate::{ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, Program, RuleId, Tables};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{Prefix, Str};
@@ -110,6 +111,67 @@ impl Delta {
     pub fn apply_to(&self, tables: &mut Tables) {
         for change in self.steps.iter().flat_map(|step| &step.changes) {
             tables.apply(change);
+        }
+    }
+}
+
+impl Tables {
+    /// The changes that create these tables from empty ones, in an order in which each can be applied alone.
+    pub fn entries(&self) -> Vec<TableChange> {
+        let rules = self.rules.iter();
+        let rules = rules.map(|(id, credit)| TableChange::Rule(*id, Some(credit.clone())));
+        let programs = self.programs.iter();
+        let programs = programs.map(|(id, of)| TableChange::Program(*id, Some(of.clone())));
+        let sets = self.sets.iter();
+        let sets = sets.map(|(id, set)| TableChange::Set(*id, Some(*set)));
+        let rows = self.classes.iter();
+        let rows = rows.map(|((set, id), class)| TableChange::Class(*set, *id, Some(*class)));
+        let addresses = self.addresses.iter();
+        let addresses = addresses.map(|(prefix, id)| TableChange::Address(*prefix, Some(*id)));
+        let interfaces = self.interfaces.iter();
+        let interfaces = interfaces.map(|name| TableChange::Interface(name.clone(), true));
+        let host = self.host_interfaces.iter();
+        let host = host.map(|name| TableChange::HostInterface(name.clone(), true));
+        let points = self.points.iter();
+        let points = points.map(|(point, set)| TableChange::Point(point.clone(), Some(*set)));
+        let objects = rules.chain(programs).chain(sets).chain(rows);
+        let lookups = addresses.chain(interfaces).chain(host).chain(points);
+        objects.chain(lookups).collect()
+    }
+
+    /// Applies one change.
+    pub fn apply(&mut self, change: &TableChange) {
+        fn set_or_remove<K: Ord + Clone, V: Clone>(
+            map: &mut BTreeMap<K, V>,
+            key: &K,
+            value: &Option<V>,
+        ) {
+            match value {
+                Some(value) => drop(map.insert(key.clone(), value.clone())),
+                None => drop(map.remove(key)),
+            }
+        }
+        match change {
+            TableChange::Interface(name, true) => drop(self.interfaces.insert(name.clone())),
+            TableChange::Interface(name, false) => drop(self.interfaces.remove(name)),
+            TableChange::HostInterface(name, true) => {
+                self.host_interfaces.insert(name.clone());
+            }
+            TableChange::HostInterface(name, false) => {
+                self.host_interfaces.remove(name);
+            }
+            TableChange::Address(prefix, identity) => {
+                set_or_remove(&mut self.addresses, prefix, identity)
+            }
+            TableChange::Point(point, set) => set_or_remove(&mut self.points, point, set),
+            TableChange::Set(id, set) => set_or_remove(&mut self.sets, id, set),
+            TableChange::Class(set, identity, class) => {
+                set_or_remove(&mut self.classes, &(*set, *identity), class)
+            }
+            TableChange::Program(class, program) => {
+                set_or_remove(&mut self.programs, class, program)
+            }
+            TableChange::Rule(rule, credit) => set_or_remove(&mut self.rules, rule, credit),
         }
     }
 }

@@ -500,3 +500,10 @@ impl Tables {
         host.into_iter().fold(egress.min(ingress), Verdict::min)
     }
 }
+
+impl Tables {
+    /// The identity of an address: that of the longest matching prefix, else [`IdentityId::UNKNOWN`].
+    pub fn identity(&self, address: IpAddr) -> IdentityId {
+        lookup_identity(self, address)
+    }
+}

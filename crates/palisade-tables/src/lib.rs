@@ -16,6 +16,7 @@ extern crate alloc;
 mod align;
 mod delta;
 mod faults;
+mod ids;
 mod judge;
 mod past_tables;
 mod port_map;
@@ -28,6 +29,7 @@ mod transition;
 pub use align::{AlignmentSide, Renumbering, align};
 pub use delta::{Delta, DeltaStep, Phase, TableChange};
 pub use faults::TransitionFault;
+pub use ids::{ClassId, IdentityId, PolicySetId, RuleId};
 pub use judge::{DirectionVerdict, Evaluation, ICMP_REPLIES, LOOPBACK, Packet};
 pub use past_tables::{PastTables, UndoRecord};
 pub use port_map::PortMap;
@@ -38,8 +40,5 @@ pub use report_reason::ReportReason;
 pub use sharing::{
     ProgramDefaults, SHARE_MIN_ELEMENTS, SharedBase, best_base, find_shared_bases, pair_base,
 };
-pub use tables::{
-    ClassId, CounterValue, Credit, IdentityId, Point, PointInterface, PolicySet, PolicySetId,
-    RuleId, Tables,
-};
+pub use tables::{CounterValue, Credit, Point, PointInterface, PolicySet, Tables};
 pub use transition::{TableDifferences, TransitionHints, TransitionIds, transition};

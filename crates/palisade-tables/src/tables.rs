@@ -1,56 +1,13 @@
-//! The decision tables and the numeric ids that they use.
+//! The decision tables.
 
-use crate::{Program, TableChange, Verdict};
+use crate::{ClassId, IdentityId, PolicySetId, Program, RuleId, Verdict};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 use core::net::IpAddr;
 use palisade_model::{Direction, FailsafePorts, Pass, PolicyId, Prefix, RuleOrigin, Str};
 use serde::{Deserialize, Serialize};
-
-macro_rules! number {
-    ($(#[$doc:meta])* $name:ident, $letter:literal) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(pub u32);
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!($letter, "{}"), self.0)
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(self, f)
-            }
-        }
-    };
-}
-
-number!(
-    /// A set of addresses that every active policy treats alike. Local to the node.
-    IdentityId, "i"
-);
-number!(
-    /// A policy set: the applicable rules of one direction, shared by all points with the same rules.
-    PolicySetId, "s"
-);
-number!(
-    /// A class: the number of a program. Its program never changes while the class exists.
-    ClassId, "c"
-);
-number!(
-    /// The number of a [`Credit`], which never changes while the number is in use.
-    RuleId, "r"
-);
-
-impl IdentityId {
-    /// The identity of every address without an entry: no active policy refers to such an address.
-    pub const UNKNOWN: IdentityId = IdentityId(0);
-}
 
 /// The interface of a point.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -273,11 +230,6 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The identity of an address: that of the longest matching prefix, else [`IdentityId::UNKNOWN`].
-    pub fn identity(&self, address: IpAddr) -> IdentityId {
-        crate::judge::lookup_identity(self, address)
-    }
-
     /// The class of an identity in a policy set; `None` if the set does not exist.
     pub fn class(&self, set: PolicySetId, identity: IdentityId) -> Option<ClassId> {
         let default = self.sets.get(&set)?.default;
@@ -287,64 +239,5 @@ impl Tables {
                 .copied()
                 .unwrap_or(default),
         )
-    }
-
-    /// The changes that create these tables from empty ones, in an order in which each can be applied alone.
-    pub fn entries(&self) -> Vec<TableChange> {
-        let rules = self.rules.iter();
-        let rules = rules.map(|(id, credit)| TableChange::Rule(*id, Some(credit.clone())));
-        let programs = self.programs.iter();
-        let programs = programs.map(|(id, of)| TableChange::Program(*id, Some(of.clone())));
-        let sets = self.sets.iter();
-        let sets = sets.map(|(id, set)| TableChange::Set(*id, Some(*set)));
-        let rows = self.classes.iter();
-        let rows = rows.map(|((set, id), class)| TableChange::Class(*set, *id, Some(*class)));
-        let addresses = self.addresses.iter();
-        let addresses = addresses.map(|(prefix, id)| TableChange::Address(*prefix, Some(*id)));
-        let interfaces = self.interfaces.iter();
-        let interfaces = interfaces.map(|name| TableChange::Interface(name.clone(), true));
-        let host = self.host_interfaces.iter();
-        let host = host.map(|name| TableChange::HostInterface(name.clone(), true));
-        let points = self.points.iter();
-        let points = points.map(|(point, set)| TableChange::Point(point.clone(), Some(*set)));
-        let objects = rules.chain(programs).chain(sets).chain(rows);
-        let lookups = addresses.chain(interfaces).chain(host).chain(points);
-        objects.chain(lookups).collect()
-    }
-
-    /// Applies one change.
-    pub fn apply(&mut self, change: &TableChange) {
-        fn set_or_remove<K: Ord + Clone, V: Clone>(
-            map: &mut BTreeMap<K, V>,
-            key: &K,
-            value: &Option<V>,
-        ) {
-            match value {
-                Some(value) => drop(map.insert(key.clone(), value.clone())),
-                None => drop(map.remove(key)),
-            }
-        }
-        match change {
-            TableChange::Interface(name, true) => drop(self.interfaces.insert(name.clone())),
-            TableChange::Interface(name, false) => drop(self.interfaces.remove(name)),
-            TableChange::HostInterface(name, true) => {
-                self.host_interfaces.insert(name.clone());
-            }
-            TableChange::HostInterface(name, false) => {
-                self.host_interfaces.remove(name);
-            }
-            TableChange::Address(prefix, identity) => {
-                set_or_remove(&mut self.addresses, prefix, identity)
-            }
-            TableChange::Point(point, set) => set_or_remove(&mut self.points, point, set),
-            TableChange::Set(id, set) => set_or_remove(&mut self.sets, id, set),
-            TableChange::Class(set, identity, class) => {
-                set_or_remove(&mut self.classes, &(*set, *identity), class)
-            }
-            TableChange::Program(class, program) => {
-                set_or_remove(&mut self.programs, class, program)
-            }
-            TableChange::Rule(rule, credit) => set_or_remove(&mut self.rules, rule, credit),
-        }
     }
 }

@@ -15,11 +15,13 @@
 //! It decides nothing about policy: both tables are given to it. It is used by the engine for each
 //! flush, and by a driver that adopts tables it finds.
 
+mod changed_points;
 mod class_comparison;
 mod class_transitions;
 mod differences;
 mod host_points;
 mod interim_identities;
+mod point_state;
 mod point_transitions;
 mod stages;
 
@@ -171,7 +173,7 @@ pub fn transition<'a>(
     context.unstable = kept.map(|(_, identity)| *identity).collect();
     let mut classes = ClassComparison::new(old, new, hints.max_interim_elements, ids);
     let mut phased = PhasedChanges::default();
-    let points = point_transitions::point_transitions(&context);
+    let points = changed_points::changed_points(&context);
     let interim = InterimIdentities::assign(&context, &mut classes, &points);
     let changing = class_transitions::write_changes(&context, &mut classes, &interim, &mut phased);
     let leave_separately = point_transitions::write_changes(

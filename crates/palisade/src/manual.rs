@@ -8,8 +8,9 @@
 )]
 
 use crate::cli::Cli;
-use clap::{Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory};
 use clap_mangen::Man;
+use palisade_agent::config::PARAMETERS;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -20,7 +21,7 @@ fn render_pages(command: &Command, pages: &mut BTreeMap<String, String>) {
     }
     let name = command.get_display_name().unwrap_or(command.get_name());
     let section = if name == AGENT { "8" } else { "1" };
-    let man = Man::new(command.clone())
+    let man = Man::new(refer_to_parameters(command.clone()))
         .title(name)
         .section(section)
         .source(concat!("palisade ", env!("CARGO_PKG_VERSION")))
@@ -32,6 +33,33 @@ fn render_pages(command: &Command, pages: &mut BTreeMap<String, String>) {
         .unwrap()
         .replace("palisade\\-agent(1)", "palisade\\-agent(8)");
     pages.insert(format!("{name}.{section}"), page);
+}
+
+/// The parameters of the agent are in one page, to which the pages of commands that take them refer.
+fn refer_to_parameters(command: Command) -> Command {
+    let is_parameter = |arg: &Arg| {
+        PARAMETERS.iter().any(|parameter| {
+            arg.get_id() == parameter.name
+                && arg.get_help_heading() == Some(parameter.section.title())
+        })
+    };
+    if !command.get_arguments().any(is_parameter) {
+        return command;
+    }
+    let help = "Any parameter of the agent, under its name in the configuration file; \
+                palisade.yaml(5) lists them with their values and defaults";
+    command
+        .mut_args(|arg| {
+            let is_hidden = is_parameter(&arg);
+            arg.hide(is_hidden)
+        })
+        .arg(
+            Arg::new("PARAMETER")
+                .long("PARAMETER")
+                .value_name("VALUE")
+                .num_args(1)
+                .help(help),
+        )
 }
 
 const AGENT: &str = "palisade-agent";
@@ -92,8 +120,20 @@ fn each_command_and_each_parameter_has_its_place() {
         assert!(made.contains_key(name), "{name}: {:?}", made.keys());
     }
     assert!(made["palisade.1"].contains("palisade\\-agent(8)"));
-    for parameter in palisade_agent::config::PARAMETERS {
-        let flag = parameter.flag().replace('-', "\\-");
-        assert!(made["palisade-agent.8"].contains(&flag), "{flag}");
+    let parameters = palisade_agent::config::man();
+    for parameter in PARAMETERS {
+        let name = format!("\\fB{}\\fR", parameter.name.replace('-', "\\-"));
+        assert!(parameters.contains(&name), "{name}");
+    }
+    for page in [
+        "palisade-agent.8",
+        "palisade-cleanup.1",
+        "palisade-install-cni.1",
+        "palisade-push.1",
+        "palisade-uninstall-check.1",
+    ] {
+        let text = &made[page];
+        assert!(text.contains("palisade.yaml(5)"), "{page}: {text}");
+        assert!(!text.contains("settle"), "{page} repeats a parameter");
     }
 }

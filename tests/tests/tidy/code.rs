@@ -7,6 +7,27 @@ pub(crate) fn without_comments_and_strings(text: &str) -> String {
     strip(text, false)
 }
 
+/// The code without comments, strings and the modules of unit tests.
+pub(crate) fn product_code(text: &str) -> String {
+    const TESTS: &str = "#[cfg(test)]\nmod ";
+    let mut code = without_comments_and_strings(text);
+    while let Some(start) = code.find(TESTS) {
+        let body = start + TESTS.len();
+        let Some(end) = code[body..].find([';', '{']).map(|end| body + end) else {
+            break;
+        };
+        // `mod tests;` is one declaration among others; a module with its body ends the file.
+        let end = if code[end..].starts_with(';') {
+            end + 1
+        } else {
+            code.len()
+        };
+        let lines = code[start..end].matches('\n').count();
+        code.replace_range(start..end, &"\n".repeat(lines));
+    }
+    code
+}
+
 /// Code and strings: only comments are gone.
 pub(crate) fn without_comments(text: &str) -> String {
     strip(text, true)
@@ -141,6 +162,15 @@ fn comments_and_strings_go_and_lines_stay() {
     let kept = without_comments(text);
     assert!(kept.contains("\"d // \\\" e\"") && kept.contains("r#\"i\"j\"#"));
     assert!(!kept.contains("one") && !kept.contains("three"));
+}
+
+#[test]
+fn unit_tests_are_no_code_of_the_product() {
+    let text = "mod a;\n#[cfg(test)]\nmod tests;\nfn b() {}\n#[cfg(test)]\nmod c {\nfn d() {}\n}\n";
+    let code = product_code(text);
+    let words: Vec<_> = code.split_whitespace().collect();
+    assert_eq!(words, ["mod", "a;", "fn", "b()", "{}"]);
+    assert!(code.starts_with("mod a;\n\n\nfn b"), "lines stay: {code:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! The house rules, as tests: crate edges, purity, module docs, file length, orphans, names.
+//! The house rules, as tests: crate edges, purity, module docs, lengths, circles, orphans, names, documents.
 //!
 //! Each rule is a pure function from text to complaints, and each is shown to complain. A rule is
-//! changed here and in ARCHITECTURE.md together.
+//! changed here and in CONTRIBUTING.md together.
 
 #![allow(
     clippy::disallowed_methods,
@@ -9,13 +9,18 @@
     reason = "a test: it runs cargo metadata, and a panic is its verdict"
 )]
 
+mod circles;
 mod code;
+mod documents;
 mod edges;
+mod exceptions;
 mod files;
 mod modules;
 mod names;
+mod sizes;
 mod structure;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,14 +43,27 @@ fn sources() -> Vec<Source> {
     let root = root();
     let mut found = Vec::new();
     for folder in ["crates", "testkit", "tests", "fuzz"] {
-        collect(&root, &root.join(folder), &mut found);
+        collect(&root, &root.join(folder), &[".rs"], &mut found);
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     assert!(found.len() > 20, "the files were not found");
     found
 }
 
-fn collect(root: &Path, folder: &Path, found: &mut Vec<Source>) {
+/// The documents of the repository, by their path.
+fn documents() -> BTreeMap<String, String> {
+    let root = root();
+    let mut found = Vec::new();
+    collect(&root, &root, &[".md"], &mut found);
+    assert!(found.len() > 20, "the documents were not found");
+    found
+        .into_iter()
+        .map(|source| (source.path, source.text))
+        .collect()
+}
+
+/// The texts below a folder whose names end so; build results and hidden folders are left out.
+fn collect(root: &Path, folder: &Path, endings: &[&str], found: &mut Vec<Source>) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
     };
@@ -53,11 +71,11 @@ fn collect(root: &Path, folder: &Path, found: &mut Vec<Source>) {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         if path.is_dir() && name != "target" && !name.starts_with('.') {
-            collect(root, &path, found);
-        } else if name.ends_with(".rs") {
+            collect(root, &path, endings, found);
+        } else if path.is_file() && endings.iter().any(|ending| name.ends_with(ending)) {
             found.push(Source {
                 path: path.strip_prefix(root).unwrap().display().to_string(),
-                text: fs::read_to_string(&path).unwrap(),
+                text: String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned(),
             });
         }
     }
@@ -134,10 +152,48 @@ fn a_type_name_means_one_thing() {
 }
 
 #[test]
-fn modules_use_each_other_in_one_direction() {
+fn files_use_each_other_in_one_direction() {
     let sources = sources();
-    let files = sources.iter().map(|source| (&*source.path, &*source.text));
-    none(&structure::circles(files));
+    let files: Vec<_> = sources
+        .iter()
+        .map(|source| (&*source.path, &*source.text))
+        .collect();
+    none(&circles::compare(
+        &circles::circles(&files),
+        exceptions::CIRCLES,
+    ));
+}
+
+#[test]
+fn functions_are_short() {
+    let sources = sources();
+    let long: Vec<_> = sources
+        .iter()
+        .flat_map(|source| sizes::long_functions(&source.path, &source.text))
+        .collect();
+    let cap = sizes::LONGEST_FUNCTION;
+    none(&sizes::compare(
+        &long,
+        exceptions::LONG_FUNCTIONS,
+        cap,
+        "lines",
+    ));
+}
+
+#[test]
+fn types_have_few_fields() {
+    let sources = sources();
+    let wide: Vec<_> = sources
+        .iter()
+        .flat_map(|source| sizes::wide_types(&source.path, &source.text))
+        .collect();
+    let cap = sizes::MOST_FIELDS;
+    none(&sizes::compare(
+        &wide,
+        exceptions::WIDE_TYPES,
+        cap,
+        "fields",
+    ));
 }
 
 #[test]
@@ -208,4 +264,34 @@ fn every_dependency_is_from_crates_io() {
 fn every_ban_gives_its_reason() {
     let clippy = fs::read_to_string(root().join("clippy.toml")).unwrap();
     none(&files::bans_without_reason(&clippy));
+}
+
+#[test]
+fn links_of_documents_lead_somewhere() {
+    let root = root();
+    let exists = |path: &str| root.join(path).exists();
+    none(&documents::broken_links(&documents(), exists));
+}
+
+#[test]
+fn documents_are_short() {
+    let all = documents();
+    let sizes = all
+        .iter()
+        .flat_map(|(path, text)| documents::size(path, text));
+    none(&sizes.collect::<Vec<_>>());
+}
+
+#[test]
+fn documents_that_are_named_exist() {
+    let root = root();
+    let mut texts = Vec::new();
+    // Everything that people read or run: code, scripts, the chart, documents.
+    collect(&root, &root, &[""], &mut texts);
+    texts.retain(|text| !text.path.starts_with("tests/tests/tidy/"));
+    let exists = |path: &str| root.join(path).exists();
+    let missing = texts
+        .iter()
+        .flat_map(|text| documents::missing_documents(&text.path, &text.text, exists));
+    none(&missing.collect::<Vec<_>>());
 }

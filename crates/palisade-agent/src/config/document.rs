@@ -27,6 +27,9 @@ value. A rejected file changes nothing: the former configuration stays in effect
 and `palisade status` shows the reason until the file is corrected. Flags and environment still override it.
 
 Lists are separated by commas, given by repeating the flag, or written as a YAML list in the file.
+
+[Marks of other programs](marks.md) says how `mark-mask` and `packet-mark-bit` go together with other software, and
+[the log](log.md) what `log-level` and `log-format` change.
 ";
 
 /// The Markdown page.
@@ -53,70 +56,9 @@ pub fn markdown() -> String {
                 parameter.help.replace('|', "\\|")
             );
         }
-        if section == Section::Kernel {
-            page.push_str(MARKS);
-        }
     }
-    page.push_str(LOGGING);
     page
 }
-
-const MARKS: &str = "
-### Marks of other programs
-
-`mark-mask` says which bits of the *conntrack* mark are Palisade's: a run of at least eight, of which the
-highest says that a TCP flow was first seen in its middle, and the others hold a number, the generation.
-A flow with the live number is allowed without being evaluated again. Each start on a host without our
-table begins with a random number in the upper half of what the bits hold, and numbers stay in that half,
-so the second highest bit of the mask is set in each: a program that writes low bits alone never writes
-the live number. Two programs must still not write the same bits. One that overwrites Palisade's costs an
-evaluation each time; one that sets the highest bit of the mask makes a TCP flow be evaluated in either direction;
-and Palisade overwrites what it keeps in these bits. *Packet* marks are different: they collide where
-something copies them into the conntrack mark (`CONNMARK --save-mark`, `ct mark set mark`), and with
-`packet-mark-bit`, which Palisade writes at interfaces of the host that policies with `doNotTrack` or
-`preDNAT` select, and nowhere else. It sets the bit where such a policy allows the packet and clears it
-where it is judged next; before, it clears what others have set, so no mark of another program allows anything.
-
-| program | packet mark | conntrack mark | beside `0xffffff00` | what to set |
-|---|---|---|---|---|
-| kube-proxy | `0x4000` (masquerade), `0x8000` (drop) | none | nothing to do | |
-| Cilium | `0x0f00` (what the packet is), `0xffff0f00` with an identity in the upper half, `0xff00` with IPsec | none by default; `0x80` on AWS (ENI) | nothing to do, unless packet marks are saved | `mark-mask: \"0x000000ff\"` where packet marks are saved and `0x80` is free |
-| Calico (Felix) | `0xffff0000` (its `IptablesMarkMask`, `NftablesMarkMask`) | none by default | nothing to do, unless packet marks are saved | `mark-mask: \"0x0000ff00\"` or give Calico a smaller mask |
-| mwan3 | `0x3f00` (its `mmx_mask`) | `0x3f00`, restored to packets | **collides**: each would overwrite the other's | `mark-mask: \"0xffff0000\"` and `packet-mark-bit: \"0x10000\"`, or mwan3's `mmx_mask` to bits outside |
-| AWS VPC CNI | `0x80` | `0x80` | nothing to do | |
-
-A smaller mask works as well and is used up sooner: after a quarter of its numbers (32 with eight bits, a
-number a revocation) conntrack is read once. What other programs of the host write, `conntrack -L` and
-`nft list ruleset` (`iptables-save`) show.
-";
-
-const LOGGING: &str = "
-## The log
-
-The agent writes one line per event to standard error, as text or as JSON (`log-format`), with the
-same names in both:
-
-| name | |
-|---|---|
-| `time` | when, RFC 3339 in UTC, to the microsecond |
-| `level` | `error`, `warn`, `info`, `debug` or `trace` |
-| `component` | the source of the event: a module of the agent, or a crate ||
-| `message` | what happened; the words stay the same, what varies is in the fields |
-| `fields` | the event's own, such as `error`, `workload`, `revision`, `writes`, `millis` |
-
-```
-2026-11-21T07:32:05.000000Z WARN core: verifying the kernel's state failed; will resync error=\"no such table\"
-{\"time\":\"2026-11-21T07:32:05.000000Z\",\"level\":\"warn\",\"component\":\"core\",\"message\":\"verifying the kernel's state failed; will resync\",\"fields\":{\"error\":\"no such table\"}}
-```
-
-In text the fields follow the message as `name=value`, quoted where that is needed; line breaks and
-other control characters are escaped, so one event is one line. Level and format can change while the
-agent runs.
-
-The same message (level, component and text; not the fields) is written at most twenty times per minute.
-Further ones are counted, and at the end of the minute the message is written once more with the field
-`suppressed`. At `debug` and `trace` nothing is suppressed.
-";
 
 /// The man page of the configuration file, section 5.
 pub fn man() -> String {

@@ -4,6 +4,7 @@
 //! returns an [`Explanation`]. It contains names and texts only, so it can be sent as JSON and printed
 //! by the receiver. This module never computes a verdict itself.
 
+pub(crate) mod host_ends;
 pub(crate) mod host_paths;
 mod nearest;
 mod query_traffic;

@@ -1,6 +1,6 @@
 //! Resolves the ends of a query: names to endpoints, endpoints to addresses, services to backend pods.
 
-use super::host_paths::{host_ends, host_names};
+use super::host_ends::{host_ends, host_names};
 use super::query_traffic::{QueryPort, QueryTraffic};
 use super::{ExplainError, TrafficError};
 use crate::similar_names::similar_names;

@@ -6,8 +6,9 @@
 //! every verdict changes in one direction only, and no class or point that matters changes besides, the
 //! address changes its identity in a single write.
 
+use super::changed_points::PointTransitions;
 use super::class_comparison::{ClassComparison, VerdictChange};
-use super::point_transitions::{PointState, PointTransitions};
+use super::point_state::PointState;
 use super::{HashMap, HashSet};
 use super::{PhasedChanges, TransitionContext, class_of};
 use crate::{ClassId, IdentityId, PolicySetId, TableChange, Tables};

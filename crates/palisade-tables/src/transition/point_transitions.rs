@@ -3,108 +3,20 @@
 //! In one write, where verdicts change in one direction only and the classes of the sets do not change
 //! meanwhile; otherwise through an interim set of intersections.
 
+use super::changed_points::PointTransitions;
 use super::class_comparison::{ClassComparison, VerdictChange};
 use super::class_transitions::identities_in_set;
 use super::host_points;
 use super::interim_identities::InterimIdentities;
+use super::point_state::PointState;
 use super::stages::{ChangeTime, Stage};
 use super::{PhasedChanges, TransitionContext, class_of};
-use crate::{
-    ClassId, IdentityId, Point, PointInterface, PolicySet, PolicySetId, TableChange, Tables,
-};
-use alloc::collections::{BTreeMap, BTreeSet};
+use crate::{ClassId, IdentityId, Point, PointInterface, PolicySet, PolicySetId, TableChange};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use palisade_model::Direction;
-
-/// What judges the packets of a point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum PointState {
-    /// None, and the interface is not managed: everything passes.
-    Open,
-    /// None, and the interface is managed or closed by the dataplane: everything is denied.
-    Denied,
-    /// A policy set.
-    Set(PolicySetId),
-}
-
-impl PointState {
-    /// The policy set, if it has one.
-    pub(super) fn set(self) -> Option<PolicySetId> {
-        match self {
-            PointState::Set(set) => Some(set),
-            PointState::Open | PointState::Denied => None,
-        }
-    }
-}
 
 /// The sets that a point has one after the other: when it gets each, and `None` where it has none.
 pub(super) type PointWrites = Vec<(ChangeTime, Option<PolicySetId>)>;
-
-/// Points by their old and new state.
-type PointsByTransition = BTreeMap<(PointState, PointState), Vec<Point>>;
-
-/// The points whose policy set changes.
-#[derive(Default)]
-pub(super) struct PointTransitions {
-    workloads: PointsByTransition,
-    host: BTreeMap<Stage, PointsByTransition>,
-}
-
-impl PointTransitions {
-    /// The distinct changes; one of workloads and one of host interfaces may be equal.
-    pub(super) fn transitions(&self) -> impl Iterator<Item = (&PointState, &PointState)> {
-        let host = self.host.values().flat_map(BTreeMap::keys);
-        let all = self.workloads.keys().chain(host);
-        all.map(|(source, target)| (source, target))
-    }
-}
-
-fn point_state(context: &TransitionContext<'_>, tables: &Tables, point: &Point) -> PointState {
-    let Some((name, _)) = point.workload() else {
-        return match host_points::set_of(tables, point) {
-            Some(set) => PointState::Set(set),
-            None => PointState::Open,
-        };
-    };
-    if !tables.interfaces.contains(name) && !(context.hints.is_closed_interface)(name) {
-        return PointState::Open;
-    }
-    let set = tables.points.get(point);
-    set.map_or(PointState::Denied, |set| PointState::Set(*set))
-}
-
-/// The state of a point in the new tables.
-fn new_state(context: &TransitionContext<'_>, point: &Point) -> PointState {
-    let is_spoofed = point.direction == Direction::Egress
-        && point
-            .workload()
-            .is_some_and(|(_, address)| (context.hints.is_own_address)(address));
-    match point_state(context, context.new, point) {
-        PointState::Open if is_spoofed => PointState::Denied,
-        state => state,
-    }
-}
-
-/// The points that change, by their old and new state.
-pub(super) fn point_transitions(context: &TransitionContext<'_>) -> PointTransitions {
-    let mut transitions = PointTransitions::default();
-    let add = |of: &mut PointsByTransition, point: Point| {
-        let states = (
-            point_state(context, context.old, &point),
-            new_state(context, &point),
-        );
-        of.entry(states).or_default().push(point);
-    };
-    let listed = context.differences.points.iter();
-    for point in listed.filter(|point| point.workload().is_some()) {
-        add(&mut transitions.workloads, point.clone());
-    }
-    for point in host_points::changed_points(context) {
-        let stage = context.stages.of_point(&point);
-        add(transitions.host.entry(stage).or_default(), point);
-    }
-    transitions
-}
 
 /// Writes the changes. Returns whether points that leave a set must leave it before classes change.
 pub(super) fn write_changes(
@@ -115,9 +27,7 @@ pub(super) fn write_changes(
     changing: &BTreeSet<PolicySetId>,
     phased: &mut PhasedChanges,
 ) -> bool {
-    let still = |side: &PointState| !matches!(side, PointState::Set(set) if changing.contains(set));
     let mut leave_separately = false;
-    let mut denying_set = None;
     let host = transitions.host.iter();
     let host = host.flat_map(|(stage, of)| {
         of.iter()
@@ -129,78 +39,129 @@ pub(super) fn write_changes(
             interim,
             source: *source,
             target: *target,
-            is_stable: [still(source), still(target)],
+            is_stable: [*source, *target].map(|state| is_stable(state, changing)),
         };
         let writes = sets.writes(stage, classes, phased);
-        leave_separately |= stage == Stage::Alone && !writes.is_empty() && !still(source);
+        leave_separately |=
+            stage == Stage::Alone && !writes.is_empty() && !is_stable(*source, changing);
         host_points::write_changes(context, (*source, *target), &writes, points, phased);
     }
-    for ((source, target), points) in &transitions.workloads {
+    let mut workloads = WorkloadPoints {
+        context,
+        interim,
+        changing,
+        denying_set: None,
+    };
+    for (states, points) in &transitions.workloads {
+        leave_separately |= workloads.write_changes(*states, points, classes, phased);
+    }
+    leave_separately
+}
+
+/// How points of workloads change their set.
+struct WorkloadPoints<'a, 't> {
+    context: &'a TransitionContext<'t>,
+    interim: &'a InterimIdentities,
+    /// The sets in which a class changes.
+    changing: &'a BTreeSet<PolicySetId>,
+    /// The set that denies everything, once a point needs it.
+    denying_set: Option<PolicySetId>,
+}
+
+impl WorkloadPoints<'_, '_> {
+    /// Writes the changes of points that go from one state to another. Returns whether they must leave their set
+    /// before its classes change.
+    fn write_changes(
+        &mut self,
+        (source, target): (PointState, PointState),
+        points: &[Point],
+        classes: &mut ClassComparison<'_>,
+        phased: &mut PhasedChanges,
+    ) -> bool {
+        let changing = self.changing;
+        let is_stable = |state: PointState| is_stable(state, changing);
         let put = |changes: &mut Vec<TableChange>, set: Option<PolicySetId>| {
             changes.extend(points.iter().map(|p| TableChange::Point(p.clone(), set)));
         };
-        // A point on an interface that is not judged may have an entry, which no packet reaches.
-        let put_unreached = |changes: &mut Vec<TableChange>| {
-            for point in points {
-                let set = context.new.points.get(point).copied();
-                changes.push(TableChange::Point(point.clone(), set));
-            }
-        };
-        let relation = verdict_change(context, classes, interim, (*source, *target));
-        match (*source, *target) {
+        let relation = verdict_change(self.context, classes, self.interim, (source, target));
+        match (source, target) {
             (PointState::Denied, PointState::Set(to)) => {
-                for point in points
-                    .iter()
-                    .filter(|point| is_at_hairpin_points(context, point))
-                {
-                    let set = *denying_set.get_or_insert_with(|| denying(classes, phased));
-                    let change = TableChange::Point(point.clone(), Some(set));
-                    phased.enter.push(change);
-                }
+                self.enter_through_denial(points, classes, phased);
                 put(&mut phased.loosen, Some(to));
             }
             (PointState::Set(_), PointState::Denied) => put(&mut phased.leave, None),
-            (PointState::Open, PointState::Set(to)) if still(target) => {
+            (PointState::Open, PointState::Set(to)) if is_stable(target) => {
                 put(&mut phased.split, Some(to))
             }
-            (PointState::Set(_), PointState::Open) if still(source) => {
-                put_unreached(&mut phased.delete);
+            (PointState::Set(_), PointState::Open) if is_stable(source) => {
+                self.put_unreached(points, &mut phased.delete);
             }
-            (PointState::Set(_), PointState::Set(to)) if !relation.tightens && still(source) => {
+            (PointState::Set(_), PointState::Set(to))
+                if !relation.tightens && is_stable(source) =>
+            {
                 put(&mut phased.loosen, Some(to));
             }
-            (PointState::Set(_), PointState::Set(to)) if !relation.loosens && still(target) => {
+            (PointState::Set(_), PointState::Set(to)) if !relation.loosens && is_stable(target) => {
                 put(&mut phased.leave, Some(to));
-                leave_separately |= !still(source);
+                return !is_stable(source);
             }
             (PointState::Open | PointState::Denied, PointState::Open | PointState::Denied) => {
-                put_unreached(&mut phased.split);
+                self.put_unreached(points, &mut phased.split);
             }
             (source, target) => {
                 let interim_set = classes.ids.allocate_set();
                 write_interim_set(
-                    context,
-                    interim,
+                    self.context,
+                    self.interim,
                     (source, target),
                     interim_set,
                     &mut |ends| both_allow(classes, ends),
                     phased,
                 );
-                match source {
-                    PointState::Set(_) => {
-                        put(&mut phased.leave, Some(interim_set));
-                        leave_separately |= !still(&source);
-                    }
-                    _ => put(&mut phased.split, Some(interim_set)),
-                }
                 match target {
                     PointState::Set(to) => put(&mut phased.loosen, Some(to)),
-                    _ => put_unreached(&mut phased.delete),
+                    _ => self.put_unreached(points, &mut phased.delete),
                 }
+                if source.set().is_some() {
+                    put(&mut phased.leave, Some(interim_set));
+                    return !is_stable(source);
+                }
+                put(&mut phased.split, Some(interim_set));
+            }
+        }
+        false
+    }
+
+    /// A point on an interface that is not judged may have an entry, which no packet reaches.
+    fn put_unreached(&self, points: &[Point], changes: &mut Vec<TableChange>) {
+        for point in points {
+            let set = self.context.new.points.get(point).copied();
+            changes.push(TableChange::Point(point.clone(), set));
+        }
+    }
+
+    /// New points where packets may become hairpin traffic first deny everything.
+    fn enter_through_denial(
+        &mut self,
+        points: &[Point],
+        classes: &mut ClassComparison<'_>,
+        phased: &mut PhasedChanges,
+    ) {
+        for point in points {
+            if is_at_hairpin_points(self.context, point) {
+                let set = *self
+                    .denying_set
+                    .get_or_insert_with(|| denying(classes, phased));
+                let change = TableChange::Point(point.clone(), Some(set));
+                phased.enter.push(change);
             }
         }
     }
-    leave_separately
+}
+
+/// Whether no class of a point's set changes.
+fn is_stable(state: PointState, changing: &BTreeSet<PolicySetId>) -> bool {
+    !state.set().is_some_and(|set| changing.contains(&set))
 }
 
 /// Whether the interface of a workload's point has points of hairpin traffic. A new point there makes packets hairpin

@@ -1,8 +1,8 @@
 //! `palisade convert`: policies of manifests in another dialect.
 
 use super::manifests::check_paths_exist;
+use super::manifests::problem_reports;
 use super::status::problem_text;
-use super::validate::problem_reports;
 use crate::cli::{ConvertArgs, ConvertTarget, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};

@@ -2,10 +2,9 @@
 
 use crate::command::progress::ProgressMeter;
 use crate::command::status::problem_text;
-use crate::command::validate::problem_reports;
 use crate::exit::{CommandError, ExitStatus};
 use palisade_analysis::UnnamedPorts;
-use palisade_api::ProblemSeverity;
+use palisade_api::{ProblemReport, ProblemSeverity};
 use palisade_dialects::is_unenforced_policy;
 use palisade_model::State;
 use palisade_source::{LoadedInput, UnjudgedPod, load_with_progress};
@@ -58,6 +57,15 @@ pub(crate) fn load_state(files: &[PathBuf]) -> Result<LoadedManifests, CommandEr
         ignored: loaded.ignored,
         exit,
     })
+}
+
+/// Converts the problems of a source to API types.
+pub(crate) fn problem_reports(loaded: &LoadedInput) -> Vec<ProblemReport> {
+    loaded
+        .diagnostics
+        .iter()
+        .map(palisade_agent::views::status::problem_report)
+        .collect()
 }
 
 /// Reads files and shows the progress on a terminal.

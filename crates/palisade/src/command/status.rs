@@ -5,7 +5,8 @@ use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, pluralize, print_output};
 use palisade_api::{
-    AuditSummary, ConfigReport, FollowedSource, Health, ParameterOrigin, Status, TierReport, path,
+    AuditSummary, ConfigReport, DataplaneStatus, FollowedSource, Health, ParameterOrigin, Status,
+    TierReport, path,
 };
 use palisade_text::printable;
 use std::fmt::Write;
@@ -72,37 +73,73 @@ fn config_text(report: &ConfigReport) -> String {
 
 /// Formats the status.
 pub(super) fn status_text(status: &Status) -> String {
-    let mut out = String::new();
+    let mut page = StatusPage::default();
     let health = match status.health {
         Health::Starting => "starting",
         Health::Ready => "ready",
         Health::Degraded => "DEGRADED",
     };
-    // Writing to a String cannot fail.
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<12} {}", printable(&value));
-    };
-    line("Health", health.to_owned());
+    page.line("Health", health.to_owned());
     for reason in &status.reasons {
-        line("", format!("- {reason}"));
+        page.line("", format!("- {reason}"));
     }
     if !status.as_of.is_empty() {
-        line("As of", status.as_of.clone());
+        page.line("As of", status.as_of.clone());
     }
-    line(
+    page.line(
         "Agent",
         format!(
             "palisade {}, process {}, since {}",
             status.version, status.pid, status.started
         ),
     );
-    line(
+    page.line(
         "Policy",
         format!(
             "revision {} accepted, {} in the kernel; {} policies, {} endpoints, {} identities",
             status.revision, status.realised, status.policies, status.endpoints, status.identities
         ),
     );
+    write_policy(&mut page, status);
+    write_sources(&mut page, status);
+    write_retained(&mut page, status);
+    let budget = &status.budget;
+    page.line(
+        "Budget",
+        format!(
+            "{} kernel elements used; limits: {} on this host, {} for a policy set; {} over budget",
+            budget.elements,
+            budget.host,
+            budget.policy_set,
+            status.over_budget.len()
+        ),
+    );
+    write_dataplane(&mut page, &status.dataplane);
+    let steps: Vec<String> = status
+        .bootstrap
+        .iter()
+        .map(|s| format!("{} {:.1} ms", s.name, s.millis))
+        .collect();
+    page.line("Start", steps.join(", "));
+    page.text
+}
+
+/// Lines with a title in front.
+#[derive(Default)]
+struct StatusPage {
+    text: String,
+}
+
+impl StatusPage {
+    /// A line; without a title it belongs to the line above.
+    fn line(&mut self, title: &str, value: String) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "{title:<12} {}", printable(&value));
+    }
+}
+
+/// Host endpoints, tiers, states of policies, audit.
+fn write_policy(page: &mut StatusPage, status: &Status) {
     for (at, host) in status.host_endpoints.iter().enumerate() {
         let text = match (&host.interface, &host.reason) {
             (Some(interface), _) if interface == "*" => "every other interface".to_owned(),
@@ -111,30 +148,34 @@ pub(super) fn status_text(status: &Status) -> String {
             (None, reason) => format!("not enforced: {}", reason.as_deref().unwrap_or_default()),
         };
         let title = if at == 0 { "Host" } else { "" };
-        line(title, format!("{} {}: {text}", host.kind, host.name));
+        page.line(title, format!("{} {}: {text}", host.kind, host.name));
     }
     for text in &status.missing_failsafe {
-        line("", format!("! {text}"));
+        page.line("", format!("! {text}"));
     }
     if !status.tiers.is_empty() {
         let tiers: Vec<String> = status.tiers.iter().map(tier_text).collect();
-        line("Tiers", tiers.join(", "));
+        page.line("Tiers", tiers.join(", "));
     }
     if !status.policy_states.is_empty() {
         let states = status.policy_states.iter();
         let states: Vec<String> = states
             .map(|count| format!("{} {}", count.policies, count.state))
             .collect();
-        line(
+        page.line(
             "",
             format!("- {}: see palisade policy list", states.join(", ")),
         );
     }
     if !status.audit.is_empty() {
         for (at, text) in audit_lines(&status.audit).into_iter().enumerate() {
-            line(if at == 0 { "Audit" } else { "" }, text);
+            page.line(if at == 0 { "Audit" } else { "" }, text);
         }
     }
+}
+
+/// The sources and their problems.
+fn write_sources(page: &mut StatusPage, status: &Status) {
     let source = &status.source;
     let text = |source: &FollowedSource| {
         let synced = match (&source.stale, source.in_sync) {
@@ -149,7 +190,7 @@ pub(super) fn status_text(status: &Status) -> String {
         format!("{} {}: {synced}{absent}", source.name, source.location)
     };
     let sources: Vec<String> = source.sources.iter().map(text).collect();
-    line(
+    page.line(
         "Source",
         format!(
             "{}; {}, {}, {}",
@@ -160,11 +201,15 @@ pub(super) fn status_text(status: &Status) -> String {
         ),
     );
     if let Some(error) = &status.node_status_error {
-        line("", format!("- NodePolicyStatus is not written: {error}"));
+        page.line("", format!("- NodePolicyStatus is not written: {error}"));
     }
     for problem in &source.problems {
-        line("", format!("- {}", problem_text(problem)));
+        page.line("", format!("- {}", problem_text(problem)));
     }
+}
+
+/// Objects whose former version stays in force, and addresses that several objects claim.
+fn write_retained(page: &mut StatusPage, status: &Status) {
     for retained in &status.retained_objects {
         let what = match (&retained.since, &retained.hash) {
             (Some(since), Some(hash)) => format!(
@@ -173,13 +218,13 @@ pub(super) fn status_text(status: &Status) -> String {
             ),
             _ => "no valid version: the pods it selects are isolated".to_owned(),
         };
-        line("", format!("- {}: {what}", retained.object));
+        page.line("", format!("- {}: {what}", retained.object));
     }
     if let Some(more) = status.more_retained_objects {
-        line("", format!("- and {more} more objects stay in force"));
+        page.line("", format!("- and {more} more objects stay in force"));
     }
     for conflict in &status.conflicts {
-        line(
+        page.line(
             "Conflict",
             format!(
                 "{} belongs to {}; also claimed by {}",
@@ -189,24 +234,15 @@ pub(super) fn status_text(status: &Status) -> String {
             ),
         );
     }
-    let budget = &status.budget;
-    line(
-        "Budget",
-        format!(
-            "{} kernel elements used; limits: {} on this host, {} for a policy set; {} over budget",
-            budget.elements,
-            budget.host,
-            budget.policy_set,
-            status.over_budget.len()
-        ),
-    );
-    let dataplane = &status.dataplane;
-    line(
+}
+
+fn write_dataplane(page: &mut StatusPage, dataplane: &DataplaneStatus) {
+    page.line(
         "Dataplane",
         format!("{}, generation {}", dataplane.name, dataplane.generation),
     );
     if let Some(start) = &dataplane.start {
-        line(
+        page.line(
             "",
             format!(
                 "start: {} kernel writes in {:.1} ms",
@@ -215,7 +251,7 @@ pub(super) fn status_text(status: &Status) -> String {
         );
     }
     if let Some(last) = &dataplane.last {
-        line(
+        page.line(
             "",
             format!(
                 "last flush: revision {}, {} kernel writes in {:.1} ms",
@@ -224,10 +260,10 @@ pub(super) fn status_text(status: &Status) -> String {
         );
     }
     if dataplane.repaired > 0 {
-        line("", format!("repaired {} times", dataplane.repaired));
+        page.line("", format!("repaired {} times", dataplane.repaired));
     }
     for repair in &dataplane.repairs {
-        line(
+        page.line(
             "",
             format!(
                 "repaired at {}: {}; {} kernel writes, {:.1} ms after detection",
@@ -237,7 +273,7 @@ pub(super) fn status_text(status: &Status) -> String {
     }
     for drops in &dataplane.drops {
         let (reason, count) = (drops.reason, drops.count);
-        line(
+        page.line(
             "",
             format!(
                 "dropped, {reason}: {} packets, {} bytes",
@@ -246,15 +282,8 @@ pub(super) fn status_text(status: &Status) -> String {
         );
     }
     if let Some(error) = &dataplane.error {
-        line("", format!("error: {error}"));
+        page.line("", format!("error: {error}"));
     }
-    let steps: Vec<String> = status
-        .bootstrap
-        .iter()
-        .map(|s| format!("{} {:.1} ms", s.name, s.millis))
-        .collect();
-    line("Start", steps.join(", "));
-    out
 }
 
 /// A tier with its order and its policies.

@@ -6,7 +6,6 @@ use crate::command::status::problem_text;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};
 use palisade_api::{ProblemReport, ProblemSeverity, ValidationReport};
-use palisade_source::LoadedInput;
 use palisade_text::printable;
 
 /// Checks manifests; exit code 1 if there is an error.
@@ -20,21 +19,12 @@ pub(crate) fn run(files: &ManifestArgs, format: OutputFormat) -> CommandResult {
         valid,
         files: loaded.files,
         objects: loaded.objects,
-        problems: problem_reports(&loaded),
+        problems: manifests::problem_reports(&loaded),
         not_enforced,
         ignored,
     };
     print_output(format, &validation, validation_text)?;
     Ok(ExitStatus::of(!valid))
-}
-
-/// Converts the problems of a source to API types.
-pub(crate) fn problem_reports(loaded: &LoadedInput) -> Vec<ProblemReport> {
-    loaded
-        .diagnostics
-        .iter()
-        .map(palisade_agent::views::status::problem_report)
-        .collect()
 }
 
 fn validation_text(validation: &ValidationReport) -> String {

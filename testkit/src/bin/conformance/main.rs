@@ -1,5 +1,5 @@
 //! `make conformance`: upstream's own suites against Palisade in a real cluster, on one node and on two; the
-//! results as tables in `docs/conformance.md`.
+//! results as tables in `docs/conformance.md` and a page for each suite in `docs/conformance`.
 //!
 //! Exit code 1 if a test failed. However it ends, everything it created is removed.
 
@@ -8,7 +8,7 @@ mod table;
 use palisade_testkit::cluster::{Cluster, Controllers, PolicySuite, SpecOutcome, SpecResult};
 use palisade_testkit::interrupt::Interrupt;
 use palisade_testkit::runtimes::{RuntimeError, RuntimePrograms};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use table::ConformanceRun;
 
@@ -23,7 +23,8 @@ usage: conformance --image FILE [--manifest FILE] [--nodes N]... [--suite NAME].
                    two need two nodes and are left out where there is one
   --focus REGEX    only the tests whose names it finds
   --log FILE       where the suites print; target/conformance.log where it is not said
-  --table FILE     write the results there, as a page; never with --suite or --focus";
+  --table FILE     write the results there, as a page, and those of each suite in a folder beside it; never with
+                   --suite or --focus";
 
 /// A suite of upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,12 +160,33 @@ fn run(arguments: &Arguments) -> Result<usize, String> {
     let suites = runs.iter().flat_map(|run| &run.suites);
     let failed = suites.map(|(_, specs)| count_failed(specs)).sum();
     if let Some(path) = &arguments.table {
-        let page = table::page(&runs);
+        write_pages(path, &runs)?;
+    }
+    Ok(failed)
+}
+
+/// Writes the page of all suites, and that of each into the folder of its name.
+fn write_pages(path: &Path, runs: &[ConformanceRun]) -> Result<(), String> {
+    let write = |path: &Path, page: String| {
         palisade_sys::atomic_file::write_atomically(path, page.as_bytes())
             .map_err(|error| format!("writing {}: {error}", path.display()))?;
         println!("written: {}", path.display());
+        Ok::<_, String>(())
+    };
+    let folder = path.with_extension("");
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a folder of pages in the repository"
+    )]
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| format!("creating {}: {error}", folder.display()))?;
+    for (suite_name, suite) in Suite::ALL {
+        if let Some(page) = table::suite_page(runs, suite) {
+            write(&folder.join(format!("{suite_name}.md")), page)?;
+        }
     }
-    Ok(failed)
+    write(path, table::page(runs, &name))
 }
 
 /// Runs the suites on a cluster of so many nodes.

@@ -1,4 +1,5 @@
-//! The results as a page for people: versions, date, a table of counts, and for each suite a row for each test.
+//! The results as pages for people: one with versions, date and counts, and one for each suite with a row for each
+//! test.
 
 use crate::Suite;
 use palisade_testkit::cluster::{PolicySuite, SpecOutcome, SpecResult};
@@ -93,8 +94,8 @@ impl Suite {
     }
 }
 
-/// The page.
-pub(crate) fn page(runs: &[ConformanceRun]) -> String {
+/// The page of all suites, which refers to the page of each in a folder of this name.
+pub(crate) fn page(runs: &[ConformanceRun], folder: &str) -> String {
     let mut page = String::from(
         "# Conformance\n\n\
         The suites of those who define the APIs, run against Palisade as `deploy/palisade.yaml` installs it, in a real\n\
@@ -113,29 +114,29 @@ pub(crate) fn page(runs: &[ConformanceRun]) -> String {
         "- kube-proxy in nftables mode, both IP families\n\n\
         | suite | nodes | passed | failed | left out | median | all |\n|---|---|---|---|---|---|---|\n",
     );
-    let suites = Suite::ALL.map(|(_, suite)| suite);
-    for suite in suites {
+    for (name, suite) in Suite::ALL {
         for run in runs {
             if let Some(specs) = run.results(suite) {
-                page.push_str(&counts(suite, run.nodes, specs));
+                let link = format!("[{}]({folder}/{name}.md)", suite.title());
+                page.push_str(&counts(&link, run.nodes, specs));
             }
-        }
-    }
-    for suite in suites {
-        let ran: Vec<_> = runs
-            .iter()
-            .filter_map(|run| Some((run, run.results(suite)?)))
-            .collect();
-        if !ran.is_empty() {
-            let _ = write!(page, "\n## {}\n\n{}\n", suite.title(), suite.introduction());
-            page.push_str(&rows(&ran));
         }
     }
     page
 }
 
+/// The page of a suite; `None` where it did not run.
+pub(crate) fn suite_page(runs: &[ConformanceRun], suite: Suite) -> Option<String> {
+    let ran: Vec<_> = runs
+        .iter()
+        .filter_map(|run| Some((run, run.results(suite)?)))
+        .collect();
+    let heading = format!("# {}\n\n{}\n", suite.title(), suite.introduction());
+    (!ran.is_empty()).then(|| heading + &rows(&ran))
+}
+
 /// The row of a suite in the table of all.
-fn counts(suite: Suite, nodes: usize, specs: &[SpecResult]) -> String {
+fn counts(suite: &str, nodes: usize, specs: &[SpecResult]) -> String {
     let count = |wanted: fn(&SpecOutcome) -> bool| {
         specs.iter().filter(|spec| wanted(&spec.outcome)).count()
     };
@@ -147,8 +148,7 @@ fn counts(suite: Suite, nodes: usize, specs: &[SpecResult]) -> String {
     let median = times.get(times.len() / 2).copied().unwrap_or_default();
     let all: Duration = times.iter().sum();
     format!(
-        "| {} | {nodes} | {} | {} | {} | {:.0} s | {:.0} s |\n",
-        suite.title(),
+        "| {suite} | {nodes} | {} | {} | {} | {:.0} s | {:.0} s |\n",
         count(|outcome| *outcome == SpecOutcome::Passed),
         count(|outcome| matches!(outcome, SpecOutcome::Failed(_))),
         count(|outcome| *outcome == SpecOutcome::LeftOut),

@@ -1,81 +1,142 @@
-//! `docs/dialects.md`, made from the tables.
+//! `docs/dialects.md` and a page for each kind in `docs/dialects`, made from the tables.
 
 use palisade_dialects::{FieldRow, FieldSupport, PolicyKind, policy_kinds};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
 const HEAD: &str = "\
 # What is enforced of each policy API
 
-This page is made from the tables that a test compares with the code, row by row (`crates/palisade-dialects`); \
-`make docs` writes it.
+Each policy kind has a page with all of its fields. The pages are generated from tables that a test compares with the \
+code, row by row, and with the schemas that the projects publish (`crates/palisade-dialects`); `make docs` writes them.
+
+Each field has one of four outcomes:
 
 - *enforced*: as the API says.
-- *held closed*: accepted, but not served or not understood by this build. It never opens anything: a rule that allows \
-matches nothing by it. `palisade validate`, `palisade status`, `palisade policy list` and `policy get`, the \
+- *held closed*: accepted, but this build does not serve or does not understand it. It never opens anything: a rule that \
+allows matches nothing by it. `palisade validate`, `palisade status`, `palisade policy list` and `policy get`, the \
 NodePolicyStatus and the condition of the policy (`Accepted`; `Valid` for Cilium's kinds) name each such part with its \
 path and its reason.
 - *refused*: an error. The last valid version of the policy stays in force; without one, the pods that it selects are \
 isolated.
-- *no effect*: accepted; it has nothing to do with traffic.
+- *no effect*: accepted; the field does not concern traffic.
 
 A field that has no row is reported with its path. A likely slip (`ingres`) is an error with a suggestion, and so is any \
 other one in `spec` or in the subject, since it may change what everything else means. Inside a rule the rule is held \
 closed. At the top of the object and in `metadata` it is a warning.
 ";
 
-fn document() -> String {
-    let mut out = HEAD.to_owned();
+/// No page is larger; a kind with more fields has a page for each direction as well.
+const LARGEST_PAGE: usize = 15_000;
+
+/// The pages, by their path from the root.
+fn documents() -> BTreeMap<String, String> {
+    let mut pages = BTreeMap::new();
+    let mut index = HEAD.to_owned();
+    index += "\n| kind | API |\n|---|---|\n";
     for kind in policy_kinds() {
+        let name = page_name(kind);
+        let api = format!("{}/{}", kind.group, kind.version);
+        writeln!(index, "| [{}](dialects/{name}.md) | `{api}` |", kind.kind).unwrap();
+        pages.extend(pages_of(kind));
+    }
+    pages.insert("docs/dialects.md".to_owned(), index);
+    pages
+}
+
+/// The name of a kind's page; another kind may have the same name in another group.
+fn page_name(kind: &PolicyKind) -> String {
+    let name = kind.kind.to_lowercase();
+    if has_namesake(kind) {
+        format!("{name}.{}", kind.group)
+    } else {
+        name
+    }
+}
+
+fn has_namesake(kind: &PolicyKind) -> bool {
+    policy_kinds().any(|other| other.kind == kind.kind && other.group != kind.group)
+}
+
+/// The pages of a kind, by their path: one, or with its rules on pages of their own.
+fn pages_of(kind: &PolicyKind) -> BTreeMap<String, String> {
+    let name = page_name(kind);
+    let path = |suffix: &str| format!("docs/dialects/{name}{suffix}.md");
+    let opening = opening(kind);
+    let (like, rows) = match nearest_kind(kind) {
+        Some((like, rows)) => {
+            let link = format!("[{}]({}.md)", like.kind, page_name(like));
+            (format!("As {link}, but for:\n\n"), rows)
+        }
+        None => (String::new(), kind.rows()),
+    };
+    let whole = format!("{opening}{like}{}", table(&rows));
+    if whole.len() <= LARGEST_PAGE {
+        return [(path(""), whole)].into();
+    }
+    let mut pages = BTreeMap::new();
+    let mut rest = rows;
+    let mut links = String::new();
+    for direction in ["ingress", "egress"] {
+        let prefix = format!("spec.{direction}");
+        let (rules, others): (Vec<_>, Vec<_>) = rest
+            .into_iter()
+            .partition(|(field, _)| field.starts_with(&prefix));
+        rest = others;
+        let heading = format!("{}: {direction}", kind.kind);
+        let page = format!(
+            "# {heading}\n\nThe other fields are those of [{}]({name}.md).\n\n{}",
+            kind.kind,
+            table(&rules)
+        );
+        pages.insert(path(&format!("-{direction}")), page);
         writeln!(
-            out,
-            "\n## {} ({}/{})\n",
-            kind.kind, kind.group, kind.version
+            links,
+            "- The fields of `{prefix}` and `{prefix}Deny`: [{heading}]({name}-{direction}.md)"
         )
         .unwrap();
-        let mut names = vec![
-            format!("`{}`", kind.kind.to_lowercase()),
-            format!("`{}`", kind.plural),
-        ];
-        names.extend(kind.short_names.iter().map(|name| format!("`{name}`")));
-        let example = match kind.is_namespaced {
-            true => "NAMESPACE/NAME",
-            false => "NAME",
+    }
+    let page = format!("{opening}{like}{links}\n{}", table(&rest));
+    pages.insert(path(""), page);
+    pages
+}
+
+/// The heading of a kind's page, its names, and the notes on it.
+fn opening(kind: &PolicyKind) -> String {
+    let mut out = String::new();
+    writeln!(out, "# {} ({}/{})\n", kind.kind, kind.group, kind.version).unwrap();
+    let mut names = vec![format!("`{}`", kind.plural)];
+    names.extend(kind.short_names.iter().map(|name| format!("`{name}`")));
+    let example = if kind.is_namespaced {
+        "NAMESPACE/NAME"
+    } else {
+        "NAME"
+    };
+    writeln!(
+        out,
+        "`palisade policy get {}/{example}`; other words for the kind: {}. \
+         [The outcomes of fields](../dialects.md) are explained once for all kinds.\n",
+        page_name(kind),
+        names.join(", ")
+    )
+    .unwrap();
+    for note in kind.notes {
+        writeln!(out, "{note}\n").unwrap();
+    }
+    out
+}
+
+fn table(rows: &[(String, &FieldRow)]) -> String {
+    let mut out = "| field | outcome | |\n|---|---|---|\n".to_owned();
+    for (path, row) in rows {
+        let support = match row.support {
+            FieldSupport::Enforced => "enforced",
+            FieldSupport::HeldClosed(_) => "held closed",
+            FieldSupport::Refused => "refused",
+            FieldSupport::NoEffect => "no effect",
         };
-        // Another kind may have the same name.
-        let is_shared = |other: &PolicyKind| other.kind == kind.kind && other.group != kind.group;
-        let group = match policy_kinds().any(is_shared) {
-            true => format!(".{}", kind.group),
-            false => String::new(),
-        };
-        writeln!(
-            out,
-            "`palisade policy get {}{group}/{example}`; other words for the kind: {}.\n",
-            kind.kind.to_lowercase(),
-            names[1..].join(", ")
-        )
-        .unwrap();
-        for note in kind.notes {
-            writeln!(out, "{note}\n").unwrap();
-        }
-        let rows = match nearest_kind(kind) {
-            Some((like, rows)) => {
-                writeln!(out, "As {}, but for:\n", like.kind).unwrap();
-                rows
-            }
-            None => kind.rows(),
-        };
-        out += "| field | | |\n|---|---|---|\n";
-        for (path, row) in rows {
-            let support = match row.support {
-                FieldSupport::Enforced => "enforced",
-                FieldSupport::HeldClosed(_) => "held closed",
-                FieldSupport::Refused => "refused",
-                FieldSupport::NoEffect => "no effect",
-            };
-            writeln!(out, "| `{path}` | {support} | {} |", row.note).unwrap();
-        }
+        writeln!(out, "| `{path}` | {support} | {} |", row.note).unwrap();
     }
     out
 }
@@ -106,14 +167,26 @@ fn nearest_kind(
 
 #[test]
 fn the_document_of_dialects_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dialects.md");
-    let made = document();
-    if std::env::var_os("PALISADE_BLESS").is_some() {
-        std::fs::write(&path, &made).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let pages = documents();
+    let is_blessed = std::env::var_os("PALISADE_BLESS").is_some();
+    if is_blessed {
+        std::fs::create_dir_all(root.join("docs/dialects")).unwrap();
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        made == written,
-        "docs/dialects.md is not current: make docs"
-    );
+    for entry in std::fs::read_dir(root.join("docs/dialects")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let path = format!("docs/dialects/{name}");
+        if is_blessed && !pages.contains_key(&path) {
+            std::fs::remove_file(root.join(path)).unwrap();
+        } else {
+            assert!(pages.contains_key(&path), "{path} has no kind: make docs");
+        }
+    }
+    for (path, page) in &pages {
+        if is_blessed {
+            std::fs::write(root.join(path), page).unwrap();
+        }
+        let written = std::fs::read_to_string(root.join(path)).unwrap_or_default();
+        assert!(*page == written, "{path} is not current: make docs");
+    }
 }

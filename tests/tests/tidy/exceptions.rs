@@ -1,0 +1,166 @@
+//! What exceeds a house rule today. Each list may only shrink: an entry that grows, or that is not needed any more,
+//! is a complaint, and so is a new one that is not listed.
+
+use crate::sizes::Exception;
+
+/// Functions with more lines than the cap, each with its lines of code.
+pub(crate) const LONG_FUNCTIONS: &[Exception] = &[
+    ("crates/palisade-agent/src/access.rs", "check_access", 83),
+    ("crates/palisade-agent/src/config.rs", "config", 94),
+    (
+        "crates/palisade-agent/src/monitor/attribution.rs",
+        "attribute",
+        83,
+    ),
+    (
+        "crates/palisade-agent/src/monitor/event.rs",
+        "packet_event",
+        98,
+    ),
+    ("crates/palisade-agent/src/run.rs", "run", 130),
+    (
+        "crates/palisade-agent/src/settings.rs",
+        "ensure_forwarding",
+        84,
+    ),
+    ("crates/palisade-agent/src/views/status.rs", "status", 83),
+    (
+        "crates/palisade-dataplane/src/nftables/netlink/expr.rs",
+        "write_data",
+        97,
+    ),
+    (
+        "crates/palisade-dialects/src/calico/rule.rs",
+        "traffic",
+        113,
+    ),
+    ("crates/palisade-dialects/src/cilium/peers.rs", "read", 90),
+    (
+        "crates/palisade-engine/src/graph/desired_tables.rs",
+        "write",
+        81,
+    ),
+    (
+        "crates/palisade-engine/src/identities.rs",
+        "assign_numbers",
+        92,
+    ),
+    ("crates/palisade-nft/src/decode.rs", "decode_element", 121),
+    ("crates/palisade-nft/src/decode.rs", "decode_program", 120),
+    ("crates/palisade-nft/src/midstream.rs", "chains", 111),
+    ("crates/palisade-nft/src/names.rs", "declarations", 84),
+    ("crates/palisade-nft/src/repair.rs", "repair_step", 89),
+    (
+        "crates/palisade-nft/src/skeleton.rs",
+        "constant_elements",
+        85,
+    ),
+    ("crates/palisade-nft/src/skeleton.rs", "flow_chains", 85),
+];
+
+/// Structs and variants with more fields than the cap, each with its fields.
+pub(crate) const WIDE_TYPES: &[Exception] = &[
+    ("crates/palisade-agent/src/config.rs", "Config", 55),
+    ("crates/palisade-agent/src/core.rs", "Core", 18),
+    ("crates/palisade-agent/src/enforcer.rs", "Enforcer", 20),
+    ("crates/palisade-agent/src/views/mod.rs", "CoreSnapshot", 13),
+    (
+        "crates/palisade-agent/src/workload_store.rs",
+        "WorkloadRecord",
+        17,
+    ),
+    (
+        "crates/palisade-agent/src/workloads/mod.rs",
+        "Workloads",
+        17,
+    ),
+    ("crates/palisade-analysis/src/rules.rs", "StateRules", 13),
+    ("crates/palisade-api/src/cni.rs", "CniAddRequest", 13),
+    ("crates/palisade-api/src/explain/mod.rs", "FlowReport", 14),
+    ("crates/palisade-api/src/monitor.rs", "PacketEvent", 23),
+    (
+        "crates/palisade-api/src/node_policy_status.rs",
+        "NodePolicyReport",
+        14,
+    ),
+    ("crates/palisade-api/src/policy.rs", "PolicySummary", 13),
+    ("crates/palisade-api/src/status.rs", "Status", 27),
+    ("crates/palisade-cni/src/netconf.rs", "NetConf", 14),
+    (
+        "crates/palisade-effective/src/objects.rs",
+        "EffectiveObjects",
+        14,
+    ),
+    ("crates/palisade-engine/src/graph.rs", "Graph", 22),
+    (
+        "crates/palisade-engine/src/store/holder_store.rs",
+        "HolderStore",
+        14,
+    ),
+    (
+        "crates/palisade-kubernetes/src/resource_watch.rs",
+        "ResourceWatch",
+        13,
+    ),
+    ("crates/palisade-model/src/object.rs", "Endpoint", 16),
+    ("crates/palisade-nft/src/config.rs", "Config", 13),
+    ("crates/palisade-nft/src/planner.rs", "Planner", 15),
+    (
+        "crates/palisade-source/src/collector.rs",
+        "InputCollector",
+        13,
+    ),
+    ("crates/palisade-source/src/directory.rs", "Directory", 14),
+    ("crates/palisade-source/src/scan.rs", "Tree", 17),
+    ("crates/palisade/src/cli.rs", "ExplainArgs", 16),
+];
+
+/// Circles of files, each sorted.
+pub(crate) const CIRCLES: &[&[&str]] = &[
+    &[
+        "crates/palisade-agent/src/config/parameter.rs",
+        "crates/palisade-agent/src/config/parameters.rs",
+    ],
+    &[
+        "crates/palisade-agent/src/network_driver/kernel.rs",
+        "crates/palisade-agent/src/network_driver/netns_facts.rs",
+        "crates/palisade-agent/src/network_driver/node_routes.rs",
+        "crates/palisade-agent/src/network_driver/veth_pair.rs",
+    ],
+    &[
+        "crates/palisade-agent/src/workloads/addresses.rs",
+        "crates/palisade-agent/src/workloads/attach.rs",
+        "crates/palisade-agent/src/workloads/cni.rs",
+        "crates/palisade-agent/src/workloads/named.rs",
+    ],
+    &[
+        "crates/palisade-dialects/src/cilium/cidr_peer.rs",
+        "crates/palisade-dialects/src/cilium/entity.rs",
+        "crates/palisade-dialects/src/cilium/l7.rs",
+        "crates/palisade-dialects/src/cilium/peer_kind.rs",
+        "crates/palisade-dialects/src/cilium/peers.rs",
+        "crates/palisade-dialects/src/cilium/ports.rs",
+        "crates/palisade-dialects/src/cilium/rule.rs",
+        "crates/palisade-dialects/src/cilium/service_peer.rs",
+        "crates/palisade-dialects/src/cilium/unserved.rs",
+    ],
+    &[
+        "crates/palisade-dialects/src/kubernetes/policy/network_policy.rs",
+        "crates/palisade-dialects/src/kubernetes/policy/rule.rs",
+    ],
+    &[
+        "crates/palisade-engine/src/store/holder_lists.rs",
+        "crates/palisade-engine/src/store/holder_store.rs",
+        "crates/palisade-engine/src/store/holders.rs",
+        "crates/palisade-engine/src/store/inherited_labels.rs",
+    ],
+    &[
+        "crates/palisade-model/src/net.rs",
+        "crates/palisade-model/src/ranges.rs",
+    ],
+    &[
+        "crates/palisade-model/src/object.rs",
+        "crates/palisade-model/src/policy.rs",
+        "crates/palisade-model/src/selector.rs",
+    ],
+];
