@@ -148,9 +148,12 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
     }
     let groups: Vec<String> = text
         .split(':')
-        .map(|group| match group.contains('.') {
-            true => decimal_octets(group),
-            false => without_zeros(group, u8::is_ascii_hexdigit).to_owned(),
+        .map(|group| {
+            if group.contains('.') {
+                decimal_octets(group)
+            } else {
+                without_zeros(group, u8::is_ascii_hexdigit).to_owned()
+            }
         })
         .collect();
     groups.join(":").parse::<Ipv6Addr>().ok().map(IpAddr::V6)

@@ -123,9 +123,10 @@ impl KindReader {
 
     /// Lowers an object of this kind; one of another version or group is rejected.
     pub(crate) fn lower(&self, object: &RawObject) -> LoweredObject {
-        match (self.group, self.version) == (object.group(), object.version()) {
-            true => self.lower_served(object),
-            false => self.reject_version(object),
+        if (self.group, self.version) == (object.group(), object.version()) {
+            self.lower_served(object)
+        } else {
+            self.reject_version(object)
         }
     }
 

@@ -3,7 +3,6 @@
 //! Promises: without the annotation, or with a value that cannot be read, everything is enforced; on a policy
 //! such a value is an error, elsewhere a warning. Never: knows the fields of a dialect.
 
-use crate::faults::DialectFault;
 use crate::report::ObjectReport;
 use crate::suggest::nearest;
 use palisade_manifest::{Field, quote};
@@ -26,9 +25,6 @@ pub(crate) fn annotated_mode(root: &Field<'_>) -> PolicyMode {
     let mut node = Some(root.node);
     for key in ["metadata", "annotations", MODE_ANNOTATION] {
         node = node.and_then(|node| node.get(key));
-    }
-    if DialectFault::AuditAnnotationIgnored.is_injected() {
-        node = None;
     }
     let mode = node.and_then(|node| parse(node.as_str()?));
     mode.unwrap_or_default()

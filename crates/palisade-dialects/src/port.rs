@@ -18,9 +18,10 @@ pub(crate) fn port_number(field: &Field<'_>, value: i64, report: &mut ObjectRepo
 /// The field `protocol` of a pod or Service, where an empty one counts as missing.
 pub(crate) fn optional_protocol(of: &Field<'_>, report: &mut ObjectReport) -> Option<Protocol> {
     let written = of.get("protocol").ok().flatten();
-    match written.is_some_and(|field| field.node.as_str() == Some("")) {
-        true => Some(Protocol::TCP),
-        false => protocol(of, Protocol::TCP, report),
+    if written.is_some_and(|field| field.node.as_str() == Some("")) {
+        Some(Protocol::TCP)
+    } else {
+        protocol(of, Protocol::TCP, report)
     }
 }
 

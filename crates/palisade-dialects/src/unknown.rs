@@ -168,9 +168,10 @@ fn reject(object: &RawObject) -> LoweredObject {
     let likely = nearest_kind(object);
     let group = object.group();
     let is_group_known = likely.map_or(ignored_kinds(group).is_some(), |m| m.group == group);
-    let (field, what) = match is_group_known {
-        true => ("kind", quote_short(&object.kind)),
-        false => ("apiVersion", quote_short(&qualified_kind(object))),
+    let (field, what) = if is_group_known {
+        ("kind", quote_short(&object.kind))
+    } else {
+        ("apiVersion", quote_short(&qualified_kind(object)))
     };
     let place = match group {
         "" => "the core API group".to_owned(),
@@ -183,9 +184,10 @@ fn reject(object: &RawObject) -> LoweredObject {
             None => "check apiVersion and kind".to_owned(),
         },
     };
-    let reason = match is_group_known {
-        true => format!("unknown kind {what} in {place}; {hint}"),
-        false => format!("unknown apiVersion and kind {what}; {hint}"),
+    let reason = if is_group_known {
+        format!("unknown kind {what} in {place}; {hint}")
+    } else {
+        format!("unknown apiVersion and kind {what}; {hint}")
     };
     let id = intended_kind(object).and_then(|known| {
         let mut readers = READERS.into_iter();

@@ -8,7 +8,6 @@ use super::selector::CalicoSelector;
 use super::selector_scope::{SelectorScope, calico_holders, in_namespace, with_accounts};
 use crate::cidr;
 use crate::closed_part::ClosedReason;
-use crate::faults::DialectFault;
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
@@ -141,7 +140,7 @@ pub(super) fn read(
     if !nets.is_empty() {
         families = families.and(Families::of(&nets));
     }
-    if !not_nets.is_empty() && !DialectFault::NotNetsOfOtherFamilyIgnored.is_injected() {
+    if !not_nets.is_empty() {
         families = families.and(Families::of(&not_nets));
     }
     let ports = protocol::ports(&entity, report);
@@ -151,7 +150,7 @@ pub(super) fn read(
     EntityMatch {
         peer: Peer {
             selector: selector.or(slices),
-            not_selector: not_selector.filter(|_| !DialectFault::NotSelectorIgnored.is_injected()),
+            not_selector,
             nets: (!nets.is_empty()).then_some(nets),
             not_nets,
         },
@@ -182,10 +181,8 @@ fn selectors(
     let is_positive = !tests.is_empty() || namespaces.is_some() || is_local;
     let place = match (namespaces, context.namespace) {
         (Some(namespaces), _) => Some(namespaces),
-        (None, Some(own)) if !DialectFault::NamespaceOfRuleLost.is_injected() => {
-            Some(in_namespace(own))
-        }
-        (None, _) => None,
+        (None, Some(own)) => Some(in_namespace(own)),
+        (None, None) => None,
     };
     let positive = is_positive.then(|| {
         let parts = [calico_holders()].into_iter().chain(place).chain(tests);
@@ -237,9 +234,6 @@ fn accounts(entity: &Field<'_>, report: &mut ObjectReport) -> Vec<Selector> {
     }
     let selected = selector(&field, "selector", SelectorScope::ServiceAccount, report);
     let named = (!names.is_empty()).then(|| with_accounts(names));
-    if DialectFault::ServiceAccountsIgnored.is_injected() {
-        return Vec::new();
-    }
     named.into_iter().chain(selected).collect()
 }
 

@@ -45,21 +45,23 @@ pub(super) fn isolation_policy(
     };
     let is_unclear = !types_report.errors.is_empty()
         || object.may_misspell(&spec, known, &["types", "ingress", "egress"]);
-    let governed = match is_unclear {
-        true => Direction::BOTH.to_vec(),
-        false => policy::directions(&written, Direction::BOTH.map(has_list)),
+    let governed = if is_unclear {
+        Direction::BOTH.to_vec()
+    } else {
+        policy::directions(&written, Direction::BOTH.map(has_list))
     };
     let line = Some(line_of(&object.root));
     let rules = Direction::BOTH.map(|direction| {
-        governed
-            .contains(&direction)
-            .then(|| match only_allows(&spec, direction) {
-                true => DirectionRules {
+        governed.contains(&direction).then(|| {
+            if only_allows(&spec, direction) {
+                DirectionRules {
                     default_deny: true,
                     rules: Vec::new(),
-                },
-                false => DirectionRules::deny_all(line.clone()),
-            })
+                }
+            } else {
+                DirectionRules::deny_all(line.clone())
+            }
+        })
     });
     Some(build_policy(object, place, subject.workloads, rules))
 }

@@ -4,7 +4,6 @@ use super::entity::selector;
 use super::policy_kind::CalicoPolicyKind;
 use super::rule::{CalicoRuleContext, list_of, read_list};
 use super::selector_scope::{SelectorScope, calico_endpoints, host_endpoints, in_namespace};
-use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::kubernetes::{KUBERNETES_SPEC, read_policy_spec};
 use crate::label_selector::workload_selector;
@@ -101,7 +100,7 @@ pub(super) fn read(
     }
     // What an early pass does not decide is left to the next one. Source: Calico, "Host endpoints": no default deny
     // of untracked policies and those before DNAT.
-    let default_deny = !subject.scope.is_early() || DialectFault::EarlyPolicyIsolates.is_injected();
+    let default_deny = !subject.scope.is_early();
     let rules = |direction, rules| {
         governed.contains(&direction).then_some(DirectionRules {
             default_deny,
@@ -129,17 +128,19 @@ fn without_spec(
     let root = &object.root;
     report.check_descriptive_fields(root, KNOWN, MISPLACED);
     metadata::check(root, report);
-    let whole = match variant.is_namespaced() {
-        true => "every workload of the namespace",
-        false => "every workload and host endpoint",
+    let whole = if variant.is_namespaced() {
+        "every workload of the namespace"
+    } else {
+        "every workload and host endpoint"
     };
     report.warn(
         root,
         format!("there is no `spec`: ingress is denied to {whole}"),
     );
-    let subject = match variant.is_namespaced() {
-        true => Selector::and([workload_selector(), in_namespace(&object.namespace())]),
-        false => calico_endpoints(),
+    let subject = if variant.is_namespaced() {
+        Selector::and([workload_selector(), in_namespace(&object.namespace())])
+    } else {
+        calico_endpoints()
     };
     let place = TierPlace {
         tier: tier_name::DEFAULT.into(),
@@ -204,7 +205,7 @@ fn staged_action(spec: &Field<'_>, is_staged: bool, report: &mut ObjectReport) -
                 quote(text)
             ),
         );
-    } else if text != "Set" && !DialectFault::StagedActionIgnored.is_injected() {
+    } else if text != "Set" {
         report.warn(
             &at,
             format!("a staged policy with the action {text} has no effect, and nothing is reported of it"),
@@ -224,10 +225,6 @@ pub(super) fn place(spec: &Field<'_>, report: &mut ObjectReport) -> Option<TierP
         },
     };
     let order = order(spec, report);
-    let order = match DialectFault::CalicoOrderIgnored.is_injected() {
-        true => Some(Order::Last),
-        false => order,
-    };
     Some(TierPlace {
         tier: tier?.into(),
         order: order?,
@@ -266,7 +263,7 @@ pub(super) fn subject(
         report,
     );
     let mut selects_hosts = namespace.is_none() && accounts.is_none();
-    tests.extend(accounts.filter(|_| !DialectFault::ServiceAccountsIgnored.is_injected()));
+    tests.extend(accounts);
     let scope = match namespace {
         Some(own) => {
             tests.push(in_namespace(own));
@@ -280,8 +277,6 @@ pub(super) fn subject(
                 report,
             );
             selects_hosts &= namespaces.is_none();
-            let namespaces =
-                namespaces.filter(|_| !DialectFault::NamespaceSelectorIgnored.is_injected());
             tests.extend(namespaces);
             traffic_scope(spec, report)
         }
@@ -326,15 +321,8 @@ fn traffic_scope(spec: &Field<'_>, report: &mut ObjectReport) -> TrafficScope {
         }
     }
     match is_set {
-        [true, ..] | [_, true, _] if DialectFault::HostPolicySelectsWorkloads.is_injected() => {
-            TrafficScope::Forwarded
-        }
-        [true, ..] | [_, true, _]
-            if untracked == DialectFault::HostPassFlagsSwapped.is_injected() =>
-        {
-            TrafficScope::PreDnat
-        }
-        [true, ..] | [_, true, _] => TrafficScope::Untracked,
+        [true, ..] | [_, true, _] if untracked => TrafficScope::Untracked,
+        [true, ..] | [_, true, _] => TrafficScope::PreDnat,
         [_, _, true] => TrafficScope::Forwarded,
         _ => TrafficScope::Endpoints,
     }
@@ -372,9 +360,6 @@ pub(super) fn directions(written: &[Direction], has_rules: [bool; 2]) -> Vec<Dir
         return written.to_vec();
     }
     let [ingress, egress] = has_rules;
-    if DialectFault::TypesDefaultBoth.is_injected() {
-        return Direction::BOTH.to_vec();
-    }
     let governs = [ingress || !egress, egress];
     let pairs = Direction::BOTH.into_iter().zip(governs);
     pairs
@@ -398,10 +383,7 @@ pub(super) fn build_policy(
         precedence: Precedence {
             order: place.order,
             // Before the policies of Kubernetes at the same order.
-            rank: match DialectFault::CalicoAfterKubernetes.is_injected() {
-                true => 2,
-                false => 0,
-            },
+            rank: 0,
         },
         mode: PolicyMode::Enforce,
         subject,

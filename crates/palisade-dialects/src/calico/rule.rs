@@ -141,9 +141,6 @@ fn read(
         own: Some(own.peer).filter(|own| !own.is_any()),
         traffic,
     };
-    if DialectFault::OwnEndIgnored.is_injected() {
-        rule.own = None;
-    }
     if is_unread {
         // Nothing that it says may be what it means.
         rule.own = None;
@@ -185,11 +182,7 @@ fn action(rule: &Field<'_>, report: &mut ObjectReport) -> Option<Action> {
         };
         report.error(&field, format!("{} is not an action: {hint}", quote(text)));
     }
-    match action {
-        Some(Action::Pass) if DialectFault::CalicoPassAllows.is_injected() => Some(Action::Allow),
-        Some(Action::Log) if DialectFault::LogDecides.is_injected() => Some(Action::Allow),
-        other => other,
-    }
+    action
 }
 
 fn ip_version(rule: &Field<'_>, report: &mut ObjectReport) -> Option<Family> {
@@ -206,7 +199,6 @@ fn ip_version(rule: &Field<'_>, report: &mut ObjectReport) -> Option<Family> {
 
 /// The families that a rule matches.
 fn families(only: Option<Family>, source: &EntityMatch, destination: &EntityMatch) -> Families {
-    let only = only.filter(|_| !DialectFault::IpVersionIgnored.is_injected());
     let only = only.map_or(Families::default(), Families::only);
     only.and(source.families).and(destination.families)
 }
@@ -218,7 +210,7 @@ fn traffic(
     families: Families,
     report: &mut ObjectReport,
 ) -> Vec<TrafficMatch> {
-    let mut protocol = protocol::read(rule, "protocol", report);
+    let protocol = protocol::read(rule, "protocol", report);
     let not_protocol = protocol::read(rule, "notProtocol", report);
     for (key, entity) in [("source", source), ("destination", destination)] {
         let has_ports = protocol.is_some_and(Protocol::has_ports);
@@ -234,12 +226,6 @@ fn traffic(
                 "rules with ports must name a `protocol` that has ports: TCP, UDP or SCTP",
             );
         }
-    }
-    let has_names = [source, destination]
-        .iter()
-        .any(|entity| !entity.ports.is_any());
-    if protocol.is_none() && has_names && DialectFault::NamedPortsAreTcp.is_injected() {
-        protocol = Some(Protocol::TCP);
     }
     let mut message = |key| {
         let message = protocol::icmp(rule, key, report);
@@ -296,17 +282,11 @@ fn traffic(
             return Vec::new();
         }
     };
-    let mut source_ports = source.ports.clone();
-    if DialectFault::SourcePortsIgnored.is_injected() {
-        source_ports = Default::default();
-    }
-    let mut destination_ports = destination.ports.clone();
-    if let Some(service) = &destination.service_port
-        && !DialectFault::ServicePortsIgnored.is_injected()
-    {
-        destination_ports = PortMatch::one_of([service.clone()]);
-    }
-    let not_protocol = not_protocol.filter(|_| !DialectFault::NotProtocolIgnored.is_injected());
+    let source_ports = source.ports.clone();
+    let destination_ports = match &destination.service_port {
+        Some(service) => PortMatch::one_of([service.clone()]),
+        None => destination.ports.clone(),
+    };
     let ports = [&source_ports, &destination_ports];
     let without_ports = matches_packets_without_ports(protocol, ports).then(|| TrafficMatch {
         family,
@@ -323,7 +303,7 @@ fn traffic(
         destination: destination_ports,
         source: source_ports,
         icmp,
-        not_icmp: not_icmp.filter(|_| !DialectFault::NotIcmpIgnored.is_injected()),
+        not_icmp,
     };
     [with_ports].into_iter().chain(without_ports).collect()
 }
@@ -340,7 +320,6 @@ fn matches_packets_without_ports(protocol: Option<Protocol>, ends: [&PortMatch; 
     protocol.is_none()
         && ends.iter().all(|ports| ports.is.is_none())
         && ends.iter().any(|ports| !ports.not.is_empty())
-        && !DialectFault::ExcludedNamesNeedPorts.is_injected()
 }
 
 /// Checks the annotations of a rule, which have no effect.

@@ -5,7 +5,6 @@
 use super::form::{self, HTTP_RULE, KAFKA_RULE, OTHER_RULE};
 use super::fqdn;
 use super::ports::PortFacts;
-use crate::faults::DialectFault;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
 use palisade_model::{Direction, Protocol};
@@ -82,9 +81,6 @@ pub(super) fn check(
 /// Whether rules of DNS allow every name, and so ask nothing of a connection. They are a union.
 pub(super) fn allows_every_name(rules: &Field<'_>) -> bool {
     let is_every_name = |item: &Field<'_>| {
-        if DialectFault::DnsNamesOpen.is_injected() {
-            return true;
-        }
         let pattern = item.get("matchPattern").ok().flatten();
         pattern.is_some_and(|at| at.node.as_str() == Some("*"))
     };

@@ -5,7 +5,6 @@
 //!
 //! Never: decides what a label means.
 
-use crate::faults::DialectFault;
 use crate::names;
 use palisade_model::Str;
 
@@ -79,9 +78,6 @@ impl SourcedKey {
                 None => key(LabelSource::Any, text),
             };
         };
-        if DialectFault::LabelSourceIgnored.is_injected() {
-            return key(LabelSource::Any, name);
-        }
         let source = match source {
             "" | "any" => LabelSource::Any,
             "k8s" => LabelSource::Kubernetes,

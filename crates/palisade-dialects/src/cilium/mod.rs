@@ -94,9 +94,10 @@ impl Dialect for CiliumDialect {
         let object = kind.interpret(object);
         let is_sound = scope == PolicyScope::Cluster
             || names::dns_label_errors(&object.namespace()).is_empty();
-        match is_sound {
-            true => isolation::isolation_policies(&object, scope),
-            false => Vec::new(),
+        if is_sound {
+            isolation::isolation_policies(&object, scope)
+        } else {
+            Vec::new()
         }
     }
 }

@@ -14,7 +14,6 @@
 use super::label_key::{LabelSource, PodLabel, SourcedKey};
 use super::rule::RuleAction;
 use super::selector::LabelRequirement;
-use crate::faults::DialectFault;
 use crate::label_selector::LabelTest;
 use crate::label_selector::workload_selector;
 use palisade_model::{LabelKey, NetworkSet, Peer, Prefix, Selector, reserved};
@@ -93,9 +92,6 @@ pub(super) fn inside_kinds_without_nodes() -> Selector {
 
 /// The addresses of the API server: the endpoints of the Service `kubernetes` in `default`.
 pub(super) fn api_server() -> Selector {
-    if DialectFault::ApiServerOfAnyNamespace.is_injected() {
-        return service_named("kubernetes", None);
-    }
     service_named("kubernetes", Some("default"))
 }
 
@@ -108,7 +104,6 @@ pub(super) fn service_named(name: &str, namespace: Option<&str>) -> Selector {
 /// The EndpointSlices of a namespace, or of any, that pass a test.
 pub(super) fn endpoint_slices(namespace: Option<&str>, test: Selector) -> Selector {
     let of_namespace = |name: &str| Selector::equals(LabelKey::reserved(reserved::NAMESPACE), name);
-    let namespace = namespace.filter(|_| !DialectFault::ServiceNamespaceIgnored.is_injected());
     let namespace = namespace.map(of_namespace);
     let kind = kind_in(&[reserved::KIND_ENDPOINT_SLICE]);
     Selector::and([kind, test].into_iter().chain(namespace))
@@ -116,25 +111,16 @@ pub(super) fn endpoint_slices(namespace: Option<&str>, test: Selector) -> Select
 
 /// CiliumCIDRGroups that pass a test.
 pub(super) fn cidr_groups(test: Selector) -> Selector {
-    if DialectFault::CidrGroupOfAnyKind.is_injected() {
-        return test;
-    }
     Selector::and([kind_in(&[reserved::KIND_CIDR_GROUP]), test])
 }
 
 fn own_node(action: RuleAction) -> Selector {
-    if DialectFault::HostIsEveryNode.is_injected() {
-        return kind_in(&[reserved::KIND_NODE]);
-    }
     let (own, other) = (reserved::IS_OWN_NODE, reserved::IS_OTHER_NODE);
     node_test(action, own, other)
 }
 
 /// Every node but that of the judged endpoint.
 pub(super) fn remote_node(action: RuleAction) -> Selector {
-    if DialectFault::RemoteNodeIsEveryNode.is_injected() {
-        return kind_in(&[reserved::KIND_NODE]);
-    }
     let (own, other) = (reserved::IS_OWN_NODE, reserved::IS_OTHER_NODE);
     node_test(action, other, own)
 }

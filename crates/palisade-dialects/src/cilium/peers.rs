@@ -5,7 +5,7 @@
 
 use super::form::{self, CLOUD_GROUP};
 use super::label_key::SourcedKey;
-use super::peer_kind::{UnservedPeers, kind_in, remote_node, selected_peers};
+use super::peer_kind::{UnservedPeers, remote_node, selected_peers};
 use super::rule::{RuleAction, RuleContext};
 use super::selector::{self, LabelRequirement};
 use super::unserved::{closed_peers, hold_closed};
@@ -14,7 +14,7 @@ use crate::faults::DialectFault;
 use crate::label_selector::LabelTest;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
-use palisade_model::{Direction, LabelKey, Peer, Selector, reserved};
+use palisade_model::{Direction, LabelKey, Peer, Selector};
 
 /// The names of the lists of peers, without `from` or `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,17 +147,11 @@ pub(super) fn read(
             }
         }
     }
-    if DialectFault::OnlyFirstCiliumPeerRead.is_injected() {
-        peers.truncate(1);
-    }
     if is_closed && DialectFault::UnservedPeersOpen.is_injected() {
         return vec![Peer::any()];
     }
     if is_empty {
-        return match DialectFault::EmptyPeersMatchAll.is_injected() {
-            true => vec![Peer::any()],
-            false => Vec::new(),
-        };
+        return Vec::new();
     }
     match (is_closed, action) {
         (true, RuleAction::Deny) => closed_peers(action),
@@ -206,15 +200,11 @@ fn with_namespace(
         let key = &requirement.key;
         key.is_namespace_name() || context.namespace.is_some() && key.is_namespace_label()
     };
-    let names_one =
-        requirements.iter().any(names_one) && !DialectFault::NamespaceAlwaysAdded.is_injected();
-    if requirements.iter().any(is_reserved) || names_one {
+    if requirements.iter().any(is_reserved) || requirements.iter().any(names_one) {
         return requirements;
     }
     let test = match context.namespace {
-        Some(_) if DialectFault::NamespaceOfPeersLost.is_injected() => LabelTest::Exists,
         Some(name) => LabelTest::In(vec![name.clone()]),
-        None if DialectFault::ClusterwideSelectsEverything.is_injected() => return requirements,
         None => LabelTest::Exists,
     };
     requirements.push(LabelRequirement {
@@ -228,22 +218,16 @@ fn with_namespace(
 /// The nodes whose labels a selector selects, but for the node of the judged endpoint: `fromNodes` and `toNodes` are
 /// about other nodes. Source: Cilium, "Node based": "all other nodes".
 fn nodes(item: &Field<'_>, action: RuleAction, report: &mut ObjectReport) -> Peer {
-    let all = if DialectFault::NodesIncludeOwnNode.is_injected() {
-        kind_in(&[reserved::KIND_NODE])
-    } else {
-        remote_node(action)
-    };
-    let mut tests = vec![all];
+    let mut tests = vec![remote_node(action)];
     for requirement in selector::read(item, report) {
         let (key, test) = (requirement.key, requirement.test);
-        tests.push(match key.is_of_nodes() {
-            true => test.to_selector(LabelKey::own(key.name)),
-            false if test.holds_if_absent() => Selector::all(),
-            false => Selector::none(),
+        tests.push(if key.is_of_nodes() {
+            test.to_selector(LabelKey::own(key.name))
+        } else if test.holds_if_absent() {
+            Selector::all()
+        } else {
+            Selector::none()
         });
-    }
-    if DialectFault::LabelsOfNodesIgnored.is_injected() {
-        tests.truncate(1);
     }
     Peer::from_selector(Selector::and(tests))
 }

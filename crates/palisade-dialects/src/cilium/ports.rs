@@ -5,7 +5,6 @@ use super::fqdn;
 use super::l7::{self, L7Kind};
 use super::rule::{RuleAction, RuleContext};
 use super::unserved::hold_closed;
-use crate::faults::DialectFault;
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, quote};
@@ -85,7 +84,7 @@ pub(super) fn read(
         return traffic;
     }
     let is_closed = check_contents(item, context, &facts, report);
-    if is_closed && !DialectFault::UnservedPortsOpen.is_injected() {
+    if is_closed {
         traffic.clear();
     }
     traffic
@@ -216,47 +215,44 @@ fn port(field: &Field<'_>, report: &mut ObjectReport) -> Option<(PortFacts, Vec<
         return None;
     };
     let digits = text.bytes().all(|b| b.is_ascii_digit());
-    let spec = match digits {
-        true => {
-            let number = text.parse::<u16>().ok();
-            let plain = text == "0" || !text.starts_with('0');
-            let Some(number) = number.filter(|_| plain) else {
+    let spec = if digits {
+        let number = text.parse::<u16>().ok();
+        let plain = text == "0" || !text.starts_with('0');
+        let Some(number) = number.filter(|_| plain) else {
+            report.error(
+                &at,
+                format!("{} is not a port: 0 to 65535, or a name", quote(text)),
+            );
+            return None;
+        };
+        if number == 0 {
+            if let Some((_, at)) = end {
                 report.error(
                     &at,
-                    format!("{} is not a port: 0 to 65535, or a name", quote(text)),
+                    "`endPort` must not be given with port 0, which is all ports",
                 );
+            }
+            let matched = protocols.iter().copied();
+            let matched = matched.map(TrafficMatch::protocol).collect();
+            return Some((facts(&protocols, true, false), matched));
+        }
+        let last = match end {
+            Some((last, at)) if last < number => {
+                report.error(&at, format!("{last} is below port {number}"));
                 return None;
-            };
-            if number == 0 {
-                if let Some((_, at)) = end {
-                    report.error(
-                        &at,
-                        "`endPort` must not be given with port 0, which is all ports",
-                    );
-                }
-                let matched = protocols.iter().copied();
-                let matched = matched.map(TrafficMatch::protocol).collect();
-                return Some((facts(&protocols, true, false), matched));
             }
-            let last = match end {
-                Some((last, at)) if last < number => {
-                    report.error(&at, format!("{last} is below port {number}"));
-                    return None;
-                }
-                Some((last, _)) if !DialectFault::CiliumEndPortIgnored.is_injected() => last,
-                _ => number,
-            };
-            PortSpec::Range(PortRange::new(number, last)?)
+            Some((last, _)) => last,
+            _ => number,
+        };
+        PortSpec::Range(PortRange::new(number, last)?)
+    } else {
+        // Cilium compares names without case; those of pods are in lower case.
+        let name = text.to_ascii_lowercase();
+        report.errors(&at, names::port_name_errors(&name));
+        if let Some((_, at)) = end {
+            report.error(&at, "`endPort` needs a port number, not a name");
         }
-        false => {
-            // Cilium compares names without case; those of pods are in lower case.
-            let name = text.to_ascii_lowercase();
-            report.errors(&at, names::port_name_errors(&name));
-            if let Some((_, at)) = end {
-                report.error(&at, "`endPort` needs a port number, not a name");
-            }
-            PortSpec::Named(name.into())
-        }
+        PortSpec::Named(name.into())
     };
     let is_range = matches!(&spec, PortSpec::Range(range) if range.first < range.last);
     let matched = protocols
@@ -290,10 +286,7 @@ fn end_port<'a>(field: &Field<'a>, report: &mut ObjectReport) -> Option<(u16, Fi
 
 /// The protocols of a port. Without one, those that have ports.
 fn protocols(field: &Field<'_>, report: &mut ObjectReport) -> Option<Vec<Protocol>> {
-    let any = || match DialectFault::AnyProtocolIsTcp.is_injected() {
-        true => vec![Protocol::TCP],
-        false => Protocol::WITH_PORTS.to_vec(),
-    };
+    let any = || Protocol::WITH_PORTS.to_vec();
     let Some(at) = report.child(field, "protocol") else {
         return Some(any());
     };

@@ -2,7 +2,6 @@
 
 use super::unserved::{closed_peers, hold_closed};
 use super::{icmp, peers, ports};
-use crate::faults::DialectFault;
 use crate::hash::RuleFingerprints;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
@@ -88,7 +87,7 @@ fn read(
     if context.action == RuleAction::Allow && !authentication_is_off(field, report) {
         peers.clear();
     }
-    if is_empty(field, context, report) && !DialectFault::EmptyRuleMatchesAll.is_injected() {
+    if is_empty(field, context, report) {
         peers.clear();
     }
     if report.end_rule() {
@@ -207,7 +206,7 @@ fn authentication_is_off(rule: &Field<'_>, report: &mut ObjectReport) -> bool {
             RuleAction::Allow,
             report,
         );
-        return DialectFault::AuthenticationOpen.is_injected();
+        return false;
     }
     true
 }

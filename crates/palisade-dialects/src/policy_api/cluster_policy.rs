@@ -2,7 +2,6 @@
 
 use super::variant::{MAX_PRIORITY, PolicyApiTier, PolicyPlace, PolicyVariant};
 use super::{namespaced_pods, rule, schema};
-use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::report::{ObjectReport, line_of};
@@ -163,10 +162,7 @@ pub(super) fn build_policy(
         precedence: variant.precedence(place),
         mode: PolicyMode::Enforce,
         subject,
-        scope: match DialectFault::HairpinOpen.is_injected() {
-            true => TrafficScope::Endpoints,
-            false => TrafficScope::Hairpin,
-        },
+        scope: TrafficScope::Hairpin,
         ingress,
         egress,
         line: Some(line_of(&source.root)),

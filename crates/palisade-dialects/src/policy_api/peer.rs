@@ -7,8 +7,7 @@ use super::variant::{MAX_NETWORKS, PolicyVariant};
 use super::{action, domain_name, namespaced_pods, schema};
 use crate::cidr;
 use crate::closed_part::ClosedReason;
-use crate::faults::DialectFault;
-use crate::label_selector::{self, workload_selector};
+use crate::label_selector;
 use crate::report::ObjectReport;
 use crate::suggest::nearest;
 use palisade_manifest::{Field, quote, shorten};
@@ -116,12 +115,6 @@ fn closed_reason(variant: PolicyVariant, rule_action: Option<Action>) -> String 
 fn nodes(field: &Field<'_>, report: &mut ObjectReport) -> Peer {
     let labels = label_selector::read(field, LabelKey::own, report);
     let kind = Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_NODE);
-    if DialectFault::NodesMatchNothing.is_injected() {
-        return nothing();
-    }
-    if DialectFault::NodeLabelsIgnored.is_injected() {
-        return Peer::from_selector(kind);
-    }
     Peer::from_selector(Selector::and([kind, labels]))
 }
 
@@ -140,15 +133,8 @@ fn networks(field: &Field<'_>, report: &mut ObjectReport) -> Peer {
             Err(reason) => report.error(&at, reason),
         }
     }
-    if DialectFault::OnlyFirstNetworkRead.is_injected() {
-        nets.truncate(1);
-    }
-    let not_selector = DialectFault::NetworksNotPods
-        .is_injected()
-        .then(workload_selector);
     Peer {
         nets: Some(nets),
-        not_selector,
         ..Peer::any()
     }
 }
@@ -182,10 +168,7 @@ fn domain_names(
         ClosedReason::NamesNotServed,
         format!("domain names are not served yet: {word} matches nothing by them"),
     );
-    Some(match DialectFault::DomainNamesOpen.is_injected() {
-        true => Peer::any(),
-        false => nothing(),
-    })
+    Some(nothing())
 }
 
 /// Matches no address.

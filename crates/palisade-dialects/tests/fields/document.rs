@@ -39,15 +39,17 @@ fn document() -> String {
             format!("`{}`", kind.plural),
         ];
         names.extend(kind.short_names.iter().map(|name| format!("`{name}`")));
-        let example = match kind.is_namespaced {
-            true => "NAMESPACE/NAME",
-            false => "NAME",
+        let example = if kind.is_namespaced {
+            "NAMESPACE/NAME"
+        } else {
+            "NAME"
         };
         // Another kind may have the same name.
         let is_shared = |other: &PolicyKind| other.kind == kind.kind && other.group != kind.group;
-        let group = match policy_kinds().any(is_shared) {
-            true => format!(".{}", kind.group),
-            false => String::new(),
+        let group = if policy_kinds().any(is_shared) {
+            format!(".{}", kind.group)
+        } else {
+            String::new()
         };
         writeln!(
             out,

@@ -25,11 +25,12 @@ pub(in crate::kubernetes) fn read(
     report: &mut ObjectReport,
 ) -> Option<Object> {
     let spec = report.ok(object.root.require("spec"))?;
-    let spec = match object.id.kind.name() == "CronJob" {
-        true => report.ok(spec
+    let spec = if object.id.kind.name() == "CronJob" {
+        report.ok(spec
             .require("jobTemplate")
-            .and_then(|job| job.require("spec")))?,
-        false => spec,
+            .and_then(|job| job.require("spec")))?
+    } else {
+        spec
     };
     let template = report.ok(spec.require("template"))?;
     endpoint(object, &template, report)
