@@ -129,13 +129,12 @@ fn render_value(
     is_pair: bool,
     sets: &TrafficSetInterner,
 ) -> Vec<(Option<Family>, Rc<TrafficSet>)> {
-    match is_pair {
-        true => merge_families([value[0], value[1]], sets),
-        false => {
-            let set = value.iter().flatten().next();
-            let set = set.filter(|set| **set != TrafficSetInterner::NONE);
-            set.map(|set| (None, sets.get(*set))).into_iter().collect()
-        }
+    if is_pair {
+        merge_families([value[0], value[1]], sets)
+    } else {
+        let set = value.iter().flatten().next();
+        let set = set.filter(|set| **set != TrafficSetInterner::NONE);
+        set.map(|set| (None, sets.get(*set))).into_iter().collect()
     }
 }
 
@@ -177,9 +176,10 @@ impl ResolvedFilter {
             views
                 .iter()
                 .for_each(|view| view.collect_named(&is, &mut found));
-            match found.is_empty() {
-                true => Err(ConnectionFilterError::NoWorkload(text.clone())),
-                false => Ok(Some(found)),
+            if found.is_empty() {
+                Err(ConnectionFilterError::NoWorkload(text.clone()))
+            } else {
+                Ok(Some(found))
             }
         };
         let wanted = ResolvedFilter {
@@ -474,9 +474,10 @@ impl<'k> ConnectionRows<'k> {
                 let outside = known.entry(regions.clone()).or_insert_with(|| {
                     ConnectionEnd::Networks(IpBlocks::from_address_sets(&regions, &free))
                 });
-                let parts: Vec<Vec<u32>> = match kinds.len() <= MAX_EXPANDED_PAIRS {
-                    true => kinds.iter().map(|kind| vec![*kind]).collect(),
-                    false => vec![kinds],
+                let parts: Vec<Vec<u32>> = if kinds.len() <= MAX_EXPANDED_PAIRS {
+                    kinds.iter().map(|kind| vec![*kind]).collect()
+                } else {
+                    vec![kinds]
                 };
                 for kinds in parts {
                     let ends = [self.workloads(&kinds), Vec::new()];
@@ -492,17 +493,19 @@ impl<'k> ConnectionRows<'k> {
                         else {
                             continue;
                         };
-                        let (src, dst) = match out {
-                            true => (party, outside.clone()),
-                            false => (outside.clone(), party),
+                        let (src, dst) = if out {
+                            (party, outside.clone())
+                        } else {
+                            (outside.clone(), party)
                         };
                         push_connections(&[(None, set.clone())], src, dst, &mut outside_rows);
                     }
                 }
             }
-            match out {
-                true => outside_rows.sort_by_cached_key(order),
-                false => outside_rows.sort_by_cached_key(|c| (c.dst.clone(), c.src.clone())),
+            if out {
+                outside_rows.sort_by_cached_key(order)
+            } else {
+                outside_rows.sort_by_cached_key(|c| (c.dst.clone(), c.src.clone()))
             }
             found.extend(outside_rows);
         }

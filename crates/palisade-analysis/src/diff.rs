@@ -168,10 +168,11 @@ fn render_change(
         let [here, there] = [here, there].map(|set| set.unwrap_or(TrafficSetInterner::NONE));
         Some(sets.subtract(here, there))
     };
-    let found = [only(0), only(1)];
-    match is_pair {
-        true => merge_families(found, sets),
+    let [v4, v6] = [only(0), only(1)];
+    if is_pair {
+        merge_families([v4, v6], sets)
+    } else {
         // An outside end has one family.
-        false => merge_families([found[0].or(found[1]), None], sets),
+        merge_families([v4.or(v6), None], sets)
     }
 }

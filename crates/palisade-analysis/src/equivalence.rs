@@ -145,9 +145,10 @@ impl<'v> EquivalenceClasses<'v> {
         let mut unusual = Vec::new();
         for ((class, layer), places) in classes.iter().zip(&self.layers).zip(&self.occurrences) {
             let Some(class) = class else { continue };
-            let others = match is_destination {
-                true => &layer.by_destination[*class as usize],
-                false => &layer.by_source[*class as usize],
+            let others = if is_destination {
+                &layer.by_destination[*class as usize]
+            } else {
+                &layer.by_source[*class as usize]
             };
             let kinds = others.iter().filter_map(|(class, _)| places.get(class));
             unusual.extend(kinds.flatten().copied());
@@ -165,9 +166,10 @@ impl<'v> EquivalenceClasses<'v> {
             let layers = self.layers.iter().zip(classes).zip(&base.usual);
             let value: LayerTraffic = layers
                 .map(|((layer, class), other)| {
-                    let own = match is_destination {
-                        true => layer.usual_ingress((*class)?, zone),
-                        false => layer.usual_egress((*class)?, zone),
+                    let own = if is_destination {
+                        layer.usual_ingress((*class)?, zone)
+                    } else {
+                        layer.usual_egress((*class)?, zone)
                     };
                     Some(self.sets.intersect(own, (*other)?))
                 })
@@ -189,9 +191,10 @@ impl<'v> EquivalenceClasses<'v> {
             }
         }
         for kind in unusual {
-            let value = match is_destination {
-                true => self.traffic_between(kind, own),
-                false => self.traffic_between(own, kind),
+            let value = if is_destination {
+                self.traffic_between(kind, own)
+            } else {
+                self.traffic_between(own, kind)
             };
             if is_relevant(&value) {
                 found.entry(value).or_default().extra.push(kind);

@@ -205,9 +205,12 @@ impl InterfaceDirection<'_> {
             },
         };
         // Of an end that is an interface of the host, the host endpoint has the named ports.
-        judge.traffic(question, self.direction, &|end| match end == own {
-            true => judge.host_endpoint(self.interface),
-            false => judge.endpoint_at(end),
+        judge.traffic(question, self.direction, &|end| {
+            if end == own {
+                judge.host_endpoint(self.interface)
+            } else {
+                judge.endpoint_at(end)
+            }
         })
     }
 }

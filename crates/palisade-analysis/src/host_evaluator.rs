@@ -158,9 +158,12 @@ impl<'a> HostEvaluator<'a> {
                     },
                 )
             },
-            |protocol| match named.contains(&protocol) {
-                true => allows(protocol, L4::None),
-                false => rest,
+            |protocol| {
+                if named.contains(&protocol) {
+                    allows(protocol, L4::None)
+                } else {
+                    rest
+                }
             },
         )
     }

@@ -24,14 +24,16 @@ pub(crate) fn resolve_own_nodes(state: &State) -> Cow<'_, State> {
     }
     resolved.policies.clear();
     for policy in state.policies.values() {
-        let nodes: Vec<Option<&Str>> = match tests_own_node(policy) {
-            true => nodes.iter().map(Option::as_ref).collect(),
-            false => vec![None],
+        let nodes: Vec<Option<&Str>> = if tests_own_node(policy) {
+            nodes.iter().map(Option::as_ref).collect()
+        } else {
+            vec![None]
         };
         for (number, node) in (0..).zip(nodes) {
-            let mut of_node = match tests_own_node(policy) {
-                true => resolve_policy(policy, node),
-                false => policy.clone(),
+            let mut of_node = if tests_own_node(policy) {
+                resolve_policy(policy, node)
+            } else {
+                policy.clone()
             };
             // Room for numbers: parts keep their order, and no two have the same.
             of_node.id.part = policy.id.part.saturating_mul(1 << 16) + number;

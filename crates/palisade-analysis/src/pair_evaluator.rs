@@ -342,9 +342,12 @@ impl PairEvaluator<'_, '_> {
                     },
                 )
             },
-            |protocol| match named.contains(&protocol) {
-                true => allows(protocol, L4::None),
-                false => rest,
+            |protocol| {
+                if named.contains(&protocol) {
+                    allows(protocol, L4::None)
+                } else {
+                    rest
+                }
             },
         )
     }

@@ -199,9 +199,10 @@ impl Reachability {
             let mut pods = pods.filter(|pod| wanted(pod)).peekable();
             if wanted(name) || pods.peek().is_some() {
                 found.insert(name.clone());
-                match wanted(name) {
-                    true => found.extend(members.iter().map(|m| m.name.clone())),
-                    false => found.extend(pods.cloned()),
+                if wanted(name) {
+                    found.extend(members.iter().map(|m| m.name.clone()))
+                } else {
+                    found.extend(pods.cloned())
                 }
             }
         }

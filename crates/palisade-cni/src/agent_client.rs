@@ -107,10 +107,10 @@ impl AgentClient {
         body: &[u8],
     ) -> Result<T, AgentCallError> {
         let (status, body) = self.exchange(method, path, body)?;
-        match (200..300).contains(&status) {
-            true => serde_json::from_slice(&body)
-                .map_err(|e| invalid_response("decoding the response", &e)),
-            false => Err(rejection(status, &body)),
+        if (200..300).contains(&status) {
+            serde_json::from_slice(&body).map_err(|e| invalid_response("decoding the response", &e))
+        } else {
+            Err(rejection(status, &body))
         }
     }
 
@@ -135,9 +135,10 @@ impl AgentClient {
             let sent = stream.write_all(&[head.as_bytes(), body].concat());
             let mut answer = Vec::new();
             let read = (&stream).take(MAX_RESPONSE_BYTES).read_to_end(&mut answer);
-            match answer.is_empty() {
-                true => sent.and(read).map(|_| answer),
-                false => Ok(answer),
+            if answer.is_empty() {
+                sent.and(read).map(|_| answer)
+            } else {
+                Ok(answer)
             }
         };
         let answer = transfer().map_err(|error| match error.kind() {

@@ -156,9 +156,10 @@ impl NetConf {
     /// # Errors
     /// If one is not an address.
     pub fn requested_addresses(&self) -> Result<Vec<IpAddr>, CniError> {
-        let asked = match self.runtime_config.ips.is_empty() {
-            false => &self.runtime_config.ips,
-            true => &self.args.cni.ips,
+        let asked = if self.runtime_config.ips.is_empty() {
+            &self.args.cni.ips
+        } else {
+            &self.runtime_config.ips
         };
         asked.iter().map(|text| parse_address(text)).collect()
     }

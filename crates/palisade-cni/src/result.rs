@@ -128,10 +128,7 @@ fn legacy_result(version: CniVersion, added: &CniAddResponse) -> Value {
 }
 
 fn family(address: &str) -> &'static str {
-    match address.contains(':') {
-        true => "6",
-        false => "4",
-    }
+    if address.contains(':') { "6" } else { "4" }
 }
 
 #[cfg(test)]

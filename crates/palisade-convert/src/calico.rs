@@ -100,9 +100,10 @@ fn write_part(policy: &Policy, parts: &[&Policy], refusals: &mut Refusals) -> Op
 
 /// Where tiers have names in front, and an object becomes several.
 fn affix(policy: &Policy, parts: &[&Policy]) -> NameAffix {
-    let prefix = match policy.tier == tier_name::DEFAULT {
-        true => String::new(),
-        false => format!("{}.", policy.tier),
+    let prefix = if policy.tier == tier_name::DEFAULT {
+        String::new()
+    } else {
+        format!("{}.", policy.tier)
     };
     let mut suffix = String::new();
     if policy.id.part >= 2 {
@@ -348,17 +349,16 @@ fn entities(
             },
             PeerForm::Networks(networks) => {
                 for network in networks {
-                    match network.except.is_empty() {
-                        true => nets.push(network.net.to_string()),
-                        false => {
-                            let except = network.except.iter().map(ToString::to_string);
-                            let except: Vec<String> = except.collect();
-                            let net = [network.net.to_string()];
-                            entities.push(Map::from_iter([
-                                ("nets".to_owned(), json!(net)),
-                                ("notNets".to_owned(), json!(except)),
-                            ]));
-                        }
+                    if network.except.is_empty() {
+                        nets.push(network.net.to_string())
+                    } else {
+                        let except = network.except.iter().map(ToString::to_string);
+                        let except: Vec<String> = except.collect();
+                        let net = [network.net.to_string()];
+                        entities.push(Map::from_iter([
+                            ("nets".to_owned(), json!(net)),
+                            ("notNets".to_owned(), json!(except)),
+                        ]));
                     }
                 }
             }

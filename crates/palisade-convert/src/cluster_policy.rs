@@ -102,11 +102,12 @@ fn pod_selector(pods: &PodSelection) -> Result<Value, UnsayableReason> {
         return Err(UnsayableReason::ServiceAccount(TARGET));
     }
     let namespaces = label_selector(&pods.namespace_tests());
-    Ok(match pods.pods.is_empty() {
-        true => json!({ "namespaces": namespaces }),
-        false => json!({
+    Ok(if pods.pods.is_empty() {
+        json!({ "namespaces": namespaces })
+    } else {
+        json!({
             "pods": { "namespaceSelector": namespaces, "podSelector": label_selector(&pods.pods) }
-        }),
+        })
     })
 }
 

@@ -103,9 +103,12 @@ fn confine_to_pods(mut policy: Policy, state: &State) -> Policy {
     if policy.scope.is_early() || hosts.any(selects_host) {
         return policy;
     }
-    let confine = |part: &Selector| match *part == workloads_and_hosts() {
-        true => workloads(),
-        false => part.clone(),
+    let confine = |part: &Selector| {
+        if *part == workloads_and_hosts() {
+            workloads()
+        } else {
+            part.clone()
+        }
     };
     policy.subject = Selector::and(conjuncts(&policy.subject).iter().map(confine));
     policy.scope = TrafficScope::Endpoints;

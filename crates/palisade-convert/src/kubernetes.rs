@@ -205,9 +205,10 @@ fn pod_peer(pods: PodSelection, namespace: &Str) -> Result<Value, UnsayableReaso
         return Err(UnsayableReason::ServiceAccount(TARGET));
     }
     let is_own = pods.only_namespace() == Some(namespace);
-    let pods = match is_own {
-        true => pods.inside_namespace(namespace),
-        false => pods,
+    let pods = if is_own {
+        pods.inside_namespace(namespace)
+    } else {
+        pods
     };
     let namespaces = pods.namespace_tests();
     let mut peer = Map::new();
@@ -228,12 +229,11 @@ fn pod_peer(pods: PodSelection, namespace: &Str) -> Result<Value, UnsayableReaso
 }
 
 fn ip_block(net: &NetworkExcept) -> Value {
-    match net.except.is_empty() {
-        true => json!({ "ipBlock": { "cidr": net.net.to_string() } }),
-        false => {
-            let except: Vec<String> = net.except.iter().map(ToString::to_string).collect();
-            json!({ "ipBlock": { "cidr": net.net.to_string(), "except": except } })
-        }
+    if net.except.is_empty() {
+        json!({ "ipBlock": { "cidr": net.net.to_string() } })
+    } else {
+        let except: Vec<String> = net.except.iter().map(ToString::to_string).collect();
+        json!({ "ipBlock": { "cidr": net.net.to_string(), "except": except } })
     }
 }
 

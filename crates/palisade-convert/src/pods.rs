@@ -80,12 +80,13 @@ impl NoPodSelection {
 pub(crate) fn unsayable_test(test: &Selector, target: TargetDialect) -> UnsayableReason {
     let mut is_of_orchestrator = false;
     test.for_each_key(&mut |key| is_of_orchestrator |= *key == LabelKey::own(ORCHESTRATOR));
-    match is_of_orchestrator {
-        true => UnsayableReason::Orchestrator(target),
-        false => UnsayableReason::SelectorTest {
+    if is_of_orchestrator {
+        UnsayableReason::Orchestrator(target)
+    } else {
+        UnsayableReason::SelectorTest {
             target,
             test: test.to_string(),
-        },
+        }
     }
 }
 
@@ -111,9 +112,10 @@ impl PodSelection {
             let (key, test) = key_test(part).ok_or_else(|| NoPodSelection::Test(part.clone()))?;
             selection.add(key, test, part)?;
         }
-        match is_of_pods {
-            true => Ok(selection),
-            false => Err(NoPodSelection::NotOnlyPods),
+        if is_of_pods {
+            Ok(selection)
+        } else {
+            Err(NoPodSelection::NotOnlyPods)
         }
     }
 

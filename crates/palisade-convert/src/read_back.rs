@@ -41,9 +41,10 @@ pub fn lower_written(object: &Value) -> Result<Vec<Policy>, String> {
 
 /// Compares what was written with the original, by canonical form. The error says what differs.
 pub(crate) fn compare(original: &[&Policy], written: &[Policy]) -> Result<(), String> {
-    match CanonicalPolicies::of(original.iter().copied()) == CanonicalPolicies::of(written) {
-        true => Ok(()),
-        false => Err("its form differs".to_owned()),
+    if CanonicalPolicies::of(original.iter().copied()) == CanonicalPolicies::of(written) {
+        Ok(())
+    } else {
+        Err("its form differs".to_owned())
     }
 }
 

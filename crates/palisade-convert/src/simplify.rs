@@ -80,9 +80,12 @@ fn excludes_namespace(part: &Selector, only: &Str) -> bool {
 
 /// Whether a test of the name of the namespace says nothing more than that it is this one.
 fn is_wider(part: &Selector, only: &Str) -> bool {
-    named_namespaces(part).is_some_and(|(values, is_in)| match is_in {
-        true => values.len() > 1 && values.contains(only),
-        false => !values.contains(only),
+    named_namespaces(part).is_some_and(|(values, is_in)| {
+        if is_in {
+            values.len() > 1 && values.contains(only)
+        } else {
+            !values.contains(only)
+        }
     })
 }
 

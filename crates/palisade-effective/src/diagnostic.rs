@@ -84,9 +84,10 @@ impl Diagnostic {
     /// A summary of problems that are not listed.
     pub fn from_omitted(more: OmittedProblems) -> Self {
         Diagnostic {
-            severity: match more.is_error {
-                true => Severity::Error,
-                false => Severity::Warning,
+            severity: if more.is_error {
+                Severity::Error
+            } else {
+                Severity::Warning
             },
             problem: more.problem.truncated(),
             omitted: more.count,

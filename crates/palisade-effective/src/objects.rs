@@ -359,9 +359,12 @@ impl EffectiveObjects {
         let (choice, retained) = self.choose(entry, &missing);
         self.put_in_force(&id, entry, choice, now, updates);
         let is_effective = entry.effective.is_some();
-        let set_membership = |set: &mut BTreeSet<SharedId>, is: bool| match is {
-            true => set.insert(id.clone()),
-            false => set.remove(&id),
+        let set_membership = |set: &mut BTreeSet<SharedId>, is: bool| {
+            if is {
+                set.insert(id.clone())
+            } else {
+                set.remove(&id)
+            }
         };
         set_membership(&mut self.duplicates, entry.definitions.len() > 1);
         let is_retained = retained && is_effective;
@@ -403,12 +406,11 @@ impl EffectiveObjects {
         missing: &[(SourceNumber, bool)],
     ) -> (VersionChoice, bool) {
         let Some((first_source, _)) = entry.definitions.first() else {
-            return match missing.is_empty() || entry.effective.is_none() {
-                true => (VersionChoice::Nothing, false),
-                false => {
-                    let is_reported = missing.iter().any(|(_, is_reported)| *is_reported);
-                    (VersionChoice::Unchanged, is_reported)
-                }
+            return if missing.is_empty() || entry.effective.is_none() {
+                (VersionChoice::Nothing, false)
+            } else {
+                let is_reported = missing.iter().any(|(_, is_reported)| *is_reported);
+                (VersionChoice::Unchanged, is_reported)
             };
         };
         let is_elsewhere = |source: &SourceNumber| source != first_source;

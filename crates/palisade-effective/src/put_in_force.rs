@@ -58,14 +58,15 @@ impl EffectiveObjects {
                 let Some((source, first)) = definitions.first() else {
                     return;
                 };
-                let objects = match first.isolation.is_empty() {
-                    false => first
+                let objects = if first.isolation.is_empty() {
+                    isolation_policies(first.objects())
+                } else {
+                    first
                         .isolation
                         .iter()
                         .cloned()
                         .map(Object::Policy)
-                        .collect(),
-                    true => isolation_policies(first.objects()),
+                        .collect()
                 };
                 let origin = (*source, first.origin.clone());
                 let content = (Arc::new(objects), None);
@@ -115,9 +116,10 @@ impl EffectiveObjects {
             }
             return;
         }
-        let objects = match may_forget {
-            true => definition.objects.take(),
-            false => definition.objects.clone(),
+        let objects = if may_forget {
+            definition.objects.take()
+        } else {
+            definition.objects.clone()
         };
         if let Some(objects) = objects {
             let hash = definition.hash;

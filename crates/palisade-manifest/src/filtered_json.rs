@@ -286,9 +286,10 @@ impl<'t> FilteredJsonReader<'t> {
     }
 
     fn expect(&mut self, byte: u8) -> ScanResult<()> {
-        match self.eat(byte)? {
-            true => Ok(()),
-            false => Err(ScanError::Invalid),
+        if self.eat(byte)? {
+            Ok(())
+        } else {
+            Err(ScanError::Invalid)
         }
     }
 
@@ -344,9 +345,10 @@ impl<'t> FilteredJsonReader<'t> {
             self.offset += word.len();
             return Ok(value);
         }
-        match word.as_bytes().starts_with(rest) {
-            true => Err(ScanError::Incomplete),
-            false => Err(ScanError::Invalid),
+        if word.as_bytes().starts_with(rest) {
+            Err(ScanError::Incomplete)
+        } else {
+            Err(ScanError::Invalid)
         }
     }
 
@@ -403,9 +405,10 @@ impl<'t> FilteredJsonReader<'t> {
     /// The content of a checked string.
     fn text_of(&self, from: usize, to: usize, escaped: bool) -> ScanResult<Cow<'t, str>> {
         let raw = self.slice(from, to)?;
-        match escaped {
-            false => Ok(Cow::Borrowed(raw)),
-            true => unescape(raw).map(Cow::Owned).ok_or(ScanError::Invalid),
+        if escaped {
+            unescape(raw).map(Cow::Owned).ok_or(ScanError::Invalid)
+        } else {
+            Ok(Cow::Borrowed(raw))
         }
     }
 

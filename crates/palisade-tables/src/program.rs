@@ -243,9 +243,10 @@ impl Program {
         mut chosen: impl FnMut(Verdict, Verdict) -> bool,
     ) -> Program {
         self.zip(other, |mine, theirs| {
-            match chosen(mine.verdict, theirs.verdict) {
-                true => mine.clone(),
-                false => theirs.clone(),
+            if chosen(mine.verdict, theirs.verdict) {
+                mine.clone()
+            } else {
+                theirs.clone()
             }
         })
     }

@@ -38,9 +38,10 @@ pub struct SharedBase {
 /// The cells of a protocol where it has no entry; for a protocol without ports or ICMP types, its only
 /// cells.
 fn protocol_default(protocol: Protocol, map: &PortMap<SourcePortMap>) -> &SourcePortMap {
-    match protocol.has_ports() || protocol.is_icmp() {
-        true => map.default(),
-        false => map.get(0),
+    if protocol.has_ports() || protocol.is_icmp() {
+        map.default()
+    } else {
+        map.get(0)
     }
 }
 

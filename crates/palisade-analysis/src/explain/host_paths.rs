@@ -83,9 +83,10 @@ pub(super) fn is_from_own_node(prepared: &PreparedState<'_>, question: &Question
 /// The addresses of a host: those of its Node, else those that its host endpoints hold, else one of these itself.
 pub(crate) fn host_ends(state: &State, node: &str) -> Vec<FlowEnd> {
     if let Some(found) = state.nodes.get(node) {
-        let addresses = match found.internal_addresses.is_empty() {
-            true => &found.addresses,
-            false => &found.internal_addresses,
+        let addresses = if found.internal_addresses.is_empty() {
+            &found.addresses
+        } else {
+            &found.internal_addresses
         };
         if !addresses.is_empty() {
             return addresses.iter().copied().map(FlowEnd::Address).collect();
@@ -95,12 +96,13 @@ pub(crate) fn host_ends(state: &State, node: &str) -> Vec<FlowEnd> {
     let sets = endpoints().filter_map(|endpoint| state.network_sets.get(&endpoint.id));
     let hosts = sets.flat_map(|set| set.nets.iter().filter(|net| net.is_host()));
     let addresses: BTreeSet<_> = hosts.map(|net| net.address()).collect();
-    match addresses.is_empty() {
-        true => endpoints()
+    if addresses.is_empty() {
+        endpoints()
             .take(1)
             .map(|endpoint| FlowEnd::Endpoint(endpoint.id.clone()))
-            .collect(),
-        false => addresses.into_iter().map(FlowEnd::Address).collect(),
+            .collect()
+    } else {
+        addresses.into_iter().map(FlowEnd::Address).collect()
     }
 }
 
@@ -273,9 +275,10 @@ impl<'a> HostJudge<'a> {
             let is_forwarded = matches!(end, EndPlace::Workload(_));
             let interfaces = self.interfaces(&node, named.as_deref());
             let crossing = |way: &Vec<Crossing>, interface: &Option<Str>| {
-                let [input, output] = match is_input {
-                    true => [interface.clone(), None],
-                    false => [None, interface.clone()],
+                let [input, output] = if is_input {
+                    [interface.clone(), None]
+                } else {
+                    [None, interface.clone()]
                 };
                 let path = HostPath {
                     input,
@@ -319,9 +322,10 @@ impl<'a> HostJudge<'a> {
         }
         let all = host_endpoints(self.state, node);
         let names: BTreeSet<&Str> = all.filter_map(|e| e.interface.as_ref()).collect();
-        match names.is_empty() {
-            true => vec![None],
-            false => names.into_iter().cloned().map(Some).collect(),
+        if names.is_empty() {
+            vec![None]
+        } else {
+            names.into_iter().cloned().map(Some).collect()
         }
     }
 
@@ -338,22 +342,20 @@ impl<'a> HostJudge<'a> {
             path: crossing.path.clone(),
             ..question.clone()
         };
-        let answer = match self.state.endpoints.values().any(is_other) {
-            false if self.state.host_node.as_ref() == Some(&crossing.node) => {
-                prepared.judge(&question, self.options)
-            }
-            false => {
-                let of_node = prepared.clone().with_host_node(&crossing.node);
-                of_node.judge(&question, self.options)
-            }
+        let answer = if self.state.endpoints.values().any(is_other) {
             // Interfaces of several hosts have the same names: a host knows only its own.
-            true => {
-                let mut of_node = self.state.clone();
-                of_node.endpoints.retain(|_, endpoint| !is_other(endpoint));
-                of_node.host_node = Some(crossing.node.clone());
-                let of_node = PreparedState::new(&of_node).with_failsafe(self.failsafe.clone());
-                of_node.judge(&question, self.options)
-            }
+            let mut node_state = self.state.clone();
+            node_state
+                .endpoints
+                .retain(|_, endpoint| !is_other(endpoint));
+            node_state.host_node = Some(crossing.node.clone());
+            let prepared = PreparedState::new(&node_state).with_failsafe(self.failsafe.clone());
+            prepared.judge(&question, self.options)
+        } else if self.state.host_node.as_ref() == Some(&crossing.node) {
+            prepared.judge(&question, self.options)
+        } else {
+            let prepared = prepared.clone().with_host_node(&crossing.node);
+            prepared.judge(&question, self.options)
         };
         let is_named = |judged: &HostJudgement| {
             let (input, output) = (&self.query.input_interface, &self.query.output_interface);

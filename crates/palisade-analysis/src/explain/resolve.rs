@@ -244,18 +244,20 @@ fn resolve_ends(
     }
     if let Some(node) = text.strip_prefix(HOST) {
         let ends = host_ends(prepared.state(), node);
-        return match ends.is_empty() {
-            false => Ok(ends),
-            true => Err(FlowEndError::NoHost {
+        return if ends.is_empty() {
+            Err(FlowEndError::NoHost {
                 name: node.to_owned(),
                 near: similar_names(node, host_names(prepared.state())),
-            }),
+            })
+        } else {
+            Ok(ends)
         };
     }
     let is_unqualified = !text.is_empty() && !text.contains(['/', ':']);
-    let (namespace, name) = match is_unqualified {
-        true => ("default", text),
-        false => split_name(text)?,
+    let (namespace, name) = if is_unqualified {
+        ("default", text)
+    } else {
+        split_name(text)?
     };
     let found = find_endpoint(prepared.state(), namespace, name, notes);
     let endpoint = found.map_err(|error| match error {

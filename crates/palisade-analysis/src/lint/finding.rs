@@ -79,9 +79,10 @@ impl<'s, 'a> FindingList<'s, 'a> {
         let own = self.policy_of(rule);
         let action = |rule: u32| self.rules.all[rule as usize].rule.action;
         let repeats = |other: &u32| self.policy_of(*other) == own && action(*other) == action(rule);
-        let advice = match deciders.iter().all(repeats) {
-            true => "remove it: the policy does the same without it",
-            false => "remove it, or evaluate it before the rules that decide instead",
+        let advice = if deciders.iter().all(repeats) {
+            "remove it: the policy does the same without it"
+        } else {
+            "remove it, or evaluate it before the rules that decide instead"
         };
         let verb = if deciders.len() == 1 {
             "decides"

@@ -212,16 +212,15 @@ impl<'a> Linter<'_, 'a> {
         let mut facts = RuleFacts::new(&classified.rules);
         let mut is_complete = true;
         for (family, class, direction) in self.all_subjects() {
-            let flow =
-                self.lister
-                    .visit_pairs(family, class, direction, &mut |_, pair| match pair
-                        .rules
-                        .is_empty()
-                        || facts.take_in(pair, &builder)
-                    {
-                        true => ControlFlow::Continue(()),
-                        false => ControlFlow::Break(()),
-                    });
+            let flow = self
+                .lister
+                .visit_pairs(family, class, direction, &mut |_, pair| {
+                    if pair.rules.is_empty() || facts.take_in(pair, &builder) {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
+                });
             if flow.is_break() {
                 is_complete = false;
                 break;

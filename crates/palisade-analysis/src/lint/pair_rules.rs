@@ -158,9 +158,10 @@ impl PairRules {
                 }
                 arriving = arriving.subtract(set);
             }
-            arriving = match tier.isolates(without) {
-                true => passed,
-                false => passed.union(&arriving),
+            arriving = if tier.isolates(without) {
+                passed
+            } else {
+                passed.union(&arriving)
             };
         }
         WalkedTraffic { allowed, arriving }
@@ -185,9 +186,10 @@ impl PairRules {
                 arriving = arriving.subtract(set);
             }
         }
-        match self.allows_rest {
-            true => allowed.union(&arriving),
-            false => allowed,
+        if self.allows_rest {
+            allowed.union(&arriving)
+        } else {
+            allowed
         }
     }
 }

@@ -126,9 +126,10 @@ fn missing_profiles(state: &State) -> Vec<(FindingKey, LintFinding)> {
 fn name_suggestion(name: &str, existing: impl Iterator<Item = String>, otherwise: &str) -> String {
     let near = similar_names(name, existing);
     let near: Vec<String> = near.iter().map(|name| format!("{name:?}")).collect();
-    match near.is_empty() {
-        true => otherwise.to_owned(),
-        false => format!("did you mean {}?", near.join(" or ")),
+    if near.is_empty() {
+        otherwise.to_owned()
+    } else {
+        format!("did you mean {}?", near.join(" or "))
     }
 }
 

@@ -38,9 +38,12 @@ impl RuleTraffic {
         };
         let classes = &classified.ends[pair.family as usize].classes;
         let ends = [from, to].map(|class| &classes[class as usize]);
-        let ports = [0, 1].map(|end| match rule.names_ports[end] {
-            true => ends[end].signature.ports.clone(),
-            false => Vec::new(),
+        let ports = [0, 1].map(|end| {
+            if rule.names_ports[end] {
+                ends[end].signature.ports.clone()
+            } else {
+                Vec::new()
+            }
         });
         let key = (rule.effect, pair.family, ports);
         if let Some(known) = self.sets.borrow().get(&key) {
@@ -112,9 +115,10 @@ fn matching_ports(test: &PortMatch, at: Option<&Endpoint>, protocol: Protocol) -
         None => PortRange::ALL.into(),
         Some(specs) => specs.iter().filter_map(range).collect(),
     };
-    match test.not.is_empty() {
-        true => is,
-        false => is.subtract(&test.not.iter().filter_map(range).collect()),
+    if test.not.is_empty() {
+        is
+    } else {
+        is.subtract(&test.not.iter().filter_map(range).collect())
     }
 }
 

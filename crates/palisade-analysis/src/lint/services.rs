@@ -271,15 +271,16 @@ fn cluster_ip_mistake(address: IpAddr, service: &Service) -> Mistake {
     let labels: Vec<String> = (service.selector.iter())
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
-    let suggestion = match labels.is_empty() {
-        false => format!(
-            "select the pods behind the Service: {} in namespace {namespace}",
-            labels.join(",")
-        ),
-        true => format!(
+    let suggestion = if labels.is_empty() {
+        format!(
             "write the addresses of its endpoints: kubectl -n {namespace} get endpointslices -l \
              kubernetes.io/service-name={name}"
-        ),
+        )
+    } else {
+        format!(
+            "select the pods behind the Service: {} in namespace {namespace}",
+            labels.join(",")
+        )
     };
     (LintCode::ClusterIpPeer, message, suggestion)
 }

@@ -121,10 +121,10 @@ fn merge_protocols(ports: Vec<Value>) -> Vec<Value> {
     };
     let mut merged: Vec<Value> = Vec::new();
     for port in &ports {
-        let port = match is_merged(port) && port["protocol"] != "VRRP" && port["protocol"] != "IGMP"
-        {
-            true => with(port, "ANY"),
-            false => port.clone(),
+        let port = if is_merged(port) && port["protocol"] != "VRRP" && port["protocol"] != "IGMP" {
+            with(port, "ANY")
+        } else {
+            port.clone()
         };
         if !merged.contains(&port) {
             merged.push(port);

@@ -322,9 +322,10 @@ impl InputLint {
 
     fn update_doubtful(&mut self, id: &SharedId) {
         let policy = self.policies.get(id);
-        match policy.is_some_and(|policy| policy.may_warn()) {
-            true => self.doubtful.insert(id.clone()),
-            false => self.doubtful.remove(id),
+        if policy.is_some_and(|policy| policy.may_warn()) {
+            self.doubtful.insert(id.clone())
+        } else {
+            self.doubtful.remove(id)
         };
     }
 

@@ -117,9 +117,10 @@ pub(super) fn write_interfaces(context: &TransitionContext<'_>, phased: &mut Pha
     for name in &context.differences.host_interfaces {
         let is_own = context.new.host_interfaces.contains(name);
         let change = TableChange::HostInterface(Str::clone(name), is_own);
-        match is_own {
-            true => phased.split.push(change),
-            false => phased.merge.push(change),
+        if is_own {
+            phased.split.push(change)
+        } else {
+            phased.merge.push(change)
         }
     }
 }

@@ -288,14 +288,12 @@ impl HostSetTransition<'_, '_> {
         phased: &mut PhasedChanges,
     ) -> PointWrites {
         let last = (ChangeTime::Switch, self.target.set());
-        match self.is_stable[0] {
-            true => alloc::vec![last],
-            false => {
-                let finally =
-                    |_: &mut ClassComparison<'_>, (first, last): ClassEnds| last.or(first);
-                let set = self.interim_set(classes, phased, finally);
-                alloc::vec![(ChangeTime::LeaveToSwitch, Some(set)), last]
-            }
+        if self.is_stable[0] {
+            alloc::vec![last]
+        } else {
+            let finally = |_: &mut ClassComparison<'_>, (first, last): ClassEnds| last.or(first);
+            let set = self.interim_set(classes, phased, finally);
+            alloc::vec![(ChangeTime::LeaveToSwitch, Some(set)), last]
         }
     }
 

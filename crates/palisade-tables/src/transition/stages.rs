@@ -119,9 +119,10 @@ impl SetStages {
 
     /// The stage of a point; where nothing is layered, every point stands alone.
     pub(super) fn of_point(&self, point: &Point) -> Stage {
-        match self.is_layered() {
-            true => Stage::of_point(point),
-            false => Stage::Alone,
+        if self.is_layered() {
+            Stage::of_point(point)
+        } else {
+            Stage::Alone
         }
     }
 }

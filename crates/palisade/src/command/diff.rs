@@ -52,9 +52,12 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
         &old.state,
         new.as_ref().map_or(&old.state, |new| &new.state),
     );
-    let view = |state, audit| match audit {
-        true => StateView::audit(state),
-        false => StateView::from(state),
+    let view = |state, audit| {
+        if audit {
+            StateView::audit(state)
+        } else {
+            StateView::from(state)
+        }
     };
     let (old, new) = (view(old, args.audit && !is_single), view(new, args.audit));
     let scope = connection_scope(&args.scope);
@@ -72,12 +75,13 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
             .collect(),
         failsafe,
     };
-    let (hosts, forwarded) = match is_about_hosts(&args.scope) {
-        true => (
+    let (hosts, forwarded) = if is_about_hosts(&args.scope) {
+        (
             palisade_analysis::host_diff(old, new, &questions.failsafe),
             palisade_analysis::forwarded_diff(old, new, &questions.failsafe),
-        ),
-        false => Default::default(),
+        )
+    } else {
+        Default::default()
     };
     let reports = |list: &[HostConnection]| list.iter().map(HostConnection::report).collect();
     let of_forwarded =

@@ -47,9 +47,10 @@ pub(crate) fn load_state(files: &[PathBuf]) -> Result<LoadedManifests, CommandEr
     {
         eprintln!("{}", problem_text(problem));
     }
-    let exit = match loaded.has_errors() {
-        true => ExitStatus::ProblemsFound,
-        false => ExitStatus::Success,
+    let exit = if loaded.has_errors() {
+        ExitStatus::ProblemsFound
+    } else {
+        ExitStatus::Success
     };
     Ok(LoadedManifests {
         state: loaded.state,

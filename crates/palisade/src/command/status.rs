@@ -142,9 +142,10 @@ pub(super) fn status_text(status: &Status) -> String {
             (None, true) => "in sync".to_owned(),
             (None, false) => "not in sync yet".to_owned(),
         };
-        let absent = match source.absent.is_empty() {
-            true => String::new(),
-            false => format!(", which does not have {}", source.absent.join(", ")),
+        let absent = if source.absent.is_empty() {
+            String::new()
+        } else {
+            format!(", which does not have {}", source.absent.join(", "))
         };
         format!("{} {}: {synced}{absent}", source.name, source.location)
     };
@@ -277,9 +278,10 @@ fn audit_lines(audit: &AuditSummary) -> Vec<String> {
         "{} policies, {} namespaces, {} endpoints",
         audit.policies, audit.namespaces, audit.endpoints
     );
-    let mut lines = vec![match audit.agent {
-        true => format!("every endpoint, by policy-audit-mode: no policy is enforced; {objects}"),
-        false => objects,
+    let mut lines = vec![if audit.agent {
+        format!("every endpoint, by policy-audit-mode: no policy is enforced; {objects}")
+    } else {
+        objects
     }];
     for (count, text) in [
         (audit.would_deny, "allowed, and would be denied"),
