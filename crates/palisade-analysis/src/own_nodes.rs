@@ -129,7 +129,7 @@ pub(crate) fn tests_own_node(policy: &Policy) -> bool {
 /// Whether a selector tests the label anywhere.
 fn is_own_node_test(selector: &Selector) -> bool {
     let own = LabelKey::reserved(reserved::OWN_NODE);
-    let mut found = false;
-    selector.for_each_key(&mut |key| found |= *key == own);
-    found
+    let mut has_own_node_test = false;
+    selector.for_each_key(&mut |key| has_own_node_test |= *key == own);
+    has_own_node_test
 }

@@ -47,17 +47,13 @@ impl AgentCallError {
                 CniError::TryAgainLater(format!("the agent at {socket}: {what}"))
             }
             // It has not finished reading its source.
-            AgentCallError::Refused {
-                status: 503,
-                error: said,
-            } => CniError::TryAgainLater(said.error),
-            AgentCallError::Refused {
-                status: 404,
-                error: said,
-            } => CniError::UnknownContainer(said.error),
-            AgentCallError::Refused { error: said, .. } => CniError::Refused {
-                message: said.error,
-                hint: said.hint,
+            AgentCallError::Refused { status: 503, error } => CniError::TryAgainLater(error.error),
+            AgentCallError::Refused { status: 404, error } => {
+                CniError::UnknownContainer(error.error)
+            }
+            AgentCallError::Refused { error, .. } => CniError::Refused {
+                message: error.error,
+                hint: error.hint,
             },
         }
     }
@@ -153,12 +149,9 @@ impl AgentClient {
 }
 
 fn rejection(status: u16, body: &[u8]) -> AgentCallError {
-    let said = serde_json::from_slice(body)
+    let error = serde_json::from_slice(body)
         .unwrap_or_else(|_| ApiError::new(format!("{status}: {}", String::from_utf8_lossy(body))));
-    AgentCallError::Refused {
-        status,
-        error: said,
-    }
+    AgentCallError::Refused { status, error }
 }
 
 fn invalid_response(doing: &str, error: &dyn std::error::Error) -> AgentCallError {
@@ -267,8 +260,11 @@ mod tests {
             asked.1
         };
         let probe = r#"{"apiVersion":"palisade.io/v1","ok":false,"reasons":["not yet"]}"#;
-        let said = ready("503 Service Unavailable", probe).unwrap();
-        assert_eq!((said.ok, said.reasons), (false, vec!["not yet".to_owned()]));
+        let probe_result = ready("503 Service Unavailable", probe).unwrap();
+        assert_eq!(
+            (probe_result.ok, probe_result.reasons),
+            (false, vec!["not yet".to_owned()])
+        );
         let probe = r#"{"apiVersion":"palisade.io/v1","ok":true,"reasons":[]}"#;
         assert!(ready("200 OK", probe).unwrap().ok);
         let refused = ready("503 Service Unavailable", r#"{"error":"too many"}"#);

@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_named() {
-        for (text, code, said) in [
+        for (text, code, message) in [
             ("", 6, "decoding the network configuration"),
             ("7", 6, "decoding the network configuration"),
             (
@@ -251,7 +251,7 @@ mod tests {
         ] {
             let error = NetConf::parse(text.as_bytes()).unwrap_err();
             assert_eq!(error.code(), code, "{text}");
-            assert!(error.to_string().starts_with(said), "{text}: {error}");
+            assert!(error.to_string().starts_with(message), "{text}: {error}");
         }
         let network = NetConf::parse(br#"{"name":"n","cniVersion":"9.0"}"#).unwrap();
         assert_eq!(network.version().unwrap_err().code(), 1);

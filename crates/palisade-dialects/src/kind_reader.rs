@@ -32,8 +32,8 @@ impl ManifestObject<'_> {
         let (of_object, of_spec) = known;
         [(spec, of_spec), (&self.root, of_object)]
             .into_iter()
-            .flat_map(|(of, known)| {
-                let entries = of.entries().unwrap_or_default().into_iter();
+            .flat_map(|(parent, known)| {
+                let entries = parent.entries().unwrap_or_default().into_iter();
                 entries.filter(|(key, _)| !known.contains(key))
             })
             .any(|(key, _)| nearest(key, of_spec).is_some_and(|near| fields.contains(&near)))

@@ -31,8 +31,8 @@ pub(crate) fn annotated_mode(root: &Field<'_>) -> PolicyMode {
 }
 
 fn parse(text: &str) -> Option<PolicyMode> {
-    let known = MODES.iter().find(|(word, _)| *word == text);
-    known.map(|(_, mode)| *mode)
+    let mode_row = MODES.iter().find(|(word, _)| *word == text);
+    mode_row.map(|(_, mode)| *mode)
 }
 
 /// Reports an annotation of a policy that is not a mode, and unknown annotations of the domain.
@@ -62,8 +62,8 @@ pub(crate) fn check_policy(key: &str, value: &Field<'_>, report: &mut ObjectRepo
 }
 
 /// Whether the annotations under `of` put a pod, the pods of a namespace or a node in audit.
-pub(crate) fn is_in_audit(of: &Field<'_>, report: &mut ObjectReport) -> bool {
-    let metadata = report.object(of, "metadata");
+pub(crate) fn is_in_audit(parent: &Field<'_>, report: &mut ObjectReport) -> bool {
+    let metadata = report.object(parent, "metadata");
     let annotations = metadata.and_then(|metadata| report.object(&metadata, "annotations"));
     let value = annotations.and_then(|annotations| annotations.get(MODE_ANNOTATION).ok()?);
     let Some(value) = value else {

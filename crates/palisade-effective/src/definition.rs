@@ -1,6 +1,6 @@
 //! One definition of an object: what a source read, lowered, and where it read it.
 //!
-//! Nothing here depends on other objects, so the cost of an edit is that of the objects edited.
+//! Nothing here depends on other objects, so an edit costs as much as reading the objects edited.
 
 use crate::SharedId;
 use crate::definition_problems::{ClosedParts, DefinitionErrors};

@@ -107,8 +107,8 @@ impl Diagnostic {
     /// The numbers of errors and of all others, including those that are not listed.
     pub fn count_by_severity(diagnostics: &[Diagnostic]) -> (usize, usize) {
         let total = |error| {
-            let of = diagnostics.iter().filter(|d| d.is_error() == error);
-            of.map(Diagnostic::count).sum()
+            let counted = diagnostics.iter().filter(|d| d.is_error() == error);
+            counted.map(Diagnostic::count).sum()
         };
         (total(true), total(false))
     }

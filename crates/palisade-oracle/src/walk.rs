@@ -369,12 +369,12 @@ impl<'a> PreparedState<'a> {
         if !counts {
             return TierDecision::NextTier;
         }
-        let judging = tier
+        let policies = tier
             .policies
             .iter()
             .zip(applicability)
             .filter(|(_, judges)| *judges);
-        let isolating: Vec<&Policy> = judging
+        let isolating: Vec<&Policy> = policies
             .map(|(policy, _)| *policy)
             .filter(|policy| policy.rules(direction).is_some_and(|r| r.default_deny))
             .collect();

@@ -50,10 +50,10 @@ impl Program {
     pub fn defaults(&self) -> ProgramDefaults {
         let protocols = self.protocols().iter();
         let protocols = protocols.map(|(p, map)| (*p, protocol_default(*p, map)));
-        let differ = protocols.filter(|(_, of)| of.as_constant() != Some(self.default()));
+        let differ = protocols.filter(|(_, ports)| ports.as_constant() != Some(self.default()));
         ProgramDefaults {
             default: self.default().clone(),
-            protocols: differ.map(|(p, of)| (p, of.clone())).collect(),
+            protocols: differ.map(|(p, ports)| (p, ports.clone())).collect(),
         }
     }
 
@@ -98,11 +98,11 @@ impl Program {
     /// extent of `shape` with the cells of this program.
     pub fn restrict_to(&self, shape: &Program) -> Program {
         let rest = PortMap::constant(PortMap::constant(self.default().clone()));
-        let protocols = shape.protocols().iter().map(|(protocol, of)| {
+        let protocols = shape.protocols().iter().map(|(protocol, ports)| {
             let mine = self.protocol(*protocol).unwrap_or(&rest);
             let default = protocol_default(*protocol, mine);
             let mut ends: Vec<(u16, SourcePortMap)> = Vec::new();
-            for (PortRange { first, last }, _) in of.entries() {
+            for (PortRange { first, last }, _) in ports.entries() {
                 if let Some(before) = first.checked_sub(1) {
                     ends.push((before, default.clone()));
                 }

@@ -273,7 +273,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The identity of an address: that of the longest matching prefix, else [`IdentityId::UNKNOWN`].
+    /// The identity of an address: the identity of the longest matching prefix, else [`IdentityId::UNKNOWN`].
     pub fn identity(&self, address: IpAddr) -> IdentityId {
         crate::judge::lookup_identity(self, address)
     }
@@ -294,7 +294,8 @@ impl Tables {
         let rules = self.rules.iter();
         let rules = rules.map(|(id, credit)| TableChange::Rule(*id, Some(credit.clone())));
         let programs = self.programs.iter();
-        let programs = programs.map(|(id, of)| TableChange::Program(*id, Some(of.clone())));
+        let programs =
+            programs.map(|(id, program)| TableChange::Program(*id, Some(program.clone())));
         let sets = self.sets.iter();
         let sets = sets.map(|(id, set)| TableChange::Set(*id, Some(*set)));
         let rows = self.classes.iter();

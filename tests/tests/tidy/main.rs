@@ -12,6 +12,7 @@
 mod code;
 mod edges;
 mod files;
+mod locals;
 mod modules;
 mod names;
 mod structure;
@@ -131,6 +132,11 @@ fn a_type_name_means_one_thing() {
     let sources = sources();
     let files = sources.iter().map(|source| (&*source.path, &*source.text));
     none(&names::repeated_types(files));
+}
+
+#[test]
+fn variables_and_fields_are_named_by_nouns() {
+    over_files(|source| locals::banned(&source.path, &source.text));
 }
 
 #[test]

@@ -43,11 +43,11 @@ impl EndPlace {
         let node = nodes.find(|node| node.addresses.contains(address));
         let host_endpoint = || {
             let mut all = state.endpoints.values().filter(|endpoint| endpoint.host);
-            let found = all.find(|endpoint| {
+            let endpoint = all.find(|endpoint| {
                 let set = state.network_sets.get(&endpoint.id);
                 set.is_some_and(|set| set.nets.iter().any(|net| net.contains(*address)))
             });
-            found.and_then(|endpoint| endpoint.node.as_ref())
+            endpoint.and_then(|endpoint| endpoint.node.as_ref())
         };
         let name = node.map(|node| &node.name).or_else(host_endpoint);
         name.map_or(EndPlace::Outside, |name| EndPlace::Host(name.clone()))

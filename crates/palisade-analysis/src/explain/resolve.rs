@@ -221,12 +221,12 @@ const HOST: &str = "host:";
 
 /// The families that two ends have in common.
 fn common_families(source: &FlowEnd, destination: &FlowEnd) -> Vec<Family> {
-    let of = |end: &FlowEnd| match end {
+    let families = |end: &FlowEnd| match end {
         FlowEnd::Address(address) => vec![Family::of(*address)],
         FlowEnd::Endpoint(_) => Family::BOTH.to_vec(),
     };
-    let destination_families = of(destination);
-    of(source)
+    let destination_families = families(destination);
+    families(source)
         .into_iter()
         .filter(|f| destination_families.contains(f))
         .collect()
@@ -259,8 +259,8 @@ fn resolve_ends(
     } else {
         split_name(text)?
     };
-    let found = find_endpoint(prepared.state(), namespace, name, notes);
-    let endpoint = found.map_err(|error| match error {
+    let endpoint = find_endpoint(prepared.state(), namespace, name, notes);
+    let endpoint = endpoint.map_err(|error| match error {
         // No endpoint has this or a similar name: the text may have been meant as another form.
         FlowEndError::NoEndpoint { near, .. } if is_unqualified && near.is_empty() => {
             FlowEndError::InvalidForm(text.to_owned())

@@ -179,13 +179,16 @@ fn selectors(
     tests.extend(accounts(entity, report));
     let is_local = context.namespace.is_some() && unwanted.is_some();
     let is_positive = !tests.is_empty() || namespaces.is_some() || is_local;
-    let place = match (namespaces, context.namespace) {
+    let namespace_test = match (namespaces, context.namespace) {
         (Some(namespaces), _) => Some(namespaces),
         (None, Some(own)) => Some(in_namespace(own)),
         (None, None) => None,
     };
     let positive = is_positive.then(|| {
-        let parts = [calico_holders()].into_iter().chain(place).chain(tests);
+        let parts = [calico_holders()]
+            .into_iter()
+            .chain(namespace_test)
+            .chain(tests);
         Selector::and(parts)
     });
     let negative = unwanted.map(|unwanted| Selector::and([calico_holders(), unwanted]));
@@ -194,12 +197,12 @@ fn selectors(
 
 /// A selector; `None` if there is none, or an empty text. One that cannot be read is an error.
 pub(super) fn selector(
-    of: &Field<'_>,
+    parent: &Field<'_>,
     key: &str,
     scope: SelectorScope,
     report: &mut ObjectReport,
 ) -> Option<Selector> {
-    let (text, at) = report.text(of, key)?;
+    let (text, at) = report.text(parent, key)?;
     if text.trim_matches([' ', '\t']).is_empty() {
         return None;
     }
@@ -252,8 +255,8 @@ fn rule_networks(entity: &Field<'_>, key: &str, report: &mut ObjectReport) -> Ve
 }
 
 /// Networks, or single addresses: any number.
-pub(super) fn networks(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> Vec<Prefix> {
-    let items = report.items(of, key);
+pub(super) fn networks(parent: &Field<'_>, key: &str, report: &mut ObjectReport) -> Vec<Prefix> {
+    let items = report.items(parent, key);
     let mut nets: Vec<Prefix> = items.iter().filter_map(|at| network(at, report)).collect();
     nets.sort_unstable();
     nets.dedup();

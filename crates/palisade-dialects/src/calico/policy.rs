@@ -64,7 +64,7 @@ pub(super) fn read(
     };
     report.check_fields(&spec, variant.spec_fields(), variant.fields_elsewhere());
     let is_set = staged_action(&spec, variant.is_staged(), report);
-    let place = place(&spec, report);
+    let tier_place = place(&spec, report);
     let own = object.namespace();
     let namespace = variant.is_namespaced().then_some(&own);
     let subject = subject(&spec, namespace, report);
@@ -92,7 +92,7 @@ pub(super) fn read(
             );
         }
     }
-    let (Some(place), Some(subject)) = (place, subject) else {
+    let (Some(tier_place), Some(subject)) = (tier_place, subject) else {
         return Vec::new();
     };
     if !is_set {
@@ -111,7 +111,7 @@ pub(super) fn read(
         rules(Direction::Ingress, ingress),
         rules(Direction::Egress, egress),
     ];
-    let policy = build_policy(object, place, subject.endpoints, rules);
+    let policy = build_policy(object, tier_place, subject.endpoints, rules);
     vec![Object::Policy(Policy {
         mode: variant.mode(),
         scope: subject.scope,
@@ -142,7 +142,7 @@ fn without_spec(
     } else {
         calico_endpoints()
     };
-    let place = TierPlace {
+    let tier_place = TierPlace {
         tier: tier_name::DEFAULT.into(),
         order: Order::Last,
     };
@@ -150,7 +150,7 @@ fn without_spec(
         default_deny: true,
         rules: Vec::new(),
     };
-    let policy = build_policy(object, place, subject, [Some(ingress), None]);
+    let policy = build_policy(object, tier_place, subject, [Some(ingress), None]);
     vec![Object::Policy(Policy {
         mode: variant.mode(),
         ..policy
@@ -165,9 +165,9 @@ pub(super) fn read_kubernetes(
     let Some(spec) = spec(&object.root, report) else {
         return Vec::new();
     };
-    let mut known = KUBERNETES_SPEC.to_vec();
-    known.push("stagedAction");
-    report.check_fields(&spec, &known, MISPLACED_KUBERNETES);
+    let mut fields = KUBERNETES_SPEC.to_vec();
+    fields.push("stagedAction");
+    report.check_fields(&spec, &fields, MISPLACED_KUBERNETES);
     let is_set = staged_action(&spec, true, report);
     let policy = read_policy_spec(object, &spec, report);
     let staged = is_set.then_some(Object::Policy(Policy {
@@ -370,7 +370,7 @@ pub(super) fn directions(written: &[Direction], has_rules: [bool; 2]) -> Vec<Dir
 /// The policy of the model.
 pub(super) fn build_policy(
     source: &ManifestObject<'_>,
-    place: TierPlace,
+    tier_place: TierPlace,
     subject: Selector,
     [ingress, egress]: [Option<DirectionRules>; 2],
 ) -> Policy {
@@ -379,9 +379,9 @@ pub(super) fn build_policy(
             object: source.id.clone(),
             part: 0,
         },
-        tier: place.tier,
+        tier: tier_place.tier,
         precedence: Precedence {
-            order: place.order,
+            order: tier_place.order,
             // Before the policies of Kubernetes at the same order.
             rank: 0,
         },

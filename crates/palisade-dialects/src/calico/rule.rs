@@ -9,8 +9,8 @@ use crate::report::{ObjectReport, line_of};
 use crate::suggest::nearest;
 use palisade_manifest::{Field, quote};
 use palisade_model::{
-    Action, Direction, Family, Peer, PortMatch, PortSpec, Protocol, Rule, RuleOrigin, Str,
-    TrafficMatch,
+    Action, Direction, Family, IcmpMatch, Peer, PortMatch, PortSpec, Protocol, Rule, RuleOrigin,
+    Str, TrafficMatch,
 };
 use std::collections::BTreeSet;
 
@@ -51,8 +51,8 @@ pub(super) const fn list_of(direction: Direction) -> &'static str {
 
 /// The action of a word.
 pub(super) fn parse_action(word: &str) -> Option<Action> {
-    let known = ACTIONS.iter().find(|(known, _)| *known == word);
-    known.map(|(_, action)| *action)
+    let row = ACTIONS.iter().find(|(spelling, _)| *spelling == word);
+    row.map(|(_, action)| *action)
 }
 
 /// Where a rule is written.
@@ -212,75 +212,16 @@ fn traffic(
 ) -> Vec<TrafficMatch> {
     let protocol = protocol::read(rule, "protocol", report);
     let not_protocol = protocol::read(rule, "notProtocol", report);
-    for (key, entity) in [("source", source), ("destination", destination)] {
-        let has_ports = protocol.is_some_and(Protocol::has_ports);
-        // A name alone stands for the port and the protocol of each endpoint.
-        let is_by_name = protocol.is_none() && has_names_only(&entity.ports);
-        if !entity.ports.is_any()
-            && !has_ports
-            && !is_by_name
-            && let Some(at) = report.child(rule, key)
-        {
-            report.error(
-                &at,
-                "rules with ports must name a `protocol` that has ports: TCP, UDP or SCTP",
-            );
-        }
-    }
-    let mut message = |key| {
-        let message = protocol::icmp(rule, key, report);
-        if let Some(at) = report.child(rule, key)
-            && !protocol.is_some_and(Protocol::is_icmp)
-        {
-            report.error(
-                &at,
-                format!("rules with `{key}` must name the `protocol` ICMP or ICMPv6"),
-            );
-        }
-        message
-    };
-    let (icmp, not_icmp) = (message("icmp"), message("notICMP"));
-    if let Some(at) = report.child(rule, "ipVersion") {
-        for (key, named) in [("protocol", protocol), ("notProtocol", not_protocol)] {
-            // As Calico's API server, only where the protocol is named.
-            let field = report.child(rule, key);
-            let Some(named) = named.filter(|_| field.is_some_and(|at| at.node.as_str().is_some()))
-            else {
-                continue;
-            };
-            let version = match named {
-                Protocol::ICMP => 4,
-                Protocol::ICMPV6 => 6,
-                _ => continue,
-            };
-            if at.node.as_i64() != Some(version) {
-                report.error(
-                    &at,
-                    format!("the rule names {named}, which is of version {version}"),
-                );
-            }
-        }
-    }
-    let family = match families {
-        Families { v4: true, v6: true } => None,
-        Families {
-            v4: true,
-            v6: false,
-        } => Some(Family::V4),
-        Families {
-            v4: false,
-            v6: true,
-        } => Some(Family::V6),
-        Families {
-            v4: false,
-            v6: false,
-        } => {
-            report.warn(
-                rule,
-                "the rule matches no packet: its networks, or these and `ipVersion`, are of different families",
-            );
-            return Vec::new();
-        }
+    check_protocol_of_ports(rule, protocol, [source, destination], report);
+    let icmp = message(rule, "icmp", protocol, report);
+    let not_icmp = message(rule, "notICMP", protocol, report);
+    check_ip_version(rule, (protocol, not_protocol), report);
+    let Some(family) = only_family(families) else {
+        report.warn(
+            rule,
+            "the rule matches no packet: its networks, or these and `ipVersion`, are of different families",
+        );
+        return Vec::new();
     };
     let source_ports = source.ports.clone();
     let destination_ports = match &destination.service_port {
@@ -306,6 +247,88 @@ fn traffic(
         not_icmp,
     };
     [with_ports].into_iter().chain(without_ports).collect()
+}
+
+/// Checks that ports are those of a protocol that has some. A name alone stands for the port and the protocol of each
+/// endpoint.
+fn check_protocol_of_ports(
+    rule: &Field<'_>,
+    protocol: Option<Protocol>,
+    [source, destination]: [&EntityMatch; 2],
+    report: &mut ObjectReport,
+) {
+    for (key, entity) in [("source", source), ("destination", destination)] {
+        let has_ports = protocol.is_some_and(Protocol::has_ports);
+        let is_by_name = protocol.is_none() && has_names_only(&entity.ports);
+        if !entity.ports.is_any()
+            && !has_ports
+            && !is_by_name
+            && let Some(at) = report.child(rule, key)
+        {
+            report.error(
+                &at,
+                "rules with ports must name a `protocol` that has ports: TCP, UDP or SCTP",
+            );
+        }
+    }
+}
+
+/// The message that a rule names, which needs a protocol that has messages.
+fn message(
+    rule: &Field<'_>,
+    key: &str,
+    protocol: Option<Protocol>,
+    report: &mut ObjectReport,
+) -> Option<IcmpMatch> {
+    let message = protocol::icmp(rule, key, report);
+    if let Some(at) = report.child(rule, key)
+        && !protocol.is_some_and(Protocol::is_icmp)
+    {
+        report.error(
+            &at,
+            format!("rules with `{key}` must name the `protocol` ICMP or ICMPv6"),
+        );
+    }
+    message
+}
+
+/// Checks `ipVersion` against the protocols of one version. As Calico's API server, only where the protocol is named.
+fn check_ip_version(
+    rule: &Field<'_>,
+    (protocol, not_protocol): (Option<Protocol>, Option<Protocol>),
+    report: &mut ObjectReport,
+) {
+    let Some(at) = report.child(rule, "ipVersion") else {
+        return;
+    };
+    for (key, named) in [("protocol", protocol), ("notProtocol", not_protocol)] {
+        let field = report.child(rule, key);
+        let Some(named) = named.filter(|_| field.is_some_and(|at| at.node.as_str().is_some()))
+        else {
+            continue;
+        };
+        let version = match named {
+            Protocol::ICMP => 4,
+            Protocol::ICMPV6 => 6,
+            _ => continue,
+        };
+        if at.node.as_i64() != Some(version) {
+            report.error(
+                &at,
+                format!("the rule names {named}, which is of version {version}"),
+            );
+        }
+    }
+}
+
+/// The one family that is matched, if not both are; `None` if there is none.
+fn only_family(families: Families) -> Option<Option<Family>> {
+    match (families.v4, families.v6) {
+        (true, true) => Some(None),
+        (true, false) => Some(Some(Family::V4)),
+        (false, true) => Some(Some(Family::V6)),
+        (false, false) => None,
+    }
 }
 
 /// Whether a test lists or excludes names of ports only.

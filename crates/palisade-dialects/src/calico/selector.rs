@@ -139,12 +139,12 @@ impl<'a> SelectorParser<'a> {
 
     /// Takes a token that is next, and the space behind it.
     fn take(&mut self, token: &str) -> bool {
-        let found = self.rest().starts_with(token);
-        if found {
+        let is_next = self.rest().starts_with(token);
+        if is_next {
             self.at += token.len();
             self.skip_space();
         }
-        found
+        is_next
     }
 
     fn any_of(&mut self, depth: usize) -> Result<CalicoSelector, SelectorError> {
@@ -351,13 +351,13 @@ impl<'a> SelectorParser<'a> {
 /// One part as it is, several joined.
 fn join(
     mut parts: Vec<CalicoSelector>,
-    of: fn(Vec<CalicoSelector>) -> CalicoSelector,
+    operator: fn(Vec<CalicoSelector>) -> CalicoSelector,
 ) -> CalicoSelector {
     match (parts.pop(), parts.is_empty()) {
         (Some(only), true) => only,
         (last, _) => {
             parts.extend(last);
-            of(parts)
+            operator(parts)
         }
     }
 }

@@ -8,24 +8,25 @@
 
 mod cidr_group;
 mod cidr_peer;
+mod crd_schema;
 mod entity;
 mod fields;
-mod form;
 mod fqdn;
 mod icmp;
 mod isolation;
 mod l7;
 mod label_key;
+mod missing_feature;
 mod node_subject;
 mod peer_kind;
 mod peers;
 mod ports;
 mod rule;
+mod rule_context;
 mod selector;
 mod service_peer;
 mod spec;
 mod subject_namespace;
-mod unserved;
 
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
 use crate::kind_reader::{KindRead, KindReader, Naming, find_reader, reader_of};

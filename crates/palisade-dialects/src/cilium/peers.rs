@@ -3,12 +3,12 @@
 //! Promises: a list that is there and empty selects nothing, so that a rule with it matches nothing; a rule without
 //! any list of peers, but with ports, matches every address.
 
-use super::form::{self, CLOUD_GROUP};
+use super::crd_schema::{self, CLOUD_GROUP};
 use super::label_key::SourcedKey;
+use super::missing_feature::{MissingFeature, closed_peers, hold_closed};
 use super::peer_kind::{UnservedPeers, remote_node, selected_peers};
-use super::rule::{RuleAction, RuleContext};
+use super::rule_context::{RuleAction, RuleContext};
 use super::selector::{self, LabelRequirement};
-use super::unserved::{closed_peers, hold_closed};
 use super::{cidr_peer, entity, fqdn, service_peer};
 use crate::faults::DialectFault;
 use crate::label_selector::LabelTest;
@@ -89,22 +89,9 @@ pub(super) fn read(
             present.push((list, key, field, items));
         }
     }
-    let filled: Vec<&str> = present
-        .iter()
-        .filter(|(.., items)| !items.is_empty())
-        .map(|(_, key, ..)| *key)
-        .collect();
-    if let [first, others @ ..] = &*filled
-        && !others.is_empty()
-    {
-        report.error(
-            rule,
-            format!(
-                "combining {first} and {} is not supported: write a rule for each",
-                others.join(" and ")
-            ),
-        );
-    }
+    let filled = present.iter().filter(|(.., items)| !items.is_empty());
+    let filled: Vec<&str> = filled.map(|(_, key, ..)| *key).collect();
+    check_combination(rule, &filled, report);
     if present.is_empty() {
         return vec![Peer::any()];
     }
@@ -119,26 +106,15 @@ pub(super) fn read(
             is_empty = true;
         }
         if matches!(list, PeerList::Groups | PeerList::Fqdns) && !items.is_empty() {
-            for item in items {
-                match list {
-                    PeerList::Fqdns => fqdn::check(item, report),
-                    _ => form::check(item, &CLOUD_GROUP, report),
-                }
-            }
-            let piece = match list {
-                PeerList::Fqdns => "names (`toFQDNs`)",
-                _ if direction == Direction::Egress => "groups of cloud providers (`toGroups`)",
-                _ => "groups of cloud providers (`fromGroups`)",
-            };
-            hold_closed(field, piece, action, report);
+            hold_list_closed(*list, (field, items), context, report);
             is_closed = true;
             continue;
         }
         for item in items {
             match read_item(*list, item, context, report) {
                 Ok(read) => peers.extend(read),
-                Err(UnservedPeers { piece, denied }) => {
-                    hold_closed(item, piece, action, report);
+                Err(UnservedPeers { feature, denied }) => {
+                    hold_closed(item, feature, action, report);
                     match denied {
                         Some(denied) => peers.extend(denied),
                         None => is_closed = true,
@@ -159,6 +135,42 @@ pub(super) fn read(
     }
 }
 
+/// Checks that a rule has peers of one list only.
+fn check_combination(rule: &Field<'_>, filled: &[&str], report: &mut ObjectReport) {
+    if let [first, others @ ..] = filled
+        && !others.is_empty()
+    {
+        report.error(
+            rule,
+            format!(
+                "combining {first} and {} is not supported: write a rule for each",
+                others.join(" and ")
+            ),
+        );
+    }
+}
+
+/// Checks a list of peers that are not served, and holds it closed.
+fn hold_list_closed(
+    list: PeerList,
+    (field, items): (&Field<'_>, &[Field<'_>]),
+    context: &RuleContext<'_>,
+    report: &mut ObjectReport,
+) {
+    for item in items {
+        match list {
+            PeerList::Fqdns => fqdn::check(item, report),
+            _ => crd_schema::check(item, &CLOUD_GROUP, report),
+        }
+    }
+    let feature = match list {
+        PeerList::Fqdns => MissingFeature::Fqdns,
+        _ if context.direction == Direction::Egress => MissingFeature::EgressGroups,
+        _ => MissingFeature::IngressGroups,
+    };
+    hold_closed(field, feature, context.action, report);
+}
+
 /// The peers of an item; the error says what of it is not served.
 fn read_item(
     list: PeerList,
@@ -169,7 +181,10 @@ fn read_item(
     Ok(match list {
         PeerList::Endpoints => {
             let requirements = selector::read(item, report);
-            if requirements.iter().any(|of| of.key.is_world()) {
+            if requirements
+                .iter()
+                .any(|requirement| requirement.key.is_world())
+            {
                 report.warn(
                     item,
                     "`reserved:world` is everything outside of the cluster; a dual-stack Cilium has the labels \

@@ -42,8 +42,8 @@ pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Option<Peer>
 }
 
 /// The namespace of Services; without one, all of them.
-fn namespace<'a>(of: &Field<'a>, report: &mut ObjectReport) -> Option<&'a str> {
-    let (name, at) = report.text(of, "namespace")?;
+fn namespace<'a>(parent: &Field<'a>, report: &mut ObjectReport) -> Option<&'a str> {
+    let (name, at) = report.text(parent, "namespace")?;
     if name.is_empty() {
         return None;
     }

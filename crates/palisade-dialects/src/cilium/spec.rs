@@ -5,7 +5,8 @@
 
 use super::node_subject::selected_nodes;
 use super::peer_kind::selected_pods;
-use super::rule::{self, RuleAction, RuleContext, list_of};
+use super::rule;
+use super::rule_context::{RuleAction, RuleContext, list_of};
 use super::selector;
 use super::subject_namespace::{check_namespace, is_replaced};
 use crate::faults::DialectFault;
@@ -267,10 +268,10 @@ fn pods(field: &Field<'_>, namespace: Option<&Str>, report: &mut ObjectReport) -
                 [workload_selector(), pods].into_iter().chain(own),
             ))
         }
-        Err(piece) => {
+        Err(feature) => {
             report.error(
                 field,
-                format!("it selects by {piece}, which are not served"),
+                format!("it selects by {feature}, which are not served"),
             );
             None
         }

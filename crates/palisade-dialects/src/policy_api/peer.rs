@@ -37,7 +37,7 @@ pub(super) fn read(
     rule_action: Option<Action>,
     report: &mut ObjectReport,
 ) -> PeerReading {
-    let known = variant.peer_fields(direction);
+    let peer_fields = variant.peer_fields(direction);
     if !report.is_object(field) {
         return PeerReading::Invalid;
     }
@@ -61,9 +61,9 @@ pub(super) fn read(
         (Some((first, _)), Some((second, _))) => {
             let all = [first, second].into_iter();
             let all = all.chain(present.map(|(key, _)| key));
-            let found: Vec<String> = all.map(shorten).collect();
-            let found = found.iter().map(String::as_str);
-            report.error(field, schema::exactly_one(known, found));
+            let names: Vec<String> = all.map(shorten).collect();
+            let names = names.iter().map(String::as_str);
+            report.error(field, schema::exactly_one(peer_fields, names));
             return PeerReading::Invalid;
         }
     };
@@ -74,16 +74,18 @@ pub(super) fn read(
         "pods" => report
             .is_object(&value)
             .then(|| Peer::from_selector(namespaced_pods::of_pods(&value, variant, report))),
-        "nodes" if known.contains(&key) => Some(nodes(&value, report)),
-        "networks" if known.contains(&key) => Some(networks(&value, report)),
-        "domainNames" if known.contains(&key) => domain_names(&value, variant, rule_action, report),
+        "nodes" if peer_fields.contains(&key) => Some(nodes(&value, report)),
+        "networks" if peer_fields.contains(&key) => Some(networks(&value, report)),
+        "domainNames" if peer_fields.contains(&key) => {
+            domain_names(&value, variant, rule_action, report)
+        }
         _ => {
-            let hint = match (direction, nearest(key, known)) {
+            let hint = match (direction, nearest(key, peer_fields)) {
                 (Direction::Ingress, _) if PolicyVariant::is_egress_peer(key) => {
                     "only egress rules have it".to_owned()
                 }
                 (_, Some(near)) => format!("did you mean `{near}`?"),
-                (_, None) => format!("known fields: {}", known.join(", ")),
+                (_, None) => format!("known fields: {}", peer_fields.join(", ")),
             };
             report.close(
                 &value,

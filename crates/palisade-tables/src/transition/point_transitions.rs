@@ -88,12 +88,12 @@ fn new_state(context: &TransitionContext<'_>, point: &Point) -> PointState {
 /// The points that change, by their old and new state.
 pub(super) fn point_transitions(context: &TransitionContext<'_>) -> PointTransitions {
     let mut transitions = PointTransitions::default();
-    let add = |of: &mut PointsByTransition, point: Point| {
+    let add = |by_transition: &mut PointsByTransition, point: Point| {
         let states = (
             point_state(context, context.old, &point),
             new_state(context, &point),
         );
-        of.entry(states).or_default().push(point);
+        by_transition.entry(states).or_default().push(point);
     };
     let listed = context.differences.points.iter();
     for point in listed.filter(|point| point.workload().is_some()) {
@@ -119,8 +119,9 @@ pub(super) fn write_changes(
     let mut leave_separately = false;
     let mut denying_set = None;
     let host = transitions.host.iter();
-    let host = host.flat_map(|(stage, of)| {
-        of.iter()
+    let host = host.flat_map(|(stage, by_states)| {
+        by_states
+            .iter()
             .map(move |(states, points)| (*stage, states, points))
     });
     for (stage, (source, target), points) in host {
@@ -208,8 +209,10 @@ pub(super) fn write_changes(
 /// before is not judged as any other.
 fn is_at_hairpin_points(context: &TransitionContext<'_>, point: &Point) -> bool {
     point.workload().is_some_and(|(interface, _)| {
-        let place = PointInterface::Hairpin(interface.clone());
-        host_points::points_of(context.new, &place).next().is_some()
+        let hairpin = PointInterface::Hairpin(interface.clone());
+        host_points::points_of(context.new, &hairpin)
+            .next()
+            .is_some()
     })
 }
 

@@ -106,7 +106,7 @@ impl SetStages {
         }
     }
 
-    /// Whether any set is that of an early pass.
+    /// Whether any set is of an early pass.
     pub(super) fn is_layered(&self) -> bool {
         self.host_sets.is_some()
     }

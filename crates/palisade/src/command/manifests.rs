@@ -2,10 +2,9 @@
 
 use crate::command::progress::ProgressMeter;
 use crate::command::status::problem_text;
-use crate::command::validate::problem_reports;
 use crate::exit::{CommandError, ExitStatus};
 use palisade_analysis::UnnamedPorts;
-use palisade_api::ProblemSeverity;
+use palisade_api::{ProblemReport, ProblemSeverity};
 use palisade_dialects::is_unenforced_policy;
 use palisade_model::State;
 use palisade_source::{LoadedInput, UnjudgedPod, load_with_progress};
@@ -28,7 +27,7 @@ pub(crate) struct LoadedManifests {
 }
 
 impl LoadedManifests {
-    /// The error for a name of which the state has no endpoint: what the pod of that name is, or `error`.
+    /// The error for a name that no endpoint of the state has: what the pod of that name is, or `error`.
     pub(crate) fn unknown_name(&self, name: &str, error: String) -> CommandError {
         let pod = UnjudgedPod::find(&self.unjudged_pods, name);
         CommandError::usage(pod.map_or(error, |pod| printable(&pod.to_string()).into_owned()))
@@ -67,6 +66,15 @@ pub(crate) fn load_showing_progress(files: &[PathBuf]) -> LoadedInput {
     let loaded = load_with_progress(files, &mut |progress| meter.update(progress));
     meter.clear();
     loaded
+}
+
+/// Converts the problems of a source to API types.
+pub(crate) fn problem_reports(loaded: &LoadedInput) -> Vec<ProblemReport> {
+    loaded
+        .diagnostics
+        .iter()
+        .map(palisade_agent::views::status::problem_report)
+        .collect()
 }
 
 /// A path on the command line that does not exist is a usage error, not a problem of the manifests.

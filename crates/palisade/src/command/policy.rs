@@ -205,10 +205,10 @@ fn detail_text(detail: &PolicyDetail) -> String {
         for rule in &over.rules {
             let at = rule.line.as_ref().map(|line| format!(" ({line})"));
             let at = at.unwrap_or_default();
-            let (of, direction, index) = (&rule.policy, &rule.direction, rule.index);
+            let (policy, direction, index) = (&rule.policy, &rule.direction, rule.index);
             line(
                 "",
-                format!("{} by {of} {direction}[{index}]{at}", rule.elements),
+                format!("{} by {policy} {direction}[{index}]{at}", rule.elements),
             );
         }
     }

@@ -2,9 +2,8 @@
 
 use super::agent;
 use crate::cli::{OutputFormat, PushArgs};
-use crate::command::manifests;
+use crate::command::manifests::{self, problem_reports};
 use crate::command::status::problem_text;
-use crate::command::validate::problem_reports;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};
 use palisade_api::{ProblemSeverity, PushReport};

@@ -5,7 +5,8 @@ use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, pluralize, print_output};
 use palisade_api::{
-    AuditSummary, ConfigReport, FollowedSource, Health, ParameterOrigin, Status, TierReport, path,
+    AuditSummary, ConfigReport, DataplaneStatus, FollowedSource, Health, ParameterOrigin, Status,
+    TierReport, path,
 };
 use palisade_text::printable;
 use std::fmt::Write;
@@ -72,37 +73,66 @@ fn config_text(report: &ConfigReport) -> String {
 
 /// Formats the status.
 pub(super) fn status_text(status: &Status) -> String {
-    let mut out = String::new();
+    let mut lines = StatusLines::default();
+    add_summary(status, &mut lines);
+    add_host_endpoints(status, &mut lines);
+    add_policy(status, &mut lines);
+    add_source(status, &mut lines);
+    add_retained_objects(status, &mut lines);
+    add_addresses_and_budget(status, &mut lines);
+    add_dataplane(&status.dataplane, &mut lines);
+    let steps: Vec<String> = status
+        .bootstrap
+        .iter()
+        .map(|s| format!("{} {:.1} ms", s.name, s.millis))
+        .collect();
+    lines.add("Start", steps.join(", "));
+    lines.text
+}
+
+/// Lines of a name and a value; a line that belongs to the one before has no name.
+#[derive(Default)]
+struct StatusLines {
+    text: String,
+}
+
+impl StatusLines {
+    fn add(&mut self, name: &str, value: String) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "{name:<12} {}", printable(&value));
+    }
+}
+
+fn add_summary(status: &Status, lines: &mut StatusLines) {
     let health = match status.health {
         Health::Starting => "starting",
         Health::Ready => "ready",
         Health::Degraded => "DEGRADED",
     };
-    // Writing to a String cannot fail.
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<12} {}", printable(&value));
-    };
-    line("Health", health.to_owned());
+    lines.add("Health", health.to_owned());
     for reason in &status.reasons {
-        line("", format!("- {reason}"));
+        lines.add("", format!("- {reason}"));
     }
     if !status.as_of.is_empty() {
-        line("As of", status.as_of.clone());
+        lines.add("As of", status.as_of.clone());
     }
-    line(
+    lines.add(
         "Agent",
         format!(
             "palisade {}, process {}, since {}",
             status.version, status.pid, status.started
         ),
     );
-    line(
+    lines.add(
         "Policy",
         format!(
             "revision {} accepted, {} in the kernel; {} policies, {} endpoints, {} identities",
             status.revision, status.realised, status.policies, status.endpoints, status.identities
         ),
     );
+}
+
+fn add_host_endpoints(status: &Status, lines: &mut StatusLines) {
     for (at, host) in status.host_endpoints.iter().enumerate() {
         let text = match (&host.interface, &host.reason) {
             (Some(interface), _) if interface == "*" => "every other interface".to_owned(),
@@ -111,46 +141,40 @@ pub(super) fn status_text(status: &Status) -> String {
             (None, reason) => format!("not enforced: {}", reason.as_deref().unwrap_or_default()),
         };
         let title = if at == 0 { "Host" } else { "" };
-        line(title, format!("{} {}: {text}", host.kind, host.name));
+        lines.add(title, format!("{} {}: {text}", host.kind, host.name));
     }
     for text in &status.missing_failsafe {
-        line("", format!("! {text}"));
+        lines.add("", format!("! {text}"));
     }
+}
+
+/// The tiers, how far policies are, and what the audit would deny.
+fn add_policy(status: &Status, lines: &mut StatusLines) {
     if !status.tiers.is_empty() {
         let tiers: Vec<String> = status.tiers.iter().map(tier_text).collect();
-        line("Tiers", tiers.join(", "));
+        lines.add("Tiers", tiers.join(", "));
     }
     if !status.policy_states.is_empty() {
         let states = status.policy_states.iter();
         let states: Vec<String> = states
             .map(|count| format!("{} {}", count.policies, count.state))
             .collect();
-        line(
+        lines.add(
             "",
             format!("- {}: see palisade policy list", states.join(", ")),
         );
     }
     if !status.audit.is_empty() {
         for (at, text) in audit_lines(&status.audit).into_iter().enumerate() {
-            line(if at == 0 { "Audit" } else { "" }, text);
+            lines.add(if at == 0 { "Audit" } else { "" }, text);
         }
     }
+}
+
+fn add_source(status: &Status, lines: &mut StatusLines) {
     let source = &status.source;
-    let text = |source: &FollowedSource| {
-        let synced = match (&source.stale, source.in_sync) {
-            (Some(stale), _) => format!("not followed since {}", stale.since),
-            (None, true) => "in sync".to_owned(),
-            (None, false) => "not in sync yet".to_owned(),
-        };
-        let absent = if source.absent.is_empty() {
-            String::new()
-        } else {
-            format!(", which does not have {}", source.absent.join(", "))
-        };
-        format!("{} {}: {synced}{absent}", source.name, source.location)
-    };
-    let sources: Vec<String> = source.sources.iter().map(text).collect();
-    line(
+    let sources: Vec<String> = source.sources.iter().map(followed_text).collect();
+    lines.add(
         "Source",
         format!(
             "{}; {}, {}, {}",
@@ -161,11 +185,29 @@ pub(super) fn status_text(status: &Status) -> String {
         ),
     );
     if let Some(error) = &status.node_status_error {
-        line("", format!("- NodePolicyStatus is not written: {error}"));
+        lines.add("", format!("- NodePolicyStatus is not written: {error}"));
     }
     for problem in &source.problems {
-        line("", format!("- {}", problem_text(problem)));
+        lines.add("", format!("- {}", problem_text(problem)));
     }
+}
+
+/// A source that is followed, and how.
+fn followed_text(source: &FollowedSource) -> String {
+    let synced = match (&source.stale, source.in_sync) {
+        (Some(stale), _) => format!("not followed since {}", stale.since),
+        (None, true) => "in sync".to_owned(),
+        (None, false) => "not in sync yet".to_owned(),
+    };
+    let absent = if source.absent.is_empty() {
+        String::new()
+    } else {
+        format!(", which does not have {}", source.absent.join(", "))
+    };
+    format!("{} {}: {synced}{absent}", source.name, source.location)
+}
+
+fn add_retained_objects(status: &Status, lines: &mut StatusLines) {
     for retained in &status.retained_objects {
         let what = match (&retained.since, &retained.hash) {
             (Some(since), Some(hash)) => format!(
@@ -174,13 +216,16 @@ pub(super) fn status_text(status: &Status) -> String {
             ),
             _ => "no valid version: the pods it selects are isolated".to_owned(),
         };
-        line("", format!("- {}: {what}", retained.object));
+        lines.add("", format!("- {}: {what}", retained.object));
     }
     if let Some(more) = status.more_retained_objects {
-        line("", format!("- and {more} more objects stay in force"));
+        lines.add("", format!("- and {more} more objects stay in force"));
     }
+}
+
+fn add_addresses_and_budget(status: &Status, lines: &mut StatusLines) {
     for conflict in &status.conflicts {
-        line(
+        lines.add(
             "Conflict",
             format!(
                 "{} belongs to {}; also claimed by {}",
@@ -191,7 +236,7 @@ pub(super) fn status_text(status: &Status) -> String {
         );
     }
     let budget = &status.budget;
-    line(
+    lines.add(
         "Budget",
         format!(
             "{} kernel elements used; limits: {} on this host, {} for a policy set; {} over budget",
@@ -201,13 +246,15 @@ pub(super) fn status_text(status: &Status) -> String {
             status.over_budget.len()
         ),
     );
-    let dataplane = &status.dataplane;
-    line(
+}
+
+fn add_dataplane(dataplane: &DataplaneStatus, lines: &mut StatusLines) {
+    lines.add(
         "Dataplane",
         format!("{}, generation {}", dataplane.name, dataplane.generation),
     );
     if let Some(start) = &dataplane.start {
-        line(
+        lines.add(
             "",
             format!(
                 "start: {} kernel writes in {:.1} ms",
@@ -216,7 +263,7 @@ pub(super) fn status_text(status: &Status) -> String {
         );
     }
     if let Some(last) = &dataplane.last {
-        line(
+        lines.add(
             "",
             format!(
                 "last flush: revision {}, {} kernel writes in {:.1} ms",
@@ -225,10 +272,10 @@ pub(super) fn status_text(status: &Status) -> String {
         );
     }
     if dataplane.repaired > 0 {
-        line("", format!("repaired {} times", dataplane.repaired));
+        lines.add("", format!("repaired {} times", dataplane.repaired));
     }
     for repair in &dataplane.repairs {
-        line(
+        lines.add(
             "",
             format!(
                 "repaired at {}: {}; {} kernel writes, {:.1} ms after detection",
@@ -238,7 +285,7 @@ pub(super) fn status_text(status: &Status) -> String {
     }
     for drops in &dataplane.drops {
         let (reason, count) = (drops.reason, drops.count);
-        line(
+        lines.add(
             "",
             format!(
                 "dropped, {reason}: {} packets, {} bytes",
@@ -247,15 +294,8 @@ pub(super) fn status_text(status: &Status) -> String {
         );
     }
     if let Some(error) = &dataplane.error {
-        line("", format!("error: {error}"));
+        lines.add("", format!("error: {error}"));
     }
-    let steps: Vec<String> = status
-        .bootstrap
-        .iter()
-        .map(|s| format!("{} {:.1} ms", s.name, s.millis))
-        .collect();
-    line("Start", steps.join(", "));
-    out
 }
 
 /// A tier with its order and its policies.

@@ -1,12 +1,11 @@
 //! `palisade validate`: reads manifests and prints every problem, without enforcing anything.
 
 use crate::cli::{ManifestArgs, OutputFormat};
-use crate::command::manifests;
+use crate::command::manifests::{self, problem_reports};
 use crate::command::status::problem_text;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};
 use palisade_api::{ProblemReport, ProblemSeverity, ValidationReport};
-use palisade_source::LoadedInput;
 use palisade_text::printable;
 
 /// Checks manifests; exit code 1 if there is an error.
@@ -28,15 +27,6 @@ pub(crate) fn run(files: &ManifestArgs, format: OutputFormat) -> CommandResult {
     Ok(ExitStatus::of(!valid))
 }
 
-/// Converts the problems of a source to API types.
-pub(crate) fn problem_reports(loaded: &LoadedInput) -> Vec<ProblemReport> {
-    loaded
-        .diagnostics
-        .iter()
-        .map(palisade_agent::views::status::problem_report)
-        .collect()
-}
-
 fn validation_text(validation: &ValidationReport) -> String {
     let mut out: String = validation
         .problems
@@ -44,11 +34,11 @@ fn validation_text(validation: &ValidationReport) -> String {
         .map(|p| problem_text(p) + "\n")
         .collect();
     let total = |severity: ProblemSeverity| {
-        let of = validation
+        let problems = validation
             .problems
             .iter()
             .filter(|p| p.severity == severity);
-        of.map(ProblemReport::count).sum()
+        problems.map(ProblemReport::count).sum()
     };
     let (errors, warnings) = (
         total(ProblemSeverity::Error),

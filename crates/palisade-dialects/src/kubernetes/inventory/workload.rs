@@ -59,7 +59,7 @@ fn endpoint(
 
 /// The pod template of a workload, if there is one.
 pub(super) fn template_of<'a>(root: &Field<'a>) -> Option<Field<'a>> {
-    let child = |of: &Field<'a>, key| of.get(key).ok().flatten();
+    let child = |parent: &Field<'a>, key| parent.get(key).ok().flatten();
     let spec = child(root, "spec")?;
     child(&spec, "template")
         .or_else(|| child(&child(&child(&spec, "jobTemplate")?, "spec")?, "template"))

@@ -3,7 +3,7 @@
 //! Defaulting and validation follow the API server. What it accepts with a warning is accepted here with a
 //! warning.
 
-use super::rule;
+use super::rule::{self, own_namespace_selector};
 use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::label_selector::{self, workload_selector};
@@ -12,7 +12,7 @@ use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
 use palisade_model::{
     Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, PolicyMode, Precedence,
-    Rule, Selector, TrafficScope, reserved, tier_name,
+    Rule, Selector, TrafficScope, tier_name,
 };
 
 pub(super) const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
@@ -160,9 +160,4 @@ pub(super) fn build_policy(
         egress: rules(egress),
         line: Some(line_of(&source.root)),
     }
-}
-
-/// Matches the objects of the policy's own namespace.
-pub(super) fn own_namespace_selector(object: &ManifestObject<'_>) -> Selector {
-    Selector::equals(LabelKey::reserved(reserved::NAMESPACE), object.namespace())
 }

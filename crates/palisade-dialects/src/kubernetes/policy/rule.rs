@@ -1,7 +1,6 @@
 //! The rules of a NetworkPolicy: peers and ports.
 
 use super::ip_block;
-use super::network_policy::own_namespace_selector;
 use crate::hash::RuleFingerprints;
 use crate::kind_reader::ManifestObject;
 use crate::label_selector::{self, workload_selector};
@@ -11,7 +10,7 @@ use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, IntOrString, quote};
 use palisade_model::{
     Action, Direction, LabelKey, Peer, PortMatch, PortRange, PortSpec, Protocol, Rule, RuleOrigin,
-    Selector, TrafficMatch,
+    Selector, TrafficMatch, reserved,
 };
 
 const KNOWN_INGRESS: &[&str] = &["from", "ports"];
@@ -107,6 +106,11 @@ fn read_peers(
     peers
         .filter_map(|field| read_peer(field, object, report))
         .collect()
+}
+
+/// Matches the objects of the policy's own namespace.
+pub(super) fn own_namespace_selector(object: &ManifestObject<'_>) -> Selector {
+    Selector::equals(LabelKey::reserved(reserved::NAMESPACE), object.namespace())
 }
 
 /// One peer as written; none if it is invalid.
