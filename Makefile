@@ -2,9 +2,9 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chained demo-hosts demo-cluster conformance test quick build bench bench-engine bench-datapath differential faults package image manifests fmt docs lint fuzz upgrade upgrade-fixture setup
+.PHONY: help demo demo-chained demo-hosts demo-cluster conformance test quick build bench bench-engine bench-datapath differential faults package image manifests fmt docs lint mutants fuzz upgrade upgrade-fixture setup
 
-export CASES KERNEL_CASES SEED FRESH_SEED LOAD_EDITS LOAD_KILLS FUZZ_SECONDS TARGET_NAME NO_SKIPS
+export CASES KERNEL_CASES SEED FRESH_SEED LOAD_EDITS LOAD_KILLS FUZZ_SECONDS TARGET_NAME NO_SKIPS BASE FILES SHARD JOBS
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -75,6 +75,10 @@ image: setup ## a container image of the static programs: target/image
 lint: ## format check, clippy, dependencies (installs cargo-deny)
 	@scripts/setup --lint
 	@scripts/lint
+
+mutants: ## mutation tests of the product files that differ from BASE=origin/main, or of CRATES="palisade-dialects …" (FILES, SHARD=0/20, JOBS; installs cargo-mutants)
+	@scripts/setup --mutants
+	@scripts/mutants $(CRATES)
 
 fuzz: setup ## fuzz the parsers (FUZZ_SECONDS=300 each, TARGET_NAME=one); what is kept in fuzz/corpus is replayed by every test run
 	@scripts/fuzz

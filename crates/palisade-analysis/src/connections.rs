@@ -87,14 +87,16 @@ pub fn filtered_connections<'a>(
     let sets = Rc::new(TrafficSetInterner::new());
     let view = Reachability::new(state.into(), &sets);
     let views = [&view];
-    let units = [view.units(&view.find_split_workloads())];
-    let wanted = ResolvedFilter::resolve(scope, &views)?;
-    let kinds = EquivalenceClasses::new(&views, &units, &sets);
-    let rows = ConnectionRows::build(&kinds, &|value| allows_anything(value));
-    let held = view.workload_addresses.clone();
-    let mut found = rows.list_pairs(&held, &|value, pair| render_value(value, pair, &sets));
-    found.retain(|connection| wanted.selects(connection));
-    Ok(found)
+    let workload_groups = [view.units(&view.find_split_workloads())];
+    let filter = ResolvedFilter::resolve(scope, &views)?;
+    let equivalence = EquivalenceClasses::new(&views, &workload_groups, &sets);
+    let rows = ConnectionRows::build(&equivalence, &|value| allows_anything(value));
+    let workload_addresses = view.workload_addresses.clone();
+    let mut connections = rows.list_pairs(&workload_addresses, &|value, pair| {
+        render_value(value, pair, &sets)
+    });
+    connections.retain(|connection| filter.selects(connection));
+    Ok(connections)
 }
 
 /// Like [`connections`], in as few rows as possible: workloads that every policy treats alike are one
@@ -109,11 +111,11 @@ pub fn grouped_connections<'a>(
     let sets = Rc::new(TrafficSetInterner::new());
     let view = Reachability::new(state.into(), &sets);
     let views = [&view];
-    let units = [view.units(&view.find_split_workloads())];
-    let wanted = ResolvedFilter::resolve(scope, &views)?;
-    let kinds = EquivalenceClasses::new(&views, &units, &sets);
-    let rows = ConnectionRows::build(&kinds, &|value| allows_anything(value));
-    Ok(rows.list_groups(&wanted, &|value, pair| render_value(value, pair, &sets)))
+    let workload_groups = [view.units(&view.find_split_workloads())];
+    let filter = ResolvedFilter::resolve(scope, &views)?;
+    let equivalence = EquivalenceClasses::new(&views, &workload_groups, &sets);
+    let rows = ConnectionRows::build(&equivalence, &|value| allows_anything(value));
+    Ok(rows.list_groups(&filter, &|value, pair| render_value(value, pair, &sets)))
 }
 
 fn allows_anything(value: &LayerTraffic) -> bool {
@@ -129,13 +131,12 @@ fn render_value(
     is_pair: bool,
     sets: &TrafficSetInterner,
 ) -> Vec<(Option<Family>, Rc<TrafficSet>)> {
-    match is_pair {
-        true => merge_families([value[0], value[1]], sets),
-        false => {
-            let set = value.iter().flatten().next();
-            let set = set.filter(|set| **set != TrafficSetInterner::NONE);
-            set.map(|set| (None, sets.get(*set))).into_iter().collect()
-        }
+    if is_pair {
+        merge_families([value[0], value[1]], sets)
+    } else {
+        let set = value.iter().flatten().next();
+        let set = set.filter(|set| **set != TrafficSetInterner::NONE);
+        set.map(|set| (None, sets.get(*set))).into_iter().collect()
     }
 }
 
@@ -170,34 +171,35 @@ impl ResolvedFilter {
         let named = |name: &Option<String>| {
             let Some(text) = name else { return Ok(None) };
             let (namespace, own) = text.split_once('/').unwrap_or(("default", text));
-            let is = |w: &WorkloadRef| {
+            let is_named = |w: &WorkloadRef| {
                 w.namespace.as_deref().unwrap_or_default() == namespace && *w.name == *own
             };
             let mut found = BTreeSet::new();
             views
                 .iter()
-                .for_each(|view| view.collect_named(&is, &mut found));
-            match found.is_empty() {
-                true => Err(ConnectionFilterError::NoWorkload(text.clone())),
-                false => Ok(Some(found)),
+                .for_each(|view| view.collect_named(&is_named, &mut found));
+            if found.is_empty() {
+                Err(ConnectionFilterError::NoWorkload(text.clone()))
+            } else {
+                Ok(Some(found))
             }
         };
-        let wanted = ResolvedFilter {
+        let filter = ResolvedFilter {
             from: named(&scope.from)?,
             to: named(&scope.to)?,
             namespace: scope.namespace.clone(),
         };
-        if let Some(namespace) = &wanted.namespace {
+        if let Some(namespace) = &filter.namespace {
             let mut found = BTreeSet::new();
-            let is = |w: &WorkloadRef| w.namespace.as_deref() == Some(namespace);
+            let is_in_namespace = |w: &WorkloadRef| w.namespace.as_deref() == Some(namespace);
             views
                 .iter()
-                .for_each(|view| view.collect_named(&is, &mut found));
+                .for_each(|view| view.collect_named(&is_in_namespace, &mut found));
             if found.is_empty() {
                 return Err(ConnectionFilterError::NoNamespace(namespace.clone()));
             }
         }
-        Ok(wanted)
+        Ok(filter)
     }
 
     fn is_unrestricted(&self) -> bool {
@@ -287,7 +289,7 @@ type OutsideRows = BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>;
 
 /// All relevant rows between equivalence classes.
 pub(crate) struct ConnectionRows<'k> {
-    kinds: &'k EquivalenceClasses<'k>,
+    equivalence: &'k EquivalenceClasses<'k>,
     /// Sources with the same traffic to the same destination workloads, with those workloads.
     workload_rows: BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>,
     /// Outside destinations with the same traffic, with the workloads that may send it.
@@ -298,17 +300,17 @@ pub(crate) struct ConnectionRows<'k> {
 
 impl<'k> ConnectionRows<'k> {
     pub(crate) fn build(
-        kinds: &'k EquivalenceClasses<'k>,
+        equivalence: &'k EquivalenceClasses<'k>,
         is_relevant: &dyn Fn(&LayerTraffic) -> bool,
     ) -> Self {
         let mut rows = ConnectionRows {
-            kinds,
+            equivalence,
             workload_rows: BTreeMap::new(),
             egress_rows: BTreeMap::new(),
             ingress_rows: BTreeMap::new(),
         };
-        for (id, kind) in kinds.classes.iter().enumerate() {
-            if kind.region.is_some() {
+        for (id, class) in equivalence.classes.iter().enumerate() {
+            if class.region.is_some() {
                 continue;
             }
             let id = to_u32(id);
@@ -318,7 +320,7 @@ impl<'k> ConnectionRows<'k> {
                 (&mut rows.ingress_rows, true, OUTSIDE),
             ];
             for (list, taking, zone) in lists {
-                for (value, block) in kinds.peers_by_traffic(id, taking, zone, is_relevant) {
+                for (value, block) in equivalence.peers_by_traffic(id, taking, zone, is_relevant) {
                     list.entry((block, value)).or_default().push(id);
                 }
             }
@@ -326,23 +328,23 @@ impl<'k> ConnectionRows<'k> {
         rows
     }
 
-    fn workloads(&self, kinds: &[u32]) -> Vec<WorkloadRef> {
-        let names = kinds
+    fn workloads(&self, class_ids: &[u32]) -> Vec<WorkloadRef> {
+        let names = class_ids
             .iter()
-            .flat_map(|kind| &self.kinds.classes[*kind as usize].names);
+            .flat_map(|class| &self.equivalence.classes[*class as usize].names);
         names.cloned().collect()
     }
 
     /// Whether both are the same pod, so that packets between them never leave it.
     fn is_same_pod(&self, a: u32, b: u32) -> bool {
-        let [a, b] = [a, b].map(|kind| self.kinds.classes[kind as usize].pod.as_ref());
+        let [a, b] = [a, b].map(|class| self.equivalence.classes[class as usize].pod.as_ref());
         a.is_some() && a == b
     }
 
     fn block_address_sets(&self, block: &ClassSelection) -> AddressSets {
         let mut ranges = [Vec::new(), Vec::new()];
-        for kind in self.kinds.expand(block) {
-            if let Some((family, region)) = &self.kinds.classes[kind as usize].region {
+        for class in self.equivalence.expand(block) {
+            if let Some((family, region)) = &self.equivalence.classes[class as usize].region {
                 ranges[*family as usize].extend(region.ranges());
             }
         }
@@ -357,8 +359,8 @@ impl<'k> ConnectionRows<'k> {
     ) -> Vec<Connection> {
         let mut found = Vec::new();
         for ((block, value), destinations) in &self.workload_rows {
-            let said = render(value, true);
-            for from in self.kinds.expand(block) {
+            let rendered = render(value, true);
+            for from in self.equivalence.expand(block) {
                 for to in destinations
                     .iter()
                     .filter(|to| !self.is_same_pod(from, **to))
@@ -367,7 +369,7 @@ impl<'k> ConnectionRows<'k> {
                     for src in &from {
                         for dst in to.iter().filter(|dst| *dst != src) {
                             push_connections(
-                                &said,
+                                &rendered,
                                 ConnectionEnd::Workload(src.clone()),
                                 ConnectionEnd::Workload(dst.clone()),
                                 &mut found,
@@ -379,10 +381,10 @@ impl<'k> ConnectionRows<'k> {
         }
         let mut parts: BTreeMap<_, [AddressRanges; 2]> = BTreeMap::new();
         for (out, list) in [(true, &self.egress_rows), (false, &self.ingress_rows)] {
-            for ((block, value), kinds) in list {
+            for ((block, value), class_ids) in list {
                 let regions = self.block_address_sets(block);
                 for (_, set) in render(value, false) {
-                    for name in self.workloads(kinds) {
+                    for name in self.workloads(class_ids) {
                         let ranges = parts.entry((out, name, set.clone())).or_default();
                         for (ranges, region) in ranges.iter_mut().zip(&regions) {
                             ranges.extend(region.ranges());
@@ -463,17 +465,17 @@ impl<'k> ConnectionRows<'k> {
     ) -> Vec<Connection> {
         let mut groups = Vec::new();
         for ((block, value), destinations) in &self.workload_rows {
-            let said = render(value, true);
-            let sources = self.kinds.expand(block);
-            let has_split_pods = |kinds: &[u32]| {
-                let mut kinds = kinds.iter();
-                kinds.any(|kind| self.kinds.classes[*kind as usize].pod.is_some())
+            let rendered = render(value, true);
+            let sources = self.equivalence.expand(block);
+            let has_split_pods = |class_ids: &[u32]| {
+                let mut class_ids = class_ids.iter();
+                class_ids.any(|class| self.equivalence.classes[*class as usize].pod.is_some())
             };
             let few = sources.len() * destinations.len() <= MAX_EXPANDED_PAIRS;
             let has_split_pods_at_both_ends =
                 has_split_pods(&sources) && has_split_pods(destinations);
             if !(few || has_split_pods_at_both_ends) {
-                self.push_row(&said, &sources, destinations, filter, &mut groups);
+                self.push_row(&rendered, &sources, destinations, filter, &mut groups);
                 continue;
             }
             for from in &sources {
@@ -481,7 +483,7 @@ impl<'k> ConnectionRows<'k> {
                     .iter()
                     .filter(|to| !self.is_same_pod(*from, **to))
                 {
-                    self.push_row(&said, &[*from], &[*to], filter, &mut groups);
+                    self.push_row(&rendered, &[*from], &[*to], filter, &mut groups);
                 }
             }
         }
@@ -553,11 +555,11 @@ impl<'k> ConnectionRows<'k> {
     fn workload_only_addresses(&self) -> AddressSets {
         Family::BOTH.map(|family| {
             let all = self
-                .kinds
+                .equivalence
                 .classes
                 .iter()
-                .filter_map(|kind| kind.region.as_ref());
-            let all = all.filter(|(of, _)| *of == family);
+                .filter_map(|class| class.region.as_ref());
+            let all = all.filter(|(other, _)| *other == family);
             let outside = all.flat_map(|(_, region)| region.ranges().iter().copied());
             let everything = NumberRange::from(palisade_model::Prefix::all(family));
             RangeSet::from(everything).subtract(&outside.collect())

@@ -76,12 +76,12 @@ pub fn filtered_diff<'a>(
     let wanted = ResolvedFilter::resolve(scope, &views)?;
     let kinds = EquivalenceClasses::new(&views, &change.units, &sets);
     let rows = ConnectionRows::build(&kinds, &|value| differs(value));
-    let held = Family::BOTH.map(|f| {
+    let workload_addresses = Family::BOTH.map(|f| {
         views[0].workload_addresses[f as usize].union(&views[1].workload_addresses[f as usize])
     });
     let [opened, closed] = [true, false].map(|opened| {
-        let said = |value: &LayerTraffic, pair: bool| render_change(value, pair, opened, &sets);
-        let mut listed = rows.list_pairs(&held, &said);
+        let render = |value: &LayerTraffic, pair: bool| render_change(value, pair, opened, &sets);
+        let mut listed = rows.list_pairs(&workload_addresses, &render);
         listed.retain(|connection| wanted.selects(connection));
         listed
     });
@@ -104,9 +104,9 @@ pub fn grouped_diff<'a>(
     let kinds = EquivalenceClasses::new(&views, &change.units, &sets);
     let rows = ConnectionRows::build(&kinds, &|value| differs(value));
     let [opened, closed] = [true, false].map(|opened| {
-        let said = |value: &LayerTraffic, pair: bool| render_change(value, pair, opened, &sets);
-        let said: &ValueRenderer<'_> = &said;
-        rows.list_groups(&wanted, said)
+        let render = |value: &LayerTraffic, pair: bool| render_change(value, pair, opened, &sets);
+        let render: &ValueRenderer<'_> = &render;
+        rows.list_groups(&wanted, render)
     });
     Ok(change.diff(opened, closed))
 }
@@ -163,15 +163,17 @@ fn render_change(
 ) -> Vec<(Option<Family>, Rc<TrafficSet>)> {
     let only = |family: usize| -> Option<TrafficSetId> {
         let [old, new] = [family, family + 2].map(|at| value.get(at).copied().flatten());
-        let (here, there) = if opened { (new, old) } else { (old, new) };
-        here.or(there)?;
-        let [here, there] = [here, there].map(|set| set.unwrap_or(TrafficSetInterner::NONE));
-        Some(sets.subtract(here, there))
+        let (listed, excluded) = if opened { (new, old) } else { (old, new) };
+        listed.or(excluded)?;
+        let [listed, excluded] =
+            [listed, excluded].map(|set| set.unwrap_or(TrafficSetInterner::NONE));
+        Some(sets.subtract(listed, excluded))
     };
-    let found = [only(0), only(1)];
-    match is_pair {
-        true => merge_families(found, sets),
+    let [v4, v6] = [only(0), only(1)];
+    if is_pair {
+        merge_families([v4, v6], sets)
+    } else {
         // An outside end has one family.
-        false => merge_families([found[0].or(found[1]), None], sets),
+        merge_families([v4.or(v6), None], sets)
     }
 }

@@ -97,8 +97,8 @@ impl<'a> EndClassifier<'a> {
         rules: &StateRules<'a>,
     ) -> Self {
         let workloads = prepared.claims().iter().filter(|(_, e)| !e.host);
-        let held = workloads.filter(|(a, _)| Family::of(**a) == family);
-        let held = held.map(|(a, _)| NumberRange::single(address_to_number(*a)));
+        let addresses = workloads.filter(|(a, _)| Family::of(**a) == family);
+        let addresses = addresses.map(|(a, _)| NumberRange::single(address_to_number(*a)));
         let mut ends = EndClassifier {
             family,
             classes: Vec::new(),
@@ -109,7 +109,7 @@ impl<'a> EndClassifier<'a> {
             namespaces: LabelInterner::default(),
             accounts: LabelInterner::default(),
             outside: Vec::new(),
-            workload_addresses: held.collect(),
+            workload_addresses: addresses.collect(),
         };
         ends.partition_addresses(prepared, rules);
         ends
@@ -371,14 +371,14 @@ impl<'a> LabelInterner<'a> {
     fn intern(
         &mut self,
         endpoint: &'a Endpoint,
-        of: (Option<&'a Str>, Option<&'a Str>),
+        account: (Option<&'a Str>, Option<&'a Str>),
         state: &'a State,
         rules: &StateRules<'a>,
     ) -> u32 {
-        if let Some(known) = self.ids.get(&of) {
+        if let Some(known) = self.ids.get(&account) {
             return *known;
         }
-        let scope = match of.1 {
+        let scope = match account.1 {
             None => LabelScope::Namespace,
             Some(_) => LabelScope::ServiceAccount,
         };
@@ -404,7 +404,7 @@ impl<'a> LabelInterner<'a> {
                             .map(|name| &**name),
                     }
                 }
-                _ => of.0.zip(of.1).and_then(|(namespace, account)| {
+                _ => account.0.zip(account.1).and_then(|(namespace, account)| {
                     let key_of = (namespace.clone(), account.clone());
                     let account = state.service_accounts.get(&key_of)?;
                     account.labels.get(&key.name).map(|v| &**v)
@@ -417,7 +417,7 @@ impl<'a> LabelInterner<'a> {
         }
         let next = to_u32(self.by_labels.len());
         let id = *self.by_labels.entry(values).or_insert(next);
-        self.ids.insert(of, id);
+        self.ids.insert(account, id);
         id
     }
 }
@@ -437,8 +437,8 @@ fn named_ports(endpoint: &Endpoint, rules: &StateRules<'_>) -> Vec<(u32, u8, u16
 }
 
 /// The first address of a range that no workload holds.
-pub(crate) fn first_free(held: &RangeSet<u128>, first: u128, last: u128) -> Option<u128> {
-    match held.overlapping(NumberRange { first, last }).first() {
+pub(crate) fn first_free(taken: &RangeSet<u128>, first: u128, last: u128) -> Option<u128> {
+    match taken.overlapping(NumberRange { first, last }).first() {
         Some(range) if range.first <= first => {
             range.last.checked_add(1).filter(|next| *next <= last)
         }

@@ -103,7 +103,7 @@ impl<'v> EquivalenceClasses<'v> {
 
     fn find_treatment_groups(&mut self) {
         for role in [SOURCES, DESTINATIONS] {
-            let mut known: BTreeMap<(usize, LayerTraffic), Vec<u32>> = BTreeMap::new();
+            let mut ids_by_traffic: BTreeMap<(usize, LayerTraffic), Vec<u32>> = BTreeMap::new();
             for (id, kind) in self.classes.iter().enumerate() {
                 let usual = kind.classes.iter().zip(&self.layers).map(|(class, layer)| {
                     // Only traffic to or from workloads is ever queried.
@@ -113,9 +113,9 @@ impl<'v> EquivalenceClasses<'v> {
                     })
                 });
                 let key = (kind.zone(), usual.collect());
-                known.entry(key).or_default().push(to_u32(id));
+                ids_by_traffic.entry(key).or_default().push(to_u32(id));
             }
-            for ((zone, usual), members) in known {
+            for ((zone, usual), members) in ids_by_traffic {
                 let id = to_u32(self.group_members.len());
                 self.group_members.push(members);
                 self.treatment_groups[role][zone].push(TreatmentGroup { id, usual });
@@ -145,9 +145,10 @@ impl<'v> EquivalenceClasses<'v> {
         let mut unusual = Vec::new();
         for ((class, layer), places) in classes.iter().zip(&self.layers).zip(&self.occurrences) {
             let Some(class) = class else { continue };
-            let others = match is_destination {
-                true => &layer.by_destination[*class as usize],
-                false => &layer.by_source[*class as usize],
+            let others = if is_destination {
+                &layer.by_destination[*class as usize]
+            } else {
+                &layer.by_source[*class as usize]
             };
             let kinds = others.iter().filter_map(|(class, _)| places.get(class));
             unusual.extend(kinds.flatten().copied());
@@ -155,7 +156,7 @@ impl<'v> EquivalenceClasses<'v> {
         unusual.retain(|kind| self.classes[*kind as usize].zone() == zone);
         unusual.sort_unstable();
         unusual.dedup();
-        let mut found: BTreeMap<LayerTraffic, ClassSelection> = BTreeMap::new();
+        let mut selections: BTreeMap<LayerTraffic, ClassSelection> = BTreeMap::new();
         let role = if is_destination {
             SOURCES
         } else {
@@ -165,9 +166,10 @@ impl<'v> EquivalenceClasses<'v> {
             let layers = self.layers.iter().zip(classes).zip(&base.usual);
             let value: LayerTraffic = layers
                 .map(|((layer, class), other)| {
-                    let own = match is_destination {
-                        true => layer.usual_ingress((*class)?, zone),
-                        false => layer.usual_egress((*class)?, zone),
+                    let own = if is_destination {
+                        layer.usual_ingress((*class)?, zone)
+                    } else {
+                        layer.usual_egress((*class)?, zone)
                     };
                     Some(self.sets.intersect(own, (*other)?))
                 })
@@ -181,7 +183,7 @@ impl<'v> EquivalenceClasses<'v> {
                 .filter(|kind| members.binary_search(kind).is_ok());
             let out: Vec<u32> = out.copied().collect();
             if out.len() < members.len() {
-                found
+                selections
                     .entry(value)
                     .or_default()
                     .group_exceptions
@@ -189,15 +191,16 @@ impl<'v> EquivalenceClasses<'v> {
             }
         }
         for kind in unusual {
-            let value = match is_destination {
-                true => self.traffic_between(kind, own),
-                false => self.traffic_between(own, kind),
+            let value = if is_destination {
+                self.traffic_between(kind, own)
+            } else {
+                self.traffic_between(own, kind)
             };
             if is_relevant(&value) {
-                found.entry(value).or_default().extra.push(kind);
+                selections.entry(value).or_default().extra.push(kind);
             }
         }
-        found
+        selections
     }
 
     /// The equivalence classes of a selection, ascending.
@@ -219,7 +222,7 @@ fn workload_classes(
     let mut names: Vec<&WorkloadRef> = units.iter().flat_map(BTreeMap::keys).collect();
     names.sort();
     names.dedup();
-    let mut known: BTreeMap<(Vec<_>, Option<_>), Vec<WorkloadRef>> = BTreeMap::new();
+    let mut groups: BTreeMap<(Vec<_>, Option<_>), Vec<WorkloadRef>> = BTreeMap::new();
     for name in names {
         let units: Vec<Option<&ReportUnit>> = units.iter().map(|units| units.get(name)).collect();
         let of_families = units.iter().flat_map(|unit| match unit {
@@ -231,9 +234,9 @@ fn workload_classes(
             classes.map(|(class, layer)| class.map(|class| layer.representatives[class as usize]));
         let part_of = units.iter().flatten().find_map(|unit| unit.pod.as_ref());
         let key = (classes.collect(), part_of);
-        known.entry(key).or_default().push(name.clone());
+        groups.entry(key).or_default().push(name.clone());
     }
-    let mut kinds: Vec<EquivalenceClass> = known
+    let mut kinds: Vec<EquivalenceClass> = groups
         .into_iter()
         .map(|((classes, part_of), names)| EquivalenceClass {
             classes,
@@ -280,11 +283,11 @@ fn outside_classes(views: &[&Reachability], family: Family) -> Vec<EquivalenceCl
         let range = NumberRange { first, last };
         let mut free = RangeSet::from(range);
         if views.len() > 1 {
-            for held in views
+            for workload_addresses in views
                 .iter()
                 .map(|view| &view.workload_addresses[family as usize])
             {
-                free = free.subtract(&held.intersect_range(range));
+                free = free.subtract(&workload_addresses.intersect_range(range));
             }
         }
         if free.is_empty() {

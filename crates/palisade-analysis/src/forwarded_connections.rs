@@ -86,10 +86,10 @@ fn list(
     failsafe: &FailsafePorts,
     render: RenderTraffic<'_>,
 ) -> Vec<ForwardedConnection> {
-    let nodes: BTreeSet<&Str> = states.iter().flat_map(|of| of.hosts.keys()).collect();
-    let mut found = Vec::new();
+    let nodes: BTreeSet<&Str> = states.iter().flat_map(|state| state.hosts.keys()).collect();
+    let mut connections = Vec::new();
     for node in nodes {
-        let hosts: Vec<HostState<'_>> = states.iter().map(|of| of.of_node(node)).collect();
+        let hosts: Vec<HostState<'_>> = states.iter().map(|state| state.of_node(node)).collect();
         let judges: Vec<HostEvaluator<'_>> = hosts
             .iter()
             .map(|host| HostEvaluator::new(host, failsafe))
@@ -111,12 +111,12 @@ fn list(
         for family in Family::BOTH {
             let classes = AddressClasses::new(node, &judges, &starts, family);
             for (interface, direction) in &judged {
-                found.extend(classes.rows(node, interface, *direction, &judges, render));
+                connections.extend(classes.rows(node, interface, *direction, &judges, render));
             }
         }
     }
-    found.sort();
-    found
+    connections.sort();
+    connections
 }
 
 /// Whether a policy judges what is forwarded by an interface in a direction.

@@ -89,10 +89,10 @@ fn list(
     failsafe: &FailsafePorts,
     render: RenderTraffic<'_>,
 ) -> Vec<HostConnection> {
-    let nodes: BTreeSet<&Str> = states.iter().flat_map(|of| of.hosts.keys()).collect();
-    let mut found = Vec::new();
+    let nodes: BTreeSet<&Str> = states.iter().flat_map(|state| state.hosts.keys()).collect();
+    let mut connections = Vec::new();
     for node in nodes {
-        let hosts: Vec<HostState<'_>> = states.iter().map(|of| of.of_node(node)).collect();
+        let hosts: Vec<HostState<'_>> = states.iter().map(|state| state.of_node(node)).collect();
         let judges: Vec<HostEvaluator<'_>> = hosts
             .iter()
             .map(|host| HostEvaluator::new(host, failsafe))
@@ -111,11 +111,11 @@ fn list(
                     interface,
                     direction,
                 };
-                found.extend(place.rows(&judges, &own, &starts, render));
+                connections.extend(place.rows(&judges, &own, &starts, render));
             }
         }
     }
-    found
+    connections
 }
 
 /// One direction at one interface of a host.
@@ -149,7 +149,7 @@ impl InterfaceDirection<'_> {
             };
             let mut known: BTreeMap<Vec<Vec<u32>>, TrafficSet> = BTreeMap::new();
             for family in Family::BOTH {
-                if family_of(end).is_some_and(|of| of != family) {
+                if family_of(end).is_some_and(|other| other != family) {
                     continue;
                 }
                 for (peer, range) in ranges(starts, family) {
@@ -205,9 +205,12 @@ impl InterfaceDirection<'_> {
             },
         };
         // Of an end that is an interface of the host, the host endpoint has the named ports.
-        judge.traffic(question, self.direction, &|end| match end == own {
-            true => judge.host_endpoint(self.interface),
-            false => judge.endpoint_at(end),
+        judge.traffic(question, self.direction, &|end| {
+            if end == own {
+                judge.host_endpoint(self.interface)
+            } else {
+                judge.endpoint_at(end)
+            }
         })
     }
 }

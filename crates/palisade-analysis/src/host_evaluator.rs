@@ -26,7 +26,7 @@ pub(crate) fn allowed_traffic(sets: &[TrafficSet]) -> TrafficSet {
 pub(crate) fn list_changes<T>(list: impl Fn(RenderTraffic<'_>) -> Vec<T>) -> [Vec<T>; 2] {
     [(1, 0), (0, 1)].map(|(at, other)| {
         list(&|sets| match (sets.get(at), sets.get(other)) {
-            (Some(here), Some(there)) => here.subtract(there),
+            (Some(listed), Some(excluded)) => listed.subtract(excluded),
             _ => TrafficSet::none(),
         })
     })
@@ -125,12 +125,13 @@ impl<'a> HostEvaluator<'a> {
         let failsafe: BTreeSet<u32> = failsafe
             .flat_map(|port| [u32::from(port.port), u32::from(port.port) + 1])
             .collect();
-        let cuts =
-            |end: &FlowEnd, of: fn(&TrafficMatch) -> &palisade_model::PortMatch, protocol| {
-                let mut cuts = port_cuts(&terms, of, endpoint(end), protocol);
-                cuts.extend(&failsafe);
-                ranges_between_cuts(&cuts, u16::MAX)
-            };
+        let cuts = |end: &FlowEnd,
+                    end_ports: fn(&TrafficMatch) -> &palisade_model::PortMatch,
+                    protocol| {
+            let mut cuts = port_cuts(&terms, end_ports, endpoint(end), protocol);
+            cuts.extend(&failsafe);
+            ranges_between_cuts(&cuts, u16::MAX)
+        };
         TrafficSet::from_parts(
             |protocol| {
                 PairSet::from_grid(
@@ -158,9 +159,12 @@ impl<'a> HostEvaluator<'a> {
                     },
                 )
             },
-            |protocol| match named.contains(&protocol) {
-                true => allows(protocol, L4::None),
-                false => rest,
+            |protocol| {
+                if named.contains(&protocol) {
+                    allows(protocol, L4::None)
+                } else {
+                    rest
+                }
             },
         )
     }

@@ -94,19 +94,19 @@ pub(crate) fn address_range_starts(
     states: &[&State],
     failsafe: &FailsafePorts,
 ) -> BTreeSet<IpAddr> {
-    let mut found: BTreeSet<IpAddr> = Family::BOTH
+    let mut addresses: BTreeSet<IpAddr> = Family::BOTH
         .map(|family| Prefix::all(family).address())
         .into();
     let failsafe = failsafe.inbound.iter().chain(&failsafe.outbound);
     let failsafe = failsafe.filter_map(|port| port.net);
     for net in states.iter().copied().flat_map(networks).chain(failsafe) {
-        found.insert(net.address());
+        addresses.insert(net.address());
         if net.last() != Prefix::all(net.family()).last() {
             let (_, last) = net.bounds();
-            found.insert(address_from_number(net.family(), last + 1));
+            addresses.insert(address_from_number(net.family(), last + 1));
         }
     }
-    found
+    addresses
 }
 
 /// Every network and address in a state.

@@ -116,13 +116,13 @@ fn overlaps(set: &RangeSet<u128>, at: Prefix) -> bool {
     !set.overlapping(at.into()).is_empty()
 }
 
-fn halves(of: Prefix) -> impl Iterator<Item = Prefix> {
-    let length = of.length() + 1;
-    let (first, last) = of.bounds();
+fn halves(prefix: Prefix) -> impl Iterator<Item = Prefix> {
+    let length = prefix.length() + 1;
+    let (first, last) = prefix.bounds();
     let middle = first + (last - first) / 2 + 1;
-    let numbers = (length <= of.family().bits()).then_some([first, middle]);
+    let numbers = (length <= prefix.family().bits()).then_some([first, middle]);
     let halves = numbers.into_iter().flatten();
-    halves.map(move |number| Prefix::new(address_from_number(of.family(), number), length))
+    halves.map(move |number| Prefix::new(address_from_number(prefix.family(), number), length))
 }
 
 impl fmt::Display for IpBlock {
@@ -214,10 +214,10 @@ mod tests {
                 "10.0.0.1/32",
             ),
         ];
-        for (family, all, except, held, expected) in cases {
-            let held = region(held);
-            let wanted = region(all).subtract(&region(except)).subtract(&held);
-            let shown = shown(shortest_ip_blocks(family, &wanted, &held)).join("; ");
+        for (family, all, except, taken, expected) in cases {
+            let taken = region(taken);
+            let wanted = region(all).subtract(&region(except)).subtract(&taken);
+            let shown = shown(shortest_ip_blocks(family, &wanted, &taken)).join("; ");
             assert_eq!(shown, expected, "{all:?} without {except:?}");
         }
     }

@@ -62,7 +62,7 @@ pub fn lockouts<'a>(
     questions: &HostAccessQuestions,
 ) -> Vec<LockoutReport> {
     let (old, new) = (HostStates::new(old.into()), HostStates::new(new.into()));
-    let mut found = Vec::new();
+    let mut connections = Vec::new();
     for node in new.hosts.keys() {
         let (old, new) = (old.of_node(node), new.of_node(node));
         let change = HostChange {
@@ -73,12 +73,12 @@ pub fn lockouts<'a>(
         };
         let interfaces = old.interfaces().into_iter().chain(new.interfaces());
         for interface in interfaces.collect::<BTreeSet<Str>>() {
-            found.extend(change.session(&interface));
-            found.extend(change.ssh(&interface));
-            found.extend(change.api_servers(&interface));
+            connections.extend(change.session(&interface));
+            connections.extend(change.ssh(&interface));
+            connections.extend(change.api_servers(&interface));
         }
     }
-    found
+    connections
 }
 
 /// Asks the oracle about TCP connections to and from one host.
@@ -123,7 +123,7 @@ impl HostChange<'_> {
             return None;
         }
         let question = question(FlowEnd::Address(client), own, server.port(), interface)?;
-        let found = self.cut(
+        let cut = self.cut(
             HostAccess::Session,
             &question,
             Direction::Ingress,
@@ -131,7 +131,7 @@ impl HostChange<'_> {
         )?;
         Some(LockoutReport {
             peer: Some(client),
-            ..found
+            ..cut
         })
     }
 
@@ -183,7 +183,7 @@ impl HostChange<'_> {
                     ..inward
                 })
             });
-            let found = asked.find_map(|question| {
+            let cut = asked.find_map(|question| {
                 self.cut(
                     HostAccess::ApiServer,
                     &question,
@@ -193,7 +193,7 @@ impl HostChange<'_> {
             })?;
             Some(LockoutReport {
                 peer: Some(server.ip()),
-                ..found
+                ..cut
             })
         };
         others.filter_map(cut).collect()

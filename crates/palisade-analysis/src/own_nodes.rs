@@ -24,14 +24,16 @@ pub(crate) fn resolve_own_nodes(state: &State) -> Cow<'_, State> {
     }
     resolved.policies.clear();
     for policy in state.policies.values() {
-        let nodes: Vec<Option<&Str>> = match tests_own_node(policy) {
-            true => nodes.iter().map(Option::as_ref).collect(),
-            false => vec![None],
+        let nodes: Vec<Option<&Str>> = if tests_own_node(policy) {
+            nodes.iter().map(Option::as_ref).collect()
+        } else {
+            vec![None]
         };
         for (number, node) in (0..).zip(nodes) {
-            let mut of_node = match tests_own_node(policy) {
-                true => resolve_policy(policy, node),
-                false => policy.clone(),
+            let mut of_node = if tests_own_node(policy) {
+                resolve_policy(policy, node)
+            } else {
+                policy.clone()
             };
             // Room for numbers: parts keep their order, and no two have the same.
             of_node.id.part = policy.id.part.saturating_mul(1 << 16) + number;
@@ -127,7 +129,7 @@ pub(crate) fn tests_own_node(policy: &Policy) -> bool {
 /// Whether a selector tests the label anywhere.
 fn is_own_node_test(selector: &Selector) -> bool {
     let own = LabelKey::reserved(reserved::OWN_NODE);
-    let mut found = false;
-    selector.for_each_key(&mut |key| found |= *key == own);
-    found
+    let mut has_own_node_test = false;
+    selector.for_each_key(&mut |key| has_own_node_test |= *key == own);
+    has_own_node_test
 }

@@ -148,18 +148,18 @@ impl PairEvaluator<'_, '_> {
         for (tier, policies) in all.tiers.iter().enumerate() {
             let begin = key.len();
             key.extend([TIER, to_u32(tier), 0]);
-            let mut judging = false;
+            let mut has_judging_policy = false;
             for policy in policies {
                 if signature.policies.binary_search(policy).is_err() {
                     continue;
                 }
                 if let Some(list) = all.policies[*policy as usize].rules(direction) {
-                    judging = true;
+                    has_judging_policy = true;
                     key[begin + 2] |= u32::from(list.default_deny);
                     push_effects(&all.policy_rules[*policy as usize], &mut key);
                 }
             }
-            if !judging {
+            if !has_judging_policy {
                 key.truncate(begin);
                 continue;
             }

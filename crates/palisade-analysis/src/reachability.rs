@@ -98,15 +98,15 @@ pub(crate) struct Reachability {
 }
 
 impl Reachability {
-    pub(crate) fn new(of: StateView<'_>, sets: &Rc<TrafficSetInterner>) -> Self {
-        let resolved = resolve_own_nodes(of.state);
-        let of = StateView {
+    pub(crate) fn new(state_view: StateView<'_>, sets: &Rc<TrafficSetInterner>) -> Self {
+        let resolved = resolve_own_nodes(state_view.state);
+        let state_view = StateView {
             state: &resolved,
-            ..of
+            ..state_view
         };
-        let StateView { state, .. } = of;
+        let StateView { state, .. } = state_view;
         let prepared = PreparedState::new(state);
-        let rules = StateRules::new(of, &prepared);
+        let rules = StateRules::new(state_view, &prepared);
         let mut ends = Family::BOTH.map(|family| EndClassifier::new(family, &prepared, &rules));
         let mut members = BTreeMap::new();
         for (name, endpoints) in group_endpoints(state) {
@@ -199,9 +199,10 @@ impl Reachability {
             let mut pods = pods.filter(|pod| wanted(pod)).peekable();
             if wanted(name) || pods.peek().is_some() {
                 found.insert(name.clone());
-                match wanted(name) {
-                    true => found.extend(members.iter().map(|m| m.name.clone())),
-                    false => found.extend(pods.cloned()),
+                if wanted(name) {
+                    found.extend(members.iter().map(|m| m.name.clone()))
+                } else {
+                    found.extend(pods.cloned())
                 }
             }
         }

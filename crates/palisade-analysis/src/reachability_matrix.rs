@@ -183,9 +183,10 @@ impl ReachabilityMatrix {
 
 /// The zone of an end class.
 pub(crate) fn zone_of(class: &EndClass<'_>) -> usize {
-    match class.endpoint.is_none_or(|endpoint| endpoint.host) {
-        true => OUTSIDE,
-        false => INSIDE,
+    if class.endpoint.is_none_or(|endpoint| endpoint.host) {
+        OUTSIDE
+    } else {
+        INSIDE
     }
 }
 

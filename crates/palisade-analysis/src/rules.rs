@@ -59,8 +59,8 @@ pub(crate) struct StateRules<'a> {
 }
 
 impl<'a> StateRules<'a> {
-    pub(crate) fn new(of: StateView<'a>, prepared: &PreparedState<'a>) -> Self {
-        let StateView { state, view } = of;
+    pub(crate) fn new(state_view: StateView<'a>, prepared: &PreparedState<'a>) -> Self {
+        let StateView { state, view } = state_view;
         let mut rules = StateRules {
             view,
             policies: state.policies.values().collect(),

@@ -211,9 +211,10 @@ fn no_traffic(protocol: impl Into<ProtocolName>) -> ProtocolTraffic {
 
 impl From<&TrafficSet> for TrafficReport {
     fn from(set: &TrafficSet) -> Self {
-        match set.is_all() {
-            true => TrafficReport::All(AllTraffic::All),
-            false => TrafficReport::Protocols(set.entries()),
+        if set.is_all() {
+            TrafficReport::All(AllTraffic::All)
+        } else {
+            TrafficReport::Protocols(set.entries())
         }
     }
 }

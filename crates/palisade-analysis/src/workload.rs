@@ -9,10 +9,12 @@ pub(crate) fn group_endpoints(state: &State) -> BTreeMap<WorkloadRef, Vec<&Endpo
     let templates = TemplateIndex::new(state);
     let mut groups: BTreeMap<WorkloadRef, Vec<&Endpoint>> = BTreeMap::new();
     for endpoint in state.endpoints.values().filter(|e| !e.host) {
-        let name = match endpoint.template {
-            true if templates.is_listed_otherwise(endpoint) => continue,
-            true => WorkloadRef::from_endpoint(endpoint),
-            false => TemplateIndex::pod_workload(endpoint),
+        let name = if !endpoint.template {
+            TemplateIndex::pod_workload(endpoint)
+        } else if templates.is_listed_otherwise(endpoint) {
+            continue;
+        } else {
+            WorkloadRef::from_endpoint(endpoint)
         };
         groups.entry(name).or_default().push(endpoint);
     }

@@ -47,17 +47,13 @@ impl AgentCallError {
                 CniError::TryAgainLater(format!("the agent at {socket}: {what}"))
             }
             // It has not finished reading its source.
-            AgentCallError::Refused {
-                status: 503,
-                error: said,
-            } => CniError::TryAgainLater(said.error),
-            AgentCallError::Refused {
-                status: 404,
-                error: said,
-            } => CniError::UnknownContainer(said.error),
-            AgentCallError::Refused { error: said, .. } => CniError::Refused {
-                message: said.error,
-                hint: said.hint,
+            AgentCallError::Refused { status: 503, error } => CniError::TryAgainLater(error.error),
+            AgentCallError::Refused { status: 404, error } => {
+                CniError::UnknownContainer(error.error)
+            }
+            AgentCallError::Refused { error, .. } => CniError::Refused {
+                message: error.error,
+                hint: error.hint,
             },
         }
     }
@@ -107,10 +103,10 @@ impl AgentClient {
         body: &[u8],
     ) -> Result<T, AgentCallError> {
         let (status, body) = self.exchange(method, path, body)?;
-        match (200..300).contains(&status) {
-            true => serde_json::from_slice(&body)
-                .map_err(|e| invalid_response("decoding the response", &e)),
-            false => Err(rejection(status, &body)),
+        if (200..300).contains(&status) {
+            serde_json::from_slice(&body).map_err(|e| invalid_response("decoding the response", &e))
+        } else {
+            Err(rejection(status, &body))
         }
     }
 
@@ -135,9 +131,10 @@ impl AgentClient {
             let sent = stream.write_all(&[head.as_bytes(), body].concat());
             let mut answer = Vec::new();
             let read = (&stream).take(MAX_RESPONSE_BYTES).read_to_end(&mut answer);
-            match answer.is_empty() {
-                true => sent.and(read).map(|_| answer),
-                false => Ok(answer),
+            if answer.is_empty() {
+                sent.and(read).map(|_| answer)
+            } else {
+                Ok(answer)
             }
         };
         let answer = transfer().map_err(|error| match error.kind() {
@@ -152,12 +149,9 @@ impl AgentClient {
 }
 
 fn rejection(status: u16, body: &[u8]) -> AgentCallError {
-    let said = serde_json::from_slice(body)
+    let error = serde_json::from_slice(body)
         .unwrap_or_else(|_| ApiError::new(format!("{status}: {}", String::from_utf8_lossy(body))));
-    AgentCallError::Refused {
-        status,
-        error: said,
-    }
+    AgentCallError::Refused { status, error }
 }
 
 fn invalid_response(doing: &str, error: &dyn std::error::Error) -> AgentCallError {
@@ -266,8 +260,11 @@ mod tests {
             asked.1
         };
         let probe = r#"{"apiVersion":"palisade.io/v1","ok":false,"reasons":["not yet"]}"#;
-        let said = ready("503 Service Unavailable", probe).unwrap();
-        assert_eq!((said.ok, said.reasons), (false, vec!["not yet".to_owned()]));
+        let probe_result = ready("503 Service Unavailable", probe).unwrap();
+        assert_eq!(
+            (probe_result.ok, probe_result.reasons),
+            (false, vec!["not yet".to_owned()])
+        );
         let probe = r#"{"apiVersion":"palisade.io/v1","ok":true,"reasons":[]}"#;
         assert!(ready("200 OK", probe).unwrap().ok);
         let refused = ready("503 Service Unavailable", r#"{"error":"too many"}"#);

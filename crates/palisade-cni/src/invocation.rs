@@ -126,8 +126,10 @@ impl Invocation {
 
     /// The last value of an argument, if it is not empty.
     pub fn argument(&self, name: &str) -> Option<&str> {
-        let found = self.arguments.iter().rev().find(|(known, _)| known == name);
-        found.map(|(_, value)| &**value).filter(|v| !v.is_empty())
+        let argument = self.arguments.iter().rev().find(|(known, _)| known == name);
+        argument
+            .map(|(_, value)| &**value)
+            .filter(|v| !v.is_empty())
     }
 }
 
@@ -151,8 +153,8 @@ mod tests {
 
     fn of(variables: &[(&str, &str)]) -> Result<Invocation, String> {
         Invocation::from_variables(|name| {
-            let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| (*value).to_owned())
+            let variable = variables.iter().find(|(known, _)| *known == name);
+            variable.map(|(_, value)| (*value).to_owned())
         })
         .map_err(|error| error.to_string())
     }
@@ -202,7 +204,7 @@ mod tests {
             all.push((name, value));
             of(&all).unwrap_err()
         };
-        for (name, value, said) in [
+        for (name, value, message) in [
             ("CNI_COMMAND", "", "CNI_COMMAND: must be set"),
             ("CNI_COMMAND", "add", "CNI_COMMAND: \"add\" is not one of"),
             ("CNI_CONTAINERID", "", "CNI_CONTAINERID: must be set"),
@@ -228,7 +230,7 @@ mod tests {
             ),
         ] {
             let error = of_add(name, value);
-            assert!(error.starts_with(said), "{name}={value}: {error}");
+            assert!(error.starts_with(message), "{name}={value}: {error}");
         }
     }
 

@@ -156,9 +156,10 @@ impl NetConf {
     /// # Errors
     /// If one is not an address.
     pub fn requested_addresses(&self) -> Result<Vec<IpAddr>, CniError> {
-        let asked = match self.runtime_config.ips.is_empty() {
-            false => &self.runtime_config.ips,
-            true => &self.args.cni.ips,
+        let asked = if self.runtime_config.ips.is_empty() {
+            &self.args.cni.ips
+        } else {
+            &self.runtime_config.ips
         };
         asked.iter().map(|text| parse_address(text)).collect()
     }
@@ -228,7 +229,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_named() {
-        for (text, code, said) in [
+        for (text, code, message) in [
             ("", 6, "decoding the network configuration"),
             ("7", 6, "decoding the network configuration"),
             (
@@ -250,7 +251,7 @@ mod tests {
         ] {
             let error = NetConf::parse(text.as_bytes()).unwrap_err();
             assert_eq!(error.code(), code, "{text}");
-            assert!(error.to_string().starts_with(said), "{text}: {error}");
+            assert!(error.to_string().starts_with(message), "{text}: {error}");
         }
         let network = NetConf::parse(br#"{"name":"n","cniVersion":"9.0"}"#).unwrap();
         assert_eq!(network.version().unwrap_err().code(), 1);

@@ -132,7 +132,7 @@ impl PluginCall {
             .agent
             .send("POST", path::CNI, &request)
             .map_err(|unanswered| self.cni_error(unanswered))?;
-        // In a chain, the result is that of the previous plugin.
+        // In a chain, the result is the previous plugin's.
         Ok(match &self.network.prev_result {
             Some(previous) => previous.clone(),
             None => add_result(
@@ -268,8 +268,8 @@ mod tests {
 
     fn invocation(variables: &[(&str, &str)]) -> Result<Invocation, CniError> {
         Invocation::from_variables(|name| {
-            let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| (*value).to_owned())
+            let variable = variables.iter().find(|(known, _)| *known == name);
+            variable.map(|(_, value)| (*value).to_owned())
         })
     }
 
@@ -300,14 +300,17 @@ mod tests {
         }
         answers.push(run(invocation(&sound), Ok(HOSTILE.into())));
         answers.push(run(invocation(&sound), Err(io::Error::other(HOSTILE))));
-        let mut told = 0;
+        let mut printed = 0;
         for (text, _) in answers {
             let hidden = |c: &char| *c != '\n' && palisade_text::is_unprintable(*c);
             assert_eq!(text.chars().find(hidden), None, "{text:?}");
             assert_eq!(text.lines().count(), 1, "{text:?}");
             assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text:?}");
-            told += usize::from(text.contains("forged"));
+            printed += usize::from(text.contains("forged"));
         }
-        assert!(told >= 8, "the hostile text is in {told} results only");
+        assert!(
+            printed >= 8,
+            "the hostile text is in {printed} results only"
+        );
     }
 }

@@ -128,10 +128,7 @@ fn legacy_result(version: CniVersion, added: &CniAddResponse) -> Value {
 }
 
 fn family(address: &str) -> &'static str {
-    match address.contains(':') {
-        true => "6",
-        false => "4",
-    }
+    if address.contains(':') { "6" } else { "4" }
 }
 
 #[cfg(test)]
@@ -169,9 +166,9 @@ mod tests {
 
     #[test]
     fn each_version_has_its_own_form() {
-        let of = |version| add_result(version, "eth0", "/run/netns/a", &added());
+        let result = |version| add_result(version, "eth0", "/run/netns/a", &added());
         assert_eq!(
-            of(CniVersion::V1_1_0),
+            result(CniVersion::V1_1_0),
             json!({
                 "cniVersion": "1.1.0",
                 "interfaces": [
@@ -189,12 +186,12 @@ mod tests {
                 "dns": {},
             })
         );
-        let older = of(CniVersion::V0_4_0);
+        let older = result(CniVersion::V0_4_0);
         assert_eq!(older["ips"][1]["version"], "6");
         assert_eq!(older["interfaces"][0].get("mtu"), None);
-        assert_eq!(of(CniVersion::V1_0_0)["ips"][0].get("version"), None);
+        assert_eq!(result(CniVersion::V1_0_0)["ips"][0].get("version"), None);
         assert_eq!(
-            of(CniVersion::V0_2_0),
+            result(CniVersion::V0_2_0),
             json!({
                 "cniVersion": "0.2.0",
                 "ip4": {

@@ -11,14 +11,14 @@
 //! label [`ORCHESTRATOR`], which every pod and other workload has, and nothing else has unless it is labelled so.
 
 use crate::draft::{Draft, NameAffix};
-use crate::kubernetes::unsayable_peer;
+use crate::inexpressible::InexpressibleReason;
+use crate::kubernetes::inexpressible_peer;
 use crate::peer_form::PeerForm;
 use crate::pods::{KeyTest, PodSelection, ValueTest};
 use crate::ports::{DestinationPort, PlainTraffic, port_protocol_name};
 use crate::position::{AFTER_ALLOWS, FIRST, Standing};
 use crate::refusals::{Refusals, RulePart};
 use crate::target::TargetDialect;
-use crate::unsayable::UnsayableReason;
 use palisade_dialects::ORCHESTRATOR;
 use palisade_model::{Action, Direction, Order, Policy, Protocol, Rule, Str, tier_name};
 use serde_json::{Map, Value, json};
@@ -48,7 +48,7 @@ fn write_part(policy: &Policy, parts: &[&Policy], refusals: &mut Refusals) -> Op
     let selection = match PodSelection::read(&policy.subject) {
         Ok(pods) => pods,
         Err(reason) => {
-            refusals.of_policy(policy, reason.unsayable(TARGET));
+            refusals.of_policy(policy, reason.inexpressible(TARGET));
             return None;
         }
     };
@@ -63,7 +63,7 @@ fn write_part(policy: &Policy, parts: &[&Policy], refusals: &mut Refusals) -> Op
     let governed = directions.filter(|direction| policy.rules(*direction).is_some());
     let governed: Vec<Direction> = governed.collect();
     if governed.is_empty() {
-        refusals.of_policy(policy, UnsayableReason::NothingEnforced);
+        refusals.of_policy(policy, InexpressibleReason::NothingEnforced);
     }
     let types = governed.iter().map(|direction| match direction {
         Direction::Ingress => "Ingress",
@@ -74,7 +74,7 @@ fn write_part(policy: &Policy, parts: &[&Policy], refusals: &mut Refusals) -> Op
         check_isolation(policy, parts, direction, refusals);
         let rules = rules(policy, direction, namespace, refusals);
         if rules.len() > MAX_RULES {
-            let reason = UnsayableReason::TooMany {
+            let reason = InexpressibleReason::TooMany {
                 target: TARGET,
                 what: "rules in a direction",
                 count: rules.len(),
@@ -100,9 +100,10 @@ fn write_part(policy: &Policy, parts: &[&Policy], refusals: &mut Refusals) -> Op
 
 /// Where tiers have names in front, and an object becomes several.
 fn affix(policy: &Policy, parts: &[&Policy]) -> NameAffix {
-    let prefix = match policy.tier == tier_name::DEFAULT {
-        true => String::new(),
-        false => format!("{}.", policy.tier),
+    let prefix = if policy.tier == tier_name::DEFAULT {
+        String::new()
+    } else {
+        format!("{}.", policy.tier)
     };
     let mut suffix = String::new();
     if policy.id.part >= 2 {
@@ -143,7 +144,11 @@ fn check_isolation(
     direction: Direction,
     refusals: &mut Refusals,
 ) {
-    let isolates = |of: &Policy| of.rules(direction).is_some_and(|list| list.default_deny);
+    let isolates = |policy: &Policy| {
+        policy
+            .rules(direction)
+            .is_some_and(|list| list.default_deny)
+    };
     if [tier_name::KUBE_ADMIN, tier_name::KUBE_BASELINE].contains(&&*policy.tier) {
         return;
     }
@@ -151,7 +156,7 @@ fn check_isolation(
         .iter()
         .any(|other| other.subject == policy.subject && isolates(other));
     if !is_isolated {
-        let reason = UnsayableReason::AlwaysIsolates {
+        let reason = InexpressibleReason::AlwaysIsolates {
             target: TARGET,
             direction,
         };
@@ -163,7 +168,7 @@ fn add_subject(
     pods: &PodSelection,
     namespace: Option<&Str>,
     spec: &mut Map<String, Value>,
-) -> Result<(), UnsayableReason> {
+) -> Result<(), InexpressibleReason> {
     let pods = match namespace {
         Some(name) => pods.clone().inside_namespace(name),
         None => pods.clone(),
@@ -195,12 +200,12 @@ fn add_subject(
 }
 
 /// The tests of a workload's own labels and of its service account.
-fn own_tests(pods: &PodSelection) -> Result<Vec<KeyTest>, UnsayableReason> {
+fn own_tests(pods: &PodSelection) -> Result<Vec<KeyTest>, InexpressibleReason> {
     let is_set = |key: &str| {
         SET_KEYS.contains(&key) || INHERITED.iter().any(|prefix| key.starts_with(prefix))
     };
     if let Some(test) = pods.pods.iter().find(|test| is_set(&test.key)) {
-        return Err(UnsayableReason::ReservedKey(test.key.clone()));
+        return Err(InexpressibleReason::ReservedKey(test.key.clone()));
     }
     let accounts = pods.service_accounts.iter().map(|test| KeyTest {
         key: SERVICE_ACCOUNT.into(),
@@ -210,13 +215,13 @@ fn own_tests(pods: &PodSelection) -> Result<Vec<KeyTest>, UnsayableReason> {
 }
 
 /// The selector of the namespaces of pods. What is in no namespace never matches it.
-fn namespace_selector(pods: &PodSelection) -> Result<String, UnsayableReason> {
+fn namespace_selector(pods: &PodSelection) -> Result<String, InexpressibleReason> {
     if let Some(test) = pods
         .namespaces
         .iter()
         .find(|test| test.key == NAMESPACE_NAME)
     {
-        return Err(UnsayableReason::ReservedKey(test.key.clone()));
+        return Err(InexpressibleReason::ReservedKey(test.key.clone()));
     }
     let name = |test: &ValueTest| KeyTest {
         key: NAMESPACE_NAME.into(),
@@ -234,7 +239,7 @@ fn namespace_selector(pods: &PodSelection) -> Result<String, UnsayableReason> {
 }
 
 /// A selector of some tests, at least one.
-fn selector(tests: &[KeyTest]) -> Result<String, UnsayableReason> {
+fn selector(tests: &[KeyTest]) -> Result<String, InexpressibleReason> {
     let texts = tests.iter().map(|KeyTest { key, test }| {
         Ok(match test {
             ValueTest::In(values) => match &values[..] {
@@ -249,20 +254,20 @@ fn selector(tests: &[KeyTest]) -> Result<String, UnsayableReason> {
             ValueTest::DoesNotExist => format!("!has({key})"),
         })
     });
-    let texts = texts.collect::<Result<Vec<String>, UnsayableReason>>()?;
+    let texts = texts.collect::<Result<Vec<String>, InexpressibleReason>>()?;
     Ok(texts.join(" && "))
 }
 
 /// A text in quotes; there are no escapes.
-fn quoted(text: &Str) -> Result<String, UnsayableReason> {
+fn quoted(text: &Str) -> Result<String, InexpressibleReason> {
     match (text.contains('\''), text.contains('"')) {
         (false, _) => Ok(format!("'{text}'")),
         (true, false) => Ok(format!("\"{text}\"")),
-        (true, true) => Err(UnsayableReason::Unquotable(text.clone())),
+        (true, true) => Err(InexpressibleReason::Unquotable(text.clone())),
     }
 }
 
-fn quoted_set(values: &[Str]) -> Result<String, UnsayableReason> {
+fn quoted_set(values: &[Str]) -> Result<String, InexpressibleReason> {
     let values = values.iter().map(quoted);
     let values = values.collect::<Result<Vec<_>, _>>()?;
     Ok(format!("{{{}}}", values.join(", ")))
@@ -277,13 +282,13 @@ fn rules(
     let list = policy.rules(direction).into_iter();
     let mut written = Vec::new();
     for rule in list.flat_map(|list| &list.rules) {
-        let place = (policy, direction);
+        let policy_direction = (policy, direction);
         if rule.own.is_some() {
-            let reason = UnsayableReason::OwnAddress(TARGET);
-            refusals.of_rule(place, (rule, RulePart::Whole), reason);
+            let reason = InexpressibleReason::OwnAddress(TARGET);
+            refusals.of_rule(policy_direction, (rule, RulePart::Whole), reason);
         }
-        let entities = entities(place, rule, namespace, refusals);
-        let traffic = traffic(place, rule, refusals);
+        let entities = entities(policy_direction, rule, namespace, refusals);
+        let traffic = traffic(policy_direction, rule, refusals);
         for entity in &entities {
             for traffic in &traffic {
                 written.push(write_rule(rule.action, direction, entity, traffic));
@@ -348,22 +353,21 @@ fn entities(
             },
             PeerForm::Networks(networks) => {
                 for network in networks {
-                    match network.except.is_empty() {
-                        true => nets.push(network.net.to_string()),
-                        false => {
-                            let except = network.except.iter().map(ToString::to_string);
-                            let except: Vec<String> = except.collect();
-                            let net = [network.net.to_string()];
-                            entities.push(Map::from_iter([
-                                ("nets".to_owned(), json!(net)),
-                                ("notNets".to_owned(), json!(except)),
-                            ]));
-                        }
+                    if network.except.is_empty() {
+                        nets.push(network.net.to_string())
+                    } else {
+                        let except = network.except.iter().map(ToString::to_string);
+                        let except: Vec<String> = except.collect();
+                        let net = [network.net.to_string()];
+                        entities.push(Map::from_iter([
+                            ("nets".to_owned(), json!(net)),
+                            ("notNets".to_owned(), json!(except)),
+                        ]));
                     }
                 }
             }
             other => {
-                let reason = unsayable_peer(other, TARGET);
+                let reason = inexpressible_peer(other, TARGET);
                 refusals.of_rule(place, (rule, RulePart::Peer(index)), reason);
             }
         }
@@ -377,7 +381,7 @@ fn entities(
 fn pod_entity(
     pods: &PodSelection,
     namespace: Option<&Str>,
-) -> Result<Map<String, Value>, UnsayableReason> {
+) -> Result<Map<String, Value>, InexpressibleReason> {
     let mut tests = vec![KeyTest {
         key: ORCHESTRATOR.into(),
         test: ValueTest::Exists,
@@ -461,18 +465,18 @@ fn traffic(
     items
 }
 
-fn check_test(test: &PlainTraffic) -> Result<(), UnsayableReason> {
+fn check_test(test: &PlainTraffic) -> Result<(), InexpressibleReason> {
     if matches!(&test.port, DestinationPort::Range(range) if range.first == 0) {
-        return Err(UnsayableReason::PortZero(TARGET));
+        return Err(InexpressibleReason::PortZero(TARGET));
     }
     let is_message = test.protocol.is_some_and(Protocol::is_icmp);
     if test.icmp.is_some() && !is_message {
-        return Err(UnsayableReason::Icmp(TARGET));
+        return Err(InexpressibleReason::Icmp(TARGET));
     }
     let needs_ports = test.port != DestinationPort::Any;
     match test.protocol {
         Some(protocol) if needs_ports && !protocol.has_ports() || protocol == Protocol(0) => {
-            Err(UnsayableReason::Protocol {
+            Err(InexpressibleReason::Protocol {
                 target: TARGET,
                 protocol,
             })

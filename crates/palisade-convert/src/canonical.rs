@@ -146,7 +146,7 @@ fn canonical_peers(peer: &Peer) -> Vec<Peer> {
         return Vec::new();
     }
     let not_selector = peer.not_selector.as_ref().map(canonical_selector);
-    let of = |nets, not_nets| Peer {
+    let with_networks = |nets, not_nets| Peer {
         selector: selector.clone(),
         not_selector: not_selector.clone(),
         nets,
@@ -155,14 +155,14 @@ fn canonical_peers(peer: &Peer) -> Vec<Peer> {
     match &peer.nets {
         Some(nets) => {
             let nets = split_networks(nets, &peer.not_nets).into_iter();
-            nets.map(|net| of(Some(vec![net.net]), net.except))
+            nets.map(|net| with_networks(Some(vec![net.net]), net.except))
                 .collect()
         }
         None => {
             let mut not_nets = peer.not_nets.clone();
             not_nets.sort_unstable();
             not_nets.dedup();
-            vec![of(None, not_nets)]
+            vec![with_networks(None, not_nets)]
         }
     }
 }
@@ -183,13 +183,13 @@ fn canonical_traffic(traffic: &TrafficMatch) -> Vec<TrafficMatch> {
             specs.iter().map(port).collect()
         }
     };
-    let of = |protocol: &Option<Protocol>, destination: &PortMatch| TrafficMatch {
+    let with_protocol = |protocol: &Option<Protocol>, destination: &PortMatch| TrafficMatch {
         protocol: *protocol,
         destination: destination.clone(),
         ..traffic.clone()
     };
     let each = protocols.iter();
-    each.flat_map(|protocol| ports.iter().map(move |port| of(protocol, port)))
+    each.flat_map(|protocol| ports.iter().map(move |port| with_protocol(protocol, port)))
         .collect()
 }
 
@@ -227,10 +227,10 @@ mod tests {
     fn the_name_of_a_namespace_has_one_form() {
         let label = LabelKey::namespace(Namespace::NAME_LABEL);
         let reserved = LabelKey::reserved(reserved::NAMESPACE);
-        let of = |key| Selector::and([workloads(), Selector::equals(key, "shop")]);
+        let with_label = |key| Selector::and([workloads(), Selector::equals(key, "shop")]);
         assert_eq!(
-            canonical_selector(&of(label)),
-            canonical_selector(&of(reserved.clone()))
+            canonical_selector(&with_label(label)),
+            canonical_selector(&with_label(reserved.clone()))
         );
         let any = Selector::and([workloads(), Selector::has(reserved)]);
         assert_eq!(canonical_selector(&any), workloads());

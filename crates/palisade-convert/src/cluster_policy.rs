@@ -2,7 +2,8 @@
 //!
 //! Never: writes what isolates. A ClusterNetworkPolicy leaves what no rule decides to later tiers.
 
-use crate::kubernetes::unsayable_peer;
+use crate::inexpressible::InexpressibleReason;
+use crate::kubernetes::inexpressible_peer;
 use crate::label_selector::label_selector;
 use crate::peer_form::{NodeChoice, PeerForm};
 use crate::pods::PodSelection;
@@ -10,7 +11,6 @@ use crate::ports::{DestinationPort, PlainTraffic};
 use crate::position::{MAX_PRIORITY, Standing, order_text};
 use crate::refusals::{Refusals, RulePart};
 use crate::target::TargetDialect;
-use crate::unsayable::UnsayableReason;
 use palisade_model::{Action, Direction, Order, Policy, Protocol, Rule, tier_name};
 use serde_json::{Map, Value, json};
 
@@ -20,14 +20,14 @@ const MAX_ITEMS: usize = 25;
 
 /// The spec of one policy of the model.
 pub(crate) fn write(policy: &Policy, refusals: &mut Refusals) -> Option<Value> {
-    let place = place(policy, refusals);
+    let tier_place = place(policy, refusals);
     let subject = match PodSelection::read(&policy.subject) {
         Ok(pods) => pod_selector(&pods),
-        Err(reason) => Err(reason.unsayable(TARGET)),
+        Err(reason) => Err(reason.inexpressible(TARGET)),
     };
     let subject = subject.map_err(|reason| refusals.of_policy(policy, reason));
     let mut spec = Map::new();
-    let ((tier, priority), subject) = (place?, subject.ok()?);
+    let ((tier, priority), subject) = (tier_place?, subject.ok()?);
     spec.insert("tier".to_owned(), json!(tier));
     spec.insert("priority".to_owned(), json!(priority));
     spec.insert("subject".to_owned(), subject);
@@ -50,8 +50,8 @@ pub(crate) fn write(policy: &Policy, refusals: &mut Refusals) -> Option<Value> {
     Some(Value::Object(spec))
 }
 
-fn too_many(what: &'static str, count: usize) -> UnsayableReason {
-    UnsayableReason::TooMany {
+fn too_many(what: &'static str, count: usize) -> InexpressibleReason {
+    InexpressibleReason::TooMany {
         target: TARGET,
         what,
         count,
@@ -65,7 +65,7 @@ fn place(policy: &Policy, refusals: &mut Refusals) -> Option<(&'static str, u16)
         tier_name::KUBE_ADMIN => "Admin",
         tier_name::KUBE_BASELINE => "Baseline",
         _ => {
-            let reason = UnsayableReason::Tier {
+            let reason = InexpressibleReason::Tier {
                 target: TARGET,
                 tier: policy.tier.clone(),
             };
@@ -87,7 +87,7 @@ fn place(policy: &Policy, refusals: &mut Refusals) -> Option<(&'static str, u16)
         Order::At(_) | Order::Last => None,
     };
     if priority.is_none() {
-        let reason = UnsayableReason::Priority {
+        let reason = InexpressibleReason::Priority {
             target: TARGET,
             order: order_text(order),
         };
@@ -97,16 +97,17 @@ fn place(policy: &Policy, refusals: &mut Refusals) -> Option<(&'static str, u16)
 }
 
 /// Pods as a subject or a peer.
-fn pod_selector(pods: &PodSelection) -> Result<Value, UnsayableReason> {
+fn pod_selector(pods: &PodSelection) -> Result<Value, InexpressibleReason> {
     if !pods.service_accounts.is_empty() {
-        return Err(UnsayableReason::ServiceAccount(TARGET));
+        return Err(InexpressibleReason::ServiceAccount(TARGET));
     }
     let namespaces = label_selector(&pods.namespace_tests());
-    Ok(match pods.pods.is_empty() {
-        true => json!({ "namespaces": namespaces }),
-        false => json!({
+    Ok(if pods.pods.is_empty() {
+        json!({ "namespaces": namespaces })
+    } else {
+        json!({
             "pods": { "namespaceSelector": namespaces, "podSelector": label_selector(&pods.pods) }
-        }),
+        })
     })
 }
 
@@ -117,7 +118,7 @@ fn write_rule(place: (&Policy, Direction), rule: &Rule, refusals: &mut Refusals)
         Action::Deny => "Deny",
         Action::Pass => "Pass",
         Action::Log => {
-            let reason = UnsayableReason::Action {
+            let reason = InexpressibleReason::Action {
                 target: TARGET,
                 action: rule.action,
             };
@@ -127,7 +128,7 @@ fn write_rule(place: (&Policy, Direction), rule: &Rule, refusals: &mut Refusals)
     };
     let mut of_rule = |part, reason| refusals.of_rule(place, (rule, part), reason);
     if rule.own.is_some() {
-        of_rule(RulePart::Whole, UnsayableReason::OwnAddress(TARGET));
+        of_rule(RulePart::Whole, InexpressibleReason::OwnAddress(TARGET));
     }
     let (mut peers, mut has_addresses) = (Vec::new(), false);
     for (index, peer) in rule.peers.iter().enumerate() {
@@ -180,14 +181,14 @@ fn write_rule(place: (&Policy, Direction), rule: &Rule, refusals: &mut Refusals)
     Some(Value::Object(written))
 }
 
-fn write_peer(form: PeerForm, direction: Direction) -> Result<Vec<Value>, UnsayableReason> {
+fn write_peer(form: PeerForm, direction: Direction) -> Result<Vec<Value>, InexpressibleReason> {
     Ok(match (form, direction) {
         (PeerForm::Nothing, _) => Vec::new(),
         (PeerForm::Pods(pods), _) => vec![pod_selector(&pods)?],
-        (PeerForm::Any, Direction::Egress) => return Err(UnsayableReason::NoPeerForAll),
+        (PeerForm::Any, Direction::Egress) => return Err(InexpressibleReason::NoPeerForAll),
         (PeerForm::Networks(nets), Direction::Egress) => {
             if nets.iter().any(|net| !net.except.is_empty()) {
-                return Err(UnsayableReason::NoExceptions);
+                return Err(InexpressibleReason::NoExceptions);
             }
             let nets: Vec<String> = nets.iter().map(|net| net.net.to_string()).collect();
             let chunks = nets.chunks(MAX_ITEMS);
@@ -197,14 +198,17 @@ fn write_peer(form: PeerForm, direction: Direction) -> Result<Vec<Value>, Unsaya
             vec![json!({ "nodes": label_selector(&tests) })]
         }
         (PeerForm::Any | PeerForm::Networks(_) | PeerForm::Nodes(..), Direction::Ingress) => {
-            return Err(UnsayableReason::IngressPodsOnly);
+            return Err(InexpressibleReason::IngressPodsOnly);
         }
-        (other, _) => return Err(unsayable_peer(other, TARGET)),
+        (other, _) => return Err(inexpressible_peer(other, TARGET)),
     })
 }
 
 /// One item of `protocols`; `None` for all traffic.
-fn protocol(test: &PlainTraffic, has_addresses: bool) -> Result<Option<Value>, UnsayableReason> {
+fn protocol(
+    test: &PlainTraffic,
+    has_addresses: bool,
+) -> Result<Option<Value>, InexpressibleReason> {
     if test.is_any() {
         return Ok(None);
     }
@@ -213,35 +217,35 @@ fn protocol(test: &PlainTraffic, has_addresses: bool) -> Result<Option<Value>, U
         Some(Protocol::TCP) => Some("tcp"),
         Some(Protocol::UDP) => Some("udp"),
         Some(Protocol::SCTP) => Some("sctp"),
-        Some(protocol) if protocol.is_icmp() => return Err(UnsayableReason::Icmp(TARGET)),
+        Some(protocol) if protocol.is_icmp() => return Err(InexpressibleReason::Icmp(TARGET)),
         Some(protocol) => {
-            return Err(UnsayableReason::Protocol {
+            return Err(InexpressibleReason::Protocol {
                 target: TARGET,
                 protocol,
             });
         }
     };
     if test.icmp.is_some() {
-        return Err(UnsayableReason::Icmp(TARGET));
+        return Err(InexpressibleReason::Icmp(TARGET));
     }
     let port = match (&test.port, test.protocol) {
         (DestinationPort::Named(_), _) if has_addresses => {
-            return Err(UnsayableReason::NamedPortPeer);
+            return Err(InexpressibleReason::NamedPortPeer);
         }
         (DestinationPort::Named(name), None) => {
             return Ok(Some(json!({ "destinationNamedPort": name })));
         }
         (DestinationPort::Named(_), Some(_)) => {
-            return Err(UnsayableReason::NamedPortProtocol(TARGET));
+            return Err(InexpressibleReason::NamedPortProtocol(TARGET));
         }
         (DestinationPort::Any, Some(protocol)) => {
-            return Err(UnsayableReason::ProtocolWithoutPort {
+            return Err(InexpressibleReason::ProtocolWithoutPort {
                 target: TARGET,
                 protocol,
             });
         }
         (DestinationPort::Range(range), _) if range.first == 0 => {
-            return Err(UnsayableReason::PortZero(TARGET));
+            return Err(InexpressibleReason::PortZero(TARGET));
         }
         (DestinationPort::Range(range), _) if range.first == range.last => {
             json!({ "number": range.first })
@@ -253,6 +257,6 @@ fn protocol(test: &PlainTraffic, has_addresses: bool) -> Result<Option<Value>, U
     };
     match key {
         Some(key) => Ok(Some(json!({ key: { "destinationPort": port } }))),
-        None => Err(UnsayableReason::PortWithoutProtocol(TARGET)),
+        None => Err(InexpressibleReason::PortWithoutProtocol(TARGET)),
     }
 }

@@ -3,13 +3,13 @@
 //! Promises: an object is written whole or not at all; the same input gives the same output.
 
 use crate::draft::{Draft, NameAffix};
+use crate::inexpressible::{Inexpressible, InexpressibleReason};
 use crate::pods::{conjuncts, workloads, workloads_and_hosts};
 use crate::position::SharedPlaces;
 use crate::refusals::Refusals;
 use crate::simplify::simplify;
 use crate::target::TargetDialect;
-use crate::unsayable::{Unsayable, UnsayableReason};
-use crate::{calico, cilium, cluster_policy, kubernetes, read_back, words};
+use crate::{calico, cilium, cluster_policy, kubernetes, label_syntax, read_back};
 use palisade_dialects::{MODE_ANNOTATION, is_policy_kind};
 use palisade_model::{
     ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, Selector, SourceLine, State, TrafficScope,
@@ -27,7 +27,7 @@ pub struct PolicySource {
     /// Where it was written.
     line: Option<SourceLine>,
     /// Why it cannot be converted into anything, and the path of the part.
-    fault: Option<(UnsayableReason, Option<String>)>,
+    fault: Option<(InexpressibleReason, Option<String>)>,
     /// The object as written.
     manifest: Value,
 }
@@ -59,7 +59,7 @@ impl PolicySource {
             line: in_force.next().and_then(|(_, policy)| policy.line.clone()),
             fault: match manifests {
                 [only] => read_back::find_fault(only),
-                _ => Some((UnsayableReason::DefinedTwice, None)),
+                _ => Some((InexpressibleReason::DefinedTwice, None)),
             },
             manifest: manifests
                 .first()
@@ -103,9 +103,12 @@ fn confine_to_pods(mut policy: Policy, state: &State) -> Policy {
     if policy.scope.is_early() || hosts.any(selects_host) {
         return policy;
     }
-    let confine = |part: &Selector| match *part == workloads_and_hosts() {
-        true => workloads(),
-        false => part.clone(),
+    let confine = |part: &Selector| {
+        if *part == workloads_and_hosts() {
+            workloads()
+        } else {
+            part.clone()
+        }
     };
     policy.subject = Selector::and(conjuncts(&policy.subject).iter().map(confine));
     policy.scope = TrafficScope::Endpoints;
@@ -135,7 +138,7 @@ pub struct Conversion {
     /// What was written, in the order of the sources.
     pub objects: Vec<WrittenObject>,
     /// What could not be, by policy and path.
-    pub unsayable: Vec<Unsayable>,
+    pub unsayable: Vec<Inexpressible>,
 }
 
 /// Writes the selected objects of an input in a dialect. `sources` are all policies of the input, and `state` is what
@@ -168,16 +171,19 @@ fn convert_object(
     names: &BTreeSet<ObjectId>,
     shared: &SharedPlaces<'_>,
     target: TargetDialect,
-) -> Result<Vec<WrittenObject>, Vec<Unsayable>> {
+) -> Result<Vec<WrittenObject>, Vec<Inexpressible>> {
     let refuse = |reason| {
-        vec![Unsayable {
+        vec![Inexpressible {
             policy: source.id.clone(),
             rule: None,
             reason,
             line: source.line.clone(),
         }]
     };
-    let is_sound = matches!(source.fault, None | Some((UnsayableReason::HeldClosed, _)));
+    let is_sound = matches!(
+        source.fault,
+        None | Some((InexpressibleReason::HeldClosed, _))
+    );
     if is_sound && target.has_kind(&source.id.kind) {
         return Ok(vec![WrittenObject {
             source: source.id.clone(),
@@ -187,20 +193,22 @@ fn convert_object(
     }
     if let Some((fault, rule)) = &source.fault {
         let mut refused = refuse(fault.clone());
-        refused.iter_mut().for_each(|of| of.rule.clone_from(rule));
+        refused
+            .iter_mut()
+            .for_each(|refusal| refusal.rule.clone_from(rule));
         return Err(refused);
     }
     let simple: Vec<Policy> = source.policies.iter().map(simplify).collect();
     let parts: Vec<&Policy> = simple.iter().collect();
     if parts.is_empty() {
-        return Err(refuse(UnsayableReason::NothingEnforced));
+        return Err(refuse(InexpressibleReason::NothingEnforced));
     }
     if parts.iter().any(|part| part.scope.is_early()) {
-        return Err(refuse(UnsayableReason::EarlyTraffic(target)));
+        return Err(refuse(InexpressibleReason::EarlyTraffic(target)));
     }
     let mut refusals = Refusals::default();
     if target != TargetDialect::Calico {
-        words::check(&parts, target, &mut refusals);
+        label_syntax::check(&parts, target, &mut refusals);
     }
     let drafts = drafts(&parts, target, &mut refusals);
     if !refusals.is_empty() {
@@ -213,15 +221,15 @@ fn convert_object(
         .collect();
     let is_taken = |id: &&ObjectId| **id != source.id && names.contains(*id);
     if let Some(taken) = written.iter().map(|object| &object.id).find(is_taken) {
-        return Err(refuse(UnsayableReason::NameTaken(taken.clone())));
+        return Err(refuse(InexpressibleReason::NameTaken(taken.clone())));
     }
     let changes_kind = written
         .iter()
         .any(|object| object.id.kind != source.id.kind);
     if changes_kind && let Some(other) = shared.find_rival(&parts) {
-        return Err(refuse(UnsayableReason::SharedPriority(other)));
+        return Err(refuse(InexpressibleReason::SharedPriority(other)));
     }
-    check(&written, &parts).map_err(|reason| refuse(UnsayableReason::CheckFailed(reason)))?;
+    check(&written, &parts).map_err(|reason| refuse(InexpressibleReason::CheckFailed(reason)))?;
     Ok(written)
 }
 

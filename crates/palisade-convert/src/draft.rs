@@ -11,13 +11,13 @@ pub(crate) struct Draft {
     pub(crate) kind: &'static str,
     /// Its namespace.
     pub(crate) namespace: Option<Str>,
-    /// What its name has beside that of the source.
+    /// What its name has beside the name of the source.
     pub(crate) affix: NameAffix,
     /// Its spec, or the fields beside `metadata`.
     pub(crate) fields: Map<String, Value>,
 }
 
-/// What a name has beside that of the source.
+/// What a name has beside the name of the source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NameAffix {
     /// In front.

@@ -3,14 +3,14 @@
 //! A NetworkPolicy isolates the pods that it selects in each direction that it governs, and only allows. Its peers are
 //! pods, or networks whoever has their addresses.
 
+use crate::inexpressible::InexpressibleReason;
 use crate::label_selector::label_selector;
 use crate::peer_form::{NetworkExcept, NodeChoice, PeerForm};
-use crate::pods::{PodSelection, unsayable_test};
+use crate::pods::{PodSelection, inexpressible_test};
 use crate::ports::{DestinationPort, PlainTraffic, port_protocol_name};
 use crate::position::{Standing, order_text};
 use crate::refusals::{Refusals, RulePart};
 use crate::target::TargetDialect;
-use crate::unsayable::UnsayableReason;
 use palisade_model::{Action, Direction, DirectionRules, Peer, Policy, Rule, Str, tier_name};
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,7 @@ pub(crate) fn write(policy: &Policy, refusals: &mut Refusals) -> Option<(Str, Va
     let subject = match PodSelection::read(&policy.subject) {
         Ok(pods) => Some(pods),
         Err(reason) => {
-            refusals.of_policy(policy, reason.unsayable(TARGET));
+            refusals.of_policy(policy, reason.inexpressible(TARGET));
             None
         }
     };
@@ -32,16 +32,16 @@ pub(crate) fn write(policy: &Policy, refusals: &mut Refusals) -> Option<(Str, Va
         .cloned();
     let Some((subject, namespace)) = subject.zip(namespace.clone()) else {
         if refusals.is_empty() {
-            refusals.of_policy(policy, UnsayableReason::SeveralNamespaces);
+            refusals.of_policy(policy, InexpressibleReason::SeveralNamespaces);
         }
         return None;
     };
     let subject = subject.inside_namespace(&namespace);
     if !subject.service_accounts.is_empty() {
-        refusals.of_policy(policy, UnsayableReason::ServiceAccount(TARGET));
+        refusals.of_policy(policy, InexpressibleReason::ServiceAccount(TARGET));
     }
     if !subject.namespaces.is_empty() || !subject.namespace_names.is_empty() {
-        refusals.of_policy(policy, UnsayableReason::SeveralNamespaces);
+        refusals.of_policy(policy, InexpressibleReason::SeveralNamespaces);
     }
     let mut types = Vec::new();
     let mut spec = Map::new();
@@ -57,7 +57,7 @@ pub(crate) fn write(policy: &Policy, refusals: &mut Refusals) -> Option<(Str, Va
         types.push(json!(name));
         // Of a part that only denies, each rule is refused.
         if !list.default_deny && Standing::of(policy) != Standing::First {
-            let reason = UnsayableReason::AlwaysIsolates {
+            let reason = InexpressibleReason::AlwaysIsolates {
                 target: TARGET,
                 direction,
             };
@@ -72,7 +72,7 @@ pub(crate) fn write(policy: &Policy, refusals: &mut Refusals) -> Option<(Str, Va
 
 fn check_position(policy: &Policy, refusals: &mut Refusals) {
     if policy.tier != tier_name::DEFAULT {
-        let reason = UnsayableReason::Tier {
+        let reason = InexpressibleReason::Tier {
             target: TARGET,
             tier: policy.tier.clone(),
         };
@@ -80,7 +80,7 @@ fn check_position(policy: &Policy, refusals: &mut Refusals) {
     } else if Standing::of(policy) != Standing::Allows
         && crate::position::only_does(policy, Action::Allow)
     {
-        let reason = UnsayableReason::Order {
+        let reason = InexpressibleReason::Order {
             target: TARGET,
             order: order_text(policy.precedence.order),
         };
@@ -97,7 +97,7 @@ fn rules(
     let mut written = Vec::new();
     for rule in &list.rules {
         if rule.action != Action::Allow {
-            let reason = UnsayableReason::Action {
+            let reason = InexpressibleReason::Action {
                 target: TARGET,
                 action: rule.action,
             };
@@ -105,7 +105,7 @@ fn rules(
             continue;
         }
         if rule.own.is_some() {
-            let reason = UnsayableReason::OwnAddress(TARGET);
+            let reason = InexpressibleReason::OwnAddress(TARGET);
             refusals.of_rule(place, (rule, RulePart::Whole), reason);
         }
         let peers = peers(place, rule, namespace, refusals);
@@ -157,42 +157,44 @@ fn peers(
 }
 
 /// The items of a peer; `None` for every address.
-fn write_peer(peer: &Peer, namespace: &Str) -> Result<Option<Vec<Value>>, UnsayableReason> {
+fn write_peer(peer: &Peer, namespace: &Str) -> Result<Option<Vec<Value>>, InexpressibleReason> {
     Ok(Some(match PeerForm::of(peer) {
         PeerForm::Any => return Ok(None),
         PeerForm::Nothing => Vec::new(),
         PeerForm::Pods(pods) => vec![pod_peer(pods, namespace)?],
         PeerForm::Networks(nets) => nets.iter().map(ip_block).collect(),
-        other => return Err(unsayable_peer(other, TARGET)),
+        other => return Err(inexpressible_peer(other, TARGET)),
     }))
 }
 
 /// Why a target that only has pods and networks cannot say a form.
-pub(crate) fn unsayable_peer(form: PeerForm, target: TargetDialect) -> UnsayableReason {
+pub(crate) fn inexpressible_peer(form: PeerForm, target: TargetDialect) -> InexpressibleReason {
     match form {
-        PeerForm::Outside | PeerForm::OutsideNetworks(_) => UnsayableReason::OutsideOnly(target),
-        PeerForm::OutsideGroups => UnsayableReason::NetworkGroups(target),
-        PeerForm::Inside => UnsayableReason::Peer {
+        PeerForm::Outside | PeerForm::OutsideNetworks(_) => {
+            InexpressibleReason::OutsideOnly(target)
+        }
+        PeerForm::OutsideGroups => InexpressibleReason::NetworkGroups(target),
+        PeerForm::Inside => InexpressibleReason::Peer {
             target,
             peer: "everything inside of the cluster".to_owned(),
         },
-        PeerForm::Unmanaged => UnsayableReason::Peer {
+        PeerForm::Unmanaged => InexpressibleReason::Peer {
             target,
             peer: "what is in the networks of pods and no pod".to_owned(),
         },
         PeerForm::Nodes(NodeChoice::Own | NodeChoice::Remote, tests) if !tests.is_empty() => {
-            UnsayableReason::NodesToo(tests[0].key.clone())
+            InexpressibleReason::NodesToo(tests[0].key.clone())
         }
-        PeerForm::Nodes(..) => UnsayableReason::Nodes(target),
-        PeerForm::Services => UnsayableReason::Services(target),
-        PeerForm::Holders => UnsayableReason::HoldersToo(target),
-        PeerForm::NotSelector => UnsayableReason::NotSelector(target),
-        PeerForm::SelectorAndNetworks => UnsayableReason::SelectorAndNetworks(target),
-        PeerForm::NotNetworks => UnsayableReason::OnlyLeftOut(target),
-        PeerForm::Untestable(test) => unsayable_test(&test, target),
-        PeerForm::Other(peer) => UnsayableReason::Peer { target, peer },
+        PeerForm::Nodes(..) => InexpressibleReason::Nodes(target),
+        PeerForm::Services => InexpressibleReason::Services(target),
+        PeerForm::Holders => InexpressibleReason::HoldersToo(target),
+        PeerForm::NotSelector => InexpressibleReason::NotSelector(target),
+        PeerForm::SelectorAndNetworks => InexpressibleReason::SelectorAndNetworks(target),
+        PeerForm::NotNetworks => InexpressibleReason::OnlyLeftOut(target),
+        PeerForm::Untestable(test) => inexpressible_test(&test, target),
+        PeerForm::Other(peer) => InexpressibleReason::Peer { target, peer },
         PeerForm::Any | PeerForm::Nothing | PeerForm::Pods(_) | PeerForm::Networks(_) => {
-            UnsayableReason::Peer {
+            InexpressibleReason::Peer {
                 target,
                 peer: "pods or networks".to_owned(),
             }
@@ -200,14 +202,15 @@ pub(crate) fn unsayable_peer(form: PeerForm, target: TargetDialect) -> Unsayable
     }
 }
 
-fn pod_peer(pods: PodSelection, namespace: &Str) -> Result<Value, UnsayableReason> {
+fn pod_peer(pods: PodSelection, namespace: &Str) -> Result<Value, InexpressibleReason> {
     if !pods.service_accounts.is_empty() {
-        return Err(UnsayableReason::ServiceAccount(TARGET));
+        return Err(InexpressibleReason::ServiceAccount(TARGET));
     }
     let is_own = pods.only_namespace() == Some(namespace);
-    let pods = match is_own {
-        true => pods.inside_namespace(namespace),
-        false => pods,
+    let pods = if is_own {
+        pods.inside_namespace(namespace)
+    } else {
+        pods
     };
     let namespaces = pods.namespace_tests();
     let mut peer = Map::new();
@@ -228,12 +231,11 @@ fn pod_peer(pods: PodSelection, namespace: &Str) -> Result<Value, UnsayableReaso
 }
 
 fn ip_block(net: &NetworkExcept) -> Value {
-    match net.except.is_empty() {
-        true => json!({ "ipBlock": { "cidr": net.net.to_string() } }),
-        false => {
-            let except: Vec<String> = net.except.iter().map(ToString::to_string).collect();
-            json!({ "ipBlock": { "cidr": net.net.to_string(), "except": except } })
-        }
+    if net.except.is_empty() {
+        json!({ "ipBlock": { "cidr": net.net.to_string() } })
+    } else {
+        let except: Vec<String> = net.except.iter().map(ToString::to_string).collect();
+        json!({ "ipBlock": { "cidr": net.net.to_string(), "except": except } })
     }
 }
 
@@ -269,7 +271,7 @@ fn ports(place: (&Policy, Direction), rule: &Rule, refusals: &mut Refusals) -> V
 }
 
 /// The items of a test; `None` for all traffic.
-fn port(test: &PlainTraffic) -> Result<Option<Vec<Value>>, UnsayableReason> {
+fn port(test: &PlainTraffic) -> Result<Option<Vec<Value>>, InexpressibleReason> {
     if test.is_any() {
         return Ok(None);
     }
@@ -286,10 +288,10 @@ fn port(test: &PlainTraffic) -> Result<Option<Vec<Value>>, UnsayableReason> {
         return Ok(Some(lists.into_iter().flatten().flatten().collect()));
     };
     if protocol.is_icmp() || test.icmp.is_some() {
-        return Err(UnsayableReason::Icmp(TARGET));
+        return Err(InexpressibleReason::Icmp(TARGET));
     }
     let Some(name) = port_protocol_name(protocol) else {
-        return Err(UnsayableReason::Protocol {
+        return Err(InexpressibleReason::Protocol {
             target: TARGET,
             protocol,
         });
@@ -298,7 +300,7 @@ fn port(test: &PlainTraffic) -> Result<Option<Vec<Value>>, UnsayableReason> {
         DestinationPort::Any => json!({ "protocol": name }),
         DestinationPort::Named(port) => json!({ "protocol": name, "port": port }),
         DestinationPort::Range(range) if range.first == 0 => {
-            return Err(UnsayableReason::PortZero(TARGET));
+            return Err(InexpressibleReason::PortZero(TARGET));
         }
         DestinationPort::Range(range) if range.first == range.last => {
             json!({ "protocol": name, "port": range.first })

@@ -153,9 +153,10 @@ pub(crate) fn split_networks(nets: &[Prefix], not_nets: &[Prefix]) -> Vec<Networ
 
 fn networks(nets: &[Prefix], not_nets: &[Prefix]) -> PeerForm {
     let nets = split_networks(nets, not_nets);
-    match nets.is_empty() {
-        true => PeerForm::Nothing,
-        false => PeerForm::Networks(nets),
+    if nets.is_empty() {
+        PeerForm::Nothing
+    } else {
+        PeerForm::Networks(nets)
     }
 }
 

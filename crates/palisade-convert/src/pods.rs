@@ -4,8 +4,8 @@
 //! Promises: a selector that can match anything but pods and other workloads is never read as one of pods. The label
 //! `kubernetes.io/metadata.name` of a namespace is the namespace's name, in every cluster.
 
+use crate::inexpressible::InexpressibleReason;
 use crate::target::TargetDialect;
-use crate::unsayable::UnsayableReason;
 use palisade_dialects::ORCHESTRATOR;
 use palisade_model::{LabelKey, LabelScope, Namespace, Policy, Selector, Str, reserved};
 
@@ -66,26 +66,29 @@ pub(crate) enum NoPodSelection {
 
 impl NoPodSelection {
     /// Why a subject cannot be written in a dialect.
-    pub(crate) fn unsayable(self, target: TargetDialect) -> UnsayableReason {
+    pub(crate) fn inexpressible(self, target: TargetDialect) -> InexpressibleReason {
         match self {
-            NoPodSelection::Nothing => UnsayableReason::SubjectSelectsNothing,
-            NoPodSelection::NotOnlyPods => UnsayableReason::NotOnlyPods("the subject".to_owned()),
-            NoPodSelection::Nodes => UnsayableReason::Nodes(target),
-            NoPodSelection::Test(test) => unsayable_test(&test, target),
+            NoPodSelection::Nothing => InexpressibleReason::SubjectSelectsNothing,
+            NoPodSelection::NotOnlyPods => {
+                InexpressibleReason::NotOnlyPods("the subject".to_owned())
+            }
+            NoPodSelection::Nodes => InexpressibleReason::Nodes(target),
+            NoPodSelection::Test(test) => inexpressible_test(&test, target),
         }
     }
 }
 
 /// Why a test of labels cannot be written in a dialect.
-pub(crate) fn unsayable_test(test: &Selector, target: TargetDialect) -> UnsayableReason {
+pub(crate) fn inexpressible_test(test: &Selector, target: TargetDialect) -> InexpressibleReason {
     let mut is_of_orchestrator = false;
     test.for_each_key(&mut |key| is_of_orchestrator |= *key == LabelKey::own(ORCHESTRATOR));
-    match is_of_orchestrator {
-        true => UnsayableReason::Orchestrator(target),
-        false => UnsayableReason::SelectorTest {
+    if is_of_orchestrator {
+        InexpressibleReason::Orchestrator(target)
+    } else {
+        InexpressibleReason::SelectorTest {
             target,
             test: test.to_string(),
-        },
+        }
     }
 }
 
@@ -111,9 +114,10 @@ impl PodSelection {
             let (key, test) = key_test(part).ok_or_else(|| NoPodSelection::Test(part.clone()))?;
             selection.add(key, test, part)?;
         }
-        match is_of_pods {
-            true => Ok(selection),
-            false => Err(NoPodSelection::NotOnlyPods),
+        if is_of_pods {
+            Ok(selection)
+        } else {
+            Err(NoPodSelection::NotOnlyPods)
         }
     }
 

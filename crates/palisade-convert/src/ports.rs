@@ -2,8 +2,8 @@
 //!
 //! Promises: what a dialect has no word for is a reason, never left out.
 
+use crate::inexpressible::InexpressibleReason;
 use crate::target::TargetDialect;
-use crate::unsayable::UnsayableReason;
 use palisade_model::{IcmpMatch, PortMatch, PortRange, PortSpec, Protocol, Str, TrafficMatch};
 
 /// A destination port.
@@ -38,16 +38,16 @@ impl PlainTraffic {
     pub(crate) fn read(
         traffic: &TrafficMatch,
         target: TargetDialect,
-    ) -> Result<Vec<Self>, UnsayableReason> {
+    ) -> Result<Vec<Self>, InexpressibleReason> {
         if !traffic.source.is_any() {
-            return Err(UnsayableReason::SourcePorts(target));
+            return Err(InexpressibleReason::SourcePorts(target));
         }
         let negates_ports = !traffic.destination.not.is_empty();
         if negates_ports || !traffic.not_protocols.is_empty() || traffic.not_icmp.is_some() {
-            return Err(UnsayableReason::Negation(target));
+            return Err(InexpressibleReason::Negation(target));
         }
         if traffic.family.is_some() {
-            return Err(UnsayableReason::IpVersion(target));
+            return Err(InexpressibleReason::IpVersion(target));
         }
         let ports = destination_ports(&traffic.destination, traffic.protocol.is_some());
         Ok(ports

@@ -102,8 +102,8 @@ impl<'a> SharedPlaces<'a> {
                 Standing::At { .. } => false,
             };
             if !is_settled {
-                let place = (&*policy.tier, policy.precedence.order);
-                by_place.entry(place).or_default().push(policy);
+                let position = (&*policy.tier, policy.precedence.order);
+                by_place.entry(position).or_default().push(policy);
             }
         }
         SharedPlaces { by_place }
@@ -123,7 +123,10 @@ impl<'a> SharedPlaces<'a> {
                 Standing::First => order..=order,
             };
             let places = (tier, *places.start())..=(tier, *places.end());
-            let mut others = self.by_place.range(places).flat_map(|(_, of)| of);
+            let mut others = self
+                .by_place
+                .range(places)
+                .flat_map(|(_, policies)| policies);
             let rival =
                 others.find(|other| other.id.object != part.id.object && !commute(part, other));
             rival.map(|other| other.id.object.clone())

@@ -3,7 +3,7 @@
 //! Promises: nothing is taken for equal that was not read.
 
 use crate::canonical::CanonicalPolicies;
-use crate::unsayable::UnsayableReason;
+use crate::inexpressible::InexpressibleReason;
 use palisade_dialects::lower_object;
 use palisade_manifest::{Limits, extract_objects, parse};
 use palisade_model::{Object, Policy};
@@ -41,9 +41,10 @@ pub fn lower_written(object: &Value) -> Result<Vec<Policy>, String> {
 
 /// Compares what was written with the original, by canonical form. The error says what differs.
 pub(crate) fn compare(original: &[&Policy], written: &[Policy]) -> Result<(), String> {
-    match CanonicalPolicies::of(original.iter().copied()) == CanonicalPolicies::of(written) {
-        true => Ok(()),
-        false => Err("its form differs".to_owned()),
+    if CanonicalPolicies::of(original.iter().copied()) == CanonicalPolicies::of(written) {
+        Ok(())
+    } else {
+        Err("its form differs".to_owned())
     }
 }
 
@@ -65,15 +66,15 @@ pub(crate) fn lower_source(manifest: &Value) -> Vec<Policy> {
 }
 
 /// Why a manifest cannot be converted, and the path of the part that is held closed.
-pub(crate) fn find_fault(manifest: &Value) -> Option<(UnsayableReason, Option<String>)> {
+pub(crate) fn find_fault(manifest: &Value) -> Option<(InexpressibleReason, Option<String>)> {
     let limits = Limits::default();
     let text = manifest.to_string();
     let read = extract_objects(parse("input", text.as_bytes(), &limits), &limits);
     let lowered: Vec<_> = read.objects.iter().map(lower_object).collect();
     if !read.problems.is_empty() || lowered.iter().any(|object| !object.errors.is_empty()) {
-        return Some((UnsayableReason::Invalid, None));
+        return Some((InexpressibleReason::Invalid, None));
     }
     let closed = lowered.iter().find_map(|object| object.closed.first())?;
     let path = closed.problem.field.trim_start_matches("spec.");
-    Some((UnsayableReason::HeldClosed, Some(path.to_owned())))
+    Some((InexpressibleReason::HeldClosed, Some(path.to_owned())))
 }

@@ -1,6 +1,6 @@
 //! Collects what cannot be written of one object, with the path of each rule as its author wrote it.
 
-use crate::unsayable::{Unsayable, UnsayableReason};
+use crate::inexpressible::{Inexpressible, InexpressibleReason};
 use palisade_model::{Direction, Policy, Rule};
 use std::collections::BTreeSet;
 
@@ -18,13 +18,13 @@ pub(crate) enum RulePart {
 /// The reasons why an object cannot be written.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    found: BTreeSet<Unsayable>,
+    found: BTreeSet<Inexpressible>,
 }
 
 impl Refusals {
     /// Adds a reason about the whole policy.
-    pub(crate) fn of_policy(&mut self, policy: &Policy, reason: UnsayableReason) {
-        self.found.insert(Unsayable {
+    pub(crate) fn of_policy(&mut self, policy: &Policy, reason: InexpressibleReason) {
+        self.found.insert(Inexpressible {
             policy: policy.id.object.clone(),
             rule: None,
             reason,
@@ -37,9 +37,9 @@ impl Refusals {
         &mut self,
         (policy, direction): (&Policy, Direction),
         (rule, part): (&Rule, RulePart),
-        reason: UnsayableReason,
+        reason: InexpressibleReason,
     ) {
-        self.found.insert(Unsayable {
+        self.found.insert(Inexpressible {
             policy: policy.id.object.clone(),
             rule: Some(path(policy, direction, rule, part)),
             reason,
@@ -53,7 +53,7 @@ impl Refusals {
     }
 
     /// All of them, by policy and path.
-    pub(crate) fn into_list(self) -> Vec<Unsayable> {
+    pub(crate) fn into_list(self) -> Vec<Inexpressible> {
         self.found.into_iter().collect()
     }
 }

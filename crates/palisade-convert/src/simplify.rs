@@ -43,11 +43,11 @@ fn simplify_selector(selector: &Selector) -> Selector {
     if parts.iter().any(excludes) {
         return Selector::none();
     }
-    let kept = parts.iter().filter(|part| {
+    let needed = parts.iter().filter(|part| {
         let is_of_all = **part == calico_holders() || **part == has_orchestrator();
         !is_of_all && !only.is_some_and(|name| is_wider(part, name))
     });
-    Selector::and([workloads()].into_iter().chain(kept.cloned()))
+    Selector::and([workloads()].into_iter().chain(needed.cloned()))
 }
 
 /// The namespace that a test names, if it is the only one.
@@ -80,9 +80,12 @@ fn excludes_namespace(part: &Selector, only: &Str) -> bool {
 
 /// Whether a test of the name of the namespace says nothing more than that it is this one.
 fn is_wider(part: &Selector, only: &Str) -> bool {
-    named_namespaces(part).is_some_and(|(values, is_in)| match is_in {
-        true => values.len() > 1 && values.contains(only),
-        false => !values.contains(only),
+    named_namespaces(part).is_some_and(|(values, is_in)| {
+        if is_in {
+            values.len() > 1 && values.contains(only)
+        } else {
+            !values.contains(only)
+        }
     })
 }
 
@@ -112,7 +115,7 @@ fn needs_workload(part: &Selector) -> bool {
     }
 }
 
-/// Drops the family of a rule with networks at one end: it is that of the networks.
+/// Drops the family of a rule with networks at one end: it is the family of the networks.
 fn drop_family(rule: &mut Rule) {
     let Some(family) = rule.traffic.first().and_then(|traffic| traffic.family) else {
         return;
@@ -145,12 +148,12 @@ mod tests {
         let own = || Selector::equals(key(), "stock");
         let others = || Selector::is_in(key(), ["shop".into(), "default".into()]);
         let with_own = || Selector::is_in(key(), ["shop".into(), "stock".into()]);
-        let of = |test| simplify_selector(&Selector::and([workloads(), own(), test]));
+        let simplified = |test| simplify_selector(&Selector::and([workloads(), own(), test]));
         let only_own = Selector::and([workloads(), own()]);
-        assert_eq!(of(others()), Selector::none());
-        assert_eq!(of(Selector::negate(with_own())), Selector::none());
-        assert_eq!(of(with_own()), only_own);
-        assert_eq!(of(Selector::negate(others())), only_own);
+        assert_eq!(simplified(others()), Selector::none());
+        assert_eq!(simplified(Selector::negate(with_own())), Selector::none());
+        assert_eq!(simplified(with_own()), only_own);
+        assert_eq!(simplified(Selector::negate(others())), only_own);
     }
 
     #[test]

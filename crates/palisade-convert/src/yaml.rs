@@ -76,17 +76,16 @@ fn write_scalar(value: &Value, out: &mut String) {
 }
 
 fn write_text(text: &str, out: &mut String) {
-    match is_plain(text) {
-        true => out.push_str(text),
+    if is_plain(text) {
+        out.push_str(text);
+    } else {
         // A string of JSON is one of YAML. What is not ASCII is escaped, so that nothing on the way changes it.
-        false => {
-            for c in Value::String(text.to_owned()).to_string().chars() {
-                let _ = match (c.is_ascii(), u32::from(c)) {
-                    (true, _) => write!(out, "{c}"),
-                    (false, code) if code > 0xffff => write!(out, "\\U{code:08x}"),
-                    (false, code) => write!(out, "\\u{code:04x}"),
-                };
-            }
+        for c in Value::String(text.to_owned()).to_string().chars() {
+            let _ = match (c.is_ascii(), u32::from(c)) {
+                (true, _) => write!(out, "{c}"),
+                (false, code) if code > 0xffff => write!(out, "\\U{code:08x}"),
+                (false, code) => write!(out, "\\u{code:04x}"),
+            };
         }
     }
 }

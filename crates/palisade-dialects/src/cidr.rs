@@ -119,7 +119,7 @@ pub(crate) fn parse_address(text: &str) -> Result<(IpAddr, Option<String>), Stri
     Ok((address, warning))
 }
 
-/// Why an address cannot be that of a pod.
+/// Why an address cannot be the address of a pod.
 pub(crate) fn unusable_reason(address: IpAddr) -> Option<&'static str> {
     if address.is_unspecified() {
         Some("the unspecified address")
@@ -148,9 +148,12 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
     }
     let groups: Vec<String> = text
         .split(':')
-        .map(|group| match group.contains('.') {
-            true => decimal_octets(group),
-            false => without_zeros(group, u8::is_ascii_hexdigit).to_owned(),
+        .map(|group| {
+            if group.contains('.') {
+                decimal_octets(group)
+            } else {
+                without_zeros(group, u8::is_ascii_hexdigit).to_owned()
+            }
         })
         .collect();
     groups.join(":").parse::<Ipv6Addr>().ok().map(IpAddr::V6)
@@ -317,7 +320,7 @@ mod tests {
             assert!(written.contains(doubt), "{text}: {written}");
         }
         assert!(parse_address("10.0.0.1/32").is_err());
-        for (text, is) in [
+        for (text, expected) in [
             ("0.0.0.0", true),
             ("::", true),
             ("127.1.2.3", true),
@@ -331,7 +334,7 @@ mod tests {
         ] {
             assert_eq!(
                 unusable_reason(text.parse().unwrap()).is_some(),
-                is,
+                expected,
                 "{text}"
             );
         }
@@ -346,12 +349,16 @@ mod tests {
             format!("10.0.0.{zeros}/8"),
             format!("10.0.0.0/{zeros}x"),
         ] {
-            let told = match parse_network(&text) {
+            let problems = match parse_network(&text) {
                 Err(reason) => vec![reason],
                 Ok(written) => written.warnings,
             };
-            assert!(!told.is_empty());
-            assert!(told.iter().all(|t| t.len() < 400), "{}", told[0].len());
+            assert!(!problems.is_empty());
+            assert!(
+                problems.iter().all(|t| t.len() < 400),
+                "{}",
+                problems[0].len()
+            );
         }
         assert!(parse_address(&zeros).unwrap_err().len() < 400);
         let (_, doubt) = parse_address(&format!("10.0.0.{zeros}")).unwrap();

@@ -36,7 +36,7 @@ pub(crate) struct RuleFingerprints {
 }
 
 impl RuleFingerprints {
-    /// A hash of the next rule as written: never 0, and not that of an equal rule before it.
+    /// A hash of the next rule as written: never 0, and not the hash of an equal rule before it.
     pub(crate) fn add(&mut self, rule: &ManifestNode) -> u64 {
         let content = ContentHash::of(rule);
         let earlier = self.counts.entry(content).or_default();

@@ -32,8 +32,8 @@ impl ManifestObject<'_> {
         let (of_object, of_spec) = known;
         [(spec, of_spec), (&self.root, of_object)]
             .into_iter()
-            .flat_map(|(of, known)| {
-                let entries = of.entries().unwrap_or_default().into_iter();
+            .flat_map(|(parent, known)| {
+                let entries = parent.entries().unwrap_or_default().into_iter();
                 entries.filter(|(key, _)| !known.contains(key))
             })
             .any(|(key, _)| nearest(key, of_spec).is_some_and(|near| fields.contains(&near)))
@@ -123,9 +123,10 @@ impl KindReader {
 
     /// Lowers an object of this kind; one of another version or group is rejected.
     pub(crate) fn lower(&self, object: &RawObject) -> LoweredObject {
-        match (self.group, self.version) == (object.group(), object.version()) {
-            true => self.lower_served(object),
-            false => self.reject_version(object),
+        if (self.group, self.version) == (object.group(), object.version()) {
+            self.lower_served(object)
+        } else {
+            self.reject_version(object)
         }
     }
 

@@ -23,16 +23,12 @@ pub(crate) fn read(field: &Field<'_>, key_of: LabelKeyFn, report: &mut ObjectRep
     report.check_fields(field, KNOWN, &[]);
     let mut parts = Vec::new();
     for (name, value) in metadata::labels(field, "matchLabels", report) {
-        if parts.is_empty() || !DialectFault::OnlyFirstLabelRead.is_injected() {
-            parts.push(Selector::equals(key_of(name), value));
-        }
+        parts.push(Selector::equals(key_of(name), value));
     }
     for expression in report.items(field, "matchExpressions") {
         let key_of = |key: &str| (key_of(key.into()), names::label_key_errors(key));
         let requirement = read_requirement(&expression, key_of, report);
-        if !DialectFault::MatchExpressionsIgnored.is_injected() {
-            parts.extend(requirement.map(|(key, test)| test.to_selector(key)));
-        }
+        parts.extend(requirement.map(|(key, test)| test.to_selector(key)));
     }
     Selector::and(parts)
 }
@@ -77,12 +73,12 @@ impl LabelTest {
             LabelTest::In(values) => Selector::is_in(key, values.iter().cloned()),
             LabelTest::NotIn(values) => {
                 let is_none = Selector::not_in(key.clone(), values.iter().cloned());
-                match DialectFault::NotInAbsentFalse.is_injected() {
-                    true => Selector::and([Selector::has(key), is_none]),
-                    false => is_none,
+                if DialectFault::NotInAbsentFalse.is_injected() {
+                    Selector::and([Selector::has(key), is_none])
+                } else {
+                    is_none
                 }
             }
-            LabelTest::Exists if DialectFault::ExistsAsAlways.is_injected() => Selector::all(),
             LabelTest::Exists => Selector::has(key),
             LabelTest::DoesNotExist => Selector::negate(Selector::has(key)),
         }
@@ -91,9 +87,10 @@ impl LabelTest {
 
 /// A label value; `null` is an empty one, as in the API server.
 pub(crate) fn label_value(at: &Field<'_>, report: &mut ObjectReport) -> Option<Str> {
-    let value = match at.node.is_null() {
-        true => "",
-        false => report.ok(at.as_str())?,
+    let value = if at.node.is_null() {
+        ""
+    } else {
+        report.ok(at.as_str())?
     };
     report.errors(at, names::label_value_errors(value));
     Some(value.into())

@@ -51,9 +51,9 @@ pub(crate) fn check(root: &Field<'_>, report: &mut ObjectReport) {
 }
 
 /// Labels, or another map with label keys and values. `null` is an empty value, as in the API server.
-pub(crate) fn labels(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> Labels {
+pub(crate) fn labels(parent: &Field<'_>, key: &str, report: &mut ObjectReport) -> Labels {
     let mut labels = Labels::new();
-    let Some(map) = report.object(of, key) else {
+    let Some(map) = report.object(parent, key) else {
         return labels;
     };
     for (key, field) in map.entries().unwrap_or_default() {
@@ -72,16 +72,16 @@ pub(crate) fn labels(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> La
 }
 
 /// The labels in `metadata` of an object or of a template.
-pub(crate) fn metadata_labels(of: &Field<'_>, report: &mut ObjectReport) -> Labels {
-    match report.object(of, "metadata") {
+pub(crate) fn metadata_labels(parent: &Field<'_>, report: &mut ObjectReport) -> Labels {
+    match report.object(parent, "metadata") {
         Some(metadata) => labels(&metadata, "labels", report),
         None => Labels::new(),
     }
 }
 
 /// The same of an object whose labels have been checked.
-pub(crate) fn checked_labels(of: &Field<'_>) -> Labels {
-    metadata_labels(of, &mut ObjectReport::new(String::new()))
+pub(crate) fn checked_labels(parent: &Field<'_>) -> Labels {
+    metadata_labels(parent, &mut ObjectReport::new(String::new()))
 }
 
 /// The creation time in seconds since 1970; 0 if it is not known.
@@ -106,8 +106,8 @@ pub(crate) const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// The UID of a Pod, as a container runtime knows it. What is no text is none.
 pub(crate) fn pod_uid(root: &Field<'_>) -> Option<Str> {
     let metadata = root.get("metadata").ok()??;
-    let text = |of: &Field<'_>, key| {
-        let field = of.get(key).ok()??;
+    let text = |parent: &Field<'_>, key| {
+        let field = parent.get(key).ok()??;
         let text = field.as_str().ok()?;
         (!text.is_empty()).then(|| Str::from(text))
     };

@@ -3,7 +3,6 @@
 //! Promises: without the annotation, or with a value that cannot be read, everything is enforced; on a policy
 //! such a value is an error, elsewhere a warning. Never: knows the fields of a dialect.
 
-use crate::faults::DialectFault;
 use crate::report::ObjectReport;
 use crate::suggest::nearest;
 use palisade_manifest::{Field, quote};
@@ -27,16 +26,13 @@ pub(crate) fn annotated_mode(root: &Field<'_>) -> PolicyMode {
     for key in ["metadata", "annotations", MODE_ANNOTATION] {
         node = node.and_then(|node| node.get(key));
     }
-    if DialectFault::AuditAnnotationIgnored.is_injected() {
-        node = None;
-    }
     let mode = node.and_then(|node| parse(node.as_str()?));
     mode.unwrap_or_default()
 }
 
 fn parse(text: &str) -> Option<PolicyMode> {
-    let known = MODES.iter().find(|(word, _)| *word == text);
-    known.map(|(_, mode)| *mode)
+    let mode_row = MODES.iter().find(|(word, _)| *word == text);
+    mode_row.map(|(_, mode)| *mode)
 }
 
 /// Reports an annotation of a policy that is not a mode, and unknown annotations of the domain.
@@ -66,8 +62,8 @@ pub(crate) fn check_policy(key: &str, value: &Field<'_>, report: &mut ObjectRepo
 }
 
 /// Whether the annotations under `of` put a pod, the pods of a namespace or a node in audit.
-pub(crate) fn is_in_audit(of: &Field<'_>, report: &mut ObjectReport) -> bool {
-    let metadata = report.object(of, "metadata");
+pub(crate) fn is_in_audit(parent: &Field<'_>, report: &mut ObjectReport) -> bool {
+    let metadata = report.object(parent, "metadata");
     let annotations = metadata.and_then(|metadata| report.object(&metadata, "annotations"));
     let value = annotations.and_then(|annotations| annotations.get(MODE_ANNOTATION).ok()?);
     let Some(value) = value else {

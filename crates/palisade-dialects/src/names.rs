@@ -11,7 +11,7 @@ const LABEL_LENGTH: usize = 63;
 const SUBDOMAIN_LENGTH: usize = 253;
 const PORT_NAME_LENGTH: usize = 15;
 
-/// Errors of a name that must be a DNS label, such as that of a namespace.
+/// Errors of a name that must be a DNS label, such as the name of a namespace.
 pub(crate) fn dns_label_errors(text: &str) -> Vec<String> {
     let shown = QuotedName(text);
     let mut reasons = length_errors(text, LABEL_LENGTH);

@@ -213,7 +213,7 @@ impl PolicyFields {
     fn add_namespaces(
         &mut self,
         selector: &Selector,
-        of: &[PathStep],
+        parent: &[PathStep],
         layout: FieldLayout,
         raw: &RawObject,
     ) {
@@ -221,7 +221,7 @@ impl PolicyFields {
         if tests == Selector::all() {
             return;
         }
-        let whole = [of, &[PathStep::Key("namespaces")]].concat();
+        let whole = [parent, &[PathStep::Key("namespaces")]].concat();
         let field: &[PathStep] = match layout {
             FieldLayout::NetworkPolicy | FieldLayout::Cilium | FieldLayout::Calico => {
                 &[PathStep::Key("namespaceSelector")]
@@ -229,7 +229,7 @@ impl PolicyFields {
             FieldLayout::PolicyApi if find(raw, &whole).is_some() => &[PathStep::Key("namespaces")],
             FieldLayout::PolicyApi => &[PathStep::Key("pods"), PathStep::Key("namespaceSelector")],
         };
-        let path = [of, field].concat();
+        let path = [parent, field].concat();
         if layout == FieldLayout::Calico && find(raw, &path).is_none() {
             // It is the namespace of the policy, or one that a service account or a Service names.
             return;

@@ -16,21 +16,22 @@ pub(crate) fn port_number(field: &Field<'_>, value: i64, report: &mut ObjectRepo
 }
 
 /// The field `protocol` of a pod or Service, where an empty one counts as missing.
-pub(crate) fn optional_protocol(of: &Field<'_>, report: &mut ObjectReport) -> Option<Protocol> {
-    let written = of.get("protocol").ok().flatten();
-    match written.is_some_and(|field| field.node.as_str() == Some("")) {
-        true => Some(Protocol::TCP),
-        false => protocol(of, Protocol::TCP, report),
+pub(crate) fn optional_protocol(parent: &Field<'_>, report: &mut ObjectReport) -> Option<Protocol> {
+    let written = parent.get("protocol").ok().flatten();
+    if written.is_some_and(|field| field.node.as_str() == Some("")) {
+        Some(Protocol::TCP)
+    } else {
+        protocol(parent, Protocol::TCP, report)
     }
 }
 
 /// The field `protocol`, or the default where it is missing.
 pub(crate) fn protocol(
-    of: &Field<'_>,
+    parent: &Field<'_>,
     default: Protocol,
     report: &mut ObjectReport,
 ) -> Option<Protocol> {
-    let Some(field) = report.child(of, "protocol") else {
+    let Some(field) = report.child(parent, "protocol") else {
         return Some(default);
     };
     match report.ok(field.as_str())? {

@@ -31,12 +31,12 @@ impl OmittedCounts {
 
     /// Adds `count` to the errors or the warnings.
     pub fn add(&mut self, is_error: bool, count: usize) {
-        let of = if is_error {
+        let counter = if is_error {
             &mut self.errors
         } else {
             &mut self.warnings
         };
-        *of = of.saturating_add(count);
+        *counter = counter.saturating_add(count);
     }
 
     /// The problems that summarize what is not listed for `owner` ("this object"), at the location `at`: one

@@ -94,14 +94,14 @@ impl ObjectReport {
     }
 
     /// Adds an error for each reason, about a key of the object in a field.
-    pub(crate) fn key_errors(&mut self, of: &Field<'_>, key: &str, reasons: Vec<String>) {
-        let entry = of.as_map().ok().and_then(|map| map.entry(key));
-        let location = entry.map_or(of.location(), |entry| &entry.location);
+    pub(crate) fn key_errors(&mut self, parent: &Field<'_>, key: &str, reasons: Vec<String>) {
+        let entry = parent.as_map().ok().and_then(|map| map.entry(key));
+        let location = entry.map_or(parent.location(), |entry| &entry.location);
         for reason in reasons {
             self.record(true, location, |object| Problem {
                 location: location.clone(),
                 object: Some(object),
-                field: of.path.key(key).to_string(),
+                field: parent.path.key(key).to_string(),
                 reason,
             });
         }
@@ -195,31 +195,35 @@ impl ObjectReport {
     }
 
     /// A field of an object; `None` if the object is `null`.
-    pub(crate) fn child<'a>(&mut self, of: &Field<'a>, key: &str) -> Option<Field<'a>> {
-        if of.node.is_null() {
+    pub(crate) fn child<'a>(&mut self, parent: &Field<'a>, key: &str) -> Option<Field<'a>> {
+        if parent.node.is_null() {
             return None;
         }
-        self.ok(of.get(key)).flatten()
+        self.ok(parent.get(key)).flatten()
     }
 
     /// A field that holds an object.
-    pub(crate) fn object<'a>(&mut self, of: &Field<'a>, key: &str) -> Option<Field<'a>> {
-        let field = self.child(of, key)?;
+    pub(crate) fn object<'a>(&mut self, parent: &Field<'a>, key: &str) -> Option<Field<'a>> {
+        let field = self.child(parent, key)?;
         self.ok(field.as_map())?;
         Some(field)
     }
 
     /// The items of a list; empty if there is no list.
-    pub(crate) fn items<'a>(&mut self, of: &Field<'a>, key: &str) -> Vec<Field<'a>> {
-        let Some(field) = self.child(of, key) else {
+    pub(crate) fn items<'a>(&mut self, parent: &Field<'a>, key: &str) -> Vec<Field<'a>> {
+        let Some(field) = self.child(parent, key) else {
             return Vec::new();
         };
         self.ok(field.items()).unwrap_or_default()
     }
 
     /// A field that holds a string, with its value.
-    pub(crate) fn text<'a>(&mut self, of: &Field<'a>, key: &str) -> Option<(&'a str, Field<'a>)> {
-        let field = self.child(of, key)?;
+    pub(crate) fn text<'a>(
+        &mut self,
+        parent: &Field<'a>,
+        key: &str,
+    ) -> Option<(&'a str, Field<'a>)> {
+        let field = self.child(parent, key)?;
         let text = self.ok(field.as_str())?;
         Some((text, field))
     }
@@ -230,11 +234,11 @@ impl ObjectReport {
     /// ([`end_rule`](Self::end_rule)).
     pub(crate) fn check_fields(
         &mut self,
-        of: &Field<'_>,
+        parent: &Field<'_>,
         known: &[&str],
         misplaced: &[(&str, &str)],
     ) {
-        for unknown in unknown_fields(of, known, misplaced) {
+        for unknown in unknown_fields(parent, known, misplaced) {
             if self.unread_rule.is_some() && !unknown.is_slip() {
                 self.unread_rule = Some(true);
                 self.record_closed(unknown.at, ClosedReason::UnknownField, |object| {
@@ -250,11 +254,11 @@ impl ObjectReport {
     /// any other unknown field a warning.
     pub(crate) fn check_descriptive_fields(
         &mut self,
-        of: &Field<'_>,
+        parent: &Field<'_>,
         known: &[&str],
         misplaced: &[(&str, &str)],
     ) {
-        for unknown in unknown_fields(of, known, misplaced) {
+        for unknown in unknown_fields(parent, known, misplaced) {
             let end = if unknown.is_slip() {
                 ""
             } else {
@@ -282,18 +286,18 @@ struct UnknownField<'a> {
 
 /// The fields of an object that are not in `known`.
 fn unknown_fields<'a>(
-    of: &'a Field<'_>,
+    parent: &'a Field<'_>,
     known: &'a [&'a str],
     misplaced: &'a [(&'a str, &'a str)],
 ) -> impl Iterator<Item = UnknownField<'a>> {
-    let entries = of.as_map().into_iter().flatten();
+    let entries = parent.as_map().into_iter().flatten();
     let unknown = entries.filter(|entry| !known.contains(&&*entry.key));
     unknown.map(|entry| {
         let stray = misplaced.iter().find(|(stray, _)| **stray == *entry.key);
         UnknownField {
             key: &entry.key,
             at: &entry.location,
-            path: of.path.key(entry.key.clone()),
+            path: parent.path.key(entry.key.clone()),
             known,
             misplaced: stray.map(|(_, hint)| *hint),
             nearest: nearest(&entry.key, known),

@@ -48,13 +48,13 @@ pub fn slice_ports(set: &NetworkSet) -> Option<(Str, Str)> {
 /// Where the ready endpoints of a Service accept TCP connections, by its name as [`slice_ports`] has it.
 #[must_use]
 pub fn tcp_endpoints(state: &State, service: &str) -> BTreeSet<SocketAddr> {
-    let mut found = BTreeSet::new();
+    let mut endpoints = BTreeSet::new();
     let slices = state
         .network_sets
         .values()
         .filter(|set| NetworkSet::reserved_kind(&set.id.kind) == reserved::KIND_ENDPOINT_SLICE);
     for set in slices {
-        let Some((_, ports)) = slice_ports(set).filter(|(of, _)| **of == *service) else {
+        let Some((_, ports)) = slice_ports(set).filter(|(name, _)| **name == *service) else {
             continue;
         };
         let tcp = |item: &str| {
@@ -64,10 +64,10 @@ pub fn tcp_endpoints(state: &State, service: &str) -> BTreeSet<SocketAddr> {
         };
         for port in ports.split(',').filter_map(tcp) {
             let addresses = set.nets.iter().filter(|net| net.is_host());
-            found.extend(addresses.map(|net| SocketAddr::new(net.address(), port)));
+            endpoints.extend(addresses.map(|net| SocketAddr::new(net.address(), port)));
         }
     }
-    found
+    endpoints
 }
 
 /// The Services whose ports the rules of a policy name, as [`slice_ports`] names them.

@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn slips_are_recognised_and_strangers_are_not() {
-        let known = [
+        let words = [
             "podSelector",
             "policyTypes",
             "ingress",
@@ -45,7 +45,7 @@ mod tests {
             ("replicas", None),
             ("", None),
         ] {
-            assert_eq!(nearest(text, &known), meant, "{text}");
+            assert_eq!(nearest(text, &words), meant, "{text}");
         }
     }
 }

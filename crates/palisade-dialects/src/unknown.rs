@@ -56,22 +56,24 @@ fn nearest_kind(object: &RawObject) -> Option<GroupVersionKind> {
     let (group, kind) = (object.group(), object.kind.as_str());
     let version: String = object.api_version.chars().take(64).collect();
     let is_candidate =
-        |known: &GroupVersionKind| known.kind == kind || is_misspelling_of(kind, known);
+        |candidate: &GroupVersionKind| candidate.kind == kind || is_misspelling_of(kind, candidate);
     // Kinds of the same group first, then by the edit distance of kind and group.
-    let key = |known: &GroupVersionKind| {
-        let in_other_group = known.group != group;
-        let of_kind = edit_distance(&normalize(kind), &normalize(known.kind));
+    let key = |candidate: &GroupVersionKind| {
+        let in_other_group = candidate.group != group;
+        let of_kind = edit_distance(&normalize(kind), &normalize(candidate.kind));
         // Where the group does not help, kinds of Kubernetes come first.
-        let of_group = edit_distance(&version, known.group).min(4);
+        let of_group = edit_distance(&version, candidate.group).min(4);
         (in_other_group, of_kind, of_group)
     };
     let candidate = all_kinds().filter(is_candidate).min_by_key(key);
     candidate.or_else(|| {
-        let own: Vec<GroupVersionKind> = all_kinds().filter(|known| known.group == group).collect();
-        let mut kinds: Vec<&str> = own.iter().map(|known| known.kind).collect();
+        let own: Vec<GroupVersionKind> = all_kinds()
+            .filter(|candidate| candidate.group == group)
+            .collect();
+        let mut kinds: Vec<&str> = own.iter().map(|candidate| candidate.kind).collect();
         kinds.extend(ignored_kinds(group)?);
         let word = nearest(kind, &kinds)?;
-        own.into_iter().find(|known| known.kind == word)
+        own.into_iter().find(|candidate| candidate.kind == word)
     })
 }
 
@@ -94,15 +96,15 @@ fn is_misspelled(object: &RawObject) -> bool {
         return false;
     }
     if let Some(ignored) = ignored_kinds(group) {
-        let read = all_kinds().any(|known| known.group == group && known.kind == kind);
+        let read = all_kinds().any(|candidate| candidate.group == group && candidate.kind == kind);
         let former = kubernetes::is_former_group(object);
         return !read && !former && !ignored.contains(&kind);
     }
-    kinds_of_any_group().any(|known| {
-        if known.kind == kind {
-            known.is_policy() || is_reserved_group(group)
+    kinds_of_any_group().any(|candidate| {
+        if candidate.kind == kind {
+            candidate.is_policy() || is_reserved_group(group)
         } else {
-            is_misspelling_of(kind, &known)
+            is_misspelling_of(kind, &candidate)
         }
     })
 }
@@ -123,7 +125,7 @@ fn may_suggest(known: &GroupVersionKind, group: &str) -> bool {
 fn is_reserved_group(group: &str) -> bool {
     let dotted = group.contains('.');
     let reserved = group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io");
-    let near = |known: &str| !known.is_empty() && edit_distance(group, known) <= 2;
+    let near = |other: &str| !other.is_empty() && edit_distance(group, other) <= 2;
     !dotted || reserved || group.len() <= 64 && known_groups().any(near)
 }
 
@@ -153,8 +155,8 @@ fn is_misspelling_of(kind: &str, known: &GroupVersionKind) -> bool {
 
 /// The letters and digits, in lower case.
 fn normalize(text: &str) -> String {
-    let kept = text.chars().filter(|c| c.is_alphanumeric());
-    kept.flat_map(char::to_lowercase).collect()
+    let letters = text.chars().filter(|c| c.is_alphanumeric());
+    letters.flat_map(char::to_lowercase).collect()
 }
 
 /// The words that a word may be the plural of.
@@ -168,28 +170,30 @@ fn reject(object: &RawObject) -> LoweredObject {
     let likely = nearest_kind(object);
     let group = object.group();
     let is_group_known = likely.map_or(ignored_kinds(group).is_some(), |m| m.group == group);
-    let (field, what) = match is_group_known {
-        true => ("kind", quote_short(&object.kind)),
-        false => ("apiVersion", quote_short(&qualified_kind(object))),
+    let (field, what) = if is_group_known {
+        ("kind", quote_short(&object.kind))
+    } else {
+        ("apiVersion", quote_short(&qualified_kind(object)))
     };
-    let place = match group {
+    let group_text = match group {
         "" => "the core API group".to_owned(),
         group => format!("the API group {}", quote_short(group)),
     };
-    let hint = match likely.filter(|known| may_suggest(known, group)) {
-        Some(known) => format!("did you mean `{}`?", known.qualified()),
+    let hint = match likely.filter(|candidate| may_suggest(candidate, group)) {
+        Some(candidate) => format!("did you mean `{}`?", candidate.qualified()),
         None => match nearest(&object.kind, &ignored_kinds(group).unwrap_or_default()) {
             Some(kind) => format!("did you mean `{kind}`?"),
             None => "check apiVersion and kind".to_owned(),
         },
     };
-    let reason = match is_group_known {
-        true => format!("unknown kind {what} in {place}; {hint}"),
-        false => format!("unknown apiVersion and kind {what}; {hint}"),
+    let reason = if is_group_known {
+        format!("unknown kind {what} in {group_text}; {hint}")
+    } else {
+        format!("unknown apiVersion and kind {what}; {hint}")
     };
-    let id = intended_kind(object).and_then(|known| {
+    let id = intended_kind(object).and_then(|intended| {
         let mut readers = READERS.into_iter();
-        let reader = readers.find_map(|of| reader_of(of, known))?;
+        let reader = readers.find_map(|reader| reader_of(reader, intended))?;
         Some(reader.id_of(object))
     });
     let mut lowered = LoweredObject::empty(id.unwrap_or_else(|| literal_id(object)), object);

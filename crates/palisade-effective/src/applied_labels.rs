@@ -135,9 +135,10 @@ impl AppliedLabels {
     }
 
     fn set_labels(&mut self, name: &Str, labels: Labels, updates: &mut dyn FnMut(Update)) {
-        let before = match labels.is_empty() {
-            true => self.profiles.remove(name),
-            false => self.profiles.insert(name.clone(), labels),
+        let before = if labels.is_empty() {
+            self.profiles.remove(name)
+        } else {
+            self.profiles.insert(name.clone(), labels)
         };
         if before.as_ref() == self.profiles.get(name) {
             return;

@@ -1,6 +1,6 @@
 //! One definition of an object: what a source read, lowered, and where it read it.
 //!
-//! Nothing here depends on other objects, so the cost of an edit is that of the objects edited.
+//! Nothing here depends on other objects, so an edit costs as much as reading the objects edited.
 
 use crate::SharedId;
 use crate::definition_problems::{ClosedParts, DefinitionErrors};
@@ -163,9 +163,10 @@ impl Definition {
         let mut objects = core::mem::take(&mut lowered.objects);
         objects.shrink_to_fit();
         let is_rejected = !lowered.errors.is_empty();
-        let mut isolation: Box<[Policy]> = match is_rejected {
-            true => isolate(raw).into(),
-            false => Box::default(),
+        let mut isolation: Box<[Policy]> = if is_rejected {
+            isolate(raw).into()
+        } else {
+            Box::default()
         };
         let written = objects.iter_mut().filter_map(|object| match object {
             Object::Policy(policy) => Some(policy),

@@ -84,9 +84,10 @@ impl Diagnostic {
     /// A summary of problems that are not listed.
     pub fn from_omitted(more: OmittedProblems) -> Self {
         Diagnostic {
-            severity: match more.is_error {
-                true => Severity::Error,
-                false => Severity::Warning,
+            severity: if more.is_error {
+                Severity::Error
+            } else {
+                Severity::Warning
             },
             problem: more.problem.truncated(),
             omitted: more.count,
@@ -106,8 +107,8 @@ impl Diagnostic {
     /// The numbers of errors and of all others, including those that are not listed.
     pub fn count_by_severity(diagnostics: &[Diagnostic]) -> (usize, usize) {
         let total = |error| {
-            let of = diagnostics.iter().filter(|d| d.is_error() == error);
-            of.map(Diagnostic::count).sum()
+            let counted = diagnostics.iter().filter(|d| d.is_error() == error);
+            counted.map(Diagnostic::count).sum()
         };
         (total(true), total(false))
     }

@@ -15,7 +15,7 @@ use palisade_dialects::{ContentHash, is_policy_kind};
 use palisade_manifest::Location;
 use palisade_model::{NetworkSet, Node, Object, ObjectId, ObjectKey, Str, reserved};
 
-/// The type of an object of which only the keys are known any more.
+/// The type of an object of which only the keys are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InventoryType {
     Endpoint,
@@ -88,7 +88,9 @@ impl EffectiveContent {
     pub(crate) fn keys(&self, id: &ObjectId) -> Vec<ObjectKey> {
         match self {
             EffectiveContent::Kept(objects) => effective_keys(objects).collect(),
-            EffectiveContent::HandedOut(of) => of.iter().flat_map(|of| of.keys(id)).collect(),
+            EffectiveContent::HandedOut(types) => {
+                types.iter().flat_map(|types| types.keys(id)).collect()
+            }
         }
     }
 }
@@ -160,8 +162,10 @@ impl ObjectEntry {
         if let Ok(at) = find_definition(definitions, source, origin) {
             definitions.remove(at);
         }
-        let first = definitions.partition_point(|(of, _)| *of < source);
-        definitions.get(first).is_none_or(|(of, _)| *of != source)
+        let first = definitions.partition_point(|(other, _)| *other < source);
+        definitions
+            .get(first)
+            .is_none_or(|(other, _)| *other != source)
     }
 
     /// Forgets the content of the only definition, if it is in force and was handed out.
@@ -208,11 +212,13 @@ fn find_definition(
     source: SourceNumber,
     origin: &ObjectOrigin,
 ) -> Result<usize, usize> {
-    definitions.binary_search_by(|(of, other)| {
-        of.cmp(&source).then_with(|| match (&other.origin, origin) {
-            (ObjectOrigin::Resource { .. }, ObjectOrigin::Resource { .. }) => Ordering::Equal,
-            (other, origin) => other.cmp(origin),
-        })
+    definitions.binary_search_by(|(other_source, other)| {
+        other_source
+            .cmp(&source)
+            .then_with(|| match (&other.origin, origin) {
+                (ObjectOrigin::Resource { .. }, ObjectOrigin::Resource { .. }) => Ordering::Equal,
+                (other, origin) => other.cmp(origin),
+            })
     })
 }
 
@@ -258,7 +264,7 @@ impl InventoryOrigin {
     }
 }
 
-/// All that is kept of an inventory object of which the only definition is in force.
+/// All that is kept of an inventory object whose only definition is in force.
 #[derive(Debug)]
 struct InventoryEntry {
     hash: ContentHash,
@@ -314,7 +320,7 @@ enum EntryContent {
 }
 
 impl StoredEntry {
-    /// Forgets the content of an inventory object of which the only definition is in force. To be called once no
+    /// Forgets the content of an inventory object whose only definition is in force. To be called once no
     /// other definition can displace it while it lasts.
     pub(crate) fn forget_content(&mut self) {
         if let Some(entry) = self.full_mut() {
@@ -365,7 +371,7 @@ impl StoredEntry {
         }
     }
 
-    /// The entry, unless it is that of an inventory object of which the only definition is in force.
+    /// The entry, unless it is that of an inventory object whose only definition is in force.
     pub(crate) fn full(&self) -> Option<&ObjectEntry> {
         match self.0.as_deref()? {
             EntryContent::Full(entry) => Some(entry),
@@ -418,19 +424,19 @@ impl Definition {
 }
 
 /// The type of the objects of an inventory object, if their keys follow from the name; `Some(None)` if it
-/// has no object in force. `None` for everything of which the content is kept.
+/// has no object in force. `None` for everything whose content is stored.
 pub(crate) fn inventory_type(id: &ObjectId, objects: &[Object]) -> Option<Option<InventoryType>> {
     match objects {
         [] => Some(None),
         [Object::Endpoint(pod)] if pod.host_network => Some(None),
         [object] => {
-            let of = InventoryType::of(object)?;
-            (of.key(id) == object.key()).then_some(Some(of))
+            let object_type = InventoryType::of(object)?;
+            (object_type.key(id) == object.key()).then_some(Some(object_type))
         }
         [node @ Object::Node(_), networks @ Object::NetworkSet(_)] => {
-            let of = InventoryType::of(networks)?;
+            let object_type = InventoryType::of(networks)?;
             let keys = [node.key(), networks.key()];
-            of.keys(id).eq(keys).then_some(Some(of))
+            object_type.keys(id).eq(keys).then_some(Some(object_type))
         }
         _ => None,
     }

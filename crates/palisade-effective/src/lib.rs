@@ -16,6 +16,7 @@
 extern crate alloc;
 
 mod acceptance;
+mod activate;
 mod applied_labels;
 mod definition;
 mod definition_problems;
@@ -26,7 +27,6 @@ mod lint;
 mod node_endpoints;
 mod objects;
 mod policy_cost;
-mod put_in_force;
 mod report;
 mod service_rules;
 mod source;

@@ -109,7 +109,9 @@ mod tests {
     fn after(change: impl FnOnce(&mut dyn FnMut(Update))) -> Vec<(Str, Option<bool>)> {
         let mut all = Vec::new();
         change(&mut |update| match update {
-            Update::Upsert(Object::Endpoint(of)) => all.push((of.id.name, Some(of.audit))),
+            Update::Upsert(Object::Endpoint(endpoint)) => {
+                all.push((endpoint.id.name, Some(endpoint.audit)))
+            }
             Update::Delete(ObjectKey::Endpoint(id)) => all.push((id.name, None)),
             other => panic!("{other:?}"),
         });

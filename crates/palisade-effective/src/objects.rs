@@ -42,7 +42,7 @@ pub enum CidrMatchMode {
     Nodes,
 }
 
-/// An object of which the last valid version was saved.
+/// An object whose last valid version was saved.
 #[derive(Clone, Debug)]
 pub struct RestoredObject {
     /// Its name.
@@ -278,7 +278,7 @@ impl EffectiveObjects {
                 self.remove_missing(&id, source);
                 if let Some(stored) = self.objects.get_mut(&id) {
                     stored.change(&id, |entry| {
-                        entry.definitions.retain(|(of, _)| *of != source)
+                        entry.definitions.retain(|(other, _)| *other != source)
                     });
                 }
                 id
@@ -357,11 +357,14 @@ impl EffectiveObjects {
         let was_effective = entry.effective.is_some();
         let missing = self.missing_in(&id);
         let (choice, retained) = self.choose(entry, &missing);
-        self.put_in_force(&id, entry, choice, now, updates);
+        self.activate(&id, entry, choice, now, updates);
         let is_effective = entry.effective.is_some();
-        let set_membership = |set: &mut BTreeSet<SharedId>, is: bool| match is {
-            true => set.insert(id.clone()),
-            false => set.remove(&id),
+        let set_membership = |set: &mut BTreeSet<SharedId>, is_member: bool| {
+            if is_member {
+                set.insert(id.clone())
+            } else {
+                set.remove(&id)
+            }
         };
         set_membership(&mut self.duplicates, entry.definitions.len() > 1);
         let is_retained = retained && is_effective;
@@ -403,12 +406,11 @@ impl EffectiveObjects {
         missing: &[(SourceNumber, bool)],
     ) -> (VersionChoice, bool) {
         let Some((first_source, _)) = entry.definitions.first() else {
-            return match missing.is_empty() || entry.effective.is_none() {
-                true => (VersionChoice::Nothing, false),
-                false => {
-                    let is_reported = missing.iter().any(|(_, is_reported)| *is_reported);
-                    (VersionChoice::Unchanged, is_reported)
-                }
+            return if missing.is_empty() || entry.effective.is_none() {
+                (VersionChoice::Nothing, false)
+            } else {
+                let is_reported = missing.iter().any(|(_, is_reported)| *is_reported);
+                (VersionChoice::Unchanged, is_reported)
             };
         };
         let is_elsewhere = |source: &SourceNumber| source != first_source;
@@ -476,8 +478,8 @@ mod tests {
                 ..SourceDelta::default()
             };
             objects.apply(source, delta, 1, &mut |update| updates.push(update));
-            let kept = objects.objects.values().filter(|e| e.full().is_some());
-            (updates.len(), kept.count())
+            let complete = objects.objects.values().filter(|e| e.full().is_some());
+            (updates.len(), complete.count())
         };
         let upsert = || alloc::vec![DefinitionChange::Upsert(pod())];
         assert_eq!(apply(1, upsert()), (1, 1));

@@ -30,7 +30,7 @@ pub struct EffectiveReport {
     pub objects: usize,
     /// Errors and warnings, by location.
     pub problems: Vec<Diagnostic>,
-    /// Objects of which an earlier version, or an isolation policy, is in force.
+    /// Objects that have an earlier version, or an isolation policy, in force.
     pub retained: Vec<RetainedObject>,
     /// Policies that are not enforced exactly as written, by name.
     pub policies: Vec<PolicyAcceptance>,
@@ -68,8 +68,9 @@ impl EffectiveObjects {
     /// The policies that are not enforced exactly as written, by name.
     pub fn deviating_policies(&self) -> Vec<PolicyAcceptance> {
         let entry = |id: &SharedId| self.objects.get(id).and_then(StoredEntry::full);
-        let of = self.deviating.iter();
-        of.filter_map(|id| Some(self.acceptance(id, entry(id)?)))
+        let deviating = self.deviating.iter();
+        deviating
+            .filter_map(|id| Some(self.acceptance(id, entry(id)?)))
             .collect()
     }
 
@@ -123,14 +124,14 @@ impl EffectiveObjects {
             && let Some(bound) = self.exceeded_limit(definition)
             && let Some(cost) = definition.cost.as_deref()
         {
-            let place = (&*definition.id, definition.origin.location());
-            let over = cost.oversized_policy(place, bound, self.costs.budget());
+            let position = (&*definition.id, definition.origin.location());
+            let over = cost.oversized_policy(position, bound, self.costs.budget());
             errors.listed.push(over.problem(""));
         }
         errors
     }
 
-    /// The report. Its cost is that of the problems and of what changed, not of all objects.
+    /// The report. It costs as much as the problems and the changes, not as all objects.
     pub fn report(&mut self) -> EffectiveReport {
         self.lint.finish_batch();
         let mut problems = DiagnosticCollector::default();
@@ -171,7 +172,7 @@ impl EffectiveObjects {
         self.object_diagnostics(&self.over_budget())
     }
 
-    /// The number of objects of which a valid version is in force.
+    /// The number of objects that have a valid version in force.
     pub fn valid_count(&self) -> usize {
         let versions = self.objects.values().filter_map(StoredEntry::version);
         versions.count()
@@ -202,8 +203,8 @@ impl EffectiveObjects {
             let definition = self.objects.get(id)?.full()?.first()?;
             let cost = definition.cost.as_deref()?;
             let bound = self.costs.exceeded_limit(id, Some(cost))?;
-            let place = (&**id, definition.origin.location());
-            Some(cost.oversized_policy(place, bound, self.costs.budget()))
+            let position = (&**id, definition.origin.location());
+            Some(cost.oversized_policy(position, bound, self.costs.budget()))
         });
         over.collect()
     }

@@ -59,8 +59,8 @@ impl ServiceRules {
     /// Takes in a network set, which may be a slice, and passes on every policy that it changes.
     pub(crate) fn put_slice(&mut self, set: &NetworkSet, updates: &mut dyn FnMut(Update)) {
         match slice_ports(set) {
-            Some(is) if self.slices.get(&set.id) == Some(&is) => {}
-            is => self.replace_slice(&set.id, is, updates),
+            Some(ports) if self.slices.get(&set.id) == Some(&ports) => {}
+            ports => self.replace_slice(&set.id, ports, updates),
         }
     }
 
@@ -72,15 +72,15 @@ impl ServiceRules {
     fn replace_slice(
         &mut self,
         id: &ObjectId,
-        is: Option<(Str, Str)>,
+        ports: Option<(Str, Str)>,
         updates: &mut dyn FnMut(Update),
     ) {
         let mut changed = BTreeSet::new();
-        let was = match is.clone() {
-            Some(is) => self.slices.insert(id.clone(), is),
+        let previous = match ports.clone() {
+            Some(ports) => self.slices.insert(id.clone(), ports),
             None => self.slices.remove(id),
         };
-        if let Some((service, list)) = is {
+        if let Some((service, list)) = ports {
             let count = self.counts.entry((service.clone(), list.clone()));
             let count = count.or_default();
             *count += 1;
@@ -89,13 +89,13 @@ impl ServiceRules {
                 changed.insert(service);
             }
         }
-        if let Some(was) = was
-            && let Some(count) = self.counts.get_mut(&was)
+        if let Some(previous) = previous
+            && let Some(count) = self.counts.get_mut(&previous)
         {
             *count -= 1;
             if *count == 0 {
-                self.counts.remove(&was);
-                let (service, list) = was;
+                self.counts.remove(&previous);
+                let (service, list) = previous;
                 if let Some(lists) = self.lists.get_mut(&service) {
                     lists.remove(&list);
                     if lists.is_empty() {

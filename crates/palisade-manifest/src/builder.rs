@@ -501,9 +501,9 @@ fn merge_sources(
     };
     let mut sources = Vec::new();
     for item in items {
-        let found = describe(&item);
+        let description = describe(&item);
         let ManifestValue::Map(map) = item.value else {
-            return Err(DocumentErrorKind::NotMergeable(found));
+            return Err(DocumentErrorKind::NotMergeable(description));
         };
         // `own` holds only the fields before `<<`; see `MergeOverOwn` for why that matters.
         if let Some(entry) = map.iter().find_map(|entry| object.entry(&entry.key)) {

@@ -31,14 +31,14 @@ pub fn bounded_name(text: &str) -> String {
     if text.len() <= MAX_NAME_BYTES {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(KEPT_NAME_CHARS).collect();
+    let prefix: String = text.chars().take(KEPT_NAME_CHARS).collect();
     // Source: FNV-1a of 64 bits.
     let number = text
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |number, byte| {
             (number ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
-    format!("{kept}…({} bytes, {number:016x})", text.len())
+    format!("{prefix}…({} bytes, {number:016x})", text.len())
 }
 
 /// `Kind namespace/name`, as far as known.

@@ -129,9 +129,9 @@ impl<'t> FilteredJsonReader<'t> {
 
     /// Skips this byte if it is next.
     pub(crate) fn eat(&mut self, byte: u8) -> ScanResult<bool> {
-        let is = self.peek_non_blank()? == byte;
-        self.offset += usize::from(is);
-        Ok(is)
+        let is_next = self.peek_non_blank()? == byte;
+        self.offset += usize::from(is_next);
+        Ok(is_next)
     }
 
     fn value(&mut self, depth: usize, fields: &'static FieldFilter) -> ScanResult<ManifestNode> {
@@ -286,9 +286,10 @@ impl<'t> FilteredJsonReader<'t> {
     }
 
     fn expect(&mut self, byte: u8) -> ScanResult<()> {
-        match self.eat(byte)? {
-            true => Ok(()),
-            false => Err(ScanError::Invalid),
+        if self.eat(byte)? {
+            Ok(())
+        } else {
+            Err(ScanError::Invalid)
         }
     }
 
@@ -344,9 +345,10 @@ impl<'t> FilteredJsonReader<'t> {
             self.offset += word.len();
             return Ok(value);
         }
-        match word.as_bytes().starts_with(rest) {
-            true => Err(ScanError::Incomplete),
-            false => Err(ScanError::Invalid),
+        if word.as_bytes().starts_with(rest) {
+            Err(ScanError::Incomplete)
+        } else {
+            Err(ScanError::Invalid)
         }
     }
 
@@ -403,9 +405,10 @@ impl<'t> FilteredJsonReader<'t> {
     /// The content of a checked string.
     fn text_of(&self, from: usize, to: usize, escaped: bool) -> ScanResult<Cow<'t, str>> {
         let raw = self.slice(from, to)?;
-        match escaped {
-            false => Ok(Cow::Borrowed(raw)),
-            true => unescape(raw).map(Cow::Owned).ok_or(ScanError::Invalid),
+        if escaped {
+            unescape(raw).map(Cow::Owned).ok_or(ScanError::Invalid)
+        } else {
+            Ok(Cow::Borrowed(raw))
         }
     }
 
@@ -521,10 +524,10 @@ fn plain_text_end(bytes: &[u8], mut at: usize) -> usize {
         let control = word.wrapping_sub(ONES * 0x20) & !word;
         let quote = zero(word ^ (ONES * u64::from(b'"')));
         let slash = zero(word ^ (ONES * u64::from(b'\\')));
-        let found = (control | quote | slash) & HIGH;
-        if found != 0 {
+        let special = (control | quote | slash) & HIGH;
+        if special != 0 {
             // The first marked byte is always a correct match.
-            return at + usize::try_from(found.trailing_zeros() / 8).unwrap_or(0);
+            return at + usize::try_from(special.trailing_zeros() / 8).unwrap_or(0);
         }
         at += 8;
     }

@@ -192,12 +192,12 @@ impl<'t> Scanner<'t, '_, '_> {
         scalar: Scalar,
         source: Option<Arc<str>>,
     ) -> Result<(), DocumentError> {
-        let found = ScannedScalar {
+        let scanned = ScannedScalar {
             scalar,
             source_text: source,
             is_merge_key: false,
         };
-        self.builder.scalar(at, 0, found)
+        self.builder.scalar(at, 0, scanned)
     }
 
     fn number(&mut self) -> Result<(Scalar, &'t str), DocumentError> {
@@ -345,11 +345,11 @@ impl<'t> Scanner<'t, '_, '_> {
     }
 
     fn unexpected_error(&mut self, expected: &str) -> DocumentError {
-        let found = match self.text[self.offset..].chars().next() {
+        let description = match self.text[self.offset..].chars().next() {
             Some(character) => format!("`{}`", character.escape_debug()),
             None => "the end of the text".to_owned(),
         };
-        self.syntax_error(&format!("expected {expected}, found {found}"))
+        self.syntax_error(&format!("expected {expected}, found {description}"))
     }
 
     fn syntax_error(&mut self, what: &str) -> DocumentError {

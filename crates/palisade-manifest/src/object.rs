@@ -17,7 +17,7 @@ const MAX_LIST_DEPTH: usize = 4;
 /// object itself is unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawObject {
-    /// `apiVersion`; for an item of a typed list without one, that of the list.
+    /// `apiVersion`; for an item of a typed list without one, the list's.
     pub api_version: String,
     /// `kind`; for an item of a typed list without one, the kind of the list without the suffix `List`.
     pub kind: String,
@@ -229,8 +229,9 @@ impl<'l> ListFlattener<'l> {
             return self.report_at(&root.location, None, context.path.to_string(), reason, out);
         }
         let ManifestValue::Map(map) = &mut root.value else {
-            let found = describe(&root);
-            let reason = format!("expected an object with apiVersion and kind, found {found}");
+            let description = describe(&root);
+            let reason =
+                format!("expected an object with apiVersion and kind, found {description}");
             return self.report_at(&root.location, None, context.path.to_string(), reason, out);
         };
         if let Some((api_version, kind)) = list_kind(map) {
@@ -266,9 +267,9 @@ impl<'l> ListFlattener<'l> {
             Some(node) if node.is_null() => return,
             Some(node) => node,
         };
-        let found = describe(&items);
+        let description = describe(&items);
         let ManifestValue::List(nodes) = items.value else {
-            let reason = format!("expected a list, found {found}");
+            let reason = format!("expected a list, found {description}");
             let object = Some(kind.to_owned());
             return self.report_at(&items.location, object, path.to_string(), reason, out);
         };

@@ -125,12 +125,13 @@ impl StreamReader<'_> {
             return Ok(StreamControl::Skip);
         }
         let blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
-        let body_start = match is_separator(bytes) {
-            true => bytes
+        let body_start = if is_separator(bytes) {
+            bytes
                 .iter()
                 .position(|byte| *byte == b'\n')
-                .map(|at| at + 1),
-            false => Some(0),
+                .map(|at| at + 1)
+        } else {
+            Some(0)
         };
         let own_line = body_start.map(|at| match bytes.get(at..) {
             Some(body) if body.starts_with(BYTE_ORDER_MARK) => at + BYTE_ORDER_MARK.len(),
@@ -316,9 +317,10 @@ impl StreamReader<'_> {
         self.sink.rollback_document();
         let ends = broken.kind.is_fatal_for_file();
         self.report(broken);
-        match ends {
-            true => StreamControl::Stop,
-            false => StreamControl::Skip,
+        if ends {
+            StreamControl::Stop
+        } else {
+            StreamControl::Skip
         }
     }
 

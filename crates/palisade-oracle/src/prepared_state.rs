@@ -91,7 +91,8 @@ impl<'a> PreparedState<'a> {
         }
         let named = |name: &str| {
             let all = self.state.endpoints.values();
-            let named = all.filter(|of| of.host && of.interface.as_deref() == Some(name));
+            let named =
+                all.filter(|endpoint| endpoint.host && endpoint.interface.as_deref() == Some(name));
             named.min_by_key(|endpoint| endpoint.is_node_endpoint())
         };
         named(interface).or_else(|| named(Endpoint::ANY_INTERFACE))

@@ -284,10 +284,11 @@ impl<'a> PreparedState<'a> {
         }
         let side = workload_side(context, subject, direction, options);
         if side.is_hairpin {
-            return match options.hairpin == HairpinAction::ByKind && self.has_policy(side) {
-                true => self.decide_by_rules(context, side, options, recorder),
+            return if options.hairpin == HairpinAction::ByKind && self.has_policy(side) {
+                self.decide_by_rules(context, side, options, recorder)
+            } else {
                 // No other endpoint decapsulates it.
-                false => DecisionRef::Hairpin,
+                DecisionRef::Hairpin
             };
         }
         let decision = self.decide_by_rules(context, side, options, recorder);
@@ -368,12 +369,12 @@ impl<'a> PreparedState<'a> {
         if !counts {
             return TierDecision::NextTier;
         }
-        let judging = tier
+        let policies = tier
             .policies
             .iter()
             .zip(applicability)
             .filter(|(_, judges)| *judges);
-        let isolating: Vec<&Policy> = judging
+        let isolating: Vec<&Policy> = policies
             .map(|(policy, _)| *policy)
             .filter(|policy| policy.rules(direction).is_some_and(|r| r.default_deny))
             .collect();
@@ -394,9 +395,10 @@ impl<'a> PreparedState<'a> {
         } else if !side.is_in_scope(policy) {
             PolicyApplicability::NoHairpin
         } else if self.selects(policy, subject) {
-            match view.includes(policy.mode) {
-                true => PolicyApplicability::Applies,
-                false => PolicyApplicability::InAudit,
+            if view.includes(policy.mode) {
+                PolicyApplicability::Applies
+            } else {
+                PolicyApplicability::InAudit
             }
         } else {
             PolicyApplicability::NotSelected {

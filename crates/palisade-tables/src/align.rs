@@ -83,23 +83,23 @@ pub struct Renumbering {
 }
 
 impl Renumbering {
-    fn new(held: &Tables, wanted: &Tables, alignment: Alignment) -> Renumbering {
+    fn new(installed: &Tables, wanted: &Tables, alignment: Alignment) -> Renumbering {
         let identities = |tables: &Tables| -> BTreeSet<IdentityId> {
             let entries = tables.classes.keys().map(|(_, identity)| *identity);
             tables.addresses.values().copied().chain(entries).collect()
         };
         let above = |last: Option<u32>| last.unwrap_or(0).wrapping_add(1);
         let mut numbers = Renumbering {
-            next_identity: IdentityId(above(identities(held).last().map(|id| id.0))),
-            next_set: PolicySetId(above(held.sets.keys().last().map(|id| id.0))),
-            next_class: ClassId(above(held.programs.keys().last().map(|id| id.0))),
+            next_identity: IdentityId(above(identities(installed).last().map(|id| id.0))),
+            next_set: PolicySetId(above(installed.sets.keys().last().map(|id| id.0))),
+            next_class: ClassId(above(installed.programs.keys().last().map(|id| id.0))),
             ..Renumbering::default()
         };
         for (class, program) in &wanted.programs {
             let number = match alignment.classes.get(class) {
-                Some(held) => {
-                    numbers.kept_classes.insert(*held);
-                    *held
+                Some(installed) => {
+                    numbers.kept_classes.insert(*installed);
+                    *installed
                 }
                 None => numbers.allocate_class(),
             };
@@ -107,16 +107,16 @@ impl Renumbering {
             numbers.programs.entry(program.clone()).or_insert(number);
         }
         for set in wanted.sets.keys() {
-            let held = alignment.sets.get(set).copied();
-            let number = held.unwrap_or_else(|| numbers.allocate_set());
+            let paired = alignment.sets.get(set).copied();
+            let number = paired.unwrap_or_else(|| numbers.allocate_set());
             numbers.sets.insert(*set, number);
         }
         let unknown = IdentityId::UNKNOWN;
         numbers.identities.insert(unknown, unknown);
         for id in identities(wanted) {
             if id != unknown {
-                let held = alignment.identities.get(&id).copied();
-                let number = held.unwrap_or_else(|| numbers.allocate_identity());
+                let paired = alignment.identities.get(&id).copied();
+                let number = paired.unwrap_or_else(|| numbers.allocate_identity());
                 numbers.identities.insert(id, number);
             }
         }
@@ -153,7 +153,9 @@ impl Renumbering {
                 })
                 .collect(),
             classes: classes
-                .filter_map(|((of, id), entry)| Some(((set(of)?, identity(id)?), class(entry)?)))
+                .filter_map(|((set_id, id), entry)| {
+                    Some(((set(set_id)?, identity(id)?), class(entry)?))
+                })
                 .collect(),
             programs: programs
                 .filter_map(|(id, program)| Some((class(id)?, program.clone())))
@@ -188,11 +190,17 @@ impl TransitionIds for Renumbering {
 }
 
 /// Numbers the wanted objects: equal ones as the held objects, all others with unused numbers.
-pub fn align<M: Ord>(held: &AlignmentSide<'_, M>, wanted: &AlignmentSide<'_, M>) -> Renumbering {
+pub fn align<M: Ord>(
+    installed: &AlignmentSide<'_, M>,
+    wanted: &AlignmentSide<'_, M>,
+) -> Renumbering {
     let mut builder = AlignmentBuilder {
-        held,
+        installed,
         wanted,
-        points: (points_by_set(held.tables), points_by_set(wanted.tables)),
+        points: (
+            points_by_set(installed.tables),
+            points_by_set(wanted.tables),
+        ),
         alignment: Alignment::default(),
         paired_classes: BTreeSet::new(),
     };
@@ -204,7 +212,7 @@ pub fn align<M: Ord>(held: &AlignmentSide<'_, M>, wanted: &AlignmentSide<'_, M>)
         builder.pair_rest_by_content();
     }
     builder.unpair_unequal_sets();
-    Renumbering::new(held.tables, wanted.tables, builder.alignment)
+    Renumbering::new(installed.tables, wanted.tables, builder.alignment)
 }
 
 type PointsBySet<'a> = BTreeMap<PolicySetId, Vec<&'a Point>>;
@@ -231,7 +239,7 @@ impl<M> AlignmentSide<'_, M> {
 }
 
 struct AlignmentBuilder<'a, M> {
-    held: &'a AlignmentSide<'a, M>,
+    installed: &'a AlignmentSide<'a, M>,
     wanted: &'a AlignmentSide<'a, M>,
     points: (PointsBySet<'a>, PointsBySet<'a>),
     alignment: Alignment,
@@ -242,46 +250,48 @@ struct AlignmentBuilder<'a, M> {
 impl<M: Ord> AlignmentBuilder<'_, M> {
     fn pair_identities(&mut self) {
         let unknown = IdentityId::UNKNOWN;
-        let held = self.held.members.iter();
-        let held = held.filter(|(id, _)| **id != unknown);
-        let held: BTreeMap<&M, IdentityId> = held.map(|(id, members)| (members, *id)).collect();
+        let installed = self.installed.members.iter();
+        let installed = installed.filter(|(id, _)| **id != unknown);
+        let installed: BTreeMap<&M, IdentityId> =
+            installed.map(|(id, members)| (members, *id)).collect();
         self.alignment.identities.insert(unknown, unknown);
         for (id, members) in self.wanted.members {
-            if let Some(same) = held.get(members).filter(|_| *id != unknown) {
+            if let Some(same) = installed.get(members).filter(|_| *id != unknown) {
                 self.alignment.identities.insert(*id, *same);
             }
         }
     }
 
     fn pair_sets(&mut self) {
-        let (held, wanted) = &self.points;
+        let (installed, wanted) = &self.points;
         for (set, points) in wanted {
             let first = points.first();
-            let same = first.and_then(|point| self.held.tables.points.get(*point));
-            if let Some(same) = same.filter(|same| held.get(same) == Some(points)) {
+            let same = first.and_then(|point| self.installed.tables.points.get(*point));
+            if let Some(same) = same.filter(|same| installed.get(same) == Some(points)) {
                 self.alignment.sets.insert(*set, *same);
             }
         }
     }
 
-    fn pair_class(&mut self, wanted: ClassId, held: ClassId) {
+    fn pair_class(&mut self, wanted: ClassId, installed: ClassId) {
         let program = self.wanted.programs.get(&wanted);
-        let equal = program.is_some() && program == self.held.programs.get(&held);
+        let equal = program.is_some() && program == self.installed.programs.get(&installed);
         if equal
             && !self.alignment.classes.contains_key(&wanted)
-            && self.paired_classes.insert(held)
+            && self.paired_classes.insert(installed)
         {
-            self.alignment.classes.insert(wanted, held);
+            self.alignment.classes.insert(wanted, installed);
         }
     }
 
     fn pair_classes_by_row(&mut self) {
-        let (held, wanted) = (self.held.tables, self.wanted.tables);
+        let (installed, wanted) = (self.installed.tables, self.wanted.tables);
         let sets: Vec<(PolicySetId, PolicySetId)> =
             self.alignment.sets.iter().map(|(w, h)| (*w, *h)).collect();
         for (set, same) in sets {
-            if let (Some(is), Some(was)) = (wanted.sets.get(&set), held.sets.get(&same)) {
-                self.pair_class(is.default, was.default);
+            if let (Some(after), Some(before)) = (wanted.sets.get(&set), installed.sets.get(&same))
+            {
+                self.pair_class(after.default, before.default);
             }
         }
         for ((set, id), class) in &wanted.classes {
@@ -291,8 +301,8 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
                 .get(set)
                 .zip(self.alignment.identities.get(id));
             let place = place.map(|(set, id)| (*set, *id));
-            if let Some(was) = place.and_then(|place| held.classes.get(&place)) {
-                self.pair_class(*class, *was);
+            if let Some(before) = place.and_then(|place| installed.classes.get(&place)) {
+                self.pair_class(*class, *before);
             }
         }
     }
@@ -300,7 +310,7 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
     /// The unpaired classes by program: held, wanted.
     fn unpaired_classes(&self) -> BTreeMap<u32, [Vec<ClassId>; 2]> {
         let mut out: BTreeMap<u32, [Vec<ClassId>; 2]> = BTreeMap::new();
-        for (class, program) in self.held.programs {
+        for (class, program) in self.installed.programs {
             if !self.paired_classes.contains(class) {
                 out.entry(*program).or_default()[0].push(*class);
             }
@@ -314,9 +324,9 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
     }
 
     fn pair_unique_classes(&mut self) {
-        for [held, wanted] in self.unpaired_classes().into_values() {
-            if let ([held], [wanted]) = (held.as_slice(), wanted.as_slice()) {
-                self.pair_class(*wanted, *held);
+        for [installed, wanted] in self.unpaired_classes().into_values() {
+            if let ([installed], [wanted]) = (installed.as_slice(), wanted.as_slice()) {
+                self.pair_class(*wanted, *installed);
             }
         }
     }
@@ -328,7 +338,7 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
             sets.filter(|set| !points.contains_key(set)).collect()
         };
         [
-            left(self.held.tables, &self.points.0),
+            left(self.installed.tables, &self.points.0),
             left(self.wanted.tables, &self.points.1),
         ]
     }
@@ -337,7 +347,7 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
     fn pair_rest_by_colour(&mut self) -> bool {
         let sets = self.unpaired_sets();
         let identities = [
-            self.held.addressless_identities(),
+            self.installed.addressless_identities(),
             self.wanted.addressless_identities(),
         ];
         let classes = self.unpaired_classes();
@@ -348,21 +358,21 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
             return true;
         }
         let mut coloring = Coloring::new(SEARCH_LIMIT);
-        for (wanted, held) in &self.alignment.sets {
-            coloring.pair_sets(*held, *wanted);
+        for (wanted, installed) in &self.alignment.sets {
+            coloring.pair_sets(*installed, *wanted);
         }
-        for (wanted, held) in &self.alignment.identities {
-            coloring.pair_identities(*held, *wanted);
+        for (wanted, installed) in &self.alignment.identities {
+            coloring.pair_identities(*installed, *wanted);
         }
-        for (wanted, held) in &self.alignment.classes {
-            coloring.pair_classes(*held, *wanted);
+        for (wanted, installed) in &self.alignment.classes {
+            coloring.pair_classes(*installed, *wanted);
         }
         coloring.add_unpaired_sets(sets);
         coloring.add_unpaired_identities(identities);
         for classes in classes.into_values() {
             coloring.add_unpaired_classes(classes);
         }
-        coloring.add_rows([self.held.tables, self.wanted.tables]);
+        coloring.add_rows([self.installed.tables, self.wanted.tables]);
         let Some(found) = coloring.solve() else {
             return false;
         };
@@ -374,19 +384,19 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
 
     /// Pairs unpaired objects of equal content, in order.
     fn pair_rest_by_content(&mut self) {
-        for [held, wanted] in self.unpaired_classes().into_values() {
-            for (held, wanted) in held.into_iter().zip(wanted) {
-                self.pair_class(wanted, held);
+        for [installed, wanted] in self.unpaired_classes().into_values() {
+            for (installed, wanted) in installed.into_iter().zip(wanted) {
+                self.pair_class(wanted, installed);
             }
         }
-        let (held, wanted) = (self.held, self.wanted);
+        let (installed, wanted) = (self.installed, self.wanted);
         let [old, new] = self.unpaired_sets();
-        let mut rows = translated_rows(held, Some, Some);
+        let mut rows = translated_rows(installed, Some, Some);
         let mut known: BTreeMap<(ClassId, BTreeMap<IdentityId, ClassId>), Vec<PolicySetId>> =
             BTreeMap::new();
         for set in old {
             let rows = rows.remove(&set).flatten().unwrap_or_default();
-            let default = held.tables.sets[&set].default;
+            let default = installed.tables.sets[&set].default;
             known.entry((default, rows)).or_default().push(set);
         }
         let (identities, classes) = (&self.alignment.identities, &self.alignment.classes);
@@ -410,8 +420,8 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
     fn pair_addressless_identities(&mut self) {
         let mut known: BTreeMap<BTreeMap<PolicySetId, ClassId>, Vec<IdentityId>> = BTreeMap::new();
         let mut rows: BTreeMap<IdentityId, BTreeMap<PolicySetId, ClassId>> = BTreeMap::new();
-        for ((set, id), class) in &self.held.tables.classes {
-            if !self.held.is_reachable(*id) {
+        for ((set, id), class) in &self.installed.tables.classes {
+            if !self.installed.is_reachable(*id) {
                 rows.entry(*id).or_default().insert(*set, *class);
             }
         }
@@ -444,13 +454,13 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
 
     /// Removes pairs of sets with different content.
     fn unpair_unequal_sets(&mut self) {
-        let (held, wanted) = (self.held, self.wanted);
+        let (installed, wanted) = (self.installed, self.wanted);
         let mut rows: BTreeMap<PolicySetId, usize> = BTreeMap::new();
-        for (set, _) in held
+        for (set, _) in installed
             .tables
             .classes
             .keys()
-            .filter(|(_, id)| held.is_reachable(*id))
+            .filter(|(_, id)| installed.is_reachable(*id))
         {
             *rows.entry(*set).or_default() += 1;
         }
@@ -459,25 +469,25 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
             sets,
             classes,
         } = &mut self.alignment;
-        let same = |is: &ClassId, was: &ClassId| classes.get(is) == Some(was);
+        let same = |after: &ClassId, before: &ClassId| classes.get(after) == Some(before);
         let mut different: BTreeSet<PolicySetId> = BTreeSet::new();
         for ((set, id), class) in &wanted.tables.classes {
-            let Some(held_set) = sets.get(set).filter(|_| wanted.is_reachable(*id)) else {
+            let Some(installed_set) = sets.get(set).filter(|_| wanted.is_reachable(*id)) else {
                 continue;
             };
-            let place = identities.get(id).map(|id| (*held_set, *id));
-            let was = place.and_then(|place| held.tables.classes.get(&place));
-            match was.filter(|was| same(class, was)) {
-                Some(_) => *rows.entry(*held_set).or_default() -= 1,
+            let place = identities.get(id).map(|id| (*installed_set, *id));
+            let before = place.and_then(|place| installed.tables.classes.get(&place));
+            match before.filter(|before| same(class, before)) {
+                Some(_) => *rows.entry(*installed_set).or_default() -= 1,
                 None => drop(different.insert(*set)),
             }
         }
-        sets.retain(|set, held_set| {
+        sets.retain(|set, installed_set| {
             let default =
                 |side: &AlignmentSide<'_, M>, set| side.tables.sets.get(set).map(|s| s.default);
-            let defaults = default(wanted, set).zip(default(held, held_set));
-            let defaults = defaults.is_some_and(|(is, was)| same(&is, &was));
-            let more = rows.get(held_set).is_some_and(|left| *left > 0);
+            let defaults = default(wanted, set).zip(default(installed, installed_set));
+            let defaults = defaults.is_some_and(|(after, before)| same(&after, &before));
+            let more = rows.get(installed_set).is_some_and(|left| *left > 0);
             defaults && !more && !different.contains(set)
         });
     }

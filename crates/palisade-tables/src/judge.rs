@@ -67,9 +67,10 @@ impl Packet {
     /// The last pass at which this host judges it: whether it forwards it, or is one of its ends.
     #[must_use]
     pub fn pass(&self) -> Pass {
-        match self.input_interface.is_some() && self.output_interface.is_some() {
-            true => Pass::Forward,
-            false => Pass::Normal,
+        if self.input_interface.is_some() && self.output_interface.is_some() {
+            Pass::Forward
+        } else {
+            Pass::Normal
         }
     }
 
@@ -356,12 +357,11 @@ pub(crate) fn judge_host_pass<'a>(
     pass: Pass,
 ) -> DirectionVerdict<'a> {
     let before;
-    let packet = match pass.is_early() {
-        true => {
-            before = packet.before_dnat();
-            &before
-        }
-        false => packet,
+    let packet = if pass.is_early() {
+        before = packet.before_dnat();
+        &before
+    } else {
+        packet
     };
     let (interface, own, peer) = match direction {
         Direction::Ingress => (&packet.input_interface, packet.destination, packet.source),
@@ -474,9 +474,10 @@ impl Tables {
 
     /// The verdict of a packet: allowed if it is not spoofed, and its endpoints and this host allow it.
     pub fn judge(&self, packet: &Packet) -> Verdict {
-        match self.is_spoofed(packet.input_interface.as_ref(), packet.source) {
-            true => Verdict::Deny,
-            false => self.judge_flow(packet),
+        if self.is_spoofed(packet.input_interface.as_ref(), packet.source) {
+            Verdict::Deny
+        } else {
+            self.judge_flow(packet)
         }
     }
 

@@ -114,12 +114,14 @@ impl<T: Clone + Ord> PortMap<T> {
         let mut next = Some(range.first);
         core::iter::from_fn(move || {
             let first = next.filter(|first| *first <= range.last)?;
-            let after = self.entries.partition_point(|(of, _)| of.first <= first);
+            let after = self
+                .entries
+                .partition_point(|(range, _)| range.first <= first);
             let here = after.checked_sub(1).and_then(|at| self.entries.get(at));
             let (last, value) = match here {
-                Some((of, value)) if of.last >= first => (of.last, value),
+                Some((range, value)) if range.last >= first => (range.last, value),
                 _ => {
-                    let end = self.entries.get(after).map(|(of, _)| of.first - 1);
+                    let end = self.entries.get(after).map(|(range, _)| range.first - 1);
                     (end.unwrap_or(u16::MAX), &self.default)
                 }
             };
@@ -313,7 +315,7 @@ mod tests {
                     assert!(a.get(n) == value && !covered(n));
                 }
             }
-            let kept: u32 = a
+            let port_count: u32 = a
                 .entries_outside(&b)
                 .iter()
                 .map(|(range, _)| u32::from(range.last) - u32::from(range.first) + 1)
@@ -321,7 +323,7 @@ mod tests {
             let plain = (0..=0xffff)
                 .filter(|n| *a.get(*n) != 0 && !covered(*n))
                 .count();
-            assert_eq!(kept as usize, plain);
+            assert_eq!(port_count as usize, plain);
         }
     }
 

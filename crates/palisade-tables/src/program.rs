@@ -243,9 +243,10 @@ impl Program {
         mut chosen: impl FnMut(Verdict, Verdict) -> bool,
     ) -> Program {
         self.zip(other, |mine, theirs| {
-            match chosen(mine.verdict, theirs.verdict) {
-                true => mine.clone(),
-                false => theirs.clone(),
+            if chosen(mine.verdict, theirs.verdict) {
+                mine.clone()
+            } else {
+                theirs.clone()
             }
         })
     }
@@ -256,8 +257,8 @@ impl Program {
         let mine = PortMap::constant(PortMap::constant(self.default.clone()));
         let theirs = PortMap::constant(PortMap::constant(other.default.clone()));
         let listed = self.protocols.iter().map(|(protocol, map)| {
-            let there = other.protocol(*protocol).unwrap_or(&theirs);
-            (map, there)
+            let their_map = other.protocol(*protocol).unwrap_or(&theirs);
+            (map, their_map)
         });
         let others = other.protocols.iter();
         let others = others.filter(|(protocol, _)| self.protocol(*protocol).is_none());
@@ -316,24 +317,24 @@ impl Program {
             );
         };
         for (protocol, map) in &self.protocols {
-            let mut entry = |range: PortRange, of| {
+            let mut entry = |range: PortRange, values_of_range| {
                 let size = u32::from(range.last) - u32::from(range.first) + 1;
                 let weight = match () {
                     () if protocol.is_icmp() => 3,
                     () if size <= u32::from(SHORT_RANGE) => size as usize,
                     () => 1,
                 };
-                values(of, weight);
+                values(values_of_range, weight);
             };
             match base.and_then(|base| base.protocol(*protocol)) {
                 Some(shared) => {
                     let own = map.entries_outside(shared).into_iter();
-                    own.for_each(|(range, of)| entry(range, of));
+                    own.for_each(|(range, values_of_range)| entry(range, values_of_range));
                 }
                 None => map
                     .entries()
                     .iter()
-                    .for_each(|(range, of)| entry(*range, of)),
+                    .for_each(|(range, values_of_range)| entry(*range, values_of_range)),
             }
             if base.is_none() {
                 values(map.default(), 1);

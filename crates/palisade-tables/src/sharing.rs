@@ -38,9 +38,10 @@ pub struct SharedBase {
 /// The cells of a protocol where it has no entry; for a protocol without ports or ICMP types, its only
 /// cells.
 fn protocol_default(protocol: Protocol, map: &PortMap<SourcePortMap>) -> &SourcePortMap {
-    match protocol.has_ports() || protocol.is_icmp() {
-        true => map.default(),
-        false => map.get(0),
+    if protocol.has_ports() || protocol.is_icmp() {
+        map.default()
+    } else {
+        map.get(0)
     }
 }
 
@@ -49,10 +50,10 @@ impl Program {
     pub fn defaults(&self) -> ProgramDefaults {
         let protocols = self.protocols().iter();
         let protocols = protocols.map(|(p, map)| (*p, protocol_default(*p, map)));
-        let differ = protocols.filter(|(_, of)| of.as_constant() != Some(self.default()));
+        let differ = protocols.filter(|(_, ports)| ports.as_constant() != Some(self.default()));
         ProgramDefaults {
             default: self.default().clone(),
-            protocols: differ.map(|(p, of)| (p, of.clone())).collect(),
+            protocols: differ.map(|(p, ports)| (p, ports.clone())).collect(),
         }
     }
 
@@ -97,11 +98,11 @@ impl Program {
     /// extent of `shape` with the cells of this program.
     pub fn restrict_to(&self, shape: &Program) -> Program {
         let rest = PortMap::constant(PortMap::constant(self.default().clone()));
-        let protocols = shape.protocols().iter().map(|(protocol, of)| {
+        let protocols = shape.protocols().iter().map(|(protocol, ports)| {
             let mine = self.protocol(*protocol).unwrap_or(&rest);
             let default = protocol_default(*protocol, mine);
             let mut ends: Vec<(u16, SourcePortMap)> = Vec::new();
-            for (PortRange { first, last }, _) in of.entries() {
+            for (PortRange { first, last }, _) in ports.entries() {
                 if let Some(before) = first.checked_sub(1) {
                     ends.push((before, default.clone()));
                 }

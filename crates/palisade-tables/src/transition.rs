@@ -121,14 +121,16 @@ impl TransitionContext<'_> {
 
     /// The sets that may distinguish one of these identities from the unknown identity, in either tables.
     fn distinguishing_sets(&self, a: IdentityId, b: IdentityId) -> Vec<PolicySetId> {
-        let of = |identity: IdentityId| {
+        let sets_of = |identity: IdentityId| {
             let listed = (self.hints.sets_of_identity)(identity).iter().copied();
-            let first = self.changed_sets.partition_point(|(of, _)| *of < identity);
+            let first = self
+                .changed_sets
+                .partition_point(|(other, _)| *other < identity);
             let changed = self.changed_sets.iter().skip(first);
-            let changed = changed.take_while(move |(of, _)| *of == identity);
+            let changed = changed.take_while(move |(other, _)| *other == identity);
             listed.chain(changed.map(|(_, set)| *set))
         };
-        let mut sets: Vec<PolicySetId> = of(a).chain(of(b)).collect();
+        let mut sets: Vec<PolicySetId> = sets_of(a).chain(sets_of(b)).collect();
         sets.sort_unstable();
         sets.dedup();
         sets
@@ -169,8 +171,8 @@ pub fn transition<'a>(
     let changed = differences.classes.iter();
     context.changed_sets = changed.clone().map(|(set, id)| (*id, *set)).collect();
     context.changed_sets.sort_unstable();
-    let kept = changed.filter(|(set, _)| context.is_in_both(*set));
-    context.unstable = kept.map(|(_, identity)| *identity).collect();
+    let unstable = changed.filter(|(set, _)| context.is_in_both(*set));
+    context.unstable = unstable.map(|(_, identity)| *identity).collect();
     let mut classes = ClassComparison::new(old, new, hints.max_interim_elements, ids);
     let mut phased = PhasedChanges::default();
     let points = changed_points::changed_points(&context);

@@ -69,9 +69,10 @@ fn escape_where(
     }
     let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {
-        match must_escape(c) {
-            true => escape(&mut out, c),
-            false => out.push(c),
+        if must_escape(c) {
+            escape(&mut out, c)
+        } else {
+            out.push(c)
         }
     }
     Cow::Owned(out)

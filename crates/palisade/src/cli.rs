@@ -554,11 +554,11 @@ mod tests {
     #[test]
     fn lists_are_joined_switches_need_no_value_and_the_socket_is_said_only_if_it_is() {
         let line = "palisade agent --ipam-pool a,b --dry-run --ipam-pool c --socket /s";
-        let said = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
+        let parameters = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
             Command::Agent(agent) => agent.parameters.0,
             _ => panic!("agent"),
         };
-        let all = said(line);
+        let all = parameters(line);
         let pairs: Vec<_> = all.iter().map(|(k, v)| (&**k, &**v)).collect();
         assert_eq!(
             pairs,
@@ -568,10 +568,10 @@ mod tests {
                 ("socket", "/s")
             ]
         );
-        let before = said("palisade --socket /s agent --dry-run=false");
+        let before = parameters("palisade --socket /s agent --dry-run=false");
         let pairs: Vec<_> = before.iter().map(|(k, v)| (&**k, &**v)).collect();
         assert_eq!(pairs, [("dry-run", "false"), ("socket", "/s")]);
-        assert!(said("palisade agent").is_empty());
+        assert!(parameters("palisade agent").is_empty());
     }
 
     #[test]

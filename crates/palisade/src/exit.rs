@@ -24,9 +24,10 @@ pub(crate) enum ExitStatus {
 impl ExitStatus {
     /// Whether problems or differences were found.
     pub(crate) fn of(problems_found: bool) -> Self {
-        match problems_found {
-            true => ExitStatus::ProblemsFound,
-            false => ExitStatus::Success,
+        if problems_found {
+            ExitStatus::ProblemsFound
+        } else {
+            ExitStatus::Success
         }
     }
 }

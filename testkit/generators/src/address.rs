@@ -42,9 +42,10 @@ pub(crate) fn outside(dice: &mut Dice, v6: bool) -> IpAddr {
 
 /// The address of this number that is far from all pods.
 pub(crate) fn far_away(v6: bool, number: u8) -> IpAddr {
-    match v6 {
-        false => IpAddr::V4(Ipv4Addr::new(198, 51, 100, number)),
-        true => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, number.into())),
+    if v6 {
+        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, number.into()))
+    } else {
+        IpAddr::V4(Ipv4Addr::new(198, 51, 100, number))
     }
 }
 

@@ -15,6 +15,7 @@ mod documents;
 mod edges;
 mod exceptions;
 mod files;
+mod locals;
 mod modules;
 mod names;
 mod sizes;
@@ -149,6 +150,11 @@ fn a_type_name_means_one_thing() {
     let sources = sources();
     let files = sources.iter().map(|source| (&*source.path, &*source.text));
     none(&names::repeated_types(files));
+}
+
+#[test]
+fn variables_and_fields_are_named_by_nouns() {
+    over_files(|source| locals::banned(&source.path, &source.text));
 }
 
 #[test]

@@ -44,11 +44,11 @@ impl EndPlace {
         let node = nodes.find(|node| node.addresses.contains(address));
         let host_endpoint = || {
             let mut all = state.endpoints.values().filter(|endpoint| endpoint.host);
-            let found = all.find(|endpoint| {
+            let endpoint = all.find(|endpoint| {
                 let set = state.network_sets.get(&endpoint.id);
                 set.is_some_and(|set| set.nets.iter().any(|net| net.contains(*address)))
             });
-            found.and_then(|endpoint| endpoint.node.as_ref())
+            endpoint.and_then(|endpoint| endpoint.node.as_ref())
         };
         let name = node.map(|node| &node.name).or_else(host_endpoint);
         name.map_or(EndPlace::Outside, |name| EndPlace::Host(name.clone()))
@@ -237,9 +237,10 @@ impl<'a> HostJudge<'a> {
             let is_forwarded = matches!(end, EndPlace::Workload(_));
             let interfaces = self.interfaces(&node, named.as_deref());
             let crossing = |way: &Vec<Crossing>, interface: &Option<Str>| {
-                let [input, output] = match is_input {
-                    true => [interface.clone(), None],
-                    false => [None, interface.clone()],
+                let [input, output] = if is_input {
+                    [interface.clone(), None]
+                } else {
+                    [None, interface.clone()]
                 };
                 let path = HostPath {
                     input,
@@ -283,9 +284,10 @@ impl<'a> HostJudge<'a> {
         }
         let all = host_endpoints(self.state, node);
         let names: BTreeSet<&Str> = all.filter_map(|e| e.interface.as_ref()).collect();
-        match names.is_empty() {
-            true => vec![None],
-            false => names.into_iter().cloned().map(Some).collect(),
+        if names.is_empty() {
+            vec![None]
+        } else {
+            names.into_iter().cloned().map(Some).collect()
         }
     }
 
@@ -302,22 +304,20 @@ impl<'a> HostJudge<'a> {
             path: crossing.path.clone(),
             ..question.clone()
         };
-        let answer = match self.state.endpoints.values().any(is_other) {
-            false if self.state.host_node.as_ref() == Some(&crossing.node) => {
-                prepared.judge(&question, self.options)
-            }
-            false => {
-                let of_node = prepared.clone().with_host_node(&crossing.node);
-                of_node.judge(&question, self.options)
-            }
+        let answer = if self.state.endpoints.values().any(is_other) {
             // Interfaces of several hosts have the same names: a host knows only its own.
-            true => {
-                let mut of_node = self.state.clone();
-                of_node.endpoints.retain(|_, endpoint| !is_other(endpoint));
-                of_node.host_node = Some(crossing.node.clone());
-                let of_node = PreparedState::new(&of_node).with_failsafe(self.failsafe.clone());
-                of_node.judge(&question, self.options)
-            }
+            let mut node_state = self.state.clone();
+            node_state
+                .endpoints
+                .retain(|_, endpoint| !is_other(endpoint));
+            node_state.host_node = Some(crossing.node.clone());
+            let prepared = PreparedState::new(&node_state).with_failsafe(self.failsafe.clone());
+            prepared.judge(&question, self.options)
+        } else if self.state.host_node.as_ref() == Some(&crossing.node) {
+            prepared.judge(&question, self.options)
+        } else {
+            let prepared = prepared.clone().with_host_node(&crossing.node);
+            prepared.judge(&question, self.options)
         };
         let is_named = |judged: &HostJudgement| {
             let (input, output) = (&self.query.input_interface, &self.query.output_interface);

@@ -106,8 +106,8 @@ impl QueryTraffic {
         let original = query.original_destination.as_deref();
         let original_destination = original
             .map(|text| {
-                let known = read_original_destination(text, protocol.has_ports());
-                known.ok_or_else(|| {
+                let original = read_original_destination(text, protocol.has_ports());
+                original.ok_or_else(|| {
                     TrafficError::BadOriginalDestination(text.to_owned(), protocol.has_ports())
                 })
             })

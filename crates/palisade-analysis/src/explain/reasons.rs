@@ -190,8 +190,8 @@ impl ReasonContext<'_> {
     }
 }
 
-fn with_index(what: &str, index: usize, of: usize, text: &str) -> String {
-    match of {
+fn with_index(what: &str, index: usize, count: usize, text: &str) -> String {
+    match count {
         1 => text.to_owned(),
         _ => format!("{what}[{index}]: {text}"),
     }

@@ -203,8 +203,8 @@ impl ReportBuilder<'_> {
         let text = |line: &SourceLine| line.to_string();
         let (policy, profile, line) = match source {
             RuleOwner::Policy(id) => {
-                let of = self.context.state.policies.get(id);
-                let line = of.and_then(|policy| policy.rule_source(origin));
+                let policy = self.context.state.policies.get(id);
+                let line = policy.and_then(|policy| policy.rule_source(origin));
                 (Some(self.policy(id)), None, line)
             }
             RuleOwner::Profile(name) => {

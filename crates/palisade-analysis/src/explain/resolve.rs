@@ -221,12 +221,12 @@ const HOST: &str = "host:";
 
 /// The families that two ends have in common.
 fn common_families(source: &FlowEnd, destination: &FlowEnd) -> Vec<Family> {
-    let of = |end: &FlowEnd| match end {
+    let families = |end: &FlowEnd| match end {
         FlowEnd::Address(address) => vec![Family::of(*address)],
         FlowEnd::Endpoint(_) => Family::BOTH.to_vec(),
     };
-    let destination_families = of(destination);
-    of(source)
+    let destination_families = families(destination);
+    families(source)
         .into_iter()
         .filter(|f| destination_families.contains(f))
         .collect()
@@ -244,21 +244,23 @@ fn resolve_ends(
     }
     if let Some(node) = text.strip_prefix(HOST) {
         let ends = host_ends(prepared.state(), node);
-        return match ends.is_empty() {
-            false => Ok(ends),
-            true => Err(FlowEndError::NoHost {
+        return if ends.is_empty() {
+            Err(FlowEndError::NoHost {
                 name: node.to_owned(),
                 near: similar_names(node, host_names(prepared.state())),
-            }),
+            })
+        } else {
+            Ok(ends)
         };
     }
     let is_unqualified = !text.is_empty() && !text.contains(['/', ':']);
-    let (namespace, name) = match is_unqualified {
-        true => ("default", text),
-        false => split_name(text)?,
+    let (namespace, name) = if is_unqualified {
+        ("default", text)
+    } else {
+        split_name(text)?
     };
-    let found = find_endpoint(prepared.state(), namespace, name, notes);
-    let endpoint = found.map_err(|error| match error {
+    let endpoint = find_endpoint(prepared.state(), namespace, name, notes);
+    let endpoint = endpoint.map_err(|error| match error {
         // No endpoint has this or a similar name: the text may have been meant as another form.
         FlowEndError::NoEndpoint { near, .. } if is_unqualified && near.is_empty() => {
             FlowEndError::InvalidForm(text.to_owned())

@@ -80,8 +80,8 @@ impl<'a> ClassifiedState<'a> {
             };
         };
         for endpoint in group_endpoints(state).into_values().flatten() {
-            let found = classify_endpoint(&mut ends, &prepared, &rules, endpoint);
-            for (family, classes) in Family::BOTH.into_iter().zip(found) {
+            let classes = classify_endpoint(&mut ends, &prepared, &rules, endpoint);
+            for (family, classes) in Family::BOTH.into_iter().zip(classes) {
                 for (_, class) in classes {
                     add(family, class, &endpoint.id, endpoint.template);
                 }

@@ -79,9 +79,10 @@ impl<'s, 'a> FindingList<'s, 'a> {
         let own = self.policy_of(rule);
         let action = |rule: u32| self.rules.all[rule as usize].rule.action;
         let repeats = |other: &u32| self.policy_of(*other) == own && action(*other) == action(rule);
-        let advice = match deciders.iter().all(repeats) {
-            true => "remove it: the policy does the same without it",
-            false => "remove it, or evaluate it before the rules that decide instead",
+        let advice = if deciders.iter().all(repeats) {
+            "remove it: the policy does the same without it"
+        } else {
+            "remove it, or evaluate it before the rules that decide instead"
         };
         let verb = if deciders.len() == 1 {
             "decides"
@@ -150,19 +151,26 @@ impl<'s, 'a> FindingList<'s, 'a> {
     }
 
     fn add_policy_finding(&mut self, code: LintCode, policy: u32, text: FindingText) {
-        let of: &Policy = self.rules.policies[policy as usize];
+        let model_policy: &Policy = self.rules.policies[policy as usize];
         let finding = LintFinding {
             code,
-            policy: ObjectRef::new(&of.id.object, of.line.as_ref()),
+            policy: ObjectRef::new(&model_policy.id.object, model_policy.line.as_ref()),
             direction: None,
             rule: None,
             rule_name: None,
-            line: of.line.as_ref().map(ToString::to_string),
+            line: model_policy.line.as_ref().map(ToString::to_string),
             message: text.message,
             suggestion: text.suggestion,
             related: Vec::new(),
         };
-        let key = (of.line.is_none(), of.line.clone(), policy, 0, code, 0);
+        let key = (
+            model_policy.line.is_none(),
+            model_policy.line.clone(),
+            policy,
+            0,
+            code,
+            0,
+        );
         self.findings.push((key, finding));
     }
 
@@ -177,13 +185,13 @@ impl<'s, 'a> FindingList<'s, 'a> {
         let Some(policy) = self.policy_of(rule) else {
             return;
         };
-        let of: &Policy = self.rules.policies[policy as usize];
+        let model_policy: &Policy = self.rules.policies[policy as usize];
         let placed = &self.rules.all[rule as usize];
         let origin = &placed.rule.origin;
-        let line = origin.line.as_ref().or(of.line.as_ref());
+        let line = origin.line.as_ref().or(model_policy.line.as_ref());
         let finding = LintFinding {
             code,
-            policy: ObjectRef::new(&of.id.object, of.line.as_ref()),
+            policy: ObjectRef::new(&model_policy.id.object, model_policy.line.as_ref()),
             direction: Some(placed.direction),
             rule: Some(origin.index),
             rule_name: origin.name.as_ref().map(Str::to_string),

@@ -212,16 +212,15 @@ impl<'a> Linter<'_, 'a> {
         let mut facts = RuleFacts::new(&classified.rules);
         let mut is_complete = true;
         for (family, class, direction) in self.all_subjects() {
-            let flow =
-                self.lister
-                    .visit_pairs(family, class, direction, &mut |_, pair| match pair
-                        .rules
-                        .is_empty()
-                        || facts.take_in(pair, &builder)
-                    {
-                        true => ControlFlow::Continue(()),
-                        false => ControlFlow::Break(()),
-                    });
+            let flow = self
+                .lister
+                .visit_pairs(family, class, direction, &mut |_, pair| {
+                    if pair.rules.is_empty() || facts.take_in(pair, &builder) {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
+                });
             if flow.is_break() {
                 is_complete = false;
                 break;
@@ -258,16 +257,16 @@ impl<'a> Linter<'_, 'a> {
         let unreached: BTreeSet<u32> = unreached.flatten().copied().collect();
         let redundant = facts.find_redundant(&unreached);
         for parts in written {
-            let of = |part: &u32| &facts.facts[*part as usize];
+            let part_facts = |part: &u32| &facts.facts[*part as usize];
             let merged = |set: fn(&RuleFact) -> &BTreeSet<u32>| -> BTreeSet<u32> {
                 parts
                     .iter()
-                    .flat_map(|part| set(of(part)))
+                    .flat_map(|part| set(part_facts(part)))
                     .copied()
                     .collect()
             };
             if unreached.contains(&parts[0]) {
-                let sole = of(&parts[0]).sole_deciders.iter().flatten().next();
+                let sole = part_facts(&parts[0]).sole_deciders.iter().flatten().next();
                 let deciders = match sole.filter(|_| parts.len() == 1) {
                     Some(sole) => BTreeSet::from([*sole]),
                     None => merged(|fact| &fact.deciders),
@@ -275,15 +274,15 @@ impl<'a> Linter<'_, 'a> {
                 self.list.add_unreached(parts[0], &deciders);
             } else if parts
                 .iter()
-                .all(|part| !of(part).is_reached || redundant.contains(part))
+                .all(|part| !part_facts(part).is_reached || redundant.contains(part))
                 && parts.iter().any(|part| redundant.contains(part))
             {
                 self.list
                     .add_redundant(parts[0], &merged(|fact| &fact.substitutes));
             }
-            let passing = parts.iter().find(|part| of(part).passes);
+            let passing = parts.iter().find(|part| part_facts(part).passes);
             if let Some(passing) = passing
-                && !parts.iter().any(|part| of(part).passes_to_policy)
+                && !parts.iter().any(|part| part_facts(part).passes_to_policy)
             {
                 self.list.add_pass_into_nothing(*passing);
             }
@@ -325,10 +324,10 @@ impl<'a> Linter<'_, 'a> {
         }
         let mut unknown = 0;
         for parts in objects.into_values() {
-            let mut of = parts.iter().map(|part| policies[*part as usize]);
+            let mut part_policies = parts.iter().map(|part| policies[*part as usize]);
             if parts.iter().all(|part| without_subject.contains(part))
                 || parts.iter().any(|part| self.of_hosts.contains(part))
-                || of.any(is_kept_for_later)
+                || part_policies.any(is_kept_for_later)
             {
                 continue;
             }

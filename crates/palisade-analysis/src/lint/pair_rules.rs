@@ -130,8 +130,8 @@ impl TierRules {
 
     /// Whether traffic that none of the tier's rules matches is denied, without the policies of `without`.
     pub(super) fn isolates(&self, without: &[u32]) -> bool {
-        let mut judging = self.policies.iter();
-        self.denies && judging.any(|p| p.default_deny && !without.contains(&p.policy))
+        let mut policies = self.policies.iter();
+        self.denies && policies.any(|p| p.default_deny && !without.contains(&p.policy))
     }
 }
 
@@ -146,10 +146,10 @@ impl PairRules {
         let mut allowed = TrafficSet::none();
         let mut arriving = TrafficSet::all();
         for tier in self.tiers.iter().take(tiers) {
-            let judging = tier.policies.iter();
-            let judging = judging.filter(|p| !without.contains(&p.policy));
+            let policies = tier.policies.iter();
+            let policies = policies.filter(|p| !without.contains(&p.policy));
             let mut passed = TrafficSet::none();
-            for SizedRule { action, set, .. } in judging.flat_map(|policy| &policy.rules) {
+            for SizedRule { action, set, .. } in policies.flat_map(|policy| &policy.rules) {
                 match action {
                     Action::Allow => allowed = allowed.union(&arriving.intersect(set)),
                     Action::Pass => passed = passed.union(&arriving.intersect(set)),
@@ -158,9 +158,10 @@ impl PairRules {
                 }
                 arriving = arriving.subtract(set);
             }
-            arriving = match tier.isolates(without) {
-                true => passed,
-                false => passed.union(&arriving),
+            arriving = if tier.isolates(without) {
+                passed
+            } else {
+                passed.union(&arriving)
             };
         }
         WalkedTraffic { allowed, arriving }
@@ -185,9 +186,10 @@ impl PairRules {
                 arriving = arriving.subtract(set);
             }
         }
-        match self.allows_rest {
-            true => allowed.union(&arriving),
-            false => allowed,
+        if self.allows_rest {
+            allowed.union(&arriving)
+        } else {
+            allowed
         }
     }
 }

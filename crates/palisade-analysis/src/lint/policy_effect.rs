@@ -111,9 +111,9 @@ impl<'s, 'c, 'a> EffectSearch<'s, 'c, 'a> {
             return PolicyEffect::Nothing;
         };
         // Later tiers, in which each pair has its own policies, make no difference if these make none.
-        let judging = tiers.iter().take(last + 1).copied().flatten();
-        let judging: Vec<u32> = judging.copied().collect();
-        let judging_key = self.classified.policies_key(pair, &judging);
+        let policies_before = tiers.iter().take(last + 1).copied().flatten();
+        let policies_before: Vec<u32> = policies_before.copied().collect();
+        let judging_key = self.classified.policies_key(pair, &policies_before);
         if alike.contains(&judging_key) {
             return PolicyEffect::Nothing;
         }

@@ -27,8 +27,8 @@ fn missing_tiers(state: &State) -> Vec<(FindingKey, LintFinding)> {
     let mut objects: BTreeMap<&ObjectId, (&Str, Option<&SourceLine>)> = BTreeMap::new();
     for policy in state.policies.values() {
         if state.tier(&policy.tier).is_none() {
-            let place = (&policy.tier, policy.line.as_ref());
-            objects.entry(&policy.id.object).or_insert(place);
+            let policy_place = (&policy.tier, policy.line.as_ref());
+            objects.entry(&policy.id.object).or_insert(policy_place);
         }
     }
     let builtin = builtin_tiers().map(|tier| tier.name.to_string());
@@ -43,8 +43,8 @@ fn missing_tiers(state: &State) -> Vec<(FindingKey, LintFinding)> {
         );
         let otherwise = "create the tier, or correct the name";
         let suggestion = name_suggestion(tier, all(), otherwise);
-        let place = ReferencePlace::of(object, line);
-        place.finding(LintCode::TierMissing, message, suggestion)
+        let reference = ReferencePlace::of(object, line);
+        reference.finding(LintCode::TierMissing, message, suggestion)
     };
     objects.into_iter().map(finding).collect()
 }
@@ -63,7 +63,7 @@ fn missing_services(state: &State) -> Vec<(FindingKey, LintFinding)> {
                 let Some(service) = specs.find_map(PortSpec::service) else {
                     continue;
                 };
-                let place = ReferencePlace::of_rule(policy, direction, &rule.origin);
+                let reference = ReferencePlace::of_rule(policy, direction, &rule.origin);
                 let message = format!(
                     "it matches nothing: Service {service} has no EndpointSlice with ports here"
                 );
@@ -71,7 +71,7 @@ fn missing_services(state: &State) -> Vec<(FindingKey, LintFinding)> {
                     .entry(service)
                     .or_insert_with(|| service_suggestion(state, service));
                 let code = LintCode::ServiceMissing;
-                findings.push(place.finding(code, message, suggestion.clone()));
+                findings.push(reference.finding(code, message, suggestion.clone()));
             }
         }
     }
@@ -117,8 +117,8 @@ fn missing_profiles(state: &State) -> Vec<(FindingKey, LintFinding)> {
             "create the profile, or the namespace or service account of which it is made";
         let names = state.profiles.keys().map(Str::to_string);
         let suggestion = name_suggestion(profile, names, otherwise);
-        let place = ReferencePlace::of(first, None);
-        Some(place.finding(LintCode::ProfileMissing, message, suggestion))
+        let reference = ReferencePlace::of(first, None);
+        Some(reference.finding(LintCode::ProfileMissing, message, suggestion))
     };
     profiles.into_iter().filter_map(finding).collect()
 }
@@ -126,9 +126,10 @@ fn missing_profiles(state: &State) -> Vec<(FindingKey, LintFinding)> {
 fn name_suggestion(name: &str, existing: impl Iterator<Item = String>, otherwise: &str) -> String {
     let near = similar_names(name, existing);
     let near: Vec<String> = near.iter().map(|name| format!("{name:?}")).collect();
-    match near.is_empty() {
-        true => otherwise.to_owned(),
-        false => format!("did you mean {}?", near.join(" or ")),
+    if near.is_empty() {
+        otherwise.to_owned()
+    } else {
+        format!("did you mean {}?", near.join(" or "))
     }
 }
 

@@ -98,17 +98,18 @@ impl TierEntry {
         let ends = |d: &DecidedTraffic| d.action != Action::Pass;
         let mut decided = self.decided.clone();
         decided.push(Rc::new(exit.decided.into_iter().filter(ends).collect()));
-        match tier.isolates(&[]) {
-            true => TierEntry {
+        if tier.isolates(&[]) {
+            TierEntry {
                 arriving: exit.passed,
                 decided,
                 isolated: self.isolated.union(&exit.undecided),
-            },
-            false => TierEntry {
+            }
+        } else {
+            TierEntry {
                 arriving: exit.passed.union(&exit.undecided),
                 decided,
                 isolated: self.isolated.clone(),
-            },
+            }
         }
     }
 }

@@ -38,9 +38,12 @@ impl RuleTraffic {
         };
         let classes = &classified.ends[pair.family as usize].classes;
         let ends = [from, to].map(|class| &classes[class as usize]);
-        let ports = [0, 1].map(|end| match rule.names_ports[end] {
-            true => ends[end].signature.ports.clone(),
-            false => Vec::new(),
+        let ports = [0, 1].map(|end| {
+            if rule.names_ports[end] {
+                ends[end].signature.ports.clone()
+            } else {
+                Vec::new()
+            }
         });
         let key = (rule.effect, pair.family, ports);
         if let Some(known) = self.sets.borrow().get(&key) {
@@ -60,10 +63,10 @@ fn traffic_of(terms: &[TrafficMatch], family: Family, ends: [Option<&Endpoint>; 
         .filter(|term| term.family.is_none_or(|f| f == family))
         .collect();
     let of_protocol = |protocol: Protocol| {
-        let is = move |term: &&&TrafficMatch| {
+        let is_of_protocol = move |term: &&&TrafficMatch| {
             term.protocol.is_none_or(|p| p == protocol) && !term.not_protocols.contains(&protocol)
         };
-        terms.iter().filter(is).copied()
+        terms.iter().filter(is_of_protocol).copied()
     };
     TrafficSet::from_parts(
         |protocol| {
@@ -85,9 +88,10 @@ fn traffic_of(terms: &[TrafficMatch], family: Family, ends: [Option<&Endpoint>; 
                 .filter(|term| term.source.is_any() && term.destination.is_any())
                 .map(|term| {
                     let all = || PairSet::full(u8::MAX.into(), u8::MAX.into());
-                    let is = term.icmp.map_or_else(all, messages);
-                    term.not_icmp
-                        .map_or(is.clone(), |not| is.subtract(&messages(not)))
+                    let messages_matched = term.icmp.map_or_else(all, messages);
+                    term.not_icmp.map_or(messages_matched.clone(), |not| {
+                        messages_matched.subtract(&messages(not))
+                    })
                 });
             messages.fold(PairSet::empty(), |all, part| part.union(&all))
         },
@@ -108,13 +112,14 @@ fn matching_ports(test: &PortMatch, at: Option<&Endpoint>, protocol: Protocol) -
             port.map(NumberRange::single)
         }
     };
-    let is: RangeSet<u16> = match &test.is {
+    let listed: RangeSet<u16> = match &test.is {
         None => PortRange::ALL.into(),
         Some(specs) => specs.iter().filter_map(range).collect(),
     };
-    match test.not.is_empty() {
-        true => is,
-        false => is.subtract(&test.not.iter().filter_map(range).collect()),
+    if test.not.is_empty() {
+        listed
+    } else {
+        listed.subtract(&test.not.iter().filter_map(range).collect())
     }
 }
 

@@ -80,8 +80,8 @@ impl<'a> TranslatingServices<'a> {
             by_namespace: BTreeMap::new(),
         };
         for service in state.services.values() {
-            let of = services.all_by_namespace.entry(&service.namespace);
-            of.or_default().push(service);
+            let listed = services.all_by_namespace.entry(&service.namespace);
+            listed.or_default().push(service);
             if service.headless {
                 continue;
             }
@@ -90,8 +90,8 @@ impl<'a> TranslatingServices<'a> {
             }
             for port in &service.ports {
                 let key = (port.protocol, port.port);
-                let of = services.by_port.entry(key).or_default();
-                of.push((service, port));
+                let listed = services.by_port.entry(key).or_default();
+                listed.push((service, port));
             }
         }
         for endpoint in state.endpoints.values() {
@@ -213,11 +213,15 @@ impl<'a> TranslatingServices<'a> {
         {
             return None;
         }
-        let all = (endpoint.id.namespace.as_ref()).and_then(|of| self.all_by_namespace.get(of));
+        let all = (endpoint.id.namespace.as_ref())
+            .and_then(|namespace| self.all_by_namespace.get(namespace));
         let mut own = (all.into_iter().flatten()).filter(|service| service.selects(endpoint));
         let listens = own.any(|service| {
-            let mut ports = service.ports.iter().filter(|of| of.protocol == protocol);
-            ports.any(|of| service.target_port(of, endpoint) == Some(number))
+            let mut ports = service
+                .ports
+                .iter()
+                .filter(|port| port.protocol == protocol);
+            ports.any(|port| service.target_port(port, endpoint) == Some(number))
         });
         if listens {
             return None;
@@ -225,7 +229,7 @@ impl<'a> TranslatingServices<'a> {
         let mut services = services
             .iter()
             .filter(|(service, _)| service.selects(endpoint));
-        services.find_map(|(service, of)| Some((*service, service.target_port(of, endpoint)?)))
+        services.find_map(|(service, port)| Some((*service, service.target_port(port, endpoint)?)))
     }
 
     /// Whether a selector matches a network set or a node.
@@ -271,15 +275,16 @@ fn cluster_ip_mistake(address: IpAddr, service: &Service) -> Mistake {
     let labels: Vec<String> = (service.selector.iter())
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
-    let suggestion = match labels.is_empty() {
-        false => format!(
-            "select the pods behind the Service: {} in namespace {namespace}",
-            labels.join(",")
-        ),
-        true => format!(
+    let suggestion = if labels.is_empty() {
+        format!(
             "write the addresses of its endpoints: kubectl -n {namespace} get endpointslices -l \
              kubernetes.io/service-name={name}"
-        ),
+        )
+    } else {
+        format!(
+            "select the pods behind the Service: {} in namespace {namespace}",
+            labels.join(",")
+        )
     };
     (LintCode::ClusterIpPeer, message, suggestion)
 }
@@ -291,6 +296,6 @@ fn is_matched(term: &TrafficMatch, endpoint: &Endpoint, protocol: Protocol, port
         PortSpec::Named(name) => endpoint.named_port(name, protocol) == Some(port),
     };
     let specs = term.destination.is.as_ref();
-    term.protocol.is_none_or(|of| of == protocol)
+    term.protocol.is_none_or(|tested| tested == protocol)
         && specs.is_none_or(|specs| specs.iter().any(is_spec))
 }

@@ -76,10 +76,7 @@ fn parse_policy(text: &str, place: SourceLine) -> Policy {
         policy.subject = Selector::and([Selector::equals(key, namespace), policy.subject]);
     }
     policy.line = Some(place);
-    match is_open {
-        true => open(policy),
-        false => policy,
-    }
+    if is_open { open(policy) } else { policy }
 }
 
 fn add_rule(policy: &mut Policy, text: &str, place: SourceLine) {

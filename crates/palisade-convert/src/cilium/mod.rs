@@ -7,12 +7,12 @@
 mod peers;
 mod ports;
 
+use crate::inexpressible::InexpressibleReason;
 use crate::label_selector::label_selector;
 use crate::pods::{KeyTest, PodSelection, ValueTest};
 use crate::position::{self, Standing, order_text};
 use crate::refusals::{Refusals, RulePart};
 use crate::target::TargetDialect;
-use crate::unsayable::UnsayableReason;
 use palisade_model::{Action, Direction, Policy, Rule, Selector, Str, tier_name};
 use serde_json::{Map, Value, json};
 
@@ -31,15 +31,15 @@ pub(crate) fn write(parts: &[&Policy], refusals: &mut Refusals) -> Option<Cilium
     let mut by_subject: Vec<(&Selector, Vec<&Policy>)> = Vec::new();
     for policy in parts {
         check_position(policy, refusals);
-        let same = by_subject.iter_mut().find(|(subject, of)| {
+        let same = by_subject.iter_mut().find(|(subject, policies)| {
             // Parts of one spec have its number.
             *subject == &policy.subject
-                && of
+                && policies
                     .iter()
                     .all(|other| other.id.part / 2 == policy.id.part / 2)
         });
         match same {
-            Some((_, of)) => of.push(policy),
+            Some((_, policies)) => policies.push(policy),
             None => by_subject.push((&policy.subject, vec![policy])),
         }
     }
@@ -55,7 +55,7 @@ pub(crate) fn write(parts: &[&Policy], refusals: &mut Refusals) -> Option<Cilium
 
 fn check_position(policy: &Policy, refusals: &mut Refusals) {
     if policy.tier != tier_name::DEFAULT {
-        let reason = UnsayableReason::Tier {
+        let reason = InexpressibleReason::Tier {
             target: TARGET,
             tier: policy.tier.clone(),
         };
@@ -68,7 +68,7 @@ fn check_position(policy: &Policy, refusals: &mut Refusals) {
             let rules = policy.rules(direction).into_iter();
             for rule in rules.flat_map(|list| &list.rules) {
                 if rule.action == Action::Deny {
-                    let reason = UnsayableReason::DenialPlace {
+                    let reason = InexpressibleReason::DenialPlace {
                         target: TARGET,
                         order: order_text(order),
                     };
@@ -84,7 +84,7 @@ fn check_position(policy: &Policy, refusals: &mut Refusals) {
         Standing::At { .. } => false,
     };
     if !has_sayable_place {
-        let reason = UnsayableReason::Order {
+        let reason = InexpressibleReason::Order {
             target: TARGET,
             order: order_text(policy.precedence.order),
         };
@@ -102,14 +102,14 @@ fn spec(
     let selection = match PodSelection::read(subject) {
         Ok(pods) => pods,
         Err(reason) => {
-            refusals.of_policy(first, reason.unsayable(TARGET));
+            refusals.of_policy(first, reason.inexpressible(TARGET));
             return None;
         }
     };
     if let Some(name) = namespace
         && selection.only_namespace() != Some(name)
     {
-        refusals.of_policy(first, UnsayableReason::SeveralNamespaces);
+        refusals.of_policy(first, InexpressibleReason::SeveralNamespaces);
         return None;
     }
     let selection = match namespace {
@@ -150,20 +150,20 @@ fn add_direction(
         };
         is_default |= list.default_deny;
         for rule in &list.rules {
-            let place = (*policy, direction);
+            let policy_direction = (*policy, direction);
             let action = match rule.action {
                 Action::Allow => &mut allows,
                 Action::Deny => &mut denies,
                 Action::Pass | Action::Log => {
-                    let reason = UnsayableReason::Action {
+                    let reason = InexpressibleReason::Action {
                         target: TARGET,
                         action: rule.action,
                     };
-                    refusals.of_rule(place, (rule, RulePart::Whole), reason);
+                    refusals.of_rule(policy_direction, (rule, RulePart::Whole), reason);
                     continue;
                 }
             };
-            action.extend(write_rule(place, rule, namespace, refusals));
+            action.extend(write_rule(policy_direction, rule, namespace, refusals));
         }
     }
     let denial = match direction {
@@ -200,7 +200,7 @@ fn write_rule(
     refusals: &mut Refusals,
 ) -> Vec<Value> {
     if rule.own.is_some() {
-        let reason = UnsayableReason::OwnAddress(TARGET);
+        let reason = InexpressibleReason::OwnAddress(TARGET);
         refusals.of_rule(place, (rule, RulePart::Whole), reason);
     }
     let peers = peers::write(place, rule, namespace, refusals);
@@ -249,7 +249,7 @@ const NOT_OWN: [&str; 3] = [
 const MAX_KEY_NAME: usize = 63;
 
 /// The requirements on labels that a selection of pods is.
-fn requirements(pods: &PodSelection) -> Result<Vec<KeyTest>, UnsayableReason> {
+fn requirements(pods: &PodSelection) -> Result<Vec<KeyTest>, InexpressibleReason> {
     let mut tests = Vec::new();
     let of_key = |key: &str, test: &ValueTest| KeyTest {
         key: key.into(),
@@ -266,7 +266,7 @@ fn requirements(pods: &PodSelection) -> Result<Vec<KeyTest>, UnsayableReason> {
             None => (0, key.len() + NAMESPACE_LABELS.len()),
         };
         if name > MAX_KEY_NAME || prefix + NAMESPACE_LABELS.len() > 253 {
-            return Err(UnsayableReason::LongKey(key.clone()));
+            return Err(InexpressibleReason::LongKey(key.clone()));
         }
         tests.push(of_key(&format!("k8s:{NAMESPACE_LABELS}{key}"), test));
     }
@@ -277,7 +277,7 @@ fn requirements(pods: &PodSelection) -> Result<Vec<KeyTest>, UnsayableReason> {
     );
     for KeyTest { key, test } in &pods.pods {
         if NOT_OWN.contains(&&**key) || key.starts_with(NAMESPACE_LABELS) {
-            return Err(UnsayableReason::ReservedKey(key.clone()));
+            return Err(InexpressibleReason::ReservedKey(key.clone()));
         }
         tests.push(of_key(&format!("k8s:{key}"), test));
     }

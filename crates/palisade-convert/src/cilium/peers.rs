@@ -1,12 +1,12 @@
 //! The peers of rules of Cilium: pods by their labels.
 
 use super::{NAMESPACE, TARGET, requirements};
-use crate::kubernetes::unsayable_peer;
+use crate::inexpressible::InexpressibleReason;
+use crate::kubernetes::inexpressible_peer;
 use crate::label_selector::label_selector;
 use crate::peer_form::PeerForm;
 use crate::pods::{KeyTest, PodSelection, ValueTest};
 use crate::refusals::{Refusals, RulePart};
-use crate::unsayable::UnsayableReason;
 use palisade_model::{Direction, Policy, Rule, Str};
 use serde_json::Value;
 
@@ -59,22 +59,22 @@ enum FormItems {
 fn write_form(
     form: PeerForm,
     namespace: Option<&Str>,
-) -> Result<Option<FormItems>, UnsayableReason> {
+) -> Result<Option<FormItems>, InexpressibleReason> {
     Ok(Some(match form {
         PeerForm::Any => FormItems::All,
         PeerForm::Nothing => return Ok(None),
         PeerForm::Pods(pods) => FormItems::Endpoints(endpoints(pods, namespace)?),
         PeerForm::Networks(nets) => match nets.first() {
-            Some(net) => return Err(UnsayableReason::NetworkMatchesPods(net.net)),
+            Some(net) => return Err(InexpressibleReason::NetworkMatchesPods(net.net)),
             None => return Ok(None),
         },
-        other => return Err(unsayable_peer(other, TARGET)),
+        other => return Err(inexpressible_peer(other, TARGET)),
     }))
 }
 
 /// A selector of pods. Without a test that only pods pass it would select nodes and the outside as well; and without a
 /// test of the namespace, one of a namespaced policy is of the namespace of the policy.
-fn endpoints(pods: PodSelection, namespace: Option<&Str>) -> Result<Value, UnsayableReason> {
+fn endpoints(pods: PodSelection, namespace: Option<&Str>) -> Result<Value, InexpressibleReason> {
     let is_own = namespace.is_some_and(|name| pods.only_namespace() == Some(name));
     let pods = match namespace {
         Some(name) if is_own && pods.namespaces.is_empty() && pods.namespace_names.len() == 1 => {

@@ -1,9 +1,9 @@
 //! The ports of rules of Cilium, and their messages of ICMP.
 
 use super::TARGET;
+use crate::inexpressible::InexpressibleReason;
 use crate::ports::{DestinationPort, PlainTraffic, port_protocol_name};
 use crate::refusals::{Refusals, RulePart};
-use crate::unsayable::UnsayableReason;
 use palisade_model::{Direction, Policy, Protocol, Rule};
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ pub(super) fn write(
     lists
 }
 
-fn item(test: &PlainTraffic) -> Result<TrafficItem, UnsayableReason> {
+fn item(test: &PlainTraffic) -> Result<TrafficItem, InexpressibleReason> {
     if test.is_any() {
         return Ok(TrafficItem::All);
     }
@@ -69,10 +69,10 @@ fn item(test: &PlainTraffic) -> Result<TrafficItem, UnsayableReason> {
         let family = match test.protocol {
             Some(Protocol::ICMP) => "IPv4",
             Some(Protocol::ICMPV6) => "IPv6",
-            _ => return Err(UnsayableReason::Icmp(TARGET)),
+            _ => return Err(InexpressibleReason::Icmp(TARGET)),
         };
         return match message.code {
-            Some(_) => Err(UnsayableReason::IcmpCode),
+            Some(_) => Err(InexpressibleReason::IcmpCode),
             None => Ok(TrafficItem::Message(
                 json!({ "family": family, "type": message.kind }),
             )),
@@ -87,7 +87,7 @@ fn item(test: &PlainTraffic) -> Result<TrafficItem, UnsayableReason> {
             {
                 return Ok(TrafficItem::Port(json!({ "port": "0", "protocol": name })));
             }
-            port_protocol_name(protocol).ok_or(UnsayableReason::Protocol {
+            port_protocol_name(protocol).ok_or(InexpressibleReason::Protocol {
                 target: TARGET,
                 protocol,
             })?
@@ -97,7 +97,7 @@ fn item(test: &PlainTraffic) -> Result<TrafficItem, UnsayableReason> {
         DestinationPort::Any => json!({ "port": "0", "protocol": name }),
         DestinationPort::Named(port) => json!({ "port": port, "protocol": name }),
         DestinationPort::Range(range) if range.first == 0 => {
-            return Err(UnsayableReason::PortZero(TARGET));
+            return Err(InexpressibleReason::PortZero(TARGET));
         }
         DestinationPort::Range(range) if range.first == range.last => {
             json!({ "port": range.first.to_string(), "protocol": name })
@@ -121,10 +121,10 @@ fn merge_protocols(ports: Vec<Value>) -> Vec<Value> {
     };
     let mut merged: Vec<Value> = Vec::new();
     for port in &ports {
-        let port = match is_merged(port) && port["protocol"] != "VRRP" && port["protocol"] != "IGMP"
-        {
-            true => with(port, "ANY"),
-            false => port.clone(),
+        let port = if is_merged(port) && port["protocol"] != "VRRP" && port["protocol"] != "IGMP" {
+            with(port, "ANY")
+        } else {
+            port.clone()
         };
         if !merged.contains(&port) {
             merged.push(port);

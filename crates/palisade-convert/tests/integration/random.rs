@@ -185,12 +185,11 @@ fn ease((case, index): (u64, usize), mut object: Value) -> Value {
     }
     let spec = &mut object["spec"];
     let is_namespaced = case.is_multiple_of(2);
-    match is_namespaced {
-        true => (spec["tier"], spec["order"]) = (json!("default"), json!(1000)),
-        false => {
-            // A priority of its own.
-            (spec["tier"], spec["order"]) = (json!("kube-admin"), json!(index + 100));
-        }
+    if is_namespaced {
+        (spec["tier"], spec["order"]) = (json!("default"), json!(1000))
+    } else {
+        // A priority of its own.
+        (spec["tier"], spec["order"]) = (json!("kube-admin"), json!(index + 100));
     }
     if let Some(spec) = spec.as_object_mut() {
         let dropped = ["doNotTrack", "preDNAT", "applyOnForward", "stagedAction"];

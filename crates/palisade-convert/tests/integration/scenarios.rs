@@ -6,7 +6,7 @@
 //! beside policies of every dialect of which none is converted, and beside those converted as well.
 
 use crate::manifests::{Input, assert_same_connections, lower};
-use palisade_convert::{Conversion, TargetDialect, Unsayable, UnsayableReason, to_yaml};
+use palisade_convert::{Conversion, Inexpressible, InexpressibleReason, TargetDialect, to_yaml};
 use palisade_model::{ObjectId, State};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,8 @@ fn outcome(scenario: &Scenario) -> String {
         for mixed in [&among, &among_calico] {
             let one = mixed.convert(target, |id| own.contains(id));
             // Beside others it is written alike, but for a priority that one of them has.
-            let shares = |of: &Unsayable| matches!(of.reason, UnsayableReason::SharedPriority(_));
+            let shares =
+                |of: &Inexpressible| matches!(of.reason, InexpressibleReason::SharedPriority(_));
             if !one.unsayable.iter().any(shares) {
                 assert_eq!(one.objects, converted.objects, "{what}");
             }

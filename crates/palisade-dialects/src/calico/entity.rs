@@ -8,7 +8,6 @@ use super::selector::CalicoSelector;
 use super::selector_scope::{SelectorScope, calico_holders, in_namespace, with_accounts};
 use crate::cidr;
 use crate::closed_part::ClosedReason;
-use crate::faults::DialectFault;
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
@@ -141,7 +140,7 @@ pub(super) fn read(
     if !nets.is_empty() {
         families = families.and(Families::of(&nets));
     }
-    if !not_nets.is_empty() && !DialectFault::NotNetsOfOtherFamilyIgnored.is_injected() {
+    if !not_nets.is_empty() {
         families = families.and(Families::of(&not_nets));
     }
     let ports = protocol::ports(&entity, report);
@@ -151,7 +150,7 @@ pub(super) fn read(
     EntityMatch {
         peer: Peer {
             selector: selector.or(slices),
-            not_selector: not_selector.filter(|_| !DialectFault::NotSelectorIgnored.is_injected()),
+            not_selector,
             nets: (!nets.is_empty()).then_some(nets),
             not_nets,
         },
@@ -180,15 +179,16 @@ fn selectors(
     tests.extend(accounts(entity, report));
     let is_local = context.namespace.is_some() && unwanted.is_some();
     let is_positive = !tests.is_empty() || namespaces.is_some() || is_local;
-    let place = match (namespaces, context.namespace) {
+    let namespace_test = match (namespaces, context.namespace) {
         (Some(namespaces), _) => Some(namespaces),
-        (None, Some(own)) if !DialectFault::NamespaceOfRuleLost.is_injected() => {
-            Some(in_namespace(own))
-        }
-        (None, _) => None,
+        (None, Some(own)) => Some(in_namespace(own)),
+        (None, None) => None,
     };
     let positive = is_positive.then(|| {
-        let parts = [calico_holders()].into_iter().chain(place).chain(tests);
+        let parts = [calico_holders()]
+            .into_iter()
+            .chain(namespace_test)
+            .chain(tests);
         Selector::and(parts)
     });
     let negative = unwanted.map(|unwanted| Selector::and([calico_holders(), unwanted]));
@@ -197,12 +197,12 @@ fn selectors(
 
 /// A selector; `None` if there is none, or an empty text. One that cannot be read is an error.
 pub(super) fn selector(
-    of: &Field<'_>,
+    parent: &Field<'_>,
     key: &str,
     scope: SelectorScope,
     report: &mut ObjectReport,
 ) -> Option<Selector> {
-    let (text, at) = report.text(of, key)?;
+    let (text, at) = report.text(parent, key)?;
     if text.trim_matches([' ', '\t']).is_empty() {
         return None;
     }
@@ -237,9 +237,6 @@ fn accounts(entity: &Field<'_>, report: &mut ObjectReport) -> Vec<Selector> {
     }
     let selected = selector(&field, "selector", SelectorScope::ServiceAccount, report);
     let named = (!names.is_empty()).then(|| with_accounts(names));
-    if DialectFault::ServiceAccountsIgnored.is_injected() {
-        return Vec::new();
-    }
     named.into_iter().chain(selected).collect()
 }
 
@@ -258,8 +255,8 @@ fn rule_networks(entity: &Field<'_>, key: &str, report: &mut ObjectReport) -> Ve
 }
 
 /// Networks, or single addresses: any number.
-pub(super) fn networks(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> Vec<Prefix> {
-    let items = report.items(of, key);
+pub(super) fn networks(parent: &Field<'_>, key: &str, report: &mut ObjectReport) -> Vec<Prefix> {
+    let items = report.items(parent, key);
     let mut nets: Vec<Prefix> = items.iter().filter_map(|at| network(at, report)).collect();
     nets.sort_unstable();
     nets.dedup();

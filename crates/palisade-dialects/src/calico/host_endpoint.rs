@@ -107,9 +107,10 @@ fn expected_addresses(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<Prefix
     let mut nets = Vec::new();
     for item in report.items(spec, "expectedIPs") {
         if let Some(net) = network(&item, report) {
-            match net.is_host() {
-                true => nets.push(net),
-                false => report.error(&item, format!("{net} is a network: an address is expected")),
+            if net.is_host() {
+                nets.push(net)
+            } else {
+                report.error(&item, format!("{net} is a network: an address is expected"))
             }
         }
     }

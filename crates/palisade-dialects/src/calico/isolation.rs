@@ -23,15 +23,15 @@ pub(super) fn isolation_policy(
     spec.as_map().ok()?;
     let own = object.namespace();
     let namespace = variant.is_namespaced().then_some(&own);
-    let known = (KNOWN, variant.spec_fields());
-    if object.may_misspell(&spec, known, &["selector", "namespaceSelector"]) {
+    let known_fields = (KNOWN, variant.spec_fields());
+    if object.may_misspell(&spec, known_fields, &["selector", "namespaceSelector"]) {
         return None;
     }
     let subject = policy::subject(&spec, namespace, &mut report)?;
     if subject.scope.is_early() {
         return None;
     }
-    let place = policy::place(&spec, &mut report).unwrap_or(TierPlace {
+    let tier_place = policy::place(&spec, &mut report).unwrap_or(TierPlace {
         tier: tier_name::DEFAULT.into(),
         order: Order::At(f64::MIN),
     });
@@ -44,24 +44,26 @@ pub(super) fn isolation_policy(
         Err(_) => true,
     };
     let is_unclear = !types_report.errors.is_empty()
-        || object.may_misspell(&spec, known, &["types", "ingress", "egress"]);
-    let governed = match is_unclear {
-        true => Direction::BOTH.to_vec(),
-        false => policy::directions(&written, Direction::BOTH.map(has_list)),
+        || object.may_misspell(&spec, known_fields, &["types", "ingress", "egress"]);
+    let governed = if is_unclear {
+        Direction::BOTH.to_vec()
+    } else {
+        policy::directions(&written, Direction::BOTH.map(has_list))
     };
     let line = Some(line_of(&object.root));
     let rules = Direction::BOTH.map(|direction| {
-        governed
-            .contains(&direction)
-            .then(|| match only_allows(&spec, direction) {
-                true => DirectionRules {
+        governed.contains(&direction).then(|| {
+            if only_allows(&spec, direction) {
+                DirectionRules {
                     default_deny: true,
                     rules: Vec::new(),
-                },
-                false => DirectionRules::deny_all(line.clone()),
-            })
+                }
+            } else {
+                DirectionRules::deny_all(line.clone())
+            }
+        })
     });
-    Some(build_policy(object, place, subject.workloads, rules))
+    Some(build_policy(object, tier_place, subject.workloads, rules))
 }
 
 /// Whether every rule of a direction allows or logs, as far as can be read.

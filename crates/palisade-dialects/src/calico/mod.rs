@@ -63,7 +63,7 @@ impl Dialect for CalicoDialect {
             if !lowered
                 .errors
                 .iter()
-                .any(|known| known.field == error.field)
+                .any(|earlier| earlier.field == error.field)
             {
                 lowered.errors.push(error);
             }

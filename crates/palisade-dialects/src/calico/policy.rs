@@ -4,7 +4,6 @@ use super::entity::selector;
 use super::policy_kind::CalicoPolicyKind;
 use super::rule::{CalicoRuleContext, list_of, read_list};
 use super::selector_scope::{SelectorScope, calico_endpoints, host_endpoints, in_namespace};
-use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::kubernetes::{KUBERNETES_SPEC, read_policy_spec};
 use crate::label_selector::workload_selector;
@@ -65,7 +64,7 @@ pub(super) fn read(
     };
     report.check_fields(&spec, variant.spec_fields(), variant.fields_elsewhere());
     let is_set = staged_action(&spec, variant.is_staged(), report);
-    let place = place(&spec, report);
+    let tier_place = place(&spec, report);
     let own = object.namespace();
     let namespace = variant.is_namespaced().then_some(&own);
     let subject = subject(&spec, namespace, report);
@@ -93,7 +92,7 @@ pub(super) fn read(
             );
         }
     }
-    let (Some(place), Some(subject)) = (place, subject) else {
+    let (Some(tier_place), Some(subject)) = (tier_place, subject) else {
         return Vec::new();
     };
     if !is_set {
@@ -101,7 +100,7 @@ pub(super) fn read(
     }
     // What an early pass does not decide is left to the next one. Source: Calico, "Host endpoints": no default deny
     // of untracked policies and those before DNAT.
-    let default_deny = !subject.scope.is_early() || DialectFault::EarlyPolicyIsolates.is_injected();
+    let default_deny = !subject.scope.is_early();
     let rules = |direction, rules| {
         governed.contains(&direction).then_some(DirectionRules {
             default_deny,
@@ -112,7 +111,7 @@ pub(super) fn read(
         rules(Direction::Ingress, ingress),
         rules(Direction::Egress, egress),
     ];
-    let policy = build_policy(object, place, subject.endpoints, rules);
+    let policy = build_policy(object, tier_place, subject.endpoints, rules);
     vec![Object::Policy(Policy {
         mode: variant.mode(),
         scope: subject.scope,
@@ -129,19 +128,21 @@ fn without_spec(
     let root = &object.root;
     report.check_descriptive_fields(root, KNOWN, MISPLACED);
     metadata::check(root, report);
-    let whole = match variant.is_namespaced() {
-        true => "every workload of the namespace",
-        false => "every workload and host endpoint",
+    let whole = if variant.is_namespaced() {
+        "every workload of the namespace"
+    } else {
+        "every workload and host endpoint"
     };
     report.warn(
         root,
         format!("there is no `spec`: ingress is denied to {whole}"),
     );
-    let subject = match variant.is_namespaced() {
-        true => Selector::and([workload_selector(), in_namespace(&object.namespace())]),
-        false => calico_endpoints(),
+    let subject = if variant.is_namespaced() {
+        Selector::and([workload_selector(), in_namespace(&object.namespace())])
+    } else {
+        calico_endpoints()
     };
-    let place = TierPlace {
+    let tier_place = TierPlace {
         tier: tier_name::DEFAULT.into(),
         order: Order::Last,
     };
@@ -149,7 +150,7 @@ fn without_spec(
         default_deny: true,
         rules: Vec::new(),
     };
-    let policy = build_policy(object, place, subject, [Some(ingress), None]);
+    let policy = build_policy(object, tier_place, subject, [Some(ingress), None]);
     vec![Object::Policy(Policy {
         mode: variant.mode(),
         ..policy
@@ -164,9 +165,9 @@ pub(super) fn read_kubernetes(
     let Some(spec) = spec(&object.root, report) else {
         return Vec::new();
     };
-    let mut known = KUBERNETES_SPEC.to_vec();
-    known.push("stagedAction");
-    report.check_fields(&spec, &known, MISPLACED_KUBERNETES);
+    let mut fields = KUBERNETES_SPEC.to_vec();
+    fields.push("stagedAction");
+    report.check_fields(&spec, &fields, MISPLACED_KUBERNETES);
     let is_set = staged_action(&spec, true, report);
     let policy = read_policy_spec(object, &spec, report);
     let staged = is_set.then_some(Object::Policy(Policy {
@@ -204,7 +205,7 @@ fn staged_action(spec: &Field<'_>, is_staged: bool, report: &mut ObjectReport) -
                 quote(text)
             ),
         );
-    } else if text != "Set" && !DialectFault::StagedActionIgnored.is_injected() {
+    } else if text != "Set" {
         report.warn(
             &at,
             format!("a staged policy with the action {text} has no effect, and nothing is reported of it"),
@@ -224,10 +225,6 @@ pub(super) fn place(spec: &Field<'_>, report: &mut ObjectReport) -> Option<TierP
         },
     };
     let order = order(spec, report);
-    let order = match DialectFault::CalicoOrderIgnored.is_injected() {
-        true => Some(Order::Last),
-        false => order,
-    };
     Some(TierPlace {
         tier: tier?.into(),
         order: order?,
@@ -266,7 +263,7 @@ pub(super) fn subject(
         report,
     );
     let mut selects_hosts = namespace.is_none() && accounts.is_none();
-    tests.extend(accounts.filter(|_| !DialectFault::ServiceAccountsIgnored.is_injected()));
+    tests.extend(accounts);
     let scope = match namespace {
         Some(own) => {
             tests.push(in_namespace(own));
@@ -280,8 +277,6 @@ pub(super) fn subject(
                 report,
             );
             selects_hosts &= namespaces.is_none();
-            let namespaces =
-                namespaces.filter(|_| !DialectFault::NamespaceSelectorIgnored.is_injected());
             tests.extend(namespaces);
             traffic_scope(spec, report)
         }
@@ -326,15 +321,8 @@ fn traffic_scope(spec: &Field<'_>, report: &mut ObjectReport) -> TrafficScope {
         }
     }
     match is_set {
-        [true, ..] | [_, true, _] if DialectFault::HostPolicySelectsWorkloads.is_injected() => {
-            TrafficScope::Forwarded
-        }
-        [true, ..] | [_, true, _]
-            if untracked == DialectFault::HostPassFlagsSwapped.is_injected() =>
-        {
-            TrafficScope::PreDnat
-        }
-        [true, ..] | [_, true, _] => TrafficScope::Untracked,
+        [true, ..] | [_, true, _] if untracked => TrafficScope::Untracked,
+        [true, ..] | [_, true, _] => TrafficScope::PreDnat,
         [_, _, true] => TrafficScope::Forwarded,
         _ => TrafficScope::Endpoints,
     }
@@ -372,9 +360,6 @@ pub(super) fn directions(written: &[Direction], has_rules: [bool; 2]) -> Vec<Dir
         return written.to_vec();
     }
     let [ingress, egress] = has_rules;
-    if DialectFault::TypesDefaultBoth.is_injected() {
-        return Direction::BOTH.to_vec();
-    }
     let governs = [ingress || !egress, egress];
     let pairs = Direction::BOTH.into_iter().zip(governs);
     pairs
@@ -385,7 +370,7 @@ pub(super) fn directions(written: &[Direction], has_rules: [bool; 2]) -> Vec<Dir
 /// The policy of the model.
 pub(super) fn build_policy(
     source: &ManifestObject<'_>,
-    place: TierPlace,
+    tier_place: TierPlace,
     subject: Selector,
     [ingress, egress]: [Option<DirectionRules>; 2],
 ) -> Policy {
@@ -394,14 +379,11 @@ pub(super) fn build_policy(
             object: source.id.clone(),
             part: 0,
         },
-        tier: place.tier,
+        tier: tier_place.tier,
         precedence: Precedence {
-            order: place.order,
+            order: tier_place.order,
             // Before the policies of Kubernetes at the same order.
-            rank: match DialectFault::CalicoAfterKubernetes.is_injected() {
-                true => 2,
-                false => 0,
-            },
+            rank: 0,
         },
         mode: PolicyMode::Enforce,
         subject,

@@ -74,9 +74,10 @@ impl CalicoPolicyKind {
 
     /// The mode of its policies.
     pub(super) fn mode(self) -> PolicyMode {
-        match self.is_staged() && !crate::faults::DialectFault::StagedEnforced.is_injected() {
-            true => PolicyMode::Audit,
-            false => PolicyMode::Enforce,
+        if self.is_staged() {
+            PolicyMode::Audit
+        } else {
+            PolicyMode::Enforce
         }
     }
 
@@ -92,19 +93,20 @@ impl CalicoPolicyKind {
 
     /// Fields that are known elsewhere, each with a hint.
     pub(super) fn fields_elsewhere(self) -> &'static [(&'static str, &'static str)] {
-        match self.is_namespaced() {
-            true => &[
+        if self.is_namespaced() {
+            &[
                 ("podSelector", "the endpoints are selected by `selector`"),
                 ("policyTypes", "the directions are in `types`"),
                 ("namespaceSelector", ONLY_GLOBAL),
                 ("doNotTrack", ONLY_GLOBAL),
                 ("preDNAT", ONLY_GLOBAL),
                 ("applyOnForward", ONLY_GLOBAL),
-            ],
-            false => &[
+            ]
+        } else {
+            &[
                 ("podSelector", "the endpoints are selected by `selector`"),
                 ("policyTypes", "the directions are in `types`"),
-            ],
+            ]
         }
     }
 }

@@ -4,7 +4,6 @@
 //! everything is built in: objects of these names have no effect.
 
 use super::rule::{CalicoRuleContext, read_list};
-use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::report::ObjectReport;
@@ -49,9 +48,6 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Ve
         profile.ingress = ingress;
         profile.egress = egress;
         profile.labels_to_apply = metadata::labels(&spec, "labelsToApply", report);
-        if DialectFault::LabelsToApplyIgnored.is_injected() {
-            profile.labels_to_apply = Default::default();
-        }
     }
     let reason = match &*object.id.name {
         Profile::ALLOW_ALL | ALLOW_ALL => "this profile is built in",
@@ -76,11 +72,7 @@ pub(super) fn of_endpoint<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Str> 
         }
         (!name.starts_with(ACCOUNT_PREFIX)).then(|| name.into())
     };
-    let mut profiles: Vec<Str> = names.filter_map(profile).collect();
-    if DialectFault::ProfileOrderReversed.is_injected() {
-        profiles.reverse();
-    }
-    profiles
+    names.filter_map(profile).collect()
 }
 
 /// The namespace whose profile this is.

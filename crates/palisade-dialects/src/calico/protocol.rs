@@ -49,14 +49,14 @@ pub(super) fn read(rule: &Field<'_>, key: &str, report: &mut ObjectReport) -> Op
 
 /// The ports of an entity: `ports` and `notPorts`.
 pub(super) fn ports(entity: &Field<'_>, report: &mut ObjectReport) -> PortMatch {
-    let is = list(entity, "ports", report);
-    let mut not = list(entity, "notPorts", report);
+    let listed = list(entity, "ports", report);
+    let mut excluded = list(entity, "notPorts", report);
     if DialectFault::NotPortsIgnored.is_injected() {
-        not.clear();
+        excluded.clear();
     }
     PortMatch {
-        is: (!is.is_empty()).then_some(is),
-        not,
+        is: (!listed.is_empty()).then_some(listed),
+        not: excluded,
     }
 }
 
@@ -142,8 +142,8 @@ pub(super) fn icmp(rule: &Field<'_>, key: &str, report: &mut ObjectReport) -> Op
     Some(IcmpMatch { kind: kind?, code })
 }
 
-fn number(of: &Field<'_>, key: &str, most: u8, report: &mut ObjectReport) -> Option<u8> {
-    let field = report.child(of, key)?;
+fn number(parent: &Field<'_>, key: &str, most: u8, report: &mut ObjectReport) -> Option<u8> {
+    let field = report.child(parent, key)?;
     let number = report.ok(field.as_i64())?;
     let value = u8::try_from(number).ok().filter(|value| *value <= most);
     if value.is_none() {

@@ -9,8 +9,8 @@ use crate::report::{ObjectReport, line_of};
 use crate::suggest::nearest;
 use palisade_manifest::{Field, quote};
 use palisade_model::{
-    Action, Direction, Family, Peer, PortMatch, PortSpec, Protocol, Rule, RuleOrigin, Str,
-    TrafficMatch,
+    Action, Direction, Family, IcmpMatch, Peer, PortMatch, PortSpec, Protocol, Rule, RuleOrigin,
+    Str, TrafficMatch,
 };
 use std::collections::BTreeSet;
 
@@ -51,8 +51,8 @@ pub(super) const fn list_of(direction: Direction) -> &'static str {
 
 /// The action of a word.
 pub(super) fn parse_action(word: &str) -> Option<Action> {
-    let known = ACTIONS.iter().find(|(known, _)| *known == word);
-    known.map(|(_, action)| *action)
+    let row = ACTIONS.iter().find(|(spelling, _)| *spelling == word);
+    row.map(|(_, action)| *action)
 }
 
 /// Where a rule is written.
@@ -141,9 +141,6 @@ fn read(
         own: Some(own.peer).filter(|own| !own.is_any()),
         traffic,
     };
-    if DialectFault::OwnEndIgnored.is_injected() {
-        rule.own = None;
-    }
     if is_unread {
         // Nothing that it says may be what it means.
         rule.own = None;
@@ -185,11 +182,7 @@ fn action(rule: &Field<'_>, report: &mut ObjectReport) -> Option<Action> {
         };
         report.error(&field, format!("{} is not an action: {hint}", quote(text)));
     }
-    match action {
-        Some(Action::Pass) if DialectFault::CalicoPassAllows.is_injected() => Some(Action::Allow),
-        Some(Action::Log) if DialectFault::LogDecides.is_injected() => Some(Action::Allow),
-        other => other,
-    }
+    action
 }
 
 fn ip_version(rule: &Field<'_>, report: &mut ObjectReport) -> Option<Family> {
@@ -206,7 +199,6 @@ fn ip_version(rule: &Field<'_>, report: &mut ObjectReport) -> Option<Family> {
 
 /// The families that a rule matches.
 fn families(only: Option<Family>, source: &EntityMatch, destination: &EntityMatch) -> Families {
-    let only = only.filter(|_| !DialectFault::IpVersionIgnored.is_injected());
     let only = only.map_or(Families::default(), Families::only);
     only.and(source.families).and(destination.families)
 }
@@ -218,95 +210,24 @@ fn traffic(
     families: Families,
     report: &mut ObjectReport,
 ) -> Vec<TrafficMatch> {
-    let mut protocol = protocol::read(rule, "protocol", report);
+    let protocol = protocol::read(rule, "protocol", report);
     let not_protocol = protocol::read(rule, "notProtocol", report);
-    for (key, entity) in [("source", source), ("destination", destination)] {
-        let has_ports = protocol.is_some_and(Protocol::has_ports);
-        // A name alone stands for the port and the protocol of each endpoint.
-        let is_by_name = protocol.is_none() && has_names_only(&entity.ports);
-        if !entity.ports.is_any()
-            && !has_ports
-            && !is_by_name
-            && let Some(at) = report.child(rule, key)
-        {
-            report.error(
-                &at,
-                "rules with ports must name a `protocol` that has ports: TCP, UDP or SCTP",
-            );
-        }
-    }
-    let has_names = [source, destination]
-        .iter()
-        .any(|entity| !entity.ports.is_any());
-    if protocol.is_none() && has_names && DialectFault::NamedPortsAreTcp.is_injected() {
-        protocol = Some(Protocol::TCP);
-    }
-    let mut message = |key| {
-        let message = protocol::icmp(rule, key, report);
-        if let Some(at) = report.child(rule, key)
-            && !protocol.is_some_and(Protocol::is_icmp)
-        {
-            report.error(
-                &at,
-                format!("rules with `{key}` must name the `protocol` ICMP or ICMPv6"),
-            );
-        }
-        message
+    check_protocol_of_ports(rule, protocol, [source, destination], report);
+    let icmp = message(rule, "icmp", protocol, report);
+    let not_icmp = message(rule, "notICMP", protocol, report);
+    check_ip_version(rule, (protocol, not_protocol), report);
+    let Some(family) = only_family(families) else {
+        report.warn(
+            rule,
+            "the rule matches no packet: its networks, or these and `ipVersion`, are of different families",
+        );
+        return Vec::new();
     };
-    let (icmp, not_icmp) = (message("icmp"), message("notICMP"));
-    if let Some(at) = report.child(rule, "ipVersion") {
-        for (key, named) in [("protocol", protocol), ("notProtocol", not_protocol)] {
-            // As Calico's API server, only where the protocol is named.
-            let field = report.child(rule, key);
-            let Some(named) = named.filter(|_| field.is_some_and(|at| at.node.as_str().is_some()))
-            else {
-                continue;
-            };
-            let version = match named {
-                Protocol::ICMP => 4,
-                Protocol::ICMPV6 => 6,
-                _ => continue,
-            };
-            if at.node.as_i64() != Some(version) {
-                report.error(
-                    &at,
-                    format!("the rule names {named}, which is of version {version}"),
-                );
-            }
-        }
-    }
-    let family = match families {
-        Families { v4: true, v6: true } => None,
-        Families {
-            v4: true,
-            v6: false,
-        } => Some(Family::V4),
-        Families {
-            v4: false,
-            v6: true,
-        } => Some(Family::V6),
-        Families {
-            v4: false,
-            v6: false,
-        } => {
-            report.warn(
-                rule,
-                "the rule matches no packet: its networks, or these and `ipVersion`, are of different families",
-            );
-            return Vec::new();
-        }
+    let source_ports = source.ports.clone();
+    let destination_ports = match &destination.service_port {
+        Some(service) => PortMatch::one_of([service.clone()]),
+        None => destination.ports.clone(),
     };
-    let mut source_ports = source.ports.clone();
-    if DialectFault::SourcePortsIgnored.is_injected() {
-        source_ports = Default::default();
-    }
-    let mut destination_ports = destination.ports.clone();
-    if let Some(service) = &destination.service_port
-        && !DialectFault::ServicePortsIgnored.is_injected()
-    {
-        destination_ports = PortMatch::one_of([service.clone()]);
-    }
-    let not_protocol = not_protocol.filter(|_| !DialectFault::NotProtocolIgnored.is_injected());
     let ports = [&source_ports, &destination_ports];
     let without_ports = matches_packets_without_ports(protocol, ports).then(|| TrafficMatch {
         family,
@@ -323,9 +244,91 @@ fn traffic(
         destination: destination_ports,
         source: source_ports,
         icmp,
-        not_icmp: not_icmp.filter(|_| !DialectFault::NotIcmpIgnored.is_injected()),
+        not_icmp,
     };
     [with_ports].into_iter().chain(without_ports).collect()
+}
+
+/// Checks that ports are those of a protocol that has some. A name alone stands for the port and the protocol of each
+/// endpoint.
+fn check_protocol_of_ports(
+    rule: &Field<'_>,
+    protocol: Option<Protocol>,
+    [source, destination]: [&EntityMatch; 2],
+    report: &mut ObjectReport,
+) {
+    for (key, entity) in [("source", source), ("destination", destination)] {
+        let has_ports = protocol.is_some_and(Protocol::has_ports);
+        let is_by_name = protocol.is_none() && has_names_only(&entity.ports);
+        if !entity.ports.is_any()
+            && !has_ports
+            && !is_by_name
+            && let Some(at) = report.child(rule, key)
+        {
+            report.error(
+                &at,
+                "rules with ports must name a `protocol` that has ports: TCP, UDP or SCTP",
+            );
+        }
+    }
+}
+
+/// The message that a rule names, which needs a protocol that has messages.
+fn message(
+    rule: &Field<'_>,
+    key: &str,
+    protocol: Option<Protocol>,
+    report: &mut ObjectReport,
+) -> Option<IcmpMatch> {
+    let message = protocol::icmp(rule, key, report);
+    if let Some(at) = report.child(rule, key)
+        && !protocol.is_some_and(Protocol::is_icmp)
+    {
+        report.error(
+            &at,
+            format!("rules with `{key}` must name the `protocol` ICMP or ICMPv6"),
+        );
+    }
+    message
+}
+
+/// Checks `ipVersion` against the protocols of one version. As Calico's API server, only where the protocol is named.
+fn check_ip_version(
+    rule: &Field<'_>,
+    (protocol, not_protocol): (Option<Protocol>, Option<Protocol>),
+    report: &mut ObjectReport,
+) {
+    let Some(at) = report.child(rule, "ipVersion") else {
+        return;
+    };
+    for (key, named) in [("protocol", protocol), ("notProtocol", not_protocol)] {
+        let field = report.child(rule, key);
+        let Some(named) = named.filter(|_| field.is_some_and(|at| at.node.as_str().is_some()))
+        else {
+            continue;
+        };
+        let version = match named {
+            Protocol::ICMP => 4,
+            Protocol::ICMPV6 => 6,
+            _ => continue,
+        };
+        if at.node.as_i64() != Some(version) {
+            report.error(
+                &at,
+                format!("the rule names {named}, which is of version {version}"),
+            );
+        }
+    }
+}
+
+/// The one family that is matched, if not both are; `None` if there is none.
+fn only_family(families: Families) -> Option<Option<Family>> {
+    match (families.v4, families.v6) {
+        (true, true) => Some(None),
+        (true, false) => Some(Some(Family::V4)),
+        (false, true) => Some(Some(Family::V6)),
+        (false, false) => None,
+    }
 }
 
 /// Whether a test lists or excludes names of ports only.
@@ -340,7 +343,6 @@ fn matches_packets_without_ports(protocol: Option<Protocol>, ends: [&PortMatch; 
     protocol.is_none()
         && ends.iter().all(|ports| ports.is.is_none())
         && ends.iter().any(|ports| !ports.not.is_empty())
-        && !DialectFault::ExcludedNamesNeedPorts.is_injected()
 }
 
 /// Checks the annotations of a rule, which have no effect.

@@ -139,12 +139,12 @@ impl<'a> SelectorParser<'a> {
 
     /// Takes a token that is next, and the space behind it.
     fn take(&mut self, token: &str) -> bool {
-        let found = self.rest().starts_with(token);
-        if found {
+        let is_next = self.rest().starts_with(token);
+        if is_next {
             self.at += token.len();
             self.skip_space();
         }
-        found
+        is_next
     }
 
     fn any_of(&mut self, depth: usize) -> Result<CalicoSelector, SelectorError> {
@@ -172,9 +172,10 @@ impl<'a> SelectorParser<'a> {
             is_negated = !is_negated;
         }
         let selector = self.operand(depth)?;
-        Ok(match is_negated {
-            true => CalicoSelector::Not(Box::new(selector)),
-            false => selector,
+        Ok(if is_negated {
+            CalicoSelector::Not(Box::new(selector))
+        } else {
+            selector
         })
     }
 
@@ -187,9 +188,10 @@ impl<'a> SelectorParser<'a> {
             }
             self.take("(");
             let inner = self.any_of(depth + 1)?;
-            return match self.take(")") {
-                true => Ok(inner),
-                false => Err(self.error("`)` is missing")),
+            return if self.take(")") {
+                Ok(inner)
+            } else {
+                Err(self.error("`)` is missing"))
             };
         }
         if let Some(after) = self.empty_call("all(") {
@@ -207,9 +209,10 @@ impl<'a> SelectorParser<'a> {
             self.skip(is_inner_space);
             let label = self.label()?;
             self.skip(is_inner_space);
-            return match self.take(")") {
-                true => Ok(CalicoSelector::Label(label, LabelOperator::Has)),
-                false => Err(self.error("`)` is missing after the name of the label")),
+            return if self.take(")") {
+                Ok(CalicoSelector::Label(label, LabelOperator::Has))
+            } else {
+                Err(self.error("`)` is missing after the name of the label"))
             };
         }
         let label = self.label()?;
@@ -337,9 +340,10 @@ impl<'a> SelectorParser<'a> {
                 break;
             }
         }
-        match self.take("}") {
-            true => Ok(values),
-            false => Err(self.error("a value in quotes, a comma or `}` is missing in the set")),
+        if self.take("}") {
+            Ok(values)
+        } else {
+            Err(self.error("a value in quotes, a comma or `}` is missing in the set"))
         }
     }
 }
@@ -347,13 +351,13 @@ impl<'a> SelectorParser<'a> {
 /// One part as it is, several joined.
 fn join(
     mut parts: Vec<CalicoSelector>,
-    of: fn(Vec<CalicoSelector>) -> CalicoSelector,
+    operator: fn(Vec<CalicoSelector>) -> CalicoSelector,
 ) -> CalicoSelector {
     match (parts.pop(), parts.is_empty()) {
         (Some(only), true) => only,
         (last, _) => {
             parts.extend(last);
-            of(parts)
+            operator(parts)
         }
     }
 }

@@ -138,9 +138,10 @@ fn test(
         ScopedKey::Orchestrator => {
             let key = LabelKey::own(ORCHESTRATOR);
             let is_stored = Selector::has(key.clone());
-            let of_pods = match holds(KUBERNETES) {
-                true => Selector::and([workload_selector(), Selector::negate(is_stored)]),
-                false => Selector::none(),
+            let of_pods = if holds(KUBERNETES) {
+                Selector::and([workload_selector(), Selector::negate(is_stored)])
+            } else {
+                Selector::none()
             };
             Selector::or([of_key(key), of_pods])
         }
@@ -181,9 +182,6 @@ fn has_namespace() -> Selector {
 /// What a selector of a peer can match: workloads, host endpoints, network sets of Calico.
 #[must_use]
 pub fn calico_holders() -> Selector {
-    if DialectFault::SelectorMatchesNodes.is_injected() {
-        return Selector::all();
-    }
     let kinds = [
         reserved::KIND_WORKLOAD,
         reserved::KIND_HOST,

@@ -7,7 +7,6 @@
 //! Source: Calico, `libcalico-go/lib/backend/k8s/resources`, `ConvertK8sResourceToCalicoResource`.
 
 use super::CRD_GROUP;
-use crate::faults::DialectFault;
 use palisade_manifest::{
     Field, Limits, Location, ManifestMap, ManifestNode, ManifestValue, MapEntry, Problem,
     RawObject, parse_json,
@@ -74,7 +73,7 @@ pub(super) fn stored_metadata_error(object: &RawObject, name: &str) -> Option<Pr
 }
 
 fn annotation_of(object: &RawObject) -> Option<Field<'_>> {
-    if object.group() != CRD_GROUP || DialectFault::StoredMetadataIgnored.is_injected() {
+    if object.group() != CRD_GROUP {
         return None;
     }
     let metadata = object.field().get("metadata").ok()??;

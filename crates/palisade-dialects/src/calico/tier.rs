@@ -28,7 +28,6 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Ve
         written_order = order(spec, report).filter(|_| report_has(spec, "order"));
         default = default_action(spec, report);
     }
-    let is_builtin = builtin.is_some();
     if let Some(builtin) = builtin {
         let same_order = written_order.is_none_or(|order| order == builtin.order);
         let same_default = default.is_none_or(|default| default == builtin.default);
@@ -57,24 +56,13 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Ve
                 ),
             );
         }
-        if !DialectFault::BuiltinTierReplaced.is_injected() {
-            return Vec::new();
-        }
+        return Vec::new();
     }
-    let loses_order = DialectFault::TierOrderIgnored.is_injected()
-        || DialectFault::BuiltinTierReplaced.is_injected() && is_builtin;
-    let order = match loses_order {
-        true => Order::Last,
-        false => written_order.unwrap_or(Order::Last),
-    };
-    let default = match DialectFault::TierDefaultIgnored.is_injected() {
-        true => TierDefault::Deny,
-        false => default.unwrap_or(TierDefault::Deny),
-    };
+    let default = default.filter(|_| !DialectFault::TierDefaultIgnored.is_injected());
     vec![Object::Tier(Tier {
         name: name.clone(),
-        order,
-        default,
+        order: written_order.unwrap_or(Order::Last),
+        default: default.unwrap_or(TierDefault::Deny),
     })]
 }
 

@@ -83,7 +83,7 @@ fn profiles(object: &ManifestObject<'_>, spec: &Field<'_>, report: &mut ObjectRe
         let Some(name) = report.ok(item.as_str()) else {
             continue;
         };
-        if profile::namespace_of(name).is_some_and(|of| *of != *own) {
+        if profile::namespace_of(name).is_some_and(|owner| *owner != *own) {
             report.warn(
                 &item,
                 format!("the profile of another namespace: its rules hold, but the labels are those of {own}"),

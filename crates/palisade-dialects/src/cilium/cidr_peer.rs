@@ -16,14 +16,6 @@ use palisade_model::{LabelKey, Peer, Prefix, Selector, reserved};
 
 const KNOWN: &[&str] = &["cidr", "cidrGroupRef", "cidrGroupSelector", "except"];
 
-/// A test of what is outside of the cluster.
-fn outside_peer() -> Peer {
-    match DialectFault::CidrMatchesPods.is_injected() {
-        true => Peer::any(),
-        false => world(),
-    }
-}
-
 /// An item of `fromCIDR` or `toCIDR`: a network, or one address.
 pub(super) fn read_cidr(field: &Field<'_>, report: &mut ObjectReport) -> Option<Peer> {
     let text = report.ok(field.as_str())?;
@@ -31,13 +23,14 @@ pub(super) fn read_cidr(field: &Field<'_>, report: &mut ObjectReport) -> Option<
         report.error(field, "an address or a network must be specified");
         return None;
     }
-    let net = match text.contains('/') {
-        true => network(field, report)?,
-        false => Prefix::host(report.address(field, text)?),
+    let net = if text.contains('/') {
+        network(field, report)?
+    } else {
+        Prefix::host(report.address(field, text)?)
     };
     Some(Peer {
         nets: Some(vec![net]),
-        ..outside_peer()
+        ..world()
     })
 }
 
@@ -70,7 +63,7 @@ pub(super) fn read_cidr_rule(field: &Field<'_>, report: &mut ObjectReport) -> Op
             return None;
         }
     };
-    let mut peer = outside_peer();
+    let mut peer = world();
     match (net, groups) {
         (Some(net), _) => {
             peer.nets = Some(vec![net]);
@@ -137,8 +130,5 @@ fn selected_groups(field: &Field<'_>, report: &mut ObjectReport) -> Selector {
         let key = LabelKey::own(requirement.key.name.clone());
         requirement.test.to_selector(key)
     });
-    if DialectFault::CidrGroupSelectorIgnored.is_injected() {
-        return cidr_groups(Selector::all());
-    }
     cidr_groups(Selector::and(tests))
 }

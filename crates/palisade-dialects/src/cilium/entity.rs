@@ -1,14 +1,11 @@
 //! The entities of rules: names for kinds of addresses.
 
-use super::peer_kind::{
-    PeerKind, api_server, inside_kinds, inside_kinds_without_nodes, kind_in, world,
-};
-use super::rule::RuleAction;
-use crate::faults::DialectFault;
+use super::peer_kind::{PeerKind, api_server, inside_kinds, world};
+use super::rule_context::RuleAction;
 use crate::report::ObjectReport;
 use crate::suggest::nearest;
 use palisade_manifest::{Field, quote};
-use palisade_model::{Peer, Prefix, reserved};
+use palisade_model::{Peer, Prefix};
 
 const ENTITIES: &[&str] = &[
     "all",
@@ -37,7 +34,6 @@ pub(super) fn read(field: &Field<'_>, action: RuleAction, report: &mut ObjectRep
     };
     match text {
         "all" => vec![Peer::any()],
-        "world" if DialectFault::WorldIsEverything.is_injected() => vec![Peer::any()],
         "world" => vec![world()],
         "world-ipv4" => vec![of_family(Prefix::ALL_V4)],
         "world-ipv6" => vec![of_family(Prefix::ALL_V6)],
@@ -76,14 +72,7 @@ pub(super) fn read(field: &Field<'_>, action: RuleAction, report: &mut ObjectRep
 /// Pods, nodes, what else is in the networks of pods, and the API server wherever it is. One test of all kinds, so
 /// that it tells no pod from the network that the pod is in.
 fn cluster() -> Vec<Peer> {
-    let inside = if DialectFault::ClusterWithoutNodes.is_injected() {
-        inside_kinds_without_nodes()
-    } else if DialectFault::ClusterWithoutUnmanaged.is_injected() {
-        kind_in(&[reserved::KIND_WORKLOAD, reserved::KIND_NODE])
-    } else {
-        inside_kinds()
-    };
-    [inside, api_server()]
+    [inside_kinds(), api_server()]
         .into_iter()
         .map(Peer::from_selector)
         .collect()

@@ -1,6 +1,5 @@
 //! ICMP messages of rules: by family, and by the number or the name of the type.
 
-use crate::faults::DialectFault;
 use crate::report::ObjectReport;
 use crate::suggest::nearest;
 use palisade_manifest::{Field, IntOrString, quote};
@@ -129,13 +128,11 @@ fn message(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatch>
         );
     }
     let protocol = match family {
-        Family::V6 if !DialectFault::IcmpFamilyIgnored.is_injected() => Protocol::ICMPV6,
-        _ => Protocol::ICMP,
+        Family::V6 => Protocol::ICMPV6,
+        Family::V4 => Protocol::ICMP,
     };
-    let message =
-        (!DialectFault::IcmpTypeIgnored.is_injected()).then_some(IcmpMatch { kind, code: None });
     Some(TrafficMatch {
-        icmp: message,
+        icmp: Some(IcmpMatch { kind, code: None }),
         ..TrafficMatch::protocol(protocol)
     })
 }

@@ -6,7 +6,7 @@
 //! whose selector cannot be read isolates nothing: guessing would cut off the whole cluster. One that selects nodes
 //! isolates nothing either: a node that is closed may be out of reach of what would correct the policy.
 
-use super::rule::{RuleAction, list_of};
+use super::rule_context::{RuleAction, list_of};
 use super::spec::{self, KNOWN, KNOWN_SPEC, PolicyScope, SpecSubject, build_part};
 use crate::kind_reader::ManifestObject;
 use crate::report::{ObjectReport, line_of};
@@ -17,7 +17,9 @@ use palisade_model::{Direction, DirectionRules, Policy};
 pub(super) fn isolation_policies(object: &ManifestObject<'_>, scope: PolicyScope) -> Vec<Policy> {
     let mut report = ObjectReport::new(String::new());
     let specs = spec::specs(&object.root, &mut report);
-    let isolated = specs.iter().flat_map(|of| isolate_spec(object, of, scope));
+    let isolated = specs
+        .iter()
+        .flat_map(|spec| isolate_spec(object, spec, scope));
     isolated.collect()
 }
 

@@ -2,15 +2,24 @@
 //!
 //! Never: says what such a rule would allow, but for rules of DNS that allow every name.
 
-use super::form::{self, HTTP_RULE, KAFKA_RULE, OTHER_RULE};
+use super::crd_schema::{self, HTTP_RULE, KAFKA_RULE, OTHER_RULE};
 use super::fqdn;
-use super::ports::PortFacts;
-use crate::faults::DialectFault;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
 use palisade_model::{Direction, Protocol};
 
 const KNOWN: &[&str] = &["http", "kafka", "dns", "l7proto", "l7"];
+
+/// What the rules about an item of `toPorts` have to know of its ports.
+#[derive(Clone, Debug)]
+pub(super) struct PortFacts {
+    /// The protocols.
+    pub(super) protocols: Vec<Protocol>,
+    /// Whether it is port 0, which means all of them.
+    pub(super) is_every_port: bool,
+    /// Whether it is a range.
+    pub(super) is_range: bool,
+}
 
 /// The kinds of such rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +53,8 @@ pub(super) fn check(
         kinds.push(kind);
         for item in report.ok(list.items()).unwrap_or_default() {
             match kind {
-                L7Kind::Http => form::check(&item, &HTTP_RULE, report),
-                L7Kind::Kafka => form::check(&item, &KAFKA_RULE, report),
+                L7Kind::Http => crd_schema::check(&item, &HTTP_RULE, report),
+                L7Kind::Kafka => crd_schema::check(&item, &KAFKA_RULE, report),
                 L7Kind::Dns | L7Kind::Other => fqdn::check(&item, report),
             }
         }
@@ -54,7 +63,7 @@ pub(super) fn check(
     let others = report.child(rules, "l7");
     if let Some(list) = &others {
         for item in report.ok(list.items()).unwrap_or_default() {
-            form::check(&item, &OTHER_RULE, report);
+            crd_schema::check(&item, &OTHER_RULE, report);
         }
         if protocol.is_none_or(str::is_empty) {
             report.error(list, "`l7` is only allowed with `l7proto`");
@@ -82,9 +91,6 @@ pub(super) fn check(
 /// Whether rules of DNS allow every name, and so ask nothing of a connection. They are a union.
 pub(super) fn allows_every_name(rules: &Field<'_>) -> bool {
     let is_every_name = |item: &Field<'_>| {
-        if DialectFault::DnsNamesOpen.is_injected() {
-            return true;
-        }
         let pattern = item.get("matchPattern").ok().flatten();
         pattern.is_some_and(|at| at.node.as_str() == Some("*"))
     };

@@ -5,7 +5,6 @@
 //!
 //! Never: decides what a label means.
 
-use crate::faults::DialectFault;
 use crate::names;
 use palisade_model::Str;
 
@@ -79,9 +78,6 @@ impl SourcedKey {
                 None => key(LabelSource::Any, text),
             };
         };
-        if DialectFault::LabelSourceIgnored.is_injected() {
-            return key(LabelSource::Any, name);
-        }
         let source = match source {
             "" | "any" => LabelSource::Any,
             "k8s" => LabelSource::Kubernetes,
@@ -193,24 +189,24 @@ mod tests {
 
     #[test]
     fn labels_of_pods_that_are_not_their_own() {
-        let of = |text: &str| SourcedKey::parse(text).pod_label();
+        let pod_label = |text: &str| SourcedKey::parse(text).pod_label();
         assert_eq!(
-            of("k8s:io.kubernetes.pod.namespace"),
+            pod_label("k8s:io.kubernetes.pod.namespace"),
             Some(PodLabel::NamespaceName)
         );
         assert_eq!(
-            of("io.kubernetes.pod.namespace"),
+            pod_label("io.kubernetes.pod.namespace"),
             Some(PodLabel::NamespaceName)
         );
         assert_eq!(
-            of("k8s:io.cilium.k8s.namespace.labels.team"),
+            pod_label("k8s:io.cilium.k8s.namespace.labels.team"),
             Some(PodLabel::NamespaceLabel("team".into()))
         );
         assert_eq!(
-            of("io.cilium.k8s.policy.serviceaccount"),
+            pod_label("io.cilium.k8s.policy.serviceaccount"),
             Some(PodLabel::ServiceAccount)
         );
-        assert_eq!(of("k8s:app"), Some(PodLabel::Own("app".into())));
-        assert_eq!(of("reserved:host"), None);
+        assert_eq!(pod_label("k8s:app"), Some(PodLabel::Own("app".into())));
+        assert_eq!(pod_label("reserved:host"), None);
     }
 }

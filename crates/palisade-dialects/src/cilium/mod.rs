@@ -8,24 +8,25 @@
 
 mod cidr_group;
 mod cidr_peer;
+mod crd_schema;
 mod entity;
 mod fields;
-mod form;
 mod fqdn;
 mod icmp;
 mod isolation;
 mod l7;
 mod label_key;
+mod missing_feature;
 mod node_subject;
 mod peer_kind;
 mod peers;
 mod ports;
 mod rule;
+mod rule_context;
 mod selector;
 mod service_peer;
 mod spec;
 mod subject_namespace;
-mod unserved;
 
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
 use crate::kind_reader::{KindRead, KindReader, Naming, find_reader, reader_of};
@@ -94,9 +95,10 @@ impl Dialect for CiliumDialect {
         let object = kind.interpret(object);
         let is_sound = scope == PolicyScope::Cluster
             || names::dns_label_errors(&object.namespace()).is_empty();
-        match is_sound {
-            true => isolation::isolation_policies(&object, scope),
-            false => Vec::new(),
+        if is_sound {
+            isolation::isolation_policies(&object, scope)
+        } else {
+            Vec::new()
         }
     }
 }

@@ -6,24 +6,12 @@
 
 use super::label_key::LabelSource;
 use super::selector::LabelRequirement;
-use crate::faults::DialectFault;
-use crate::label_selector::workload_selector;
-use palisade_model::{LabelKey, Policy, Selector, reserved};
+use palisade_model::{LabelKey, Policy, Selector};
 
 /// The host endpoints of the nodes that a selector selects.
 pub(super) fn selected_nodes(requirements: &[LabelRequirement]) -> Selector {
     let tests = requirements.iter().map(test_of_node);
-    let tests = tests.filter(|_| !DialectFault::NodeSelectorIgnored.is_injected());
-    let mut subject = Selector::and([Policy::node_subject()].into_iter().chain(tests));
-    if DialectFault::NodePolicyMissesHostEndpoints.is_injected() {
-        let kind = LabelKey::reserved(reserved::KIND);
-        let of_node = Selector::equals(kind, reserved::KIND_NODE_ENDPOINT);
-        subject = Selector::and([subject, of_node]);
-    }
-    match DialectFault::NodePolicySelectsPods.is_injected() {
-        true => Selector::or([subject, workload_selector()]),
-        false => subject,
-    }
+    Selector::and([Policy::node_subject()].into_iter().chain(tests))
 }
 
 fn test_of_node(LabelRequirement { key, test, .. }: &LabelRequirement) -> Selector {
@@ -34,8 +22,9 @@ fn test_of_node(LabelRequirement { key, test, .. }: &LabelRequirement) -> Select
         LabelSource::Reserved if *key.name == *"host" => test.holds_if_empty(),
         _ => test.holds_if_absent(),
     };
-    match holds {
-        true => Selector::all(),
-        false => Selector::none(),
+    if holds {
+        Selector::all()
+    } else {
+        Selector::none()
     }
 }

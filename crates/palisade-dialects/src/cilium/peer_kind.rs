@@ -12,9 +12,9 @@
 //! of what is outside gives pods there no entry of their own.
 
 use super::label_key::{LabelSource, PodLabel, SourcedKey};
-use super::rule::RuleAction;
+use super::missing_feature::MissingFeature;
+use super::rule_context::RuleAction;
 use super::selector::LabelRequirement;
-use crate::faults::DialectFault;
 use crate::label_selector::LabelTest;
 use crate::label_selector::workload_selector;
 use palisade_model::{LabelKey, NetworkSet, Peer, Prefix, Selector, reserved};
@@ -93,9 +93,6 @@ pub(super) fn inside_kinds_without_nodes() -> Selector {
 
 /// The addresses of the API server: the endpoints of the Service `kubernetes` in `default`.
 pub(super) fn api_server() -> Selector {
-    if DialectFault::ApiServerOfAnyNamespace.is_injected() {
-        return service_named("kubernetes", None);
-    }
     service_named("kubernetes", Some("default"))
 }
 
@@ -108,7 +105,6 @@ pub(super) fn service_named(name: &str, namespace: Option<&str>) -> Selector {
 /// The EndpointSlices of a namespace, or of any, that pass a test.
 pub(super) fn endpoint_slices(namespace: Option<&str>, test: Selector) -> Selector {
     let of_namespace = |name: &str| Selector::equals(LabelKey::reserved(reserved::NAMESPACE), name);
-    let namespace = namespace.filter(|_| !DialectFault::ServiceNamespaceIgnored.is_injected());
     let namespace = namespace.map(of_namespace);
     let kind = kind_in(&[reserved::KIND_ENDPOINT_SLICE]);
     Selector::and([kind, test].into_iter().chain(namespace))
@@ -116,25 +112,16 @@ pub(super) fn endpoint_slices(namespace: Option<&str>, test: Selector) -> Select
 
 /// CiliumCIDRGroups that pass a test.
 pub(super) fn cidr_groups(test: Selector) -> Selector {
-    if DialectFault::CidrGroupOfAnyKind.is_injected() {
-        return test;
-    }
     Selector::and([kind_in(&[reserved::KIND_CIDR_GROUP]), test])
 }
 
 fn own_node(action: RuleAction) -> Selector {
-    if DialectFault::HostIsEveryNode.is_injected() {
-        return kind_in(&[reserved::KIND_NODE]);
-    }
     let (own, other) = (reserved::IS_OWN_NODE, reserved::IS_OTHER_NODE);
     node_test(action, own, other)
 }
 
-/// Every node but that of the judged endpoint.
+/// Every node but the node of the judged endpoint.
 pub(super) fn remote_node(action: RuleAction) -> Selector {
-    if DialectFault::RemoteNodeIsEveryNode.is_injected() {
-        return kind_in(&[reserved::KIND_NODE]);
-    }
     let (own, other) = (reserved::IS_OWN_NODE, reserved::IS_OTHER_NODE);
     node_test(action, other, own)
 }
@@ -166,13 +153,13 @@ enum EvaluatedTest {
     /// Whether the address is in a network.
     Network(Prefix, bool),
     /// It cannot be said here, and why.
-    Unserved(&'static str),
+    Unserved(MissingFeature),
 }
 
-/// Peers of which a part is not served.
+/// Peers that are served in part only.
 pub(super) struct UnservedPeers {
-    /// What is not served; plural.
-    pub(super) piece: &'static str,
+    /// What is not served.
+    pub(super) feature: MissingFeature,
     /// All addresses that a rule that denies may be about, if these are fewer than all there are.
     pub(super) denied: Option<Vec<Peer>>,
 }
@@ -201,19 +188,21 @@ pub(super) fn selected_peers(
         }
         Ok(peers)
     };
-    select(requirements).map_err(|piece| {
+    select(requirements).map_err(|feature| {
         // Only a pod is of a cluster, and it may be of any.
-        let other = requirements.iter().filter(|of| !of.key.is_cluster_name());
+        let other = requirements
+            .iter()
+            .filter(|requirement| !requirement.key.is_cluster_name());
         let other: Vec<LabelRequirement> = other.cloned().collect();
         let names_cluster = other.len() < requirements.len();
         let denied = (action == RuleAction::Deny && names_cluster).then(|| select(&other));
         let denied = denied.and_then(Result::ok);
-        UnservedPeers { piece, denied }
+        UnservedPeers { feature, denied }
     })
 }
 
 /// The test of pods that a selector is; the error says what of it is not served.
-pub(super) fn selected_pods(requirements: &[LabelRequirement]) -> Result<Selector, &'static str> {
+pub(super) fn selected_pods(requirements: &[LabelRequirement]) -> Result<Selector, MissingFeature> {
     let all = Peer::from_selector(workload_selector());
     let peer = select_of_kind(requirements, all, PeerKind::Pod)?;
     Ok(peer
@@ -226,7 +215,7 @@ fn select_of_kind(
     requirements: &[LabelRequirement],
     mut peer: Peer,
     kind: PeerKind,
-) -> Result<Option<Peer>, &'static str> {
+) -> Result<Option<Peer>, MissingFeature> {
     let is_set_free = peer.selector.is_none();
     let (mut set_tests, mut unwanted) = (Vec::new(), Vec::new());
     for requirement in requirements {
@@ -246,13 +235,13 @@ fn select_of_kind(
                 *nets = inner.into_iter().collect();
             }
             EvaluatedTest::Network(net, false) => peer.not_nets.push(net),
-            EvaluatedTest::Unserved(reason) => return Err(reason),
+            EvaluatedTest::Unserved(feature) => return Err(feature),
         }
     }
     match set_tests.len() {
         0 => {}
         1 if is_set_free => peer.selector = set_tests.pop(),
-        _ => return Err("addresses that have to be in several sets at once"),
+        _ => return Err(MissingFeature::SeveralSets),
     }
     if !unwanted.is_empty() {
         peer.not_selector = Some(Selector::or(peer.not_selector.into_iter().chain(unwanted)));
@@ -279,9 +268,7 @@ fn evaluate(requirement: &LabelRequirement, kind: PeerKind) -> EvaluatedTest {
             let group = cidr_groups(positive.to_selector(LabelKey::own(key.name.clone())));
             EvaluatedTest::OtherHolder(group, !test.holds_if_absent())
         }
-        (LabelSource::Fqdn, PeerKind::World) => {
-            EvaluatedTest::Unserved("labels of names (the source `fqdn`)")
-        }
+        (LabelSource::Fqdn, PeerKind::World) => EvaluatedTest::Unserved(MissingFeature::FqdnLabels),
         _ => absent(),
     }
 }
@@ -298,7 +285,7 @@ fn test_of_pod(key: &SourcedKey, test: &LabelTest) -> EvaluatedTest {
                 LabelTest::Exists => EvaluatedTest::Constant(true),
                 LabelTest::DoesNotExist => EvaluatedTest::Constant(false),
                 LabelTest::In(_) | LabelTest::NotIn(_) => {
-                    EvaluatedTest::Unserved("names of clusters")
+                    EvaluatedTest::Unserved(MissingFeature::ClusterNames)
                 }
             };
         }

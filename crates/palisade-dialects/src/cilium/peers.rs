@@ -3,18 +3,18 @@
 //! Promises: a list that is there and empty selects nothing, so that a rule with it matches nothing; a rule without
 //! any list of peers, but with ports, matches every address.
 
-use super::form::{self, CLOUD_GROUP};
+use super::crd_schema::{self, CLOUD_GROUP};
 use super::label_key::SourcedKey;
-use super::peer_kind::{UnservedPeers, kind_in, remote_node, selected_peers};
-use super::rule::{RuleAction, RuleContext};
+use super::missing_feature::{MissingFeature, closed_peers, hold_closed};
+use super::peer_kind::{UnservedPeers, remote_node, selected_peers};
+use super::rule_context::{RuleAction, RuleContext};
 use super::selector::{self, LabelRequirement};
-use super::unserved::{closed_peers, hold_closed};
 use super::{cidr_peer, entity, fqdn, service_peer};
 use crate::faults::DialectFault;
 use crate::label_selector::LabelTest;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
-use palisade_model::{Direction, LabelKey, Peer, Selector, reserved};
+use palisade_model::{Direction, LabelKey, Peer, Selector};
 
 /// The names of the lists of peers, without `from` or `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,22 +89,9 @@ pub(super) fn read(
             present.push((list, key, field, items));
         }
     }
-    let filled: Vec<&str> = present
-        .iter()
-        .filter(|(.., items)| !items.is_empty())
-        .map(|(_, key, ..)| *key)
-        .collect();
-    if let [first, others @ ..] = &*filled
-        && !others.is_empty()
-    {
-        report.error(
-            rule,
-            format!(
-                "combining {first} and {} is not supported: write a rule for each",
-                others.join(" and ")
-            ),
-        );
-    }
+    let filled = present.iter().filter(|(.., items)| !items.is_empty());
+    let filled: Vec<&str> = filled.map(|(_, key, ..)| *key).collect();
+    check_combination(rule, &filled, report);
     if present.is_empty() {
         return vec![Peer::any()];
     }
@@ -119,26 +106,15 @@ pub(super) fn read(
             is_empty = true;
         }
         if matches!(list, PeerList::Groups | PeerList::Fqdns) && !items.is_empty() {
-            for item in items {
-                match list {
-                    PeerList::Fqdns => fqdn::check(item, report),
-                    _ => form::check(item, &CLOUD_GROUP, report),
-                }
-            }
-            let piece = match list {
-                PeerList::Fqdns => "names (`toFQDNs`)",
-                _ if direction == Direction::Egress => "groups of cloud providers (`toGroups`)",
-                _ => "groups of cloud providers (`fromGroups`)",
-            };
-            hold_closed(field, piece, action, report);
+            hold_list_closed(*list, (field, items), context, report);
             is_closed = true;
             continue;
         }
         for item in items {
             match read_item(*list, item, context, report) {
                 Ok(read) => peers.extend(read),
-                Err(UnservedPeers { piece, denied }) => {
-                    hold_closed(item, piece, action, report);
+                Err(UnservedPeers { feature, denied }) => {
+                    hold_closed(item, feature, action, report);
                     match denied {
                         Some(denied) => peers.extend(denied),
                         None => is_closed = true,
@@ -147,22 +123,52 @@ pub(super) fn read(
             }
         }
     }
-    if DialectFault::OnlyFirstCiliumPeerRead.is_injected() {
-        peers.truncate(1);
-    }
     if is_closed && DialectFault::UnservedPeersOpen.is_injected() {
         return vec![Peer::any()];
     }
     if is_empty {
-        return match DialectFault::EmptyPeersMatchAll.is_injected() {
-            true => vec![Peer::any()],
-            false => Vec::new(),
-        };
+        return Vec::new();
     }
     match (is_closed, action) {
         (true, RuleAction::Deny) => closed_peers(action),
         (true, RuleAction::Allow) | (false, _) => peers,
     }
+}
+
+/// Checks that a rule has peers of one list only.
+fn check_combination(rule: &Field<'_>, filled: &[&str], report: &mut ObjectReport) {
+    if let [first, others @ ..] = filled
+        && !others.is_empty()
+    {
+        report.error(
+            rule,
+            format!(
+                "combining {first} and {} is not supported: write a rule for each",
+                others.join(" and ")
+            ),
+        );
+    }
+}
+
+/// Checks a list of peers that are not served, and holds it closed.
+fn hold_list_closed(
+    list: PeerList,
+    (field, items): (&Field<'_>, &[Field<'_>]),
+    context: &RuleContext<'_>,
+    report: &mut ObjectReport,
+) {
+    for item in items {
+        match list {
+            PeerList::Fqdns => fqdn::check(item, report),
+            _ => crd_schema::check(item, &CLOUD_GROUP, report),
+        }
+    }
+    let feature = match list {
+        PeerList::Fqdns => MissingFeature::Fqdns,
+        _ if context.direction == Direction::Egress => MissingFeature::EgressGroups,
+        _ => MissingFeature::IngressGroups,
+    };
+    hold_closed(field, feature, context.action, report);
 }
 
 /// The peers of an item; the error says what of it is not served.
@@ -175,7 +181,10 @@ fn read_item(
     Ok(match list {
         PeerList::Endpoints => {
             let requirements = selector::read(item, report);
-            if requirements.iter().any(|of| of.key.is_world()) {
+            if requirements
+                .iter()
+                .any(|requirement| requirement.key.is_world())
+            {
                 report.warn(
                     item,
                     "`reserved:world` is everything outside of the cluster; a dual-stack Cilium has the labels \
@@ -206,15 +215,11 @@ fn with_namespace(
         let key = &requirement.key;
         key.is_namespace_name() || context.namespace.is_some() && key.is_namespace_label()
     };
-    let names_one =
-        requirements.iter().any(names_one) && !DialectFault::NamespaceAlwaysAdded.is_injected();
-    if requirements.iter().any(is_reserved) || names_one {
+    if requirements.iter().any(is_reserved) || requirements.iter().any(names_one) {
         return requirements;
     }
     let test = match context.namespace {
-        Some(_) if DialectFault::NamespaceOfPeersLost.is_injected() => LabelTest::Exists,
         Some(name) => LabelTest::In(vec![name.clone()]),
-        None if DialectFault::ClusterwideSelectsEverything.is_injected() => return requirements,
         None => LabelTest::Exists,
     };
     requirements.push(LabelRequirement {
@@ -228,22 +233,16 @@ fn with_namespace(
 /// The nodes whose labels a selector selects, but for the node of the judged endpoint: `fromNodes` and `toNodes` are
 /// about other nodes. Source: Cilium, "Node based": "all other nodes".
 fn nodes(item: &Field<'_>, action: RuleAction, report: &mut ObjectReport) -> Peer {
-    let all = if DialectFault::NodesIncludeOwnNode.is_injected() {
-        kind_in(&[reserved::KIND_NODE])
-    } else {
-        remote_node(action)
-    };
-    let mut tests = vec![all];
+    let mut tests = vec![remote_node(action)];
     for requirement in selector::read(item, report) {
         let (key, test) = (requirement.key, requirement.test);
-        tests.push(match key.is_of_nodes() {
-            true => test.to_selector(LabelKey::own(key.name)),
-            false if test.holds_if_absent() => Selector::all(),
-            false => Selector::none(),
+        tests.push(if key.is_of_nodes() {
+            test.to_selector(LabelKey::own(key.name))
+        } else if test.holds_if_absent() {
+            Selector::all()
+        } else {
+            Selector::none()
         });
-    }
-    if DialectFault::LabelsOfNodesIgnored.is_injected() {
-        tests.truncate(1);
     }
     Peer::from_selector(Selector::and(tests))
 }

@@ -1,11 +1,10 @@
 //! The ports of rules: `toPorts`, with what can be asked of the connections to them.
 
-use super::form::{self, LISTENER, TLS_CONTEXT};
+use super::crd_schema::{self, LISTENER, TLS_CONTEXT};
 use super::fqdn;
-use super::l7::{self, L7Kind};
-use super::rule::{RuleAction, RuleContext};
-use super::unserved::hold_closed;
-use crate::faults::DialectFault;
+use super::l7::{self, L7Kind, PortFacts};
+use super::missing_feature::{MissingFeature, hold_closed};
+use super::rule_context::{RuleAction, RuleContext};
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, quote};
@@ -35,17 +34,6 @@ const MAX_PORTS: usize = 40;
 /// Protocols without ports that can be named; of these, every packet is meant.
 const VRRP: Protocol = Protocol(112);
 const IGMP: Protocol = Protocol(2);
-
-/// What the rules about an item of `toPorts` have to know of its ports.
-#[derive(Clone, Debug)]
-pub(super) struct PortFacts {
-    /// The protocols.
-    pub(super) protocols: Vec<Protocol>,
-    /// Whether it is port 0, which means all of them.
-    pub(super) is_every_port: bool,
-    /// Whether it is a range.
-    pub(super) is_range: bool,
-}
 
 /// Reads an item of `toPorts`: what it matches, nothing if it is held closed.
 pub(super) fn read(
@@ -85,7 +73,7 @@ pub(super) fn read(
         return traffic;
     }
     let is_closed = check_contents(item, context, &facts, report);
-    if is_closed && !DialectFault::UnservedPortsOpen.is_injected() {
+    if is_closed {
         traffic.clear();
     }
     traffic
@@ -99,8 +87,8 @@ fn check_contents(
     report: &mut ObjectReport,
 ) -> bool {
     let mut is_closed = false;
-    let mut close = |at: &Field<'_>, piece: &str, report: &mut ObjectReport| {
-        hold_closed(at, piece, RuleAction::Allow, report);
+    let mut close = |at: &Field<'_>, feature: MissingFeature, report: &mut ObjectReport| {
+        hold_closed(at, feature, RuleAction::Allow, report);
         is_closed = true;
     };
     let mut kinds = Vec::new();
@@ -114,24 +102,24 @@ fn check_contents(
             );
         }
         for kind in &kinds {
-            let piece = match kind {
-                L7Kind::Http => "HTTP rules",
-                L7Kind::Kafka => "Kafka rules",
+            let feature = match kind {
+                L7Kind::Http => MissingFeature::HttpRules,
+                L7Kind::Kafka => MissingFeature::KafkaRules,
                 // No proxy is needed to allow every name.
                 L7Kind::Dns if l7::allows_every_name(&rules) => continue,
-                L7Kind::Dns => "DNS rules",
-                L7Kind::Other => "rules of other L7 protocols",
+                L7Kind::Dns => MissingFeature::DnsRules,
+                L7Kind::Other => MissingFeature::OtherL7Rules,
             };
-            close(&rules, piece, report);
+            close(&rules, feature, report);
         }
     }
-    for (key, piece) in [
-        ("terminatingTLS", "TLS contexts (`terminatingTLS`)"),
-        ("originatingTLS", "TLS contexts (`originatingTLS`)"),
+    for (key, feature) in [
+        ("terminatingTLS", MissingFeature::TerminatingTls),
+        ("originatingTLS", MissingFeature::OriginatingTls),
     ] {
         if let Some(at) = report.child(item, key) {
-            form::check(&at, &TLS_CONTEXT, report);
-            close(&at, piece, report);
+            crd_schema::check(&at, &TLS_CONTEXT, report);
+            close(&at, feature, report);
         }
     }
     if let Some(at) = report.child(item, "serverNames") {
@@ -144,18 +132,18 @@ fn check_contents(
             );
         }
         if listed > 0 {
-            close(&at, "server names (`serverNames`)", report);
+            close(&at, MissingFeature::ServerNames, report);
         }
     }
     if let Some(at) = report.child(item, "listener") {
-        form::check(&at, &LISTENER, report);
+        crd_schema::check(&at, &LISTENER, report);
         if context.direction == Direction::Ingress {
             report.error(&at, "a listener is not allowed on ingress");
         }
         if !kinds.is_empty() {
             report.error(&at, "a listener is not allowed with L7 rules");
         }
-        close(&at, "listeners", report);
+        close(&at, MissingFeature::Listeners, report);
     }
     is_closed
 }
@@ -216,47 +204,44 @@ fn port(field: &Field<'_>, report: &mut ObjectReport) -> Option<(PortFacts, Vec<
         return None;
     };
     let digits = text.bytes().all(|b| b.is_ascii_digit());
-    let spec = match digits {
-        true => {
-            let number = text.parse::<u16>().ok();
-            let plain = text == "0" || !text.starts_with('0');
-            let Some(number) = number.filter(|_| plain) else {
+    let spec = if digits {
+        let number = text.parse::<u16>().ok();
+        let plain = text == "0" || !text.starts_with('0');
+        let Some(number) = number.filter(|_| plain) else {
+            report.error(
+                &at,
+                format!("{} is not a port: 0 to 65535, or a name", quote(text)),
+            );
+            return None;
+        };
+        if number == 0 {
+            if let Some((_, at)) = end {
                 report.error(
                     &at,
-                    format!("{} is not a port: 0 to 65535, or a name", quote(text)),
+                    "`endPort` must not be given with port 0, which is all ports",
                 );
+            }
+            let matched = protocols.iter().copied();
+            let matched = matched.map(TrafficMatch::protocol).collect();
+            return Some((facts(&protocols, true, false), matched));
+        }
+        let last = match end {
+            Some((last, at)) if last < number => {
+                report.error(&at, format!("{last} is below port {number}"));
                 return None;
-            };
-            if number == 0 {
-                if let Some((_, at)) = end {
-                    report.error(
-                        &at,
-                        "`endPort` must not be given with port 0, which is all ports",
-                    );
-                }
-                let matched = protocols.iter().copied();
-                let matched = matched.map(TrafficMatch::protocol).collect();
-                return Some((facts(&protocols, true, false), matched));
             }
-            let last = match end {
-                Some((last, at)) if last < number => {
-                    report.error(&at, format!("{last} is below port {number}"));
-                    return None;
-                }
-                Some((last, _)) if !DialectFault::CiliumEndPortIgnored.is_injected() => last,
-                _ => number,
-            };
-            PortSpec::Range(PortRange::new(number, last)?)
+            Some((last, _)) => last,
+            _ => number,
+        };
+        PortSpec::Range(PortRange::new(number, last)?)
+    } else {
+        // Cilium compares names without case; those of pods are in lower case.
+        let name = text.to_ascii_lowercase();
+        report.errors(&at, names::port_name_errors(&name));
+        if let Some((_, at)) = end {
+            report.error(&at, "`endPort` needs a port number, not a name");
         }
-        false => {
-            // Cilium compares names without case; those of pods are in lower case.
-            let name = text.to_ascii_lowercase();
-            report.errors(&at, names::port_name_errors(&name));
-            if let Some((_, at)) = end {
-                report.error(&at, "`endPort` needs a port number, not a name");
-            }
-            PortSpec::Named(name.into())
-        }
+        PortSpec::Named(name.into())
     };
     let is_range = matches!(&spec, PortSpec::Range(range) if range.first < range.last);
     let matched = protocols
@@ -290,10 +275,7 @@ fn end_port<'a>(field: &Field<'a>, report: &mut ObjectReport) -> Option<(u16, Fi
 
 /// The protocols of a port. Without one, those that have ports.
 fn protocols(field: &Field<'_>, report: &mut ObjectReport) -> Option<Vec<Protocol>> {
-    let any = || match DialectFault::AnyProtocolIsTcp.is_injected() {
-        true => vec![Protocol::TCP],
-        false => Protocol::WITH_PORTS.to_vec(),
-    };
+    let any = || Protocol::WITH_PORTS.to_vec();
     let Some(at) = report.child(field, "protocol") else {
         return Some(any());
     };

@@ -1,58 +1,12 @@
 //! The rules of a policy: four lists, of two directions and two actions.
 
-use super::unserved::{closed_peers, hold_closed};
+use super::missing_feature::{MissingFeature, closed_peers, hold_closed};
+use super::rule_context::{RuleAction, RuleContext, list_of};
 use super::{icmp, peers, ports};
-use crate::faults::DialectFault;
 use crate::hash::RuleFingerprints;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
-use palisade_model::{Action, Direction, Rule, RuleOrigin, Str, TrafficMatch};
-
-/// What the rules of a list do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum RuleAction {
-    /// They deny.
-    Deny,
-    /// They allow.
-    Allow,
-}
-
-/// Where a rule is written, and in which policy.
-pub(super) struct RuleContext<'a> {
-    /// The namespace of the policy; `None` for a policy of the whole cluster.
-    pub(super) namespace: Option<&'a Str>,
-    /// Whether the policy is one of nodes.
-    pub(super) is_of_nodes: bool,
-    /// The direction of the list.
-    pub(super) direction: Direction,
-    /// The action of the list.
-    pub(super) action: RuleAction,
-    /// The text for the logs of the rules, which names them.
-    pub(super) log: Option<&'a Str>,
-}
-
-impl RuleAction {
-    /// Both, in the order of their precedence.
-    pub(super) const BOTH: [RuleAction; 2] = [RuleAction::Deny, RuleAction::Allow];
-
-    /// The action in the model.
-    fn to_model(self) -> Action {
-        match self {
-            RuleAction::Deny => Action::Deny,
-            RuleAction::Allow => Action::Allow,
-        }
-    }
-}
-
-/// The name of the list of a direction and an action.
-pub(super) const fn list_of(direction: Direction, action: RuleAction) -> &'static str {
-    match (direction, action) {
-        (Direction::Ingress, RuleAction::Allow) => "ingress",
-        (Direction::Ingress, RuleAction::Deny) => "ingressDeny",
-        (Direction::Egress, RuleAction::Allow) => "egress",
-        (Direction::Egress, RuleAction::Deny) => "egressDeny",
-    }
-}
+use palisade_model::{Direction, Rule, RuleOrigin, TrafficMatch};
 
 const AUTHENTICATION_MODES: [&str; 3] = ["disabled", "required", "test-always-fail"];
 
@@ -88,7 +42,7 @@ fn read(
     if context.action == RuleAction::Allow && !authentication_is_off(field, report) {
         peers.clear();
     }
-    if is_empty(field, context, report) && !DialectFault::EmptyRuleMatchesAll.is_injected() {
+    if is_empty(field, context, report) {
         peers.clear();
     }
     if report.end_rule() {
@@ -121,10 +75,10 @@ fn is_empty(field: &Field<'_>, context: &RuleContext<'_>, report: &mut ObjectRep
 
 fn check_fields(field: &Field<'_>, context: &RuleContext<'_>, report: &mut ObjectReport) {
     let (direction, action) = (context.direction, context.action);
-    let mut known: Vec<&str> = peers::fields(direction, action).collect();
-    known.extend(["toPorts", "icmps"]);
+    let mut fields: Vec<&str> = peers::fields(direction, action).collect();
+    fields.extend(["toPorts", "icmps"]);
     if action == RuleAction::Allow {
-        known.push("authentication");
+        fields.push("authentication");
     }
     let requires = match direction {
         Direction::Ingress => ("fromRequires", "fromEndpoints"),
@@ -147,7 +101,7 @@ fn check_fields(field: &Field<'_>, context: &RuleContext<'_>, report: &mut Objec
             ("authentication", "rules that deny have no authentication"),
         ]);
     }
-    report.check_fields(field, &known, &misplaced);
+    report.check_fields(field, &fields, &misplaced);
 }
 
 /// What a rule tests of packets: its ports, or its messages of ICMP.
@@ -203,11 +157,11 @@ fn authentication_is_off(rule: &Field<'_>, report: &mut ObjectReport) -> bool {
     } else if mode != "disabled" {
         hold_closed(
             &at,
-            "handshakes of mutual authentication",
+            MissingFeature::MutualAuthentication,
             RuleAction::Allow,
             report,
         );
-        return DialectFault::AuthenticationOpen.is_injected();
+        return false;
     }
     true
 }

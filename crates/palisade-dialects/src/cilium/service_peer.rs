@@ -3,7 +3,6 @@
 use super::label_key::LabelSource;
 use super::peer_kind::{endpoint_slices, service_named};
 use super::selector;
-use crate::faults::DialectFault;
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
@@ -43,8 +42,8 @@ pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Option<Peer>
 }
 
 /// The namespace of Services; without one, all of them.
-fn namespace<'a>(of: &Field<'a>, report: &mut ObjectReport) -> Option<&'a str> {
-    let (name, at) = report.text(of, "namespace")?;
+fn namespace<'a>(parent: &Field<'a>, report: &mut ObjectReport) -> Option<&'a str> {
+    let (name, at) = report.text(parent, "namespace")?;
     if name.is_empty() {
         return None;
     }
@@ -85,9 +84,6 @@ fn services(field: &Field<'_>, report: &mut ObjectReport) -> Option<Selector> {
             _ => Selector::none(),
         };
         tests.push(test);
-    }
-    if DialectFault::ServiceSelectorIgnored.is_injected() {
-        tests.clear();
     }
     Some(endpoint_slices(namespace, Selector::and(tests)))
 }

@@ -5,7 +5,8 @@
 
 use super::node_subject::selected_nodes;
 use super::peer_kind::selected_pods;
-use super::rule::{self, RuleAction, RuleContext, list_of};
+use super::rule;
+use super::rule_context::{RuleAction, RuleContext, list_of};
 use super::selector;
 use super::subject_namespace::{check_namespace, is_replaced};
 use crate::faults::DialectFault;
@@ -73,10 +74,7 @@ pub(super) enum SpecSubject {
 /// The specs of a policy, numbered: 0 for `spec`, then those of `specs`.
 pub(super) fn specs<'a>(root: &Field<'a>, report: &mut ObjectReport) -> Vec<(u32, Field<'a>)> {
     let one = report.child(root, "spec").map(|spec| (0, spec));
-    let mut more = report.items(root, "specs");
-    if DialectFault::SpecsIgnored.is_injected() && one.is_some() {
-        more.clear();
-    }
+    let more = report.items(root, "specs");
     one.into_iter().chain((1..).zip(more)).collect()
 }
 
@@ -179,10 +177,7 @@ pub(super) fn build_part(
         RuleAction::Deny => (Order::FIRST, 0),
         RuleAction::Allow => (Order::At(1000.0), 1),
     };
-    let (subject, is_of_nodes) = match subject {
-        SpecSubject::Pods(pods) => (pods.clone(), false),
-        SpecSubject::Nodes(nodes) => (nodes.clone(), true),
-    };
+    let (SpecSubject::Pods(subject) | SpecSubject::Nodes(subject)) = subject;
     Some(Policy {
         id: PolicyId {
             object: object.id.clone(),
@@ -191,11 +186,8 @@ pub(super) fn build_part(
         tier: tier_name::DEFAULT.into(),
         precedence: Precedence { order, rank },
         mode: PolicyMode::Enforce,
-        subject,
-        scope: match is_of_nodes && DialectFault::NodePolicyOnForward.is_injected() {
-            true => TrafficScope::Forwarded,
-            false => TrafficScope::Endpoints,
-        },
+        subject: subject.clone(),
+        scope: TrafficScope::Endpoints,
         ingress,
         egress,
         line,
@@ -276,10 +268,10 @@ fn pods(field: &Field<'_>, namespace: Option<&Str>, report: &mut ObjectReport) -
                 [workload_selector(), pods].into_iter().chain(own),
             ))
         }
-        Err(piece) => {
+        Err(feature) => {
             report.error(
                 field,
-                format!("it selects by {piece}, which are not served"),
+                format!("it selects by {feature}, which are not served"),
             );
             None
         }
@@ -342,7 +334,6 @@ fn default_denies(spec: &Field<'_>, report: &mut ObjectReport) -> [bool; 2] {
         for (place, key) in ["ingress", "egress"].into_iter().enumerate() {
             if let Some(at) = report.child(&field, key)
                 && let Some(is_enabled) = report.ok(at.as_bool())
-                && !DialectFault::EnableDefaultDenyIgnored.is_injected()
             {
                 if is_enabled && !defaults[place] {
                     report.warn(

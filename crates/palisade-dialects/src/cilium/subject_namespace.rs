@@ -5,7 +5,6 @@
 
 use super::label_key::LabelSource;
 use super::selector::LabelRequirement;
-use crate::faults::DialectFault;
 use crate::label_selector::LabelTest;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
@@ -15,9 +14,6 @@ use palisade_model::Str;
 /// the source `k8s`, and not an expression. Source: Cilium, translation of a CiliumNetworkPolicy.
 pub(super) fn is_replaced(requirement: &LabelRequirement) -> bool {
     let names_namespace = requirement.key.is_namespace_name();
-    if DialectFault::NamespaceOfSubjectDropped.is_injected() {
-        return names_namespace;
-    }
     let is_of_kubernetes = requirement.key.source == LabelSource::Kubernetes;
     names_namespace && requirement.is_match_label && is_of_kubernetes
 }

@@ -40,7 +40,7 @@ pub struct FieldRow {
     pub support: FieldSupport,
     /// Its values, defaults and limits, where they need a word.
     pub note: &'static str,
-    /// The fields inside; empty for a value, and for an object of which the content does not matter.
+    /// The fields inside; empty for a value, and for an object whose content does not matter.
     pub fields: &'static [FieldRow],
 }
 
@@ -121,11 +121,15 @@ impl PolicyKind {
     }
 }
 
-fn add_rows(of: &str, fields: &'static [FieldRow], rows: &mut Vec<(String, &'static FieldRow)>) {
+fn add_rows(
+    parent: &str,
+    fields: &'static [FieldRow],
+    rows: &mut Vec<(String, &'static FieldRow)>,
+) {
     for row in fields {
-        let path = match of {
+        let path = match parent {
             "" => row.name.to_owned(),
-            of => format!("{of}.{}", row.name),
+            parent => format!("{parent}.{}", row.name),
         };
         rows.push((path.clone(), row));
         add_rows(&path, row.fields, rows);

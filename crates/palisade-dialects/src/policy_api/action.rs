@@ -26,7 +26,6 @@ pub(super) fn read(
     }
     match action {
         Some(Action::Pass) if DialectFault::PassReadAsAllow.is_injected() => Some(Action::Allow),
-        Some(Action::Pass) if DialectFault::PassReadAsDeny.is_injected() => Some(Action::Deny),
         other => other,
     }
 }

@@ -2,7 +2,6 @@
 
 use super::variant::{MAX_PRIORITY, PolicyApiTier, PolicyPlace, PolicyVariant};
 use super::{namespaced_pods, rule, schema};
-use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::report::{ObjectReport, line_of};
@@ -47,14 +46,19 @@ pub(super) fn read(
     };
     report.ok(spec.as_map())?;
     report.check_fields(&spec, variant.spec_fields(), NOT_IN_KIND);
-    let place = place(&spec, variant, report);
+    let policy_place = place(&spec, variant, report);
     let subject = subject(&spec, variant, report);
     let ingress = rule::rules(&spec, Direction::Ingress, variant, report);
     let egress = rule::rules(&spec, Direction::Egress, variant, report);
     if ingress.is_none() && egress.is_none() && report.errors.is_empty() {
         report.warn(&spec, "there are no rules, so it has no effect");
     }
-    let policy = build_policy(object, (variant, place?), subject?, (ingress, egress));
+    let policy = build_policy(
+        object,
+        (variant, policy_place?),
+        subject?,
+        (ingress, egress),
+    );
     Some(Object::Policy(policy))
 }
 
@@ -150,7 +154,7 @@ pub(super) fn subject(
 /// The model policy of a cluster-wide policy, with the rules of the directions that it affects.
 pub(super) fn build_policy(
     source: &ManifestObject<'_>,
-    (variant, place): (PolicyVariant, PolicyPlace),
+    (variant, policy_place): (PolicyVariant, PolicyPlace),
     subject: Selector,
     (ingress, egress): (Option<DirectionRules>, Option<DirectionRules>),
 ) -> Policy {
@@ -159,14 +163,11 @@ pub(super) fn build_policy(
             object: source.id.clone(),
             part: 0,
         },
-        tier: place.tier.name().into(),
-        precedence: variant.precedence(place),
+        tier: policy_place.tier.name().into(),
+        precedence: variant.precedence(policy_place),
         mode: PolicyMode::Enforce,
         subject,
-        scope: match DialectFault::HairpinOpen.is_injected() {
-            true => TrafficScope::Endpoints,
-            false => TrafficScope::Hairpin,
-        },
+        scope: TrafficScope::Hairpin,
         ingress,
         egress,
         line: Some(line_of(&source.root)),

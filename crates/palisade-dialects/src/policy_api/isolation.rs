@@ -28,7 +28,7 @@ pub(super) fn isolation_policy(
         return None;
     }
     // Where it cannot be read: before every other policy.
-    let place = place(&spec, variant, &mut report).unwrap_or(PolicyPlace {
+    let policy_place = place(&spec, variant, &mut report).unwrap_or(PolicyPlace {
         tier: PolicyApiTier::Admin,
         priority: Some(0),
     });
@@ -42,7 +42,7 @@ pub(super) fn isolation_policy(
     }
     Some(build_policy(
         object,
-        (variant, place),
+        (variant, policy_place),
         selected,
         (ingress, egress),
     ))
@@ -58,8 +58,8 @@ fn is_closed(
     let list = match spec.get(list_of(direction)) {
         Ok(Some(list)) => list,
         Ok(None) => {
-            let known = (KNOWN, variant.spec_fields());
-            return object.may_misspell(spec, known, &[list_of(direction)]);
+            let known_fields = (KNOWN, variant.spec_fields());
+            return object.may_misspell(spec, known_fields, &[list_of(direction)]);
         }
         Err(_) => return true,
     };

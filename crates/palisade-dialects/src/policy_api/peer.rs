@@ -7,8 +7,7 @@ use super::variant::{MAX_NETWORKS, PolicyVariant};
 use super::{action, domain_name, namespaced_pods, schema};
 use crate::cidr;
 use crate::closed_part::ClosedReason;
-use crate::faults::DialectFault;
-use crate::label_selector::{self, workload_selector};
+use crate::label_selector;
 use crate::report::ObjectReport;
 use crate::suggest::nearest;
 use palisade_manifest::{Field, quote, shorten};
@@ -38,7 +37,7 @@ pub(super) fn read(
     rule_action: Option<Action>,
     report: &mut ObjectReport,
 ) -> PeerReading {
-    let known = variant.peer_fields(direction);
+    let peer_fields = variant.peer_fields(direction);
     if !report.is_object(field) {
         return PeerReading::Invalid;
     }
@@ -62,9 +61,9 @@ pub(super) fn read(
         (Some((first, _)), Some((second, _))) => {
             let all = [first, second].into_iter();
             let all = all.chain(present.map(|(key, _)| key));
-            let found: Vec<String> = all.map(shorten).collect();
-            let found = found.iter().map(String::as_str);
-            report.error(field, schema::exactly_one(known, found));
+            let names: Vec<String> = all.map(shorten).collect();
+            let names = names.iter().map(String::as_str);
+            report.error(field, schema::exactly_one(peer_fields, names));
             return PeerReading::Invalid;
         }
     };
@@ -75,16 +74,18 @@ pub(super) fn read(
         "pods" => report
             .is_object(&value)
             .then(|| Peer::from_selector(namespaced_pods::of_pods(&value, variant, report))),
-        "nodes" if known.contains(&key) => Some(nodes(&value, report)),
-        "networks" if known.contains(&key) => Some(networks(&value, report)),
-        "domainNames" if known.contains(&key) => domain_names(&value, variant, rule_action, report),
+        "nodes" if peer_fields.contains(&key) => Some(nodes(&value, report)),
+        "networks" if peer_fields.contains(&key) => Some(networks(&value, report)),
+        "domainNames" if peer_fields.contains(&key) => {
+            domain_names(&value, variant, rule_action, report)
+        }
         _ => {
-            let hint = match (direction, nearest(key, known)) {
+            let hint = match (direction, nearest(key, peer_fields)) {
                 (Direction::Ingress, _) if PolicyVariant::is_egress_peer(key) => {
                     "only egress rules have it".to_owned()
                 }
                 (_, Some(near)) => format!("did you mean `{near}`?"),
-                (_, None) => format!("known fields: {}", known.join(", ")),
+                (_, None) => format!("known fields: {}", peer_fields.join(", ")),
             };
             report.close(
                 &value,
@@ -116,12 +117,6 @@ fn closed_reason(variant: PolicyVariant, rule_action: Option<Action>) -> String 
 fn nodes(field: &Field<'_>, report: &mut ObjectReport) -> Peer {
     let labels = label_selector::read(field, LabelKey::own, report);
     let kind = Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_NODE);
-    if DialectFault::NodesMatchNothing.is_injected() {
-        return nothing();
-    }
-    if DialectFault::NodeLabelsIgnored.is_injected() {
-        return Peer::from_selector(kind);
-    }
     Peer::from_selector(Selector::and([kind, labels]))
 }
 
@@ -140,15 +135,8 @@ fn networks(field: &Field<'_>, report: &mut ObjectReport) -> Peer {
             Err(reason) => report.error(&at, reason),
         }
     }
-    if DialectFault::OnlyFirstNetworkRead.is_injected() {
-        nets.truncate(1);
-    }
-    let not_selector = DialectFault::NetworksNotPods
-        .is_injected()
-        .then(workload_selector);
     Peer {
         nets: Some(nets),
-        not_selector,
         ..Peer::any()
     }
 }
@@ -182,10 +170,7 @@ fn domain_names(
         ClosedReason::NamesNotServed,
         format!("domain names are not served yet: {word} matches nothing by them"),
     );
-    Some(match DialectFault::DomainNamesOpen.is_injected() {
-        true => Peer::any(),
-        false => nothing(),
-    })
+    Some(nothing())
 }
 
 /// Matches no address.

@@ -2,7 +2,6 @@
 
 use super::schema;
 use super::variant::PolicyVariant;
-use crate::faults::DialectFault;
 use crate::names;
 use crate::port;
 use crate::report::ObjectReport;
@@ -49,10 +48,6 @@ pub(super) fn read(
 
 /// Destination ports of one protocol.
 pub(super) fn to_range(protocol: Protocol, range: PortRange) -> TrafficMatch {
-    let range = match DialectFault::PortRangeEndIgnored.is_injected() {
-        true => PortRange::single(range.first),
-        false => range,
-    };
     TrafficMatch::to_port(protocol, PortMatch::one_of([PortSpec::Range(range)]))
 }
 
@@ -114,9 +109,6 @@ pub(super) fn named_port(
     // The API server accepts any text here, but not in the ports of a pod.
     for reason in names::port_name_errors(name) {
         report.warn(field, format!("no pod can have such a port: {reason}"));
-    }
-    if DialectFault::NamedPortOpen.is_injected() {
-        return Some(TrafficMatch::any());
     }
     Some(TrafficMatch {
         destination: PortMatch::one_of([PortSpec::Named(name.into())]),

@@ -41,9 +41,6 @@ pub(super) fn rules(
             (index, fingerprint),
             report,
         ));
-        if DialectFault::OnlyFirstRuleRead.is_injected() {
-            break;
-        }
     }
     if written.is_empty() {
         return None;
@@ -139,10 +136,6 @@ fn fail_closed(rule: &mut Rule) {
             rule.peers = vec![Peer::any()];
         }
         Action::Allow => rule.peers.clear(),
-        _ if DialectFault::UnknownPeerOfDenyIgnored.is_injected() => rule.peers.clear(),
-        Action::Pass if DialectFault::UnknownPeerOfPassPasses.is_injected() => {
-            rule.peers = vec![Peer::any()];
-        }
         _ => {
             rule.action = Action::Deny;
             rule.peers = vec![Peer::any()];

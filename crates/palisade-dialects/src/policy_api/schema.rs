@@ -7,53 +7,56 @@ use std::collections::BTreeSet;
 
 /// The only field of an object that must have exactly one of `known`; anything else is an error.
 pub(super) fn only_field<'a>(
-    of: &Field<'a>,
+    parent: &Field<'a>,
     known: &[&'static str],
     misplaced: &[(&str, &str)],
     report: &mut ObjectReport,
 ) -> Option<(&'static str, Field<'a>)> {
-    if !report.is_object(of) {
+    if !report.is_object(parent) {
         return None;
     }
-    report.check_fields(of, known, misplaced);
+    report.check_fields(parent, known, misplaced);
     let mut present = Vec::new();
     for key in known {
-        present.extend(report.child(of, key).map(|field| (*key, field)));
+        present.extend(report.child(parent, key).map(|field| (*key, field)));
     }
     match <[_; 1]>::try_from(present) {
         Ok([only]) => Some(only),
         // The unknown field was reported.
-        Err(none) if none.is_empty() && has_other_fields(of, known) => None,
+        Err(none) if none.is_empty() && has_other_fields(parent, known) => None,
         Err(other) => {
-            report.error(of, exactly_one(known, other.iter().map(|(key, _)| *key)));
+            report.error(
+                parent,
+                exactly_one(known, other.iter().map(|(key, _)| *key)),
+            );
             None
         }
     }
 }
 
-fn has_other_fields(of: &Field<'_>, known: &[&str]) -> bool {
-    let entries = of.entries().unwrap_or_default();
+fn has_other_fields(parent: &Field<'_>, known: &[&str]) -> bool {
+    let entries = parent.entries().unwrap_or_default();
     entries.iter().any(|(key, _)| !known.contains(key))
 }
 
 /// The error of an object that must have exactly one of these fields.
-pub(super) fn exactly_one<'k>(known: &[&str], found: impl Iterator<Item = &'k str>) -> String {
-    let found: Vec<&str> = found.collect();
-    let found = match found.as_slice() {
+pub(super) fn exactly_one<'k>(known: &[&str], names: impl Iterator<Item = &'k str>) -> String {
+    let names: Vec<&str> = names.collect();
+    let present = match names.as_slice() {
         [] => "none is there".to_owned(),
         all => format!("found {}", all.join(" and ")),
     };
-    format!("exactly one of {} is required; {found}", known.join(", "))
+    format!("exactly one of {} is required; {present}", known.join(", "))
 }
 
 /// The items of a list that is optional but not empty, and has at most `most` of them.
 pub(super) fn optional_items<'a>(
-    of: &Field<'a>,
+    parent: &Field<'a>,
     key: &str,
     (what, most): (&str, usize),
     report: &mut ObjectReport,
 ) -> Vec<Field<'a>> {
-    match report.child(of, key) {
+    match report.child(parent, key) {
         Some(list) => items(&list, (what, 1, most), report),
         None => Vec::new(),
     }
@@ -61,15 +64,15 @@ pub(super) fn optional_items<'a>(
 
 /// The items of a list that must be there, is not empty, and has at most `most` of them.
 pub(super) fn required_items<'a>(
-    of: &Field<'a>,
+    parent: &Field<'a>,
     key: &str,
     (what, most): (&str, usize),
     report: &mut ObjectReport,
 ) -> Vec<Field<'a>> {
-    if report.child(of, key).is_none() {
-        report.error(of, format!("`{key}` is required, but missing"));
+    if report.child(parent, key).is_none() {
+        report.error(parent, format!("`{key}` is required, but missing"));
     }
-    optional_items(of, key, (what, most), report)
+    optional_items(parent, key, (what, most), report)
 }
 
 /// The items of a list of at least `least` and at most `most` of what is named in the plural.
@@ -114,12 +117,12 @@ pub(super) fn distinct_texts<'a>(
 
 /// A required whole number.
 pub(super) fn required_number<'a>(
-    of: &Field<'a>,
+    parent: &Field<'a>,
     key: &str,
     report: &mut ObjectReport,
 ) -> Option<(i64, Field<'a>)> {
-    let Some(field) = report.child(of, key) else {
-        report.error(of, format!("`{key}` is required, but missing"));
+    let Some(field) = report.child(parent, key) else {
+        report.error(parent, format!("`{key}` is required, but missing"));
         return None;
     };
     let number = report.ok(field.as_i64())?;

@@ -2,7 +2,6 @@
 //!
 //! Never: reads an object.
 
-use crate::faults::DialectFault;
 use palisade_model::{Direction, Order, Precedence, tier_name};
 
 /// A kind of cluster-wide policy.
@@ -103,22 +102,13 @@ impl PolicyVariant {
     /// The position of a policy inside its tier.
     pub(super) fn precedence(self, place: PolicyPlace) -> Precedence {
         let order = match place.priority {
-            Some(_) if DialectFault::PriorityIgnored.is_injected() => Order::At(0.0),
-            Some(priority) if DialectFault::PriorityHighestFirst.is_injected() => {
-                Order::At(-f64::from(priority))
-            }
             Some(priority) => Order::At(f64::from(priority)),
             // The only BaselineAdminNetworkPolicy comes after every ClusterNetworkPolicy.
-            None if DialectFault::BaselineAdminNetworkPolicyFirst.is_injected() => Order::At(-1.0),
             None => Order::Last,
         };
         let rank = match self {
             Cluster => 0,
             Admin | BaselineAdmin => 1,
-        };
-        let rank = match DialectFault::AdminNetworkPolicyBeforeEqual.is_injected() {
-            true => 1 - rank,
-            false => rank,
         };
         Precedence { order, rank }
     }
@@ -128,16 +118,7 @@ impl PolicyApiTier {
     /// The name of the tier in the model.
     pub(super) fn name(self) -> &'static str {
         match self {
-            PolicyApiTier::Admin if DialectFault::AdminTierLast.is_injected() => {
-                tier_name::KUBE_BASELINE
-            }
             PolicyApiTier::Admin => tier_name::KUBE_ADMIN,
-            PolicyApiTier::Baseline if DialectFault::BaselineBeforeIsolation.is_injected() => {
-                tier_name::DEFAULT
-            }
-            PolicyApiTier::Baseline if DialectFault::BaselineReadAsAdmin.is_injected() => {
-                tier_name::KUBE_ADMIN
-            }
             PolicyApiTier::Baseline => tier_name::KUBE_BASELINE,
         }
     }

@@ -143,16 +143,15 @@ fn a_rule_of_calico_with_an_unknown_field_opens_nothing() {
             assert_eq!(closed, [format!("spec.ingress[0].{path}")]);
             let (policy, _) = policy(&text);
             let rules = policy.ingress.expect("ingress rules").rules;
-            match denies {
-                true => {
-                    assert_eq!(rules[0].action, Action::Deny, "{text}");
-                    assert!(
-                        rules[0].peers[0].is_any() && rules[0].own.is_none(),
-                        "{text}"
-                    );
-                    assert_eq!(rules[0].traffic, [TrafficMatch::any()], "{text}");
-                }
-                false => assert!(rules[0].peers.is_empty(), "{text}"),
+            if denies {
+                assert_eq!(rules[0].action, Action::Deny, "{text}");
+                assert!(
+                    rules[0].peers[0].is_any() && rules[0].own.is_none(),
+                    "{text}"
+                );
+                assert_eq!(rules[0].traffic, [TrafficMatch::any()], "{text}");
+            } else {
+                assert!(rules[0].peers.is_empty(), "{text}")
             }
             // The other rule is as written.
             assert!(rules[1].action == Action::Allow && rules[1].peers[0].is_any());

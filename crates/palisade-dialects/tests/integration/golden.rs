@@ -21,7 +21,7 @@ fn golden() {
         .collect();
     inputs.sort();
     assert!(
-        inputs.len() >= 8,
+        inputs.len() >= 12,
         "the goldens are not where they should be"
     );
     let mut wrong = Vec::new();

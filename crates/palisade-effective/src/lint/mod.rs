@@ -108,9 +108,9 @@ impl InputLint {
         &mut self,
         id: &SharedId,
         facts: &mut Option<PodFacts>,
-        is: Option<(&[Object], &Location)>,
+        content: Option<(&[Object], &Location)>,
     ) {
-        let (objects, location) = is.map_or((&[][..], None), |(all, at)| (all, Some(at)));
+        let (objects, location) = content.map_or((&[][..], None), |(all, at)| (all, Some(at)));
         if !matches!(objects, [Object::Endpoint(pod)] if !pod.host_network) {
             self.set_pod(id, facts, None);
         }
@@ -207,14 +207,14 @@ impl InputLint {
             if is_new {
                 self.count(&traits, true);
             }
-            let held = if pod.completed {
+            let addresses = if pod.completed {
                 &[][..]
             } else {
                 &pod.addresses
             };
             PodFacts {
                 traits,
-                addresses: held.into(),
+                addresses: addresses.into(),
                 created: pod.created,
             }
         });
@@ -226,8 +226,8 @@ impl InputLint {
                 self.count(&before.traits, false);
             }
         }
-        let held = facts.iter().flat_map(|facts| facts.addresses.iter());
-        held.for_each(|address| self.claims.add(address, id));
+        let addresses = facts.iter().flat_map(|facts| facts.addresses.iter());
+        addresses.for_each(|address| self.claims.add(address, id));
     }
 
     /// Counts a distinct pod among the receivers of all policies.
@@ -284,8 +284,8 @@ impl InputLint {
             };
             let mut unmatched = Vec::new();
             for (index, field) in policy.fields.namespaces.iter().enumerate() {
-                let known = matches.get(&field.tests).copied();
-                let any = known.unwrap_or_else(|| self.matches_any_namespace(&field.tests));
+                let previous = matches.get(&field.tests).copied();
+                let any = previous.unwrap_or_else(|| self.matches_any_namespace(&field.tests));
                 matches.insert(field.tests.clone(), any);
                 unmatched.extend((!any).then_some(index));
             }
@@ -322,9 +322,10 @@ impl InputLint {
 
     fn update_doubtful(&mut self, id: &SharedId) {
         let policy = self.policies.get(id);
-        match policy.is_some_and(|policy| policy.may_warn()) {
-            true => self.doubtful.insert(id.clone()),
-            false => self.doubtful.remove(id),
+        if policy.is_some_and(|policy| policy.may_warn()) {
+            self.doubtful.insert(id.clone())
+        } else {
+            self.doubtful.remove(id)
         };
     }
 

@@ -76,8 +76,8 @@ impl LabelLookup for PodLabels<'_> {
                 None => (*key.name == *Namespace::NAME_LABEL).then_some(&**namespace?),
             },
             LabelScope::ServiceAccount => {
-                let of = (namespace?.clone(), self.pod.service_account.clone()?);
-                let labels = self.inherited.service_accounts.get(&of)?;
+                let account = (namespace?.clone(), self.pod.service_account.clone()?);
+                let labels = self.inherited.service_accounts.get(&account)?;
                 labels.get(&key.name).map(|value| &**value)
             }
             LabelScope::Node => None,

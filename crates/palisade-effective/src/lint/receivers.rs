@@ -55,9 +55,12 @@ impl Receivers {
             names.dedup();
             names
         });
-        let selectors = rule.peers.iter().filter_map(|peer| match peer.is_any() {
-            true => Some(Selector::all()),
-            false => peer.selector.clone(),
+        let selectors = rule.peers.iter().filter_map(|peer| {
+            if peer.is_any() {
+                Some(Selector::all())
+            } else {
+                peer.selector.clone()
+            }
         });
         Receivers::new(namespaces, selectors.collect())
     }
@@ -77,9 +80,12 @@ impl Receivers {
         if !self.selectors.iter().any(|selector| selector.matches(&own)) {
             return;
         }
-        let step = |count: usize| match is_added {
-            true => count + 1,
-            false => count.saturating_sub(1),
+        let step = |count: usize| {
+            if is_added {
+                count + 1
+            } else {
+                count.saturating_sub(1)
+            }
         };
         self.pods = step(self.pods);
         for port in &pod.ports {

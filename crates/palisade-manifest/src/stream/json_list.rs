@@ -7,7 +7,7 @@ use crate::path::FieldPath;
 use crate::stream::StreamReader;
 use std::io;
 
-/// The result of reading a document; the outer error is that of the reader.
+/// The result of reading a document; the outer error comes from the reader.
 type ReadResult<T> = io::Result<Result<T, DocumentError>>;
 
 /// Reads the object at the beginning of the window.
@@ -153,11 +153,11 @@ fn read_in_window<T>(
 fn expected_error(what: &str, stream: &mut StreamReader<'_>) -> DocumentError {
     let at = stream.window.position();
     let text = std::str::from_utf8(stream.window.valid_utf8()).unwrap_or_default();
-    let found = match (text.chars().next(), stream.window.invalid_byte()) {
+    let description = match (text.chars().next(), stream.window.invalid_byte()) {
         (Some(character), _) => format!("`{}`", character.escape_debug()),
         (None, Some(byte)) => return DocumentError::new(at, DocumentErrorKind::NotUtf8(byte)),
         (None, None) => "the end of the text".to_owned(),
     };
-    let kind = DocumentErrorKind::JsonSyntax(format!("expected {what}, found {found}"));
+    let kind = DocumentErrorKind::JsonSyntax(format!("expected {what}, found {description}"));
     DocumentError::new(at, kind)
 }

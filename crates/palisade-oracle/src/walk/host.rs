@@ -58,9 +58,10 @@ impl<'a> PreparedState<'a> {
     ) -> Vec<HostJudgement> {
         let mut all = Vec::new();
         for pass in question.path.passes(direction) {
-            let judged = match pass.is_early() {
-                true => self.judge_pass(&question.before_dnat(), direction, pass, options),
-                false => self.judge_pass(question, direction, pass, options),
+            let judged = if pass.is_early() {
+                self.judge_pass(&question.before_dnat(), direction, pass, options)
+            } else {
+                self.judge_pass(question, direction, pass, options)
             };
             all.extend(judged);
             if all.last().is_some_and(HostJudgement::is_last) {

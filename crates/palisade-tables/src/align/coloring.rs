@@ -53,7 +53,7 @@ pub(super) struct Isomorphism {
     pub(super) classes: Vec<(ClassId, ClassId)>,
 }
 
-const HELD: usize = 0;
+const INSTALLED: usize = 0;
 const WANTED: usize = 1;
 
 /// A side, and an unpaired object of it.
@@ -89,9 +89,9 @@ struct BranchPoint {
 macro_rules! pairing_methods {
     ($pair:ident, $add:ident, $field:ident, $id:ident, $kind:ident) => {
         /// Pairs two objects.
-        pub(super) fn $pair(&mut self, held: $id, wanted: $id) {
+        pub(super) fn $pair(&mut self, installed: $id, wanted: $id) {
             let paired = VertexRef::Paired(self.allocate_colour());
-            self.sides[HELD].$field.insert(held, paired);
+            self.sides[INSTALLED].$field.insert(installed, paired);
             self.sides[WANTED].$field.insert(wanted, paired);
         }
 
@@ -147,7 +147,7 @@ impl Coloring {
     }
 
     fn insert_cell(&mut self, colour: u32, cell: [BTreeSet<u32>; 2]) {
-        self.balanced &= cell[HELD].len() == cell[WANTED].len();
+        self.balanced &= cell[INSTALLED].len() == cell[WANTED].len();
         if !cell.iter().all(BTreeSet::is_empty) {
             self.cells.insert(colour, cell);
         }
@@ -156,8 +156,11 @@ impl Coloring {
     /// Adds the entries of the tables (held, wanted) that contain unpaired objects.
     pub(super) fn add_rows(&mut self, both: [&Tables; 2]) {
         for (half, tables) in self.sides.iter_mut().zip(both) {
-            for (set, of) in &tables.sets {
-                let ends = half.sets.get(set).zip(half.classes.get(&of.default));
+            for (set, points_set) in &tables.sets {
+                let ends = half
+                    .sets
+                    .get(set)
+                    .zip(half.classes.get(&points_set.default));
                 if let Some((&set, &class)) = ends {
                     half.add_row(set, (DEFAULT, class, class));
                     half.add_row(class, (DEFAULT, set, set));
@@ -177,8 +180,8 @@ impl Coloring {
 
     /// Pairs all objects, or none.
     pub(super) fn solve(mut self) -> Option<Isomorphism> {
-        let all = [HELD, WANTED].map(|side| self.sides[side].vertices.len());
-        let all: BTreeSet<VertexIndex> = [HELD, WANTED]
+        let all = [INSTALLED, WANTED].map(|side| self.sides[side].vertices.len());
+        let all: BTreeSet<VertexIndex> = [INSTALLED, WANTED]
             .into_iter()
             .flat_map(|side| (0..all[side]).map(move |at| (side, at as u32)))
             .collect();
@@ -191,22 +194,24 @@ impl Coloring {
             }
             self.trail.clear();
         }
-        let mut found = Isomorphism::default();
+        let mut isomorphism = Isomorphism::default();
         for wanted in &self.sides[WANTED].vertices {
-            let held = self.cells.get(&wanted.colour)?[HELD].first()?;
-            let held = &self.sides[HELD].vertices[*held as usize];
-            match (wanted.id, held.id) {
-                (VertexId::Set(wanted), VertexId::Set(held)) => found.sets.push((wanted, held)),
-                (VertexId::Identity(wanted), VertexId::Identity(held)) => {
-                    found.identities.push((wanted, held));
+            let installed = self.cells.get(&wanted.colour)?[INSTALLED].first()?;
+            let installed = &self.sides[INSTALLED].vertices[*installed as usize];
+            match (wanted.id, installed.id) {
+                (VertexId::Set(wanted), VertexId::Set(installed)) => {
+                    isomorphism.sets.push((wanted, installed))
                 }
-                (VertexId::Class(wanted), VertexId::Class(held)) => {
-                    found.classes.push((wanted, held))
+                (VertexId::Identity(wanted), VertexId::Identity(installed)) => {
+                    isomorphism.identities.push((wanted, installed));
+                }
+                (VertexId::Class(wanted), VertexId::Class(installed)) => {
+                    isomorphism.classes.push((wanted, installed))
                 }
                 _ => return None,
             }
         }
-        Some(found)
+        Some(isomorphism)
     }
 
     fn colour(&self, (side, at): VertexIndex) -> u32 {
@@ -230,7 +235,7 @@ impl Coloring {
 
     fn is_ambiguous(&self, wanted: u32) -> bool {
         let cell = self.cells.get(&self.colour((WANTED, wanted)));
-        cell.is_some_and(|[held, _]| held.len() > 1)
+        cell.is_some_and(|[installed, _]| installed.len() > 1)
     }
 
     /// The wanted objects with more than one candidate, by connected part.
@@ -259,30 +264,30 @@ impl Coloring {
     /// Tries pairs until each object of a part has one. Returns whether that is possible.
     fn search_part(&mut self, part: &[u32]) -> bool {
         let mut choices: Vec<BranchPoint> = Vec::new();
-        let mut place = 0;
+        let mut depth = 0;
         loop {
-            let mut rest = part.iter().skip(place);
+            let mut rest = part.iter().skip(depth);
             let Some(ahead) = rest.position(|wanted| self.is_ambiguous(*wanted)) else {
                 return true;
             };
-            place += ahead;
+            depth += ahead;
             choices.push(BranchPoint {
-                wanted: part[place],
+                wanted: part[depth],
                 tried: None,
                 trail_length: self.trail.len(),
-                position: place,
+                position: depth,
             });
-            place = loop {
+            depth = loop {
                 let Some(choice) = choices.last_mut() else {
                     return false;
                 };
                 self.backtrack(choice.trail_length);
-                let Some(held) = self.next_candidate(choice.wanted, choice.tried) else {
+                let Some(installed) = self.next_candidate(choice.wanted, choice.tried) else {
                     choices.pop();
                     continue;
                 };
-                choice.tried = Some(held);
-                if self.try_pair(choice.wanted, held) {
+                choice.tried = Some(installed);
+                if self.try_pair(choice.wanted, installed) {
                     break choice.position;
                 }
                 if self.budget == 0 {
@@ -294,15 +299,15 @@ impl Coloring {
 
     /// The next held object of the colour of a wanted one.
     fn next_candidate(&self, wanted: u32, tried: Option<u32>) -> Option<u32> {
-        let [held, _] = self.cells.get(&self.colour((WANTED, wanted)))?;
+        let [installed, _] = self.cells.get(&self.colour((WANTED, wanted)))?;
         let from = tried.map_or(0, |tried| tried.saturating_add(1));
-        held.range(from..).next().copied()
+        installed.range(from..).next().copied()
     }
 
     /// Pairs two objects, and splits colours by the pair.
-    fn try_pair(&mut self, wanted: u32, held: u32) -> bool {
+    fn try_pair(&mut self, wanted: u32, installed: u32) -> bool {
         let colour = self.allocate_colour();
-        let both = [(HELD, held), (WANTED, wanted)];
+        let both = [(INSTALLED, installed), (WANTED, wanted)];
         both.into_iter().for_each(|at| self.set_colour(at, colour));
         let touched = both.into_iter().flat_map(|at| self.neighbours(at));
         let touched = touched.collect();
@@ -322,8 +327,8 @@ impl Coloring {
                 let cost = self.entries(at).len() as u64 + 1;
                 self.budget = self.budget.saturating_sub(cost);
                 let colours = self.row_colours(at);
-                let of = seen.entry(self.colour(at)).or_default();
-                of.entry(colours).or_default().push(at);
+                let by_colours = seen.entry(self.colour(at)).or_default();
+                by_colours.entry(colours).or_default().push(at);
             }
             if self.budget == 0 {
                 return false;
@@ -332,9 +337,9 @@ impl Coloring {
             for (colour, groups) in seen {
                 let mut groups: Vec<Vec<VertexIndex>> = groups.into_values().collect();
                 let looked: usize = groups.iter().map(Vec::len).sum();
-                let [held, wanted] = &self.cells[&colour];
+                let [installed, wanted] = &self.cells[&colour];
                 // The largest group keeps the colour, unless it belongs to those not looked at.
-                if looked == held.len() + wanted.len() {
+                if looked == installed.len() + wanted.len() {
                     groups.sort_by_key(Vec::len);
                     groups.pop();
                 }
@@ -358,7 +363,7 @@ impl Coloring {
 
     fn is_balanced(&self, colour: u32) -> bool {
         let cell = self.cells.get(&colour);
-        cell.is_none_or(|[held, wanted]| held.len() == wanted.len())
+        cell.is_none_or(|[installed, wanted]| installed.len() == wanted.len())
     }
 
     fn row_colours(&self, (side, at): VertexIndex) -> RowColours {
@@ -381,11 +386,11 @@ impl Coloring {
 
     fn recolour(&mut self, (side, at): VertexIndex, colour: u32) {
         let vertex = &mut self.sides[side].vertices[at as usize];
-        let was = core::mem::replace(&mut vertex.colour, colour);
-        if let Some(cell) = self.cells.get_mut(&was) {
+        let before = core::mem::replace(&mut vertex.colour, colour);
+        if let Some(cell) = self.cells.get_mut(&before) {
             cell[side].remove(&at);
             if cell.iter().all(BTreeSet::is_empty) {
-                self.cells.remove(&was);
+                self.cells.remove(&before);
             }
         }
         self.cells.entry(colour).or_default()[side].insert(at);
@@ -394,16 +399,16 @@ impl Coloring {
     /// Restores the colours that were changed since.
     fn backtrack(&mut self, mark: usize) {
         while self.trail.len() > mark {
-            if let Some((at, was)) = self.trail.pop() {
-                self.recolour(at, was);
+            if let Some((at, before)) = self.trail.pop() {
+                self.recolour(at, before);
             }
         }
     }
 }
 
 impl GraphSide {
-    fn add_row(&mut self, of: VertexRef, entry: TableRow) {
-        if let VertexRef::Unpaired(at) = of {
+    fn add_row(&mut self, vertex: VertexRef, entry: TableRow) {
+        if let VertexRef::Unpaired(at) = vertex {
             self.vertices[at as usize].rows.push(entry);
         }
     }

@@ -61,7 +61,7 @@ impl TableDifferences {
             addresses: prefixes
                 .into_iter()
                 .map(|prefix| (prefix, old.addresses.get(&prefix).copied()))
-                .filter(|(prefix, was)| new.addresses.get(prefix) != was.as_ref())
+                .filter(|(prefix, before)| new.addresses.get(prefix) != before.as_ref())
                 .collect(),
             points: keys(&old.points, &new.points),
             sets: keys(&old.sets, &new.sets),

@@ -16,14 +16,14 @@ use palisade_model::{Direction, Family, Pass, Prefix, Str};
 /// The set that decides for the addresses of a point of a host interface, whether the tables have the point or only
 /// one above it. `None` where nothing is judged.
 pub(super) fn set_of(tables: &Tables, point: &Point) -> Option<PolicySetId> {
-    let place = match &point.place {
+    let interface = match &point.place {
         PointInterface::Host(name) if !tables.host_interfaces.contains(name) => {
             &PointInterface::AnyHost
         }
-        place => place,
+        interface => interface,
     };
     let mut above = Point {
-        place: place.clone(),
+        place: interface.clone(),
         ..point.clone()
     };
     loop {
@@ -37,10 +37,10 @@ pub(super) fn set_of(tables: &Tables, point: &Point) -> Option<PolicySetId> {
 /// The points of a place, in either family.
 pub(super) fn points_of<'a>(
     tables: &'a Tables,
-    place: &PointInterface,
+    interface: &PointInterface,
 ) -> impl Iterator<Item = &'a Point> {
     let first = Point {
-        place: place.clone(),
+        place: interface.clone(),
         pass: Pass::Untracked,
         direction: Direction::BOTH
             .into_iter()
@@ -48,12 +48,12 @@ pub(super) fn points_of<'a>(
             .unwrap_or(Direction::Ingress),
         own: Prefix::all(Family::V4),
     };
-    let place = place.clone();
+    let interface = interface.clone();
     let from = tables
         .points
         .range((Bound::Included(first), Bound::Unbounded));
     from.map(|(point, _)| point)
-        .take_while(move |point| point.place == place)
+        .take_while(move |point| point.place == interface)
 }
 
 /// The points of host interfaces and of hairpin traffic, at which nothing is judged without a set, whose set may change, with those that exist during the transition only.
@@ -65,11 +65,11 @@ pub(super) fn changed_points(context: &TransitionContext<'_>) -> BTreeSet<Point>
         .cloned()
         .collect();
     for name in &differences.host_interfaces {
-        let place = PointInterface::Host(name.clone());
+        let interface = PointInterface::Host(name.clone());
         for tables in [context.old, context.new] {
-            for from in [&place, &PointInterface::AnyHost] {
+            for from in [&interface, &PointInterface::AnyHost] {
                 points.extend(points_of(tables, from).map(|point| Point {
-                    place: place.clone(),
+                    place: interface.clone(),
                     ..point.clone()
                 }));
             }
@@ -117,9 +117,10 @@ pub(super) fn write_interfaces(context: &TransitionContext<'_>, phased: &mut Pha
     for name in &context.differences.host_interfaces {
         let is_own = context.new.host_interfaces.contains(name);
         let change = TableChange::HostInterface(Str::clone(name), is_own);
-        match is_own {
-            true => phased.split.push(change),
-            false => phased.merge.push(change),
+        if is_own {
+            phased.split.push(change)
+        } else {
+            phased.merge.push(change)
         }
     }
 }

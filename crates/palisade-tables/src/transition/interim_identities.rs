@@ -58,8 +58,8 @@ fn effective_identity(
     let lengths = &context.differences.lengths;
     let shorter = lengths.range((family, 0)..(family, prefix.length())).rev();
     let above = shorter.map(|(_, length)| Prefix::new(prefix.address(), *length));
-    let mut found = above.filter_map(entry);
-    found.next().unwrap_or(IdentityId::UNKNOWN)
+    let mut entries = above.filter_map(entry);
+    entries.next().unwrap_or(IdentityId::UNKNOWN)
 }
 
 /// The entry that the old tables have for a prefix.
@@ -139,11 +139,11 @@ impl InterimIdentities {
         // The transition of each address, or the number of its pair where it has an interim identity.
         let mut address_transitions: Vec<Result<AddressTransition, usize>> =
             Vec::with_capacity(differences.addresses.len());
-        for (at, (key, was)) in differences.addresses.iter().enumerate() {
-            let will = identities.new_entries[at];
+        for (at, (key, before)) in differences.addresses.iter().enumerate() {
+            let after = identities.new_entries[at];
             let pair = (
-                effective_identity(context, *key, *was, |prefix| old_entry(context, prefix)),
-                effective_identity(context, *key, will, |prefix| new_entry(context, prefix)),
+                effective_identity(context, *key, *before, |prefix| old_entry(context, prefix)),
+                effective_identity(context, *key, after, |prefix| new_entry(context, prefix)),
             );
             if pair.0 == pair.1 {
                 address_transitions.push(Ok(AddressTransition::Interim(pair.0)));
@@ -191,26 +191,28 @@ impl InterimIdentities {
     ) -> IdentityId {
         let begins = context.differences.new_identities.contains(&to);
         let ends = context.differences.removed_identities.contains(&from);
-        let was = if begins {
+        let before = if begins {
             self.copied_from.get(&to).copied()
         } else {
             Some(to)
         };
-        match was {
-            Some(was) if have_same_verdicts(context, context.old, classes, was, from) => return to,
+        match before {
+            Some(before) if have_same_verdicts(context, context.old, classes, before, from) => {
+                return to;
+            }
             None if !pinned.contains(&to) => {
                 self.copied_from.insert(to, from);
                 return to;
             }
             _ => {}
         }
-        let will = if ends {
+        let after = if ends {
             self.copied_to.get(&from).copied()
         } else {
             Some(from)
         };
-        match will {
-            Some(will) if have_same_verdicts(context, context.new, classes, will, to) => {
+        match after {
+            Some(after) if have_same_verdicts(context, context.new, classes, after, to) => {
                 return from;
             }
             None if !pinned.contains(&from) => {
@@ -285,16 +287,16 @@ impl InterimIdentities {
         let new_entries = self.new_entries.iter().copied();
         let transitions = self.transitions.iter().zip(new_entries);
         let addresses = context.differences.addresses.iter().copied();
-        for ((key, was), (transition, will)) in addresses.zip(transitions) {
-            let last = TableChange::Address(key, will);
+        for ((key, before), (transition, after)) in addresses.zip(transitions) {
+            let last = TableChange::Address(key, after);
             match transition {
                 AddressTransition::AtTighten => phased.tighten.push(last),
                 AddressTransition::AtLoosen => phased.loosen.push(last),
                 AddressTransition::Interim(interim) => {
-                    if was != Some(*interim) {
+                    if before != Some(*interim) {
                         phased.split.push(TableChange::Address(key, Some(*interim)));
                     }
-                    if will != Some(*interim) {
+                    if after != Some(*interim) {
                         phased.merge.push(last);
                     }
                 }

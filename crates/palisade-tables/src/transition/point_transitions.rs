@@ -29,8 +29,9 @@ pub(super) fn write_changes(
 ) -> bool {
     let mut leave_separately = false;
     let host = transitions.host.iter();
-    let host = host.flat_map(|(stage, of)| {
-        of.iter()
+    let host = host.flat_map(|(stage, by_states)| {
+        by_states
+            .iter()
             .map(move |(states, points)| (*stage, states, points))
     });
     for (stage, (source, target), points) in host {
@@ -169,8 +170,10 @@ fn is_stable(state: PointState, changing: &BTreeSet<PolicySetId>) -> bool {
 /// before is not judged as any other.
 fn is_at_hairpin_points(context: &TransitionContext<'_>, point: &Point) -> bool {
     point.workload().is_some_and(|(interface, _)| {
-        let place = PointInterface::Hairpin(interface.clone());
-        host_points::points_of(context.new, &place).next().is_some()
+        let hairpin = PointInterface::Hairpin(interface.clone());
+        host_points::points_of(context.new, &hairpin)
+            .next()
+            .is_some()
     })
 }
 
@@ -249,14 +252,12 @@ impl HostSetTransition<'_, '_> {
         phased: &mut PhasedChanges,
     ) -> PointWrites {
         let last = (ChangeTime::Switch, self.target.set());
-        match self.is_stable[0] {
-            true => alloc::vec![last],
-            false => {
-                let finally =
-                    |_: &mut ClassComparison<'_>, (first, last): ClassEnds| last.or(first);
-                let set = self.interim_set(classes, phased, finally);
-                alloc::vec![(ChangeTime::LeaveToSwitch, Some(set)), last]
-            }
+        if self.is_stable[0] {
+            alloc::vec![last]
+        } else {
+            let finally = |_: &mut ClassComparison<'_>, (first, last): ClassEnds| last.or(first);
+            let set = self.interim_set(classes, phased, finally);
+            alloc::vec![(ChangeTime::LeaveToSwitch, Some(set)), last]
         }
     }
 

@@ -106,7 +106,7 @@ impl SetStages {
         }
     }
 
-    /// Whether any set is that of an early pass.
+    /// Whether any set is of an early pass.
     pub(super) fn is_layered(&self) -> bool {
         self.host_sets.is_some()
     }
@@ -119,9 +119,10 @@ impl SetStages {
 
     /// The stage of a point; where nothing is layered, every point stands alone.
     pub(super) fn of_point(&self, point: &Point) -> Stage {
-        match self.is_layered() {
-            true => Stage::of_point(point),
-            false => Stage::Alone,
+        if self.is_layered() {
+            Stage::of_point(point)
+        } else {
+            Stage::Alone
         }
     }
 }

@@ -48,14 +48,12 @@ pub(crate) fn run(args: AgentArgs, format: OutputFormat) -> CommandResult {
 
 fn run_failure(error: &RunError) -> CommandError {
     let text = error_chain(error);
-    match is_permission_error(error) {
-        true => {
-            CommandError::new(ExitStatus::NotPermitted, text).with_hint("sudo palisade agent …")
-        }
-        false if matches!(error, RunError::ThreadEnded { .. } | RunError::Serving(_)) => {
-            CommandError::new(ExitStatus::AgentFailed, text)
-        }
-        false => CommandError::problem(text),
+    if is_permission_error(error) {
+        CommandError::new(ExitStatus::NotPermitted, text).with_hint("sudo palisade agent …")
+    } else if matches!(error, RunError::ThreadEnded { .. } | RunError::Serving(_)) {
+        CommandError::new(ExitStatus::AgentFailed, text)
+    } else {
+        CommandError::problem(text)
     }
 }
 

@@ -13,15 +13,15 @@ use std::io::{self, IsTerminal, Write};
 /// Removes everything; exit code 1 if an object could not be removed.
 pub(crate) fn run(args: CleanupArgs, format: OutputFormat) -> CommandResult {
     let config = agent::resolve_config(args.agent)?;
-    let found = find(&config).map_err(|error| cleanup_failure(&error))?;
+    let leftovers = find(&config).map_err(|error| cleanup_failure(&error))?;
     let dry_run = config.dry_run;
-    let items = if dry_run || found.items.is_empty() {
-        found.items.clone()
+    let items = if dry_run || leftovers.items.is_empty() {
+        leftovers.items.clone()
     } else {
-        if !args.yes && !confirm(&found.items, format)? {
+        if !args.yes && !confirm(&leftovers.items, format)? {
             return Ok(ExitStatus::Success);
         }
-        found.remove()
+        leftovers.remove()
     };
     let failed = items.iter().any(|item| item.error.is_some());
     let report = CleanupReport {

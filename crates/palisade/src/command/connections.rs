@@ -23,9 +23,10 @@ const OPEN_TO_OWN_NODE: &str = "Besides, every workload is reachable from its ow
 pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult {
     let read = manifests::load_state(&args.files.files)?;
     let (state, exit) = (&read.state, read.exit);
-    let view = match args.audit {
-        true => StateView::audit(state),
-        false => StateView::from(state),
+    let view = if args.audit {
+        StateView::audit(state)
+    } else {
+        StateView::from(state)
     };
     let scope = connection_scope(&args.scope);
     let connections = if is_ungrouped(format, &args.scope, &[state]) {
@@ -38,12 +39,13 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
         ConnectionFilterError::NoNamespace(_) => CommandError::usage(error.to_string()),
     })?;
     let failsafe = FailsafePorts::default();
-    let (hosts, forwarded) = match is_about_hosts(&args.scope) {
-        true => (
+    let (hosts, forwarded) = if is_about_hosts(&args.scope) {
+        (
             palisade_analysis::host_connections(view, &failsafe),
             palisade_analysis::forwarded_connections(view, &failsafe),
-        ),
-        false => Default::default(),
+        )
+    } else {
+        Default::default()
     };
     let reports = connections.iter().map(|row| row.report(args.scope.members));
     let report = ConnectionList {
@@ -54,13 +56,13 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
         forwarded: forwarded.iter().map(ForwardedConnection::report).collect(),
     };
     print_output(format, &report, |_| {
-        let of_workloads = match connections.is_empty() {
-            true if state.endpoints.values().all(|e| e.host) => "no workloads".to_owned(),
-            true => "no connection is allowed".to_owned(),
-            false => {
-                let table = connections_table(&connections);
-                table + &group_members_text(&[&connections], &args.scope)
-            }
+        let of_workloads = if !connections.is_empty() {
+            let table = connections_table(&connections);
+            table + &group_members_text(&[&connections], &args.scope)
+        } else if state.endpoints.values().all(|e| e.host) {
+            "no workloads".to_owned()
+        } else {
+            "no connection is allowed".to_owned()
         };
         let mut parts = vec![of_workloads.trim_end().to_owned()];
         if report.open_to_own_node && state.endpoints.values().any(|e| !e.host) {

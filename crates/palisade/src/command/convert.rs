@@ -1,13 +1,12 @@
 //! `palisade convert`: policies of manifests in another dialect.
 
-use super::manifests::check_paths_exist;
-use super::manifests::problem_reports;
+use super::manifests::{check_paths_exist, problem_reports};
 use super::status::problem_text;
 use crate::cli::{ConvertArgs, ConvertTarget, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};
 use palisade_api::{ConvertReport, ObjectRef, ProblemSeverity, UnsayableReport};
-use palisade_convert::{PolicySource, TargetDialect, Unsayable, convert, is_policy, to_yaml};
+use palisade_convert::{Inexpressible, PolicySource, TargetDialect, convert, is_policy, to_yaml};
 use palisade_model::ObjectId;
 use palisade_source::load_manifests;
 use palisade_text::printable;
@@ -26,12 +25,16 @@ pub(crate) fn run(args: &ConvertArgs, format: OutputFormat) -> CommandResult {
     }
     let mut definitions: BTreeMap<&ObjectId, Vec<&serde_json::Value>> = BTreeMap::new();
     let mut ids: Vec<&ObjectId> = Vec::new();
-    for of in loaded.manifests.iter().filter(|of| is_policy(&of.id)) {
-        let all = definitions.entry(&of.id).or_default();
+    for manifest in loaded
+        .manifests
+        .iter()
+        .filter(|manifest| is_policy(&manifest.id))
+    {
+        let all = definitions.entry(&manifest.id).or_default();
         if all.is_empty() {
-            ids.push(&of.id);
+            ids.push(&manifest.id);
         }
-        all.push(&of.manifest);
+        all.push(&manifest.manifest);
     }
     let source = |id: &&ObjectId| {
         let manifests = definitions.get(id).map_or(&[][..], |all| &all[..]);
@@ -75,8 +78,8 @@ pub(crate) fn run(args: &ConvertArgs, format: OutputFormat) -> CommandResult {
     ))
 }
 
-fn target(of: ConvertTarget) -> TargetDialect {
-    match of {
+fn target(target: ConvertTarget) -> TargetDialect {
+    match target {
         ConvertTarget::Kubernetes => TargetDialect::Kubernetes,
         ConvertTarget::ClusterNetworkPolicy => TargetDialect::ClusterNetworkPolicy,
         ConvertTarget::Cilium => TargetDialect::Cilium,
@@ -114,24 +117,24 @@ fn not_there(args: &ConvertArgs) -> String {
     )
 }
 
-fn unsayable_report(of: &Unsayable) -> UnsayableReport {
+fn unsayable_report(refusal: &Inexpressible) -> UnsayableReport {
     UnsayableReport {
-        policy: ObjectRef::new(&of.policy, None),
-        rule: of.rule.clone(),
-        reason: of.reason.to_string(),
-        at: of.line.as_ref().map(ToString::to_string),
+        policy: ObjectRef::new(&refusal.policy, None),
+        rule: refusal.rule.clone(),
+        reason: refusal.reason.to_string(),
+        at: refusal.line.as_ref().map(ToString::to_string),
     }
 }
 
 /// A refusal in one line: where, what and why.
-fn unsayable_text(of: &UnsayableReport) -> String {
-    let at = of.at.as_ref().map(|at| format!("{at}: "));
-    let rule = of.rule.as_ref().map(|rule| format!(": {rule}"));
+fn unsayable_text(refusal: &UnsayableReport) -> String {
+    let at = refusal.at.as_ref().map(|at| format!("{at}: "));
+    let rule = refusal.rule.as_ref().map(|rule| format!(": {rule}"));
     format!(
         "{}{}{}: {}",
         at.unwrap_or_default(),
-        of.policy,
+        refusal.policy,
         rule.unwrap_or_default(),
-        of.reason
+        refusal.reason
     )
 }

@@ -18,25 +18,14 @@ use palisade_api::{DiffReport, LockoutReport};
 use palisade_dialects::service_ports;
 use palisade_model::{FailsafePort, FailsafePorts};
 use palisade_text::printable;
+use std::path::PathBuf;
 
 /// The Service of the API server.
 const API_SERVER: &str = "default/kubernetes";
 
 /// Shows the difference; exit code 1 if there is one, or if the manifests have errors.
 pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
-    let (old, new) = match &args.files[..] {
-        [old, new] => (old, Some(new)),
-        [of] if args.audit => (of, None),
-        files => {
-            let given = files.len();
-            return Err(CommandError::usage(format!(
-                "diff needs -f OLD -f NEW, two files or directories, or --audit -f PATH; {given} given"
-            )));
-        }
-    };
-    if old.as_os_str() == "-" && new.is_some_and(|new| new.as_os_str() == "-") {
-        return Err(CommandError::usage("only one of OLD and NEW can be `-`"));
-    }
+    let (old, new) = files(args)?;
     let failsafe = failsafe_ports(args)?;
     let old = manifests::load_state(std::slice::from_ref(old))?;
     let new = match new {
@@ -52,9 +41,12 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
         &old.state,
         new.as_ref().map_or(&old.state, |new| &new.state),
     );
-    let view = |state, audit| match audit {
-        true => StateView::audit(state),
-        false => StateView::from(state),
+    let view = |state, audit| {
+        if audit {
+            StateView::audit(state)
+        } else {
+            StateView::from(state)
+        }
     };
     let (old, new) = (view(old, args.audit && !is_single), view(new, args.audit));
     let scope = connection_scope(&args.scope);
@@ -68,16 +60,17 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
         session: session(),
         api_servers: [old, new]
             .into_iter()
-            .flat_map(|of| service_ports::tcp_endpoints(of.state, API_SERVER))
+            .flat_map(|view| service_ports::tcp_endpoints(view.state, API_SERVER))
             .collect(),
         failsafe,
     };
-    let (hosts, forwarded) = match is_about_hosts(&args.scope) {
-        true => (
+    let (hosts, forwarded) = if is_about_hosts(&args.scope) {
+        (
             palisade_analysis::host_diff(old, new, &questions.failsafe),
             palisade_analysis::forwarded_diff(old, new, &questions.failsafe),
-        ),
-        false => Default::default(),
+        )
+    } else {
+        Default::default()
     };
     let reports = |list: &[HostConnection]| list.iter().map(HostConnection::report).collect();
     let of_forwarded =
@@ -100,6 +93,24 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
         || forwarded != ForwardedDiff::default()
         || !report.lockouts.is_empty();
     Ok(ExitStatus::of(is_different || problems))
+}
+
+/// The paths of the old manifests and the new ones, which are absent for the difference that the audit makes.
+fn files(args: &DiffArgs) -> Result<(&PathBuf, Option<&PathBuf>), CommandError> {
+    let (old, new) = match &args.files[..] {
+        [old, new] => (old, Some(new)),
+        [only] if args.audit => (only, None),
+        files => {
+            let given = files.len();
+            return Err(CommandError::usage(format!(
+                "diff needs -f OLD -f NEW, two files or directories, or --audit -f PATH; {given} given"
+            )));
+        }
+    };
+    if old.as_os_str() == "-" && new.is_some_and(|new| new.as_os_str() == "-") {
+        return Err(CommandError::usage("only one of OLD and NEW can be `-`"));
+    }
+    Ok((old, new))
 }
 
 /// The session by which the user came to the host with this address.

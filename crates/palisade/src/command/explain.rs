@@ -56,9 +56,10 @@ pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) 
         };
         (explanation, read.exit)
     };
-    let explanation = match args.all {
-        true => explanation,
-        false => explanation.brief(),
+    let explanation = if args.all {
+        explanation
+    } else {
+        explanation.brief()
     };
     print_output(format, &explanation, Explanation::to_string)?;
     let denied = explanation.case.verdict == VerdictWord::Deny;

@@ -13,11 +13,11 @@ pub(crate) fn run(args: InstallCniArgs, format: OutputFormat) -> CommandResult {
     let config = agent::resolve_config(args.agent)?;
     let (path, outcome) = install_plugin(&args.from, &config).map_err(|error| {
         let text = error_chain(&error);
-        match agent::is_permission_error(&error) {
-            true => CommandError::new(ExitStatus::NotPermitted, text)
-                .with_hint("sudo palisade install-cni"),
-            false => CommandError::problem(text)
-                .with_hint("give the plugin by --from, and its directory by --cni-bin-dir"),
+        if agent::is_permission_error(&error) {
+            CommandError::new(ExitStatus::NotPermitted, text).with_hint("sudo palisade install-cni")
+        } else {
+            CommandError::problem(text)
+                .with_hint("give the plugin by --from, and its directory by --cni-bin-dir")
         }
     })?;
     let report = CniInstallReport {

@@ -16,9 +16,10 @@ pub(crate) fn run(files: &ManifestArgs, format: OutputFormat) -> CommandResult {
     (report.not_enforced, _) = manifests::split_ignored(loaded.ignored);
     print_output(format, &report, report_text)?;
     let is_clean = report.findings.is_empty() && report.unchecked.is_empty();
-    Ok(match is_clean {
-        true => loaded.exit,
-        false => ExitStatus::ProblemsFound,
+    Ok(if is_clean {
+        loaded.exit
+    } else {
+        ExitStatus::ProblemsFound
     })
 }
 

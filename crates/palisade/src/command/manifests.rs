@@ -27,7 +27,7 @@ pub(crate) struct LoadedManifests {
 }
 
 impl LoadedManifests {
-    /// The error for a name of which the state has no endpoint: what the pod of that name is, or `error`.
+    /// The error for a name that no endpoint of the state has: what the pod of that name is, or `error`.
     pub(crate) fn unknown_name(&self, name: &str, error: String) -> CommandError {
         let pod = UnjudgedPod::find(&self.unjudged_pods, name);
         CommandError::usage(pod.map_or(error, |pod| printable(&pod.to_string()).into_owned()))
@@ -46,9 +46,10 @@ pub(crate) fn load_state(files: &[PathBuf]) -> Result<LoadedManifests, CommandEr
     {
         eprintln!("{}", problem_text(problem));
     }
-    let exit = match loaded.has_errors() {
-        true => ExitStatus::ProblemsFound,
-        false => ExitStatus::Success,
+    let exit = if loaded.has_errors() {
+        ExitStatus::ProblemsFound
+    } else {
+        ExitStatus::Success
     };
     Ok(LoadedManifests {
         state: loaded.state,
@@ -74,6 +75,15 @@ pub(crate) fn load_showing_progress(files: &[PathBuf]) -> LoadedInput {
     let loaded = load_with_progress(files, &mut |progress| meter.update(progress));
     meter.clear();
     loaded
+}
+
+/// Converts the problems of a source to API types.
+pub(crate) fn problem_reports(loaded: &LoadedInput) -> Vec<ProblemReport> {
+    loaded
+        .diagnostics
+        .iter()
+        .map(palisade_agent::views::status::problem_report)
+        .collect()
 }
 
 /// A path on the command line that does not exist is a usage error, not a problem of the manifests.

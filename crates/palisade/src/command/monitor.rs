@@ -187,12 +187,16 @@ fn reason_text(
     text.to_owned()
 }
 
-fn rule_text(of: &MonitorRule) -> String {
-    let name = of.rule_name.iter().map(|name| format!(" {name}"));
+fn rule_text(rule: &MonitorRule) -> String {
+    let name = rule.rule_name.iter().map(|name| format!(" {name}"));
     let name: String = name.collect();
-    let line = of.policy.line.iter().map(|line| format!(" ({line})"));
+    let line = rule.policy.line.iter().map(|line| format!(" ({line})"));
     let line: String = line.collect();
-    format!("{} rule {}{name}{line}", of.policy.without_line(), of.index)
+    format!(
+        "{} rule {}{name}{line}",
+        rule.policy.without_line(),
+        rule.index
+    )
 }
 
 #[cfg(test)]

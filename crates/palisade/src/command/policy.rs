@@ -127,13 +127,15 @@ fn state_text(status: &PolicyStatus) -> String {
 /// The reasons, the parts held closed and the warnings, each with what it is.
 fn finding_lines(status: &PolicyStatus) -> Vec<(&'static str, String)> {
     let text = |finding: &PolicyFinding| {
-        let field = match finding.field.is_empty() {
-            true => String::new(),
-            false => format!("{}: ", finding.field),
+        let field = if finding.field.is_empty() {
+            String::new()
+        } else {
+            format!("{}: ", finding.field)
         };
-        let at = match finding.at.is_empty() {
-            true => String::new(),
-            false => format!(" ({})", finding.at),
+        let at = if finding.at.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", finding.at)
         };
         format!("{field}{}{at}", finding.reason)
     };
@@ -203,19 +205,20 @@ fn detail_text(detail: &PolicyDetail) -> String {
         for rule in &over.rules {
             let at = rule.line.as_ref().map(|line| format!(" ({line})"));
             let at = at.unwrap_or_default();
-            let (of, direction, index) = (&rule.policy, &rule.direction, rule.index);
+            let (policy, direction, index) = (&rule.policy, &rule.direction, rule.index);
             line(
                 "",
-                format!("{} by {of} {direction}[{index}]{at}", rule.elements),
+                format!("{} by {policy} {direction}[{index}]{at}", rule.elements),
             );
         }
     }
     out.push('\n');
     let mut rules = detail.rule_counters.iter();
     let audited = rules.any(|rule| rule.would_allow.is_some() || rule.would_deny.is_some());
-    let audit_columns: &[&str] = match audited {
-        true => &["WOULD ALLOW", "WOULD DENY"],
-        false => &[],
+    let audit_columns: &[&str] = if audited {
+        &["WOULD ALLOW", "WOULD DENY"]
+    } else {
+        &[]
     };
     let columns = ["DIRECTION", "RULE", "ACTION", "PACKETS", "BYTES"].iter();
     let columns: Vec<&str> = columns

@@ -2,8 +2,7 @@
 
 use super::agent;
 use crate::cli::{OutputFormat, PushArgs};
-use crate::command::manifests;
-use crate::command::manifests::problem_reports;
+use crate::command::manifests::{self, problem_reports};
 use crate::command::status::problem_text;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};
@@ -34,9 +33,10 @@ pub(crate) fn run(args: PushArgs, format: OutputFormat) -> CommandResult {
         manifest: object.manifest.to_string(),
     });
     let objects: Vec<PushObject> = objects.collect();
-    let mode = match config.dry_run {
-        true => PushMode::DryRun,
-        false => PushMode::Write,
+    let mode = if config.dry_run {
+        PushMode::DryRun
+    } else {
+        PushMode::Write
     };
     let outcome = push(options, &objects, mode).map_err(|error| push_failure(&error))?;
     if let Some(leftover) = &outcome.leftover {
@@ -113,10 +113,7 @@ fn push_failure(error: &PushError) -> CommandError {
 
 fn report_text(report: &PushReport) -> String {
     let mut out = String::new();
-    let tense = |done: &'static str, would: &'static str| match report.dry_run {
-        true => would,
-        false => done,
-    };
+    let tense = |done: &'static str, would: &'static str| if report.dry_run { would } else { done };
     for (paths, word) in [
         (&report.created, tense("created", "would be created")),
         (&report.changed, tense("changed", "would be changed")),

@@ -73,73 +73,66 @@ fn config_text(report: &ConfigReport) -> String {
 
 /// Formats the status.
 pub(super) fn status_text(status: &Status) -> String {
-    let mut page = StatusPage::default();
+    let mut lines = StatusLines::default();
+    add_summary(status, &mut lines);
+    add_host_endpoints(status, &mut lines);
+    add_policy(status, &mut lines);
+    add_source(status, &mut lines);
+    add_retained_objects(status, &mut lines);
+    add_addresses_and_budget(status, &mut lines);
+    add_dataplane(&status.dataplane, &mut lines);
+    let steps: Vec<String> = status
+        .bootstrap
+        .iter()
+        .map(|s| format!("{} {:.1} ms", s.name, s.millis))
+        .collect();
+    lines.add("Start", steps.join(", "));
+    lines.text
+}
+
+/// Lines of a name and a value; a line that belongs to the one before has no name.
+#[derive(Default)]
+struct StatusLines {
+    text: String,
+}
+
+impl StatusLines {
+    fn add(&mut self, name: &str, value: String) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "{name:<12} {}", printable(&value));
+    }
+}
+
+fn add_summary(status: &Status, lines: &mut StatusLines) {
     let health = match status.health {
         Health::Starting => "starting",
         Health::Ready => "ready",
         Health::Degraded => "DEGRADED",
     };
-    page.line("Health", health.to_owned());
+    lines.add("Health", health.to_owned());
     for reason in &status.reasons {
-        page.line("", format!("- {reason}"));
+        lines.add("", format!("- {reason}"));
     }
     if !status.as_of.is_empty() {
-        page.line("As of", status.as_of.clone());
+        lines.add("As of", status.as_of.clone());
     }
-    page.line(
+    lines.add(
         "Agent",
         format!(
             "palisade {}, process {}, since {}",
             status.version, status.pid, status.started
         ),
     );
-    page.line(
+    lines.add(
         "Policy",
         format!(
             "revision {} accepted, {} in the kernel; {} policies, {} endpoints, {} identities",
             status.revision, status.realised, status.policies, status.endpoints, status.identities
         ),
     );
-    write_policy(&mut page, status);
-    write_sources(&mut page, status);
-    write_retained(&mut page, status);
-    let budget = &status.budget;
-    page.line(
-        "Budget",
-        format!(
-            "{} kernel elements used; limits: {} on this host, {} for a policy set; {} over budget",
-            budget.elements,
-            budget.host,
-            budget.policy_set,
-            status.over_budget.len()
-        ),
-    );
-    write_dataplane(&mut page, &status.dataplane);
-    let steps: Vec<String> = status
-        .bootstrap
-        .iter()
-        .map(|s| format!("{} {:.1} ms", s.name, s.millis))
-        .collect();
-    page.line("Start", steps.join(", "));
-    page.text
 }
 
-/// Lines with a title in front.
-#[derive(Default)]
-struct StatusPage {
-    text: String,
-}
-
-impl StatusPage {
-    /// A line; without a title it belongs to the line above.
-    fn line(&mut self, title: &str, value: String) {
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.text, "{title:<12} {}", printable(&value));
-    }
-}
-
-/// Host endpoints, tiers, states of policies, audit.
-fn write_policy(page: &mut StatusPage, status: &Status) {
+fn add_host_endpoints(status: &Status, lines: &mut StatusLines) {
     for (at, host) in status.host_endpoints.iter().enumerate() {
         let text = match (&host.interface, &host.reason) {
             (Some(interface), _) if interface == "*" => "every other interface".to_owned(),
@@ -148,49 +141,40 @@ fn write_policy(page: &mut StatusPage, status: &Status) {
             (None, reason) => format!("not enforced: {}", reason.as_deref().unwrap_or_default()),
         };
         let title = if at == 0 { "Host" } else { "" };
-        page.line(title, format!("{} {}: {text}", host.kind, host.name));
+        lines.add(title, format!("{} {}: {text}", host.kind, host.name));
     }
     for text in &status.missing_failsafe {
-        page.line("", format!("! {text}"));
+        lines.add("", format!("! {text}"));
     }
+}
+
+/// The tiers, how far policies are, and what the audit would deny.
+fn add_policy(status: &Status, lines: &mut StatusLines) {
     if !status.tiers.is_empty() {
         let tiers: Vec<String> = status.tiers.iter().map(tier_text).collect();
-        page.line("Tiers", tiers.join(", "));
+        lines.add("Tiers", tiers.join(", "));
     }
     if !status.policy_states.is_empty() {
         let states = status.policy_states.iter();
         let states: Vec<String> = states
             .map(|count| format!("{} {}", count.policies, count.state))
             .collect();
-        page.line(
+        lines.add(
             "",
             format!("- {}: see palisade policy list", states.join(", ")),
         );
     }
     if !status.audit.is_empty() {
         for (at, text) in audit_lines(&status.audit).into_iter().enumerate() {
-            page.line(if at == 0 { "Audit" } else { "" }, text);
+            lines.add(if at == 0 { "Audit" } else { "" }, text);
         }
     }
 }
 
-/// The sources and their problems.
-fn write_sources(page: &mut StatusPage, status: &Status) {
+fn add_source(status: &Status, lines: &mut StatusLines) {
     let source = &status.source;
-    let text = |source: &FollowedSource| {
-        let synced = match (&source.stale, source.in_sync) {
-            (Some(stale), _) => format!("not followed since {}", stale.since),
-            (None, true) => "in sync".to_owned(),
-            (None, false) => "not in sync yet".to_owned(),
-        };
-        let absent = match source.absent.is_empty() {
-            true => String::new(),
-            false => format!(", which does not have {}", source.absent.join(", ")),
-        };
-        format!("{} {}: {synced}{absent}", source.name, source.location)
-    };
-    let sources: Vec<String> = source.sources.iter().map(text).collect();
-    page.line(
+    let sources: Vec<String> = source.sources.iter().map(followed_text).collect();
+    lines.add(
         "Source",
         format!(
             "{}; {}, {}, {}",
@@ -201,15 +185,29 @@ fn write_sources(page: &mut StatusPage, status: &Status) {
         ),
     );
     if let Some(error) = &status.node_status_error {
-        page.line("", format!("- NodePolicyStatus is not written: {error}"));
+        lines.add("", format!("- NodePolicyStatus is not written: {error}"));
     }
     for problem in &source.problems {
-        page.line("", format!("- {}", problem_text(problem)));
+        lines.add("", format!("- {}", problem_text(problem)));
     }
 }
 
-/// Objects whose former version stays in force, and addresses that several objects claim.
-fn write_retained(page: &mut StatusPage, status: &Status) {
+/// A source that is followed, and how.
+fn followed_text(source: &FollowedSource) -> String {
+    let synced = match (&source.stale, source.in_sync) {
+        (Some(stale), _) => format!("not followed since {}", stale.since),
+        (None, true) => "in sync".to_owned(),
+        (None, false) => "not in sync yet".to_owned(),
+    };
+    let absent = if source.absent.is_empty() {
+        String::new()
+    } else {
+        format!(", which does not have {}", source.absent.join(", "))
+    };
+    format!("{} {}: {synced}{absent}", source.name, source.location)
+}
+
+fn add_retained_objects(status: &Status, lines: &mut StatusLines) {
     for retained in &status.retained_objects {
         let what = match (&retained.since, &retained.hash) {
             (Some(since), Some(hash)) => format!(
@@ -218,13 +216,16 @@ fn write_retained(page: &mut StatusPage, status: &Status) {
             ),
             _ => "no valid version: the pods it selects are isolated".to_owned(),
         };
-        page.line("", format!("- {}: {what}", retained.object));
+        lines.add("", format!("- {}: {what}", retained.object));
     }
     if let Some(more) = status.more_retained_objects {
-        page.line("", format!("- and {more} more objects stay in force"));
+        lines.add("", format!("- and {more} more objects stay in force"));
     }
+}
+
+fn add_addresses_and_budget(status: &Status, lines: &mut StatusLines) {
     for conflict in &status.conflicts {
-        page.line(
+        lines.add(
             "Conflict",
             format!(
                 "{} belongs to {}; also claimed by {}",
@@ -234,15 +235,26 @@ fn write_retained(page: &mut StatusPage, status: &Status) {
             ),
         );
     }
+    let budget = &status.budget;
+    lines.add(
+        "Budget",
+        format!(
+            "{} kernel elements used; limits: {} on this host, {} for a policy set; {} over budget",
+            budget.elements,
+            budget.host,
+            budget.policy_set,
+            status.over_budget.len()
+        ),
+    );
 }
 
-fn write_dataplane(page: &mut StatusPage, dataplane: &DataplaneStatus) {
-    page.line(
+fn add_dataplane(dataplane: &DataplaneStatus, lines: &mut StatusLines) {
+    lines.add(
         "Dataplane",
         format!("{}, generation {}", dataplane.name, dataplane.generation),
     );
     if let Some(start) = &dataplane.start {
-        page.line(
+        lines.add(
             "",
             format!(
                 "start: {} kernel writes in {:.1} ms",
@@ -251,7 +263,7 @@ fn write_dataplane(page: &mut StatusPage, dataplane: &DataplaneStatus) {
         );
     }
     if let Some(last) = &dataplane.last {
-        page.line(
+        lines.add(
             "",
             format!(
                 "last flush: revision {}, {} kernel writes in {:.1} ms",
@@ -260,10 +272,10 @@ fn write_dataplane(page: &mut StatusPage, dataplane: &DataplaneStatus) {
         );
     }
     if dataplane.repaired > 0 {
-        page.line("", format!("repaired {} times", dataplane.repaired));
+        lines.add("", format!("repaired {} times", dataplane.repaired));
     }
     for repair in &dataplane.repairs {
-        page.line(
+        lines.add(
             "",
             format!(
                 "repaired at {}: {}; {} kernel writes, {:.1} ms after detection",
@@ -273,7 +285,7 @@ fn write_dataplane(page: &mut StatusPage, dataplane: &DataplaneStatus) {
     }
     for drops in &dataplane.drops {
         let (reason, count) = (drops.reason, drops.count);
-        page.line(
+        lines.add(
             "",
             format!(
                 "dropped, {reason}: {} packets, {} bytes",
@@ -282,7 +294,7 @@ fn write_dataplane(page: &mut StatusPage, dataplane: &DataplaneStatus) {
         );
     }
     if let Some(error) = &dataplane.error {
-        page.line("", format!("error: {error}"));
+        lines.add("", format!("error: {error}"));
     }
 }
 
@@ -306,9 +318,10 @@ fn audit_lines(audit: &AuditSummary) -> Vec<String> {
         "{} policies, {} namespaces, {} endpoints",
         audit.policies, audit.namespaces, audit.endpoints
     );
-    let mut lines = vec![match audit.agent {
-        true => format!("every endpoint, by policy-audit-mode: no policy is enforced; {objects}"),
-        false => objects,
+    let mut lines = vec![if audit.agent {
+        format!("every endpoint, by policy-audit-mode: no policy is enforced; {objects}")
+    } else {
+        objects
     }];
     for (count, text) in [
         (audit.would_deny, "allowed, and would be denied"),

@@ -15,10 +15,11 @@ pub(crate) fn run(args: UninstallCheckArgs, format: OutputFormat) -> CommandResu
     let config = agent::resolve_config(args.agent)?;
     let items = find_leftovers(&config).map_err(|error| {
         let text = error_chain(&error);
-        match agent::is_permission_error(&error) {
-            true => CommandError::new(ExitStatus::NotPermitted, text)
-                .with_hint("sudo palisade uninstall-check"),
-            false => CommandError::problem(text),
+        if agent::is_permission_error(&error) {
+            CommandError::new(ExitStatus::NotPermitted, text)
+                .with_hint("sudo palisade uninstall-check")
+        } else {
+            CommandError::problem(text)
         }
     })?;
     let report = UninstallReport {

@@ -1,7 +1,7 @@
 //! `palisade validate`: reads manifests and prints every problem, without enforcing anything.
 
 use crate::cli::{ManifestArgs, OutputFormat};
-use crate::command::manifests;
+use crate::command::manifests::{self, problem_reports};
 use crate::command::status::problem_text;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};
@@ -34,11 +34,11 @@ fn validation_text(validation: &ValidationReport) -> String {
         .map(|p| problem_text(p) + "\n")
         .collect();
     let total = |severity: ProblemSeverity| {
-        let of = validation
+        let problems = validation
             .problems
             .iter()
             .filter(|p| p.severity == severity);
-        of.map(ProblemReport::count).sum()
+        problems.map(ProblemReport::count).sum()
     };
     let (errors, warnings) = (
         total(ProblemSeverity::Error),

@@ -44,9 +44,12 @@ pub(crate) fn run(
             };
             let removed: WorkloadRemoveResponse =
                 client.send(Method::DELETE, path::WORKLOADS, &request)?;
-            print_output(format, &removed, |removed| match removed.removed {
-                true => format!("detached {namespace}/{name}"),
-                false => format!("{namespace}/{name} was not attached"),
+            print_output(format, &removed, |removed| {
+                if removed.removed {
+                    format!("detached {namespace}/{name}")
+                } else {
+                    format!("{namespace}/{name} was not attached")
+                }
             })?;
         }
     }

@@ -282,14 +282,12 @@ fn idle_connections_leave_descriptors_for_what_changes() {
     for round in 0..5 {
         let is_open = round % 2 == 1;
         let name = format!("{round}.yaml");
-        match is_open {
-            false => shop
-                .agent
-                .write(&name, &policy("closed", "db", FROM_WEB_8080)),
-            true => {
-                let last = shop.agent.policy().join(format!("{}.yaml", round - 1));
-                std::fs::remove_file(last).unwrap();
-            }
+        if is_open {
+            let last = shop.agent.policy().join(format!("{}.yaml", round - 1));
+            std::fs::remove_file(last).unwrap();
+        } else {
+            shop.agent
+                .write(&name, &policy("closed", "db", FROM_WEB_8080))
         }
         let began = Instant::now();
         while shop.tcp(0, 2, 9000) != is_open {

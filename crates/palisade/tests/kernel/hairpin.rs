@@ -152,9 +152,10 @@ fn each_kind_judges_it_as_its_standard_says() {
         ),
         ("nothing again", vec![], all),
     ] {
-        let manifest = match policies.is_empty() {
-            true => "# no policy\n".to_owned(),
-            false => policies.join("---\n"),
+        let manifest = if policies.is_empty() {
+            "# no policy\n".to_owned()
+        } else {
+            policies.join("---\n")
         };
         shop.agent.apply("api.yaml", &manifest);
         assert_eq!(answered(&shop, API), expected, "{name}");

@@ -70,9 +70,10 @@ fn files(folder: &Path, found: &mut Vec<String>) {
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     for path in paths {
-        let text = match path.is_dir() {
-            true => String::new(),
-            false => String::from_utf8_lossy(&std::fs::read(&path).unwrap_or_default()).into(),
+        let text = if path.is_dir() {
+            String::new()
+        } else {
+            String::from_utf8_lossy(&std::fs::read(&path).unwrap_or_default()).into()
         };
         found.push(format!("{}: {text}", path.display()));
         if path.is_dir() {

@@ -130,9 +130,10 @@ fn host_policy(dice: &mut Dice) -> GeneratedObject {
     rule_lists(dice, &mut spec, None, &mut features);
     if dice.chance(50) {
         features.insert("port of a host by name");
-        let (end, direction) = match dice.chance(75) {
-            true => ("destination", "ingress"),
-            false => ("source", "egress"),
+        let (end, direction) = if dice.chance(75) {
+            ("destination", "ingress")
+        } else {
+            ("source", "egress")
         };
         let (port, _) = *dice.pick(&pod::PORT_NAMES);
         let rule = json!({ "action": *dice.pick(&["Allow", "Deny"]),

@@ -93,9 +93,10 @@ fn add_rules(dice: &mut Dice, spec: &mut Value, scope: Option<&str>, features: &
         for direction in ["ingress", "egress"] {
             if dice.chance(65) {
                 let is = dice.chance(30);
-                features.insert(match is {
-                    true => "enableDefaultDeny true",
-                    false => "enableDefaultDeny false",
+                features.insert(if is {
+                    "enableDefaultDeny true"
+                } else {
+                    "enableDefaultDeny false"
                 });
                 enabled.insert(direction.to_owned(), is.into());
             }

@@ -49,13 +49,12 @@ impl OwnNodeGenerator {
                 continue;
             }
             let kind = Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_NODE);
-            let own = match dice.chance(50) {
-                true => Selector::has(LabelKey::reserved(reserved::OWN_NODE)),
-                false => {
-                    let values = [reserved::IS_OWN_NODE, reserved::IS_OTHER_NODE];
-                    let value = *dice.pick(&values);
-                    Selector::equals(LabelKey::reserved(reserved::OWN_NODE), value)
-                }
+            let own = if dice.chance(50) {
+                Selector::has(LabelKey::reserved(reserved::OWN_NODE))
+            } else {
+                let values = [reserved::IS_OWN_NODE, reserved::IS_OTHER_NODE];
+                let value = *dice.pick(&values);
+                Selector::equals(LabelKey::reserved(reserved::OWN_NODE), value)
             };
             let test = match dice.below(3) {
                 0 => own,
@@ -63,9 +62,10 @@ impl OwnNodeGenerator {
                 _ => Selector::or([own, Selector::negate(kind)]),
             };
             features.insert(FEATURE);
-            match dice.chance(70) {
-                true => peer.selector = Some(test),
-                false => peer.not_selector = Some(test),
+            if dice.chance(70) {
+                peer.selector = Some(test)
+            } else {
+                peer.not_selector = Some(test)
             }
         }
     }

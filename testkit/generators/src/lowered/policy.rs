@@ -218,9 +218,10 @@ fn traffic(dice: &mut Dice, features: &mut Features) -> TrafficMatch {
         features.insert("traffic: protocol");
     }
     if dice.chance(14) {
-        traffic.not_protocols = match dice.chance(70) {
-            true => vec![*dice.pick(&PROTOCOLS)],
-            false => Protocol::WITH_PORTS.to_vec(),
+        traffic.not_protocols = if dice.chance(70) {
+            vec![*dice.pick(&PROTOCOLS)]
+        } else {
+            Protocol::WITH_PORTS.to_vec()
         };
         features.insert("traffic: not protocol");
     }

@@ -100,9 +100,10 @@ pub(super) fn policies<'a>(
     tier: &str,
     side: NaiveSide<'_>,
 ) -> Vec<(usize, &'a Value)> {
-    let own = match side.is_host() {
-        true => NaiveHolder::of_cluster(side.endpoint),
-        false => NaiveHolder::of_workload(objects, side.endpoint),
+    let own = if side.is_host() {
+        NaiveHolder::of_cluster(side.endpoint)
+    } else {
+        NaiveHolder::of_workload(objects, side.endpoint)
     };
     let has_pass = |policy: &Value| {
         let is = |flag: &str| policy["spec"][flag] == true;
@@ -162,9 +163,10 @@ fn filled<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
 
 fn has_subject(policy: &Value, own: &NaiveHolder) -> bool {
     let is_in = |pointer: &str, of| filled(policy, pointer).is_none_or(|s| selects(s, of, own));
-    let at_home = match is_of_namespace(policy) {
-        true => own.namespace.as_deref() == Some(namespace(policy)),
-        false => is_in("/spec/namespaceSelector", NaiveSubject::Namespace),
+    let at_home = if is_of_namespace(policy) {
+        own.namespace.as_deref() == Some(namespace(policy))
+    } else {
+        is_in("/spec/namespaceSelector", NaiveSubject::Namespace)
     };
     at_home
         && is_in("/spec/selector", NaiveSubject::Holder)

@@ -82,14 +82,16 @@ impl NaiveAsked<'_> {
         if !self.own.has(&subject_requirements(policy, selector)) {
             return;
         }
-        let lists = match self.egress {
-            true => ["egress", "egressDeny"],
-            false => ["ingress", "ingressDeny"],
+        let lists = if self.egress {
+            ["egress", "egressDeny"]
+        } else {
+            ["ingress", "ingressDeny"]
         };
         let [allow, deny] = lists.map(|name| list(spec.get(name)));
-        let enabled = match self.egress {
-            true => "/enableDefaultDeny/egress",
-            false => "/enableDefaultDeny/ingress",
+        let enabled = if self.egress {
+            "/enableDefaultDeny/egress"
+        } else {
+            "/enableDefaultDeny/ingress"
         };
         let default = at(spec, enabled).and_then(Value::as_bool);
         let default = default.unwrap_or(!allow.is_empty() || !deny.is_empty());
@@ -132,9 +134,10 @@ fn is_namespaced(policy: &Value) -> bool {
 fn specs<'a>(policy: &'a Value, pod: &Value) -> Vec<&'a Value> {
     let everywhere = is_kind(policy, "cilium.io", "CiliumClusterwideNetworkPolicy");
     let at_home = is_namespaced(policy) && namespace(policy) == namespace(pod);
-    match everywhere || at_home {
-        true => all_specs(policy),
-        false => Vec::new(),
+    if everywhere || at_home {
+        all_specs(policy)
+    } else {
+        Vec::new()
     }
 }
 
@@ -166,9 +169,10 @@ impl NaiveRuleOwner<'_> {
 
     fn denies(&self, rule: &Value, peer: &NaivePeer<'_>, flow: &NaiveFlow) -> bool {
         let alternatives = peer.alternatives();
-        let peers = match alternatives.is_empty() {
-            true => std::slice::from_ref(peer),
-            false => &alternatives,
+        let peers = if alternatives.is_empty() {
+            std::slice::from_ref(peer)
+        } else {
+            &alternatives
         };
         let mut peers = peers.iter();
         peers.any(|peer| self.is_peer(rule, peer).unwrap_or(true)) && self.is_traffic(rule, flow)
@@ -216,9 +220,10 @@ impl NaiveRuleOwner<'_> {
                 found |= is_it;
             }
         }
-        match undecidable && !found {
-            true => Err(Undecidable),
-            false => Ok(found || !restricted),
+        if undecidable && !found {
+            Err(Undecidable)
+        } else {
+            Ok(found || !restricted)
         }
     }
 
@@ -252,9 +257,10 @@ impl NaiveRuleOwner<'_> {
 
     /// A network, or a single address.
     fn in_block(&self, cidr: &str, peer: &NaivePeer<'_>) -> bool {
-        match cidr.contains('/') {
-            true => peer.is_in(cidr),
-            false => cidr.parse().ok() == peer.address,
+        if cidr.contains('/') {
+            peer.is_in(cidr)
+        } else {
+            cidr.parse().ok() == peer.address
         }
     }
 
@@ -419,10 +425,12 @@ fn is_message(field: &Value, flow: &NaiveFlow) -> bool {
 /// The addresses of a node, an EndpointSlice or a pod.
 pub(super) fn holder_addresses(object: &Value) -> Vec<IpAddr> {
     let is_slice = is_kind(object, "discovery.k8s.io", "EndpointSlice");
-    match is_kind(object, "", "Node") {
-        true => node_addresses(object),
-        false if is_slice => served(object),
-        false => addresses(object),
+    if is_kind(object, "", "Node") {
+        node_addresses(object)
+    } else if is_slice {
+        served(object)
+    } else {
+        addresses(object)
     }
 }
 

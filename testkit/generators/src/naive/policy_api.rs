@@ -142,9 +142,10 @@ fn outcome(
     let in_ports = in_ports(objects, rule, flow);
     if !peers.iter().all(is_understood) {
         // Fails closed: nothing is allowed by it, and what does not allow denies everybody.
-        return match in_ports && !allows {
-            true => RuleOutcome::Decides(false),
-            false => RuleOutcome::NoMatch,
+        return if in_ports && !allows {
+            RuleOutcome::Decides(false)
+        } else {
+            RuleOutcome::NoMatch
         };
     }
     if !in_ports || !peers.iter().any(|peer| in_peer(objects, peer, other)) {

@@ -129,9 +129,10 @@ pub(super) fn decide_at_host(
         let decided = match step {
             NaiveStep::Cluster(_) => continue,
             NaiveStep::Default if side.pass == NaivePass::Own => {
-                let other = match side.egress {
-                    true => flow.destination,
-                    false => flow.source,
+                let other = if side.egress {
+                    flow.destination
+                } else {
+                    flow.source
                 };
                 let ends = (side.egress, other);
                 let host = Some(side.endpoint);

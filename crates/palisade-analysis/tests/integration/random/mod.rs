@@ -290,9 +290,10 @@ fn outside(rows: &[Connection], address: IpAddr, name: &WorkloadRef, out: bool) 
         _ => false,
     };
     let found = rows.iter().filter(|row| {
-        let (own, other) = match out {
-            true => (&row.src, &row.dst),
-            false => (&row.dst, &row.src),
+        let (own, other) = if out {
+            (&row.src, &row.dst)
+        } else {
+            (&row.dst, &row.src)
         };
         is(other) && own.workloads().contains(name)
     });

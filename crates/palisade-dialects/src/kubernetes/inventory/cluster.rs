@@ -1,7 +1,6 @@
 //! Lowers Namespaces, Nodes and ServiceAccounts.
 
 use crate::cidr;
-use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::mode;
@@ -29,8 +28,7 @@ pub(in crate::kubernetes) fn namespace(
     Some(Object::Namespace(Namespace {
         name,
         labels,
-        audit: mode::is_in_audit(&object.root, report)
-            && !DialectFault::NamespaceAuditIgnored.is_injected(),
+        audit: mode::is_in_audit(&object.root, report),
     }))
 }
 

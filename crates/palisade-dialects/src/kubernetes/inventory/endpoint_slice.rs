@@ -2,7 +2,6 @@
 //!
 //! Promises: an endpoint counts while it is ready, and while it ends, since connections to it go on then.
 
-use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::port::{optional_protocol, port_number};
@@ -23,9 +22,10 @@ pub(in crate::kubernetes) fn read(
     let (mut serving, mut others) = (BTreeSet::new(), BTreeSet::new());
     if kind != Some("FQDN") {
         for endpoint in report.items(root, "endpoints") {
-            let nets = match is_served(&endpoint, report) {
-                true => &mut serving,
-                false => &mut others,
+            let nets = if is_served(&endpoint, report) {
+                &mut serving
+            } else {
+                &mut others
             };
             for field in report.items(&endpoint, "addresses") {
                 let text = report.ok(field.as_str());
@@ -76,7 +76,5 @@ fn is_served(endpoint: &Field<'_>, report: &mut ObjectReport) -> bool {
     };
     let is_ready = condition("ready") != Some(false);
     let is_ending = condition("terminating") == Some(true);
-    is_ready
-        || is_ending && !DialectFault::TerminatingEndpointsLost.is_injected()
-        || DialectFault::UnreadyEndpointsServe.is_injected()
+    is_ready || is_ending
 }

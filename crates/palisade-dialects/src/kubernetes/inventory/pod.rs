@@ -9,7 +9,7 @@ use crate::names;
 use crate::port;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
-use palisade_model::{Endpoint, NamedPort, Object, Profile, Protocol};
+use palisade_model::{Endpoint, NamedPort, Object, Profile};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -62,8 +62,7 @@ pub(super) fn endpoint(
         owner: metadata::owner(&object.root, report),
         template: false,
         completed: false,
-        host_network: uses_host_network(pod, report)
-            && !DialectFault::HostNetworkPodHoldsAddress.is_injected(),
+        host_network: uses_host_network(pod, report),
         audit: mode::is_in_audit(pod, report),
         uid: None,
     }
@@ -115,7 +114,7 @@ pub(super) fn serving_containers<'a>(
     for container in report.items(spec, "initContainers") {
         let policy = report.text(&container, "restartPolicy");
         let stays = policy.is_some_and(|(text, _)| text == "Always");
-        if stays || DialectFault::InitContainerPortsCounted.is_injected() {
+        if stays {
             containers.push(container);
         }
     }
@@ -126,17 +125,7 @@ fn named_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<NamedPort> {
     let mut ports = Vec::new();
     for container in &serving_containers(spec, report) {
         for field in report.items(container, "ports") {
-            let Some(port) = named_port(&field, report) else {
-                continue;
-            };
-            if DialectFault::NamedPortProtocolIgnored.is_injected() {
-                ports.extend(Protocol::WITH_PORTS.map(|protocol| NamedPort {
-                    protocol,
-                    ..port.clone()
-                }));
-            } else {
-                ports.push(port);
-            }
+            ports.extend(named_port(&field, report));
         }
     }
     ports

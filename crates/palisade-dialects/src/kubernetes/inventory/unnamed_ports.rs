@@ -23,7 +23,9 @@ pub fn unnamed_ports(object: &RawObject) -> Vec<(Protocol, u16)> {
         return Vec::new();
     };
     let containers = pod::serving_containers(&spec, &mut unused);
-    let written = containers.iter().flat_map(|of| unused.items(of, "ports"));
+    let written = containers
+        .iter()
+        .flat_map(|container| unused.items(container, "ports"));
     let written: Vec<Field<'_>> = written.collect();
     let ports = written
         .iter()

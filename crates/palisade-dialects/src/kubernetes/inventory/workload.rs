@@ -25,11 +25,12 @@ pub(in crate::kubernetes) fn read(
     report: &mut ObjectReport,
 ) -> Option<Object> {
     let spec = report.ok(object.root.require("spec"))?;
-    let spec = match object.id.kind.name() == "CronJob" {
-        true => report.ok(spec
+    let spec = if object.id.kind.name() == "CronJob" {
+        report.ok(spec
             .require("jobTemplate")
-            .and_then(|job| job.require("spec")))?,
-        false => spec,
+            .and_then(|job| job.require("spec")))?
+    } else {
+        spec
     };
     let template = report.ok(spec.require("template"))?;
     endpoint(object, &template, report)
@@ -58,7 +59,7 @@ fn endpoint(
 
 /// The pod template of a workload, if there is one.
 pub(super) fn template_of<'a>(root: &Field<'a>) -> Option<Field<'a>> {
-    let child = |of: &Field<'a>, key| of.get(key).ok().flatten();
+    let child = |parent: &Field<'a>, key| parent.get(key).ok().flatten();
     let spec = child(root, "spec")?;
     child(&spec, "template")
         .or_else(|| child(&child(&child(&spec, "jobTemplate")?, "spec")?, "template"))

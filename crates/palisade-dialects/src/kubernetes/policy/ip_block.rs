@@ -36,9 +36,6 @@ pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Option<Peer>
     if DialectFault::ExceptIgnored.is_injected() {
         except.clear();
     }
-    if DialectFault::Ipv6BlocksIgnored.is_injected() && net.family() == Family::V6 {
-        return None;
-    }
     Some(Peer::net(net, except))
 }
 

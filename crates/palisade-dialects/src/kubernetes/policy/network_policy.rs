@@ -3,7 +3,7 @@
 //! Defaulting and validation follow the API server. What it accepts with a warning is accepted here with a
 //! warning.
 
-use super::rule;
+use super::rule::{self, own_namespace_selector};
 use crate::faults::DialectFault;
 use crate::kind_reader::ManifestObject;
 use crate::label_selector::{self, workload_selector};
@@ -12,7 +12,7 @@ use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
 use palisade_model::{
     Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, PolicyMode, Precedence,
-    Rule, Selector, TrafficScope, reserved, tier_name,
+    Rule, Selector, TrafficScope, tier_name,
 };
 
 pub(super) const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
@@ -56,7 +56,7 @@ pub(crate) fn read_spec(
     let ingress = rule::rules(spec, Direction::Ingress, object, report);
     let egress = rule::rules(spec, Direction::Egress, object, report);
     let written_types = policy_types(spec, report);
-    let (isolates_ingress, isolates_egress) = directions(&written_types, &ingress, &egress);
+    let (isolates_ingress, isolates_egress) = directions(&written_types, &egress);
     for (isolates, rules, direction, name) in [
         (isolates_ingress, &ingress, "ingress", "Ingress"),
         (isolates_egress, &egress, "egress", "Egress"),
@@ -70,11 +70,6 @@ pub(crate) fn read_spec(
             );
         }
     }
-    let (ingress, egress) = if DialectFault::EgressRulesReadAsIngress.is_injected() {
-        (egress, ingress)
-    } else {
-        (ingress, egress)
-    };
     let rules = (
         isolates_ingress.then_some(ingress),
         isolates_egress.then_some(egress),
@@ -84,14 +79,10 @@ pub(crate) fn read_spec(
 
 /// The selector of the policy's pods, over their own labels; without a podSelector it matches all.
 fn subject(spec: &Field<'_>, report: &mut ObjectReport) -> Selector {
-    let selector = match report.child(spec, "podSelector") {
+    match report.child(spec, "podSelector") {
         Some(field) => label_selector::read(&field, LabelKey::own, report),
         None => Selector::all(),
-    };
-    if DialectFault::EmptyPodSelectorSelectsNothing.is_injected() && selector == Selector::all() {
-        return Selector::none();
     }
-    selector
 }
 
 /// The directions in policyTypes.
@@ -127,7 +118,7 @@ pub(super) fn policy_types(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<D
 
 /// Whether the policy applies to ingress and to egress. Without policyTypes: always to ingress, and to egress
 /// if there are egress rules.
-fn directions(written: &[Direction], ingress: &[Rule], egress: &[Rule]) -> (bool, bool) {
+fn directions(written: &[Direction], egress: &[Rule]) -> (bool, bool) {
     if !written.is_empty() {
         return (
             written.contains(&Direction::Ingress),
@@ -135,7 +126,7 @@ fn directions(written: &[Direction], ingress: &[Rule], egress: &[Rule]) -> (bool
         );
     }
     (
-        !DialectFault::PolicyTypesIngressDefaultLost.is_injected() || !ingress.is_empty(),
+        true,
         !DialectFault::PolicyTypesEgressDefaultLost.is_injected() && !egress.is_empty(),
     )
 }
@@ -169,9 +160,4 @@ pub(super) fn build_policy(
         egress: rules(egress),
         line: Some(line_of(&source.root)),
     }
-}
-
-/// Matches the objects of the policy's own namespace.
-pub(super) fn own_namespace_selector(object: &ManifestObject<'_>) -> Selector {
-    Selector::equals(LabelKey::reserved(reserved::NAMESPACE), object.namespace())
 }

@@ -1,8 +1,6 @@
 //! The rules of a NetworkPolicy: peers and ports.
 
 use super::ip_block;
-use super::network_policy::own_namespace_selector;
-use crate::faults::DialectFault;
 use crate::hash::RuleFingerprints;
 use crate::kind_reader::ManifestObject;
 use crate::label_selector::{self, workload_selector};
@@ -12,7 +10,7 @@ use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, IntOrString, quote};
 use palisade_model::{
     Action, Direction, LabelKey, Peer, PortMatch, PortRange, PortSpec, Protocol, Rule, RuleOrigin,
-    Selector, TrafficMatch,
+    Selector, TrafficMatch, reserved,
 };
 
 const KNOWN_INGRESS: &[&str] = &["from", "ports"];
@@ -102,32 +100,27 @@ fn read_peers(
 ) -> Vec<Peer> {
     let written = report.items(rule, key);
     if written.is_empty() {
-        if DialectFault::EmptyFromMatchesNothing.is_injected() {
-            return Vec::new();
-        }
         return vec![Peer::any()];
     }
-    let mut peers = Vec::new();
-    for field in &written {
-        peers.extend(read_peer(field, object, report));
-        if DialectFault::OnlyFirstPeerRead.is_injected() {
-            break;
-        }
-    }
-    if DialectFault::PeersAnded.is_injected() {
-        peers = intersect_peers(peers).into_iter().collect();
-    }
+    let peers = written.iter();
     peers
+        .filter_map(|field| read_peer(field, object, report))
+        .collect()
 }
 
-/// One peer as written: several only with an injected fault, none if it is invalid.
+/// Matches the objects of the policy's own namespace.
+pub(super) fn own_namespace_selector(object: &ManifestObject<'_>) -> Selector {
+    Selector::equals(LabelKey::reserved(reserved::NAMESPACE), object.namespace())
+}
+
+/// One peer as written; none if it is invalid.
 fn read_peer(
     field: &Field<'_>,
     object: &ManifestObject<'_>,
     report: &mut ObjectReport,
-) -> Vec<Peer> {
+) -> Option<Peer> {
     if !report.is_object(field) {
-        return Vec::new();
+        return None;
     }
     report.check_fields(field, KNOWN_PEER, MISPLACED_PEER);
     let pods = report.child(field, "podSelector");
@@ -148,10 +141,10 @@ fn read_peer(
             field,
             "ipBlock must not be combined with podSelector or namespaceSelector",
         );
-        return Vec::new();
+        return None;
     }
     if block.is_some() {
-        return net.into_iter().collect();
+        return net;
     }
     if !selects {
         report.error(
@@ -159,25 +152,16 @@ fn read_peer(
             "a peer must have podSelector, namespaceSelector or ipBlock (omit the list to match \
              all peers)",
         );
-        return Vec::new();
+        return None;
     }
     let scope = match namespace_selector {
         Some(namespaces) => namespaces,
-        None if DialectFault::NamespaceScopeLost.is_injected() => Selector::all(),
         None => own_namespace_selector(object),
     };
-    if DialectFault::PodAndNamespaceSelectorOred.is_injected()
-        && let (Some(own), Some(_)) = (&pod_selector, &namespaces)
-    {
-        return vec![
-            workload_peer([scope]),
-            workload_peer([own_namespace_selector(object), own.clone()]),
-        ];
-    }
-    vec![workload_peer([
+    Some(workload_peer([
         scope,
         pod_selector.unwrap_or_else(Selector::all),
-    ])]
+    ]))
 }
 
 fn workload_peer(tests: impl IntoIterator<Item = Selector>) -> Peer {
@@ -186,51 +170,15 @@ fn workload_peer(tests: impl IntoIterator<Item = Selector>) -> Peer {
     ))
 }
 
-/// For an injected fault: a peer that has to match all of these.
-fn intersect_peers(peers: Vec<Peer>) -> Option<Peer> {
-    peers.into_iter().reduce(|all, next| Peer {
-        selector: match (all.selector, next.selector) {
-            (Some(a), Some(b)) => Some(Selector::and([a, b])),
-            (a, b) => a.or(b),
-        },
-        nets: match (all.nets, next.nets) {
-            (Some(a), Some(b)) => Some(
-                a.iter()
-                    .flat_map(|a| b.iter().map(move |b| (*a, *b)))
-                    .filter_map(|(a, b)| {
-                        let inner = if a.covers(b) { b } else { a };
-                        (a.covers(b) || b.covers(a)).then_some(inner)
-                    })
-                    .collect(),
-            ),
-            (a, b) => a.or(b),
-        },
-        not_nets: [all.not_nets, next.not_nets].concat(),
-        not_selector: None,
-    })
-}
-
 fn read_ports(rule: &Field<'_>, report: &mut ObjectReport) -> Vec<TrafficMatch> {
     let written = report.items(rule, "ports");
     if written.is_empty() {
-        if DialectFault::EmptyPortsMeansNothing.is_injected() {
-            return Vec::new();
-        }
         return vec![TrafficMatch::any()];
     }
     let mut traffic = Vec::new();
     for field in &written {
         if let Some(port) = read_port(field, report) {
-            if DialectFault::UdpOpensTcp.is_injected() && port.protocol == Some(Protocol::UDP) {
-                traffic.push(TrafficMatch {
-                    protocol: Some(Protocol::TCP),
-                    ..port.clone()
-                });
-            }
             traffic.push(port);
-        }
-        if DialectFault::OnlyFirstPortRead.is_injected() {
-            break;
         }
     }
     traffic
@@ -247,12 +195,7 @@ fn read_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatc
             "an empty port matches every TCP port: is something missing here?",
         );
     }
-    let default = if DialectFault::ProtocolDefaultUdp.is_injected() {
-        Protocol::UDP
-    } else {
-        Protocol::TCP
-    };
-    let protocol = protocol(field, default, report);
+    let protocol = protocol(field, Protocol::TCP, report);
     let end = report.child(field, "endPort");
     let Some(port) = report.child(field, "port") else {
         if let Some(end) = end {
@@ -286,11 +229,6 @@ fn read_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatc
                     }
                     last
                 }
-            };
-            let last = if DialectFault::EndPortIgnored.is_injected() {
-                first
-            } else {
-                last
             };
             PortSpec::Range(PortRange::new(valid?, u16::try_from(last).ok()?)?)
         }

@@ -37,9 +37,10 @@ fn manifest(word: &str, written: &str) -> String {
         "crd" => "crd.projectcalico.org/v1",
         _ => "projectcalico.org/v3",
     };
-    let metadata = match rest.starts_with("metadata:") {
-        true => String::new(),
-        false => format!("metadata: {{name: {name}}}, "),
+    let metadata = if rest.starts_with("metadata:") {
+        String::new()
+    } else {
+        format!("metadata: {{name: {name}}}, ")
     };
     format!("{{apiVersion: {version}, kind: {kind}, {metadata}{rest}}}\n")
 }
@@ -77,11 +78,10 @@ fn lengths_of_lists() {
                 None => format!("{{ingress: {items}}}"),
             };
             let found = common::problem_lines(&manifest("policy", &spec));
-            let expected = match count > most {
-                true => {
-                    format!("  error {field}: too many {what}: {count}, the maximum is {most}")
-                }
-                false => "  valid".to_owned(),
+            let expected = if count > most {
+                format!("  error {field}: too many {what}: {count}, the maximum is {most}")
+            } else {
+                "  valid".to_owned()
             };
             assert_eq!(found, [expected], "{field}");
         }

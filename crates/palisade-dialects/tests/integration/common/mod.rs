@@ -9,7 +9,8 @@ pub(crate) use cases::{check_cases, problem_lines};
 pub(crate) use lowering::{EntryStatus, Lowering, lint, lower};
 use palisade_manifest::{Limits, Problem, RawObject, extract_objects, parse};
 use palisade_model::{
-    DirectionRules, Endpoint, Labels, Object, Peer, Policy, PortMatch, Rule, TrafficMatch,
+    DirectionRules, Endpoint, IcmpMatch, Labels, Object, Peer, Policy, PolicyMode, PortMatch,
+    PortSpec, Rule, TrafficMatch, TrafficScope,
 };
 use std::fmt::Write;
 
@@ -79,7 +80,10 @@ fn show_object(out: &mut String, object: &Object) {
     match object {
         Object::Policy(policy) => show_policy(out, policy),
         Object::Endpoint(endpoint) => show_endpoint(out, endpoint),
-        Object::Namespace(o) => writeln!(out, "  labels {}", labels(&o.labels)).unwrap(),
+        Object::Namespace(o) => {
+            let audit = if o.audit { " audit" } else { "" };
+            writeln!(out, "  labels {}{audit}", labels(&o.labels)).unwrap();
+        }
         Object::Node(o) => {
             writeln!(out, "  labels {}", labels(&o.labels)).unwrap();
             writeln!(out, "  addresses {:?}", o.addresses).unwrap();
@@ -106,7 +110,7 @@ fn show_object(out: &mut String, object: &Object) {
 
 fn show_endpoint(out: &mut String, e: &Endpoint) {
     let template = if e.template { "template " } else { "" };
-    assert!(!e.host && e.interface.is_none());
+    assert!(!e.host);
     writeln!(out, "  {template}labels {}", labels(&e.labels)).unwrap();
     let account = e.service_account.as_deref().unwrap_or("-");
     let node = e.node.as_deref().unwrap_or("-");
@@ -124,6 +128,14 @@ fn show_endpoint(out: &mut String, e: &Endpoint) {
         e.created, e.profiles
     )
     .unwrap();
+    for (flag, is_set) in [("host network", e.host_network), ("audit", e.audit)] {
+        if is_set {
+            writeln!(out, "  {flag}").unwrap();
+        }
+    }
+    if let Some(interface) = &e.interface {
+        writeln!(out, "  interface {interface}").unwrap();
+    }
     for p in &e.ports {
         writeln!(out, "  port {} {} {}", p.name, p.protocol, p.port).unwrap();
     }
@@ -135,7 +147,20 @@ fn show_policy(out: &mut String, p: &Policy) {
     if p.id.part > 0 {
         writeln!(out, "  part {}", p.id.part).unwrap();
     }
-    writeln!(out, "  line {line} tier {} {order:?} rank {rank}", p.tier).unwrap();
+    let scope = match p.scope {
+        TrafficScope::Endpoints => String::new(),
+        scope => format!(" scope {scope:?}"),
+    };
+    let mode = match p.mode {
+        PolicyMode::Enforce => String::new(),
+        mode => format!(" mode {mode:?}"),
+    };
+    writeln!(
+        out,
+        "  line {line} tier {} {order:?} rank {rank}{scope}{mode}",
+        p.tier
+    )
+    .unwrap();
     writeln!(out, "  subject {}", p.subject).unwrap();
     show_direction(out, "ingress", p.ingress.as_ref());
     show_direction(out, "egress", p.egress.as_ref());
@@ -155,7 +180,6 @@ fn show_direction(out: &mut String, name: &str, rules: Option<&DirectionRules>) 
 }
 
 fn show_rule(out: &mut String, rule: &Rule) {
-    assert!(rule.own.is_none());
     let name = rule.origin.name.as_ref().map(|name| format!(" {name:?}"));
     let name = name.unwrap_or_default();
     let line = rule.origin.line.as_ref().unwrap().line;
@@ -168,13 +192,15 @@ fn show_rule(out: &mut String, rule: &Rule) {
     for peer in &rule.peers {
         writeln!(out, "      peer {}", show_peer(peer)).unwrap();
     }
+    if let Some(own) = &rule.own {
+        writeln!(out, "      own {}", show_peer(own)).unwrap();
+    }
     for traffic in &rule.traffic {
         writeln!(out, "      traffic {}", show_traffic(traffic)).unwrap();
     }
 }
 
 fn show_peer(peer: &Peer) -> String {
-    assert!(peer.not_selector.is_none());
     if peer.is_any() {
         return "any".to_owned();
     }
@@ -188,6 +214,9 @@ fn show_peer(peer: &Peer) -> String {
     if !peer.not_nets.is_empty() {
         write!(out, " less {:?}", peer.not_nets).unwrap();
     }
+    if let Some(selector) = &peer.not_selector {
+        write!(out, " not ({selector})").unwrap();
+    }
     out
 }
 
@@ -197,19 +226,39 @@ fn show_traffic(traffic: &TrafficMatch) -> String {
     }
     let protocol = traffic.protocol.map(|protocol| protocol.to_string());
     let protocol = protocol.unwrap_or_else(|| "any".to_owned());
-    let expected = TrafficMatch {
-        protocol: traffic.protocol,
-        destination: traffic.destination.clone(),
-        ..TrafficMatch::any()
-    };
-    assert_eq!(*traffic, expected);
-    if traffic.destination == PortMatch::any() {
-        return protocol;
+    let mut out = protocol;
+    if let Some(family) = traffic.family {
+        write!(out, " {family:?}").unwrap();
     }
-    assert!(traffic.destination.not.is_empty());
-    let specs = traffic.destination.is.as_ref().unwrap();
-    let specs: Vec<String> = specs.iter().map(ToString::to_string).collect();
-    format!("{protocol} {}", specs.join(","))
+    if !traffic.not_protocols.is_empty() {
+        write!(out, " not protocols {:?}", traffic.not_protocols).unwrap();
+    }
+    for (end, ports) in [("", &traffic.destination), (" from", &traffic.source)] {
+        if *ports != PortMatch::any() {
+            write!(out, "{end}{}", show_ports(ports)).unwrap();
+        }
+    }
+    for (word, message) in [("message", traffic.icmp), ("not message", traffic.not_icmp)] {
+        if let Some(IcmpMatch { kind, code }) = message {
+            write!(out, " {word} {kind} code {code:?}").unwrap();
+        }
+    }
+    out
+}
+
+fn show_ports(ports: &PortMatch) -> String {
+    let join = |ports: &[PortSpec]| {
+        let texts: Vec<String> = ports.iter().map(ToString::to_string).collect();
+        texts.join(",")
+    };
+    let mut out = String::new();
+    if let Some(listed) = &ports.is {
+        write!(out, " {}", join(listed)).unwrap();
+    }
+    if !ports.not.is_empty() {
+        write!(out, " less {}", join(&ports.not)).unwrap();
+    }
+    out
 }
 
 fn labels(labels: &Labels) -> String {

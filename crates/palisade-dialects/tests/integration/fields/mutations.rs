@@ -494,20 +494,22 @@ fn what_the_published_schema_refuses_is_refused_and_what_it_accepts_is_accepted(
         for object in &objects {
             let by_schema = violations(&schema, object);
             let lowered = lower(object);
-            match by_schema.is_empty() {
-                true => accepted += 1,
-                false => refused += 1,
+            if by_schema.is_empty() {
+                accepted += 1
+            } else {
+                refused += 1
             }
             if by_schema.is_empty() == lowered.errors.is_empty() {
                 continue;
             }
-            let reasons: Vec<String> = match by_schema.is_empty() {
-                true => lowered
+            let reasons: Vec<String> = if by_schema.is_empty() {
+                lowered
                     .errors
                     .iter()
                     .map(|error| format!("{}: {}", error.field, error.reason))
-                    .collect(),
-                false => by_schema.clone(),
+                    .collect()
+            } else {
+                by_schema.clone()
             };
             let allowed = if by_schema.is_empty() {
                 STRICTER

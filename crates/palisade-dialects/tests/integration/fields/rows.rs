@@ -182,9 +182,10 @@ fn check(
                 return Err("one value is needed".to_owned());
             };
             let mut errors = lowered.errors.iter();
-            match errors.any(|error| error.field.starts_with(&place)) {
-                true => Ok(()),
-                false => Err(format!("no error at {place}: {:?}", lowered.errors)),
+            if errors.any(|error| error.field.starts_with(&place)) {
+                Ok(())
+            } else {
+                Err(format!("no error at {place}: {:?}", lowered.errors))
             }
         }
     }

@@ -169,9 +169,10 @@ fn is_cidr_format(text: &str) -> bool {
         "" if !part.is_empty() => "0".to_owned(),
         rest => rest.to_owned(),
     };
-    let address = match address.contains(':') {
-        true => address.to_owned(),
-        false => address.split('.').map(plain).collect::<Vec<_>>().join("."),
+    let address = if address.contains(':') {
+        address.to_owned()
+    } else {
+        address.split('.').map(plain).collect::<Vec<_>>().join(".")
     };
     let Ok(address) = address.parse::<IpAddr>() else {
         return false;

@@ -96,11 +96,12 @@ fn lengths_of_lists() {
                         ports,
                     ),
                 ] {
-                    let expected = match count > most {
-                        true => vec![format!(
+                    let expected = if count > most {
+                        vec![format!(
                             "  error spec.{direction}{field}: {count} {what} are too many: at most {most}"
-                        )],
-                        false => valid(1),
+                        )]
+                    } else {
+                        valid(1)
                     };
                     let spec = format!("{{.., {direction}: {rules}}}");
                     assert_eq!(problems(word, &spec), expected);

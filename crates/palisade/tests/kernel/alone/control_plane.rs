@@ -264,9 +264,10 @@ fn wait_for_condition(
 ) {
     wait_until(&policy.0.join(" "), Duration::from_secs(90), || {
         let found = condition(kubectl, policy);
-        match found.as_ref().is_some_and(&is_reached) {
-            true => Ok(()),
-            false => Err(found),
+        if found.as_ref().is_some_and(&is_reached) {
+            Ok(())
+        } else {
+            Err(found)
         }
     });
 }
@@ -385,14 +386,13 @@ fn calico_policies_are_enforced(shop: &Shop, kubectl: &Kubectl) {
     kubectl.apply(CALICO).unwrap();
     wait(shop, 5);
     // The set may come after the policy.
-    wait_until(
-        "the set is in force",
-        Duration::from_secs(20),
-        || match shop.tcp(API, DB, 8080) {
-            true => Err(shop.agent.json(&["policy", "list"])),
-            false => Ok(()),
-        },
-    );
+    wait_until("the set is in force", Duration::from_secs(20), || {
+        if shop.tcp(API, DB, 8080) {
+            Err(shop.agent.json(&["policy", "list"]))
+        } else {
+            Ok(())
+        }
+    });
     // The definition takes any text for a selector.
     let selector = "app == 'db'";
     assert!(CALICO.contains(selector));
@@ -454,9 +454,10 @@ fn an_older_definition_of_the_node_status_is_reported_and_the_present_one_is_wri
     let reported = || {
         let status = shop.agent.status();
         let error = status["nodeStatusError"].as_str().unwrap_or_default();
-        match error.contains("partlyClosed") && error.contains(name) {
-            true => Ok(()),
-            false => Err(status),
+        if error.contains("partlyClosed") && error.contains(name) {
+            Ok(())
+        } else {
+            Err(status)
         }
     };
     let patience = Duration::from_secs(60);
@@ -467,9 +468,10 @@ fn an_older_definition_of_the_node_status_is_reported_and_the_present_one_is_wri
     wait_until("the status is written", patience, || {
         let all = kubectl.get(&["nodepolicystatuses"]).unwrap();
         let status = &all["items"][0]["status"];
-        match status["partlyClosedCount"] == 0 && status["driver"] == "nftables" {
-            true => Ok(()),
-            false => Err(all),
+        if status["partlyClosedCount"] == 0 && status["driver"] == "nftables" {
+            Ok(())
+        } else {
+            Err(all)
         }
     });
     let columns = kubectl.run(&["get", "nps"]).unwrap();

@@ -52,9 +52,10 @@ fn whenever_agent_or_plugin_are_killed_nothing_leaks() {
             }
             let mut call = world.runtime.spawn(command, Some(&container));
             std::thread::sleep(longest[command] * moment / MOMENTS);
-            match agent {
-                true => world.agent.kill(),
-                false => call.kill().unwrap(),
+            if agent {
+                world.agent.kill()
+            } else {
+                call.kill().unwrap()
             }
             let ended = call.wait_with_output().unwrap();
             if agent {

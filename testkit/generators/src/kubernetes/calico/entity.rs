@@ -66,9 +66,10 @@ fn add_service(
     place: &EntityPlace<'_>,
     features: &mut Features,
 ) {
-    features.insert(match place.scope.egress {
-        true => "services in egress",
-        false => "services in ingress",
+    features.insert(if place.scope.egress {
+        "services in egress"
+    } else {
+        "services in ingress"
     });
     let mut service = json!({ "name": *dice.pick(&["web", "web", "db", "kubernetes"]) });
     match place.scope.namespace {
@@ -159,9 +160,10 @@ pub(super) fn add_port_names(dice: &mut Dice, entity: &mut Value, features: &mut
         return;
     }
     let is_negated = dice.chance(30);
-    let (field, feature) = match is_negated {
-        true => ("notPorts", "notPorts by name without a protocol"),
-        false => ("ports", "port of Calico by name without a protocol"),
+    let (field, feature) = if is_negated {
+        ("notPorts", "notPorts by name without a protocol")
+    } else {
+        ("ports", "port of Calico by name without a protocol")
     };
     features.insert(feature);
     let names = (0..=dice.below(2)).map(|_| dice.pick(&pod::PORT_NAMES).0);
@@ -178,25 +180,28 @@ pub(super) fn add_ports(
     if !place.has_ports || place.is_destination && entity.get("services").is_some() {
         return;
     }
-    let (percent, not_percent) = match place.is_destination {
-        true => (52, 28),
-        false => (14, 12),
+    let (percent, not_percent) = if place.is_destination {
+        (52, 28)
+    } else {
+        (14, 12)
     };
     for (field, percent, feature) in [
         (
             "ports",
             percent,
-            match place.is_destination {
-                true => "ports of the destination",
-                false => "ports of the source",
+            if place.is_destination {
+                "ports of the destination"
+            } else {
+                "ports of the source"
             },
         ),
         (
             "notPorts",
             not_percent,
-            match place.is_destination {
-                true => "notPorts of the destination",
-                false => "notPorts of the source",
+            if place.is_destination {
+                "notPorts of the destination"
+            } else {
+                "notPorts of the source"
             },
         ),
     ] {

@@ -53,9 +53,10 @@ pub(in crate::kubernetes) fn lead_through_host(
     let pod = ends
         .into_iter()
         .find(|end| naive::pod_at(objects, *end).is_some());
-    let (first, second) = match dice.chance(75) {
-        true => ("eth0", "eth1"),
-        false => ("eth1", "eth0"),
+    let (first, second) = if dice.chance(75) {
+        ("eth0", "eth1")
+    } else {
+        ("eth1", "eth0")
     };
     let drawn = dice.below(100);
     let (from, to, input, output, feature) = match (drawn, pod) {
@@ -126,18 +127,16 @@ pub(in crate::kubernetes) fn aim_at_host_port(
     if !is_through_host(trial) {
         return;
     }
-    let percent = match trial.flow.path.is_forwarded {
-        true => 10,
-        false => 45,
-    };
+    let percent = if trial.flow.path.is_forwarded { 10 } else { 45 };
     if dice.chance(percent)
         && let Some((protocol, port)) = own_port(dice, objects)
     {
         let other = dice.between(1024, 60_000) as u16;
         let is_of_source = trial.flow.path.output.is_some() && dice.chance(60);
-        let ports = match is_of_source {
-            true => (port, other),
-            false => (other, port),
+        let ports = if is_of_source {
+            (port, other)
+        } else {
+            (other, port)
         };
         set_protocol(trial, protocol, Some(ports));
     } else if dice.chance(35) {

@@ -46,9 +46,10 @@ fn stored(dice: &mut Dice, mut object: Value) -> GeneratedObject {
         let text = json!({ "labels": labels, "creationTimestamp": null }).to_string();
         object["metadata"]["annotations"] = json!({ "projectcalico.org/metadata": text });
         // What older versions left there.
-        object["metadata"]["labels"] = match dice.chance(30) {
-            true => json!({ "set": *dice.pick(&SETS) }),
-            false => json!({}),
+        object["metadata"]["labels"] = if dice.chance(30) {
+            json!({ "set": *dice.pick(&SETS) })
+        } else {
+            json!({})
         };
     }
     plain(object)

@@ -131,9 +131,10 @@ fn family(dice: &mut Dice, rule: &mut Value, features: &mut Features) -> RuleFam
         return family;
     }
     // Only the definitions let networks of both families in, and what was stored before they were refused.
-    match dice.chance(38) {
-        true => RuleFamily::Both,
-        false => family,
+    if dice.chance(38) {
+        RuleFamily::Both
+    } else {
+        family
     }
 }
 
@@ -168,9 +169,10 @@ fn ends(
     (has_ports, family): (bool, RuleFamily),
     features: &mut Features,
 ) {
-    let (own, peer) = match scope.egress {
-        true => ("source", "destination"),
-        false => ("destination", "source"),
+    let (own, peer) = if scope.egress {
+        ("source", "destination")
+    } else {
+        ("destination", "source")
     };
     // What is about ports or messages is met more often if it is about little else.
     let has_protocol = rule.get("protocol").is_some();

@@ -149,9 +149,10 @@ fn endpoint(dice: &mut Dice, pods: &[GeneratedObject], v6: bool, service: &str) 
         }
         _ => {
             let host = dice.between(1, 5);
-            match v6 {
-                true => format!("2001:db8::{host}"),
-                false => format!("198.51.100.{host}"),
+            if v6 {
+                format!("2001:db8::{host}")
+            } else {
+                format!("198.51.100.{host}")
             }
         }
     };
@@ -190,9 +191,10 @@ pub(in crate::kubernetes) fn add_traffic_features(world: &mut ClusterWorld) {
                 trial.features.insert("flow: with a node");
             } else if naive::pod_at(&objects, end).is_none() {
                 let inside = networks.iter().any(|net| naive::in_cidr(net, end));
-                trial.features.insert(match inside {
-                    true => "flow: with an unknown address of pods",
-                    false => "flow: with the outside",
+                trial.features.insert(if inside {
+                    "flow: with an unknown address of pods"
+                } else {
+                    "flow: with the outside"
                 });
             }
         }

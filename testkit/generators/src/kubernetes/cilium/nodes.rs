@@ -13,9 +13,10 @@ use std::net::IpAddr;
 
 /// One or two policies of nodes, in some worlds.
 pub(in crate::kubernetes) fn node_policies(dice: &mut Dice, percent: u32) -> Vec<GeneratedObject> {
-    let count = match dice.chance(percent) {
-        true => dice.between(1, 2),
-        false => 0,
+    let count = if dice.chance(percent) {
+        dice.between(1, 2)
+    } else {
+        0
     };
     (0..count).map(|n| node_policy(dice, n)).collect()
 }
@@ -28,9 +29,10 @@ fn node_policy(dice: &mut Dice, n: usize) -> GeneratedObject {
     features.remove("L7 rules, held closed");
     let mut object = json!({ "apiVersion": "cilium.io/v2", "kind": "CiliumClusterwideNetworkPolicy",
         "metadata": { "name": format!("nodes-{n}") } });
-    match dice.chance(80) {
-        true => object["spec"] = spec,
-        false => object["specs"] = json!([spec]),
+    if dice.chance(80) {
+        object["spec"] = spec
+    } else {
+        object["specs"] = json!([spec])
     }
     GeneratedObject { object, features }
 }

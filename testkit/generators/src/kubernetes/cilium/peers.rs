@@ -148,9 +148,10 @@ fn endpoints(dice: &mut Dice, scope: Option<&str>, features: &mut Features) -> V
             features.insert("endpoints: outside, by network or group");
             let mut selector = json!({ "matchLabels": { "reserved:world": "" } });
             let operator = *dice.pick(&["Exists", "DoesNotExist"]);
-            let key = match dice.chance(50) {
-                true => "cidr:198.51.100.0/28".to_owned(),
-                false => "cidrgroup:team".to_owned(),
+            let key = if dice.chance(50) {
+                "cidr:198.51.100.0/28".to_owned()
+            } else {
+                "cidrgroup:team".to_owned()
             };
             selector["matchExpressions"] = json!([{ "key": key, "operator": operator }]);
             selector
@@ -249,9 +250,10 @@ fn service(dice: &mut Dice, features: &mut Features) -> Value {
         return json!({ "k8sService": of });
     }
     features.insert("services: by label");
-    let selector = match dice.chance(25) {
-        true => json!({}),
-        false => json!({ "matchLabels": { "team": *dice.pick(&TEAMS) } }),
+    let selector = if dice.chance(25) {
+        json!({})
+    } else {
+        json!({ "matchLabels": { "team": *dice.pick(&TEAMS) } })
     };
     of.insert("selector".to_owned(), selector);
     json!({ "k8sServiceSelector": of })

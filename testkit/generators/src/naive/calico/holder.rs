@@ -99,9 +99,10 @@ impl NaiveHolder {
         } else {
             account
         };
-        let orchestrator = match is_pod {
-            true => Some("k8s"),
-            false => text(object, "/spec/orchestrator"),
+        let orchestrator = if is_pod {
+            Some("k8s")
+        } else {
+            text(object, "/spec/orchestrator")
         };
         if let Some(name) = orchestrator {
             holder.add("projectcalico.org/orchestrator", name);

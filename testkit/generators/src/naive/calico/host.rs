@@ -51,9 +51,10 @@ pub(in crate::naive) fn host_allows(
             let host = &objects[index];
             is_allowed &= allows_at(objects, host, egress, flow, used);
         } else if !flow.path.is_forwarded && !is_always_open(egress, flow) {
-            let other = match egress {
-                true => flow.destination,
-                false => flow.source,
+            let other = if egress {
+                flow.destination
+            } else {
+                flow.source
             };
             is_allowed &= cilium::allows_at_node(objects, (egress, other), flow, used);
         }
@@ -78,10 +79,7 @@ fn governing(objects: &[Value], interface: &str) -> Option<usize> {
 
 /// Whether a flow of the host itself is to a port that no policy closes.
 fn is_always_open(egress: bool, flow: &NaiveFlow) -> bool {
-    let open = match egress {
-        true => OPEN_FROM_HOST,
-        false => OPEN_TO_HOST,
-    };
+    let open = if egress { OPEN_FROM_HOST } else { OPEN_TO_HOST };
     let is_listed = |(_, port)| open.contains(&(flow.protocol, port));
     !flow.path.is_forwarded && flow.ports.is_some_and(is_listed)
 }
@@ -137,9 +135,10 @@ fn ask_pass(
     (side, flow): (NaiveSide<'_>, &NaiveFlow),
     used: &mut BTreeSet<usize>,
 ) -> Option<bool> {
-    let (open, other) = match side.egress {
-        true => (OPEN_FROM_HOST, OPEN_TO_HOST),
-        false => (OPEN_TO_HOST, OPEN_FROM_HOST),
+    let (open, other) = if side.egress {
+        (OPEN_FROM_HOST, OPEN_TO_HOST)
+    } else {
+        (OPEN_TO_HOST, OPEN_FROM_HOST)
     };
     let is_early = matches!(
         side.pass,

@@ -164,13 +164,14 @@ impl NaiveRuleScope<'_> {
                 .flat_map(|endpoint| list(endpoint.get("addresses")))
                 .any(|address| address.as_str().and_then(|a| a.parse().ok()) == Some(end.address))
         });
-        match self.egress && end.is_destination {
-            true => slices.any(|slice| {
+        if self.egress && end.is_destination {
+            slices.any(|slice| {
                 list(slice.get("ports"))
                     .iter()
                     .any(|port| is_slice_port(port, end))
-            }),
-            false => slices.next().is_some(),
+            })
+        } else {
+            slices.next().is_some()
         }
     }
 }

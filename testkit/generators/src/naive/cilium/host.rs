@@ -27,9 +27,10 @@ pub(in crate::naive) fn host_verdict(
         own: NaivePeer::of_host(objects, &objects[node]),
         peer: NaivePeer::of(objects, other, Some(OWN_NODE)),
         egress,
-        receiver: match egress {
-            true => pod_at(objects, flow.destination).map(|index| &objects[index]),
-            false => host,
+        receiver: if egress {
+            pod_at(objects, flow.destination).map(|index| &objects[index])
+        } else {
+            host
         },
     };
     for (index, policy) in objects.iter().enumerate() {

@@ -299,9 +299,10 @@ impl Shape {
                 SPRAY + 90
             ),
         };
-        let except = match self.more_except {
-            true => "[198.51.100.3/32, 198.51.100.64/26]",
-            false => "[198.51.100.3/32]",
+        let except = if self.more_except {
+            "[198.51.100.3/32, 198.51.100.64/26]"
+        } else {
+            "[198.51.100.3/32]"
         };
         let mut blocks = vec![
             format!("{{ipBlock: {{cidr: 198.51.100.0/24, except: {except}}}}}"),
@@ -355,10 +356,7 @@ impl Shape {
 
     /// Another policy that selects api in some versions, and the marker of the present version.
     fn more(&self) -> String {
-        let subject = match self.joined {
-            true => "[api, mob]",
-            false => "[mob]",
-        };
+        let subject = if self.joined { "[api, mob]" } else { "[mob]" };
         let selector = format!("matchExpressions: [{{key: app, operator: In, values: {subject}}}]");
         let rule = "  ingress:\n  - {from: [{podSelector: {matchLabels: {app: api}}}], ports: [{port: 99}]}\n";
         let name = format!("version-{}", self.version);

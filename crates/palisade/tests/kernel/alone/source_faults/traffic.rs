@@ -275,9 +275,10 @@ impl Traffic {
         if long.ended || long.longest_silence > LONGEST_SILENCE {
             amiss.push(format!("the long connection: {long:?}"));
         }
-        match amiss.is_empty() {
-            true => Ok(()),
-            false => Err(amiss.join("\n")),
+        if amiss.is_empty() {
+            Ok(())
+        } else {
+            Err(amiss.join("\n"))
         }
     }
 

@@ -87,9 +87,10 @@ fn raw_key((kind, namespace, name): &Key) -> String {
         Kind::Pod => "pods",
         Kind::Policy => "networkpolicies",
     };
-    match namespace.is_empty() {
-        true => format!("/registry/{resource}/{name}"),
-        false => format!("/registry/{resource}/{namespace}/{name}"),
+    if namespace.is_empty() {
+        format!("/registry/{resource}/{name}")
+    } else {
+        format!("/registry/{resource}/{namespace}/{name}")
     }
 }
 
@@ -109,9 +110,10 @@ impl Server {
         match (self, value) {
             (Server::Fake(server), Some(value)) => server.put(path(*kind), value.clone()),
             (Server::Fake(server), None) => {
-                let whole = match namespace.is_empty() {
-                    true => name.clone(),
-                    false => format!("{namespace}/{name}"),
+                let whole = if namespace.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{namespace}/{name}")
                 };
                 server.delete(path(*kind), &whole);
             }
@@ -257,9 +259,10 @@ impl World {
         loop {
             let status = self.agent.status();
             let is_received = self.has_marks(&status, step);
-            times = match is_received && traffic.is_mark(step % 2 == 1) {
-                true => times + 1,
-                false => 0,
+            times = if is_received && traffic.is_mark(step % 2 == 1) {
+                times + 1
+            } else {
+                0
             };
             if times == 3 {
                 return Ok(());

@@ -1,9 +1,9 @@
 //! Labels and names of ports that Kubernetes has: Calico's rules can name others, which other dialects reject.
 
+use crate::inexpressible::InexpressibleReason;
 use crate::pods::{conjuncts, workloads};
 use crate::refusals::{Refusals, RulePart};
 use crate::target::TargetDialect;
-use crate::unsayable::UnsayableReason;
 use palisade_model::{Direction, LabelKey, Policy, PortMatch, PortSpec, Rule, Selector, Str};
 
 /// The maximum length of a label's value, and of its key behind the slash.
@@ -17,7 +17,7 @@ const MAX_PORT_NAME: usize = 15;
 pub(crate) fn check(parts: &[&Policy], target: TargetDialect, refusals: &mut Refusals) {
     for policy in parts {
         if let Some(word) = find_no_label(Some(&policy.subject)) {
-            refusals.of_policy(policy, UnsayableReason::NoLabel(word));
+            refusals.of_policy(policy, InexpressibleReason::NoLabel(word));
         }
         for direction in Direction::BOTH {
             let list = policy.rules(direction).into_iter();
@@ -30,15 +30,15 @@ pub(crate) fn check(parts: &[&Policy], target: TargetDialect, refusals: &mut Ref
     }
 }
 
-fn faults(rule: &Rule, target: TargetDialect) -> Vec<(RulePart, UnsayableReason)> {
+fn faults(rule: &Rule, target: TargetDialect) -> Vec<(RulePart, InexpressibleReason)> {
     let mut faults = Vec::new();
     for (index, peer) in rule.peers.iter().enumerate() {
         let word = find_no_label(peer.selector.as_ref());
-        faults.extend(word.map(|word| (RulePart::Peer(index), UnsayableReason::NoLabel(word))));
+        faults.extend(word.map(|word| (RulePart::Peer(index), InexpressibleReason::NoLabel(word))));
     }
     for (index, traffic) in rule.traffic.iter().enumerate() {
         let name = find_no_port_name(&traffic.destination);
-        let name = name.map(|name| UnsayableReason::NoPortName { target, name });
+        let name = name.map(|name| InexpressibleReason::NoPortName { target, name });
         faults.extend(name.map(|reason| (RulePart::Traffic(index), reason)));
     }
     faults

@@ -1,4 +1,4 @@
-//! The form of what is validated only: TLS contexts, listeners, rules of HTTP and Kafka, groups of cloud providers.
+//! The schema of what is validated only: TLS contexts, listeners, rules of HTTP and Kafka, groups of cloud providers.
 //!
 //! Promises: it has the fields, the types and the limits of the published CRD. Never: says what such a part would
 //! allow.
@@ -6,8 +6,8 @@
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, quote};
 
-/// The form of a value.
-pub(super) enum ValueForm {
+/// The schema of a value.
+pub(super) enum ValueSchema {
     /// A text.
     Text,
     /// A text with at least and at most this many characters.
@@ -17,43 +17,43 @@ pub(super) enum ValueForm {
     /// A number in this range.
     Number(i64, i64),
     /// A list.
-    List(&'static ValueForm),
-    /// An object of which every field is a text.
+    List(&'static ValueSchema),
+    /// An object whose fields are all texts.
     Texts,
     /// An object with these fields.
-    Object(&'static [FieldForm]),
+    Object(&'static [FieldSchema]),
 }
 
-use ValueForm::{Length, List, Number, Object, Text, Texts, Word};
+use ValueSchema::{Length, List, Number, Object, Text, Texts, Word};
 
 /// A field of an object.
-pub(super) struct FieldForm {
+pub(super) struct FieldSchema {
     name: &'static str,
-    form: ValueForm,
+    schema: ValueSchema,
     is_required: bool,
 }
 
-const fn optional(name: &'static str, form: ValueForm) -> FieldForm {
-    FieldForm {
+const fn optional(name: &'static str, schema: ValueSchema) -> FieldSchema {
+    FieldSchema {
         name,
-        form,
+        schema,
         is_required: false,
     }
 }
 
-const fn required(name: &'static str, form: ValueForm) -> FieldForm {
-    FieldForm {
+const fn required(name: &'static str, schema: ValueSchema) -> FieldSchema {
+    FieldSchema {
         is_required: true,
-        ..optional(name, form)
+        ..optional(name, schema)
     }
 }
 
-const FILLED: ValueForm = Length(1, usize::MAX);
+const FILLED: ValueSchema = Length(1, usize::MAX);
 
-const SECRET: &[FieldForm] = &[required("name", Text), optional("namespace", Text)];
+const SECRET: &[FieldSchema] = &[required("name", Text), optional("namespace", Text)];
 
 /// A TLS context of a port.
-pub(super) const TLS_CONTEXT: ValueForm = Object(&[
+pub(super) const TLS_CONTEXT: ValueSchema = Object(&[
     required("secret", Object(SECRET)),
     optional("trustedCA", Text),
     optional("certificate", Text),
@@ -61,7 +61,7 @@ pub(super) const TLS_CONTEXT: ValueForm = Object(&[
 ]);
 
 /// A listener of a port.
-pub(super) const LISTENER: ValueForm = Object(&[
+pub(super) const LISTENER: ValueSchema = Object(&[
     required(
         "envoyConfig",
         Object(&[
@@ -77,7 +77,7 @@ pub(super) const LISTENER: ValueForm = Object(&[
 ]);
 
 /// A rule of HTTP.
-pub(super) const HTTP_RULE: ValueForm = Object(&[
+pub(super) const HTTP_RULE: ValueSchema = Object(&[
     optional("path", Text),
     optional("method", Text),
     optional("host", Text),
@@ -94,7 +94,7 @@ pub(super) const HTTP_RULE: ValueForm = Object(&[
 ]);
 
 /// A rule of Kafka.
-pub(super) const KAFKA_RULE: ValueForm = Object(&[
+pub(super) const KAFKA_RULE: ValueSchema = Object(&[
     optional("role", Word(&["produce", "consume"])),
     optional("apiKey", Text),
     optional("apiVersion", Text),
@@ -103,10 +103,10 @@ pub(super) const KAFKA_RULE: ValueForm = Object(&[
 ]);
 
 /// A rule of another protocol.
-pub(super) const OTHER_RULE: ValueForm = Texts;
+pub(super) const OTHER_RULE: ValueSchema = Texts;
 
 /// A group of a cloud provider.
-pub(super) const CLOUD_GROUP: ValueForm = Object(&[optional(
+pub(super) const CLOUD_GROUP: ValueSchema = Object(&[optional(
     "aws",
     Object(&[
         optional("labels", Texts),
@@ -116,9 +116,9 @@ pub(super) const CLOUD_GROUP: ValueForm = Object(&[optional(
     ]),
 )]);
 
-/// Adds errors for a value that does not have this form.
-pub(super) fn check(field: &Field<'_>, form: &ValueForm, report: &mut ObjectReport) {
-    match form {
+/// Adds errors for a value that does not conform to a schema.
+pub(super) fn check(field: &Field<'_>, schema: &ValueSchema, report: &mut ObjectReport) {
+    match schema {
         Text => drop(report.ok(field.as_str())),
         Length(least, most) => {
             let text = report.ok(field.as_str());
@@ -159,17 +159,17 @@ pub(super) fn check(field: &Field<'_>, form: &ValueForm, report: &mut ObjectRepo
     }
 }
 
-fn check_object(of: &Field<'_>, fields: &[FieldForm], report: &mut ObjectReport) {
-    if !report.is_object(of) {
+fn check_object(parent: &Field<'_>, fields: &[FieldSchema], report: &mut ObjectReport) {
+    if !report.is_object(parent) {
         return;
     }
-    let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
-    report.check_fields(of, &known, &[]);
+    let names: Vec<&str> = fields.iter().map(|field| field.name).collect();
+    report.check_fields(parent, &names, &[]);
     for field in fields {
-        match report.child(of, field.name) {
-            Some(at) => check(&at, &field.form, report),
+        match report.child(parent, field.name) {
+            Some(at) => check(&at, &field.schema, report),
             None if field.is_required => {
-                report.error(of, format!("`{}` is required, but missing", field.name));
+                report.error(parent, format!("`{}` is required, but missing", field.name));
             }
             None => {}
         }

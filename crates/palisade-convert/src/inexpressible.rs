@@ -7,13 +7,13 @@ use palisade_model::{Action, Direction, ObjectId, Prefix, Protocol, SourceLine, 
 
 /// A part of a policy that cannot be written, and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unsayable {
+pub struct Inexpressible {
     /// The policy.
     pub policy: ObjectId,
     /// The path of the rule, or of a part of it (`ingress[1].from[0]`); `None` if it is about the whole policy.
     pub rule: Option<String>,
     /// The reason.
-    pub reason: UnsayableReason,
+    pub reason: InexpressibleReason,
     /// File and line of the rule, or of the policy, where known.
     pub line: Option<SourceLine>,
 }
@@ -24,7 +24,7 @@ pub struct Unsayable {
     missing_docs,
     reason = "the messages say what each is; the fields are what they name"
 )]
-pub enum UnsayableReason {
+pub enum InexpressibleReason {
     #[error("the policy has errors, so what it says is not known")]
     Invalid,
     #[error("the policy is defined more than once, so which definition counts is not known")]

@@ -18,7 +18,7 @@ use palisade_model::{Object, ObjectId, ObjectKey, Update};
 
 impl EffectiveObjects {
     /// Puts the choice for an object in force.
-    pub(crate) fn put_in_force(
+    pub(crate) fn activate(
         &mut self,
         id: &SharedId,
         entry: &mut ObjectEntry,
@@ -41,31 +41,34 @@ impl EffectiveObjects {
                 }
             }
             VersionChoice::Unchanged | VersionChoice::LastValid => {
-                let Some(is) = effective else { return };
+                let Some(current) = effective else { return };
                 if let (VersionChoice::LastValid, Some((source, first))) =
                     (choice, definitions.first())
                 {
-                    is.source = *source;
-                    is.origin = first.origin.clone();
+                    current.source = *source;
+                    current.origin = first.origin.clone();
                     self.unsaved.insert(id.clone());
                 }
-                if let (false, EffectiveContent::Kept(objects)) = (is.is_announced, &is.content) {
+                if let (false, EffectiveContent::Kept(objects)) =
+                    (current.is_announced, &current.content)
+                {
                     self.announce(id, None, Arc::clone(objects), updates);
                 }
-                is.is_announced = true;
+                current.is_announced = true;
             }
             VersionChoice::Isolation => {
                 let Some((source, first)) = definitions.first() else {
                     return;
                 };
-                let objects = match first.isolation.is_empty() {
-                    false => first
+                let objects = if first.isolation.is_empty() {
+                    isolation_policies(first.objects())
+                } else {
+                    first
                         .isolation
                         .iter()
                         .cloned()
                         .map(Object::Policy)
-                        .collect(),
-                    true => isolation_policies(first.objects()),
+                        .collect()
                 };
                 let origin = (*source, first.origin.clone());
                 let content = (Arc::new(objects), None);
@@ -115,9 +118,10 @@ impl EffectiveObjects {
             }
             return;
         }
-        let objects = match may_forget {
-            true => definition.objects.take(),
-            false => definition.objects.clone(),
+        let objects = if may_forget {
+            definition.objects.take()
+        } else {
+            definition.objects.clone()
         };
         if let Some(objects) = objects {
             let hash = definition.hash;
@@ -150,7 +154,7 @@ impl EffectiveObjects {
         self.lint
             .update_object(id, pod, Some((&objects, origin.location())));
         let content = match inventory_type(id, &objects) {
-            Some(of) => EffectiveContent::HandedOut(of),
+            Some(types) => EffectiveContent::HandedOut(types),
             None => EffectiveContent::Kept(Arc::clone(&objects)),
         };
         let before = effective.replace(EffectiveObject {
@@ -174,9 +178,13 @@ impl EffectiveObjects {
         updates: &mut dyn FnMut(Update),
     ) {
         let before = before.filter(|before| before.is_announced);
-        let was: &[Object] = match before.map(|before| &before.content) {
-            Some(EffectiveContent::Kept(was)) if Arc::ptr_eq(was, &objects) => return,
-            Some(EffectiveContent::Kept(was)) => was,
+        let previous_objects: &[Object] = match before.map(|before| &before.content) {
+            Some(EffectiveContent::Kept(previous_objects))
+                if Arc::ptr_eq(previous_objects, &objects) =>
+            {
+                return;
+            }
+            Some(EffectiveContent::Kept(previous_objects)) => previous_objects,
             _ => &[],
         };
         let previous = before.map(|before| before.content.keys(id));
@@ -206,7 +214,9 @@ impl EffectiveObjects {
         match Arc::try_unwrap(objects) {
             Ok(objects) => objects.into_iter().for_each(pass_on),
             Err(shared) => {
-                let new = shared.iter().filter(|object| !was.contains(object));
+                let new = shared
+                    .iter()
+                    .filter(|object| !previous_objects.contains(object));
                 new.cloned().for_each(&mut pass_on);
             }
         }
