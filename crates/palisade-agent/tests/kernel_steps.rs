@@ -18,11 +18,11 @@ use faulty_ports::{
 };
 
 use palisade_agent::clock::SystemClock;
-use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::driver::{DEFAULT_DRIVER, open_driver};
 use palisade_agent::network_driver::KernelNetworkDriver;
 use palisade_api::{CniAddRequest, CniAddResponse, CniAttachment};
+use palisade_config::Config;
 use palisade_generators::line;
 use palisade_model::{Endpoint, Object, Update};
 use palisade_source::UpdateBatch;

@@ -15,12 +15,12 @@ mod support;
 use faulty_ports::{CALLS, Died, FaultyDataplane, FaultyNetworkDriver, PortFault, PortFaults};
 
 use palisade_agent::clock::Clock;
-use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::network_driver::HostInventory;
 use palisade_agent::network_driver::{HostInterfaceState, NetnsInterface, NetworkDriverError};
 use palisade_agent::workload_store::WorkloadRecord;
 use palisade_api::{CniAddRequest, CniAttachment, CniGcRequest};
+use palisade_config::Config;
 use palisade_generators::{case_seeds, line};
 use palisade_model::{Endpoint, Object, Update};
 use palisade_source::UpdateBatch;

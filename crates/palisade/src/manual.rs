@@ -92,7 +92,7 @@ fn each_command_and_each_parameter_has_its_place() {
         assert!(made.contains_key(name), "{name}: {:?}", made.keys());
     }
     assert!(made["palisade.1"].contains("palisade\\-agent(8)"));
-    for parameter in palisade_agent::config::PARAMETERS {
+    for parameter in palisade_config::parameters() {
         let flag = parameter.flag().replace('-', "\\-");
         assert!(made["palisade-agent.8"].contains(&flag), "{flag}");
     }

@@ -14,7 +14,6 @@ mod revisions;
 mod support;
 
 use palisade_agent::clock::Clock;
-use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::network_driver::{HostInterfaceState, NetworkDriverError};
 use palisade_agent::workload_store::WorkloadRecord;
@@ -22,6 +21,7 @@ use palisade_agent::workloads::host::HostChanges;
 use palisade_api::{
     EndpointState, Health, PacketReason, WorkloadAddRequest, WorkloadRemoveRequest,
 };
+use palisade_config::Config;
 use palisade_dataplane::{
     AddressTranslation, CountAccount, CounterValue, Dataplane, MasqueradePolicy,
 };

@@ -2,22 +2,27 @@
 //! man page, and an example file. The generated files are checked in; a test compares them with the
 //! output of this module (`make docs` writes them).
 
-use super::{PARAMETERS, Parameter, ParameterKind, ReloadMode, Section};
+use crate::parameter::{Parameter, ReloadMode};
+use crate::removed::REMOVED_PARAMETERS;
+use crate::section::Section;
+use crate::sections::SECTIONS;
+use crate::sections::nftables::NftablesConfig;
 use std::fmt::Write;
 
 const OPENING: &str = "\
 # Configuration
 
-<!-- Generated from the table of parameters (crates/palisade-agent/src/config/parameters.rs) by `make docs`; edits here are lost. -->
+<!-- Generated from the table of parameters (crates/palisade-config/src/sections) by `make docs`; edits here are lost. -->
 
-Each parameter of the agent is a flag (`--settle 100`), an environment variable
-(`PALISADE_SETTLE=100`) and a line of the configuration file (`settle: 100`). A flag overrides the
+Each parameter of the agent is a flag (`--monitor-rate 50`), an environment variable
+(`PALISADE_MONITOR_RATE=50`) and a line of the configuration file (`monitor-rate: 50`). A flag overrides the
 environment, which overrides the file, which overrides the default. The file is `/etc/palisade/palisade.yaml`,
 which is optional, or the one given by `--config` (`PALISADE_CONFIG`), which must exist.
 
 Invalid values, unknown parameters in the file, and contradictory values are rejected
 before anything is changed, in one message with the source of each value. `palisade config`
-shows each value in effect, its source, and the values that need a restart.
+shows each value in effect, its source, and the values that need a restart;
+`palisade config --check FILE` checks a file without an agent.
 
 ## Changing it while running
 
@@ -32,11 +37,11 @@ Lists are separated by commas, given by repeating the flag, or written as a YAML
 /// The Markdown page.
 pub fn markdown() -> String {
     let mut page = OPENING.to_owned();
-    for section in Section::ALL {
+    for section in SECTIONS {
         // Writing to a string cannot fail.
-        let _ = writeln!(page, "\n## {}\n", section.title());
+        let _ = writeln!(page, "\n## {}\n", section.title);
         page.push_str("| parameter | default | values | changes | |\n|---|---|---|---|---|\n");
-        for parameter in PARAMETERS.iter().filter(|p| p.section == section) {
+        for parameter in section.parameters {
             let default = match parameter.default {
                 "" => "empty".to_owned(),
                 text => format!("`{text}`"),
@@ -53,13 +58,28 @@ pub fn markdown() -> String {
                 parameter.help.replace('|', "\\|")
             );
         }
-        if section == Section::Kernel {
+        if section.title == NftablesConfig::TABLE.title {
             page.push_str(MARKS);
         }
     }
     page.push_str(LOGGING);
+    page.push_str(REMOVED);
+    for removed in REMOVED_PARAMETERS {
+        let _ = writeln!(page, "| `{}` | {} |", removed.name, removed.replacement);
+    }
     page
 }
+
+const REMOVED: &str = "
+## Removed parameters
+
+A file, a flag or an environment variable that still sets one of these is rejected with what replaces it. A
+package upgrade checks the file before it restarts the agent: the former agent keeps running until the file is
+corrected.
+
+| parameter | what replaces it |
+|---|---|
+";
 
 const MARKS: &str = "
 ### Marks of other programs
@@ -73,7 +93,7 @@ the live number. Two programs must still not write the same bits. One that overw
 evaluation each time; one that sets the highest bit of the mask makes a TCP flow be evaluated in either direction;
 and Palisade overwrites what it keeps in these bits. *Packet* marks are different: they collide where
 something copies them into the conntrack mark (`CONNMARK --save-mark`, `ct mark set mark`), and with
-`packet-mark-bit`, which Palisade writes at interfaces of the host that policies with `doNotTrack` or
+the bit `0x1000`, which Palisade writes at interfaces of the host that policies with `doNotTrack` or
 `preDNAT` select, and nowhere else. It sets the bit where such a policy allows the packet and clears it
 where it is judged next; before, it clears what others have set, so no mark of another program allows anything.
 
@@ -82,7 +102,7 @@ where it is judged next; before, it clears what others have set, so no mark of a
 | kube-proxy | `0x4000` (masquerade), `0x8000` (drop) | none | nothing to do | |
 | Cilium | `0x0f00` (what the packet is), `0xffff0f00` with an identity in the upper half, `0xff00` with IPsec | none by default; `0x80` on AWS (ENI) | nothing to do, unless packet marks are saved | `mark-mask: \"0x000000ff\"` where packet marks are saved and `0x80` is free |
 | Calico (Felix) | `0xffff0000` (its `IptablesMarkMask`, `NftablesMarkMask`) | none by default | nothing to do, unless packet marks are saved | `mark-mask: \"0x0000ff00\"` or give Calico a smaller mask |
-| mwan3 | `0x3f00` (its `mmx_mask`) | `0x3f00`, restored to packets | **collides**: each would overwrite the other's | `mark-mask: \"0xffff0000\"` and `packet-mark-bit: \"0x10000\"`, or mwan3's `mmx_mask` to bits outside |
+| mwan3 | `0x3f00` (its `mmx_mask`) | `0x3f00`, restored to packets | **collides**: each would overwrite the other's | `mark-mask: \"0xffff0000\"`, and where policies have `doNotTrack` or `preDNAT`, mwan3's `mmx_mask` to bits without `0x1000` |
 | AWS VPC CNI | `0x80` | `0x80` | nothing to do | |
 
 A smaller mask works as well and is used up sooner: after a quarter of its numbers (32 with eight bits, a
@@ -131,9 +151,9 @@ pub fn man() -> String {
             let _ = writeln!(page, ".PP\n{}", escape_roff(paragraph));
         }
     }
-    for section in Section::ALL {
-        let _ = writeln!(page, ".SH {}", escape_roff(&section.title().to_uppercase()));
-        for parameter in PARAMETERS.iter().filter(|p| p.section == section) {
+    for section in SECTIONS {
+        let _ = writeln!(page, ".SH {}", escape_roff(&section.title.to_uppercase()));
+        for parameter in section.parameters {
             let default = match parameter.default {
                 "" => "empty",
                 text => text,
@@ -161,11 +181,11 @@ const MAN: &[(&str, &[&str])] = &[
     (
         "DESCRIPTION",
         &[
-            "A YAML file with one line for each parameter, as `settle: 100`. Omitted parameters have their default. \
+            "A YAML file with one line for each parameter, as `monitor-rate: 50`. Omitted parameters have their default. \
              The file is /etc/palisade/palisade.yaml, which is optional, or the one given by \
              --config or PALISADE_CONFIG, which must exist.",
-            "Each parameter is also a flag (--settle 100) and an environment variable \
-             (PALISADE_SETTLE=100). A flag overrides the environment, which overrides the file, which overrides \
+            "Each parameter is also a flag (--monitor-rate 50) and an environment variable \
+             (PALISADE_MONITOR_RATE=50). A flag overrides the environment, which overrides the file, which overrides \
              the default. Lists are separated by commas, written as a YAML list, or given by repeating the flag.",
             "Invalid values, unknown parameters, and contradictory values are rejected, \
              in one message.",
@@ -203,9 +223,9 @@ pub fn example(overrides: &[(&str, &str)]) -> String {
 # others at the next start.
 "
     .to_owned();
-    for section in Section::ALL {
-        let _ = writeln!(text, "\n## {}", section.title());
-        for parameter in PARAMETERS.iter().filter(|p| p.section == section) {
+    for section in SECTIONS {
+        let _ = writeln!(text, "\n## {}", section.title);
+        for parameter in section.parameters {
             text.push('\n');
             let live = match parameter.reload {
                 ReloadMode::Live => " [live]",
@@ -227,13 +247,10 @@ pub fn example(overrides: &[(&str, &str)]) -> String {
 
 /// Quotes a value for YAML where necessary.
 fn quote_yaml(parameter: &Parameter, value: &str) -> String {
-    let plain = matches!(
-        parameter.kind,
-        ParameterKind::Number { .. } | ParameterKind::NumberOrZero { .. } | ParameterKind::Bool
-    );
-    match plain {
-        true => value.to_owned(),
-        false => format!("\"{value}\""),
+    if parameter.kind.is_plain_in_yaml() {
+        value.to_owned()
+    } else {
+        format!("\"{value}\"")
     }
 }
 
