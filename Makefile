@@ -60,6 +60,7 @@ fmt: setup ## format the code
 	@scripts/cargo fmt --all
 
 docs: setup ## write what is made from code: configuration, man pages, API, dialects, metrics, the chart's roles and schema, its manifests
+	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade-config -- the_document
 	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade-agent -- the_document the_page_is
 	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade-kubernetes -- the_document
 	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade-dialects --test integration -- fields::document

@@ -11,14 +11,15 @@
 //! sysctl is restored, for a host where other software relies on forwarding.
 
 use crate::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
-use crate::config::Config;
 use crate::driver::{DEFAULT_DRIVER, open_driver};
 use crate::network_driver::{NodeRoute, kernel_route, own_route};
 use crate::plugin_file::{RECORD_FILE, installed_plugin};
+use crate::settings::sysctl_directory;
 use crate::settings::{self, ChangedSetting, SettingsError, SettingsFile};
 use crate::startup::LOCK_FILE;
 use crate::workload_store::{WorkloadStore, WorkloadStoreError};
 use palisade_api::{CleanupItem, CleanupKind};
+use palisade_config::{CniConfig, Config};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_source::error_chain;
 use palisade_sys::link::{KernelLinks, Link, LinkChange, LinkError};
@@ -93,7 +94,7 @@ pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
     let mut dataplane = open_driver(DEFAULT_DRIVER, config)?;
     let lock = lock_without_agent(config, &mut *dataplane)?;
     let mut links = KernelLinks::open(&NetNs::current()?)?;
-    let sysctl = KernelSysctl::mounted_at(&NetNs::current()?, &config.sysctl_dir);
+    let sysctl = KernelSysctl::mounted_at(&NetNs::current()?, sysctl_directory());
     let mut original_settings = BTreeMap::new();
     let mut items = found_items(config, &mut *dataplane, &mut links)?;
     for setting in changed_settings(config, &sysctl)? {
@@ -117,7 +118,7 @@ pub(crate) fn lock_without_agent(
     config: &Config,
     dataplane: &mut dyn Dataplane,
 ) -> Result<Option<InstanceLock>, CleanupError> {
-    let lock_file = config.state_dir.join(LOCK_FILE);
+    let lock_file = config.state.dir.join(LOCK_FILE);
     // Without the lock file no agent ever ran here, and taking the lock would create the file.
     let lock = lock_file
         .exists()
@@ -126,8 +127,8 @@ pub(crate) fn lock_without_agent(
         LockError::AlreadyLocked { holder, .. } => CleanupError::AgentRunning(holder),
         other => CleanupError::Lock(other),
     })?;
-    if UnixStream::connect(&config.socket).is_ok() {
-        let socket = config.socket.display();
+    if UnixStream::connect(&config.api.socket).is_ok() {
+        let socket = config.api.socket.display();
         return Err(CleanupError::AgentRunning(format!(
             "it responds at {socket}"
         )));
@@ -147,7 +148,7 @@ pub(crate) fn found_items(
     dataplane: &mut dyn Dataplane,
     links: &mut KernelLinks,
 ) -> Result<Vec<CleanupItem>, CleanupError> {
-    let mut items = cni_configuration_items(config);
+    let mut items = cni_configuration_items(&config.cni, &config.api.socket);
     items.extend(interface_items(config, links)?);
     let routes = node_routes(links)?.into_keys();
     items.extend(routes.map(|name| CleanupItem::new(CleanupKind::Route, name, None)));
@@ -168,10 +169,10 @@ pub(crate) fn changed_settings(
     config: &Config,
     sysctl: &KernelSysctl,
 ) -> Result<Vec<ChangedSetting>, CleanupError> {
-    if !config.manage_forwarding {
+    if !config.workloads.manages_forwarding {
         return Ok(Vec::new());
     }
-    let file = SettingsFile::in_state_dir(&config.state_dir);
+    let file = SettingsFile::in_state_dir(&config.state.dir);
     Ok(settings::restorable_settings(sysctl, &file)?)
 }
 
@@ -185,13 +186,13 @@ pub(crate) fn file_items(config: &Config) -> Vec<CleanupItem> {
     let item = |kind, path: &Path| CleanupItem::new(kind, path.display().to_string(), None);
     let mut items = Vec::new();
     items.extend(
-        installed_plugin(&config.state_dir).map(|path| item(CleanupKind::CniPlugin, &path)),
+        installed_plugin(&config.state.dir).map(|path| item(CleanupKind::CniPlugin, &path)),
     );
-    if config.socket.exists() {
-        items.push(item(CleanupKind::Socket, &config.socket));
+    if config.api.socket.exists() {
+        items.push(item(CleanupKind::Socket, &config.api.socket));
     }
-    items.extend(socket_directory(&config.socket).map(|path| item(CleanupKind::Socket, path)));
-    items.extend(state_items(&config.state_dir));
+    items.extend(socket_directory(&config.api.socket).map(|path| item(CleanupKind::Socket, path)));
+    items.extend(state_items(&config.state.dir));
     items
 }
 
@@ -208,10 +209,10 @@ fn socket_directory(socket: &Path) -> Option<&Path> {
 
 /// The CNI configurations that an agent of this configuration wrote: under the configured name, or under any
 /// other with the same socket, also where no directory is configured now.
-fn cni_configuration_items(config: &Config) -> Vec<CleanupItem> {
-    let directory = config.cni_conf_dir.as_deref();
+fn cni_configuration_items(config: &CniConfig, own_socket: &Path) -> Vec<CleanupItem> {
+    let directory = config.conf_dir.as_deref();
     let directory = directory.unwrap_or(Path::new(USUAL_CONF_DIR));
-    let configured = directory.join(&config.cni_conf_name);
+    let configured = directory.join(&config.conf_name);
     let Ok(entries) = std::fs::read_dir(directory) else {
         return Vec::new();
     };
@@ -221,7 +222,7 @@ fn cni_configuration_items(config: &Config) -> Vec<CleanupItem> {
         let text = palisade_sys::plain_file::read(path).unwrap_or_default();
         let list: Value = serde_json::from_slice(&text).unwrap_or_default();
         let socket = list["plugins"][0]["socket"].as_str().map(Path::new);
-        list.get(OWNER_KEY).is_some() && (*path == configured || socket == Some(&config.socket))
+        list.get(OWNER_KEY).is_some() && (*path == configured || socket == Some(own_socket))
     };
     paths.retain(is_ours);
     let item = |path: PathBuf| {
@@ -239,7 +240,7 @@ fn interface_items(
     config: &Config,
     links: &mut KernelLinks,
 ) -> Result<Vec<CleanupItem>, CleanupError> {
-    let remembered = WorkloadStore::read_only(&config.state_dir).read()?;
+    let remembered = WorkloadStore::read_only(&config.state.dir).read()?;
     let records = remembered.records;
     let mut veths = links.links()?;
     veths.retain(|link| link.kind.as_deref() == Some("veth"));
@@ -281,7 +282,7 @@ fn interface_items(
     known.extend(chained.iter().map(|item| item.name.clone()));
     items.extend(chained);
     for name in present.difference(&known) {
-        if is_generated_name(name, &config.interface_prefix) {
+        if is_generated_name(name, &config.workloads.interface_prefix) {
             items.push(CleanupItem::new(CleanupKind::Interface, name, None));
         }
     }

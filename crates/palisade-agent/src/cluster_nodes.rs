@@ -4,7 +4,7 @@
 //! A change costs what it concerns: the networks of one node are found without a look at the others.
 //! Never: reads a source, or the kernel.
 
-use crate::config::Config;
+use palisade_config::NodesConfig;
 use palisade_model::{Family, Node, Object, ObjectKey, Prefix, Str, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -33,8 +33,8 @@ pub struct ClusterNodes {
 }
 
 /// The name of this host's Node object.
-pub fn own_node_name(config: &Config) -> Str {
-    match &config.node_name {
+pub fn own_node_name(config: &NodesConfig) -> Str {
+    match &config.name {
         Some(name) => name.as_str().into(),
         None => {
             let name = std::fs::read_to_string(HOST_NAME_PATH).unwrap_or_default();

@@ -5,13 +5,13 @@
 
 use crate::clock::{Clock, SystemClock, rfc3339_micros};
 use crate::cluster_nodes::own_node_name;
-use crate::config::Config;
 use crate::core::{Core, CoreEvent};
 use crate::core_queue::CoreHandle;
+use crate::options::credentials;
 use crate::run_error::RunError;
-use crate::sources::credentials;
 use crate::views::node_status::node_policy_report;
 use crate::views::policy_findings::policy_findings;
+use palisade_config::Config;
 use palisade_kubernetes::{
     FeedbackIntervals, NodeStatusWriter, PolicyFeedbackWriter, StatusIntervals,
 };
@@ -22,11 +22,11 @@ use std::io;
 /// # Errors
 /// If the thread cannot be started.
 pub(crate) fn write_cluster_status(config: &Config, core: &CoreHandle) -> Result<(), RunError> {
-    let credentials = credentials(config).filter(|_| config.status_write);
+    let credentials = credentials(&config.kubernetes).filter(|_| config.kubernetes.status_write);
     let Some(credentials) = credentials else {
         return Ok(());
     };
-    let node = own_node_name(config).to_string();
+    let node = own_node_name(&config.nodes).to_string();
     // As other candidates of leases: two agents may have one host name.
     let identity = format!("{node}_{}", std::process::id());
     let wall = || rfc3339_micros(SystemClock.wall());

@@ -4,8 +4,8 @@
 //! The file is replaced atomically. A file that the agent did not write is never changed: the agent's
 //! file contains an owner key, and a file without this key is foreign.
 
-use crate::config::Config;
 use crate::plugin_file::PLUGIN;
+use palisade_config::{CniConfig, Config};
 use palisade_source::error_chain;
 use palisade_sys::atomic_file::{WriteError, write_atomically};
 use serde_json::{Value, json};
@@ -66,8 +66,8 @@ pub struct CniConf {
 impl CniConf {
     /// The file of a configuration; `None` if none is configured.
     pub fn from_config(config: &Config) -> Option<Self> {
-        let path = config.cni_conf_dir.as_ref()?.join(&config.cni_conf_name);
-        let queue = crate::workloads::deletions::queue_dir(&config.state_dir);
+        let path = config.cni.conf_dir.as_ref()?.join(&config.cni.conf_name);
+        let queue = crate::workloads::deletions::queue_dir(&config.state.dir);
         let content = json!({
             "cniVersion": VERSION,
             "cniVersions": ["0.3.1", "0.4.0", VERSION, "1.1.0"],
@@ -75,7 +75,7 @@ impl CniConf {
             OWNER_KEY: "palisade agent",
             "plugins": [{
                 "type": "palisade-cni",
-                "socket": config.socket,
+                "socket": config.api.socket,
                 "queue": queue,
                 "capabilities": { "ips": true },
             }],
@@ -83,7 +83,7 @@ impl CniConf {
         Some(CniConf {
             path,
             content,
-            keep_on_exit: config.cni_conf_keep,
+            keep_on_exit: config.cni.keeps_conf,
         })
     }
 
@@ -150,15 +150,15 @@ impl CniConf {
 const LOOPBACK: &str = "loopback";
 
 /// An error while plugins are missing for which the configuration has to wait.
-fn check_plugins(config: &Config) -> Result<(), CniConfError> {
-    let is_missing = |name: &&str| !config.cni_bin_dir.join(name).is_file();
+fn check_plugins(config: &CniConfig) -> Result<(), CniConfError> {
+    let is_missing = |name: &&str| !config.bin_dir.join(name).is_file();
     let names: Vec<_> = [PLUGIN, LOOPBACK].into_iter().filter(is_missing).collect();
-    if names.is_empty() || !config.waits_for_plugins {
+    if names.is_empty() {
         return Ok(());
     }
     Err(CniConfError::MissingPlugins {
         names,
-        directory: config.cni_bin_dir.clone(),
+        directory: config.bin_dir.clone(),
     })
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn install(config: &Config) -> Result<(), CniConfError> {
     let Some(conf) = CniConf::from_config(config) else {
         return Ok(());
     };
-    check_plugins(config)?;
+    check_plugins(&config.cni)?;
     if conf.write()? {
         tracing::info!(file = %conf.path().display(), "CNI configuration written");
     }

@@ -8,10 +8,10 @@
 
 use crate::clock::Clock;
 use crate::cni_conf;
-use crate::config::Config;
 use crate::enforcer::Enforcer;
 use crate::monitor::{Monitor, MonitorBatch, PacketContext};
 use crate::network_driver::NetworkDriver;
+use crate::options::element_budget;
 use crate::reload::{ConfigListener, reread_config};
 use crate::retry_timer::RetryTimer;
 use crate::views::CoreSnapshot;
@@ -23,6 +23,7 @@ use crate::workloads::{
     NodeChanges, WorkloadError, Workloads, cni, follow_nodes, missing_pools, repair_routes,
 };
 use palisade_api::{BootstrapStage, CniAttachment, CniResponse, MonitorQuery};
+use palisade_config::Config;
 use palisade_dataplane::Dataplane;
 use palisade_model::{EndpointId, Str, Update};
 use palisade_source::error_chain;
@@ -141,7 +142,7 @@ impl Core {
         Core {
             enforcer: Enforcer::new(&config, parts.dataplane, Arc::clone(&clock)),
             workloads: Workloads::new(Arc::clone(&config), parts.network, Arc::clone(&clock)),
-            monitor: Monitor::new(config.monitor_rate, Arc::clone(&clock)),
+            monitor: Monitor::new(config.monitor.rate, Arc::clone(&clock)),
             config,
             started: clock.wall(),
             clock,
@@ -351,7 +352,7 @@ impl Core {
     /// Logs what no failsafe port keeps open, once for each change of it.
     fn log_missing_failsafe(&mut self) {
         let hosts = &self.workloads.registry.host_endpoints;
-        let missing = hosts.missing_failsafe(&self.config.failsafe);
+        let missing = hosts.missing_failsafe(&self.config.host.failsafe());
         for text in missing
             .iter()
             .filter(|text| !self.missing_failsafe.contains(text))
@@ -371,12 +372,14 @@ impl Core {
         let Some((config, changed)) = reread_config(&self.config) else {
             return;
         };
-        let is_budget_new = config.budget != self.config.budget;
+        let is_budget_new = element_budget(&config.policy) != element_budget(&self.config.policy);
         self.config = Arc::new(config);
         self.workloads.config = Arc::clone(&self.config);
-        self.monitor.set_rate(self.config.monitor_rate);
+        self.monitor.set_rate(self.config.monitor.rate);
         if is_budget_new {
-            self.enforcer.engine.set_budget(self.config.budget);
+            self.enforcer
+                .engine
+                .set_budget(element_budget(&self.config.policy));
             self.workloads.apply(&mut self.enforcer, Vec::new());
         }
         if !changed.is_empty() {

@@ -6,7 +6,6 @@
 //! agent.
 
 use crate::clock::SystemClock;
-use crate::config::Config;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::driver::{DEFAULT_DRIVER, open_driver};
 use crate::network_driver::KernelNetworkDriver;
@@ -15,6 +14,7 @@ use crate::sources::{ConfiguredSources, SourceAccess};
 use crate::views::endpoints::endpoint_list;
 use crate::views::status::status;
 use palisade_api::{DryRunPlan, DryRunReport};
+use palisade_config::Config;
 use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError,
     InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver,

@@ -9,13 +9,14 @@
 
 use crate::clock::{Clock, millis};
 use crate::cluster_nodes::own_node_name;
-use crate::config::Config;
 use crate::counts::CountsFile;
 use crate::flush_history::FlushHistory;
 use crate::lockout::{self, TcpConnection};
 use crate::metrics::CoreMetrics;
+use crate::options::element_budget;
 use crate::retry_timer::RetryTimer;
 use palisade_api::{FlushReport, RepairReport};
+use palisade_config::Config;
 use palisade_dataplane::{
     ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError, DriverErrorKind,
     MasqueradePolicy,
@@ -104,13 +105,13 @@ impl Enforcer {
     ) -> Self {
         Enforcer {
             engine: Engine::new(palisade_engine::EngineOptions {
-                host_node: Some(own_node_name(config)).filter(|name| !name.is_empty()),
-                judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
-                hairpin: config.hairpin,
-                allowed_encapsulation: config.allowed_encapsulation,
-                audit: config.policy_audit_mode,
-                failsafe: config.failsafe.clone(),
-                budget: config.budget,
+                host_node: Some(own_node_name(&config.nodes)).filter(|name| !name.is_empty()),
+                judge_host_traffic: config.policy.host_to_endpoint == HostTrafficAction::Policy,
+                hairpin: config.policy.hairpin,
+                allowed_encapsulation: config.policy.allowed_encapsulation,
+                audit: config.policy.audit_mode,
+                failsafe: config.host.failsafe(),
+                budget: element_budget(&config.policy),
             }),
             dataplane,
             ledger: CounterLedger::default(),
@@ -297,7 +298,7 @@ impl Enforcer {
         if config.dry_run {
             return;
         }
-        let file = CountsFile::in_state_dir(&config.state_dir);
+        let file = CountsFile::in_state_dir(&config.state.dir);
         if let Err(error) = file.restore(self.dataplane.name(), &mut self.ledger) {
             tracing::warn!(error = %error_chain(&error), "reading the counter journal failed; counters from before the restart are lost");
         }

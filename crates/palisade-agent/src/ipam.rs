@@ -4,7 +4,7 @@
 //! are claimed before any allocation, so an address in use is never allocated. There is no IPAM state
 //! on disk: an address is allocated exactly as long as a workload record has it.
 
-use crate::config::AddressRange;
+use palisade_config::AddressRange;
 use palisade_model::{
     Family, NumberRange, Prefix, RangeSet, address_from_number, address_to_number,
 };

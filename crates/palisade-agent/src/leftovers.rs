@@ -8,10 +8,11 @@ use crate::cleanup::{
     CleanupError, changed_settings, file_items, found_items, lock_without_agent, setting_item,
 };
 use crate::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
-use crate::config::Config;
 use crate::driver::{DEFAULT_DRIVER, open_driver};
 use crate::plugin_file::PLUGIN;
+use crate::settings::sysctl_directory;
 use palisade_api::{CleanupItem, LeftoverItem, LeftoverKind};
+use palisade_config::Config;
 use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::NetNs;
 use palisade_sys::sysctl::KernelSysctl;
@@ -38,15 +39,15 @@ pub fn find_leftovers(config: &Config) -> Result<Vec<LeftoverItem>, CleanupError
     let host = NetNs::current()?;
     let mut links = KernelLinks::open(&host)?;
     let mut removable = found_items(config, &mut *dataplane, &mut links)?;
-    let sysctl = KernelSysctl::mounted_at(&host, &config.sysctl_dir);
+    let sysctl = KernelSysctl::mounted_at(&host, sysctl_directory());
     removable.extend(changed_settings(config, &sysctl)?.iter().map(setting_item));
     removable.extend(file_items(config));
     items.extend(removable.into_iter().map(from_cleanup));
-    let directory = config.cni_conf_dir.as_deref();
+    let directory = config.cni.conf_dir.as_deref();
     items.extend(cni_configurations(
         directory.unwrap_or(Path::new(USUAL_CONF_DIR)),
     ));
-    let plugin = config.cni_bin_dir.join(PLUGIN);
+    let plugin = config.cni.bin_dir.join(PLUGIN);
     if std::fs::symlink_metadata(&plugin).is_ok() {
         items.push(leftover(LeftoverKind::CniPlugin, plugin.display()));
     }

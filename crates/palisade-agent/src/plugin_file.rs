@@ -4,8 +4,8 @@
 //! one. The state directory records that the copy is ours, so that cleanup removes this file and no other. A file
 //! that was there before with the same content is not ours.
 
-use crate::config::Config;
 use palisade_api::CniInstallOutcome;
+use palisade_config::{CniConfig, StateConfig};
 use palisade_sys::atomic_file::{WriteError, write_atomically, write_program_atomically};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -50,7 +50,8 @@ struct PluginRecord {
 /// See [`PluginInstallError`]; the present plugin is then unchanged.
 pub fn install_plugin(
     from: &Path,
-    config: &Config,
+    cni: &CniConfig,
+    state: &StateConfig,
 ) -> Result<(PathBuf, CniInstallOutcome), PluginInstallError> {
     let failed = |doing, path: &Path| {
         let path = path.to_owned();
@@ -62,7 +63,7 @@ pub fn install_plugin(
     };
     let program =
         palisade_sys::plain_file::read(from).map_err(failed("reading the plugin", from))?;
-    let to = config.cni_bin_dir.join(PLUGIN);
+    let to = cni.bin_dir.join(PLUGIN);
     let present = match palisade_sys::plain_file::read(&to) {
         Ok(present) => Some(present),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -71,11 +72,11 @@ pub fn install_plugin(
     if present.as_ref() == Some(&program) {
         return Ok((to, CniInstallOutcome::Unchanged));
     }
-    for folder in [&config.cni_bin_dir, &config.state_dir] {
+    for folder in [&cni.bin_dir, &state.dir] {
         std::fs::create_dir_all(folder).map_err(failed("creating the directory", folder))?;
     }
     // First, so that a crash leaves no copy without a record.
-    write_record(&config.state_dir, &to)?;
+    write_record(&state.dir, &to)?;
     write_program_atomically(&to, &program)?;
     Ok((
         to,
@@ -112,6 +113,7 @@ pub(crate) fn installed_plugin(state_dir: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use palisade_config::Config;
     use std::collections::BTreeMap;
     use std::os::unix::fs::PermissionsExt;
 
@@ -133,27 +135,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path());
         let from = dir.path().join("plugin");
-        let missing = install_plugin(&from, &config).unwrap_err();
+        let missing = install_plugin(&from, &config.cni, &config.state).unwrap_err();
         assert!(missing.to_string().contains("reading the plugin"));
-        assert!(!config.cni_bin_dir.exists() && !config.state_dir.exists());
+        assert!(!config.cni.bin_dir.exists() && !config.state.dir.exists());
         put(&from, "one");
-        let (to, outcome) = install_plugin(&from, &config).unwrap();
+        let (to, outcome) = install_plugin(&from, &config.cni, &config.state).unwrap();
         assert_eq!(outcome, CniInstallOutcome::Installed);
         let mode = std::fs::metadata(&to).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o755);
-        let again = install_plugin(&from, &config).unwrap().1;
+        let again = install_plugin(&from, &config.cni, &config.state).unwrap().1;
         assert_eq!(again, CniInstallOutcome::Unchanged);
         put(&from, "two");
-        let newer = install_plugin(&from, &config).unwrap().1;
+        let newer = install_plugin(&from, &config.cni, &config.state).unwrap().1;
         assert_eq!(newer, CniInstallOutcome::Replaced);
         assert_eq!(std::fs::read_to_string(&to).unwrap(), "two");
-        assert_eq!(installed_plugin(&config.state_dir), Some(to.clone()));
-        let others = std::fs::read_dir(&config.cni_bin_dir).unwrap().count();
+        assert_eq!(installed_plugin(&config.state.dir), Some(to.clone()));
+        let others = std::fs::read_dir(&config.cni.bin_dir).unwrap().count();
         assert_eq!(others, 1, "no draft is left");
         std::fs::remove_file(&to).unwrap();
-        assert_eq!(installed_plugin(&config.state_dir), None);
+        assert_eq!(installed_plugin(&config.state.dir), None);
         std::os::unix::fs::symlink(&from, &to).unwrap();
-        assert_eq!(installed_plugin(&config.state_dir), None, "somebody's link");
+        assert_eq!(installed_plugin(&config.state.dir), None, "somebody's link");
     }
 
     #[test]
@@ -162,10 +164,10 @@ mod tests {
         let config = config(dir.path());
         let from = dir.path().join("plugin");
         put(&from, "one");
-        std::fs::create_dir_all(&config.cni_bin_dir).unwrap();
-        put(&config.cni_bin_dir.join(PLUGIN), "one");
-        let outcome = install_plugin(&from, &config).unwrap().1;
+        std::fs::create_dir_all(&config.cni.bin_dir).unwrap();
+        put(&config.cni.bin_dir.join(PLUGIN), "one");
+        let outcome = install_plugin(&from, &config.cni, &config.state).unwrap().1;
         assert_eq!(outcome, CniInstallOutcome::Unchanged);
-        assert_eq!(installed_plugin(&config.state_dir), None);
+        assert_eq!(installed_plugin(&config.state.dir), None);
     }
 }

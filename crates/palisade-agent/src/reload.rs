@@ -2,10 +2,37 @@
 //!
 //! A rejected file changes nothing, and the status reports it until the file is corrected; parameters
 //! that need a restart are logged once and shown by `palisade config`.
-//! [`crate::config::Config::reread`] interprets the file.
+//! [`Config::reread`] interprets the file.
 
-use crate::config::{Config, ConfigChanges};
+use palisade_config::{Config, ConfigChanges, ConfigFile};
 use palisade_source::error_chain;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+/// The configuration file cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("configuration: reading {}: {source}", path.display())]
+pub struct ConfigReadError {
+    /// Which file.
+    pub path: PathBuf,
+    /// The cause.
+    pub source: std::io::Error,
+}
+
+/// The text of the file; `None` if it is optional and absent.
+///
+/// # Errors
+/// If the file exists and cannot be read, or if it is absent and not optional.
+pub fn read_config_file(file: &ConfigFile) -> Result<Option<Vec<u8>>, ConfigReadError> {
+    match palisade_sys::plain_file::read(&file.path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if file.optional && error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ConfigReadError {
+            path: file.path.clone(),
+            source,
+        }),
+    }
+}
 
 /// Called with each new configuration, on the core's thread.
 pub type ConfigListener = Box<dyn Fn(&Config) + Send>;
@@ -14,7 +41,7 @@ pub type ConfigListener = Box<dyn Fn(&Config) + Send>;
 pub(crate) fn reread_config(config: &Config) -> Option<(Config, ConfigChanges)> {
     let file = config.file.as_ref()?;
     let name = file.path.display().to_string();
-    let (next, changed) = match file.read() {
+    let (next, changed) = match read_config_file(file) {
         Ok(text) => {
             let input = text.as_deref().map(|text| (&*name, text));
             config.reread(input)

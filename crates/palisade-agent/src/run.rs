@@ -9,23 +9,25 @@
 
 use crate::clock::{Clock, SystemClock, millis};
 use crate::cluster_status::write_cluster_status;
-use crate::config::Config;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
 use crate::driver::{DEFAULT_DRIVER, open_driver};
-use crate::http::sockets::{ApiSockets, request_limits};
+use crate::http::sockets::ApiSockets;
 use crate::log::Log;
 use crate::monitor::packet_queue::forward_packets;
 use crate::network_driver::{KernelNetworkDriver, NetworkDriverError};
+use crate::options::element_budget;
 use crate::run_error::RunError;
 use crate::service::serve;
 use crate::service_manager::ServiceManager;
+use crate::settings::sysctl_directory;
 use crate::sources::{ConfiguredSources, SourceAccess};
 use crate::startup::StartupGuard;
 use crate::supervisor::Supervisor;
 use crate::watchers::{follow_source, watch_config_file, watch_host, watch_tampering};
 use crate::workloads::host::HostChanges;
 use palisade_api::BootstrapStage;
+use palisade_config::Config;
 use palisade_source::SourceNumber;
 use palisade_source::error_chain;
 use palisade_sys::link::KernelLinkEvents;
@@ -47,7 +49,9 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         done: Vec::new(),
     };
     let mut dataplane = stages.measure("dataplane", || open_driver(DEFAULT_DRIVER, &config))?;
-    let startup = stages.measure("state directory", || StartupGuard::begin(&config))?;
+    let startup = stages.measure("state directory", || {
+        StartupGuard::begin(&config.state, &config.api)
+    })?;
     let tamper = dataplane.tamper_watch()?;
     let packets = dataplane.packet_watch().unwrap_or_else(|error| {
         tracing::warn!(error = %error_chain(&error), "opening the nflog group failed; `palisade monitor` shows no packets");
@@ -57,9 +61,9 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         ConfiguredSources::open(&config, SourceAccess::ReadWrite)
     })?;
     let (handle, events) = CoreHandle::channel();
-    let mut sockets = ApiSockets::new(&config);
+    let mut sockets = ApiSockets::new(&config.api);
     sockets.bind_health_address()?;
-    let attach = KernelNetworkDriver::current(&config.sysctl_dir)?;
+    let attach = KernelNetworkDriver::current(sysctl_directory())?;
     let links =
         KernelLinkEvents::open_routing(&NetNs::current().map_err(NetworkDriverError::from)?)
             .map_err(NetworkDriverError::from)?;
@@ -81,12 +85,8 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     });
     stages.measure("workloads restored", || core.restore())?;
     core.add_startup_stages(stages.done);
-    let ConfiguredSources {
-        set,
-        sources,
-        settle,
-    } = sources;
-    let (tuned, budget) = (Arc::clone(&guard), set.budget_handle());
+    let ConfiguredSources { set, sources } = sources;
+    let budget = set.budget_handle();
     let set = Arc::new(Mutex::new(set));
     let mut refreshes = Vec::new();
     let mut source_threads = Vec::new();
@@ -98,14 +98,10 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     }
     core.set_source_refreshes(refreshes.clone());
     core.add_config_listener(Box::new(move |config| {
-        log.configure(&config.log_level, config.log_json);
-        if let Some(settle) = &settle {
-            settle.set(config.settle);
-        }
-        if budget.set(config.budget) {
+        log.configure(config.log.level, config.log.is_json);
+        if budget.set(element_budget(&config.policy)) {
             refreshes.iter().for_each(|refresh| refresh());
         }
-        tuned.set_limits(request_limits(config));
     }));
 
     let started = |name| move |error| RunError::Thread(name, error);

@@ -27,12 +27,25 @@ const V6_FORWARDING: &str = "net/ipv6/conf/all/forwarding";
 /// It differs after each boot, which resets all sysctls.
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 
+/// Where the image's DaemonSet mounts this host's `/proc/sys/net`: the container's own cannot be written.
+const MOUNTED_SYSCTL_DIR: &str = "/host/proc/sys";
+
 /// The protocol number of routes from router advertisements.
 const RTPROT_RA: u8 = 9;
 
 /// Kinds of links, besides hardware, that may be uplinks. Other kinds lead to workloads, which must not
 /// become routers of this host because it forwards now.
 const UPLINKS: [&str; 5] = ["vlan", "bond", "team", "macvlan", "ipvlan"];
+
+/// The directory of this host's sysctls: where they are mounted in a container, or else the kernel's own.
+pub(crate) fn sysctl_directory() -> &'static Path {
+    let mounted = Path::new(MOUNTED_SYSCTL_DIR);
+    if mounted.join("net").is_dir() {
+        mounted
+    } else {
+        Path::new("/proc/sys")
+    }
+}
 
 /// Why a sysctl could not be changed or restored.
 #[derive(Debug, thiserror::Error)]

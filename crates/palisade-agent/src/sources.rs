@@ -1,23 +1,25 @@
 //! The sources that the configuration names, in the order of their precedence: the API server, etcd, then
 //! the directory, which may add objects to theirs.
 
-use crate::config::{Config, KubernetesApi};
+use crate::options::{cidr_match_mode, credentials, element_budget, etcd_options};
+use palisade_config::Config;
 use palisade_etcd::{EtcdOptions, EtcdSource};
 use palisade_kubernetes::{Credentials, KubernetesSource};
 use palisade_source::{
-    Directory, DirectoryOptions, SettleHandle, SnapshotStore, Source, SourceDelta, SourceError,
-    SourceNumber, SourceSet,
+    Directory, DirectoryOptions, SnapshotStore, Source, SourceDelta, SourceError, SourceNumber,
+    SourceSet,
 };
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long the directory must be unchanged before it is read.
+const SETTLE: Duration = Duration::from_millis(100);
 
 /// The opened sources, and what they have in force together.
 pub(crate) struct ConfiguredSources {
     pub(crate) set: SourceSet,
     pub(crate) sources: Vec<OpenedSource>,
-    /// The settle time of the directory, if there is one.
-    pub(crate) settle: Option<SettleHandle>,
 }
 
 /// A source that is not followed yet, and the handles for other threads.
@@ -50,11 +52,12 @@ impl ConfiguredSources {
     /// If the state directory, or the directory of manifests, cannot be read.
     pub(crate) fn open(config: &Config, access: SourceAccess) -> Result<Self, SourceError> {
         let options = DirectoryOptions {
-            path: config.directory.clone(),
-            settle: config.settle,
+            path: config.directory.path.clone(),
+            settle: SETTLE,
         };
-        let credentials = credentials(config);
-        let is_alone = credentials.is_none() && config.etcd.is_none();
+        let credentials = credentials(&config.kubernetes);
+        let etcd = etcd_options(&config.etcd);
+        let is_alone = credentials.is_none() && etcd.is_none();
         let has_directory = is_alone || options.path.exists();
         if has_directory {
             // Before anything is created in the state directory.
@@ -64,40 +67,33 @@ impl ConfiguredSources {
             tracing::info!(%directory, "no local policy directory");
         }
         let names = credentials.iter().map(|_| "kubernetes".into());
-        let names = names.chain(config.etcd.iter().map(|_| "etcd".into()));
+        let names = names.chain(etcd.iter().map(|_| "etcd".into()));
         let names = names.chain(has_directory.then(|| "directory".into()));
+        let (state, budget) = (&config.state.dir, element_budget(&config.policy));
         let mut set = match access {
-            SourceAccess::ReadOnly => {
-                SourceSet::open_read_only(names, &config.state_dir, config.budget)?
-            }
-            SourceAccess::ReadWrite => SourceSet::open(names, &config.state_dir, config.budget)?,
+            SourceAccess::ReadOnly => SourceSet::open_read_only(names, state, budget)?,
+            SourceAccess::ReadWrite => SourceSet::open(names, state, budget)?,
         };
-        set.set_cidr_match(config.cidr_match);
+        set.set_cidr_match(cidr_match_mode(&config.policy));
         let snapshot = |source: &str, location: &str| {
-            let open = || SnapshotStore::new(&config.state_dir, source, location);
+            let open = || SnapshotStore::new(&config.state.dir, source, location);
             (access == SourceAccess::ReadWrite).then(open)
         };
         let kubernetes = credentials.map(|credentials| {
             let snapshot = snapshot("kubernetes", &credentials.location());
             open_kubernetes(credentials, snapshot)
         });
-        let etcd = config.etcd.clone().map(|options| {
+        let etcd = etcd.map(|options| {
             let snapshot = snapshot("etcd", &options.location());
             open_etcd(options, snapshot)
         });
         let mut sources: Vec<OpenedSource> = kubernetes.into_iter().chain(etcd).collect();
-        let mut settle = None;
         if has_directory {
             let number = SourceNumber::try_from(sources.len()).unwrap_or_default();
             let directory = Directory::open(options, set.restored(number))?;
-            settle = Some(directory.settle_handle());
             sources.push(open_directory(directory));
         }
-        Ok(ConfiguredSources {
-            set,
-            sources,
-            settle,
-        })
+        Ok(ConfiguredSources { set, sources })
     }
 
     /// The name and the location of each source.
@@ -134,15 +130,6 @@ impl ConfiguredSources {
             }
         }
         Ok(())
-    }
-}
-
-/// The credentials for the API server, if there is one.
-pub(crate) fn credentials(config: &Config) -> Option<Credentials> {
-    match &config.kubernetes {
-        KubernetesApi::Off => None,
-        KubernetesApi::InCluster => Some(Credentials::InCluster),
-        KubernetesApi::Kubeconfig(path) => Some(Credentials::Kubeconfig(path.clone())),
     }
 }
 

@@ -4,8 +4,8 @@
 //! them; a running agent is reported with its process id. Never: removes a directory that is not empty,
 //! or a file that another program created.
 
-use crate::config::Config;
 use crate::run_error::RunError;
+use palisade_config::{ApiConfig, StateConfig};
 use palisade_sys::lock::InstanceLock;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -28,25 +28,25 @@ impl StartupGuard {
     ///
     /// # Errors
     /// If a directory or file cannot be created, or another agent is running.
-    pub fn begin(config: &Config) -> Result<Self, RunError> {
+    pub fn begin(state: &StateConfig, api: &ApiConfig) -> Result<Self, RunError> {
         let mut startup = StartupGuard {
             lock: None,
             created_paths: Vec::new(),
         };
-        startup.create_directory(&config.state_dir)?;
-        let path = config.state_dir.join(LOCK_FILE);
+        startup.create_directory(&state.dir)?;
+        let path = state.dir.join(LOCK_FILE);
         let is_new = !path.exists();
         startup.lock = Some(InstanceLock::acquire_without_pid(&path)?);
         if is_new {
             startup.created_paths.push(path);
         }
         // Created by the source.
-        let last_valid_dir = config.state_dir.join("valid");
+        let last_valid_dir = state.dir.join("valid");
         if !last_valid_dir.exists() {
             startup.created_paths.push(last_valid_dir);
         }
-        startup.create_directory(config.socket.parent().unwrap_or(Path::new("/")))?;
-        check_socket(&config.socket)?;
+        startup.create_directory(api.socket.parent().unwrap_or(Path::new("/")))?;
+        check_socket(&api.socket)?;
         Ok(startup)
     }
 
@@ -133,6 +133,7 @@ fn check_socket(path: &Path) -> Result<(), RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use palisade_config::Config;
     use std::collections::BTreeMap;
 
     fn config(root: &Path, socket: &str) -> Config {
@@ -142,6 +143,11 @@ mod tests {
             ("socket".to_owned(), path(socket)),
         ]);
         Config::resolve(&flags, |_| None, None).unwrap()
+    }
+
+    fn begin(root: &Path, socket: &str) -> Result<StartupGuard, RunError> {
+        let config = config(root, socket);
+        StartupGuard::begin(&config.state, &config.api)
     }
 
     fn all(folder: &Path) -> Vec<PathBuf> {
@@ -157,13 +163,10 @@ mod tests {
     fn a_start_that_fails_leaves_nothing_and_one_that_succeeds_everything() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        drop(StartupGuard::begin(&config(root, "run/p/p.sock")).unwrap());
+        drop(begin(root, "run/p/p.sock").unwrap());
         assert_eq!(all(root), Vec::<PathBuf>::new());
-        let lock = StartupGuard::begin(&config(root, "run/p/p.sock"))
-            .unwrap()
-            .commit()
-            .unwrap();
-        let held = StartupGuard::begin(&config(root, "run/p/p.sock")).unwrap_err();
+        let lock = begin(root, "run/p/p.sock").unwrap().commit().unwrap();
+        let held = begin(root, "run/p/p.sock").unwrap_err();
         let pid = std::process::id().to_string();
         assert!(held.to_string().contains(&pid), "{held}");
         drop(lock);
@@ -173,7 +176,7 @@ mod tests {
         let before = [before, vec![root.join("file")]].concat();
         let name = "n".repeat(120);
         for socket in ["file/p.sock", "file", "lib", &name] {
-            let error = StartupGuard::begin(&config(root, socket)).unwrap_err();
+            let error = begin(root, socket).unwrap_err();
             assert!(error.to_string().contains("creating"), "{error}");
         }
         let mut now = all(root);

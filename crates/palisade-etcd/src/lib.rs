@@ -25,7 +25,7 @@ mod source;
 
 pub use error::EtcdError;
 pub use key_layout::KEY_FORM;
-pub use options::{EtcdOptions, EtcdOptionsError};
+pub use options::EtcdOptions;
 pub use push::{PushError, PushMode, PushOutcome, push};
 pub use push_plan::{PushObject, PushPlan};
 pub use source::{EtcdSource, EtcdSourceHandle};

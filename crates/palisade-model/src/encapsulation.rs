@@ -5,8 +5,6 @@
 //! names the protocols and detects their packets; it does not decide who may send them.
 
 use crate::{L4, Protocol};
-use alloc::format;
-use alloc::string::String;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -59,11 +57,6 @@ impl Encapsulation {
             _ => encapsulation.protocols().contains(&protocol),
         };
         Encapsulation::ALL.into_iter().find(is_match)
-    }
-
-    /// The configuration parameter of the agent that controls whether endpoints may send it.
-    pub fn parameter(self) -> String {
-        format!("{}-from-workloads", self.name())
     }
 
     /// Its name in lower case, as used in parameters and API responses.

@@ -22,8 +22,6 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A tree that is never quiet is scanned after this many settle times; one in which every
@@ -49,7 +47,6 @@ pub struct DirectoryOptions {
 /// A directory of manifests; see the module documentation.
 pub struct Directory<W = InotifyWatch> {
     options: DirectoryOptions,
-    settle: SettleHandle,
     refresh: RefreshHandle,
     watch: W,
     watches: WatchSet,
@@ -98,22 +95,6 @@ impl StopHandle {
     /// Makes [`Source::run`] return soon.
     pub fn stop(&self) {
         self.0.stop();
-    }
-}
-
-/// Changes the settle time from another thread.
-#[derive(Clone, Debug)]
-pub struct SettleHandle(Arc<AtomicU64>);
-
-impl SettleHandle {
-    /// Sets the settle time; effective from the next change on.
-    pub fn set(&self, settle: Duration) {
-        let micros = u64::try_from(settle.as_micros()).unwrap_or(u64::MAX);
-        self.0.store(micros, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> Duration {
-        Duration::from_micros(self.0.load(Ordering::Relaxed))
     }
 }
 
@@ -174,10 +155,7 @@ impl<W: DirWatch> Directory<W> {
         // Links are not resolved: the path itself may be a link that is replaced later.
         let path = std::path::absolute(&options.path).map_err(source_error(doing()))?;
         let options = DirectoryOptions { path, ..options };
-        let settle = SettleHandle(Arc::default());
-        settle.set(options.settle);
         Ok(Directory {
-            settle,
             refresh: RefreshHandle::new(watch.waker()),
             index: FileIndex::new(restored),
             tree: Tree::new(vec![options.path.clone()]),
@@ -192,11 +170,6 @@ impl<W: DirWatch> Directory<W> {
             retry_delay: None,
             root_id: None,
         })
-    }
-
-    /// A handle that changes the settle time while the source runs.
-    pub fn settle_handle(&self) -> SettleHandle {
-        self.settle.clone()
     }
 
     /// A handle that makes the source report while it runs.
@@ -289,7 +262,7 @@ impl<W: DirWatch> Directory<W> {
     fn wait_until_settled(&mut self) -> Result<WaitOutcome, SourceError> {
         let mut quiet_since = monotonic();
         let mut since = quiet_since;
-        let settle = self.settle.get();
+        let settle = self.options.settle;
         loop {
             let pending = self.pending;
             // Checked on every wake-up: it may coincide with events that require no scan.
@@ -464,7 +437,7 @@ impl<W: DirWatch> Directory<W> {
         let (seconds, nanos) = self.tree.last_change;
         let newest = u64::try_from(seconds).unwrap_or(0);
         let newest = Duration::from_secs(newest) + Duration::from_nanos(nanos.unsigned_abs());
-        unix_time().checked_sub(newest) >= Some(self.settle.get())
+        unix_time().checked_sub(newest) >= Some(self.options.settle)
     }
 
     /// Reports the changes of the last scan.

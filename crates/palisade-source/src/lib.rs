@@ -37,7 +37,7 @@ mod version_store;
 mod watch_set;
 
 pub use backoff::Backoff;
-pub use directory::{Directory, DirectoryOptions, SettleHandle, StopHandle};
+pub use directory::{Directory, DirectoryOptions, StopHandle};
 pub use error_chain::error_chain;
 pub use file_watch::FileWatch;
 pub use handles::{ElementBudgetHandle, RefreshHandle};

@@ -5,10 +5,11 @@ mod convert;
 pub(crate) use crate::connection_args::ScopeArgs;
 use crate::connection_args::{DenialAction, Hairpin, HostToEndpoint};
 use crate::exit::ExitStatus;
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub(crate) use convert::{ConvertArgs, ConvertTarget};
-use palisade_agent::config::{PARAMETERS, ParameterKind};
+use palisade_config::{ParameterKind, find_removed_parameter, parameters};
 use palisade_text::printable_lines;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -95,7 +96,7 @@ pub(crate) enum Command {
     ///
     /// If a parameter cannot change while the agent runs, a new value in the file is shown as pending: it
     /// takes effect after a restart.
-    Config,
+    Config(ConfigArgs),
     /// Print the completion script of a shell.
     ///
     /// For bash: palisade completion bash > /etc/bash_completion.d/palisade
@@ -195,8 +196,28 @@ pub(crate) struct AgentArgs {
     /// Configuration file of `parameter: value` lines; default /etc/palisade/palisade.yaml, if it exists.
     #[arg(long, env = "PALISADE_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Compute and show everything, without any change of kernel state or files.
+    #[arg(
+        long,
+        value_name = "true|false",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "false",
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) parameters: ParameterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// Check this configuration file instead, without an agent: exit code 2 if an agent would reject it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) check: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -243,11 +264,11 @@ pub(crate) struct ParameterArgs(pub(crate) BTreeMap<String, String>);
 
 impl Args for ParameterArgs {
     fn augment_args(mut command: clap::Command) -> clap::Command {
-        for parameter in PARAMETERS.iter().filter(|p| p.name != SOCKET_PARAMETER) {
+        for parameter in parameters().filter(|p| p.name != SOCKET_PARAMETER) {
             let mut arg = Arg::new(parameter.name)
                 .long(parameter.name)
                 .value_name(parameter.placeholder)
-                .help_heading(parameter.section.title())
+                .help_heading(parameter.section)
                 .help(parameter.flag_help());
             if parameter.kind.is_list() {
                 arg = arg.action(ArgAction::Append);
@@ -272,7 +293,7 @@ const SOCKET_PARAMETER: &str = "socket";
 impl FromArgMatches for ParameterArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut values_by_name = BTreeMap::new();
-        for parameter in PARAMETERS.iter().filter(|p| p.name != SOCKET_PARAMETER) {
+        for parameter in parameters().filter(|p| p.name != SOCKET_PARAMETER) {
             if let Some(values) = matches.get_many::<String>(parameter.name) {
                 let values: Vec<&str> = values.map(String::as_str).collect();
                 values_by_name.insert(parameter.name.to_owned(), values.join(","));
@@ -517,7 +538,7 @@ pub(crate) fn parse() -> Result<Cli, ExitStatus> {
         // If the terminal is gone, there is nothing left to do.
         if error.use_stderr() {
             // It contains the user's input, so it is printed without colours, which are control characters.
-            let text = error.render().to_string();
+            let text = removed_flag(&error).unwrap_or_else(|| error.render().to_string());
             let _ = io::stderr().write_all(printable_lines(&text).as_bytes());
             ExitStatus::Usage
         } else {
@@ -527,10 +548,25 @@ pub(crate) fn parse() -> Result<Cli, ExitStatus> {
     })
 }
 
+/// What replaces the removed parameter that the command line names, if it names one.
+fn removed_flag(error: &clap::Error) -> Option<String> {
+    let argument = match error.get(ContextKind::InvalidArg)? {
+        ContextValue::String(argument) => argument,
+        _ => return None,
+    };
+    let name = argument.strip_prefix("--")?.split('=').next()?;
+    let removed = find_removed_parameter(name)?;
+    Some(format!(
+        "error: --{name}: the parameter {name} was removed: {}\n",
+        removed.replacement
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use palisade_config::REMOVED_PARAMETERS;
 
     #[test]
     fn the_definition_holds_together() {
@@ -540,7 +576,7 @@ mod tests {
     #[test]
     fn agent_parameters_are_flags() {
         let cli =
-            Cli::try_parse_from(["palisade", "agent", "--directory", "/x", "--settle=5"]).unwrap();
+            Cli::try_parse_from(["palisade", "agent", "--directory", "/x", "--mtu=1400"]).unwrap();
         let Command::Agent(agent) = cli.command else {
             panic!("agent")
         };
@@ -553,7 +589,7 @@ mod tests {
 
     #[test]
     fn lists_are_joined_switches_need_no_value_and_the_socket_is_said_only_if_it_is() {
-        let line = "palisade agent --ipam-pool a,b --dry-run --ipam-pool c --socket /s";
+        let line = "palisade agent --ipam-pool a,b --own-table --ipam-pool c --socket /s";
         let parameters = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
             Command::Agent(agent) => agent.parameters.0,
             _ => panic!("agent"),
@@ -563,22 +599,47 @@ mod tests {
         assert_eq!(
             pairs,
             [
-                ("dry-run", "true"),
                 ("ipam-pool", "a,b,c"),
+                ("own-table", "true"),
                 ("socket", "/s")
             ]
         );
-        let before = parameters("palisade --socket /s agent --dry-run=false");
+        let before = parameters("palisade --socket /s agent --own-table=false");
         let pairs: Vec<_> = before.iter().map(|(k, v)| (&**k, &**v)).collect();
-        assert_eq!(pairs, [("dry-run", "false"), ("socket", "/s")]);
+        assert_eq!(pairs, [("own-table", "false"), ("socket", "/s")]);
         assert!(parameters("palisade agent").is_empty());
+    }
+
+    #[test]
+    fn a_dry_run_is_a_flag_of_the_command() {
+        let is_dry = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Agent(agent) => agent.dry_run,
+            _ => panic!("agent"),
+        };
+        assert!(is_dry("palisade agent --dry-run") && is_dry("palisade agent --dry-run=true"));
+        assert!(!is_dry("palisade agent") && !is_dry("palisade agent --dry-run=false"));
+    }
+
+    #[test]
+    fn a_removed_flag_says_what_replaces_it() {
+        let text = |line: &str| removed_flag(&Cli::try_parse_from(line.split(' ')).unwrap_err());
+        for removed in REMOVED_PARAMETERS.iter().filter(|p| p.name != "dry-run") {
+            for line in ["palisade agent --NAME x", "palisade cleanup --NAME=x"] {
+                let message = text(&line.replace("NAME", removed.name)).unwrap();
+                assert!(
+                    message.contains(removed.name) && message.contains(removed.replacement),
+                    "{message}"
+                );
+            }
+        }
+        assert_eq!(text("palisade agent --settel 5"), None);
     }
 
     #[test]
     fn each_parameter_is_a_flag_with_its_help() {
         let command = Cli::command();
         let agent = command.find_subcommand("agent").unwrap();
-        for parameter in PARAMETERS.iter().filter(|p| p.name != SOCKET_PARAMETER) {
+        for parameter in parameters().filter(|p| p.name != SOCKET_PARAMETER) {
             let arg = agent
                 .get_arguments()
                 .find(|a| a.get_id() == parameter.name)
@@ -590,7 +651,7 @@ mod tests {
             .get_arguments()
             .find(|a| a.get_id() == SOCKET_PARAMETER)
             .unwrap();
-        let default = palisade_agent::config::Parameter::by_name(SOCKET_PARAMETER)
+        let default = palisade_config::find_parameter(SOCKET_PARAMETER)
             .unwrap()
             .default;
         assert!(socket.get_help().unwrap().to_string().contains(default));

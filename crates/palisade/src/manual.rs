@@ -120,8 +120,8 @@ fn each_command_and_each_parameter_has_its_place() {
         assert!(made.contains_key(name), "{name}: {:?}", made.keys());
     }
     assert!(made["palisade.1"].contains("palisade\\-agent(8)"));
-    let parameters = palisade_agent::config::man();
-    for parameter in PARAMETERS {
+    let parameters = palisade_config::man();
+    for parameter in palisade_config::parameters() {
         let name = format!("\\fB{}\\fR", parameter.name.replace('-', "\\-"));
         assert!(parameters.contains(&name), "{name}");
     }

@@ -63,6 +63,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-dataplane", &["model", "tables", "nft", "sys"]),
     ("palisade-api", &["model"]),
     ("palisade-cni", &["api", "text"]),
+    ("palisade-config", &["model", "manifest", "dialects", "api"]),
     (
         "palisade-agent",
         &[
@@ -79,6 +80,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sys",
             "dataplane",
             "api",
+            "config",
             "text",
         ],
     ),
@@ -99,6 +101,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sys",
             "dataplane",
             "api",
+            "config",
             "text",
             "agent",
         ],

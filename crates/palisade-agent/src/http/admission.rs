@@ -75,7 +75,7 @@ pub fn parse_group_id(name: &str, etc_group: &str) -> Option<u32> {
 /// The number of finished requests by method, path and status.
 pub type RequestCounts = BTreeMap<(&'static str, &'static str, u16), u64>;
 
-/// The limits of each user's requests; they can change while the agent runs.
+/// The limits of each user's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
     /// The request rate.
@@ -87,7 +87,7 @@ pub struct RequestLimits {
 /// The state shared by all gates.
 pub struct AdmissionControl {
     principals: ApiPrincipals,
-    limits: Mutex<RequestLimits>,
+    limits: RequestLimits,
     clock: Arc<dyn Clock>,
     limiter: Mutex<RateLimiter<(OperationClass, u32)>>,
     request_counts: Mutex<RequestCounts>,
@@ -98,20 +98,11 @@ impl AdmissionControl {
     pub fn new(principals: ApiPrincipals, limits: RequestLimits, clock: Arc<dyn Clock>) -> Self {
         AdmissionControl {
             principals,
-            limits: Mutex::new(limits),
+            limits,
             clock,
             limiter: Mutex::default(),
             request_counts: Mutex::default(),
         }
-    }
-
-    /// Sets new limits.
-    pub fn set_limits(&self, limits: RequestLimits) {
-        *self.lock_limits() = limits;
-    }
-
-    fn lock_limits(&self) -> std::sync::MutexGuard<'_, RequestLimits> {
-        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of requests so far, by result.
@@ -158,7 +149,7 @@ impl AdmissionControl {
         let rate = match operation.class {
             OperationClass::Runtime => RUNTIME_RATE,
             OperationClass::Probe | OperationClass::Read | OperationClass::Change => {
-                self.lock_limits().rate
+                self.limits.rate
             }
         };
         let uid = peer.map_or(UNKNOWN_UID, |peer| peer.uid);
@@ -185,7 +176,7 @@ impl AdmissionControl {
 
     /// Reads and discards a body up to the body limit.
     async fn discard_body(&self, request: Request) {
-        let limit = self.lock_limits().body_limit;
+        let limit = self.limits.body_limit;
         let mut body = Limited::new(request.into_body(), limit);
         let arriving = async { while let Some(Ok(_)) = body.frame().await {} };
         // A timeout is ignored: the response is an error in any case.
@@ -194,7 +185,7 @@ impl AdmissionControl {
 
     /// Reads the whole body into memory.
     async fn read_body(&self, request: Request) -> Result<Request, Response> {
-        let limit = self.lock_limits().body_limit;
+        let limit = self.limits.body_limit;
         let (parts, body) = request.into_parts();
         let content_length = parts.headers.get(CONTENT_LENGTH);
         let content_length =

@@ -6,8 +6,8 @@
 
 use super::admission::{AdmissionControl, ApiPrincipals, RequestLimits, parse_group_id};
 use crate::clock::SystemClock;
-use crate::config::Config;
 use crate::rate_limit::RateLimit;
+use palisade_config::ApiConfig;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -45,29 +45,25 @@ pub struct ApiSockets {
     group: Option<String>,
     address: Option<SocketAddr>,
     listener: Option<std::net::TcpListener>,
-    limits: RequestLimits,
 }
 
-/// The request limits of a configuration.
-pub fn request_limits(config: &Config) -> RequestLimits {
-    RequestLimits {
-        rate: RateLimit {
-            per_second: config.api_rate,
-            burst: config.api_burst,
-        },
-        body_limit: config.api_body_limit,
-    }
-}
+/// What each user may ask of the API.
+const REQUEST_LIMITS: RequestLimits = RequestLimits {
+    rate: RateLimit {
+        per_second: 100,
+        burst: 200,
+    },
+    body_limit: 1_048_576,
+};
 
 impl ApiSockets {
     /// The listeners of a configuration.
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &ApiConfig) -> Self {
         ApiSockets {
             socket: config.socket.clone(),
-            group: config.api_group.clone(),
+            group: config.group.clone(),
             address: config.health_address,
             listener: None,
-            limits: request_limits(config),
         }
     }
 
@@ -78,7 +74,7 @@ impl ApiSockets {
             group_id: self.group_id(),
             group_name: self.group.clone().unwrap_or_default(),
         };
-        AdmissionControl::new(permit, self.limits, Arc::new(SystemClock))
+        AdmissionControl::new(permit, REQUEST_LIMITS, Arc::new(SystemClock))
     }
 
     fn group_id(&self) -> Option<u32> {

@@ -12,7 +12,7 @@ use palisade_oracle::OracleOptions;
 /// If the query is invalid, or names an unknown object.
 pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanation, ExplainError> {
     let explanation = explain_verdict(core, query)?;
-    Ok(match core.config.deny_action {
+    Ok(match core.config.policy.deny_action {
         DenyAction::Drop => explanation,
         DenyAction::Reject => explanation.with_answers(),
     })
@@ -23,13 +23,13 @@ fn explain_verdict(
     query: &ExplainQuery,
 ) -> Result<Explanation, ExplainError> {
     let options = OracleOptions {
-        hairpin: core.config.hairpin,
-        host_to_endpoint: core.config.host_to_endpoint,
-        allowed_encapsulation: core.config.allowed_encapsulation,
-        audit: core.config.policy_audit_mode,
+        hairpin: core.config.policy.hairpin,
+        host_to_endpoint: core.config.policy.host_to_endpoint,
+        allowed_encapsulation: core.config.policy.allowed_encapsulation,
+        audit: core.config.policy.audit_mode,
         ..OracleOptions::default()
     };
-    let failsafe = &core.config.failsafe;
+    let failsafe = &core.config.host.failsafe();
     let mut state = core.engine.state();
     let explanation = palisade_analysis::explain(&state, query, &options, failsafe)?;
     let case = &explanation.case;

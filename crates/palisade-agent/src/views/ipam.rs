@@ -79,7 +79,7 @@ fn address_report(
         container: container.map(|c| c.id.clone()),
         network: container.map(|c| c.network.clone()),
         since: rfc3339(Duration::from_secs(record.created)),
-        masquerade: is_masqueraded(core.config, record),
+        masquerade: is_masqueraded(&core.config.masquerade, record),
     }
 }
 
@@ -91,7 +91,7 @@ pub fn ipam_check(
     workloads: &mut Workloads,
     enforcer: &mut Enforcer,
 ) -> Result<IpamCheckReport, IpamCheckError> {
-    let prefix = &workloads.config.interface_prefix;
+    let prefix = &workloads.config.workloads.interface_prefix;
     let survey = workloads.network.inventory(prefix)?;
     let mut found = IpamFindings::default();
     check_records(workloads, &mut found)?;
@@ -99,7 +99,7 @@ pub fn ipam_check(
     let installed = enforcer.dataplane.observe()?;
     check_tables(workloads, enforcer, &installed, &mut found);
     check_masquerade(workloads, enforcer, &mut found);
-    let folder = crate::workloads::deletions::queue_dir(&workloads.config.state_dir);
+    let folder = crate::workloads::deletions::queue_dir(&workloads.config.state.dir);
     for file in crate::workloads::deletions::queued_files(&folder)? {
         found.add(
             Kind::Deletion,
@@ -164,7 +164,7 @@ fn check_links(workloads: &Workloads, survey: &HostInventory, findings: &mut Ipa
         .records()
         .map(|record| (&*record.interface, record))
         .collect();
-    let prefix = &*workloads.config.interface_prefix;
+    let prefix = &*workloads.config.workloads.interface_prefix;
     for link in &survey.links {
         if !by_link.contains_key(&**link) {
             findings.add(Kind::Interface, link, "belongs to no workload");
@@ -265,7 +265,7 @@ fn check_masquerade(workloads: &Workloads, enforcer: &mut Enforcer, findings: &m
     let installed = translation.map(|translation| translation.masqueraded_addresses());
     let installed = installed.unwrap_or_default();
     let records = workloads.registry.records();
-    let translated = records.filter(|r| is_masqueraded(&workloads.config, r));
+    let translated = records.filter(|r| is_masqueraded(&workloads.config.masquerade, r));
     let translated = translated.flat_map(|r| r.addresses.iter().copied());
     let translated: BTreeSet<IpAddr> = translated.collect();
     for address in translated.difference(&installed) {

@@ -84,7 +84,7 @@ fn collect_endpoints_and_policies(core: &CoreSnapshot<'_>, out: &mut Exposition)
 }
 
 fn collect_audit(core: &CoreSnapshot<'_>, out: &mut Exposition) {
-    let mode = core.config.policy_audit_mode;
+    let mode = core.config.policy.audit_mode;
     out.add_sample(&AUDIT_MODE, &[], f64::from(u8::from(mode)));
     let counts = core.engine.audit_counts();
     for (kind, count) in [
@@ -147,7 +147,7 @@ fn collect_source(core: &CoreSnapshot<'_>, out: &mut Exposition) {
 fn collect_budget(core: &CoreSnapshot<'_>, out: &mut Exposition) {
     let taken = core.engine.counts().elements;
     out.add_sample(&POLICY_ELEMENTS, &[], taken as f64);
-    let budget = core.config.budget;
+    let budget = crate::options::element_budget(&core.config.policy);
     for (of, most) in [("policy-set", budget.set), ("host", budget.host)] {
         out.add_sample(&POLICY_ELEMENTS_MAX, &[of], most as f64);
     }

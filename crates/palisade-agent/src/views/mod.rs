@@ -14,12 +14,12 @@ pub mod policy_lookup;
 mod policy_states;
 pub mod status;
 
-use crate::config::Config;
 use crate::enforcer::Enforcer;
 use crate::registry::WorkloadRegistry;
 use crate::workload_store::pod_id;
 use crate::workloads::Workloads;
 use palisade_api::BootstrapStage;
+use palisade_config::Config;
 use palisade_engine::Engine;
 use palisade_model::{EndpointId, Str};
 use palisade_source::{EffectiveReport, UnjudgedPod};

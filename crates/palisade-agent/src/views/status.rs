@@ -5,6 +5,7 @@ use super::budget::{budget_excesses, closed_policy_sets, closed_set_reason};
 use super::policy_states::policy_state_counts;
 use crate::clock::rfc3339;
 use crate::host_endpoints::HostEndpointState;
+use crate::options::element_budget;
 use palisade_api::{
     AddressConflictReport, AuditSummary, DataplaneStatus, DropCounterReport, ElementBudgetReport,
     EndpointState, FollowedSource, Health, HostEndpointReport, NodeRoutesStatus, NodeStatus,
@@ -66,6 +67,7 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
             })
         })
         .collect();
+    let budget = element_budget(&core.config.policy);
     let conflicts = conflicts(core);
     let reasons = degraded_reasons(core, &conflicts);
     let counts = core.engine.counts();
@@ -93,7 +95,7 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         missing_failsafe: core
             .registry
             .host_endpoints
-            .missing_failsafe(&core.config.failsafe),
+            .missing_failsafe(&core.config.host.failsafe()),
         policies: counts.policies,
         tiers: tiers(core),
         policy_states: policy_state_counts(core),
@@ -125,8 +127,8 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         conflicts,
         budget: ElementBudgetReport {
             elements: counts.elements,
-            host: core.config.budget.host,
-            policy_set: core.config.budget.set,
+            host: budget.host,
+            policy_set: budget.set,
         },
         over_budget: budget_excesses(core),
         node_status_error: core.node_status_failure.map(str::to_owned),
@@ -162,7 +164,7 @@ fn tiers(core: &CoreSnapshot<'_>) -> Vec<TierReport> {
 fn audit_summary(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> AuditSummary {
     let counts = core.engine.audit_counts();
     let mut summary = AuditSummary {
-        agent: core.config.policy_audit_mode,
+        agent: core.config.policy.audit_mode,
         policies: counts.policies,
         namespaces: counts.namespaces,
         endpoints: counts.endpoints,

@@ -2,10 +2,10 @@
 
 use super::cni::detach_vanished;
 use super::{WorkloadError, Workloads, missing_pools};
-use crate::config::Config;
 use crate::enforcer::Enforcer;
 use crate::ipam::IpamError;
 use crate::workload_store::WorkloadRecord;
+use palisade_config::MasqueradeConfig;
 use palisade_dataplane::MasqueradePolicy;
 use palisade_model::{Family, Prefix, Str};
 use palisade_source::error_chain;
@@ -161,7 +161,7 @@ pub(super) fn generate_interface_name(
     name: &str,
     netns: &str,
 ) -> Result<Str, WorkloadError> {
-    let prefix = workloads.config.interface_prefix.clone();
+    let prefix = workloads.config.workloads.interface_prefix.clone();
     let digits = (15 - prefix.len()).min(11);
     let mut tries = 0_u32;
     loop {
@@ -192,8 +192,8 @@ pub(super) fn generate_interface_name(
 }
 
 /// Whether the traffic of a workload to external networks is masqueraded.
-pub(crate) fn is_masqueraded(config: &Config, record: &WorkloadRecord) -> bool {
-    !record.chained && record.masquerade.unwrap_or(config.masquerade)
+pub(crate) fn is_masqueraded(config: &MasqueradeConfig, record: &WorkloadRecord) -> bool {
+    !record.chained && record.masquerade.unwrap_or(config.is_enabled)
 }
 
 /// The masquerade rules of all workloads. The networks of all nodes are exempt, and so are addresses of this
@@ -201,7 +201,7 @@ pub(crate) fn is_masqueraded(config: &Config, record: &WorkloadRecord) -> bool {
 pub(crate) fn masquerade_policy(workloads: &Workloads) -> MasqueradePolicy {
     let config = &*workloads.config;
     let records = workloads.registry.records();
-    let masqueraded = records.filter(|record| is_masqueraded(config, record));
+    let masqueraded = records.filter(|record| is_masqueraded(&config.masquerade, record));
     let addresses: BTreeSet<IpAddr> = masqueraded
         .flat_map(|record| record.addresses.iter().copied())
         .collect();
@@ -209,7 +209,11 @@ pub(crate) fn masquerade_policy(workloads: &Workloads) -> MasqueradePolicy {
     if addresses.is_empty() {
         return MasqueradePolicy::default();
     }
-    let exempt = config.pools.iter().chain(&config.masquerade_except);
+    let exempt = config
+        .ipam
+        .networks()
+        .iter()
+        .chain(&config.masquerade.except);
     let mut exempt_prefixes: Vec<Prefix> = exempt.copied().collect();
     if let Some(pools) = &workloads.node_pools {
         exempt_prefixes.extend(pools.pools());

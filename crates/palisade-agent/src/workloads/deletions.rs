@@ -55,7 +55,7 @@ pub(crate) fn run_queued_deletions(
     workloads: &mut Workloads,
     enforcer: &mut Enforcer,
 ) -> io::Result<usize> {
-    let folder = queue_dir(&workloads.config.state_dir);
+    let folder = queue_dir(&workloads.config.state.dir);
     fs::create_dir_all(&folder)?;
     let mut options = File::options();
     options.create(true).truncate(false).write(true);

@@ -112,7 +112,7 @@ impl Workloads {
                 return Vec::new();
             }
         };
-        let prefix = self.config.interface_prefix.clone();
+        let prefix = self.config.workloads.interface_prefix.clone();
         let of_others = installed
             .interfaces
             .into_iter()

@@ -24,7 +24,6 @@ pub(crate) use nodes::{NodeChanges, follow_nodes, missing_pools, repair_routes};
 
 use crate::clock::Clock;
 use crate::cluster_nodes::{ClusterNodes, own_node_name};
-use crate::config::Config;
 use crate::enforcer::{Enforcer, VerifyResult};
 use crate::host_endpoints::InterfaceAddresses;
 use crate::ipam::Ipam;
@@ -38,6 +37,7 @@ use crate::settings::SettingsFile;
 use crate::workload_store::{WorkloadRecord, WorkloadStore};
 pub(crate) use addresses::{is_masqueraded, masquerade_policy};
 use palisade_api::EndpointState;
+use palisade_config::Config;
 use palisade_model::{EndpointId, Prefix, Str, Update};
 use palisade_source::error_chain;
 use palisade_sys::fault;
@@ -92,26 +92,29 @@ impl Workloads {
         network: Box<dyn NetworkDriver>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let node = own_node_name(&config);
+        let node = own_node_name(&config.nodes);
         let node_pools = config
-            .has_node_pools
-            .then(|| NodePools::restore(&config.state_dir, node.clone(), config.dry_run));
-        let pools = node_pools.as_ref().map_or(&*config.pools, NodePools::pools);
+            .ipam
+            .has_node_pools()
+            .then(|| NodePools::restore(&config.state.dir, node.clone(), config.dry_run));
+        let pools = node_pools
+            .as_ref()
+            .map_or(config.ipam.networks(), NodePools::pools);
         Workloads {
-            ipam: Ipam::new(pools, &config.reserved),
+            ipam: Ipam::new(pools, &config.ipam.reserved),
             registry: WorkloadRegistry::new(
                 node.clone(),
-                config.honors_pod_mode,
-                config.host_policy_audit,
+                config.policy.honors_pod_mode,
+                config.host.policy_audit,
             ),
             nodes: ClusterNodes::new(node),
             node_pools,
-            node_routes: NodeRoutes::new(config.has_node_routes),
+            node_routes: NodeRoutes::new(config.nodes.has_routes),
             records: match config.dry_run {
-                true => WorkloadStore::read_only(&config.state_dir),
-                false => WorkloadStore::in_state_dir(&config.state_dir),
+                true => WorkloadStore::read_only(&config.state.dir),
+                false => WorkloadStore::in_state_dir(&config.state.dir),
             },
-            settings: SettingsFile::in_state_dir(&config.state_dir),
+            settings: SettingsFile::in_state_dir(&config.state.dir),
             config,
             clock,
             network,
@@ -351,10 +354,10 @@ impl Workloads {
 
     /// Enables forwarding on this host, if the agent manages it; returns the changed sysctls.
     fn ensure_forwarding(&mut self) -> Result<Vec<String>, NetworkDriverError> {
-        if !self.config.manage_forwarding {
+        if !self.config.workloads.manages_forwarding {
             return Ok(Vec::new());
         }
-        let prefix = &self.config.interface_prefix;
+        let prefix = &self.config.workloads.interface_prefix;
         let switched = self.network.ensure_forwarding(prefix, &self.settings)?;
         for setting in &switched {
             tracing::info!(setting, "sysctl changed to enable forwarding");

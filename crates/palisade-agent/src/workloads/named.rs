@@ -4,6 +4,7 @@ use super::attach::AttachPlan;
 use super::{PreopenedNetns, WorkloadError, Workloads, addresses};
 use crate::access::{AccessRequest, Caller, GroupGrants, check_access};
 use crate::enforcer::Enforcer;
+use crate::options::group_grants;
 use crate::registry::pod_runs_elsewhere;
 use crate::workload_store::{WorkloadRecord, pod_id};
 use palisade_api::{
@@ -29,7 +30,7 @@ pub(crate) fn plan_workload(
         ..workload_record(workloads, enforcer, request)?
     };
     let id = record.id();
-    let grants = workloads.config.grants();
+    let grants = group_grants(&workloads.config.api);
     if record.labels.is_some() || !record.ports.is_empty() {
         check_access(caller, &AccessRequest::Labels, &grants)?;
     }
@@ -143,7 +144,7 @@ pub fn remove_workload(
         check_access(
             caller,
             &AccessRequest::Workload(owner),
-            &workloads.config.grants(),
+            &group_grants(&workloads.config.api),
         )?;
     }
     let removed = workloads.detach(enforcer, &id)?;
@@ -232,7 +233,7 @@ fn workload_record(
         }),
         ports,
         created: created.as_secs(),
-        mtu: Some(workloads.config.mtu),
+        mtu: Some(workloads.config.workloads.mtu),
         ..WorkloadRecord::default()
     })
 }

@@ -95,8 +95,8 @@ pub(crate) fn update_routes(
     let node_pools = workloads.node_pools.as_ref();
     let inputs = RouteInputs {
         nodes: &workloads.nodes,
-        pools: node_pools.map_or(&*workloads.config.pools, |pools| pools.pools()),
-        interface_prefix: &workloads.config.interface_prefix,
+        pools: node_pools.map_or(workloads.config.ipam.networks(), |pools| pools.pools()),
+        interface_prefix: &workloads.config.workloads.interface_prefix,
     };
     let Some(driver) = workloads.network.node_route_driver() else {
         return Vec::new();

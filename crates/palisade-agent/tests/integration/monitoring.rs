@@ -3,7 +3,6 @@
 use crate::requests::CoreRequests;
 use crate::support::{OnHost, TestHost};
 use palisade_agent::clock::Clock;
-use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::monitor::MonitorBatch;
 use palisade_agent::workload_store::pod_id;
@@ -11,6 +10,7 @@ use palisade_api::{
     LossCause, MonitorLine, MonitorQuery, MonitorVerdict, PacketEvent, PacketReason,
     WorkloadAddRequest,
 };
+use palisade_config::Config;
 use palisade_dataplane::{PacketReport, PacketReportBatch};
 use palisade_generators::line;
 use palisade_model::{

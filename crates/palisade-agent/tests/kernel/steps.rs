@@ -7,11 +7,11 @@ use crate::faulty_ports::{
 
 use crate::requests::CoreRequests;
 use palisade_agent::clock::SystemClock;
-use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::driver::{DEFAULT_DRIVER, open_driver};
 use palisade_agent::network_driver::KernelNetworkDriver;
 use palisade_api::{CniAddRequest, CniAddResponse, CniAttachment};
+use palisade_config::Config;
 use palisade_generators::line;
 use palisade_model::{Endpoint, Object, Update};
 use palisade_source::UpdateBatch;

@@ -244,7 +244,7 @@ impl ReportBuilder<'_> {
             DecisionReason::HairpinEnd => DecisionReport::HairpinEnd,
             DecisionReason::Encapsulated { encapsulation } => DecisionReport::Encapsulated {
                 encapsulation: *encapsulation,
-                parameter: encapsulation.parameter(),
+                parameter: "allow-encapsulation".to_owned(),
             },
             DecisionReason::EndpointInAudit => DecisionReport::EndpointInAudit,
             DecisionReason::NotAnEndpoint => DecisionReport::NotAnEndpoint,

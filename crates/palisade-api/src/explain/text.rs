@@ -253,7 +253,8 @@ fn write_decision(report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Resul
         } => writeln!(
             f,
             "  rules allow it, but it is an encapsulated packet ({encapsulation}), and rules do not see the \
-             inner packet; the agent drops it unless {parameter} is `policy`"
+             inner packet; the agent drops it unless {parameter} has {}",
+            encapsulation.name()
         ),
         DecisionReport::EndpointInAudit => {
             writeln!(

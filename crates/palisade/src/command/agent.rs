@@ -5,12 +5,15 @@ use crate::cli::{AgentArgs, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use palisade_agent::clock::SystemClock;
-use palisade_agent::config::{Config, ConfigFile};
 use palisade_agent::log::Log;
+use palisade_agent::reload::read_config_file;
 use palisade_agent::run_error::RunError;
 use palisade_agent::service_manager::ServiceManager;
+use palisade_config::{Config, ConfigFile};
 use palisade_source::error_chain;
+use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 
 /// Default path of the configuration file.
 const DEFAULT_FILE: &str = "/etc/palisade/palisade.yaml";
@@ -18,7 +21,7 @@ const DEFAULT_FILE: &str = "/etc/palisade/palisade.yaml";
 /// Runs the agent until it is stopped; with --dry-run, shows what it would do.
 pub(crate) fn run(args: AgentArgs, format: OutputFormat) -> CommandResult {
     let config = resolve_config(args)?;
-    let log = Log::start(&config.log_level, config.log_json, SystemClock)
+    let log = Log::start(config.log.level, config.log.is_json, SystemClock)
         .map_err(|error| CommandError::problem(error_chain(&error)))?;
     if config.dry_run {
         let dry_run = palisade_agent::dry_run::run(config);
@@ -59,17 +62,29 @@ fn run_failure(error: &RunError) -> CommandError {
 
 /// Resolves the configuration from flags, environment and file.
 pub(super) fn resolve_config(args: AgentArgs) -> Result<Config, CommandError> {
+    let mut config = resolve(&args.parameters.0, args.config)?;
+    config.dry_run = args.dry_run;
+    Ok(config)
+}
+
+/// Resolves the configuration from the environment and this file.
+pub(super) fn resolve_file(path: PathBuf) -> Result<Config, CommandError> {
+    resolve(&BTreeMap::new(), Some(path))
+}
+
+fn resolve(
+    flags: &BTreeMap<String, String>,
+    path: Option<PathBuf>,
+) -> Result<Config, CommandError> {
     let file = ConfigFile {
-        optional: args.config.is_none(),
-        path: args.config.unwrap_or_else(|| DEFAULT_FILE.into()),
+        optional: path.is_none(),
+        path: path.unwrap_or_else(|| DEFAULT_FILE.into()),
         exists: false,
     };
-    let text = file
-        .read()
-        .map_err(|error| CommandError::usage(error.to_string()))?;
+    let text = read_config_file(&file).map_err(|error| CommandError::usage(error.to_string()))?;
     let name = file.path.display().to_string();
     let file_text = text.as_deref().map(|text| (&*name, text));
-    let mut config = Config::resolve(&args.parameters.0, environment, file_text)
+    let mut config = Config::resolve(flags, environment, file_text)
         .map_err(|error| CommandError::usage(error.to_string()))?;
     config.file = Some(ConfigFile {
         exists: text.is_some(),

@@ -9,12 +9,12 @@ use super::manifests;
 use crate::cli::{DiffArgs, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
-use palisade_agent::config::{ParameterKind, ParameterValue};
 use palisade_analysis::{
     AdminSession, ConnectionDiff, ForwardedConnection, ForwardedDiff, HostAccessQuestions,
     HostConnection, HostDiff, StateView,
 };
 use palisade_api::{DiffReport, LockoutReport};
+use palisade_config::parse_failsafe_ports;
 use palisade_dialects::service_ports;
 use palisade_model::{FailsafePort, FailsafePorts};
 use palisade_text::printable;
@@ -129,11 +129,8 @@ fn failsafe_ports(args: &DiffArgs) -> Result<FailsafePorts, CommandError> {
         let Some(text) = given else {
             return Ok(default);
         };
-        match ParameterKind::FailsafePorts.parse(text) {
-            Ok(ParameterValue::FailsafePorts(ports)) => Ok(ports),
-            Ok(_) => Ok(default),
-            Err(reason) => Err(CommandError::usage(format!("--{name} {reason}"))),
-        }
+        parse_failsafe_ports(text)
+            .map_err(|reason| CommandError::usage(format!("--{name} {reason}")))
     };
     Ok(FailsafePorts {
         inbound: ports(

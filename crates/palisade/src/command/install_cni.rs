@@ -11,15 +11,17 @@ use palisade_source::error_chain;
 /// Installs the plugin; success also if it was there already.
 pub(crate) fn run(args: InstallCniArgs, format: OutputFormat) -> CommandResult {
     let config = agent::resolve_config(args.agent)?;
-    let (path, outcome) = install_plugin(&args.from, &config).map_err(|error| {
-        let text = error_chain(&error);
-        if agent::is_permission_error(&error) {
-            CommandError::new(ExitStatus::NotPermitted, text).with_hint("sudo palisade install-cni")
-        } else {
-            CommandError::problem(text)
-                .with_hint("give the plugin by --from, and its directory by --cni-bin-dir")
-        }
-    })?;
+    let (path, outcome) =
+        install_plugin(&args.from, &config.cni, &config.state).map_err(|error| {
+            let text = error_chain(&error);
+            if agent::is_permission_error(&error) {
+                CommandError::new(ExitStatus::NotPermitted, text)
+                    .with_hint("sudo palisade install-cni")
+            } else {
+                CommandError::problem(text)
+                    .with_hint("give the plugin by --from, and its directory by --cni-bin-dir")
+            }
+        })?;
     let report = CniInstallReport {
         api_version: palisade_api::api_version(),
         path: path.display().to_string(),

@@ -24,7 +24,7 @@ mod workload;
 use crate::cli::{Cli, Command, OutputFormat};
 use crate::client::ApiClient;
 use crate::exit::{CommandError, ExitStatus};
-use palisade_agent::config::Parameter;
+use palisade_config::find_parameter;
 use std::path::PathBuf;
 
 /// Runs a command; prints errors on standard error.
@@ -45,7 +45,7 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Ipam(command) => ipam::run(&command, &client, cli.output),
         Command::Workload(command) => workload::run(command, &client, cli.output),
         Command::Monitor(args) => monitor::run(args, &client, cli.output),
-        Command::Config => status::run_config(&client, cli.output),
+        Command::Config(args) => status::run_config(args, &client, cli.output),
         Command::Completion(args) => completion::run(args.shell, cli.output),
         Command::Validate(files) => validate::run(&files, cli.output),
         Command::Lint(files) => lint::run(&files, cli.output),
@@ -71,5 +71,5 @@ pub(crate) fn split_name(text: &str) -> (&str, &str) {
 
 /// Default path of the agent's socket.
 fn default_socket() -> PathBuf {
-    Parameter::by_name("socket").map_or_else(PathBuf::new, |socket| socket.default.into())
+    find_parameter("socket").map_or_else(PathBuf::new, |socket| socket.default.into())
 }

@@ -6,6 +6,7 @@ use crate::command::manifests::{self, problem_reports};
 use crate::command::status::problem_text;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};
+use palisade_agent::options::etcd_options;
 use palisade_api::{ProblemSeverity, PushReport};
 use palisade_etcd::{EtcdError, PushError, PushMode, PushObject, push};
 use palisade_source::error_chain;
@@ -15,7 +16,7 @@ use palisade_text::printable;
 /// Writes the objects; nothing if one of them has an error.
 pub(crate) fn run(args: PushArgs, format: OutputFormat) -> CommandResult {
     let config = agent::resolve_config(args.agent)?;
-    let Some(options) = &config.etcd else {
+    let Some(options) = etcd_options(&config.etcd) else {
         let error = CommandError::usage("no etcd is configured, so there is nowhere to write to");
         return Err(error.with_hint("palisade push --etcd 10.0.0.1:2379 -f DIR"));
     };
@@ -38,7 +39,7 @@ pub(crate) fn run(args: PushArgs, format: OutputFormat) -> CommandResult {
     } else {
         PushMode::Write
     };
-    let outcome = push(options, &objects, mode).map_err(|error| push_failure(&error))?;
+    let outcome = push(&options, &objects, mode).map_err(|error| push_failure(&error))?;
     if let Some(leftover) = &outcome.leftover {
         let leftover = printable(leftover);
         eprintln!(

@@ -1,6 +1,7 @@
 //! `palisade status` and `palisade config`.
 
-use crate::cli::OutputFormat;
+use super::agent;
+use crate::cli::{ConfigArgs, OutputFormat};
 use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, pluralize, print_output};
@@ -18,9 +19,16 @@ pub(crate) fn run(client: &ApiClient, format: OutputFormat) -> CommandResult {
     Ok(ExitStatus::of(status.health == Health::Degraded))
 }
 
-/// Shows the agent's configuration.
-pub(crate) fn run_config(client: &ApiClient, format: OutputFormat) -> CommandResult {
-    let report: ConfigReport = client.get(path::CONFIG)?;
+/// Shows the agent's configuration, or that of an agent with the file to check.
+pub(crate) fn run_config(
+    args: ConfigArgs,
+    client: &ApiClient,
+    format: OutputFormat,
+) -> CommandResult {
+    let report: ConfigReport = match args.check {
+        Some(file) => agent::resolve_file(file)?.report(),
+        None => client.get(path::CONFIG)?,
+    };
     print_output(format, &report, config_text)?;
     let refused = report.file.is_some_and(|file| file.error.is_some());
     Ok(ExitStatus::of(refused))

@@ -161,7 +161,6 @@ fn every_value_has_its_effect() {
         "prometheus.io/scrape",
         "kind: ServiceAccount",
         "kind: ClusterRole",
-        "sysctl-dir",
         "/proc/sys/net",
         "capabilities:\n              add:",
     ] {
@@ -228,14 +227,17 @@ fn wrong_values_are_refused_by_name() {
         ),
         ("replicas=3", "additional properties 'replicas' not allowed"),
         (
-            "config.setle=5",
-            "at '/config': additional properties 'setle' not allowed",
+            "config.monitor-rat=5",
+            "at '/config': additional properties 'monitor-rat' not allowed",
         ),
         (
             "config.socket=/x",
             "at '/config': additional properties 'socket' not allowed",
         ),
-        ("config.settle=60001", "at '/config/settle': maximum"),
+        (
+            "config.monitor-rate=60001",
+            "at '/config/monitor-rate': maximum",
+        ),
         (
             "config.masquerade=false",
             "at '/config/masquerade': value must be one of 'off', 'outside'",

@@ -110,12 +110,14 @@ fn the_file_of_a_running_agent_is_edited_broken_and_mended() {
     };
 
     // Written in place this time, and invalid: none of it takes effect.
-    std::fs::write(&world.file, "monitor-rate: 7\napi-rat: 3\n").unwrap();
+    std::fs::write(&world.file, "monitor-rate: 7\nmonitor-rat: 3\n").unwrap();
     let status = world.agent.wait("refused", |s| s["health"] == "Degraded");
     assert!(as_text(world.agent.log()), "its form changed too");
     let reason = status["reasons"][0].as_str().unwrap();
     assert!(
-        reason.contains("palisade.yaml:2:1: unknown parameter \"api-rat\"; did you mean api-rate?"),
+        reason.contains(
+            "palisade.yaml:2:1: unknown parameter \"monitor-rat\"; did you mean monitor-rate?"
+        ),
         "{reason}"
     );
     assert_eq!(world.parameter("monitor-rate")["value"], "6");

@@ -71,7 +71,8 @@ impl World {
         let folder = containerd.conf_dir();
         let mut agent = Agent::new();
         agent.more(&["--cni-conf-dir", folder.to_str().unwrap()]);
-        agent.more(&["--cni-conf-keep=false", "--cni-missing-plugin=ignore"]);
+        agent.more(&["--cni-conf-keep=false"]);
+        agent.with_plugins();
         agent.start_through(&containerd.mount_namespace_command().unwrap());
         agent.start(&lab);
         await_network(&containerd, true);

@@ -14,9 +14,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Settle time of the agent in milliseconds, as by default.
-const SETTLE: u32 = 100;
-/// Longer than the settle time.
+/// Longer than the 100 ms for which the directory must be unchanged.
 const LONG: Duration = Duration::from_millis(250);
 /// A lost packet is retransmitted after 200 ms at the earliest.
 const CUT: Duration = Duration::from_millis(200);
@@ -225,7 +223,7 @@ fn no_edit_lets_through_what_is_denied_or_cuts_what_is_allowed() {
     if !need_root() {
         return;
     }
-    let shop = Shop::under(Agent::settling(SETTLE), "edits");
+    let shop = Shop::under(Agent::new(), "edits");
     let root = shop.agent.policy();
     fs::create_dir(root.join("unrelated")).unwrap();
     let unrelated = policy("web", "web", "  ingress: [{}]\n");

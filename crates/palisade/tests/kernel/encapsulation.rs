@@ -19,10 +19,10 @@ const API: usize = 1;
 /// The environment variables that leave a kind to policy, and the packets of that kind: protocols, with a
 /// destination port if the protocol has ports.
 const KINDS: [(&str, &[(u8, u16)]); 4] = [
-    ("PALISADE_VXLAN_FROM_WORKLOADS", &[(17, 4789), (17, 8472)]),
-    ("PALISADE_GENEVE_FROM_WORKLOADS", &[(17, 6081)]),
-    ("PALISADE_IPIP_FROM_WORKLOADS", &[(4, 0), (41, 0)]),
-    ("PALISADE_GRE_FROM_WORKLOADS", &[(47, 0)]),
+    ("vxlan", &[(17, 4789), (17, 8472)]),
+    ("geneve", &[(17, 6081)]),
+    ("ipip", &[(4, 0), (41, 0)]),
+    ("gre", &[(47, 0)]),
 ];
 
 /// Similar packets that are not tunnels.
@@ -80,9 +80,9 @@ fn arrive(shop: &Shop, family: usize, kinds: &[(u8, u16)]) -> Vec<bool> {
     send_crafted_packets(&shop.lab, &packets(shop, family, kinds)).unwrap()
 }
 
-fn restart_with(shop: &mut Shop, variable: &'static str, value: &str) {
+fn restart_with(shop: &mut Shop, allowed: &str) {
     shop.agent.terminate();
-    shop.agent.set(variable, value);
+    shop.agent.set("PALISADE_ALLOW_ENCAPSULATION", allowed);
     let Shop { agent, lab, .. } = shop;
     agent.start(lab);
 }
@@ -127,8 +127,8 @@ fn packets_within_packets_are_dropped_unless_left_to_policy() {
     shop.agent.delete("web.yaml");
 
     // Each parameter applies only to its own kind, and leaves it to policy.
-    for (left, (variable, kinds)) in KINDS.into_iter().enumerate() {
-        restart_with(&mut shop, variable, "policy");
+    for (left, (allowed, kinds)) in KINDS.into_iter().enumerate() {
+        restart_with(&mut shop, allowed);
         for family in [0, 1] {
             let wanted: Vec<bool> = KINDS
                 .iter()
@@ -138,7 +138,7 @@ fn packets_within_packets_are_dropped_unless_left_to_policy() {
             assert_eq!(
                 arrive(&shop, family, &all()),
                 wanted,
-                "{variable}, family {family}"
+                "{allowed}, family {family}"
             );
         }
         let none = "  policyTypes: [Egress]\n";
@@ -146,7 +146,7 @@ fn packets_within_packets_are_dropped_unless_left_to_policy() {
         for family in [0, 1] {
             assert!(
                 !arrive(&shop, family, kinds).contains(&true),
-                "{variable}, family {family}"
+                "{allowed}, family {family}"
             );
         }
         shop.agent.delete("web.yaml");
@@ -158,12 +158,12 @@ fn packets_within_packets_are_dropped_unless_left_to_policy() {
                 .unwrap()
                 .contains(&false)
         );
-        restart_with(&mut shop, variable, "drop");
+        restart_with(&mut shop, "");
         assert!(
             !send_crafted_packets(&shop.lab, &tunnels)
                 .unwrap()
                 .contains(&true),
-            "{variable}"
+            "{allowed}"
         );
     }
 }
@@ -230,7 +230,7 @@ fn the_hosts_own_tunnel_takes_nothing_from_a_pod() {
     let before = taken_out(&shop);
     send(&shop);
     assert_eq!(taken_out(&shop), before, "dropped");
-    restart_with(&mut shop, KINDS[0].0, "policy");
+    restart_with(&mut shop, KINDS[0].0);
     send(&shop);
     assert_eq!(taken_out(&shop), before + 1, "the test sees what it must");
 }
@@ -278,15 +278,15 @@ fn a_dropped_tunnel_is_told_and_explained() {
         String::from_utf8(output.stdout).unwrap()
     };
     for (more, parameter) in [
-        (&["--port", "4789/UDP"][..], "vxlan-from-workloads"),
-        (&["--port", "6081/UDP"], "geneve-from-workloads"),
-        (&["--protocol", "4"], "ipip-from-workloads"),
-        (&["--protocol", "47"], "gre-from-workloads"),
+        (&["--port", "4789/UDP"][..], "allow-encapsulation has vxlan"),
+        (&["--port", "6081/UDP"], "allow-encapsulation has geneve"),
+        (&["--protocol", "4"], "allow-encapsulation has ipip"),
+        (&["--protocol", "47"], "allow-encapsulation has gre"),
     ] {
         let text = told(more);
         assert!(text.starts_with("DENY"), "{text}");
         assert!(text.contains(parameter), "{text}");
     }
     let text = told(&["--port", "4790/UDP"]);
-    assert!(!text.contains("from-workloads"), "{text}");
+    assert!(!text.contains("allow-encapsulation"), "{text}");
 }

@@ -49,7 +49,7 @@ fn shop(name: &str) -> (Shop, FakeApiServer) {
     let kubeconfig = agent.policy().with_file_name("kubeconfig");
     std::fs::write(&kubeconfig, server.kubeconfig()).unwrap();
     let kubeconfig = kubeconfig.display().to_string();
-    agent.more(&["--kubernetes", "kubeconfig", "--kubeconfig", &kubeconfig]);
+    agent.more(&["--kubernetes", &kubeconfig]);
     (Shop::inside(agent, lab), server)
 }
 

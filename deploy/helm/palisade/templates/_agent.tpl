@@ -98,6 +98,7 @@ containers:
         mountPath: {{ .Values.paths.netns }}
         mountPropagation: HostToContainer
       {{- if not .Values.securityContext.privileged }}
+      # /proc/sys cannot be written in a container that is not privileged; the agent looks for this one first.
       - name: sysctl-net
         mountPath: /host/proc/sys/net
       {{- end }}

@@ -32,10 +32,6 @@ cni-bin-dir: {{ .Values.cni.binDir | toJson }}
 cni-conf-dir: {{ ternary .Values.cni.confDir "" .Values.cni.writeConfiguration | toJson }}
 cni-conf-name: {{ .Values.cni.confName | toJson }}
 cni-conf-keep: {{ .Values.cni.keepConfiguration }}
-{{- if not .Values.securityContext.privileged }}
-# /proc/sys cannot be written in a container that is not privileged.
-sysctl-dir: "/host/proc/sys"
-{{- end }}
 {{- range $name, $value := .Values.config }}
 {{- if kindIs "invalid" $value }}
 {{- else if kindIs "float64" $value }}

@@ -206,7 +206,7 @@ fn spawn(site: &Site, apart: bool, more: &[&str]) -> Result<Child, DemoError> {
         .arg(site.directory().join("state"));
     command.args(more);
     if !site.has_ipv6() {
-        command.args(["--pool-ipv6", "none"]);
+        command.args(["--ipam-pool", "10.245.0.0/24"]);
     }
     if apart {
         // The agent must survive Ctrl-C in the terminal.

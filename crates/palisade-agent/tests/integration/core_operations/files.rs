@@ -2,11 +2,10 @@
 
 use super::{Host, config, core, core_with, synced};
 use crate::requests::CoreRequests;
-use palisade_agent::config::ConfigFile;
 use palisade_api::{CniAddRequest, CniAttachment, Health};
+use palisade_config::ConfigFile;
 use palisade_testkit::FakeDataplane;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "tests write as editors do")]
@@ -24,18 +23,22 @@ fn a_configuration_that_is_read_again_counts_or_is_refused_and_listeners_are_tol
     let told = Arc::new(Mutex::new(Vec::new()));
     let to = Arc::clone(&told);
     core.add_config_listener(Box::new(move |config| {
-        to.lock().unwrap().push((config.settle, config.api_rate));
+        let change = (config.monitor.rate, config.cni.pod_mtu);
+        to.lock().unwrap().push(change);
     }));
     core.reread_config();
     assert_eq!(*told.lock().unwrap(), [], "there is no file");
 
-    let ms = Duration::from_millis;
     for (text, expected, health) in [
-        ("settle: 7\n", vec![(ms(7), 100)], Health::Ready),
-        ("settle: 7\n", vec![], Health::Ready),
-        ("mtu: 1400\nsettle: 7\n", vec![], Health::Ready),
-        ("settle: 8\napi-rate: x\n", vec![], Health::Degraded),
-        ("settle: 7\napi-rate: 9\n", vec![(ms(7), 9)], Health::Ready),
+        ("monitor-rate: 7\n", vec![(7, None)], Health::Ready),
+        ("monitor-rate: 7\n", vec![], Health::Ready),
+        ("mtu: 1400\nmonitor-rate: 7\n", vec![], Health::Ready),
+        ("monitor-rate: 8\npod-mtu: x\n", vec![], Health::Degraded),
+        (
+            "monitor-rate: 7\npod-mtu: 1300\n",
+            vec![(7, Some(1300))],
+            Health::Ready,
+        ),
     ] {
         std::fs::write(&path, text).unwrap();
         core.reread_config();
@@ -50,7 +53,7 @@ fn a_configuration_that_is_read_again_counts_or_is_refused_and_listeners_are_tol
     core.reread_config();
     assert_eq!(
         *told.lock().unwrap(),
-        [(ms(100), 100)],
+        [(100, None)],
         "nobody named it: as without one"
     );
 }

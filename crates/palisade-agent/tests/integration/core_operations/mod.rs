@@ -10,7 +10,6 @@ mod revisions;
 use crate::requests::CoreRequests;
 use crate::support::{OnHost, TestHost};
 use palisade_agent::clock::Clock;
-use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::network_driver::{HostInterfaceState, NetworkDriverError};
 use palisade_agent::workload_store::WorkloadRecord;
@@ -18,6 +17,7 @@ use palisade_agent::workloads::host::HostChanges;
 use palisade_api::{
     EndpointState, Health, PacketReason, WorkloadAddRequest, WorkloadRemoveRequest,
 };
+use palisade_config::Config;
 use palisade_dataplane::{
     AddressTranslation, CountAccount, CounterValue, Dataplane, MasqueradePolicy,
 };

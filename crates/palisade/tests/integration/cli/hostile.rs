@@ -147,7 +147,7 @@ fn nor_does_what_is_said_of_the_standard_input_and_of_the_command_line() {
         &["validate", &flag],
         &[&typed],
         &["status", "--socket", &typed],
-        &["agent", "--dry-run", "--directory", "/", "--settle", &typed],
+        &["agent", "--dry-run", "--directory", "/", "--mtu", &typed],
         &["agent", "--dry-run", "--config", &typed],
         &["workload", "add", &typed, "--netns", "x", "--label", &typed],
     ] {
@@ -157,6 +157,6 @@ fn nor_does_what_is_said_of_the_standard_input_and_of_the_command_line() {
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
     command.args(["agent", "--dry-run", "--directory", "/"]);
-    command.env("PALISADE_SETTLE", &typed);
+    command.env("PALISADE_MTU", &typed);
     assert_harmless("environment", &super::finish(command, ""));
 }

@@ -127,7 +127,11 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
             format!("explain -f {here} --from shop/web --to other/guest --port 1 --protocol ICMP"),
             "cannot be used with",
         ),
-        ("agent --settle soon".to_owned(), "settle: \"soon\""),
+        ("agent --mtu wide".to_owned(), "mtu: \"wide\""),
+        (
+            "agent --settle 5".to_owned(),
+            "--settle: the parameter settle was removed: the directory is always read",
+        ),
         ("workload add a/b".to_owned(), "--netns <NETNS>"),
         (
             "workload add a/b --netns n --label x".to_owned(),

@@ -21,8 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A directory of manifests, a state directory, a socket, and perhaps a running agent.
 pub(crate) struct Agent {
     dir: TempDir,
-    /// Settle time in milliseconds.
-    settle: u32,
     /// Additional command-line arguments.
     more: Vec<String>,
     /// The command that starts the program, if it is not started directly.
@@ -37,16 +35,10 @@ pub(crate) struct Agent {
 impl Agent {
     /// Directories for an agent that is not running yet.
     pub(crate) fn new() -> Self {
-        Agent::settling(20)
-    }
-
-    /// The same with this settle time in milliseconds.
-    pub(crate) fn settling(settle: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("policy")).unwrap();
         Agent {
             dir,
-            settle,
             more: Vec::new(),
             through: Vec::new(),
             program: env!("CARGO_BIN_EXE_palisade").into(),
@@ -86,6 +78,16 @@ impl Agent {
     pub(crate) fn with(mut self, more: &[&str]) -> Self {
         self.more(more);
         self
+    }
+
+    /// Gives it a plugin directory in which nothing is missing.
+    pub(crate) fn with_plugins(&mut self) {
+        let plugins = self.dir.path().join("cni-bin");
+        std::fs::create_dir_all(&plugins).unwrap();
+        for name in ["palisade-cni", "loopback"] {
+            std::fs::write(plugins.join(name), "").unwrap();
+        }
+        self.more(&["--cni-bin-dir", plugins.to_str().unwrap()]);
     }
 
     /// Uses this command, which executes the program, for all further starts.
@@ -194,7 +196,6 @@ impl Agent {
             .args(["--socket", self.socket().to_str().unwrap()])
             .args(["--directory", self.policy().to_str().unwrap()])
             .args(["--state-dir", self.state().to_str().unwrap()])
-            .args(["--settle", &self.settle.to_string()])
             .args(["--log-level", "debug"])
             .stdin(Stdio::null());
         command

@@ -66,7 +66,7 @@ fn open_with(name: &str, programs: &RuntimePrograms) -> Option<ClusterShop> {
         .write_kubeconfig(&kubeconfig, "palisade", None)
         .unwrap();
     let kubeconfig = kubeconfig.display().to_string();
-    agent.more(&["--kubernetes", "kubeconfig", "--kubeconfig", &kubeconfig]);
+    agent.more(&["--kubernetes", &kubeconfig]);
     Some(ClusterShop {
         shop: Shop::inside(agent, lab),
         plane,

@@ -19,7 +19,7 @@ fn a_full_load_of_pods_at_once() {
     // Two pipes for each call.
     let limit = palisade_sys::descriptors::raise_limit().unwrap();
     assert!(limit > 2 * PODS as u64, "{limit} file descriptors");
-    let agent = Agent::new().with(&["--pool-ipv4", "10.245.0.0/22"]);
+    let agent = Agent::new().with(&["--ipam-pool", "10.245.0.0/22,fd50:616c:6973::/64"]);
     let mut world = World::under(agent, "fullnode");
     let pods: Vec<String> = (0..PODS)
         .map(|n| pod(&format!("p{n}"), &format!("app{}", n % 10)))

@@ -37,7 +37,7 @@ impl World {
         let conf = agent.state().with_file_name("net.d");
         let mut agent = agent.with(&["--ipam-pool", "node", "--node-name", "n1"]);
         agent.more(&["--cni-conf-dir", conf.to_str().unwrap()]);
-        agent.more(&["--cni-missing-plugin", "ignore"]);
+        agent.with_plugins();
         let lab = Lab::new(name).unwrap();
         agent.start(&lab);
         let runtime = Runtime::new(&agent);

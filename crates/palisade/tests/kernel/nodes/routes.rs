@@ -492,8 +492,7 @@ fn routes_follow_the_nodes_of_an_api_server() {
         let kubeconfig = host.agent.policy().with_file_name("kubeconfig");
         std::fs::write(&kubeconfig, server.kubeconfig()).unwrap();
         let kubeconfig = kubeconfig.display().to_string();
-        host.agent
-            .more(&["--kubernetes", "kubeconfig", "--kubeconfig", &kubeconfig]);
+        host.agent.more(&["--kubernetes", &kubeconfig]);
         server.put(NODES, node(0));
         server.put(NODES, node(1));
         host.agent.start(&host.lab);

@@ -52,7 +52,7 @@ fn measure(_scale: f64, samples: &mut Samples<'_>) -> Result<(), String> {
         let text = manifests::policy(NAMESPACE, &own, &own, &[("app", &from)], &[("TCP", 8080)]);
         agent.write(&format!("{own}.yaml"), &text)?;
     }
-    agent.start(&lab, Duration::from_millis(100))?;
+    agent.start(&lab)?;
     let runtime = CniRuntime::new(&agent)?;
     let millis = |took: Duration| took.as_secs_f64() * 1e3;
     let version = (0..ROUNDS).map(|_| runtime.call("VERSION", None).map(millis));

@@ -79,7 +79,7 @@ fn measure(_scale: f64, samples: &mut Samples<'_>) -> Result<(), String> {
         let text = manifests::policy(NAMESPACE, &own, &own, &[("app", &from)], &[("TCP", 8080)]);
         agent.write(&format!("{own}.yaml"), &text)?;
     }
-    agent.start(&lab, Duration::from_millis(100))?;
+    agent.start(&lab)?;
     let runtime = CniRuntime::new(&agent)?;
     let containers = (0..PODS).map(|pod| Container::new(&mut lab, pod));
     let containers: Vec<Container> = containers.collect::<Result<_, _>>()?;

@@ -112,7 +112,7 @@ impl EditScenario {
                 agent.write(&format!("{}-{name}.yaml", team(of)), &text)?;
             }
         }
-        agent.start(&lab, SETTLE)?;
+        agent.start(&lab)?;
         let mut pods = Vec::new();
         for of in 0..TEAMS {
             for pod in 0..PODS {

@@ -107,20 +107,15 @@ impl AgentProcess {
     }
 
     /// Starts it and waits until it is in sync; says how long that took.
-    pub(crate) fn start(&mut self, lab: &Lab, settle: Duration) -> Result<Duration, String> {
+    pub(crate) fn start(&mut self, lab: &Lab) -> Result<Duration, String> {
         let began = now();
-        self.spawn(lab, lab.host(), settle)?;
+        self.spawn(lab, lab.host())?;
         self.wait_until_ready()?;
         Ok(began.elapsed())
     }
 
     /// Starts it in a namespace of the lab.
-    pub(crate) fn spawn(
-        &mut self,
-        lab: &Lab,
-        node: NodeId,
-        settle: Duration,
-    ) -> Result<(), String> {
+    pub(crate) fn spawn(&mut self, lab: &Lab, node: NodeId) -> Result<(), String> {
         let log = File::create(self.folder.join("log")).map_err(|error| error.to_string())?;
         let mut command = self.command();
         command
@@ -129,7 +124,6 @@ impl AgentProcess {
             .arg(self.folder.join("policy"))
             .arg("--state-dir")
             .arg(self.state())
-            .args(["--settle", &settle.as_millis().to_string()])
             .args(&self.arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -7,7 +7,6 @@ use crate::report::Figure;
 use crate::states::scaled;
 use palisade_testkit::lab::Lab;
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
 
 const NAMESPACES: usize = 100;
 const APPS: usize = 10;
@@ -87,7 +86,7 @@ fn measure(scale: f64, samples: &mut Samples<'_>) -> Result<(), String> {
         );
         agent.write(&format!("policy-{policy}.yaml"), &text)?;
     }
-    let took = agent.start(&lab, Duration::from_millis(100))?;
+    let took = agent.start(&lab)?;
     for pod in (0..pods).filter(|pod| pod % nodes == 0).take(LOCAL) {
         let node = lab.add_namespace(&format!("p{pod}"), vec![address(pod)]);
         let node = node.map_err(|error| error.to_string())?;

@@ -19,7 +19,6 @@ const FIRST: usize = 10;
 const RATE: usize = 100;
 /// For how long each load is measured.
 const LOAD: Duration = Duration::from_secs(30);
-const SETTLE: Duration = Duration::from_millis(100);
 const USER: &str = "palisade-agent";
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/palisade.yaml");
 
@@ -109,8 +108,7 @@ impl AgentGroup {
                 .push(self.server.lab.add_pod(spec).map_err(text)?);
             let mut agent = AgentProcess::numbered(number)?;
             agent.add_arguments(&[
-                "--kubernetes=kubeconfig",
-                &format!("--kubeconfig={}", kubeconfig.display()),
+                &format!("--kubernetes={}", kubeconfig.display()),
                 &format!("--node-name=node-{number}"),
                 "--ipam-pool=none",
                 "--node-routes=off",
@@ -118,7 +116,7 @@ impl AgentGroup {
             self.agents.push(agent);
         }
         for (agent, node) in self.agents.iter_mut().zip(&self.nodes).skip(first) {
-            agent.spawn(&self.server.lab, *node, SETTLE)?;
+            agent.spawn(&self.server.lab, *node)?;
         }
         self.agents[first..]
             .iter()

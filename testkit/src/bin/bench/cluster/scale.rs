@@ -21,7 +21,6 @@ const CHURN: Duration = Duration::from_secs(30);
 /// Changes whose packets are measured; half open, half close.
 const EDITS: usize = 100;
 const PORT: u16 = 9_000;
-const SETTLE: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_millis(60);
 
 pub(super) fn case() -> BenchCase {
@@ -60,8 +59,7 @@ impl ScaleScenario {
         let mut agent = AgentProcess::new()?;
         let kubeconfig = server.kubeconfig("bench", Some("system:masters"))?;
         agent.add_arguments(&[
-            "--kubernetes=kubeconfig",
-            &format!("--kubeconfig={}", kubeconfig.display()),
+            &format!("--kubernetes={}", kubeconfig.display()),
             "--node-name=node-0",
             "--ipam-pool=none",
             "--node-routes=off",
@@ -77,7 +75,7 @@ impl ScaleScenario {
 
     /// Starts the agent and attaches the pods of its node; how long the start took.
     fn start(&mut self) -> Result<Duration, String> {
-        let took = self.agent.start(&self.server.lab, SETTLE)?;
+        let took = self.agent.start(&self.server.lab)?;
         for pod in (0..self.size.pods).step_by(self.size.nodes) {
             let addresses = objects::addresses(pod, 0);
             let node = self.server.lab.add_namespace(&format!("p{pod}"), addresses);

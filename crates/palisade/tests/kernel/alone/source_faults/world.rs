@@ -162,7 +162,7 @@ impl World {
         let mut agent = Agent::new().with(&["--node-name", "n1"]);
         let kubeconfig = agent.policy().with_file_name("kubeconfig");
         let kubeconfig = kubeconfig.display().to_string();
-        agent.more(&["--kubernetes", "kubeconfig", "--kubeconfig", &kubeconfig]);
+        agent.more(&["--kubernetes", &kubeconfig]);
         let clock = agent.policy().with_file_name("clock");
         for (name, value) in [
             ("LD_PRELOAD", &*clock_library()),

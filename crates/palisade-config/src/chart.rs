@@ -1,38 +1,15 @@
 //! The parameters as JSON schema: what the values of the Helm chart under `config` may be. The chart's schema
 //! is checked in; a test compares it with this module (`make docs` writes it).
 
-use super::{PARAMETERS, Parameter, ParameterKind};
-use palisade_model::Family;
+use crate::kind::ParameterKind;
+use crate::parameter::Parameter;
+use crate::sections::parameters;
 use serde_json::{Map, Value, json};
-
-/// The parameters that the chart sets from other values, or that have no use in a cluster.
-pub const SET_BY_CHART: [&str; 19] = [
-    "directory",
-    "kubernetes",
-    "kubeconfig",
-    "etcd",
-    "etcd-prefix",
-    "etcd-ca-file",
-    "etcd-cert-file",
-    "etcd-key-file",
-    "etcd-user",
-    "etcd-password-file",
-    "state-dir",
-    "cni-conf-dir",
-    "cni-conf-name",
-    "cni-conf-keep",
-    "cni-bin-dir",
-    "sysctl-dir",
-    "socket",
-    "health-address",
-    "dry-run",
-];
 
 /// The schema of each parameter that is a value of the chart, by name.
 pub fn chart_parameters() -> Map<String, Value> {
-    PARAMETERS
-        .iter()
-        .filter(|parameter| !SET_BY_CHART.contains(&parameter.name))
+    parameters()
+        .filter(|parameter| !parameter.is_set_by_chart)
         .map(|parameter| (parameter.name.to_owned(), parameter_schema(parameter)))
         .collect()
 }
@@ -50,7 +27,9 @@ fn parameter_schema(parameter: &Parameter) -> Value {
 /// What JSON schema can say of a kind; the agent checks the rest at its start.
 fn kind_schema(kind: ParameterKind) -> Value {
     match kind {
-        ParameterKind::Path => json!({"type": "string", "minLength": 1}),
+        ParameterKind::Path | ParameterKind::KubernetesApi => {
+            json!({"type": "string", "minLength": 1})
+        }
         ParameterKind::OptionalPath
         | ParameterKind::Group
         | ParameterKind::NodeName
@@ -74,20 +53,18 @@ fn kind_schema(kind: ParameterKind) -> Value {
         ParameterKind::Name { most } => {
             json!({"type": "string", "pattern": "^[a-z][a-z0-9_]*$", "maxLength": most})
         }
-        ParameterKind::Mask | ParameterKind::Bit => {
+        ParameterKind::Mask => {
             json!({"type": "string", "pattern": "^0x[0-9a-fA-F]{1,8}$"})
-        }
-        ParameterKind::Network(Family::V4) => {
-            json!({"type": "string", "pattern": "^(none|[0-9.]+/[0-9]+)$"})
-        }
-        ParameterKind::Network(Family::V6) => {
-            json!({"type": "string", "pattern": "^(none|[0-9a-fA-F:.]+/[0-9]+)$"})
         }
         ParameterKind::FailsafePorts => json!({
             "type": ["string", "array"],
             "items": {"type": "string"},
             "minLength": 1,
             "minItems": 1,
+        }),
+        ParameterKind::AnyOf(words) => json!({
+            "type": ["string", "array"],
+            "items": {"enum": words},
         }),
         ParameterKind::Networks
         | ParameterKind::Pools
@@ -101,8 +78,8 @@ fn kind_schema(kind: ParameterKind) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Config, ConfigError};
     use super::*;
+    use crate::{Config, ConfigError};
     use std::collections::BTreeMap;
     use std::path::{Path, PathBuf};
 
@@ -116,8 +93,8 @@ mod tests {
     #[allow(clippy::disallowed_methods, reason = "tests write files directly")]
     fn the_documents_of_the_chart_are_those_of_the_table() {
         let path = file("helm/palisade/values.schema.json");
-        let found = std::fs::read_to_string(&path).unwrap();
-        let mut schema: Value = serde_json::from_str(&found).unwrap();
+        let present = std::fs::read_to_string(&path).unwrap();
+        let mut schema: Value = serde_json::from_str(&present).unwrap();
         schema["properties"]["config"]["properties"] = chart_parameters().into();
         let made = format!("{schema:#}\n");
         if std::env::var_os("PALISADE_BLESS").is_some() {
@@ -125,17 +102,10 @@ mod tests {
             return;
         }
         assert!(
-            found == made,
+            present == made,
             "{} differs: run `make docs` and read the difference",
             path.display()
         );
-    }
-
-    #[test]
-    fn what_the_chart_sets_are_parameters() {
-        for name in SET_BY_CHART {
-            assert!(Parameter::by_name(name).is_some(), "{name}");
-        }
     }
 
     /// The configuration in a rendered manifest: the lines below `palisade.yaml: |`.
@@ -156,9 +126,8 @@ mod tests {
     fn the_configuration_of_the_rendered_chart_is_accepted() {
         for manifest in ["palisade.yaml", "palisade-cleanup.yaml"] {
             let config = rendered(manifest).unwrap();
-            assert!(config.masquerade && config.log_json);
-            assert_eq!(config.sysctl_dir, Path::new("/host/proc/sys"));
-            assert_eq!(config.cni_conf_dir.unwrap(), Path::new("/etc/cni/net.d"));
+            assert!(config.masquerade.is_enabled && config.log.is_json);
+            assert_eq!(config.cni.conf_dir.unwrap(), Path::new("/etc/cni/net.d"));
         }
     }
 }

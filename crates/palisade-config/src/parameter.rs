@@ -1,6 +1,6 @@
 //! One parameter: how it is named in flags, the environment and files, and how it is shown. Parses no value.
 
-use super::{PARAMETERS, ParameterKind, Section};
+use crate::kind::ParameterKind;
 
 /// When a new value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub enum ReloadMode {
 pub struct Parameter {
     /// Its name: the flag without the leading dashes, and the key in the file.
     pub name: &'static str,
-    /// Its section.
-    pub section: Section,
+    /// The heading of its section.
+    pub section: &'static str,
     /// The values it accepts.
     pub kind: ParameterKind,
     /// The value if it is not set.
@@ -28,31 +28,29 @@ pub struct Parameter {
     pub reload: ReloadMode,
     /// Whether its value is a secret and must not be shown.
     pub secret: bool,
+    /// Whether the Helm chart sets it from other values, or it has no use in a cluster.
+    pub is_set_by_chart: bool,
     /// Its purpose, with its unit.
     pub help: &'static str,
 }
 
 impl Parameter {
-    /// The parameter with this name.
-    pub fn by_name(name: &str) -> Option<&'static Parameter> {
-        PARAMETERS.iter().find(|parameter| parameter.name == name)
-    }
-
     /// The environment variable: `PALISADE_` and the name in upper case.
     pub fn env_variable(&self) -> String {
-        format!("PALISADE_{}", self.name.to_uppercase().replace('-', "_"))
+        env_variable(self.name)
     }
 
     /// The flag.
     pub fn flag(&self) -> String {
-        format!("--{}", self.name)
+        flag(self.name)
     }
 
     /// A value for display; secrets are masked.
     pub fn displayed(&self, value: &str) -> String {
-        match (self.secret, value.is_empty()) {
-            (true, false) => "(secret)".to_owned(),
-            _ => value.to_owned(),
+        if self.secret && !value.is_empty() {
+            "(secret)".to_owned()
+        } else {
+            value.to_owned()
         }
     }
 
@@ -66,29 +64,12 @@ impl Parameter {
     }
 }
 
-/// A number within these bounds.
-pub(super) const fn number_kind(least: u32, most: u32) -> ParameterKind {
-    ParameterKind::Number { least, most }
+/// The environment variable of the parameter with this name.
+pub(crate) fn env_variable(name: &str) -> String {
+    format!("PALISADE_{}", name.to_uppercase().replace('-', "_"))
 }
 
-/// A parameter that is not secret.
-pub(super) const fn parameter(
-    name: &'static str,
-    section: Section,
-    kind: ParameterKind,
-    default: &'static str,
-    value: &'static str,
-    change: ReloadMode,
-    help: &'static str,
-) -> Parameter {
-    Parameter {
-        name,
-        section,
-        kind,
-        default,
-        placeholder: value,
-        reload: change,
-        secret: false,
-        help,
-    }
+/// The flag of the parameter with this name.
+pub(crate) fn flag(name: &str) -> String {
+    format!("--{name}")
 }

@@ -23,6 +23,16 @@ pub enum ConfigProblem {
         /// Why it is invalid.
         reason: String,
     },
+    /// A parameter of a former release is set.
+    #[error("{given_by}: the parameter {name} was removed: {replacement}")]
+    Removed {
+        /// The parameter.
+        name: &'static str,
+        /// The source: a flag, a variable, or a location in the file.
+        given_by: String,
+        /// What replaces it.
+        replacement: &'static str,
+    },
     /// Two values contradict each other.
     #[error("{one} and {other} contradict each other: {reason}")]
     Contradiction {

@@ -1,17 +1,21 @@
 //! The configuration file: `parameter: value` lines, each with its location.
 //!
-//! An unknown key is rejected with a suggestion of the nearest parameter. All problems of the file are
-//! reported, not only the first. Values are not parsed here.
+//! An unknown key is rejected with a suggestion of the nearest parameter, a removed one with what replaces it.
+//! All problems of the file are reported, not only the first. Values are not parsed here.
 
-use super::{ConfigProblem, PARAMETERS, Parameter, ParameterKind};
+use crate::error::ConfigProblem;
+use crate::kind::ParameterKind;
+use crate::parameter::Parameter;
+use crate::removed::find_removed_parameter;
+use crate::sections::{find_parameter, parameters};
 use palisade_manifest::{Limits, Location, ManifestNode, ManifestValue};
 use std::collections::BTreeMap;
 
 /// The text of each parameter in the file, with its location.
-pub(super) type FileParameters = BTreeMap<&'static str, (String, Location)>;
+pub(crate) type FileParameters = BTreeMap<&'static str, (String, Location)>;
 
 /// Parses the file with this name. Invalid entries are skipped and reported.
-pub(super) fn parse_file(name: &str, text: &[u8]) -> (FileParameters, Vec<ConfigProblem>) {
+pub(crate) fn parse_file(name: &str, text: &[u8]) -> (FileParameters, Vec<ConfigProblem>) {
     let reading = palisade_manifest::parse(name, text, &Limits::default());
     let mut problems: Vec<ConfigProblem> = reading
         .problems
@@ -52,14 +56,8 @@ fn parse_entry(
     location: &Location,
     value: &ManifestNode,
 ) -> Result<Option<(&'static Parameter, String)>, ConfigProblem> {
-    let Some(parameter) = Parameter::by_name(key) else {
-        let known: Vec<&str> = PARAMETERS.iter().map(|p| p.name).collect();
-        let nearest = palisade_dialects::nearest(key, &known);
-        let hint = nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"));
-        return Err(file_problem(
-            location,
-            format!("unknown parameter {key:?}{hint}"),
-        ));
+    let Some(parameter) = find_parameter(key) else {
+        return Err(unknown_parameter(key, location));
     };
     let text = match &value.value {
         ManifestValue::Null => return Ok(None),
@@ -73,6 +71,20 @@ fn parse_entry(
         _ => scalar_text(parameter, value)?,
     };
     Ok(Some((parameter, text)))
+}
+
+fn unknown_parameter(key: &str, location: &Location) -> ConfigProblem {
+    if let Some(removed) = find_removed_parameter(key) {
+        return ConfigProblem::Removed {
+            name: removed.name,
+            given_by: location.to_string(),
+            replacement: removed.replacement,
+        };
+    }
+    let names: Vec<&str> = parameters().map(|parameter| parameter.name).collect();
+    let nearest = palisade_dialects::nearest(key, &names);
+    let hint = nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"));
+    file_problem(location, format!("unknown parameter {key:?}{hint}"))
 }
 
 fn scalar_text(parameter: &Parameter, node: &ManifestNode) -> Result<String, ConfigProblem> {

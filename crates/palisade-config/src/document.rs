@@ -2,22 +2,27 @@
 //! man page, and an example file. The generated files are checked in; a test compares them with the
 //! output of this module (`make docs` writes them).
 
-use super::{PARAMETERS, Parameter, ParameterKind, ReloadMode, Section};
+use crate::parameter::{Parameter, ReloadMode};
+use crate::removed::REMOVED_PARAMETERS;
+use crate::section::Section;
+use crate::sections::SECTIONS;
+use crate::sections::nftables::NftablesConfig;
 use std::fmt::Write;
 
 const OPENING: &str = "\
 # Configuration
 
-<!-- Generated from the table of parameters (crates/palisade-agent/src/config/parameters.rs) by `make docs`; edits here are lost. -->
+<!-- Generated from the table of parameters (crates/palisade-config/src/sections) by `make docs`; edits here are lost. -->
 
-Each parameter of the agent is a flag (`--settle 100`), an environment variable
-(`PALISADE_SETTLE=100`) and a line of the configuration file (`settle: 100`). A flag overrides the
+Each parameter of the agent is a flag (`--monitor-rate 50`), an environment variable
+(`PALISADE_MONITOR_RATE=50`) and a line of the configuration file (`monitor-rate: 50`). A flag overrides the
 environment, which overrides the file, which overrides the default. The file is `/etc/palisade/palisade.yaml`,
 which is optional, or the one given by `--config` (`PALISADE_CONFIG`), which must exist.
 
 Invalid values, unknown parameters in the file, and contradictory values are rejected
 before anything is changed, in one message with the source of each value. `palisade config`
-shows each value in effect, its source, and the values that need a restart.
+shows each value in effect, its source, and the values that need a restart;
+`palisade config --check FILE` checks a file without an agent.
 
 ## Changing it while running
 
@@ -35,11 +40,11 @@ Lists are separated by commas, given by repeating the flag, or written as a YAML
 /// The Markdown page.
 pub fn markdown() -> String {
     let mut page = OPENING.to_owned();
-    for section in Section::ALL {
+    for section in SECTIONS {
         // Writing to a string cannot fail.
-        let _ = writeln!(page, "\n## {}\n", section.title());
+        let _ = writeln!(page, "\n## {}\n", section.title);
         page.push_str("| parameter | default | values | changes | |\n|---|---|---|---|---|\n");
-        for parameter in PARAMETERS.iter().filter(|p| p.section == section) {
+        for parameter in section.parameters {
             let default = match parameter.default {
                 "" => "empty".to_owned(),
                 text => format!("`{text}`"),
@@ -57,8 +62,23 @@ pub fn markdown() -> String {
             );
         }
     }
+    page.push_str(REMOVED);
+    for removed in REMOVED_PARAMETERS {
+        let _ = writeln!(page, "| `{}` | {} |", removed.name, removed.replacement);
+    }
     page
 }
+
+const REMOVED: &str = "
+## Removed parameters
+
+A file, a flag or an environment variable that still sets one of these is rejected with what replaces it. A
+package upgrade checks the file before it restarts the agent: the former agent keeps running until the file is
+corrected.
+
+| parameter | what replaces it |
+|---|---|
+";
 
 /// The man page of the configuration file, section 5.
 pub fn man() -> String {
@@ -73,9 +93,9 @@ pub fn man() -> String {
             let _ = writeln!(page, ".PP\n{}", escape_roff(paragraph));
         }
     }
-    for section in Section::ALL {
-        let _ = writeln!(page, ".SH {}", escape_roff(&section.title().to_uppercase()));
-        for parameter in PARAMETERS.iter().filter(|p| p.section == section) {
+    for section in SECTIONS {
+        let _ = writeln!(page, ".SH {}", escape_roff(&section.title.to_uppercase()));
+        for parameter in section.parameters {
             let default = match parameter.default {
                 "" => "empty",
                 text => text,
@@ -103,11 +123,11 @@ const MAN: &[(&str, &[&str])] = &[
     (
         "DESCRIPTION",
         &[
-            "A YAML file with one line for each parameter, as `settle: 100`. Omitted parameters have their default. \
+            "A YAML file with one line for each parameter, as `monitor-rate: 50`. Omitted parameters have their default. \
              The file is /etc/palisade/palisade.yaml, which is optional, or the one given by \
              --config or PALISADE_CONFIG, which must exist.",
-            "Each parameter is also a flag (--settle 100) and an environment variable \
-             (PALISADE_SETTLE=100). A flag overrides the environment, which overrides the file, which overrides \
+            "Each parameter is also a flag (--monitor-rate 50) and an environment variable \
+             (PALISADE_MONITOR_RATE=50). A flag overrides the environment, which overrides the file, which overrides \
              the default. Lists are separated by commas, written as a YAML list, or given by repeating the flag.",
             "Invalid values, unknown parameters, and contradictory values are rejected, \
              in one message.",
@@ -145,9 +165,9 @@ pub fn example(overrides: &[(&str, &str)]) -> String {
 # others at the next start.
 "
     .to_owned();
-    for section in Section::ALL {
-        let _ = writeln!(text, "\n## {}", section.title());
-        for parameter in PARAMETERS.iter().filter(|p| p.section == section) {
+    for section in SECTIONS {
+        let _ = writeln!(text, "\n## {}", section.title);
+        for parameter in section.parameters {
             text.push('\n');
             let live = match parameter.reload {
                 ReloadMode::Live => " [live]",
@@ -169,13 +189,10 @@ pub fn example(overrides: &[(&str, &str)]) -> String {
 
 /// Quotes a value for YAML where necessary.
 fn quote_yaml(parameter: &Parameter, value: &str) -> String {
-    let plain = matches!(
-        parameter.kind,
-        ParameterKind::Number { .. } | ParameterKind::NumberOrZero { .. } | ParameterKind::Bool
-    );
-    match plain {
-        true => value.to_owned(),
-        false => format!("\"{value}\""),
+    if parameter.kind.is_plain_in_yaml() {
+        value.to_owned()
+    } else {
+        format!("\"{value}\"")
     }
 }
 
