@@ -14,11 +14,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use palisade_layout::Counters;
 use palisade_model::{Prefix, Str};
 use palisade_tables::{Delta, Phase, Tables};
 
 use crate::counter_ledger::CounterLedger;
-use crate::counters::Counters;
 use crate::error::DriverError;
 use crate::packet_report::PacketWatch;
 

@@ -13,7 +13,7 @@
 
 mod counter_journal;
 mod counter_ledger;
-mod counters;
+
 pub mod driver;
 mod error;
 pub mod nftables;
@@ -21,13 +21,13 @@ mod packet_report;
 
 pub use counter_journal::{CounterJournal, JournalError};
 pub use counter_ledger::CounterLedger;
-pub use counters::{
-    CountAccount, CounterAccounts, CounterKey, CounterSnapshot, Counters, RetiringCounter,
-};
 pub use driver::{
     AddressTranslation, ApplyOutcome, Dataplane, InstalledPolicy, MasqueradePolicy, PlanPreview,
     PolicyDriver, StepOutcome, TamperEvent, TamperWatch,
 };
 pub use error::{DriverError, DriverErrorKind};
 pub use packet_report::{PacketReport, PacketReportBatch, PacketWatch};
+pub use palisade_layout::{
+    CountAccount, CounterAccounts, CounterKey, CounterSnapshot, Counters, RetiringCounter,
+};
 pub use palisade_tables::CounterValue;

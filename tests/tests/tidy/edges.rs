@@ -14,7 +14,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-oracle", &["model"]),
     ("palisade-tables", &["model"]),
     ("palisade-engine", &["model", "tables"]),
-    ("palisade-nft", &["model", "tables"]),
+    ("palisade-layout", &["model", "tables"]),
+    ("palisade-nft", &["model", "tables", "layout"]),
     ("palisade-text", &[]),
     ("palisade-manifest", &[]),
     ("palisade-dialects", &["model", "manifest"]),
@@ -60,7 +61,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("palisade-sys", &[]),
-    ("palisade-dataplane", &["model", "tables", "nft", "sys"]),
+    (
+        "palisade-dataplane",
+        &["model", "tables", "layout", "nft", "sys"],
+    ),
     ("palisade-api", &["model"]),
     ("palisade-cni", &["api", "text"]),
     (
@@ -113,12 +117,13 @@ const FOR_TESTS: [&str; 4] = [
     "palisade-tests",
 ];
 
-const PURE: [&str; 7] = [
+const PURE: [&str; 8] = [
     "model",
     "oracle",
     "tables",
     "engine",
     "effective",
+    "layout",
     "nft",
     "text",
 ];

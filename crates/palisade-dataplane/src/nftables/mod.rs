@@ -21,12 +21,12 @@ mod report_reader;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 
+use palisade_layout::{CounterAccounts, Counters, RetiringCounter, RuleCauses};
 use palisade_nft::{
     Config, CounterLocation, CreditedCounter, Op, Planner, Ruleset, Transaction, TxStep, adopt,
-    installed_points, masqueraded_addresses, print_transaction, raised_generation, skeleton,
-    table_flag,
+    drop_comment, installed_points, masqueraded_addresses, print_transaction, raised_generation,
+    skeleton, table_flag,
 };
 use palisade_sys::conntrack::{Conntrack, KernelConntrack, tracks_sctp};
 use palisade_sys::fault;
@@ -36,10 +36,9 @@ use palisade_sys::netns::NetNs;
 use palisade_sys::nflog::KernelNflog;
 use palisade_sys::nfnetlink::{KernelNfnetlink, Nfnetlink};
 use palisade_sys::random;
-use palisade_tables::{CounterValue, Credit, Delta, Phase, RuleId, TableChange, Tables};
+use palisade_tables::{CounterValue, Delta, Phase, ReportReason, TableChange, Tables};
 
 use crate::counter_ledger::CounterLedger;
-use crate::counters::{CounterAccounts, Counters, RetiringCounter};
 use crate::driver::{
     AddressTranslation, ApplyOutcome, Dataplane, InstalledPolicy, MasqueradePolicy, PlanPreview,
     PolicyDriver, StepOutcome, TamperWatch,
@@ -62,8 +61,8 @@ pub struct NftDataplane {
     executor: Executor<KernelNfnetlink, KernelGracePeriod>,
     /// What the kernel holds; `None` before the first start and after a failure.
     planner: Option<Planner>,
-    /// The credit of each rule number, as of the last success.
-    rules: BTreeMap<RuleId, Arc<Credit>>,
+    /// What each rule number stands for, as of the last success.
+    causes: RuleCauses,
     /// The accounts of the kernel's counters while there is no planner.
     recovered_accounts: CounterAccounts,
     /// The skeleton's counters of drops that no rule decides.
@@ -114,7 +113,7 @@ impl NftDataplane {
             netns: netns.clone(),
             executor,
             planner: None,
-            rules: BTreeMap::new(),
+            causes: RuleCauses::default(),
             recovered_accounts: CounterAccounts::new(),
             drop_counters: CounterAccounts::new(),
             wants_ownership,
@@ -146,23 +145,22 @@ impl NftDataplane {
     /// Drops the plan but keeps the accounts of all counters, those that it would have deleted included.
     fn discard_plan(&mut self, transaction: Transaction) {
         let steps = transaction.steps.into_iter();
-        let going = steps.flat_map(|step| step.retiring_counters).collect();
-        let mut credits = counts::counter_accounts(going, &self.rules);
-        credits.retain(|_, to| !to.is_empty());
-        credits.extend(self.counter_accounts());
-        self.recovered_accounts = credits;
+        let retiring = steps.flat_map(|step| step.retiring_counters).collect();
+        let mut accounts = counts::counter_accounts(retiring, &self.causes);
+        accounts.retain(|_, accounts| !accounts.is_empty());
+        accounts.extend(self.counter_accounts());
+        self.recovered_accounts = accounts;
         self.planner = None;
     }
 
     /// The accounts of the kernel's counters.
     fn counter_accounts(&self) -> CounterAccounts {
-        let mut credits = match &self.planner {
-            Some(planner) => counts::counter_accounts(planner.credited_counters(), &self.rules),
+        let mut accounts = match &self.planner {
+            Some(planner) => counts::counter_accounts(planner.credited_counters(), &self.causes),
             None => self.recovered_accounts.clone(),
         };
-        let reasons = self.drop_counters.iter();
-        credits.extend(reasons.map(|(place, to)| (place.clone(), to.clone())));
-        credits
+        accounts.extend(self.drop_counters.clone());
+        accounts
     }
 
     /// Changes the kernel from `observed` to `tables`.
@@ -183,20 +181,15 @@ impl NftDataplane {
         let snapshot = observed.map(TableCounters::from).unwrap_or_default();
         let accounts = self.reconcile_counters(&snapshot, ledger);
         let reasons = counts::drop_counters(&skeleton(&self.config, planner.generation()).chains);
+        let causes = RuleCauses::of(tables);
         let all_accounts = || {
-            let mut all = counts::counter_accounts(planner.credited_counters(), &tables.rules);
+            let mut all = counts::counter_accounts(planner.credited_counters(), &causes);
             all.extend(reasons.clone());
             all.extend(accounts.clone());
             all
         };
         ledger.compact(true, &all_accounts);
-        let steps = self.execute_adoption(
-            &mut transaction,
-            &accounts,
-            &snapshot,
-            &tables.rules,
-            ledger,
-        );
+        let steps = self.execute_adoption(&mut transaction, &accounts, &snapshot, &causes, ledger);
         let steps = match steps {
             Ok(steps) => steps,
             Err(error) => {
@@ -205,7 +198,7 @@ impl NftDataplane {
                 return Err(error);
             }
         };
-        self.rules.clone_from(&tables.rules);
+        self.causes = causes;
         self.recovered_accounts.clear();
         self.drop_counters = reasons;
         let generation = planner.generation();
@@ -223,25 +216,26 @@ impl NftDataplane {
         snapshot: &TableCounters,
         ledger: &mut CounterLedger,
     ) -> CounterAccounts {
-        let mut credits = self.counter_accounts();
-        credits.extend(counts::drop_counters(&snapshot.chains));
-        ledger.reconcile(&credits, snapshot);
-        credits
+        let mut accounts = self.counter_accounts();
+        accounts.extend(counts::drop_counters(&snapshot.chains));
+        ledger.reconcile(&accounts, snapshot);
+        accounts
     }
 
-    /// Executes a transaction and retires every counter that it deletes: those in `old` are credited to the
-    /// accounts given there, others to the accounts of their rule numbers.
+    /// Executes a transaction and retires every counter that it deletes: those in `accounts` count for
+    /// the accounts given there, others for the accounts of their rule numbers.
     fn execute_adoption(
         &mut self,
         transaction: &mut Transaction,
         accounts: &CounterAccounts,
         snapshot: &TableCounters,
-        rules: &BTreeMap<RuleId, Arc<Credit>>,
+        causes: &RuleCauses,
         ledger: &mut CounterLedger,
     ) -> Result<Vec<StepOutcome>, DriverError> {
         self.clear_reused_marks(transaction)?;
         if fault::is_injected("spoofed-source-passes") {
-            let checks = |op: &Op| matches!(op, Op::AddRule { rule, .. } if rule.comment.as_deref() == Some("spoofed source"));
+            let comment = drop_comment(ReportReason::Spoofed);
+            let checks = |op: &Op| matches!(op, Op::AddRule { rule, .. } if rule.comment.as_deref() == Some(comment));
             for step in &mut transaction.steps {
                 step.ops.retain(|op| !checks(op));
             }
@@ -250,9 +244,24 @@ impl NftDataplane {
         let mut observer = LedgerObserver {
             ledger,
             accounts,
-            rules,
+            causes,
         };
         Ok(self.executor.execute(transaction, &mut observer)?)
+    }
+
+    /// Journals the accounts of the counters that a delta creates, before they are in the kernel.
+    fn record_new_accounts(&self, delta: &Delta, ledger: &mut CounterLedger) {
+        let Some(planner) = self.planner.as_ref().filter(|_| ledger.has_journal()) else {
+            return;
+        };
+        let changes = delta.steps.iter().flat_map(|step| &step.changes);
+        let created = changes.filter_map(|change| match change {
+            TableChange::Program(class, Some(_)) => Some(*class),
+            _ => None,
+        });
+        let counters = created.flat_map(|class| planner.class_counters(class));
+        let accounts = counts::counter_accounts(counters.collect(), &self.causes);
+        ledger.record_accounts(&accounts);
     }
 
     /// Restores in place what another program changed; `None` if that is not possible.
@@ -269,9 +278,9 @@ impl NftDataplane {
         }
         let snapshot = TableCounters::from(observed.clone());
         let accounts = self.reconcile_counters(&snapshot, ledger);
-        let rules = std::mem::take(&mut self.rules);
-        let steps = self.execute_adoption(&mut transaction, &accounts, &snapshot, &rules, ledger);
-        self.rules = rules;
+        let causes = std::mem::take(&mut self.causes);
+        let steps = self.execute_adoption(&mut transaction, &accounts, &snapshot, &causes, ledger);
+        self.causes = causes;
         // Otherwise the kernel is read again, and the table is rebuilt.
         let steps = steps.ok()?;
         self.planner = Some(planner);
@@ -350,30 +359,12 @@ impl PolicyDriver for NftDataplane {
             self.discard_plan(transaction);
             return Err(error);
         }
-        let Some(planner) = &self.planner else {
-            return self.resync(tables, ledger);
-        };
-        let changes = || delta.steps.iter().flat_map(|step| &step.changes);
-        // Rules that this delta deletes are still credited while it is executed.
-        for change in changes() {
-            if let TableChange::Rule(rule, Some(credit)) = change {
-                self.rules.insert(*rule, credit.clone());
-            }
-        }
-        if ledger.has_journal() {
-            let new = changes().filter_map(|change| match change {
-                TableChange::Program(class, Some(_)) => Some(*class),
-                _ => None,
-            });
-            let places = new
-                .flat_map(|class| planner.class_counters(class))
-                .collect();
-            ledger.record_accounts(&counts::counter_accounts(places, &self.rules));
-        }
+        self.causes.begin(delta);
+        self.record_new_accounts(delta, ledger);
         let mut observer = LedgerObserver {
             ledger,
             accounts: &CounterAccounts::new(),
-            rules: &self.rules,
+            causes: &self.causes,
         };
         let steps = match self.executor.execute(&transaction, &mut observer) {
             Ok(steps) => steps,
@@ -382,24 +373,8 @@ impl PolicyDriver for NftDataplane {
                 return Err(error.into());
             }
         };
-        for change in changes() {
-            if let TableChange::Rule(rule, None) = change {
-                self.rules.remove(rule);
-            }
-        }
-        if ledger.has_journal() {
-            let (planner, rules, reasons) = (&self.planner, &self.rules, &self.drop_counters);
-            let all = || {
-                let places = planner
-                    .as_ref()
-                    .map(Planner::credited_counters)
-                    .unwrap_or_default();
-                let mut all = counts::counter_accounts(places, rules);
-                all.extend(reasons.clone());
-                all
-            };
-            ledger.compact(false, &all);
-        }
+        self.causes.finish(delta);
+        ledger.compact(false, &|| self.counter_accounts());
         Ok(apply_outcome(steps, generation))
     }
 
@@ -554,16 +529,16 @@ impl Dataplane for NftDataplane {
 struct LedgerObserver<'a> {
     ledger: &'a mut CounterLedger,
     accounts: &'a CounterAccounts,
-    rules: &'a BTreeMap<RuleId, Arc<Credit>>,
+    causes: &'a RuleCauses,
 }
 
 impl CounterObserver for LedgerObserver<'_> {
     fn before_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]) {
-        let going = counts.iter().map(|(counter, count)| {
+        let retiring = counts.iter().map(|(counter, count)| {
             let key = counts::counter_key(&counter.location);
             let accounts = match self.accounts.get(&key) {
                 Some(accounts) => accounts.clone(),
-                None => counts::accounts_of(counter, self.rules),
+                None => self.causes.accounts(&counter.rules, counter.audit),
             };
             RetiringCounter {
                 key,
@@ -571,7 +546,7 @@ impl CounterObserver for LedgerObserver<'_> {
                 count: *count,
             }
         });
-        self.ledger.begin_retirement(going.collect());
+        self.ledger.begin_retirement(retiring.collect());
     }
 
     fn after_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {
