@@ -1,41 +1,86 @@
-//! Opens a driver by its name. No other file of the agent knows which drivers there are.
+//! The drivers that there are, each with its name and how it is opened. No other file of the agent knows them, or which
+//! one enforces.
 
 use crate::config::Config;
-use palisade_dataplane::nftables::{self, NftConfig, NftDataplane};
+use palisade_dataplane::nftables::{self, NflogConfig, NftDataplane};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_model::{HairpinAction, HostTrafficAction};
 
-/// The driver that an agent uses.
-pub const DEFAULT_DRIVER: &str = nftables::NAME;
+/// Opens a driver in the network namespace of the calling thread. Writes nothing.
+type OpenDriver = fn(&Config) -> Result<Box<dyn Dataplane>, DriverError>;
+
+/// All drivers, by name.
+const DRIVERS: [(&str, OpenDriver); 1] = [(nftables::NAME, open_nftables)];
+
+/// The name of the driver that an agent of this configuration enforces with.
+fn enforcing_driver(_: &Config) -> &'static str {
+    nftables::NAME
+}
+
+/// Opens the driver that an agent of this configuration enforces with, in the network namespace of the calling thread.
+/// Writes nothing.
+///
+/// # Errors
+/// If it cannot be used with this kernel or configuration.
+pub fn open_enforcing_driver(config: &Config) -> Result<Box<dyn Dataplane>, DriverError> {
+    open_driver(enforcing_driver(config), config)
+}
 
 /// Opens the driver of this name in the network namespace of the calling thread. Writes nothing.
 ///
 /// # Errors
 /// If there is no such driver, or it cannot be used with this kernel or configuration.
 pub fn open_driver(name: &str, config: &Config) -> Result<Box<dyn Dataplane>, DriverError> {
-    match name {
-        nftables::NAME => {
-            let driver = NftDataplane::new(NftConfig {
-                table: config.table.clone(),
-                interface_prefix: config.interface_prefix.clone(),
-                mark_mask: config.mark_mask,
-                packet_mark_bit: config.packet_mark_bit,
-                judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
-                judge_hairpin: config.hairpin == HairpinAction::Policy,
-                deny_action: config.deny_action,
-                failsafe: config.failsafe.clone(),
-                own_table: config.own_table,
-                log_group: Some(config.monitor_group),
-            })?;
-            let grace = driver.grace_method();
-            tracing::debug!(grace, "grace period method");
-            Ok(Box::new(driver))
-        }
-        other => Err(DriverError::new(
+    let driver = DRIVERS.iter().find(|(known, _)| *known == name);
+    let Some((_, open)) = driver else {
+        return Err(DriverError::new(
             DriverErrorKind::Unusable,
             "opening",
             "the driver",
-            format!("there is no driver {other:?}"),
-        )),
+            format!("there is no driver {name:?}"),
+        ));
+    };
+    let driver = open(config)?;
+    if let Some(grace) = driver.status().grace_method {
+        tracing::debug!(grace, "grace period method");
     }
+    Ok(driver)
+}
+
+/// Opens every driver: what an earlier agent with another one left may be of any of them. A driver that cannot be used
+/// with this kernel has left nothing, unless it is the one that enforces.
+///
+/// # Errors
+/// If the one that enforces cannot be opened.
+pub(crate) fn open_all_drivers(config: &Config) -> Result<Vec<Box<dyn Dataplane>>, DriverError> {
+    let enforcing = enforcing_driver(config);
+    let mut drivers = Vec::new();
+    for (name, _) in DRIVERS {
+        match open_driver(name, config) {
+            Ok(driver) => drivers.push(driver),
+            Err(error) if name != enforcing && error.kind() == DriverErrorKind::Unusable => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(drivers)
+}
+
+fn open_nftables(config: &Config) -> Result<Box<dyn Dataplane>, DriverError> {
+    let driver = NftDataplane::new(nftables::Config {
+        table: config.table.as_str().into(),
+        interface_prefix: config.interface_prefix.as_str().into(),
+        ct_mark_mask: config.mark_mask,
+        packet_mark_bit: config.packet_mark_bit,
+        judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
+        judge_hairpin: config.hairpin == HairpinAction::Policy,
+        deny_action: config.deny_action,
+        failsafe: config.failsafe.clone(),
+        owned: config.own_table,
+        log: Some(NflogConfig {
+            group: config.monitor_group,
+            ..NflogConfig::default()
+        }),
+        ..nftables::Config::default()
+    })?;
+    Ok(Box::new(driver))
 }

@@ -22,9 +22,9 @@ use palisade_model::{Family, NumberRange, Pass, Str};
 use palisade_tables::{ClassId, IdentityId, Program, Tables};
 
 use elements::set_contents;
-pub(crate) use elements::{parse_address, parse_interface};
+pub(crate) use elements::{interface_address, parse_interface};
 use host_points::HostPointElement;
-pub(crate) use host_points::canonical_host_points;
+pub(crate) use host_points::{canonical_host_points, installed_host_points};
 use program::decode_program;
 
 /// Rule numbers from here on stand for unknown rules found in the kernel.

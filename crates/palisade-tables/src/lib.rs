@@ -26,7 +26,7 @@ mod tables;
 mod transition;
 
 pub use align::{AlignmentSide, Renumbering, align};
-pub use delta::{Delta, DeltaStep, Phase, TableChange};
+pub use delta::{Atomicity, Delta, DeltaStep, Phase, TableChange};
 pub use faults::TransitionFault;
 pub use judge::{DirectionVerdict, Evaluation, ICMP_REPLIES, LOOPBACK, Packet};
 pub use past_tables::{PastTables, UndoRecord};

@@ -360,7 +360,7 @@ fn std_in_a_pure_crate_is_seen() {
 
 #[test]
 fn a_driver_outside_its_files_is_seen() {
-    let uses = "//! nftables\nuse palisade_nft::Config;\nlet a: &str = \"nftables\";\nfn b(_: NftConfig) {}\n";
+    let uses = "//! nftables\nuse palisade_nft::Config;\nlet a: &str = \"nftables\";\nfn b(_: NftDataplane) {}\n";
     let complain = |path: &str| driver_names(path, uses).len();
     assert_eq!(complain("crates/palisade-agent/src/core.rs"), 2);
     assert_eq!(complain("crates/palisade-agent/src/driver.rs"), 0);

@@ -24,7 +24,7 @@ use std::net::IpAddr;
 
 use palisade_layout::{CounterAccounts, Counters, RetiringCounter, RuleCauses};
 use palisade_nft::{
-    Config, CounterLocation, CreditedCounter, Op, Planner, Ruleset, Transaction, TxStep, adopt,
+    CounterLocation, CreditedCounter, Op, Planner, Ruleset, Transaction, TxStep, adopt,
     drop_comment, installed_points, masqueraded_addresses, print_transaction, raised_generation,
     skeleton, table_flag,
 };
@@ -36,19 +36,21 @@ use palisade_sys::netns::NetNs;
 use palisade_sys::nflog::KernelNflog;
 use palisade_sys::nfnetlink::{KernelNfnetlink, Nfnetlink};
 use palisade_sys::random;
-use palisade_tables::{CounterValue, Delta, Phase, ReportReason, TableChange, Tables};
+use palisade_tables::{Atomicity, CounterValue, Delta, Phase, ReportReason, TableChange, Tables};
 
 use crate::counter_ledger::CounterLedger;
 use crate::driver::{
-    AddressTranslation, ApplyOutcome, Dataplane, InstalledPolicy, MasqueradePolicy, PlanPreview,
-    PolicyDriver, StepOutcome, TamperWatch,
+    AddressTranslation, ApplyOutcome, Dataplane, DriverCondition, DriverStatus, InstalledPolicy,
+    MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver, StepOutcome, TamperEvent,
 };
 use crate::error::DriverError;
-use crate::packet_report::PacketWatch;
-pub use config::NftConfig;
+use crate::packet_report::PacketReportBatch;
+use crate::subscription::Subscription;
 use counts::TableCounters;
-use netlink::{CounterObserver, Executor, owner};
+use netlink::{Executor, TransactionObserver, owner};
 use report_reader::{KernelReportLookup, ReportReader};
+
+pub use palisade_nft::{Config, NflogConfig};
 
 /// The name by which it is opened.
 pub const NAME: &str = "nftables";
@@ -71,14 +73,18 @@ pub struct NftDataplane {
     wants_ownership: bool,
     /// The content of the masquerade table; `None` if it is not known.
     masquerade_table: Option<Option<Ruleset>>,
+    /// The generation that was written last; 0 before the first start.
+    generation: u32,
+    step_observer: Option<StepObserver>,
 }
 
 impl NftDataplane {
-    /// A dataplane in the network namespace of the calling thread.
+    /// A dataplane in the network namespace of the calling thread. What the kernel decides replaces the parameters:
+    /// whether SCTP is tracked, and whether tables can be owned and packets reported, where they are to be.
     ///
     /// # Errors
     /// If the kernel's interfaces cannot be opened or a parameter is invalid.
-    pub fn new(config: NftConfig) -> Result<Self, DriverError> {
+    pub fn new(config: Config) -> Result<Self, DriverError> {
         Self::new_in(config, &NetNs::current()?)
     }
 
@@ -86,24 +92,12 @@ impl NftDataplane {
     ///
     /// # Errors
     /// As [`NftDataplane::new`].
-    pub fn new_in(config: NftConfig, netns: &NetNs) -> Result<Self, DriverError> {
+    pub fn new_in(mut config: Config, netns: &NetNs) -> Result<Self, DriverError> {
         // Before the sysctls are read: this makes the kernel load the module that has them.
         KernelConntrack::open(netns)?.count()?;
-        let wants_ownership = config.own_table;
-        let mut config = Config {
-            table: config.table.as_str().into(),
-            interface_prefix: config.interface_prefix.as_str().into(),
-            ct_mark_mask: config.mark_mask,
-            packet_mark_bit: config.packet_mark_bit,
-            judge_host_traffic: config.judge_host_traffic,
-            judge_hairpin: config.judge_hairpin,
-            deny_action: config.deny_action,
-            failsafe: config.failsafe,
-            sctp_tracked: tracks_sctp(netns)?,
-            log: config::log_config(config.log_group, netns)?,
-            owned: config.own_table,
-            ..Config::default()
-        };
+        let wants_ownership = config.owned;
+        config.sctp_tracked = tracks_sctp(netns)?;
+        config.log = config::reachable_log(config.log, netns)?;
         config::validate(&config)?;
         let mut nfnetlink = KernelNfnetlink::open(netns)?;
         config.owned = config.owned && owner::is_supported(&mut nfnetlink, &config.table)?;
@@ -118,6 +112,8 @@ impl NftDataplane {
             drop_counters: CounterAccounts::new(),
             wants_ownership,
             masquerade_table: None,
+            generation: 0,
+            step_observer: None,
         })
     }
 
@@ -135,11 +131,6 @@ impl NftDataplane {
     /// If it cannot be read.
     pub fn read_back(&mut self) -> Result<Option<Ruleset>, DriverError> {
         Ok(self.executor.read_back()?)
-    }
-
-    /// How the grace period is waited for, as text for people.
-    pub fn grace_method(&self) -> &'static str {
-        self.executor.grace().method()
     }
 
     /// Drops the plan but keeps the accounts of all counters, those that it would have deleted included.
@@ -201,13 +192,13 @@ impl NftDataplane {
         self.causes = causes;
         self.recovered_accounts.clear();
         self.drop_counters = reasons;
-        let generation = planner.generation();
+        self.generation = planner.generation();
         self.planner = Some(planner);
         if is_fresh {
             let mut conntrack = KernelConntrack::open(&self.netns)?;
-            conntrack_marks::reset_stale_marks(&mut conntrack, &self.config, generation)?;
+            conntrack_marks::reset_stale_marks(&mut conntrack, &self.config, self.generation)?;
         }
-        Ok(apply_outcome(steps, generation))
+        Ok(apply_outcome(steps))
     }
 
     /// Retires counters that are not in the kernel any more; returns the accounts of the others.
@@ -245,6 +236,7 @@ impl NftDataplane {
             ledger,
             accounts,
             causes,
+            step_observer: self.step_observer.as_mut(),
         };
         Ok(self.executor.execute(transaction, &mut observer)?)
     }
@@ -272,9 +264,8 @@ impl NftDataplane {
         if fault::is_injected("repair-keeps-generation") {
             transaction.steps.retain(|step| step.phase != Phase::Revoke);
         }
-        let generation = planner.generation();
         if transaction.is_empty() {
-            return Some(apply_outcome(Vec::new(), generation));
+            return Some(ApplyOutcome::default());
         }
         let snapshot = TableCounters::from(observed.clone());
         let accounts = self.reconcile_counters(&snapshot, ledger);
@@ -283,8 +274,9 @@ impl NftDataplane {
         self.causes = causes;
         // Otherwise the kernel is read again, and the table is rebuilt.
         let steps = steps.ok()?;
+        self.generation = planner.generation();
         self.planner = Some(planner);
-        Some(apply_outcome(steps, generation))
+        Some(apply_outcome(steps))
     }
 
     /// Before a transaction that raises the generation: no flow may already carry the new one.
@@ -301,6 +293,22 @@ impl NftDataplane {
 }
 
 impl PolicyDriver for NftDataplane {
+    fn atomicity(&self) -> Atomicity {
+        Atomicity::Step
+    }
+
+    fn set_step_observer(&mut self, observer: Option<StepObserver>) {
+        self.step_observer = observer;
+    }
+
+    fn status(&self) -> DriverStatus {
+        DriverStatus {
+            generation: Some(self.generation),
+            grace_duration: self.executor.grace_duration(),
+            grace_method: Some(self.executor.grace().method()),
+        }
+    }
+
     fn observe(&mut self) -> Result<InstalledPolicy, DriverError> {
         let table = self.executor.read_back()?;
         let (interfaces, points) = table.as_ref().map(installed_points).unwrap_or_default();
@@ -322,13 +330,13 @@ impl PolicyDriver for NftDataplane {
             let first = self.config.least_generation();
             transaction = adopt(&self.config, observed.as_ref(), tables, first).1;
         }
-        let there = |name: &str| {
+        let declaration = |name: &str| {
             let set = observed.as_ref()?.sets.get(name)?;
             Some(set.decl.clone())
         };
         Ok(PlanPreview {
             writes: transaction.steps.iter().map(|step| step.ops.len()).sum(),
-            text: print_transaction(&transaction, there),
+            text: print_transaction(&transaction, declaration),
         })
     }
 
@@ -365,6 +373,7 @@ impl PolicyDriver for NftDataplane {
             ledger,
             accounts: &CounterAccounts::new(),
             causes: &self.causes,
+            step_observer: self.step_observer.as_mut(),
         };
         let steps = match self.executor.execute(&transaction, &mut observer) {
             Ok(steps) => steps,
@@ -374,8 +383,9 @@ impl PolicyDriver for NftDataplane {
             }
         };
         self.causes.finish(delta);
+        self.generation = generation;
         ledger.compact(false, &|| self.counter_accounts());
-        Ok(apply_outcome(steps, generation))
+        Ok(apply_outcome(steps))
     }
 
     fn verify(
@@ -424,10 +434,12 @@ impl PolicyDriver for NftDataplane {
             present.push(format!("inet {}", self.config.table));
         }
         let translating = nat::table_name(&self.config);
-        let found = self
+        let table = self
             .executor
-            .with_table(translating.clone(), BTreeMap::new(), |of| of.read_back());
-        if found?.is_some() {
+            .with_table(translating.clone(), BTreeMap::new(), |executor| {
+                executor.read_back()
+            });
+        if table?.is_some() {
             present.push(format!("inet {translating}"));
         }
         Ok(present)
@@ -490,10 +502,14 @@ impl Dataplane for NftDataplane {
         )?)
     }
 
-    fn limitation(&self) -> Option<&'static str> {
-        (self.wants_ownership && !self.config.owned).then_some(
-            "other programs can change the nftables tables (owned tables need Linux 6.9); changes are repaired",
-        )
+    fn conditions(&self) -> Vec<DriverCondition> {
+        let is_unowned = self.wants_ownership && !self.config.owned;
+        let unowned = DriverCondition {
+            kind: "TablesNotOwned",
+            reason: "KernelTooOld",
+            message: "other programs can change the nftables tables (owned tables need Linux 6.9); changes are repaired".to_owned(),
+        };
+        is_unowned.then_some(unowned).into_iter().collect()
     }
 
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
@@ -504,15 +520,15 @@ impl Dataplane for NftDataplane {
         true
     }
 
-    fn tamper_watch(&self) -> Result<Option<TamperWatch>, DriverError> {
+    fn tamper_events(&self) -> Result<Vec<Subscription<TamperEvent>>, DriverError> {
         let port = self.executor.nfnetlink().portid();
         let tables = [self.config.table.clone(), nat::table_name(&self.config)];
-        notices::watch(&self.netns, port, tables).map(Some)
+        Ok(vec![notices::watch(&self.netns, port, tables)?])
     }
 
-    fn packet_watch(&self) -> Result<Option<PacketWatch>, DriverError> {
+    fn packet_reports(&self) -> Result<Vec<Subscription<PacketReportBatch>>, DriverError> {
         let Some(log) = self.config.log else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
         let kernel = KernelReportLookup {
             table: self.config.table.clone(),
@@ -521,18 +537,20 @@ impl Dataplane for NftDataplane {
         };
         let nflog = KernelNflog::open(&self.netns, log.group, report_reader::SNAP_LEN)?;
         let mut reports = ReportReader::new(nflog, kernel)?;
-        Ok(Some(PacketWatch::new(move |timeout| reports.next(timeout))))
+        let reports = Subscription::new(move |timeout| reports.next(timeout));
+        Ok(vec![reports])
     }
 }
 
-/// Passes the counters that a step deletes to the ledger.
+/// Passes the counters that a step deletes to the ledger, and each step that is written to its observer.
 struct LedgerObserver<'a> {
     ledger: &'a mut CounterLedger,
     accounts: &'a CounterAccounts,
     causes: &'a RuleCauses,
+    step_observer: Option<&'a mut StepObserver>,
 }
 
-impl CounterObserver for LedgerObserver<'_> {
+impl TransactionObserver for LedgerObserver<'_> {
     fn before_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]) {
         let retiring = counts.iter().map(|(counter, count)| {
             let key = counts::counter_key(&counter.location);
@@ -552,12 +570,18 @@ impl CounterObserver for LedgerObserver<'_> {
     fn after_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {
         self.ledger.finish_retirement();
     }
+
+    fn after_step(&mut self, step: usize, phase: Phase) -> Result<(), DriverError> {
+        match &mut self.step_observer {
+            Some(observer) => observer.step_written(step, phase),
+            None => Ok(()),
+        }
+    }
 }
 
-fn apply_outcome(steps: Vec<StepOutcome>, generation: u32) -> ApplyOutcome {
+fn apply_outcome(steps: Vec<StepOutcome>) -> ApplyOutcome {
     ApplyOutcome {
         writes: steps.iter().map(|step| step.ops).sum(),
         steps,
-        generation,
     }
 }

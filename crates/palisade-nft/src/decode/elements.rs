@@ -302,7 +302,7 @@ impl TableDecoder {
 }
 
 /// The interface and the address of the key of a workload's point.
-fn interface_address(bytes: &[u8]) -> Option<(Str, IpAddr)> {
+pub(crate) fn interface_address(bytes: &[u8]) -> Option<(Str, IpAddr)> {
     let (interface, address) = bytes.split_at_checked(16)?;
     Some((parse_interface(interface)?, parse_address(address)?))
 }

@@ -7,7 +7,7 @@
 use super::TableDecoder;
 use super::elements::{SetContent, element_number, parse_address, parse_interface, read_mark};
 use crate::names::{self, ANY_INTERFACE};
-use crate::{Config, Element, ElementKey};
+use crate::{Config, Element, ElementKey, Ruleset};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
@@ -29,6 +29,18 @@ pub(super) struct HostPointElement {
 enum LocalEnd {
     Address(Prefix),
     Range(Family, u128, u128),
+}
+
+impl LocalEnd {
+    fn prefixes(&self) -> Vec<Prefix> {
+        match *self {
+            LocalEnd::Address(address) => [address].into(),
+            LocalEnd::Range(family, first, last) => {
+                let range = NumberRange { first, last };
+                range.prefixes(family).into_iter().collect()
+            }
+        }
+    }
 }
 
 impl HostPointElement {
@@ -117,7 +129,7 @@ impl TableDecoder {
             passes.all(|pass| self.interface_numbers.contains_key(&(name.clone(), pass)))
         };
         managed.all(is_listed).then_some(())?;
-        let mut judged: BTreeMap<(u32, Pass), bool> = BTreeMap::new();
+        let mut judged: BTreeSet<(u32, Pass)> = BTreeSet::new();
         for element in &self.host_points {
             let interface = match element.interface {
                 ANY_INTERFACE => PointInterface::AnyHost,
@@ -130,22 +142,15 @@ impl TableDecoder {
                     PointInterface::Host(name)
                 }
             };
-            judged.insert((element.interface, element.pass), true);
+            judged.insert((element.interface, element.pass));
             let point = |own| Point {
                 place: interface.clone(),
                 pass: element.pass,
                 direction: element.direction,
                 own,
             };
-            match element.local {
-                LocalEnd::Address(own) => {
-                    tables.points.insert(point(own), element.set);
-                }
-                LocalEnd::Range(family, first, last) => {
-                    for own in (NumberRange { first, last }).prefixes(family) {
-                        tables.points.insert(point(own), element.set);
-                    }
-                }
+            for local in element.local.prefixes() {
+                tables.points.insert(point(local), element.set);
             }
         }
         let named = self
@@ -153,13 +158,59 @@ impl TableDecoder {
             .iter()
             .filter(|(_, number)| **number != 0);
         let mut named = named.map(|((_, pass), number)| (*number, *pass));
-        named.all(|key| judged.contains_key(&key)).then_some(())?;
-        let any = |pass: &Pass| judged.contains_key(&(ANY_INTERFACE, *pass));
+        named.all(|key| judged.contains(&key)).then_some(())?;
+        let any = |pass: &Pass| judged.contains(&(ANY_INTERFACE, *pass));
         let is_found = |pass: &Pass| self.any_interface.contains(pass) == any(pass);
         Pass::ALL.iter().all(is_found).then_some(())?;
-        let judged_at: BTreeSet<Pass> = judged.keys().map(|(_, pass)| *pass).collect();
+        let judged_at: BTreeSet<Pass> = judged.iter().map(|(_, pass)| *pass).collect();
         judged_at.iter().eq(&self.host_passes).then_some(())
     }
+}
+
+/// The points of host interfaces in a table, but for those of a number that no interface has.
+pub(crate) fn installed_host_points(ruleset: &Ruleset) -> Vec<Point> {
+    let elements = |set: &str| {
+        let set = ruleset.sets.get(set).into_iter();
+        set.flat_map(|set| &set.elements)
+    };
+    let mut interfaces = BTreeMap::from([(ANY_INTERFACE, PointInterface::AnyHost)]);
+    for pass in Pass::ALL {
+        for (key, element) in elements(names::interface_map(pass)) {
+            if let (ElementKey::Exact(name), Some(number)) = (key, element_number(element))
+                && let Some(name) = parse_interface(name)
+            {
+                interfaces.insert(number, PointInterface::Host(name));
+            }
+        }
+    }
+    interfaces.remove(&0);
+    let mut points = Vec::new();
+    for family in Family::BOTH {
+        let maps = [
+            (names::host_point_map(family), SetContent::HostPoint),
+            (
+                names::host_point_range_map(family),
+                SetContent::HostPointRange(family),
+            ),
+        ];
+        for (map, content) in maps {
+            for (key, element) in elements(map) {
+                let Some(element) = HostPointElement::decode(content, key, element) else {
+                    continue;
+                };
+                let Some(interface) = interfaces.get(&element.interface) else {
+                    continue;
+                };
+                points.extend(element.local.prefixes().into_iter().map(|local| Point {
+                    place: interface.clone(),
+                    pass: element.pass,
+                    direction: element.direction,
+                    own: local,
+                }));
+            }
+        }
+    }
+    points
 }
 
 /// The tables with the points of host interfaces in their canonical form; `None` if they have it.
