@@ -36,29 +36,60 @@ impl<D> DerefMut for CountedDriver<D> {
     }
 }
 
+/// What a driver did, and its generation afterwards.
+#[derive(Debug)]
+pub struct CountedOutcome {
+    outcome: ApplyOutcome,
+    /// The generation of [`PolicyDriver::status`]; 0 if the driver has none.
+    pub generation: u32,
+}
+
+impl Deref for CountedOutcome {
+    type Target = ApplyOutcome;
+
+    fn deref(&self) -> &ApplyOutcome {
+        &self.outcome
+    }
+}
+
 impl<D: PolicyDriver> CountedDriver<D> {
+    fn counted(&self, outcome: ApplyOutcome) -> CountedOutcome {
+        let generation = self.driver.status().generation.unwrap_or_default();
+        CountedOutcome {
+            outcome,
+            generation,
+        }
+    }
+
     /// [`PolicyDriver::resync`].
     ///
     /// # Errors
     /// As there.
-    pub fn resync(&mut self, tables: &Tables) -> Result<ApplyOutcome, DriverError> {
-        self.driver.resync(tables, &mut self.ledger)
+    pub fn resync(&mut self, tables: &Tables) -> Result<CountedOutcome, DriverError> {
+        let outcome = self.driver.resync(tables, &mut self.ledger)?;
+        Ok(self.counted(outcome))
     }
 
     /// [`PolicyDriver::execute`].
     ///
     /// # Errors
     /// As there.
-    pub fn execute(&mut self, delta: &Delta, tables: &Tables) -> Result<ApplyOutcome, DriverError> {
-        self.driver.execute(delta, tables, &mut self.ledger)
+    pub fn execute(
+        &mut self,
+        delta: &Delta,
+        tables: &Tables,
+    ) -> Result<CountedOutcome, DriverError> {
+        let outcome = self.driver.execute(delta, tables, &mut self.ledger)?;
+        Ok(self.counted(outcome))
     }
 
     /// [`PolicyDriver::verify`].
     ///
     /// # Errors
     /// As there.
-    pub fn verify(&mut self, tables: &Tables) -> Result<ApplyOutcome, DriverError> {
-        self.driver.verify(tables, &mut self.ledger)
+    pub fn verify(&mut self, tables: &Tables) -> Result<CountedOutcome, DriverError> {
+        let outcome = self.driver.verify(tables, &mut self.ledger)?;
+        Ok(self.counted(outcome))
     }
 
     /// [`PolicyDriver::counters`].

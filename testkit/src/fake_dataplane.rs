@@ -8,13 +8,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use palisade_tables::{CounterValue, Delta, Phase, Tables};
+use palisade_model::Str;
+use palisade_tables::{Atomicity, CounterValue, Delta, Phase, Point, Tables};
 
 use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CountAccount, CounterAccounts, CounterKey, CounterLedger,
-    CounterSnapshot, Counters, Dataplane, DriverError, DriverErrorKind, InstalledPolicy,
-    MasqueradePolicy, PacketReportBatch, PacketWatch, PlanPreview, PolicyDriver, StepOutcome,
-    TamperEvent, TamperWatch,
+    CounterSnapshot, Counters, Dataplane, DriverCondition, DriverError, DriverErrorKind,
+    DriverStatus, InstalledPolicy, Interface, InterfaceChange, MasqueradePolicy, PacketReportBatch,
+    PlanPreview, PolicyDriver, StepObserver, StepOutcome, Subscription, TamperEvent,
 };
 
 /// A call of a [`FakeDataplane`] method.
@@ -50,6 +51,10 @@ struct FakeDataplaneState {
     tampers: Option<Vec<TamperEvent>>,
     packet_reports: VecDeque<PacketReportBatch>,
     masqueraded: BTreeSet<IpAddr>,
+    conditions: Vec<DriverCondition>,
+    /// The interfaces that it was told of, by index.
+    interfaces: BTreeMap<u32, Str>,
+    step_observer: Option<StepObserver>,
 }
 
 /// The counters of a [`FakeDataplane`], one for each account.
@@ -118,6 +123,17 @@ impl FakeDataplane {
         self.lock().counters.0.insert(key, (account, value));
     }
 
+    /// Sets what the driver says that it cannot do.
+    pub fn set_conditions(&self, conditions: Vec<DriverCondition>) {
+        self.lock().conditions = conditions;
+    }
+
+    /// The interfaces that exist as far as the driver was told, by index.
+    #[must_use]
+    pub fn interfaces(&self) -> BTreeMap<u32, Str> {
+        self.lock().interfaces.clone()
+    }
+
     /// Queues packets for the packet watch.
     pub fn push_packets(&self, seen: PacketReportBatch) {
         self.lock().packet_reports.push_back(seen);
@@ -154,12 +170,10 @@ impl FakeDataplaneState {
             phase: Phase::Tighten,
             ops: 1,
             duration: Duration::ZERO,
-            grace_duration: Duration::ZERO,
         });
         ApplyOutcome {
             writes: usize::from(!same),
             steps: steps.into_iter().collect(),
-            generation: self.generation,
         }
     }
 }
@@ -170,15 +184,50 @@ fn injected(reason: impl Into<String>) -> DriverError {
 }
 
 impl PolicyDriver for FakeDataplane {
+    fn atomicity(&self) -> Atomicity {
+        Atomicity::Step
+    }
+
+    fn interfaces_listed(&mut self, interfaces: &[Interface]) -> Result<(), DriverError> {
+        self.lock().interfaces = interfaces
+            .iter()
+            .map(|interface| (interface.index, interface.name.clone()))
+            .collect();
+        Ok(())
+    }
+
+    fn interfaces_changed(&mut self, changes: &[InterfaceChange]) -> Result<(), DriverError> {
+        let mut state = self.lock();
+        for change in changes {
+            match change {
+                InterfaceChange::Present(Interface { name, index }) => {
+                    state.interfaces.insert(*index, name.clone());
+                }
+                InterfaceChange::Gone(Interface { index, .. }) => {
+                    state.interfaces.remove(index);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set_step_observer(&mut self, observer: Option<StepObserver>) {
+        self.lock().step_observer = observer;
+    }
+
+    fn status(&self) -> DriverStatus {
+        DriverStatus {
+            generation: Some(self.lock().generation),
+            ..DriverStatus::default()
+        }
+    }
+
     fn observe(&mut self) -> Result<InstalledPolicy, DriverError> {
         let state = self.lock();
         let points = state.tables.iter().flat_map(|tables| tables.points.keys());
-        let points: BTreeSet<_> = points
-            .filter_map(|point| point.workload())
-            .map(|(interface, address)| (interface.clone(), address))
-            .collect();
-        let interfaces = points.iter().map(|(interface, _)| interface.clone());
-        let interfaces = interfaces.collect();
+        let points: BTreeSet<Point> = points.cloned().collect();
+        let workloads = points.iter().filter_map(Point::workload);
+        let interfaces = workloads.map(|(interface, _)| interface.clone()).collect();
         Ok(InstalledPolicy { interfaces, points })
     }
 
@@ -227,7 +276,10 @@ impl PolicyDriver for FakeDataplane {
         let held = Arc::new(held);
         state.tables = Some(Arc::clone(&held));
         let mut outcome = ApplyOutcome::default();
-        for step in &delta.steps {
+        for (number, step) in delta.steps.iter().enumerate() {
+            if let Some(observer) = &mut state.step_observer {
+                observer.step_written(number, step.phase)?;
+            }
             if step.phase == Phase::Revoke {
                 state.generation += 1;
             }
@@ -236,10 +288,8 @@ impl PolicyDriver for FakeDataplane {
                 phase: step.phase,
                 ops: step.changes.len(),
                 duration: Duration::ZERO,
-                grace_duration: Duration::ZERO,
             });
         }
-        outcome.generation = state.generation;
         drop(state);
         self.written = Some(held);
         Ok(outcome)
@@ -310,21 +360,23 @@ impl Dataplane for FakeDataplane {
         self.lock().tampers.is_some()
     }
 
-    fn tamper_watch(&self) -> Result<Option<TamperWatch>, DriverError> {
+    fn tamper_events(&self) -> Result<Vec<Subscription<TamperEvent>>, DriverError> {
         if !self.notices_changes() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let this = self.clone();
-        Ok(Some(TamperWatch::new(move |_| {
-            Ok(this.lock().tampers.as_mut().and_then(Vec::pop))
-        })))
+        let next = move |_| Ok(this.lock().tampers.as_mut().and_then(Vec::pop));
+        Ok(vec![Subscription::new(next)])
     }
 
-    fn packet_watch(&self) -> Result<Option<PacketWatch>, DriverError> {
+    fn packet_reports(&self) -> Result<Vec<Subscription<PacketReportBatch>>, DriverError> {
         let this = self.clone();
-        Ok(Some(PacketWatch::new(move |_| {
-            Ok(this.lock().packet_reports.pop_front())
-        })))
+        let next = move |_| Ok(this.lock().packet_reports.pop_front());
+        Ok(vec![Subscription::new(next)])
+    }
+
+    fn conditions(&self) -> Vec<DriverCondition> {
+        self.lock().conditions.clone()
     }
 }
 
@@ -356,10 +408,10 @@ mod tests {
         assert!(driver.execute(&delta, &tables, &mut ledger).is_err());
         delta.apply_to(&mut tables);
         let outcome = driver.execute(&delta, &tables, &mut ledger).unwrap();
-        assert_eq!((outcome.writes, outcome.generation), (1, 2));
+        assert_eq!((outcome.writes, driver.status().generation), (1, Some(2)));
         assert_eq!(fake.tables(), Some(tables.clone()));
 
-        let mut watch = driver.tamper_watch().unwrap().unwrap();
+        let mut watch = driver.tamper_events().unwrap().remove(0);
         assert_eq!(watch.wait(Duration::ZERO).unwrap(), None);
         fake.tamper(None);
         assert!(watch.wait(Duration::ZERO).unwrap().is_some());

@@ -20,7 +20,7 @@ pub mod ring;
 pub mod runtimes;
 pub mod spelling;
 
-pub use counted_driver::CountedDriver;
+pub use counted_driver::{CountedDriver, CountedOutcome};
 pub use fake_api_server::{ApiFault, FakeApiServer};
 pub use fake_dataplane::{DataplaneCall, FakeDataplane};
 pub use grace::FakeGracePeriod;

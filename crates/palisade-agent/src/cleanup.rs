@@ -11,7 +11,7 @@
 //! sysctl is restored, for a host where other software relies on forwarding.
 
 use crate::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
-use crate::driver::{DEFAULT_DRIVER, open_driver};
+use crate::driver::open_all_drivers;
 use crate::network_driver::{NodeRoute, kernel_route, own_route};
 use crate::plugin_file::{RECORD_FILE, installed_plugin};
 use crate::settings::sysctl_directory;
@@ -77,7 +77,8 @@ pub struct Cleanup {
     /// The items, in the order of removal.
     pub items: Vec<CleanupItem>,
     links: KernelLinks,
-    dataplane: Box<dyn Dataplane>,
+    /// All drivers: an earlier agent may have enforced with another one.
+    drivers: Vec<Box<dyn Dataplane>>,
     sysctl: KernelSysctl,
     /// The original value of each sysctl, by name.
     original_settings: BTreeMap<String, String>,
@@ -91,12 +92,12 @@ pub struct Cleanup {
 /// # Errors
 /// If an agent is running, or the host cannot be inspected.
 pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
-    let mut dataplane = open_driver(DEFAULT_DRIVER, config)?;
-    let lock = lock_without_agent(config, &mut *dataplane)?;
+    let mut drivers = open_all_drivers(config)?;
+    let lock = lock_without_agent(config, &mut drivers)?;
     let mut links = KernelLinks::open(&NetNs::current()?)?;
     let sysctl = KernelSysctl::mounted_at(&NetNs::current()?, sysctl_directory());
     let mut original_settings = BTreeMap::new();
-    let mut items = found_items(config, &mut *dataplane, &mut links)?;
+    let mut items = found_items(config, &mut drivers, &mut links)?;
     for setting in changed_settings(config, &sysctl)? {
         items.push(setting_item(&setting));
         original_settings.insert(setting.key, setting.before);
@@ -106,7 +107,7 @@ pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
         routes: node_routes(&mut links)?,
         items,
         links,
-        dataplane,
+        drivers,
         sysctl,
         original_settings,
         lock,
@@ -116,7 +117,7 @@ pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
 /// Takes the lock of the state directory; fails if an agent runs here.
 pub(crate) fn lock_without_agent(
     config: &Config,
-    dataplane: &mut dyn Dataplane,
+    drivers: &mut [Box<dyn Dataplane>],
 ) -> Result<Option<InstanceLock>, CleanupError> {
     let lock_file = config.state.dir.join(LOCK_FILE);
     // Without the lock file no agent ever ran here, and taking the lock would create the file.
@@ -133,27 +134,33 @@ pub(crate) fn lock_without_agent(
             "it responds at {socket}"
         )));
     }
-    dataplane
-        .check_owner()
-        .map_err(|error| match (error.kind(), error.source()) {
-            (DriverErrorKind::Owned, Some(owner)) => CleanupError::AgentRunning(owner.to_string()),
-            _ => CleanupError::Dataplane(error),
-        })?;
+    for driver in drivers {
+        driver
+            .check_owner()
+            .map_err(|error| match (error.kind(), error.source()) {
+                (DriverErrorKind::Owned, Some(owner)) => {
+                    CleanupError::AgentRunning(owner.to_string())
+                }
+                _ => CleanupError::Dataplane(error),
+            })?;
+    }
     Ok(lock)
 }
 
 /// The CNI configuration, the interfaces, the routes to other nodes and the tables.
 pub(crate) fn found_items(
     config: &Config,
-    dataplane: &mut dyn Dataplane,
+    drivers: &mut [Box<dyn Dataplane>],
     links: &mut KernelLinks,
 ) -> Result<Vec<CleanupItem>, CleanupError> {
     let mut items = cni_configuration_items(&config.cni, &config.api.socket);
     items.extend(interface_items(config, links)?);
     let routes = node_routes(links)?.into_keys();
     items.extend(routes.map(|name| CleanupItem::new(CleanupKind::Route, name, None)));
-    let tables = dataplane.installed_objects()?.into_iter();
-    items.extend(tables.map(|table| CleanupItem::new(CleanupKind::Table, table, None)));
+    for driver in drivers {
+        let tables = driver.installed_objects()?.into_iter();
+        items.extend(tables.map(|table| CleanupItem::new(CleanupKind::Table, table, None)));
+    }
     Ok(items)
 }
 
@@ -346,10 +353,7 @@ impl Cleanup {
                     _ => {}
                 }
             }
-            CleanupKind::Table => self
-                .dataplane
-                .remove()
-                .map_err(|error| error_chain(&error))?,
+            CleanupKind::Table => self.remove_table(&item.name)?,
             CleanupKind::CniConfiguration
             | CleanupKind::CniPlugin
             | CleanupKind::Socket
@@ -358,6 +362,18 @@ impl Cleanup {
             }
         }
         Ok(true)
+    }
+
+    /// Removes all of the driver that has this object, which is gone with the first of its objects.
+    fn remove_table(&mut self, name: &str) -> Result<(), String> {
+        for driver in &mut self.drivers {
+            let objects = driver.installed_objects();
+            let objects = objects.map_err(|error| error_chain(&error))?;
+            if objects.iter().any(|object| object == name) {
+                driver.remove().map_err(|error| error_chain(&error))?;
+            }
+        }
+        Ok(())
     }
 }
 

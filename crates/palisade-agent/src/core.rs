@@ -9,6 +9,7 @@
 use crate::clock::Clock;
 use crate::cni_conf;
 use crate::enforcer::Enforcer;
+use crate::interfaces::{follow_interfaces, list_interfaces};
 use crate::monitor::{Monitor, MonitorBatch, PacketContext};
 use crate::network_driver::NetworkDriver;
 use crate::options::element_budget;
@@ -167,6 +168,7 @@ impl Core {
     /// If the workload store cannot be read or written, or the host's interfaces cannot be inspected.
     pub fn restore(&mut self) -> Result<(), WorkloadError> {
         self.enforcer.restore_counts(&self.config);
+        list_interfaces(&mut *self.workloads.network, &mut self.enforcer);
         self.workloads.restore(&mut self.enforcer)
     }
 
@@ -192,6 +194,7 @@ impl Core {
                 detected_at,
             } => {
                 let (workloads, enforcer) = self.parts();
+                follow_interfaces(&mut *workloads.network, enforcer, &changes);
                 repair_routes(workloads, enforcer, &changes, detected_at);
                 repair_host(workloads, enforcer, &changes, detected_at);
                 let updates = workloads.find_host_interfaces();

@@ -1,12 +1,30 @@
-//! Opens a driver by its name. No other file of the agent knows which drivers there are.
+//! The drivers that there are, each with its name and how it is opened. No other file of the agent knows them, or which
+//! one enforces.
 
 use palisade_config::Config;
-use palisade_dataplane::nftables::{self, NftConfig, NftDataplane};
+use palisade_dataplane::nftables::{self, NflogConfig, NftDataplane};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_model::{HairpinAction, HostTrafficAction};
 
-/// The driver that an agent uses.
-pub const DEFAULT_DRIVER: &str = nftables::NAME;
+/// Opens a driver in the network namespace of the calling thread. Writes nothing.
+type OpenDriver = fn(&Config) -> Result<Box<dyn Dataplane>, DriverError>;
+
+/// All drivers, by name.
+const DRIVERS: [(&str, OpenDriver); 1] = [(nftables::NAME, open_nftables)];
+
+/// The name of the driver that an agent of this configuration enforces with.
+fn enforcing_driver(_: &Config) -> &'static str {
+    nftables::NAME
+}
+
+/// Opens the driver that an agent of this configuration enforces with, in the network namespace of the calling thread.
+/// Writes nothing.
+///
+/// # Errors
+/// If it cannot be used with this kernel or configuration.
+pub fn open_enforcing_driver(config: &Config) -> Result<Box<dyn Dataplane>, DriverError> {
+    open_driver(enforcing_driver(config), config)
+}
 
 /// The bit of the packet mark that says, between the hooks that a packet passes, that a policy for untracked
 /// traffic or for traffic before destination NAT has allowed it. Free beside kube-proxy, Cilium and Calico.
@@ -20,34 +38,56 @@ const PACKET_REPORT_GROUP: u16 = 20_545;
 /// # Errors
 /// If there is no such driver, or it cannot be used with this kernel or configuration.
 pub fn open_driver(name: &str, config: &Config) -> Result<Box<dyn Dataplane>, DriverError> {
-    match name {
-        nftables::NAME => {
-            let driver = NftDataplane::new(nft_config(config))?;
-            let grace = driver.grace_method();
-            tracing::debug!(grace, "grace period method");
-            Ok(Box::new(driver))
-        }
-        other => Err(DriverError::new(
+    let driver = DRIVERS.iter().find(|(known, _)| *known == name);
+    let Some((_, open)) = driver else {
+        return Err(DriverError::new(
             DriverErrorKind::Unusable,
             "opening",
             "the driver",
-            format!("there is no driver {other:?}"),
-        )),
+            format!("there is no driver {name:?}"),
+        ));
+    };
+    let driver = open(config)?;
+    if let Some(grace) = driver.status().grace_method {
+        tracing::debug!(grace, "grace period method");
     }
+    Ok(driver)
 }
 
-/// The driver's configuration, made from the sections it needs; the only place that makes it.
-fn nft_config(config: &Config) -> NftConfig {
-    NftConfig {
-        table: config.nftables.table.clone(),
-        interface_prefix: config.workloads.interface_prefix.clone(),
-        mark_mask: config.nftables.mark_mask,
+/// Opens every driver: what an earlier agent with another one left may be of any of them. A driver that cannot be used
+/// with this kernel has left nothing, unless it is the one that enforces.
+///
+/// # Errors
+/// If the one that enforces cannot be opened.
+pub(crate) fn open_all_drivers(config: &Config) -> Result<Vec<Box<dyn Dataplane>>, DriverError> {
+    let enforcing = enforcing_driver(config);
+    let mut drivers = Vec::new();
+    for (name, _) in DRIVERS {
+        match open_driver(name, config) {
+            Ok(driver) => drivers.push(driver),
+            Err(error) if name != enforcing && error.kind() == DriverErrorKind::Unusable => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(drivers)
+}
+
+fn open_nftables(config: &Config) -> Result<Box<dyn Dataplane>, DriverError> {
+    let driver = NftDataplane::new(nftables::Config {
+        table: config.nftables.table.as_str().into(),
+        interface_prefix: config.workloads.interface_prefix.as_str().into(),
+        ct_mark_mask: config.nftables.mark_mask,
         packet_mark_bit: PACKET_MARK_BIT,
         judge_host_traffic: config.policy.host_to_endpoint == HostTrafficAction::Policy,
         judge_hairpin: config.policy.hairpin == HairpinAction::Policy,
         deny_action: config.policy.deny_action,
         failsafe: config.host.failsafe(),
-        own_table: config.nftables.owns_table,
-        log_group: Some(PACKET_REPORT_GROUP),
-    }
+        owned: config.nftables.owns_table,
+        log: Some(NflogConfig {
+            group: PACKET_REPORT_GROUP,
+            ..NflogConfig::default()
+        }),
+        ..nftables::Config::default()
+    })?;
+    Ok(Box::new(driver))
 }

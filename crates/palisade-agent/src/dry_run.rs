@@ -7,7 +7,7 @@
 
 use crate::clock::SystemClock;
 use crate::core::{Core, CoreEvent, CoreParts};
-use crate::driver::{DEFAULT_DRIVER, open_driver};
+use crate::driver::open_enforcing_driver;
 use crate::network_driver::KernelNetworkDriver;
 use crate::run_error::RunError;
 use crate::sources::{ConfiguredSources, SourceAccess};
@@ -17,9 +17,9 @@ use palisade_api::{DryRunPlan, DryRunReport};
 use palisade_config::Config;
 use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError,
-    InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver,
+    DriverStatus, InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
 };
-use palisade_tables::{Delta, Tables};
+use palisade_tables::{Atomicity, Delta, Tables};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -33,7 +33,7 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
     let sources = ConfiguredSources::open(&config, SourceAccess::ReadOnly)?;
     let preview = Arc::new(Mutex::new(PlanPreview::default()));
     let dataplane = DryRunDataplane {
-        driver: open_driver(DEFAULT_DRIVER, &config)?,
+        driver: open_enforcing_driver(&config)?,
         preview: Arc::clone(&preview),
     };
     let mut core = Core::new(CoreParts {
@@ -69,6 +69,17 @@ struct DryRunDataplane {
 }
 
 impl PolicyDriver for DryRunDataplane {
+    fn atomicity(&self) -> Atomicity {
+        self.driver.atomicity()
+    }
+
+    // No step is written.
+    fn set_step_observer(&mut self, _: Option<StepObserver>) {}
+
+    fn status(&self) -> DriverStatus {
+        self.driver.status()
+    }
+
     fn observe(&mut self) -> Result<InstalledPolicy, DriverError> {
         self.driver.observe()
     }

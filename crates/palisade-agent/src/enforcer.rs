@@ -18,8 +18,8 @@ use crate::retry_timer::RetryTimer;
 use palisade_api::{FlushReport, RepairReport};
 use palisade_config::Config;
 use palisade_dataplane::{
-    ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError, DriverErrorKind,
-    MasqueradePolicy,
+    ApplyOutcome, CounterLedger, Counters, Dataplane, DriverCondition, DriverError,
+    DriverErrorKind, MasqueradePolicy,
 };
 use palisade_engine::Engine;
 use palisade_model::{HostTrafficAction, Object, ObjectKey, PolicyId, Update};
@@ -74,7 +74,6 @@ pub struct Enforcer {
     /// Whether the source has been read completely; nothing is written before.
     pub(crate) in_sync: bool,
     pub(crate) realised_revision: u64,
-    pub(crate) generation: u32,
     /// The policies that the kernel enforces in their present version.
     pub(crate) realised_policies: BTreeMap<PolicyId, RealisedPolicy>,
     /// Policies whose present version is not in the kernel yet.
@@ -90,6 +89,8 @@ pub struct Enforcer {
     /// Why the masquerade rules could not be written.
     pub(crate) masquerade_failure: Option<String>,
     clock: Arc<dyn Clock>,
+    /// What the driver said last that it cannot do.
+    conditions: Vec<DriverCondition>,
     /// The kernel's counters, and when they were read.
     cached_counters: Option<(Instant, Arc<Counters>)>,
     /// When the kernel is retried, if it failed.
@@ -113,13 +114,13 @@ impl Enforcer {
                 failsafe: config.host.failsafe(),
                 budget: element_budget(&config.policy),
             }),
+            conditions: dataplane.conditions(),
             dataplane,
             ledger: CounterLedger::default(),
             metrics: CoreMetrics::default(),
             history: FlushHistory::default(),
             in_sync: false,
             realised_revision: 0,
-            generation: 0,
             realised_policies: BTreeMap::new(),
             unrealised_policies: BTreeSet::new(),
             unrealised_changes: Vec::new(),
@@ -196,11 +197,7 @@ impl Enforcer {
             return self.resync(masquerade);
         }
         if delta.is_empty() {
-            let nothing = ApplyOutcome {
-                generation: self.generation,
-                ..Default::default()
-            };
-            return self.record_flush(nothing, started);
+            return self.record_flush(ApplyOutcome::default(), started);
         }
         let began = self.clock.wall();
         let before = self.dataplane.written_tables();
@@ -250,14 +247,40 @@ impl Enforcer {
                     );
                 }
             }
+            Err(error) => self.record_failure(&error),
+        }
+    }
+
+    fn record_failure(&mut self, error: &DriverError) {
+        let text = error_chain(error);
+        let wait = self.retry.schedule(self.clock.monotonic());
+        tracing::error!(error = %text, retry_ms = wait.as_millis() as u64, "the kernel rejected the policy; will retry");
+        self.metrics.failures += 1;
+        self.kernel_failure = Some(text);
+    }
+
+    /// Takes note of whether the driver can use the interfaces that it was told of. If not, the kernel counts as failed
+    /// until a resync succeeds; before the first one, that is it.
+    pub(crate) fn record_interfaces(&mut self, result: Result<(), DriverError>) {
+        match result {
+            Err(error) if self.in_sync => self.record_failure(&error),
             Err(error) => {
-                let text = error_chain(&error);
-                let wait = self.retry.schedule(self.clock.monotonic());
-                tracing::error!(error = %text, retry_ms = wait.as_millis() as u64, "the kernel rejected the policy; will retry");
-                self.metrics.failures += 1;
-                self.kernel_failure = Some(text);
+                tracing::warn!(error = %error_chain(&error), "the driver cannot use an interface yet");
+            }
+            Ok(()) => {}
+        }
+        self.follow_conditions();
+    }
+
+    /// Logs what the driver cannot do any more.
+    fn follow_conditions(&mut self) {
+        let conditions = self.dataplane.conditions();
+        for condition in &conditions {
+            if !self.conditions.contains(condition) {
+                tracing::warn!("{}", condition.message);
             }
         }
+        self.conditions = conditions;
     }
 
     fn record_flush(&mut self, outcome: ApplyOutcome, started: Instant) {
@@ -274,7 +297,6 @@ impl Enforcer {
         let policies = std::mem::take(&mut self.unrealised_policies).into_iter();
         self.realised_policies
             .extend(policies.map(|id| (id, realised)));
-        self.generation = outcome.generation;
         let took = now - started;
         self.metrics.observe_flush(&outcome, took);
         let flush = FlushReport {
@@ -290,6 +312,7 @@ impl Enforcer {
             "flushed"
         );
         self.last_flush = Some(flush);
+        self.follow_conditions();
         self.log_journal_error();
     }
 
@@ -400,10 +423,10 @@ impl Enforcer {
                     true => 0,
                     false => self.sync_masquerade(&masquerade()),
                 };
+                self.follow_conditions();
                 let writes = outcome.writes + translated;
                 if writes > 0 {
                     self.metrics.observe_steps(&outcome);
-                    self.generation = outcome.generation;
                     self.log_journal_error();
                     self.record_repair(&[what.to_owned()], writes, detected_at);
                 }

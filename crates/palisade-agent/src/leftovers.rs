@@ -8,7 +8,7 @@ use crate::cleanup::{
     CleanupError, changed_settings, file_items, found_items, lock_without_agent, setting_item,
 };
 use crate::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
-use crate::driver::{DEFAULT_DRIVER, open_driver};
+use crate::driver::open_all_drivers;
 use crate::plugin_file::PLUGIN;
 use crate::settings::sysctl_directory;
 use palisade_api::{CleanupItem, LeftoverItem, LeftoverKind};
@@ -25,10 +25,10 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// If the host cannot be inspected.
 pub fn find_leftovers(config: &Config) -> Result<Vec<LeftoverItem>, CleanupError> {
-    let mut dataplane = open_driver(DEFAULT_DRIVER, config)?;
+    let mut drivers = open_all_drivers(config)?;
     let mut items = Vec::new();
     // Held until everything is read: no agent starts meanwhile.
-    let _lock = match lock_without_agent(config, &mut *dataplane) {
+    let _lock = match lock_without_agent(config, &mut drivers) {
         Ok(lock) => lock,
         Err(CleanupError::AgentRunning(which)) => {
             items.push(leftover(LeftoverKind::Agent, which));
@@ -38,7 +38,7 @@ pub fn find_leftovers(config: &Config) -> Result<Vec<LeftoverItem>, CleanupError
     };
     let host = NetNs::current()?;
     let mut links = KernelLinks::open(&host)?;
-    let mut removable = found_items(config, &mut *dataplane, &mut links)?;
+    let mut removable = found_items(config, &mut drivers, &mut links)?;
     let sysctl = KernelSysctl::mounted_at(&host, sysctl_directory());
     removable.extend(changed_settings(config, &sysctl)?.iter().map(setting_item));
     removable.extend(file_items(config));

@@ -19,6 +19,7 @@ pub mod enforcer;
 mod flush_history;
 pub mod host_endpoints;
 pub mod http;
+mod interfaces;
 pub mod ipam;
 pub mod leftovers;
 pub mod lockout;

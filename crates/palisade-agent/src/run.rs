@@ -11,7 +11,7 @@ use crate::clock::{Clock, SystemClock, millis};
 use crate::cluster_status::write_cluster_status;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
-use crate::driver::{DEFAULT_DRIVER, open_driver};
+use crate::driver::open_enforcing_driver;
 use crate::http::sockets::ApiSockets;
 use crate::log::Log;
 use crate::monitor::packet_queue::forward_packets;
@@ -48,14 +48,14 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         clock: &clock,
         done: Vec::new(),
     };
-    let mut dataplane = stages.measure("dataplane", || open_driver(DEFAULT_DRIVER, &config))?;
+    let mut dataplane = stages.measure("dataplane", || open_enforcing_driver(&config))?;
     let startup = stages.measure("state directory", || {
         StartupGuard::begin(&config.state, &config.api)
     })?;
-    let tamper = dataplane.tamper_watch()?;
-    let packets = dataplane.packet_watch().unwrap_or_else(|error| {
+    let tamper_events = dataplane.tamper_events()?;
+    let packet_reports = dataplane.packet_reports().unwrap_or_else(|error| {
         tracing::warn!(error = %error_chain(&error), "opening the nflog group failed; `palisade monitor` shows no packets");
-        None
+        Vec::new()
     });
     let sources = stages.measure("source", || {
         ConfiguredSources::open(&config, SourceAccess::ReadWrite)
@@ -68,8 +68,8 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         KernelLinkEvents::open_routing(&NetNs::current().map_err(NetworkDriverError::from)?)
             .map_err(NetworkDriverError::from)?;
     dataplane.acquire_lock()?;
-    if let Some(limitation) = dataplane.limitation() {
-        tracing::warn!("{limitation}");
+    for condition in dataplane.conditions() {
+        tracing::warn!("{}", condition.message);
     }
     let lock = startup.commit()?;
     let status_config = config.clone();
@@ -111,13 +111,13 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         followed.push((stop, thread.map_err(started(name))?));
     }
     // Watchers are not joined at shutdown: they block on the kernel only.
-    if let Some(tamper) = tamper {
+    for tamper in tamper_events {
         let to_core = handle.clone();
         supervisor
             .spawn_supervised("tamper-watch", move || watch_tampering(tamper, &to_core))
             .map_err(started("tamper-watch"))?;
     }
-    if let Some(packets) = packets {
+    for packets in packet_reports {
         let to_core = handle.clone();
         let send = move |packets| to_core.send(CoreEvent::Packets(packets));
         let follow = move || forward_packets(packets, send);

@@ -8,7 +8,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::core::CoreEvent;
 use crate::core_queue::CoreHandle;
 use crate::workloads::host::HostChanges;
-use palisade_dataplane::{TamperEvent, TamperWatch};
+use palisade_dataplane::{Subscription, TamperEvent};
 use palisade_source::error_chain;
 use palisade_source::{FileWatch, Source, SourceDelta, SourceError, SourceNumber, SourceSet};
 use palisade_sys::link::{LinkError, LinkEvents};
@@ -61,7 +61,7 @@ pub fn follow_source<S: Source>(
 /// # Errors
 /// Why the notifications ended.
 pub fn watch_tampering(
-    mut tamper: TamperWatch,
+    mut tamper: Subscription<TamperEvent>,
     core: &CoreHandle,
 ) -> Result<(), palisade_dataplane::DriverError> {
     loop {

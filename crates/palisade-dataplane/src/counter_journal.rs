@@ -12,7 +12,7 @@ use std::io;
 use palisade_tables::{AuditComparison, Credit};
 use serde::{Deserialize, Serialize};
 
-use crate::counters::CounterKey;
+use palisade_layout::CounterKey;
 
 /// The schema that is written.
 const SCHEMA: u32 = 3;

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use palisade_layout::{
+    CountAccount, CounterAccounts, CounterKey, CounterSnapshot, Counters, RetiringCounter,
+};
 use palisade_tables::{CounterValue, Credit, ReportReason};
 
 use crate::counter_journal::{self, CounterJournal, JournalAccount, JournalEntry, JournalError};
-use crate::counters::{
-    CountAccount, CounterAccounts, CounterKey, CounterSnapshot, Counters, RetiringCounter,
-};
 
 /// The journal is not compacted before it has this many new entries.
 const MIN_COMPACTION: usize = 2_000;

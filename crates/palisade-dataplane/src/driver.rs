@@ -5,25 +5,57 @@
 //! reports of packets. All calls are synchronous; one thread owns a driver and lends it, or one of its
 //! traits, to its parts.
 //!
-//! Promises: changes are written in safe order, one atomic step after the other; a step that fails has no
-//! effect; each counter is in the ledger before it is deleted.
+//! Promises: changes are written in safe order, one step after the other, each step or each entry atomically, as
+//! [`PolicyDriver::atomicity`] says; each counter is in the ledger before it is deleted.
 //!
 //! Never: decides a verdict; verdicts are in the decision tables.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use palisade_layout::Counters;
 use palisade_model::{Prefix, Str};
-use palisade_tables::{Delta, Phase, Tables};
+use palisade_tables::{Atomicity, Delta, Phase, Point, Tables};
 
 use crate::counter_ledger::CounterLedger;
-use crate::counters::Counters;
 use crate::error::DriverError;
-use crate::packet_report::PacketWatch;
+use crate::packet_report::PacketReportBatch;
+use crate::subscription::Subscription;
 
 /// Makes the kernel hold the decision tables. What it writes it counts in the ledger that it is lent.
 pub trait PolicyDriver: Send {
+    /// What of a step packets see at once. With [`Atomicity::Step`] a step that fails has no effect; with
+    /// [`Atomicity::Entry`] it leaves a prefix of its changes.
+    fn atomicity(&self) -> Atomicity;
+
+    /// The interfaces that exist in the driver's network namespace: whatever else it knows is gone. Called before the
+    /// first [`PolicyDriver::resync`], and when notifications were lost. A driver that is not attached to interfaces
+    /// ignores it.
+    ///
+    /// # Errors
+    /// If an interface cannot be used; then [`PolicyDriver::resync`] tries again.
+    fn interfaces_listed(&mut self, _: &[Interface]) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    /// Interfaces that appeared, changed or are gone, in order. That of a workload is named here before its policy is
+    /// written, and so before it is brought up.
+    ///
+    /// # Errors
+    /// As [`PolicyDriver::interfaces_listed`].
+    fn interfaces_changed(&mut self, _: &[InterfaceChange]) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    /// Has an observer called after each step that is written, before its grace period; `None` for nobody. An error
+    /// of the observer is one of the step, which is written.
+    fn set_step_observer(&mut self, observer: Option<StepObserver>);
+
+    /// What the driver says of itself. Reads nothing.
+    fn status(&self) -> DriverStatus;
+
     /// The interfaces and points that the kernel has policy for now. Reads only, without a cache.
     ///
     /// # Errors
@@ -129,9 +161,10 @@ pub trait Dataplane: PolicyDriver {
         Ok(())
     }
 
-    /// What the driver cannot do on this kernel although it is configured, for the log.
-    fn limitation(&self) -> Option<&'static str> {
-        None
+    /// What the driver cannot do now although it is configured, most important first. Conditions come and go: the
+    /// agent asks after each change that it writes.
+    fn conditions(&self) -> Vec<DriverCondition> {
+        Vec::new()
     }
 
     /// Translation of addresses, if the driver has it.
@@ -144,22 +177,22 @@ pub trait Dataplane: PolicyDriver {
         false
     }
 
-    /// Subscribes to changes of our kernel state by other programs; `None` if the driver does not notice
-    /// them.
+    /// Subscribes to changes of our kernel state by other programs, once for each part that notices them; none if the
+    /// driver does not.
     ///
     /// # Errors
     /// If the kernel provides no notifications.
-    fn tamper_watch(&self) -> Result<Option<TamperWatch>, DriverError> {
-        Ok(None)
+    fn tamper_events(&self) -> Result<Vec<Subscription<TamperEvent>>, DriverError> {
+        Ok(Vec::new())
     }
 
-    /// Subscribes to packets that were denied, dropped, or matched by a Log rule; `None` if the driver cannot
-    /// report packets on this host.
+    /// Subscribes to packets that were denied, dropped, or matched by a Log rule, once for each part that reports them;
+    /// none if the driver cannot report packets on this host.
     ///
     /// # Errors
     /// If another program already listens to them, or the kernel refuses.
-    fn packet_watch(&self) -> Result<Option<PacketWatch>, DriverError> {
-        Ok(None)
+    fn packet_reports(&self) -> Result<Vec<Subscription<PacketReportBatch>>, DriverError> {
+        Ok(Vec::new())
     }
 }
 
@@ -168,8 +201,80 @@ pub trait Dataplane: PolicyDriver {
 pub struct InstalledPolicy {
     /// The interfaces that are subject to policy.
     pub interfaces: BTreeSet<Str>,
-    /// The pairs of interface and address that have policy.
-    pub points: BTreeSet<(Str, IpAddr)>,
+    /// The points that have policy: interface, hook, direction, and own address or network.
+    pub points: BTreeSet<Point>,
+}
+
+/// An interface of the driver's network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: Str,
+    /// Its index, which no other interface has while it exists.
+    pub index: u32,
+}
+
+/// A change of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InterfaceChange {
+    /// It exists: it is new, or has another name, or changed otherwise.
+    Present(Interface),
+    /// It is gone; what it was.
+    Gone(Interface),
+}
+
+/// What a driver says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverStatus {
+    /// The number of the last revocation, as established flows carry it; `None` if the driver has none.
+    pub generation: Option<u32>,
+    /// The time spent waiting for grace periods since the driver was opened.
+    pub grace_duration: Duration,
+    /// How grace periods are waited for, for people; `None` if the driver has none.
+    pub grace_method: Option<&'static str>,
+}
+
+/// Something that a driver cannot do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverCondition {
+    /// What cannot be done, as one word in upper camel case that never changes.
+    pub kind: &'static str,
+    /// Why, in the same form.
+    pub reason: &'static str,
+    /// The same for people, with objects and figures.
+    pub message: String,
+}
+
+/// A function that is called for each step that is written, with its index and phase.
+pub struct StepObserver {
+    observe: Box<ObserveStep>,
+}
+
+type ObserveStep = dyn FnMut(usize, Phase) -> Result<(), DriverError> + Send;
+
+impl StepObserver {
+    /// Wraps a function.
+    pub fn new(
+        observe: impl FnMut(usize, Phase) -> Result<(), DriverError> + Send + 'static,
+    ) -> Self {
+        StepObserver {
+            observe: Box::new(observe),
+        }
+    }
+
+    /// The step of this index, from 0, is written; its grace period has not begun.
+    ///
+    /// # Errors
+    /// Of the observer.
+    pub fn step_written(&mut self, step: usize, phase: Phase) -> Result<(), DriverError> {
+        (self.observe)(step, phase)
+    }
+}
+
+impl fmt::Debug for StepObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StepObserver")
+    }
 }
 
 /// Which addresses are masqueraded, and when.
@@ -197,8 +302,6 @@ pub struct ApplyOutcome {
     pub writes: usize,
     /// The steps, in order.
     pub steps: Vec<StepOutcome>,
-    /// The number of the last revocation, as established flows carry it; 0 if the driver has none.
-    pub generation: u32,
 }
 
 /// One step of an [`ApplyOutcome`].
@@ -210,8 +313,6 @@ pub struct StepOutcome {
     pub ops: usize,
     /// Time it took, the grace period included.
     pub duration: Duration,
-    /// The part of it spent waiting for the grace period.
-    pub grace_duration: Duration,
 }
 
 /// Another program changed our kernel state.
@@ -224,36 +325,4 @@ pub enum TamperEvent {
     },
     /// Notifications were lost, so there may have been changes.
     EventsLost,
-}
-
-/// A subscription to changes by other programs.
-pub struct TamperWatch {
-    next: Box<TamperReceiver>,
-}
-
-type TamperReceiver = dyn FnMut(Duration) -> Result<Option<TamperEvent>, DriverError> + Send;
-
-impl TamperWatch {
-    /// Wraps a function that waits for the next change, at most for the time given.
-    pub fn new(
-        next: impl FnMut(Duration) -> Result<Option<TamperEvent>, DriverError> + Send + 'static,
-    ) -> Self {
-        Self {
-            next: Box::new(next),
-        }
-    }
-
-    /// The next change; `None` if there was none within `timeout`.
-    ///
-    /// # Errors
-    /// If the notifications end.
-    pub fn wait(&mut self, timeout: Duration) -> Result<Option<TamperEvent>, DriverError> {
-        (self.next)(timeout)
-    }
-}
-
-impl std::fmt::Debug for TamperWatch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TamperWatch")
-    }
 }

@@ -4,30 +4,33 @@
 //! [`CounterLedger`] adds up what drivers count, and its file belongs to it, not to a driver. [`nftables`] is
 //! the only driver so far.
 //!
-//! Promises: a step is applied atomically; the next step starts only after a grace period, when no packet is
-//! still between two lookups of the previous one; objects of other programs are never changed; only
+//! Promises: a step, or each of its entries, is applied atomically ([`PolicyDriver::atomicity`]); the next step starts
+//! only after a grace period, when no packet is still between two lookups of the previous one; objects of other programs are never changed; only
 //! [`nftables`] depends on nf_tables.
 //!
 //! Never: decides a verdict, or the order of changes; both are computed by `palisade-tables` and
-//! `palisade-nft`.
+//! `palisade-nft`. What every driver of maps keeps beside the tables is `palisade-layout`.
 
 mod counter_journal;
 mod counter_ledger;
-mod counters;
+
 pub mod driver;
 mod error;
 pub mod nftables;
 mod packet_report;
+mod subscription;
 
 pub use counter_journal::{CounterJournal, JournalError};
 pub use counter_ledger::CounterLedger;
-pub use counters::{
-    CountAccount, CounterAccounts, CounterKey, CounterSnapshot, Counters, RetiringCounter,
-};
 pub use driver::{
-    AddressTranslation, ApplyOutcome, Dataplane, InstalledPolicy, MasqueradePolicy, PlanPreview,
-    PolicyDriver, StepOutcome, TamperEvent, TamperWatch,
+    AddressTranslation, ApplyOutcome, Dataplane, DriverCondition, DriverStatus, InstalledPolicy,
+    Interface, InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
+    StepOutcome, TamperEvent,
 };
 pub use error::{DriverError, DriverErrorKind};
-pub use packet_report::{PacketReport, PacketReportBatch, PacketWatch};
-pub use palisade_tables::CounterValue;
+pub use packet_report::{PacketReport, PacketReportBatch};
+pub use palisade_layout::{
+    CountAccount, CounterAccounts, CounterKey, CounterSnapshot, Counters, RetiringCounter,
+};
+pub use palisade_tables::{Atomicity, CounterValue};
+pub use subscription::Subscription;

@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use palisade_tables::{Packet, ReportReason};
 
-use crate::error::DriverError;
-
 /// A packet that was reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketReport {
@@ -45,44 +43,12 @@ impl PacketReport {
     }
 }
 
-/// The packets since the last call.
+/// The packets since the last call, at most a few hundred. When packets stop arriving, one batch without packets
+/// follows, with the packets lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PacketReportBatch {
     /// The packets, in order.
     pub packets: Vec<PacketReport>,
     /// The number of further packets that were not delivered.
     pub lost: BTreeMap<ReportReason, u64>,
-}
-
-/// A subscription to reported packets.
-pub struct PacketWatch {
-    next: Box<ReportReceiver>,
-}
-
-type ReportReceiver = dyn FnMut(Duration) -> Result<Option<PacketReportBatch>, DriverError> + Send;
-
-impl PacketWatch {
-    /// Wraps a function that waits for the next packets, at most for the time given.
-    pub fn new(
-        next: impl FnMut(Duration) -> Result<Option<PacketReportBatch>, DriverError> + Send + 'static,
-    ) -> Self {
-        Self {
-            next: Box::new(next),
-        }
-    }
-
-    /// The next packets, at most a few hundred; `None` if there were none within `timeout`. When packets
-    /// stop arriving, one batch without packets follows, with the packets lost.
-    ///
-    /// # Errors
-    /// If the source of packets fails.
-    pub fn wait(&mut self, timeout: Duration) -> Result<Option<PacketReportBatch>, DriverError> {
-        (self.next)(timeout)
-    }
-}
-
-impl std::fmt::Debug for PacketWatch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("PacketWatch")
-    }
 }

@@ -17,8 +17,8 @@ use palisade_model::{
     Endpoint, Object, PortMatch, PortRange, PortSpec, Protocol, Rule, TrafficMatch, Update,
 };
 use palisade_oracle::PreparedState;
-use palisade_tables::TransitionFault;
-use palisade_verification::{Atomicity, check_any_order};
+use palisade_tables::{Atomicity, TransitionFault};
+use palisade_verification::check_any_order;
 use support::{SEED, difference};
 
 /// The first difference that the checker or the oracle finds within this many cases.

@@ -15,7 +15,9 @@
 //! traffic are not judged. Never: leaves the bit set.
 
 use crate::hook_rules::{fast_path_rule, filter_base_chain, own_interface_rules};
-use crate::host_judgement::{PacketSide, judged_interface, link_rule, lookup_rules, side_chain};
+use crate::host_judgement::{
+    PacketSide, judged_interface, link_rule, lookup_rules, own_stack_chains, side_chain,
+};
 use crate::judgement::{L4Fields, Orientation, TupleFields, family_digit};
 use crate::names::{self, L4_ICMP, L4_PORTS};
 use crate::nflog;
@@ -241,48 +243,22 @@ pub(crate) fn pre_dnat_chains(config: &Config) -> Vec<(Str, Chain)> {
     let judged = |side| judged_interface(config, side, Pass::PreDnat);
     let (arriving, leaving) = (PacketSide::Arriving, PacketSide::Leaving);
     let base = |hook| filter_base_chain(hook, PRE_DNAT_PRIORITY);
-    let translated = || RuleBuilder::new().translated();
-    let mut out = vec![
-        chain(
-            PRE_DNAT_MARKER,
-            base(Hook::Input),
-            vec![judged(arriving).goto("p_dnat_in")],
-        ),
-        chain(
-            "p_dnat_output",
-            base(Hook::Output),
-            vec![
-                translated().verdict(NftVerdict::Accept),
-                judged(leaving).goto("p_dnat_out"),
-            ],
-        ),
-        chain(
-            "p_dnat_postrouting",
-            base(Hook::Postrouting),
-            vec![translated().goto("p_dnat_translated")],
-        ),
-        chain(
-            "p_dnat_translated",
-            None,
-            vec![
-                // What is forwarded was judged in the forward hook.
-                RuleBuilder::new()
-                    .meta(MetaKey::IifName, 0)
-                    .cmp(0, CmpOp::Neq, &[0; 16])
-                    .verdict(NftVerdict::Accept),
-                judged(leaving).goto("p_dnat_out"),
-            ],
-        ),
-        chain(
-            "p_dnat_forward",
-            base(Hook::Forward),
-            // A packet is judged on one side, so one of its interfaces is looked up.
-            vec![
-                replies().goto("p_dnat_back"),
-                judged(arriving).goto("p_dnat_through"),
-            ],
-        ),
-    ];
+    let mut out = vec![chain(
+        PRE_DNAT_MARKER,
+        base(Hook::Input),
+        vec![judged(arriving).goto("p_dnat_in")],
+    )];
+    let judged_leaving = || judged(leaving).goto("p_dnat_out");
+    out.extend(own_stack_chains("p_dnat", &base, &judged_leaving));
+    out.push(chain(
+        "p_dnat_forward",
+        base(Hook::Forward),
+        // A packet is judged on one side, so one of its interfaces is looked up.
+        vec![
+            replies().goto("p_dnat_back"),
+            judged(arriving).goto("p_dnat_through"),
+        ],
+    ));
     out.extend(pre_dnat_flow_chains(config));
     for side in [arriving, leaving] {
         let name = side_chain(side, Pass::PreDnat);

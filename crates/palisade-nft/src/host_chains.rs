@@ -13,11 +13,12 @@
 //! interface without a point of the pass is not judged. Packets of the host's own stack in flows with NAT are judged
 //! in the postrouting hook, as in [`crate::translated`]. Never: judges a packet at a workload's interface.
 
-use crate::address_ranges::AddressRanges;
 use crate::answering;
 use crate::early_passes;
 use crate::hook_rules::{fast_path_rule, filter_base_chain, own_interface_rules};
-use crate::host_judgement::{PacketSide, judged_interface, link_rule, lookup_rules, side_chain};
+use crate::host_judgement::{
+    PacketSide, judged_interface, link_rule, lookup_rules, own_stack_chains, side_chain,
+};
 use crate::judgement::{L4Fields, Orientation, TupleFields, address_field, family_digit};
 use crate::names::{self, L4_ICMP, L4_PORTS, LIVE_MARK};
 use crate::nflog::counted_drop_rule;
@@ -31,6 +32,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use palisade_layout::AddressRanges;
 use palisade_model::{Direction, Family, Pass, Prefix, Protocol, Str, address_from_number};
 use palisade_tables::ReportReason;
 
@@ -111,39 +113,13 @@ fn normal_chains(config: &Config) -> Vec<(Str, Chain)> {
     let entry = |side, to: &str| judged_interface(config, side, Pass::Normal).goto(to);
     let (arriving, leaving) = (PacketSide::Arriving, PacketSide::Leaving);
     let base = |hook| filter_base_chain(hook, PRIORITY);
-    let translated = || RuleBuilder::new().translated();
-    let mut out = vec![
-        chain(
-            marker(Pass::Normal),
-            base(Hook::Input),
-            vec![entry(arriving, "p_host_in")],
-        ),
-        chain(
-            "p_host_output",
-            base(Hook::Output),
-            vec![
-                translated().verdict(NftVerdict::Accept),
-                entry(leaving, "p_host_out"),
-            ],
-        ),
-        chain(
-            "p_host_postrouting",
-            base(Hook::Postrouting),
-            vec![translated().goto("p_host_translated")],
-        ),
-        chain(
-            "p_host_translated",
-            None,
-            vec![
-                // What is forwarded was judged in the forward hook.
-                RuleBuilder::new()
-                    .meta(MetaKey::IifName, 0)
-                    .cmp(0, CmpOp::Neq, &[0; 16])
-                    .verdict(NftVerdict::Accept),
-                entry(leaving, "p_host_out"),
-            ],
-        ),
-    ];
+    let mut out = vec![chain(
+        marker(Pass::Normal),
+        base(Hook::Input),
+        vec![entry(arriving, "p_host_in")],
+    )];
+    let judged = || entry(leaving, "p_host_out");
+    out.extend(own_stack_chains("p_host", &base, &judged));
     for (side, name) in [(arriving, "p_host_in"), (leaving, "p_host_out")] {
         let end = || RuleBuilder::new().goto("p_host_end");
         let mut rules = vec![fast_path_rule(config)];

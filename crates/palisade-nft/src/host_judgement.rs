@@ -9,12 +9,15 @@ use crate::judgement::{
 };
 use crate::names::{self, CODE_VERDICT, ND_OUT};
 use crate::nflog::{self, counted_drop_rule};
-use crate::rule::RuleBuilder;
-use crate::{CmpOp, Config, MetaKey, NftFault, NftRule, NftVerdict, PayloadBase};
+use crate::rule::{RuleBuilder, chain};
+use crate::{
+    BaseChain, Chain, CmpOp, Config, Hook, MetaKey, NftFault, NftRule, NftVerdict, PayloadBase,
+};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
-use palisade_model::{Direction, Family, Pass, Protocol};
+use palisade_model::{Direction, Family, Pass, Protocol, Str};
 use palisade_tables::ReportReason;
 
 /// Whether a packet is judged as it arrives or as it leaves.
@@ -76,8 +79,43 @@ pub(crate) fn judged_interface(config: &Config, side: PacketSide, pass: Pass) ->
     RuleBuilder::new()
         .interface_prefix(key, CmpOp::Neq, &config.interface_prefix)
         .meta(key, 0)
-        .map_lookup(names::place_map(pass), 0, 4)
+        .map_lookup(names::interface_map(pass), 0, 4)
         .cmp(4, CmpOp::Neq, &[0; 4])
+}
+
+/// The chains of a pass, of this prefix, for what this host's own stack sends: it is judged in the output hook, and in
+/// flows with NAT in the postrouting hook. `base` makes a base chain, and `judged` the rule that has the packet judged.
+pub(crate) fn own_stack_chains(
+    prefix: &str,
+    base: &dyn Fn(Hook) -> Option<BaseChain>,
+    judged: &dyn Fn() -> NftRule,
+) -> [(Str, Chain); 3] {
+    let translated = || RuleBuilder::new().translated();
+    let translated_chain = format!("{prefix}_translated");
+    [
+        chain(
+            &format!("{prefix}_output"),
+            base(Hook::Output),
+            vec![translated().verdict(NftVerdict::Accept), judged()],
+        ),
+        chain(
+            &format!("{prefix}_postrouting"),
+            base(Hook::Postrouting),
+            vec![translated().goto(&translated_chain)],
+        ),
+        chain(
+            &translated_chain,
+            None,
+            vec![
+                // What is forwarded was judged in the forward hook.
+                RuleBuilder::new()
+                    .meta(MetaKey::IifName, 0)
+                    .cmp(0, CmpOp::Neq, &[0; 16])
+                    .verdict(NftVerdict::Accept),
+                judged(),
+            ],
+        ),
+    ]
 }
 
 /// Neighbour discovery and MLD on the link, router advertisements and redirects included: a host receives them.

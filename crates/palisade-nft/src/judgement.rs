@@ -287,7 +287,7 @@ pub(crate) fn load_host_set(
     let line =
         line.immediate(0, &code[..first])
             .meta(key, 4)
-            .map_lookup(names::place_map(pass), 4, 1);
+            .map_lookup(names::interface_map(pass), 4, 1);
     let line = match family {
         Family::V4 => line,
         Family::V6 => line.zeros(4, 8),

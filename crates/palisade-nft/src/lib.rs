@@ -8,11 +8,9 @@
 
 extern crate alloc;
 
-mod address_ranges;
 mod adopt;
 mod answering;
 pub mod ast;
-mod bases;
 mod config;
 mod content;
 mod decode;
@@ -21,19 +19,18 @@ mod edit_batch;
 mod fault;
 mod field_type;
 mod hairpin;
-mod held_tables;
+mod held_classes;
 mod hook_rules;
 mod host_chains;
 mod host_judgement;
 mod installed_points;
 mod judgement;
 mod kernel_enum;
+mod kernel_numbers;
 mod masquerade;
 mod midstream;
 mod names;
 mod nflog;
-mod numbers;
-mod own_addresses;
 mod planner;
 mod print;
 mod repair;

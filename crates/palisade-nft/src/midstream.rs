@@ -23,10 +23,9 @@ use crate::names::{self, LAST_TRIAL, LIVE_MARK, TRIAL_VERDICTS, zero_prefixed_ma
 use crate::nflog::counted_drop_rule;
 use crate::rule::{RuleBuilder, chain};
 use crate::{
-    Chain, CmpOp, Config, CtKey, Element, ElementKey, MapValue, NftFault, NftRule, NftVerdict,
-    ct_state,
+    Chain, CmpOp, Config, CtKey, Element, ElementKey, MapValue, MetaKey, NftFault, NftRule,
+    NftVerdict, ct_state, tcp_flag,
 };
-use crate::{MetaKey, tcp_flag};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -123,10 +122,40 @@ pub(crate) fn verdict_elements() -> Vec<(&'static str, ElementKey, Element)> {
 
 /// The chains for mid-stream flows.
 pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
+    let mut chains = state_chains(config);
+    if !judges_host_traffic(config) {
+        chains.push(host_chain(config));
+    }
+    for (name, family) in [("p_open4", Family::V4), ("p_open6", Family::V6)] {
+        let end = NftVerdict::Goto("p_opened".into());
+        let fields = (family, L4Fields::Ports);
+        let opening = pass_chains(config, name, Orientation::Original, fields, end);
+        chains.extend(opening);
+    }
+    chains.extend(TRIALS.map(entry_chain));
+    chains.push(either_chain());
+    for trial in TRIALS {
+        chains.extend(trial_chains(config, trial));
+    }
+    chains
+}
+
+/// Continues only with a mid-stream flow.
+fn midstream(config: &Config) -> RuleBuilder {
     let bit = config.midstream_bit();
-    let older = || RuleBuilder::new().ct_mark(bit, CmpOp::Eq, bit);
-    let never_judged = || RuleBuilder::new().ct_mark(config.ct_mark_mask, CmpOp::Eq, 0);
-    let no_syn = |line: RuleBuilder| line.tcp_flags(tcp_flag::SYN, CmpOp::Eq, 0);
+    RuleBuilder::new().ct_mark(bit, CmpOp::Eq, bit)
+}
+
+/// Continues only with a flow that was never judged, and not with a SYN.
+fn never_judged(config: &Config) -> RuleBuilder {
+    RuleBuilder::new()
+        .ct_mark(config.ct_mark_mask, CmpOp::Eq, 0)
+        .tcp_flags(tcp_flag::SYN, CmpOp::Eq, 0)
+}
+
+/// The chains that tell mid-stream flows from others, and set and clear the bit of the mark.
+fn state_chains(config: &Config) -> Vec<(Str, Chain)> {
+    let bit = config.midstream_bit();
     let live = RuleBuilder::new()
         .ct(CtKey::Mark, 0)
         .bitwise(0, &config.generation_mask().to_ne_bytes(), &[0; 4])
@@ -145,78 +174,63 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     if NftFault::MidstreamSynAccepted.is_injected() {
         midstream_rules.drain(..3);
     }
-    let mut chains = vec![
-        chain(
-            "p_tcp",
-            None,
-            vec![
-                older().goto("p_older"),
-                no_syn(never_judged()).goto("p_midway"),
-            ],
-        ),
-        chain("p_older", None, midstream_rules),
-        chain(
-            "p_midway",
-            None,
-            vec![RuleBuilder::new().set_ct_mark(bit, bit).goto("p_either")],
-        ),
-        chain(
-            "p_opened",
-            None,
-            vec![RuleBuilder::new().set_ct_mark(bit, 0).goto("p_mark")],
-        ),
+    let entry = vec![
+        midstream(config).goto("p_older"),
+        never_judged(config).goto("p_midway"),
     ];
-    if !judges_host_traffic(config) {
-        chains.push(chain(
-            "p_older_host",
-            None,
-            vec![
-                older()
-                    .tcp_flags(tcp_flag::SYN | tcp_flag::ACK, CmpOp::Neq, tcp_flag::SYN)
-                    .goto("p_mark"),
-                no_syn(never_judged()).set_ct_mark(bit, bit).goto("p_mark"),
-            ],
-        ));
-    }
-    for (name, family) in [("p_open4", Family::V4), ("p_open6", Family::V6)] {
-        let end = NftVerdict::Goto("p_opened".into());
-        let way = (family, L4Fields::Ports);
-        chains.extend(pass_chains(config, name, Orientation::Original, way, end));
-    }
-    for way in TRIALS {
-        let rules = vec![
-            RuleBuilder::new().jump("p_tcp"),
-            RuleBuilder::new().goto(&pass_chain_name(
-                way.orientation,
-                way.family,
-                L4Fields::Ports,
-            )),
-        ];
-        chains.push(chain(
-            &tcp_entry_chain(way.orientation, way.family),
-            None,
-            rules,
-        ));
-    }
-    let mut either = Vec::new();
-    for way in TRIALS {
-        // The direction opposite to the tracked one.
-        let untracked_direction = match way.orientation {
+    let set = RuleBuilder::new().set_ct_mark(bit, bit).goto("p_either");
+    let clear = RuleBuilder::new().set_ct_mark(bit, 0).goto("p_mark");
+    vec![
+        chain("p_tcp", None, entry),
+        chain("p_older", None, midstream_rules),
+        chain("p_midway", None, vec![set]),
+        chain("p_opened", None, vec![clear]),
+    ]
+}
+
+/// The chain for packets from or to this host's own stack, where those are not subject to policy.
+fn host_chain(config: &Config) -> (Str, Chain) {
+    let bit = config.midstream_bit();
+    let rules = vec![
+        midstream(config)
+            .tcp_flags(tcp_flag::SYN | tcp_flag::ACK, CmpOp::Neq, tcp_flag::SYN)
+            .goto("p_mark"),
+        never_judged(config).set_ct_mark(bit, bit).goto("p_mark"),
+    ];
+    chain("p_older_host", None, rules)
+}
+
+/// The entry chain of a trial's orientation and family.
+fn entry_chain(trial: MidstreamTrial) -> (Str, Chain) {
+    let (orientation, family) = (trial.orientation, trial.family);
+    let judged = pass_chain_name(orientation, family, L4Fields::Ports);
+    let rules = vec![
+        RuleBuilder::new().jump("p_tcp"),
+        RuleBuilder::new().goto(&judged),
+    ];
+    chain(&tcp_entry_chain(orientation, family), None, rules)
+}
+
+/// The chain that tries the direction opposite to the tracked one, and then judges the tracked one.
+fn either_chain() -> (Str, Chain) {
+    let mut rules = Vec::new();
+    for trial in TRIALS {
+        let untracked_direction = match trial.orientation {
             Orientation::Original => RuleBuilder::new().reply(),
             Orientation::Reply => RuleBuilder::new().original(),
         };
-        either.push(
+        rules.push(
             untracked_direction
-                .family(way.family)
-                .jump(&way.chain_name("")),
+                .family(trial.family)
+                .jump(&trial.chain_name("")),
         );
     }
     if NftFault::MidstreamJudgedOneWay.is_injected() {
-        either.clear();
+        rules.clear();
     }
     let pass_chain = |orientation, family| pass_chain_name(orientation, family, L4Fields::Ports);
     let (original, reply) = (Orientation::Original, Orientation::Reply);
-    either.extend([
+    rules.extend([
         RuleBuilder::new()
             .reply()
             .family(Family::V4)
@@ -229,11 +243,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
             .goto(&pass_chain(original, Family::V4)),
         RuleBuilder::new().goto(&pass_chain(original, Family::V6)),
     ]);
-    chains.push(chain("p_either", None, either));
-    for way in TRIALS {
-        chains.extend(trial_chains(config, way));
-    }
-    chains
+    chain("p_either", None, rules)
 }
 
 /// The chains of one trial: they return if it denies.

@@ -70,13 +70,6 @@ pub(crate) const LAST_VERDICT: u32 = AUDIT_EGRESS + CONTINUE_REPORTED;
 /// The values that allow.
 pub(crate) const ALLOWING: [u32; 5] = [ALLOW, LOG_INGRESS, LOG_EGRESS, AUDIT_INGRESS, AUDIT_EGRESS];
 
-/// The map of verdicts of this name.
-pub(crate) fn verdict_map(name: &str) -> Option<&'static str> {
-    [CODE_VERDICT, DROP_VERDICT]
-        .into_iter()
-        .find(|map| *map == name)
-}
-
 /// The map of points: own interface and address → policy set.
 pub(crate) fn point_map(family: Family, direction: Direction) -> &'static str {
     match (family, direction) {
@@ -108,20 +101,20 @@ pub(crate) fn is_of_hairpin(set: &str) -> bool {
 }
 
 /// The set of the local endpoints' addresses.
-pub(crate) fn own_addresses_set(family: Family) -> &'static str {
+pub(crate) fn local_addresses_set(family: Family) -> &'static str {
     match family {
         Family::V4 => "p_own4",
         Family::V6 => "p_own6",
     }
 }
 
-/// The number of the place that stands for every interface of the host without points of its own; those of named
-/// interfaces are greater.
-pub(crate) const ANY_PLACE: u32 = 1;
+/// The number that stands for every interface of the host without points of its own; those of named interfaces are
+/// greater.
+pub(crate) const ANY_INTERFACE: u32 = 1;
 
-/// The map of interfaces of the host → the number of their place, at one pass; 0 for an interface that is not judged.
+/// The map of interfaces of the host → the number of their interface, at one pass; 0 for an interface that is not judged.
 /// A catch-all stands for all others.
-pub(crate) fn place_map(pass: Pass) -> &'static str {
+pub(crate) fn interface_map(pass: Pass) -> &'static str {
     match pass {
         Pass::Untracked => "p_place_u",
         Pass::PreDnat => "p_place_d",
@@ -130,7 +123,7 @@ pub(crate) fn place_map(pass: Pass) -> &'static str {
     }
 }
 
-/// The map of points of host interfaces: pass and direction, place, single own address → policy set.
+/// The map of points of host interfaces: pass and direction, interface, single own address → policy set.
 pub(crate) fn host_point_map(family: Family) -> &'static str {
     match family {
         Family::V4 => "p_hpt4",
@@ -214,12 +207,12 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
             let failsafe = ranges(plain(&[Proto, Port, address], None));
             out.push((failsafe_set(family, direction), failsafe));
         }
-        out.push((own_addresses_set(family), plain(&[address], None)));
+        out.push((local_addresses_set(family), plain(&[address], None)));
         out.push((host_map(family), plain(&[address], mark)));
         out.push((network_map(family), ranges(plain(&[address], mark))));
     }
     for pass in Pass::ALL {
-        out.push((place_map(pass), plain(&[IfName], mark)));
+        out.push((interface_map(pass), plain(&[IfName], mark)));
     }
     // A class key begins with a field that is always 0, see `zero_prefixed`.
     let port = counted(plain(&[Proto, Mark, Proto, Port], mark));
@@ -323,10 +316,10 @@ pub(crate) fn zero_prefixed_marks(numbers: &[u32]) -> ElementKey {
     ElementKey::Exact(zero_prefixed(&fields))
 }
 
-/// The bytes that a key of the maps of points begins with: pass and direction, and the number of the place.
-pub(crate) fn point_key(pass: Pass, direction: Direction, place: u32, own: &[u8]) -> Bytes {
+/// The bytes that a key of the maps of points begins with: pass and direction, and the number of the interface.
+pub(crate) fn point_key(pass: Pass, direction: Direction, interface: u32, own: &[u8]) -> Bytes {
     let code = [point_code(pass, direction)];
-    concat_fields(&[&code, &mark_bytes(place), own])
+    concat_fields(&[&code, &mark_bytes(interface), own])
 }
 
 /// The number of a pass and a direction in the keys of the maps of points.

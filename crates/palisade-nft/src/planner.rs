@@ -5,32 +5,31 @@
 //! step gets the verdict from before or after it; no counter is deleted without being listed in
 //! [`TxStep::retiring_counters`].
 
+mod counters;
 mod host_points;
-mod shared_bases;
+mod local_addresses;
 
-use crate::address_ranges::{AddressRanges, ValueRange};
-use crate::bases::PendingClasses;
 use crate::content::{ClassContent, ClassForm, class_content, fingerprint};
 use crate::edit_batch::{EditBatch, push_chain};
+use crate::kernel_numbers::{KernelNumbers, allocate_code};
 use crate::names::{
     self, GENERATION, IDENTITY_CLASS, IF_HAIRPIN, IF_OURS, LIVE_MARK, SET_CLASS, concat_fields,
     mark_bytes, zero_prefixed_marks,
 };
-use crate::numbers::{KernelNumbers, allocate_code};
-use crate::own_addresses::OwnAddresses;
 use crate::skeleton::{generation_of, generation_rule, pending_revocation, skeleton};
 use crate::{
     Config, CreditedCounter, Element, ElementKey, MapValue, NftFault, Op, Ruleset, Transaction,
     TxStep,
 };
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use palisade_layout::{
+    BaseSelection, IdentityUses, LocalAddresses, PairUses, PrefixRanges, ReleasedBase, ValueRange,
+};
 use palisade_model::{Direction, Family, Prefix, address_from_number};
 use palisade_tables::{
-    ClassId, Delta, IdentityId, Phase, Point, Program, ProgramDefaults, TableChange,
+    ClassId, Delta, IdentityId, Phase, Point, PolicySet, PolicySetId, Program, TableChange, Tables,
 };
-use palisade_tables::{PolicySet, PolicySetId, Tables};
 
 use host_points::{HostPointPlan, HostPointPlanner};
 
@@ -41,26 +40,16 @@ pub struct Planner {
     pub(crate) tables: Tables,
     pub(crate) generation: u32,
     pub(crate) numbers: KernelNumbers,
-    /// The prefixes of `tables` that hold more than one address.
-    networks: BTreeMap<Prefix, IdentityId>,
-    identity_ranges: [AddressRanges<IdentityId>; 2],
-    /// The number of addresses and class rows that refer to an identity.
-    identity_uses: BTreeMap<IdentityId, usize>,
-    /// The number of rows of a (set, class) pair, in the kernel's numbers.
-    pair_uses: BTreeMap<(u32, u32), usize>,
-    /// Pairs without rows, and the step in which each lost its last row: they are deleted in a later step,
-    /// since a packet may be between the two lookups.
-    unused_pairs: BTreeMap<(u32, u32), usize>,
-    pub(crate) own_addresses: OwnAddresses,
+    /// The prefixes of `tables` that hold more than one address, by family.
+    networks: [PrefixRanges<IdentityId>; 2],
+    identity_uses: IdentityUses,
+    /// The (set, class) pairs in the kernel's numbers.
+    pair_uses: PairUses,
+    pub(crate) local_addresses: LocalAddresses,
     host_points: HostPointPlan,
-    /// The step being planned, from 1.
-    step: usize,
     /// Whether the kernel has the element for a pending revocation.
     pub(crate) revocation_pending: bool,
-    /// The classes that could share a base, by their program's defaults.
-    pub(crate) large_classes: BTreeMap<ProgramDefaults, BTreeSet<ClassId>>,
-    /// The bases of classes that the step being planned writes.
-    pub(crate) pending_classes: PendingClasses,
+    base_selection: BaseSelection,
 }
 
 /// The name of the map of a point, by family and direction.
@@ -68,7 +57,7 @@ type PointMap = fn(Family, Direction) -> &'static str;
 
 /// How the classes of whole tables get their bases.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BaseSelection {
+pub(crate) enum BaseSearch {
     /// Known bases only; classes without one are written whole.
     Existing,
     /// A base is searched for each class.
@@ -88,22 +77,19 @@ impl Planner {
             failsafe: config.failsafe.clone(),
             ..Tables::default()
         };
+        let base_selection = BaseSelection::new(config.min_shared_elements);
         Planner {
             config,
             tables,
             generation,
             numbers,
-            networks: BTreeMap::new(),
-            identity_ranges: Default::default(),
-            identity_uses: BTreeMap::new(),
-            pair_uses: BTreeMap::new(),
-            unused_pairs: BTreeMap::new(),
-            own_addresses: OwnAddresses::default(),
+            networks: Default::default(),
+            identity_uses: IdentityUses::default(),
+            pair_uses: PairUses::default(),
+            local_addresses: LocalAddresses::default(),
             host_points: HostPointPlan::default(),
-            step: 0,
             revocation_pending: false,
-            large_classes: BTreeMap::new(),
-            pending_classes: PendingClasses::new(),
+            base_selection,
         }
     }
 
@@ -130,7 +116,7 @@ impl Planner {
         let mut steps: Vec<TxStep> = Vec::new();
         let revokes = delta.steps.iter().any(|step| step.phase == Phase::Revoke);
         for (at, step) in delta.steps.iter().enumerate() {
-            self.step += 1;
+            self.pair_uses.begin_step();
             let waits = delta.needs_grace_period_after(at, &self.tables);
             if step.phase == Phase::Revoke {
                 let ops = self.revoke();
@@ -153,8 +139,7 @@ impl Planner {
             push_step(&mut steps, step.phase, retiring_counters, ops, waits);
         }
         self.delete_unused_pairs(&mut steps);
-        self.own_addresses
-            .plan(&self.config, &self.tables, delta, &mut steps);
+        self.change_local_addresses(delta, &mut steps);
         Transaction {
             table: self.config.table.clone(),
             steps,
@@ -165,7 +150,7 @@ impl Planner {
     pub fn ruleset(&self) -> Ruleset {
         let mut fresh =
             Planner::with_numbers(self.config.clone(), self.generation, self.numbers.clone());
-        let batch = fresh.load(&self.tables, BaseSelection::Existing);
+        let batch = fresh.load(&self.tables, BaseSearch::Existing);
         let mut ruleset = skeleton(&self.config, self.generation);
         let (elements, chains) = batch.into_elements();
         for (set, key, element) in elements {
@@ -246,36 +231,31 @@ impl Planner {
     }
 
     /// Loads whole tables, as if each entry were new.
-    pub(crate) fn load(&mut self, tables: &Tables, sharing: BaseSelection) -> EditBatch {
+    pub(crate) fn load(&mut self, tables: &Tables, sharing: BaseSearch) -> EditBatch {
         let mut batch = EditBatch::default();
         let changes = tables.entries();
         match sharing {
-            BaseSelection::Existing => self.write_known_bases(&mut batch),
-            BaseSelection::Search => self.assign_bases(&changes, &mut batch),
+            BaseSearch::Existing => self.write_known_bases(&mut batch),
+            BaseSearch::Search => self.assign_bases(&changes, &mut batch),
         }
         for change in changes {
             self.apply_change(&change, &mut batch);
         }
-        for (set, key) in self.own_addresses.install_all() {
-            let element = Some(Element::default());
-            batch.edit(set, key, None, element);
+        for address in self.local_addresses.install_all() {
+            let (set, key) = local_addresses::address_element(address);
+            batch.edit(set, key, None, Some(Element::default()));
         }
         batch
     }
 
     /// Adds pairs that are in the kernel although no row has them.
     pub(crate) fn add_unused_pairs(&mut self, pairs: impl IntoIterator<Item = (u32, u32)>) {
-        self.unused_pairs
-            .extend(pairs.into_iter().map(|pair| (pair, 0)));
-    }
-
-    pub(crate) fn identity_ranges(&self, family: Family) -> &AddressRanges<IdentityId> {
-        &self.identity_ranges[family as usize]
+        self.pair_uses.add_unused(pairs);
     }
 
     /// The kernel content of a class; `program` is its program in the tables.
     pub(crate) fn class_content(&self, class: ClassId, program: &Program) -> ClassContent {
-        let number = self.numbers.classes.get(class).unwrap_or_default();
+        let number = self.numbers.objects.classes.get(class).unwrap_or_default();
         let codes = self.numbers.source_port_codes.get(&class);
         let mut codes = codes.into_iter().flatten().copied();
         let print = fingerprint(&self.tables, program);
@@ -323,7 +303,7 @@ impl Planner {
     }
 
     fn apply_change(&mut self, change: &TableChange, batch: &mut EditBatch) {
-        HostPointPlanner(self).change_place(change, batch);
+        HostPointPlanner(self).change_interface(change, batch);
         match change {
             TableChange::Interface(name, ours) => {
                 let key = ElementKey::Exact(names::interface_name(name));
@@ -350,14 +330,14 @@ impl Planner {
             }
             TableChange::Rule(..) | TableChange::HostInterface(..) => {}
         }
-        self.own_addresses.apply_change(&self.tables, change);
+        self.local_addresses.apply_change(&self.tables, change);
         self.tables.apply(change);
     }
 
     fn change_address(&mut self, prefix: Prefix, id: Option<IdentityId>, batch: &mut EditBatch) {
         let before = self.tables.addresses.get(&prefix).copied();
         if let Some(id) = id {
-            self.acquire_identity(id);
+            self.identity_uses.acquire(id);
         }
         if prefix.is_host() {
             let key = ElementKey::Exact(names::address_bytes(prefix.address()));
@@ -365,20 +345,12 @@ impl Planner {
             let after = id.map(|id| mark_element(self.identity_number(id)));
             batch.edit(names::host_map(prefix.family()), key, before, after);
         } else {
-            match id {
-                Some(id) => self.networks.insert(prefix, id),
-                None => self.networks.remove(&prefix),
-            };
             let family = prefix.family();
-            let mut runs: Vec<(ValueRange<IdentityId>, bool)> = Vec::new();
-            self.identity_ranges[family as usize].recompute(
-                &self.networks,
-                prefix,
-                |run, added| {
-                    runs.push((run, added));
-                },
-            );
-            for ((first, last, id), added) in runs {
+            let mut ranges: Vec<(ValueRange<IdentityId>, bool)> = Vec::new();
+            self.networks[family as usize].change(prefix, id, |range, added| {
+                ranges.push((range, added));
+            });
+            for ((first, last, id), added) in ranges {
                 let end = |number| names::address_bytes(address_from_number(family, number));
                 let element = Some(mark_element(self.identity_number(id)));
                 let (before, after) = if added {
@@ -411,30 +383,25 @@ impl Planner {
         let key = ElementKey::Exact(concat_fields(&[&name, &names::address_bytes(address)]));
         let map = map(Family::of(address), point.direction);
         let before = self.tables.points.get(point).copied();
-        let before = before.map(|set| mark_element(self.numbers.sets.get_or_allocate(set)));
-        let after = set.map(|set| mark_element(self.numbers.sets.get_or_allocate(set)));
+        let before = before.map(|set| mark_element(self.numbers.objects.sets.get_or_allocate(set)));
+        let after = set.map(|set| mark_element(self.numbers.objects.sets.get_or_allocate(set)));
         batch.edit(map, key, before, after);
     }
 
     fn change_set(&mut self, id: PolicySetId, set: Option<PolicySet>, batch: &mut EditBatch) {
-        let number = self.numbers.sets.get_or_allocate(id);
+        let number = self.numbers.objects.sets.get_or_allocate(id);
         let before = self.tables.sets.get(&id).copied();
-        let before =
-            before.map(|set| mark_element(self.numbers.classes.get_or_allocate(set.default)));
+        let before = before
+            .map(|set| mark_element(self.numbers.objects.classes.get_or_allocate(set.default)));
         let mut after =
-            set.map(|set| mark_element(self.numbers.classes.get_or_allocate(set.default)));
+            set.map(|set| mark_element(self.numbers.objects.classes.get_or_allocate(set.default)));
         if NftFault::DefaultClassMissed.is_injected() {
             after = None;
         }
         batch.edit(SET_CLASS, zero_prefixed_marks(&[number, 0]), before, after);
         if set.is_none() {
-            // No packet refers to a set that is deleted.
-            for (pair, step) in &mut self.unused_pairs {
-                if pair.0 == number {
-                    *step = 0;
-                }
-            }
-            self.numbers.sets.release(id);
+            self.pair_uses.release_set(number);
+            self.numbers.objects.sets.release(id);
         }
     }
 
@@ -445,20 +412,18 @@ impl Planner {
         class: Option<ClassId>,
         batch: &mut EditBatch,
     ) {
-        let set_number = self.numbers.sets.get_or_allocate(set);
+        let set_number = self.numbers.objects.sets.get_or_allocate(set);
         let before = self.tables.classes.get(&(set, id)).copied();
         if class.is_some() {
-            self.acquire_identity(id);
+            self.identity_uses.acquire(id);
         }
         let key = zero_prefixed_marks(&[set_number, self.identity_number(id)]);
-        let number = |planner: &mut Planner, class| planner.numbers.classes.get_or_allocate(class);
+        let number =
+            |planner: &mut Planner, class| planner.numbers.objects.classes.get_or_allocate(class);
         let before_number = before.map(|class| number(self, class));
         let after_number = class.map(|class| number(self, class));
         if let Some(class) = after_number {
-            let pair = (set_number, class);
-            let uses = self.pair_uses.entry(pair).or_default();
-            *uses += 1;
-            if *uses == 1 && self.unused_pairs.remove(&pair).is_none() {
+            if self.pair_uses.acquire((set_number, class)) {
                 let key = zero_prefixed_marks(&[set_number, class]);
                 batch.edit(SET_CLASS, key, None, Some(mark_element(class)));
             }
@@ -470,21 +435,15 @@ impl Planner {
             after_number.map(mark_element),
         );
         if let Some(class) = before_number {
-            let pair = (set_number, class);
-            if let Some(uses) = self.pair_uses.get_mut(&pair) {
-                *uses -= 1;
-                if *uses == 0 {
-                    self.pair_uses.remove(&pair);
-                    self.unused_pairs.insert(pair, self.step);
-                }
-            }
+            self.pair_uses.release((set_number, class));
             self.release_identity(id);
         }
     }
 
     fn add_class(&mut self, class: ClassId, program: &Arc<Program>, batch: &mut EditBatch) {
-        self.bind_base(class, program);
-        let number = self.numbers.classes.get_or_allocate(class);
+        let bases = &mut self.numbers.bases;
+        self.base_selection.bind(bases, class, program);
+        let number = self.numbers.objects.classes.get_or_allocate(class);
         let print = fingerprint(&self.tables, program);
         let known = self.numbers.source_port_codes.get(&class).cloned();
         let mut known = known.unwrap_or_default().into_iter();
@@ -510,30 +469,61 @@ impl Planner {
         };
         let content = self.class_content(class, &program);
         batch.delete_content(content);
-        self.unbind_base(class, &program, batch);
+        let bases = &mut self.numbers.bases;
+        if let Some(base) = self.base_selection.unbind(bases, class, &program) {
+            self.release_base(&base, batch);
+        }
         self.numbers.source_port_codes.remove(&class);
-        self.numbers.classes.release(class);
+        self.numbers.objects.classes.release(class);
     }
 
     /// The kernel's number of an identity.
     fn identity_number(&mut self, id: IdentityId) -> u32 {
-        match id {
-            IdentityId::UNKNOWN => 0,
-            id => self.numbers.identities.get_or_allocate(id),
-        }
-    }
-
-    fn acquire_identity(&mut self, id: IdentityId) {
-        *self.identity_uses.entry(id).or_default() += 1;
+        self.numbers.objects.identity(id)
     }
 
     fn release_identity(&mut self, id: IdentityId) {
-        if let Some(uses) = self.identity_uses.get_mut(&id) {
-            *uses -= 1;
-            if *uses == 0 {
-                self.identity_uses.remove(&id);
-                self.numbers.identities.release(id);
-            }
+        if self.identity_uses.release(id) {
+            self.numbers.objects.identities.release(id);
+        }
+    }
+
+    /// Assigns bases to the classes that these changes create, and writes new bases.
+    fn assign_bases(&mut self, changes: &[TableChange], batch: &mut EditBatch) {
+        let KernelNumbers {
+            bases,
+            base_codes,
+            next_code,
+            ..
+        } = &mut self.numbers;
+        let config = &self.config;
+        let add = |number, program: &Program| {
+            let mut codes = Vec::new();
+            let content = class_content(config, number, program, ClassForm::Base, &mut || {
+                let code = allocate_code(next_code);
+                codes.push(code);
+                code
+            });
+            batch.add_content(content);
+            base_codes.insert(number, codes);
+        };
+        self.base_selection
+            .assign(bases, &self.tables, changes, add);
+    }
+
+    /// Releases the bases of classes that were not written.
+    fn release_unused_bases(&mut self, batch: &mut EditBatch) {
+        for base in self.base_selection.release_pending(&mut self.numbers.bases) {
+            self.release_base(&base, batch);
+        }
+    }
+
+    fn release_base(&mut self, base: &ReleasedBase, batch: &mut EditBatch) {
+        if base.is_unused || NftFault::BaseDroppedEarly.is_injected() {
+            batch.delete_content(self.base_content(base.number, &base.program));
+        }
+        if base.is_unused {
+            self.numbers.base_codes.remove(&base.number);
         }
     }
 
@@ -544,15 +534,13 @@ impl Planner {
             set: set.clone(),
             key: zero_prefixed_marks(&[number, class]),
         };
-        let last = core::mem::take(&mut self.step);
-        let retired = core::mem::take(&mut self.unused_pairs).into_iter();
-        let (fresh, safe): (Vec<_>, Vec<_>) = retired.partition(|(_, step)| *step == last);
-        let ops = safe.into_iter().map(|(pair, _)| delete(pair));
+        let (safe, fresh) = self.pair_uses.take_unused();
+        let ops = safe.into_iter().map(delete);
         match steps.last_mut() {
             Some(step) if step.phase == Phase::Delete => step.ops.extend(ops),
             _ => push_step(steps, Phase::Delete, Vec::new(), ops.collect(), true),
         }
-        let ops = fresh.into_iter().map(|(pair, _)| delete(pair));
+        let ops = fresh.into_iter().map(delete);
         push_step(steps, Phase::Delete, Vec::new(), ops.collect(), true);
     }
 }

@@ -63,7 +63,7 @@ pub fn print_transaction(
         push_line(&mut out, 0, &format!("step {:?}{waits} {{", step.phase));
         for harvest in &step.retiring_counters {
             let rules: Vec<String> = harvest.rules.iter().map(ToString::to_string).collect();
-            let place = match &harvest.location {
+            let location = match &harvest.location {
                 crate::CounterLocation::Element { set, key } => {
                     let of = added_sets.get(set).copied().cloned().or_else(|| decl(set));
                     format!("{set} {}", key_or_bytes(of.as_ref(), key))
@@ -73,7 +73,7 @@ pub fn print_transaction(
             push_line(
                 &mut out,
                 1,
-                &format!("read counter {place} of rules {}", rules.join(" ")),
+                &format!("read counter {location} of rules {}", rules.join(" ")),
             );
         }
         for op in &step.ops {

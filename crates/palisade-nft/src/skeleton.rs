@@ -128,7 +128,7 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
     }
     for pass in Pass::ALL {
         let loopback = ElementKey::Exact(names::interface_name(LOOPBACK));
-        out.push((names::place_map(pass), loopback, value(0)));
+        out.push((names::interface_map(pass), loopback, value(0)));
     }
     out.extend(host_chains::failsafe_elements(config));
     out.push((IDENTITY_CLASS, ElementKey::CatchAll, value(0)));
@@ -400,7 +400,7 @@ fn foreign_spoof_rule(config: &Config, family: Family) -> NftRule {
     let line = RuleBuilder::new()
         .family(family)
         .payload(PayloadBase::Network, offset, len, 0)
-        .in_set(names::own_addresses_set(family), 0)
+        .in_set(names::local_addresses_set(family), 0)
         .meta(MetaKey::IifName, 0)
         .cmp(0, CmpOp::Neq, &names::interface_name(LOOPBACK));
     counted_drop_rule(config, line, ReportReason::Spoofed)

@@ -65,6 +65,16 @@ pub enum Phase {
     Delete,
 }
 
+/// What of a step a dataplane writes at once. A delta is safe with either: every packet gets the verdict from before or
+/// after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomicity {
+    /// A whole step: packets see all of it or nothing, and a step that fails has no effect (nftables: a transaction).
+    Step,
+    /// One entry: packets see any prefix of a step, and a step that fails leaves a prefix of it (maps of eBPF).
+    Entry,
+}
+
 /// One transaction. The changes of a step are in an order in which each could be applied alone: an
 /// entry is added before the entries that refer to it, and removed after them.
 #[derive(Clone, Debug, PartialEq, Eq)]

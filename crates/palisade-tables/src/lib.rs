@@ -27,7 +27,7 @@ mod tables;
 mod transition;
 
 pub use align::{AlignmentSide, Renumbering, align};
-pub use delta::{Delta, DeltaStep, Phase, TableChange};
+pub use delta::{Atomicity, Delta, DeltaStep, Phase, TableChange};
 pub use faults::TransitionFault;
 pub use ids::{ClassId, IdentityId, PolicySetId, RuleId};
 pub use judge::{DirectionVerdict, Evaluation, ICMP_REPLIES, LOOPBACK, Packet};

@@ -19,12 +19,12 @@ use super::{GeneratorKind, StageFailure};
 use crate::CountedDriver;
 use crate::lab::{self, Lab, NodeId, PodSpec, probe, translate_destination};
 use palisade_dataplane::DriverError;
-use palisade_dataplane::nftables::{NftConfig, NftDataplane};
+use palisade_dataplane::nftables::{self, NftDataplane};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered, naive};
 use palisade_model::{
-    DenyAction, Direction, Encapsulations, FailsafePorts, Flow, FlowOrigin, HairpinAction,
-    HostTrafficAction, L4, Pass, Protocol,
+    DenyAction, Direction, Encapsulations, Flow, FlowOrigin, HairpinAction, HostTrafficAction, L4,
+    Pass, Protocol,
 };
 use palisade_oracle::{HostJudgement, HostPath, OracleOptions, PreparedState, Question};
 use palisade_sys::netns::NetNs;
@@ -161,12 +161,7 @@ impl KernelLab {
         }
         let host = lab.namespace_path(lab.host());
         let netns = NetNs::open(&host.display().to_string()).map_err(|e| e.to_string())?;
-        let config = NftConfig {
-            failsafe: FailsafePorts::default(),
-            table: "palisade".to_owned(),
-            interface_prefix: "pal".to_owned(),
-            mark_mask: 0xffff_ff00,
-            packet_mark_bit: 0x1000,
+        let config = nftables::Config {
             judge_host_traffic,
             // Each value in one of the two labs.
             judge_hairpin: judge_host_traffic,
@@ -174,8 +169,7 @@ impl KernelLab {
                 true => DenyAction::Reject,
                 false => DenyAction::Drop,
             },
-            own_table: false,
-            log_group: Some(20545),
+            ..nftables::Config::default()
         };
         let dataplane = NftDataplane::new_in(config, &netns).map_err(|e| e.to_string())?;
         Ok(KernelLab {

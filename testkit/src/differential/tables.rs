@@ -12,8 +12,8 @@ use palisade_oracle::{
     DecisionReason, DirectionJudgement, HostJudgement, HostPath, OracleOptions, PreparedState,
     Question, RuleOutcome, RuleOwner, TraceStep,
 };
-use palisade_tables::{Cell, Credit, DirectionVerdict, Packet, Tables, Verdict};
-use palisade_verification::{Atomicity, Violation, canonical, check_any_order};
+use palisade_tables::{Atomicity, Cell, Credit, DirectionVerdict, Packet, Tables, Verdict};
+use palisade_verification::{Violation, canonical, check_any_order};
 use std::net::IpAddr;
 use std::sync::Arc;
 

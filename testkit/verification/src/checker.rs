@@ -11,9 +11,9 @@
 
 use crate::checker_lookups::{HistoryInterner, OutcomeHistory, OutcomeInterner};
 use crate::checker_samples::{TransportHeader, sample_headers};
-use crate::checker_states::{Atomicity, IntermediateStates, merge_unwaited_steps};
+use crate::checker_states::{IntermediateStates, merge_unwaited_steps};
 use palisade_model::{Direction, Family, L4, Pass, Prefix, Protocol};
-use palisade_tables::{Delta, Phase, Point, PointInterface, Tables, Verdict};
+use palisade_tables::{Atomicity, Delta, Phase, Point, PointInterface, Tables, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;

@@ -2,17 +2,10 @@
 //!
 //! It applies changes and judges nothing.
 
-use palisade_tables::{Delta, DeltaStep, Phase, Point, PointInterface, TableChange, Tables};
+use palisade_tables::{
+    Atomicity, Delta, DeltaStep, Phase, Point, PointInterface, TableChange, Tables,
+};
 use std::net::IpAddr;
-
-/// What a dataplane writes at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Atomicity {
-    /// A whole step (nftables: a transaction).
-    Step,
-    /// One entry: packets see any prefix of a step (eBPF maps).
-    Entry,
-}
 
 /// The states of the tables, from the old to the new.
 pub(crate) struct IntermediateStates {

@@ -17,7 +17,6 @@ mod simulator;
 pub use apply::{ApplyError, apply};
 pub use canonical::{CanonicalPolicySet, CanonicalTables, canonical};
 pub use checker::{CheckSummary, MisjudgedPacket, Violation, check, check_any_order};
-pub use checker_states::Atomicity;
 pub use hook_packet::{ConntrackInfo, HookPacket};
 pub use lint::{LintFinding, LintProblem, lint, lint_transaction};
 pub use simulator::{EvaluationCost, RulesetSimulator, SimulationError, SimulationOutcome};

@@ -14,7 +14,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-oracle", &["model"]),
     ("palisade-tables", &["model"]),
     ("palisade-engine", &["model", "tables"]),
-    ("palisade-nft", &["model", "tables"]),
+    ("palisade-layout", &["model", "tables"]),
+    ("palisade-nft", &["model", "tables", "layout"]),
     ("palisade-text", &[]),
     ("palisade-manifest", &[]),
     ("palisade-dialects", &["model", "manifest"]),
@@ -60,7 +61,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("palisade-sys", &[]),
-    ("palisade-dataplane", &["model", "tables", "nft", "sys"]),
+    (
+        "palisade-dataplane",
+        &["model", "tables", "layout", "nft", "sys"],
+    ),
     ("palisade-api", &["model"]),
     ("palisade-cni", &["api", "text"]),
     ("palisade-config", &["model", "manifest", "dialects", "api"]),
@@ -117,12 +121,13 @@ const FOR_TESTS: [&str; 5] = [
     "palisade-tests",
 ];
 
-const PURE: [&str; 7] = [
+const PURE: [&str; 8] = [
     "model",
     "oracle",
     "tables",
     "engine",
     "effective",
+    "layout",
     "nft",
     "text",
 ];
@@ -402,7 +407,7 @@ fn std_in_a_pure_crate_is_seen() {
 
 #[test]
 fn a_driver_outside_its_files_is_seen() {
-    let uses = "//! nftables\nuse palisade_nft::Config;\nlet a: &str = \"nftables\";\nfn b(_: NftConfig) {}\n";
+    let uses = "//! nftables\nuse palisade_nft::Config;\nlet a: &str = \"nftables\";\nfn b(_: NftDataplane) {}\n";
     let complain = |path: &str| driver_names(path, uses).len();
     assert_eq!(complain("crates/palisade-agent/src/core.rs"), 2);
     assert_eq!(complain("crates/palisade-agent/src/driver.rs"), 0);

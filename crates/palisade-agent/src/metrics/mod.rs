@@ -28,7 +28,6 @@ pub struct CoreMetrics {
     /// From the detection of a change by its source to its last acknowledgement by the kernel.
     pub(crate) implementation_delay: Histogram,
     pub(crate) phases: BTreeMap<&'static str, Histogram>,
-    pub(crate) grace_wait: Duration,
     pub(crate) transactions: u64,
     pub(crate) writes: u64,
     /// Failed writes to the kernel.
@@ -53,7 +52,6 @@ impl CoreMetrics {
         for step in &outcome.steps {
             let phase = self.phases.entry(phase_name(step.phase)).or_default();
             phase.observe(step.duration);
-            self.grace_wait += step.grace_duration;
             self.transactions += 1;
         }
         self.writes += outcome.writes as u64;

@@ -4,7 +4,7 @@
 //! queued up to a limit; beyond it they are dropped and counted.
 
 use super::MonitorBatch;
-use palisade_dataplane::{PacketReport, PacketReportBatch, PacketWatch};
+use palisade_dataplane::{PacketReport, PacketReportBatch, Subscription};
 use palisade_source::error_chain;
 use palisade_tables::ReportReason;
 use std::collections::{BTreeMap, VecDeque};
@@ -89,7 +89,10 @@ impl PacketQueue {
 
 /// Forwards the dataplane's packets to the core, until `send` returns false. It blocks only on packets,
 /// and ends with the process.
-pub fn forward_packets(mut watch: PacketWatch, send: impl Fn(PacketDelivery) -> bool) {
+pub fn forward_packets(
+    mut watch: Subscription<PacketReportBatch>,
+    send: impl Fn(PacketDelivery) -> bool,
+) {
     let in_flight = Arc::new(AtomicBool::new(false));
     let mut queue = PacketQueue::default();
     loop {

@@ -9,6 +9,7 @@ use super::{
 use crate::lockout::TcpConnection;
 use crate::settings::{self, SettingsFile};
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
+use palisade_dataplane::Interface;
 use palisade_sys::link::{
     IpNet, KernelLinks, LinkChange, LinkError, MAIN_TABLE, Neighbour, Route, RouteKind, VethEnd,
 };
@@ -112,6 +113,15 @@ impl NetworkDriver for KernelNetworkDriver {
 
     fn link_name(&mut self, index: u32) -> Result<Option<String>, NetworkDriverError> {
         Ok(self.links()?.link_by_index(index)?.map(|link| link.name))
+    }
+
+    fn interfaces(&mut self) -> Result<Vec<Interface>, NetworkDriverError> {
+        let links = self.links()?.links()?.into_iter();
+        let interfaces = links.map(|link| Interface {
+            name: link.name.into(),
+            index: link.index,
+        });
+        Ok(interfaces.collect())
     }
 
     fn interface_addresses(&mut self) -> Result<Vec<(IpAddr, String)>, NetworkDriverError> {

@@ -24,6 +24,7 @@ pub(crate) use node_routes::{kernel_route, own_route};
 use crate::lockout::TcpConnection;
 use crate::settings::{SettingsError, SettingsFile};
 use crate::workload_store::WorkloadRecord;
+use palisade_dataplane::Interface;
 use palisade_sys::link::{IpNet, LinkError, MacAddr};
 use palisade_sys::netns::{NetNs, NetNsError, NetNsOpener};
 use std::collections::BTreeSet;
@@ -149,6 +150,12 @@ pub trait NetworkDriver: Send {
     /// # Errors
     /// If the kernel cannot be queried.
     fn link_name(&mut self, index: u32) -> Result<Option<String>, NetworkDriverError>;
+
+    /// Every interface of this host.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn interfaces(&mut self) -> Result<Vec<Interface>, NetworkDriverError>;
 
     /// Every address of this host, with the name of its interface.
     ///

@@ -236,18 +236,24 @@ fn check_tables(
             record.addresses.iter().map(move |a| (name.clone(), *a))
         })
         .collect();
+    let judged: BTreeSet<(Str, IpAddr)> = installed
+        .points
+        .iter()
+        .filter_map(|point| point.workload())
+        .map(|(interface, address)| (interface.clone(), address))
+        .collect();
     let closed = workloads.registry.closed_interfaces();
     let closed = closed.map(|closed| &closed.interface);
     let interfaces = workloads.registry.records().map(|r| &r.interface);
     let interfaces: BTreeSet<&Str> = interfaces.chain(closed).collect();
     // If the kernel could not be updated, the status already says why.
     if enforcer.kernel_failure.is_none() && enforcer.in_sync {
-        for (interface, address) in expected.difference(&installed.points) {
+        for (interface, address) in expected.difference(&judged) {
             let object = format!("{address} on {interface}");
             findings.add(Kind::Dispatch, object, "has no policy in the kernel");
         }
     }
-    for (interface, address) in installed.points.difference(&expected) {
+    for (interface, address) in judged.difference(&expected) {
         let object = format!("{address} on {interface}");
         let reason = "has policy in the kernel but belongs to no workload";
         findings.add(Kind::Dispatch, object, reason);

@@ -34,7 +34,7 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
     out.add_sample(&REVISION_REALISED, &[], enforcer.realised_revision as f64);
     collect_source(core, &mut out);
     collect_budget(core, &mut out);
-    let tally = &enforcer.metrics;
+    let (tally, driver) = (&enforcer.metrics, enforcer.dataplane.status());
     out.add_sample(&SOURCE_BATCHES, &[], tally.batches as f64);
     out.add_histogram(&FLUSH_SECONDS, &[], &tally.flush);
     out.add_histogram(&ATTACH_SECONDS, &[], &tally.attach);
@@ -45,14 +45,22 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
         let took = tally.phases.get(phase).unwrap_or(&none);
         out.add_histogram(&PHASE_SECONDS, &[phase], took);
     }
-    out.add_sample(&PHASE_WAIT_SECONDS, &[], tally.grace_wait.as_secs_f64());
+    out.add_sample(
+        &PHASE_WAIT_SECONDS,
+        &[],
+        driver.grace_duration.as_secs_f64(),
+    );
     out.add_sample(&KERNEL_TRANSACTIONS, &[], tally.transactions as f64);
     out.add_sample(&KERNEL_WRITES, &[], tally.writes as f64);
     out.add_sample(&KERNEL_FAILURES, &[], tally.failures as f64);
     out.add_sample(&KERNEL_RETRIES, &[], tally.retries as f64);
     out.add_sample(&KERNEL_REPAIRS, &[], enforcer.repair_count as f64);
     out.add_sample(&KERNEL_ERROR, &[], flag(enforcer.kernel_failure.is_some()));
-    out.add_sample(&GENERATION, &[], f64::from(enforcer.generation));
+    out.add_sample(
+        &GENERATION,
+        &[],
+        f64::from(driver.generation.unwrap_or_default()),
+    );
     if let Some(counters) = counters {
         collect_drops(counters, &mut out);
         collect_audit_packets(counters, &mut out);

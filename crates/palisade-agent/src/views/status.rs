@@ -112,7 +112,12 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         },
         dataplane: DataplaneStatus {
             name: core.enforcer.dataplane.name().to_owned(),
-            generation: core.enforcer.generation,
+            generation: core
+                .enforcer
+                .dataplane
+                .status()
+                .generation
+                .unwrap_or_default(),
             start: core.enforcer.initial_flush.clone(),
             last: core.enforcer.last_flush.clone(),
             repairs: core.enforcer.repairs.iter().cloned().collect(),

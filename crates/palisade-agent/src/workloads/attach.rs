@@ -10,6 +10,7 @@ use super::addresses::claim_addresses;
 use super::{PreopenedNetns, WorkloadError, Workloads, cni, named};
 use crate::access::Caller;
 use crate::enforcer::Enforcer;
+use crate::interfaces::announce_workload;
 use crate::network_driver::NetworkDriverError;
 use crate::registry::Workload;
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
@@ -266,6 +267,7 @@ impl Workloads {
                 let opened = self.network.bring_up(&attach.record);
                 opened.map_err(attach.attach_error())?;
             }
+            announce_workload(enforcer, &attach.record);
             let pod = enforcer.engine.endpoint(&attach.id);
             let workload = Workload {
                 record: attach.record.clone(),

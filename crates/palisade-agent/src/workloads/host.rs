@@ -13,10 +13,11 @@ use crate::network_driver::{HOST_MAC, HostInterfaceState};
 use crate::settings::is_uplink;
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::EndpointState;
+use palisade_dataplane::{Interface, InterfaceChange};
 use palisade_model::Prefix;
 use palisade_source::error_chain;
-use palisade_sys::link::LinkEvent;
-use std::collections::BTreeSet;
+use palisade_sys::link::{Link, LinkEvent};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -40,6 +41,8 @@ pub struct HostChanges {
     addresses: BTreeSet<IpAddr>,
     /// Networks of more than one address whose routes changed.
     networks: BTreeSet<Prefix>,
+    /// The interfaces that changed, by index, each as it was told last.
+    interfaces: BTreeMap<u32, InterfaceChange>,
     /// Host-wide sysctls.
     settings: bool,
 }
@@ -66,6 +69,7 @@ impl HostChanges {
         self.workload_like.extend(others.workload_like);
         self.uplinks.extend(others.uplinks);
         self.addresses.extend(others.addresses);
+        self.interfaces.extend(others.interfaces);
         self.settings |= others.settings;
         self.collapse();
     }
@@ -73,6 +77,11 @@ impl HostChanges {
     /// Whether everything may have changed.
     pub(crate) fn is_all(&self) -> bool {
         self.all
+    }
+
+    /// The interfaces that changed, each as it was told last.
+    pub(crate) fn interfaces(&self) -> impl Iterator<Item = &InterfaceChange> {
+        self.interfaces.values()
     }
 
     /// The names of the links that may have changed.
@@ -107,6 +116,11 @@ impl HostChanges {
         if self.all {
             return;
         }
+        match &event {
+            LinkEvent::Link(link) => self.add_interface(link, InterfaceChange::Present),
+            LinkEvent::LinkRemoved(link) => self.add_interface(link, InterfaceChange::Gone),
+            _ => {}
+        }
         match event {
             LinkEvent::Link(link) | LinkEvent::LinkRemoved(link) => {
                 if link.mac == Some(HOST_MAC) {
@@ -133,6 +147,14 @@ impl HostChanges {
             LinkEvent::Address { .. } | LinkEvent::AddressRemoved { .. } => {}
         }
         self.collapse();
+    }
+
+    fn add_interface(&mut self, link: &Link, change: fn(Interface) -> InterfaceChange) {
+        let interface = Interface {
+            name: link.name.as_str().into(),
+            index: link.index,
+        };
+        self.interfaces.insert(link.index, change(interface));
     }
 
     fn affects(&self, record: &WorkloadRecord) -> bool {

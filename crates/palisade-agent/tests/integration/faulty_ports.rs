@@ -12,10 +12,14 @@ use palisade_agent::network_driver::{
 use palisade_agent::settings::SettingsFile;
 use palisade_agent::workload_store::WorkloadRecord;
 use palisade_dataplane::driver::{
-    AddressTranslation, ApplyOutcome, Dataplane, InstalledPolicy, MasqueradePolicy, PlanPreview,
-    PolicyDriver, TamperWatch,
+    AddressTranslation, ApplyOutcome, Dataplane, DriverCondition, DriverStatus, InstalledPolicy,
+    Interface, InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
+    TamperEvent,
 };
-use palisade_dataplane::{CounterLedger, Counters, DriverError, DriverErrorKind, PacketWatch};
+use palisade_dataplane::{
+    Atomicity, CounterLedger, Counters, DriverError, DriverErrorKind, PacketReportBatch,
+    Subscription,
+};
 use palisade_model::Prefix;
 use palisade_sys::netns::{NetNs, NetNsOpener};
 use palisade_tables::{Delta, Tables};
@@ -223,6 +227,7 @@ impl<N: NetworkDriver> NetworkDriver for FaultyNetworkDriver<N> {
             -> NetworkResult<Option<AddressUse>>;
         link_index(&mut self, name: &str) -> NetworkResult<Option<u32>>;
         link_name(&mut self, index: u32) -> NetworkResult<Option<String>>;
+        interfaces(&mut self) -> NetworkResult<Vec<Interface>>;
         interface_addresses(&mut self) -> NetworkResult<Vec<(IpAddr, String)>>;
         tcp_connections(&mut self) -> NetworkResult<Vec<TcpConnection>>;
         has_interface(&mut self, record: &WorkloadRecord) -> NetworkResult<bool>;
@@ -248,6 +253,8 @@ impl PolicyDriver for FaultyDataplane {
     }
 
     forward! {
+        interfaces_listed(&mut self, interfaces: &[Interface]) -> Result<(), DriverError>;
+        interfaces_changed(&mut self, changes: &[InterfaceChange]) -> Result<(), DriverError>;
         observe(&mut self) -> Result<InstalledPolicy, DriverError>;
         preview(&mut self, tables: &Tables) -> Result<PlanPreview, DriverError>;
         resync(&mut self, tables: &Tables, ledger: &mut CounterLedger)
@@ -261,6 +268,18 @@ impl PolicyDriver for FaultyDataplane {
 
     fn written_tables(&self) -> Option<&Tables> {
         self.0.written_tables()
+    }
+
+    fn atomicity(&self) -> Atomicity {
+        self.0.atomicity()
+    }
+
+    fn set_step_observer(&mut self, observer: Option<StepObserver>) {
+        self.0.set_step_observer(observer);
+    }
+
+    fn status(&self) -> DriverStatus {
+        self.0.status()
     }
 }
 
@@ -290,8 +309,8 @@ impl Dataplane for FaultyDataplane {
         self.0.acquire_lock()
     }
 
-    fn limitation(&self) -> Option<&'static str> {
-        self.0.limitation()
+    fn conditions(&self) -> Vec<DriverCondition> {
+        self.0.conditions()
     }
 
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
@@ -305,11 +324,11 @@ impl Dataplane for FaultyDataplane {
         self.0.notices_changes()
     }
 
-    fn tamper_watch(&self) -> Result<Option<TamperWatch>, DriverError> {
-        self.0.tamper_watch()
+    fn tamper_events(&self) -> Result<Vec<Subscription<TamperEvent>>, DriverError> {
+        self.0.tamper_events()
     }
 
-    fn packet_watch(&self) -> Result<Option<PacketWatch>, DriverError> {
-        self.0.packet_watch()
+    fn packet_reports(&self) -> Result<Vec<Subscription<PacketReportBatch>>, DriverError> {
+        self.0.packet_reports()
     }
 }

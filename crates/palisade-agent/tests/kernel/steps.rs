@@ -8,7 +8,7 @@ use crate::faulty_ports::{
 use crate::requests::CoreRequests;
 use palisade_agent::clock::SystemClock;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
-use palisade_agent::driver::{DEFAULT_DRIVER, open_driver};
+use palisade_agent::driver::open_enforcing_driver;
 use palisade_agent::network_driver::KernelNetworkDriver;
 use palisade_api::{CniAddRequest, CniAddResponse, CniAttachment};
 use palisade_config::Config;
@@ -31,7 +31,7 @@ fn start(state: &Path, faults: &PortFaults) -> Core {
     ];
     let flags = flags.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
     let config = Config::resolve(&flags, |_| None, None).unwrap();
-    let dataplane = open_driver(DEFAULT_DRIVER, &config).unwrap();
+    let dataplane = open_enforcing_driver(&config).unwrap();
     let mut core = Core::new(CoreParts {
         config,
         dataplane: Box::new(FaultyDataplane(dataplane, faults.clone())),

@@ -27,9 +27,12 @@ fn value(packets: u64) -> CounterValue {
 }
 
 /// The packets of each counter that exists.
-impl CounterSnapshot for BTreeMap<CounterKey, u64> {
+#[derive(Default)]
+struct Packets(BTreeMap<CounterKey, u64>);
+
+impl CounterSnapshot for Packets {
     fn value(&self, key: &CounterKey, _: &[CountAccount]) -> Option<CounterValue> {
-        self.get(key).copied().map(value)
+        self.0.get(key).copied().map(value)
     }
 }
 
@@ -89,8 +92,8 @@ impl CrashSimulation {
         world
     }
 
-    fn snapshot(&self) -> BTreeMap<CounterKey, u64> {
-        self.kernel.iter().map(|(n, c)| (key(*n), *c)).collect()
+    fn snapshot(&self) -> Packets {
+        Packets(self.kernel.iter().map(|(n, c)| (key(*n), *c)).collect())
     }
 
     /// Starts a new process.
@@ -313,9 +316,9 @@ fn the_file_of_the_last_schema_is_taken_over_without_losing_a_count() {
     for end in 1..=lines.len() {
         let text = lines[..end].concat();
         let (known, counters) = naive_totals(&text);
-        let live: BTreeMap<CounterKey, u64> = (counters.keys().zip(1_000..))
-            .map(|(key, packets)| (CounterKey::new(key.trim_matches('"')), packets))
-            .collect();
+        let live = (counters.keys().zip(1_000..))
+            .map(|(key, packets)| (CounterKey::new(key.trim_matches('"')), packets));
+        let live = Packets(live.collect());
         let mut expected: BTreeMap<String, u64> = BTreeMap::new();
         for (name, [retired, reported]) in &known {
             let counted = counters
@@ -353,7 +356,7 @@ fn what_another_driver_counted_stays() {
         SCHEMA_2.as_bytes(),
     );
     let accounts = before.take_restored();
-    let nothing: BTreeMap<CounterKey, u64> = BTreeMap::new();
+    let nothing = Packets::default();
     let expected = totals_by_name(before.update_totals(&accounts, &nothing));
     let journal = SharedJournal::default();
     let mut after = CounterLedger::default();

@@ -1,6 +1,5 @@
-//! The parameters of the driver, and those that depend on the kernel.
+//! What the kernel decides of the driver's parameters, and whether they are valid.
 
-use palisade_model::{DenyAction, FailsafePorts};
 use palisade_nft::{Config, NflogConfig};
 use palisade_sys::netns::NetNs;
 use palisade_sys::nflog::KernelNflog;
@@ -8,47 +7,19 @@ use palisade_sys::nflog::KernelNflog;
 use super::report_reader;
 use crate::error::{DriverError, DriverErrorKind};
 
-/// The parameters of an [`NftDataplane`](super::NftDataplane).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NftConfig {
-    /// Name of the table of family `inet`.
-    pub table: String,
-    /// Prefix of the names of our interfaces.
-    pub interface_prefix: String,
-    /// The bits of the conntrack mark that we use: one contiguous run of at least 8.
-    pub mark_mask: u32,
-    /// The bit of the packet mark that the driver uses.
-    pub packet_mark_bit: u32,
-    /// Whether packets of this host's own stack are subject to policy.
-    pub judge_host_traffic: bool,
-    /// Whether packets from an endpoint to itself are subject to policy.
-    pub judge_hairpin: bool,
-    /// What happens to packets that policy denies.
-    pub deny_action: DenyAction,
-    /// The flows of this host that no policy can deny.
-    pub failsafe: FailsafePorts,
-    /// Whether the socket owns the tables, so that no other program can change them while it is open; where
-    /// the kernel supports it (6.9).
-    pub own_table: bool,
-    /// The nflog group that denied and logged packets are sent to; `None` disables reporting.
-    pub log_group: Option<u16>,
-}
-
-/// The nflog parameters; `None` if the kernel has no nflog, since it would then refuse the whole table.
-pub(super) fn log_config(
-    group: Option<u16>,
+/// The nflog parameters, if the kernel has nflog: otherwise it would refuse the whole table.
+pub(super) fn reachable_log(
+    log: Option<NflogConfig>,
     netns: &NetNs,
 ) -> Result<Option<NflogConfig>, DriverError> {
-    let Some(group) = group else {
+    let Some(NflogConfig { group, .. }) = log else {
         return Ok(None);
     };
     match KernelNflog::open(netns, group, report_reader::SNAP_LEN) {
-        Err(error) if error.is_unsupported() => return Ok(None),
-        Err(error) if !error.is_in_use() => return Err(error.into()),
-        Ok(_) | Err(_) => {}
+        Err(error) if error.is_unsupported() => Ok(None),
+        Err(error) if !error.is_in_use() => Err(error.into()),
+        Ok(_) | Err(_) => Ok(log),
     }
-    let rest = NflogConfig::default();
-    Ok(Some(NflogConfig { group, ..rest }))
 }
 
 /// Fails if a parameter is invalid.

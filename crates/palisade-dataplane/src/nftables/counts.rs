@@ -6,16 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::sync::Arc;
 
+use palisade_layout::{CountAccount, CounterAccounts, CounterKey, CounterSnapshot, RuleCauses};
 use palisade_model::Str;
 use palisade_nft::{
     Chain, CounterLocation, CounterValue, CreditedCounter, Element, ElementKey, Expr, NftRule,
     NftVerdict, Op, Ruleset, Transaction, TxStep, drop_comment,
 };
-use palisade_tables::{Credit, ReportReason, RuleId};
-
-use crate::counters::{CountAccount, CounterAccounts, CounterKey, CounterSnapshot};
+use palisade_tables::ReportReason;
 
 /// The key of a counter: its set and the element's key in hexadecimal, or its chain and the rule's index.
 pub(super) fn counter_key(location: &CounterLocation) -> CounterKey {
@@ -137,28 +135,16 @@ pub(super) fn drop_counters(chains: &BTreeMap<Str, Chain>) -> CounterAccounts {
     out
 }
 
-/// The accounts of a counter; unknown rule numbers are left out.
-pub(super) fn accounts_of(
-    counter: &CreditedCounter,
-    rules: &BTreeMap<RuleId, Arc<Credit>>,
-) -> Vec<CountAccount> {
-    let known = counter.rules.iter().filter_map(|rule| rules.get(rule));
-    let known = known.cloned().map(CountAccount::Rule);
-    known
-        .chain(counter.audit.map(CountAccount::Audit))
-        .collect()
-}
-
 /// The accounts of counters.
 pub(super) fn counter_accounts(
-    places: Vec<CreditedCounter>,
-    rules: &BTreeMap<RuleId, Arc<Credit>>,
+    counters: Vec<CreditedCounter>,
+    causes: &RuleCauses,
 ) -> CounterAccounts {
     let account = |counter: CreditedCounter| {
         let key = counter_key(&counter.location);
-        (key, accounts_of(&counter, rules))
+        (key, causes.accounts(&counter.rules, counter.audit))
     };
-    places.into_iter().map(account).collect()
+    counters.into_iter().map(account).collect()
 }
 
 /// Adds to each step the counters of `known_counters` that it deletes and that exist.
@@ -216,7 +202,8 @@ fn removed_counters<'a>(
 mod tests {
     use super::*;
     use palisade_model::Direction;
-    use palisade_tables::Phase;
+    use palisade_tables::{Credit, Phase, RuleId};
+    use std::sync::Arc;
 
     fn account(name: &str) -> CountAccount {
         CountAccount::Rule(Arc::new(Credit::MissingProfile {

@@ -51,8 +51,9 @@ impl From<ExecuteError> for DriverError {
             } => Some(error),
             _ => None,
         };
-        let kind = match refused {
-            Some(error) if is_limit(error) => DriverErrorKind::Limit,
+        let kind = match (refused, &cause) {
+            (Some(error), _) if is_limit(error) => DriverErrorKind::Limit,
+            (_, ExecuteError::Observer { error, .. }) => error.kind(),
             _ => DriverErrorKind::Retryable,
         };
         DriverError::new(kind, "applying", "nftables changes", cause)

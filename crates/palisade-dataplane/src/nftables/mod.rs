@@ -21,12 +21,12 @@ mod report_reader;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 
+use palisade_layout::{CounterAccounts, Counters, RetiringCounter, RuleCauses};
 use palisade_nft::{
-    Config, CounterLocation, CreditedCounter, Op, Planner, Ruleset, Transaction, TxStep, adopt,
-    installed_points, masqueraded_addresses, print_transaction, raised_generation, skeleton,
-    table_flag,
+    CounterLocation, CreditedCounter, Op, Planner, Ruleset, Transaction, TxStep, adopt,
+    drop_comment, installed_points, masqueraded_addresses, print_transaction, raised_generation,
+    skeleton, table_flag,
 };
 use palisade_sys::conntrack::{Conntrack, KernelConntrack, tracks_sctp};
 use palisade_sys::fault;
@@ -36,20 +36,21 @@ use palisade_sys::netns::NetNs;
 use palisade_sys::nflog::KernelNflog;
 use palisade_sys::nfnetlink::{KernelNfnetlink, Nfnetlink};
 use palisade_sys::random;
-use palisade_tables::{CounterValue, Credit, Delta, Phase, RuleId, TableChange, Tables};
+use palisade_tables::{Atomicity, CounterValue, Delta, Phase, ReportReason, TableChange, Tables};
 
 use crate::counter_ledger::CounterLedger;
-use crate::counters::{CounterAccounts, Counters, RetiringCounter};
 use crate::driver::{
-    AddressTranslation, ApplyOutcome, Dataplane, InstalledPolicy, MasqueradePolicy, PlanPreview,
-    PolicyDriver, StepOutcome, TamperWatch,
+    AddressTranslation, ApplyOutcome, Dataplane, DriverCondition, DriverStatus, InstalledPolicy,
+    MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver, StepOutcome, TamperEvent,
 };
 use crate::error::DriverError;
-use crate::packet_report::PacketWatch;
-pub use config::NftConfig;
+use crate::packet_report::PacketReportBatch;
+use crate::subscription::Subscription;
 use counts::TableCounters;
-use netlink::{CounterObserver, Executor, owner};
+use netlink::{Executor, TransactionObserver, owner};
 use report_reader::{KernelReportLookup, ReportReader};
+
+pub use palisade_nft::{Config, NflogConfig};
 
 /// The name by which it is opened.
 pub const NAME: &str = "nftables";
@@ -62,8 +63,8 @@ pub struct NftDataplane {
     executor: Executor<KernelNfnetlink, KernelGracePeriod>,
     /// What the kernel holds; `None` before the first start and after a failure.
     planner: Option<Planner>,
-    /// The credit of each rule number, as of the last success.
-    rules: BTreeMap<RuleId, Arc<Credit>>,
+    /// What each rule number stands for, as of the last success.
+    causes: RuleCauses,
     /// The accounts of the kernel's counters while there is no planner.
     recovered_accounts: CounterAccounts,
     /// The skeleton's counters of drops that no rule decides.
@@ -72,14 +73,18 @@ pub struct NftDataplane {
     wants_ownership: bool,
     /// The content of the masquerade table; `None` if it is not known.
     masquerade_table: Option<Option<Ruleset>>,
+    /// The generation that was written last; 0 before the first start.
+    generation: u32,
+    step_observer: Option<StepObserver>,
 }
 
 impl NftDataplane {
-    /// A dataplane in the network namespace of the calling thread.
+    /// A dataplane in the network namespace of the calling thread. What the kernel decides replaces the parameters:
+    /// whether SCTP is tracked, and whether tables can be owned and packets reported, where they are to be.
     ///
     /// # Errors
     /// If the kernel's interfaces cannot be opened or a parameter is invalid.
-    pub fn new(config: NftConfig) -> Result<Self, DriverError> {
+    pub fn new(config: Config) -> Result<Self, DriverError> {
         Self::new_in(config, &NetNs::current()?)
     }
 
@@ -87,24 +92,12 @@ impl NftDataplane {
     ///
     /// # Errors
     /// As [`NftDataplane::new`].
-    pub fn new_in(config: NftConfig, netns: &NetNs) -> Result<Self, DriverError> {
+    pub fn new_in(mut config: Config, netns: &NetNs) -> Result<Self, DriverError> {
         // Before the sysctls are read: this makes the kernel load the module that has them.
         KernelConntrack::open(netns)?.count()?;
-        let wants_ownership = config.own_table;
-        let mut config = Config {
-            table: config.table.as_str().into(),
-            interface_prefix: config.interface_prefix.as_str().into(),
-            ct_mark_mask: config.mark_mask,
-            packet_mark_bit: config.packet_mark_bit,
-            judge_host_traffic: config.judge_host_traffic,
-            judge_hairpin: config.judge_hairpin,
-            deny_action: config.deny_action,
-            failsafe: config.failsafe,
-            sctp_tracked: tracks_sctp(netns)?,
-            log: config::log_config(config.log_group, netns)?,
-            owned: config.own_table,
-            ..Config::default()
-        };
+        let wants_ownership = config.owned;
+        config.sctp_tracked = tracks_sctp(netns)?;
+        config.log = config::reachable_log(config.log, netns)?;
         config::validate(&config)?;
         let mut nfnetlink = KernelNfnetlink::open(netns)?;
         config.owned = config.owned && owner::is_supported(&mut nfnetlink, &config.table)?;
@@ -114,11 +107,13 @@ impl NftDataplane {
             netns: netns.clone(),
             executor,
             planner: None,
-            rules: BTreeMap::new(),
+            causes: RuleCauses::default(),
             recovered_accounts: CounterAccounts::new(),
             drop_counters: CounterAccounts::new(),
             wants_ownership,
             masquerade_table: None,
+            generation: 0,
+            step_observer: None,
         })
     }
 
@@ -138,31 +133,25 @@ impl NftDataplane {
         Ok(self.executor.read_back()?)
     }
 
-    /// How the grace period is waited for, as text for people.
-    pub fn grace_method(&self) -> &'static str {
-        self.executor.grace().method()
-    }
-
     /// Drops the plan but keeps the accounts of all counters, those that it would have deleted included.
     fn discard_plan(&mut self, transaction: Transaction) {
         let steps = transaction.steps.into_iter();
-        let going = steps.flat_map(|step| step.retiring_counters).collect();
-        let mut credits = counts::counter_accounts(going, &self.rules);
-        credits.retain(|_, to| !to.is_empty());
-        credits.extend(self.counter_accounts());
-        self.recovered_accounts = credits;
+        let retiring = steps.flat_map(|step| step.retiring_counters).collect();
+        let mut accounts = counts::counter_accounts(retiring, &self.causes);
+        accounts.retain(|_, accounts| !accounts.is_empty());
+        accounts.extend(self.counter_accounts());
+        self.recovered_accounts = accounts;
         self.planner = None;
     }
 
     /// The accounts of the kernel's counters.
     fn counter_accounts(&self) -> CounterAccounts {
-        let mut credits = match &self.planner {
-            Some(planner) => counts::counter_accounts(planner.credited_counters(), &self.rules),
+        let mut accounts = match &self.planner {
+            Some(planner) => counts::counter_accounts(planner.credited_counters(), &self.causes),
             None => self.recovered_accounts.clone(),
         };
-        let reasons = self.drop_counters.iter();
-        credits.extend(reasons.map(|(place, to)| (place.clone(), to.clone())));
-        credits
+        accounts.extend(self.drop_counters.clone());
+        accounts
     }
 
     /// Changes the kernel from `observed` to `tables`.
@@ -183,20 +172,15 @@ impl NftDataplane {
         let snapshot = observed.map(TableCounters::from).unwrap_or_default();
         let accounts = self.reconcile_counters(&snapshot, ledger);
         let reasons = counts::drop_counters(&skeleton(&self.config, planner.generation()).chains);
+        let causes = RuleCauses::of(tables);
         let all_accounts = || {
-            let mut all = counts::counter_accounts(planner.credited_counters(), &tables.rules);
+            let mut all = counts::counter_accounts(planner.credited_counters(), &causes);
             all.extend(reasons.clone());
             all.extend(accounts.clone());
             all
         };
         ledger.compact(true, &all_accounts);
-        let steps = self.execute_adoption(
-            &mut transaction,
-            &accounts,
-            &snapshot,
-            &tables.rules,
-            ledger,
-        );
+        let steps = self.execute_adoption(&mut transaction, &accounts, &snapshot, &causes, ledger);
         let steps = match steps {
             Ok(steps) => steps,
             Err(error) => {
@@ -205,16 +189,16 @@ impl NftDataplane {
                 return Err(error);
             }
         };
-        self.rules.clone_from(&tables.rules);
+        self.causes = causes;
         self.recovered_accounts.clear();
         self.drop_counters = reasons;
-        let generation = planner.generation();
+        self.generation = planner.generation();
         self.planner = Some(planner);
         if is_fresh {
             let mut conntrack = KernelConntrack::open(&self.netns)?;
-            conntrack_marks::reset_stale_marks(&mut conntrack, &self.config, generation)?;
+            conntrack_marks::reset_stale_marks(&mut conntrack, &self.config, self.generation)?;
         }
-        Ok(apply_outcome(steps, generation))
+        Ok(apply_outcome(steps))
     }
 
     /// Retires counters that are not in the kernel any more; returns the accounts of the others.
@@ -223,25 +207,26 @@ impl NftDataplane {
         snapshot: &TableCounters,
         ledger: &mut CounterLedger,
     ) -> CounterAccounts {
-        let mut credits = self.counter_accounts();
-        credits.extend(counts::drop_counters(&snapshot.chains));
-        ledger.reconcile(&credits, snapshot);
-        credits
+        let mut accounts = self.counter_accounts();
+        accounts.extend(counts::drop_counters(&snapshot.chains));
+        ledger.reconcile(&accounts, snapshot);
+        accounts
     }
 
-    /// Executes a transaction and retires every counter that it deletes: those in `old` are credited to the
-    /// accounts given there, others to the accounts of their rule numbers.
+    /// Executes a transaction and retires every counter that it deletes: those in `accounts` count for
+    /// the accounts given there, others for the accounts of their rule numbers.
     fn execute_adoption(
         &mut self,
         transaction: &mut Transaction,
         accounts: &CounterAccounts,
         snapshot: &TableCounters,
-        rules: &BTreeMap<RuleId, Arc<Credit>>,
+        causes: &RuleCauses,
         ledger: &mut CounterLedger,
     ) -> Result<Vec<StepOutcome>, DriverError> {
         self.clear_reused_marks(transaction)?;
         if fault::is_injected("spoofed-source-passes") {
-            let checks = |op: &Op| matches!(op, Op::AddRule { rule, .. } if rule.comment.as_deref() == Some("spoofed source"));
+            let comment = drop_comment(ReportReason::Spoofed);
+            let checks = |op: &Op| matches!(op, Op::AddRule { rule, .. } if rule.comment.as_deref() == Some(comment));
             for step in &mut transaction.steps {
                 step.ops.retain(|op| !checks(op));
             }
@@ -250,9 +235,25 @@ impl NftDataplane {
         let mut observer = LedgerObserver {
             ledger,
             accounts,
-            rules,
+            causes,
+            step_observer: self.step_observer.as_mut(),
         };
         Ok(self.executor.execute(transaction, &mut observer)?)
+    }
+
+    /// Journals the accounts of the counters that a delta creates, before they are in the kernel.
+    fn record_new_accounts(&self, delta: &Delta, ledger: &mut CounterLedger) {
+        let Some(planner) = self.planner.as_ref().filter(|_| ledger.has_journal()) else {
+            return;
+        };
+        let changes = delta.steps.iter().flat_map(|step| &step.changes);
+        let created = changes.filter_map(|change| match change {
+            TableChange::Program(class, Some(_)) => Some(*class),
+            _ => None,
+        });
+        let counters = created.flat_map(|class| planner.class_counters(class));
+        let accounts = counts::counter_accounts(counters.collect(), &self.causes);
+        ledger.record_accounts(&accounts);
     }
 
     /// Restores in place what another program changed; `None` if that is not possible.
@@ -263,19 +264,19 @@ impl NftDataplane {
         if fault::is_injected("repair-keeps-generation") {
             transaction.steps.retain(|step| step.phase != Phase::Revoke);
         }
-        let generation = planner.generation();
         if transaction.is_empty() {
-            return Some(apply_outcome(Vec::new(), generation));
+            return Some(ApplyOutcome::default());
         }
         let snapshot = TableCounters::from(observed.clone());
         let accounts = self.reconcile_counters(&snapshot, ledger);
-        let rules = std::mem::take(&mut self.rules);
-        let steps = self.execute_adoption(&mut transaction, &accounts, &snapshot, &rules, ledger);
-        self.rules = rules;
+        let causes = std::mem::take(&mut self.causes);
+        let steps = self.execute_adoption(&mut transaction, &accounts, &snapshot, &causes, ledger);
+        self.causes = causes;
         // Otherwise the kernel is read again, and the table is rebuilt.
         let steps = steps.ok()?;
+        self.generation = planner.generation();
         self.planner = Some(planner);
-        Some(apply_outcome(steps, generation))
+        Some(apply_outcome(steps))
     }
 
     /// Before a transaction that raises the generation: no flow may already carry the new one.
@@ -292,6 +293,22 @@ impl NftDataplane {
 }
 
 impl PolicyDriver for NftDataplane {
+    fn atomicity(&self) -> Atomicity {
+        Atomicity::Step
+    }
+
+    fn set_step_observer(&mut self, observer: Option<StepObserver>) {
+        self.step_observer = observer;
+    }
+
+    fn status(&self) -> DriverStatus {
+        DriverStatus {
+            generation: Some(self.generation),
+            grace_duration: self.executor.grace_duration(),
+            grace_method: Some(self.executor.grace().method()),
+        }
+    }
+
     fn observe(&mut self) -> Result<InstalledPolicy, DriverError> {
         let table = self.executor.read_back()?;
         let (interfaces, points) = table.as_ref().map(installed_points).unwrap_or_default();
@@ -313,13 +330,13 @@ impl PolicyDriver for NftDataplane {
             let first = self.config.least_generation();
             transaction = adopt(&self.config, observed.as_ref(), tables, first).1;
         }
-        let there = |name: &str| {
+        let declaration = |name: &str| {
             let set = observed.as_ref()?.sets.get(name)?;
             Some(set.decl.clone())
         };
         Ok(PlanPreview {
             writes: transaction.steps.iter().map(|step| step.ops.len()).sum(),
-            text: print_transaction(&transaction, there),
+            text: print_transaction(&transaction, declaration),
         })
     }
 
@@ -350,30 +367,13 @@ impl PolicyDriver for NftDataplane {
             self.discard_plan(transaction);
             return Err(error);
         }
-        let Some(planner) = &self.planner else {
-            return self.resync(tables, ledger);
-        };
-        let changes = || delta.steps.iter().flat_map(|step| &step.changes);
-        // Rules that this delta deletes are still credited while it is executed.
-        for change in changes() {
-            if let TableChange::Rule(rule, Some(credit)) = change {
-                self.rules.insert(*rule, credit.clone());
-            }
-        }
-        if ledger.has_journal() {
-            let new = changes().filter_map(|change| match change {
-                TableChange::Program(class, Some(_)) => Some(*class),
-                _ => None,
-            });
-            let places = new
-                .flat_map(|class| planner.class_counters(class))
-                .collect();
-            ledger.record_accounts(&counts::counter_accounts(places, &self.rules));
-        }
+        self.causes.begin(delta);
+        self.record_new_accounts(delta, ledger);
         let mut observer = LedgerObserver {
             ledger,
             accounts: &CounterAccounts::new(),
-            rules: &self.rules,
+            causes: &self.causes,
+            step_observer: self.step_observer.as_mut(),
         };
         let steps = match self.executor.execute(&transaction, &mut observer) {
             Ok(steps) => steps,
@@ -382,25 +382,10 @@ impl PolicyDriver for NftDataplane {
                 return Err(error.into());
             }
         };
-        for change in changes() {
-            if let TableChange::Rule(rule, None) = change {
-                self.rules.remove(rule);
-            }
-        }
-        if ledger.has_journal() {
-            let (planner, rules, reasons) = (&self.planner, &self.rules, &self.drop_counters);
-            let all = || {
-                let places = planner
-                    .as_ref()
-                    .map(Planner::credited_counters)
-                    .unwrap_or_default();
-                let mut all = counts::counter_accounts(places, rules);
-                all.extend(reasons.clone());
-                all
-            };
-            ledger.compact(false, &all);
-        }
-        Ok(apply_outcome(steps, generation))
+        self.causes.finish(delta);
+        self.generation = generation;
+        ledger.compact(false, &|| self.counter_accounts());
+        Ok(apply_outcome(steps))
     }
 
     fn verify(
@@ -449,10 +434,12 @@ impl PolicyDriver for NftDataplane {
             present.push(format!("inet {}", self.config.table));
         }
         let translating = nat::table_name(&self.config);
-        let found = self
+        let table = self
             .executor
-            .with_table(translating.clone(), BTreeMap::new(), |of| of.read_back());
-        if found?.is_some() {
+            .with_table(translating.clone(), BTreeMap::new(), |executor| {
+                executor.read_back()
+            });
+        if table?.is_some() {
             present.push(format!("inet {translating}"));
         }
         Ok(present)
@@ -515,10 +502,14 @@ impl Dataplane for NftDataplane {
         )?)
     }
 
-    fn limitation(&self) -> Option<&'static str> {
-        (self.wants_ownership && !self.config.owned).then_some(
-            "other programs can change the nftables tables (owned tables need Linux 6.9); changes are repaired",
-        )
+    fn conditions(&self) -> Vec<DriverCondition> {
+        let is_unowned = self.wants_ownership && !self.config.owned;
+        let unowned = DriverCondition {
+            kind: "TablesNotOwned",
+            reason: "KernelTooOld",
+            message: "other programs can change the nftables tables (owned tables need Linux 6.9); changes are repaired".to_owned(),
+        };
+        is_unowned.then_some(unowned).into_iter().collect()
     }
 
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
@@ -529,15 +520,15 @@ impl Dataplane for NftDataplane {
         true
     }
 
-    fn tamper_watch(&self) -> Result<Option<TamperWatch>, DriverError> {
+    fn tamper_events(&self) -> Result<Vec<Subscription<TamperEvent>>, DriverError> {
         let port = self.executor.nfnetlink().portid();
         let tables = [self.config.table.clone(), nat::table_name(&self.config)];
-        notices::watch(&self.netns, port, tables).map(Some)
+        Ok(vec![notices::watch(&self.netns, port, tables)?])
     }
 
-    fn packet_watch(&self) -> Result<Option<PacketWatch>, DriverError> {
+    fn packet_reports(&self) -> Result<Vec<Subscription<PacketReportBatch>>, DriverError> {
         let Some(log) = self.config.log else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
         let kernel = KernelReportLookup {
             table: self.config.table.clone(),
@@ -546,24 +537,26 @@ impl Dataplane for NftDataplane {
         };
         let nflog = KernelNflog::open(&self.netns, log.group, report_reader::SNAP_LEN)?;
         let mut reports = ReportReader::new(nflog, kernel)?;
-        Ok(Some(PacketWatch::new(move |timeout| reports.next(timeout))))
+        let reports = Subscription::new(move |timeout| reports.next(timeout));
+        Ok(vec![reports])
     }
 }
 
-/// Passes the counters that a step deletes to the ledger.
+/// Passes the counters that a step deletes to the ledger, and each step that is written to its observer.
 struct LedgerObserver<'a> {
     ledger: &'a mut CounterLedger,
     accounts: &'a CounterAccounts,
-    rules: &'a BTreeMap<RuleId, Arc<Credit>>,
+    causes: &'a RuleCauses,
+    step_observer: Option<&'a mut StepObserver>,
 }
 
-impl CounterObserver for LedgerObserver<'_> {
+impl TransactionObserver for LedgerObserver<'_> {
     fn before_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]) {
-        let going = counts.iter().map(|(counter, count)| {
+        let retiring = counts.iter().map(|(counter, count)| {
             let key = counts::counter_key(&counter.location);
             let accounts = match self.accounts.get(&key) {
                 Some(accounts) => accounts.clone(),
-                None => counts::accounts_of(counter, self.rules),
+                None => self.causes.accounts(&counter.rules, counter.audit),
             };
             RetiringCounter {
                 key,
@@ -571,18 +564,24 @@ impl CounterObserver for LedgerObserver<'_> {
                 count: *count,
             }
         });
-        self.ledger.begin_retirement(going.collect());
+        self.ledger.begin_retirement(retiring.collect());
     }
 
     fn after_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {
         self.ledger.finish_retirement();
     }
+
+    fn after_step(&mut self, step: usize, phase: Phase) -> Result<(), DriverError> {
+        match &mut self.step_observer {
+            Some(observer) => observer.step_written(step, phase),
+            None => Ok(()),
+        }
+    }
 }
 
-fn apply_outcome(steps: Vec<StepOutcome>, generation: u32) -> ApplyOutcome {
+fn apply_outcome(steps: Vec<StepOutcome>) -> ApplyOutcome {
     ApplyOutcome {
         writes: steps.iter().map(|step| step.ops).sum(),
         steps,
-        generation,
     }
 }

@@ -6,25 +6,26 @@ use palisade_sys::nfnetlink::{
     KernelNfEvents, NFNLGRP_NFTABLES, NfEvent, NfEvents, NfMessage, nf_tables as nft,
 };
 
-use crate::driver::{TamperEvent, TamperWatch};
+use crate::driver::TamperEvent;
 use crate::error::DriverError;
+use crate::subscription::Subscription;
 
 /// Changes of these tables through other sockets than that of `port`.
 pub(super) fn watch(
     netns: &NetNs,
     port: u32,
     tables: [Str; 2],
-) -> Result<TamperWatch, DriverError> {
+) -> Result<Subscription<TamperEvent>, DriverError> {
     let mut events = KernelNfEvents::open(netns, &[NFNLGRP_NFTABLES], Some(port))?;
-    Ok(TamperWatch::new(move |timeout| {
+    Ok(Subscription::new(move |timeout| {
         loop {
             match events.next_event(Some(timeout))? {
                 None => return Ok(None),
                 Some(NfEvent::Overrun) => return Ok(Some(TamperEvent::EventsLost)),
                 Some(NfEvent::Changed { object, .. }) => {
                     let mut tables = tables.iter();
-                    let found = tables.find_map(|table| describe_tampering(&object, table));
-                    if let Some(description) = found {
+                    let change = tables.find_map(|table| describe_tampering(&object, table));
+                    if let Some(description) = change {
                         return Ok(Some(TamperEvent::Changed { description }));
                     }
                 }
@@ -37,8 +38,9 @@ pub(super) fn watch(
 fn describe_tampering(object: &NfMessage, table: &Str) -> Option<String> {
     const INET: u8 = 1;
     // `NFTA_*_TABLE` has the same number in every kind of object.
-    let of = object.attrs().find(nft::NFTA_TABLE_NAME).ok()??;
-    if object.kind == nft::NFT_MSG_NEWGEN || object.family != INET || of.text().ok()? != &**table {
+    let name = object.attrs().find(nft::NFTA_TABLE_NAME).ok()??;
+    if object.kind == nft::NFT_MSG_NEWGEN || object.family != INET || name.text().ok()? != &**table
+    {
         return None;
     }
     let what = match object.kind {

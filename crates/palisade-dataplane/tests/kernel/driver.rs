@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use palisade_dataplane::nftables::{NftConfig, NftDataplane};
+use palisade_dataplane::nftables::{Config, NftDataplane};
 use palisade_dataplane::{CounterJournal, CounterValue, Dataplane, PolicyDriver, TamperEvent};
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_sys::link::{IpNet as Net, KernelLinks};
@@ -76,17 +76,10 @@ impl Place {
     }
 
     pub(crate) fn driver(&self) -> CountedDriver {
-        let config = NftConfig {
+        let config = Config {
             deny_action: palisade_model::DenyAction::Drop,
-            failsafe: palisade_model::FailsafePorts::default(),
             table: "t".into(),
-            interface_prefix: "pal".into(),
-            mark_mask: 0xffff_ff00,
-            packet_mark_bit: 0x1000,
-            judge_host_traffic: false,
-            judge_hairpin: false,
-            own_table: false,
-            log_group: Some(20545),
+            ..Config::default()
         };
         NftDataplane::new_in(config, &self.host.netns)
             .unwrap()
@@ -298,7 +291,7 @@ fn policy_is_enforced_changed_counted_and_repaired() {
 
     // Tampering is reported and repaired; counts are kept.
     let before = by_rule(&mut driver);
-    let mut watch = driver.tamper_watch().unwrap().unwrap();
+    let mut watch = driver.tamper_events().unwrap().remove(0);
     assert_eq!(watch.wait(Duration::from_millis(1)).unwrap(), None);
     for harm in [
         "flush map inet t p_pt4_i",

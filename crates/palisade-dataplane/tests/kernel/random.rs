@@ -1,7 +1,7 @@
 //! Random decision tables in the kernel: each is adopted from another, and from itself.
 
 use crate::need_root;
-use palisade_dataplane::nftables::{NftConfig, NftDataplane};
+use palisade_dataplane::nftables::NftDataplane;
 use palisade_generators::case_seeds;
 use palisade_nft::Config;
 use palisade_testkit::CountedDriver;
@@ -28,17 +28,9 @@ fn the_kernel_takes_every_way_from_tables_to_tables() {
         ..Config::default()
     };
     let driver = || {
-        let config = NftConfig {
+        let config = Config {
             deny_action: palisade_model::DenyAction::Drop,
-            failsafe: palisade_model::FailsafePorts::default(),
-            table: config.table.to_string(),
-            interface_prefix: config.interface_prefix.to_string(),
-            mark_mask: config.ct_mark_mask,
-            packet_mark_bit: config.packet_mark_bit,
-            judge_host_traffic: config.judge_host_traffic,
-            judge_hairpin: config.judge_hairpin,
-            own_table: false,
-            log_group: Some(20545),
+            ..config.clone()
         };
         CountedDriver::from(NftDataplane::new_in(config, &test.netns).unwrap())
     };

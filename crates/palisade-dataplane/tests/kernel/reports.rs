@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use palisade_dataplane::{Dataplane, PacketReport, PacketWatch};
+use palisade_dataplane::{Dataplane, PacketReport, PacketReportBatch, Subscription};
 use palisade_model::{Direction, L4, Protocol};
 use palisade_tables::ReportReason;
 use palisade_tables::{Cell, ClassId, Packet, Program, RuleId, Tables, Verdict};
@@ -37,7 +37,9 @@ fn logging() -> Tables {
 }
 
 /// The packets until no more arrive, and the number lost.
-fn until_quiet(watch: &mut PacketWatch) -> (Vec<PacketReport>, BTreeMap<ReportReason, u64>) {
+fn until_quiet(
+    watch: &mut Subscription<PacketReportBatch>,
+) -> (Vec<PacketReport>, BTreeMap<ReportReason, u64>) {
     let (mut packets, mut lost) = (Vec::new(), BTreeMap::<ReportReason, u64>::new());
     let began = Instant::now();
     while let Some(seen) = watch.wait(Duration::from_millis(500)).unwrap() {
@@ -70,8 +72,8 @@ fn a_log_rule_tells_the_first_packet_of_a_flow_and_a_denial_tells_each() {
     let place = Place::new();
     let tables = logging();
     let mut driver = place.driver();
-    let mut watch = driver.packet_watch().unwrap().unwrap();
-    assert!(driver.packet_watch().is_err(), "one listener at a time");
+    let mut watch = driver.packet_reports().unwrap().remove(0);
+    assert!(driver.packet_reports().is_err(), "one listener at a time");
     driver.resync(&tables).unwrap();
     assert_eq!(driver.resync(&tables).unwrap().writes, 0);
     assert_eq!(place.driver().resync(&tables).unwrap().writes, 0, "adopted");
@@ -118,7 +120,7 @@ fn a_flood_is_seen_or_lost_to_the_packet() {
     let tables = tables();
     let mut driver = place.driver();
     driver.resync(&tables).unwrap();
-    let mut watch = driver.packet_watch().unwrap().unwrap();
+    let mut watch = driver.packet_reports().unwrap().remove(0);
     let (from, to) = place.sockets(5002);
     let address = to.local_addr().unwrap();
     let began = Instant::now();

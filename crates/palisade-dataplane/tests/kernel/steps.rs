@@ -1,7 +1,7 @@
 //! Steps are atomic, errors name the operation, deleted counters are reported.
 
 use crate::need_root;
-use palisade_dataplane::nftables::netlink::{CounterObserver, ExecuteError};
+use palisade_dataplane::nftables::netlink::{ExecuteError, TransactionObserver};
 use palisade_nft::{
     Chain, CounterLocation, CounterValue, CreditedCounter, Element, ElementKey, Expr, FieldType,
     MapValue, MapValueType, NftRule, NftSet, NftVerdict, Op, Ruleset, Transaction, TxStep,
@@ -391,7 +391,7 @@ impl Witness<'_> {
     }
 }
 
-impl CounterObserver for Witness<'_> {
+impl TransactionObserver for Witness<'_> {
     fn before_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {
         self.look("going");
     }

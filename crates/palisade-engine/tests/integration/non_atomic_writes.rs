@@ -5,7 +5,8 @@ use crate::support::SEED;
 use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::lowered::{ModelWorld, batches};
 use palisade_generators::{Dice, cases, seeded_cases};
-use palisade_verification::{Atomicity, check_any_order};
+use palisade_tables::Atomicity;
+use palisade_verification::check_any_order;
 
 /// Pairs of histories that are checked in each flush.
 const PAIRS: usize = 60;

@@ -1,80 +1,96 @@
 //! Points of host interfaces in the kernel, read back.
 //!
 //! Promises: what is read is what [`crate::Planner`] writes for the same points in their canonical form: networks that
-//! do not overlap, the fewest that hold the same addresses. Never: accepts a place that no interface has, or points of
+//! do not overlap, the fewest that hold the same addresses. Never: accepts a number that no interface has, or points of
 //! every other interface where none leads to them.
 
-use super::{TableDecoder, element_number, parse_address, parse_interface, read_mark};
-use crate::address_ranges::AddressRanges;
-use crate::names::{self, ANY_PLACE};
-use crate::{Config, Element, ElementKey};
+use super::TableDecoder;
+use super::elements::{SetContent, element_number, parse_address, parse_interface, read_mark};
+use crate::names::{self, ANY_INTERFACE};
+use crate::{Config, Element, ElementKey, Ruleset};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
+use palisade_layout::AddressRanges;
 use palisade_model::{Direction, Family, NumberRange, Pass, Prefix, Str, address_to_number};
 use palisade_tables::{Point, PointInterface, PolicySetId, Tables};
 
 /// An element of a map of points of host interfaces.
-pub(crate) struct HostPointElement {
+pub(super) struct HostPointElement {
     pass: Pass,
     direction: Direction,
-    place: u32,
-    own: HostPointOwn,
+    /// The number of the interface.
+    interface: u32,
+    local: LocalEnd,
     set: PolicySetId,
 }
 
-enum HostPointOwn {
+enum LocalEnd {
     Address(Prefix),
     Range(Family, u128, u128),
 }
 
+impl LocalEnd {
+    fn prefixes(&self) -> Vec<Prefix> {
+        match *self {
+            LocalEnd::Address(address) => [address].into(),
+            LocalEnd::Range(family, first, last) => {
+                let range = NumberRange { first, last };
+                range.prefixes(family).into_iter().collect()
+            }
+        }
+    }
+}
+
 impl HostPointElement {
-    /// Decodes an element; `None` if it is of another map or of no form that is written.
-    pub(crate) fn decode(name: &str, key: &ElementKey, element: &Element) -> Option<Self> {
-        let mut families = Family::BOTH.into_iter();
+    /// Decodes an element; `None` if it is of no form that is written to its map.
+    pub(super) fn decode(content: SetContent, key: &ElementKey, element: &Element) -> Option<Self> {
         let set = PolicySetId(element_number(element)?);
         let address = |bytes: &[u8]| parse_address(bytes.get(8..)?);
-        let (bytes, own) = match key {
-            ElementKey::Exact(bytes) => {
-                families.find(|family| *name == *names::host_point_map(*family))?;
-                (bytes, HostPointOwn::Address(Prefix::host(address(bytes)?)))
+        let (bytes, local) = match (content, key) {
+            (SetContent::HostPoint, ElementKey::Exact(bytes)) => {
+                let local = LocalEnd::Address(Prefix::host(address(bytes)?));
+                (bytes, local)
             }
-            ElementKey::Range(first, last) => {
-                let family = families.find(|f| *name == *names::host_point_range_map(*f))?;
+            (SetContent::HostPointRange(family), ElementKey::Range(first, last)) => {
                 (first.get(..8)? == last.get(..8)?).then_some(())?;
                 let number = |bytes| address(bytes).map(address_to_number);
-                (
-                    first,
-                    HostPointOwn::Range(family, number(first)?, number(last)?),
-                )
+                let local = LocalEnd::Range(family, number(first)?, number(last)?);
+                (first, local)
             }
-            ElementKey::CatchAll => return None,
+            _ => return None,
         };
         (bytes.get(1..4)? == [0; 3]).then_some(())?;
         let (pass, direction) = names::parse_point_code(*bytes.first()?)?;
         Some(HostPointElement {
             pass,
             direction,
-            place: read_mark(bytes, 4)?,
-            own,
+            interface: read_mark(bytes, 4)?,
+            local,
             set,
         })
     }
 }
 
 impl TableDecoder {
-    /// Decodes an element of the map of places of a pass.
-    pub(crate) fn decode_place(&mut self, pass: Pass, key: &ElementKey, number: u32) -> Option<()> {
+    /// Decodes an element of the map of interfaces of a pass.
+    pub(super) fn decode_interface_number(
+        &mut self,
+        pass: Pass,
+        key: &ElementKey,
+        number: u32,
+    ) -> Option<()> {
         match key {
             ElementKey::CatchAll => {
-                (number == ANY_PLACE).then_some(())?;
-                self.any_places.insert(pass);
+                (number == ANY_INTERFACE).then_some(())?;
+                self.any_interface.insert(pass);
                 Some(())
             }
             ElementKey::Exact(bytes) => {
-                (number != ANY_PLACE).then_some(())?;
-                self.places.insert((parse_interface(bytes)?, pass), number);
+                (number != ANY_INTERFACE).then_some(())?;
+                self.interface_numbers
+                    .insert((parse_interface(bytes)?, pass), number);
                 Some(())
             }
             ElementKey::Range(..) => None,
@@ -82,13 +98,14 @@ impl TableDecoder {
     }
 
     /// The points of host interfaces, with the interfaces that have some of their own.
-    pub(crate) fn decode_host_points(&mut self, config: &Config) -> Option<()> {
-        let tables = &mut self.observed.tables;
+    pub(super) fn decode_host_points(&mut self, config: &Config) -> Option<()> {
+        let tables = &mut self.observed.layout.tables;
         let mut names: BTreeMap<u32, Str> = BTreeMap::new();
-        for ((name, pass), number) in &self.places {
+        for ((name, pass), number) in &self.interface_numbers {
             // An interface is in the maps of all passes.
             let others = Pass::ALL.into_iter().filter(|other| other != pass);
-            let others = others.map(|other| self.places.get(&(name.clone(), other)).copied());
+            let others =
+                others.map(|other| self.interface_numbers.get(&(name.clone(), other)).copied());
             let others: Vec<u32> = others.collect::<Option<_>>()?;
             if tables.interfaces.contains(name) {
                 (*number == 0 && !name.starts_with(&*config.interface_prefix)).then_some(())?;
@@ -100,63 +117,107 @@ impl TableDecoder {
             if *number != 0 {
                 let known = names.insert(*number, name.clone());
                 known.is_none_or(|known| known == *name).then_some(())?;
-                self.observed.places.insert(name.clone(), *number);
+                self.observed
+                    .interface_numbers
+                    .insert(name.clone(), *number);
             }
         }
         let unprefixed = |name: &&Str| !name.starts_with(&*config.interface_prefix);
         let mut managed = tables.interfaces.iter().filter(unprefixed);
         let is_listed = |name: &Str| {
             let mut passes = Pass::ALL.into_iter();
-            passes.all(|pass| self.places.contains_key(&(name.clone(), pass)))
+            passes.all(|pass| self.interface_numbers.contains_key(&(name.clone(), pass)))
         };
         managed.all(is_listed).then_some(())?;
-        let mut judged: BTreeMap<(u32, Pass), bool> = BTreeMap::new();
+        let mut judged: BTreeSet<(u32, Pass)> = BTreeSet::new();
         for element in &self.host_points {
-            let place = match element.place {
-                ANY_PLACE => PointInterface::AnyHost,
+            let interface = match element.interface {
+                ANY_INTERFACE => PointInterface::AnyHost,
                 number => {
                     // What an interface that lost its points leaves behind until they are deleted. No interface can
                     // have such a name, and no packet reaches them.
                     let unnamed = || Str::from(format!("/{number}"));
                     let name = names.entry(number).or_insert_with(unnamed).clone();
-                    self.observed.places.insert(name.clone(), number);
+                    self.observed.interface_numbers.insert(name.clone(), number);
                     PointInterface::Host(name)
                 }
             };
-            judged.insert((element.place, element.pass), true);
+            judged.insert((element.interface, element.pass));
             let point = |own| Point {
-                place: place.clone(),
+                place: interface.clone(),
                 pass: element.pass,
                 direction: element.direction,
                 own,
             };
-            match element.own {
-                HostPointOwn::Address(own) => {
-                    tables.points.insert(point(own), element.set);
-                }
-                HostPointOwn::Range(family, first, last) => {
-                    for own in (NumberRange { first, last }).prefixes(family) {
-                        tables.points.insert(point(own), element.set);
-                    }
-                }
+            for local in element.local.prefixes() {
+                tables.points.insert(point(local), element.set);
             }
         }
-        let named = self.places.iter().filter(|(_, number)| **number != 0);
+        let named = self
+            .interface_numbers
+            .iter()
+            .filter(|(_, number)| **number != 0);
         let mut named = named.map(|((_, pass), number)| (*number, *pass));
-        named.all(|key| judged.contains_key(&key)).then_some(())?;
-        let any = |pass: &Pass| judged.contains_key(&(ANY_PLACE, *pass));
-        let is_found = |pass: &Pass| self.any_places.contains(pass) == any(pass);
+        named.all(|key| judged.contains(&key)).then_some(())?;
+        let any = |pass: &Pass| judged.contains(&(ANY_INTERFACE, *pass));
+        let is_found = |pass: &Pass| self.any_interface.contains(pass) == any(pass);
         Pass::ALL.iter().all(is_found).then_some(())?;
-        let judged_at: BTreeSet<Pass> = judged.keys().map(|(_, pass)| *pass).collect();
+        let judged_at: BTreeSet<Pass> = judged.iter().map(|(_, pass)| *pass).collect();
         judged_at.iter().eq(&self.host_passes).then_some(())
     }
+}
+
+/// The points of host interfaces in a table, but for those of a number that no interface has.
+pub(crate) fn installed_host_points(ruleset: &Ruleset) -> Vec<Point> {
+    let elements = |set: &str| {
+        let set = ruleset.sets.get(set).into_iter();
+        set.flat_map(|set| &set.elements)
+    };
+    let mut interfaces = BTreeMap::from([(ANY_INTERFACE, PointInterface::AnyHost)]);
+    for pass in Pass::ALL {
+        for (key, element) in elements(names::interface_map(pass)) {
+            if let (ElementKey::Exact(name), Some(number)) = (key, element_number(element))
+                && let Some(name) = parse_interface(name)
+            {
+                interfaces.insert(number, PointInterface::Host(name));
+            }
+        }
+    }
+    interfaces.remove(&0);
+    let mut points = Vec::new();
+    for family in Family::BOTH {
+        let maps = [
+            (names::host_point_map(family), SetContent::HostPoint),
+            (
+                names::host_point_range_map(family),
+                SetContent::HostPointRange(family),
+            ),
+        ];
+        for (map, content) in maps {
+            for (key, element) in elements(map) {
+                let Some(element) = HostPointElement::decode(content, key, element) else {
+                    continue;
+                };
+                let Some(interface) = interfaces.get(&element.interface) else {
+                    continue;
+                };
+                points.extend(element.local.prefixes().into_iter().map(|local| Point {
+                    place: interface.clone(),
+                    pass: element.pass,
+                    direction: element.direction,
+                    own: local,
+                }));
+            }
+        }
+    }
+    points
 }
 
 /// The tables with the points of host interfaces in their canonical form; `None` if they have it.
 pub(crate) fn canonical_host_points(tables: &Tables) -> Option<Tables> {
     let mut networks: BTreeMap<(PointInterface, Pass, Direction, Family), BTreeMap<Prefix, u32>> =
         BTreeMap::new();
-    // Places of the host come after those of workloads.
+    // Interfaces of the host come after those of workloads.
     let first = Point {
         place: PointInterface::Host(Str::default()),
         ..Point::of_workload(
@@ -182,13 +243,13 @@ pub(crate) fn canonical_host_points(tables: &Tables) -> Option<Tables> {
     canonical
         .points
         .retain(|point, _| point.workload().is_some() || point.own.is_host());
-    for ((place, pass, direction, family), networks) in networks {
+    for ((interface, pass, direction, family), networks) in networks {
         let mut ranges = AddressRanges::default();
         ranges.recompute(&networks, Prefix::all(family), |_, _| {});
         for (first, last, set) in ranges.ranges() {
             for own in (NumberRange { first, last }).prefixes(family) {
                 let point = Point {
-                    place: place.clone(),
+                    place: interface.clone(),
                     pass,
                     direction,
                     own,

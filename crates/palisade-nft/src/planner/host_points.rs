@@ -1,125 +1,137 @@
-//! How the kernel content of host points is planned: places, points, and the chains that exist only with them.
+//! How the kernel content of host points is planned: numbers of interfaces, points, and the chains that exist only with them.
 //!
 //! Promises: the kernel has the longest prefix resolved, ranges for what holds several addresses and single addresses
 //! apart; the chains of a pass are there exactly while there are points of that pass.
 
 use super::{Planner, mark_element};
-use crate::address_ranges::AddressRanges;
 use crate::edit_batch::EditBatch;
 use crate::host_chains;
-use crate::names::{self, ANY_PLACE};
+use crate::names::{self, ANY_INTERFACE};
 use crate::{Element, ElementKey};
 use alloc::collections::BTreeMap;
-use palisade_model::{Direction, Family, Pass, Prefix, Str, address_from_number};
+use palisade_layout::PrefixRanges;
+use palisade_model::{Direction, Family, Pass, Str, address_from_number};
 use palisade_tables::{Point, PointInterface, PolicySetId, TableChange};
-
-/// The networks of the own addresses of one place, pass and direction, in one family.
-type OwnNetworks = (BTreeMap<Prefix, u32>, AddressRanges<u32>);
 
 /// The points of host interfaces, as far as the kernel has them in another form.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPointPlan {
-    networks: BTreeMap<(PointInterface, Pass, Direction, Family), OwnNetworks>,
-    /// The number of points of each place and pass.
+    /// The networks of the own addresses of each interface, pass and direction, by family.
+    networks: BTreeMap<(PointInterface, Pass, Direction, Family), PrefixRanges<u32>>,
+    /// The number of points of each interface and pass.
     counts: BTreeMap<(PointInterface, Pass), usize>,
 }
 
 impl HostPointPlan {
     /// Whether there are points of a pass.
     fn has_pass(&self, pass: Pass) -> bool {
-        self.counts.keys().any(|(_, of)| *of == pass)
+        self.counts.keys().any(|(_, judged)| *judged == pass)
     }
+}
+
+/// Whose an interface is.
+#[derive(Clone, Copy)]
+struct InterfaceKind {
+    /// Whether it is a workload's.
+    is_managed: bool,
+    /// Whether it is one of the host with points of its own.
+    is_host: bool,
 }
 
 /// Plans the changes of points of host interfaces for a planner.
 pub(super) struct HostPointPlanner<'a>(pub(super) &'a mut Planner);
 
 impl HostPointPlanner<'_> {
-    /// The number of a place; a named interface gets one if it has none.
-    fn place_number(&mut self, place: &PointInterface) -> u32 {
-        let PointInterface::Host(name) = place else {
-            return ANY_PLACE;
-        };
-        let places = &mut self.0.numbers.places;
-        if let Some(number) = places.get(name) {
-            return *number;
+    /// Whose an interface is now.
+    fn kind(&self, name: &Str) -> InterfaceKind {
+        let tables = &self.0.tables;
+        InterfaceKind {
+            is_managed: tables.interfaces.contains(name),
+            is_host: tables.host_interfaces.contains(name),
         }
-        let used: alloc::collections::BTreeSet<u32> = places.values().copied().collect();
-        let mut free = ANY_PLACE + 1;
-        while used.contains(&free) {
-            free += 1;
-        }
-        places.insert(name.clone(), free);
-        free
     }
 
-    /// The element of an interface in the map of places of a pass: its place, or 0 where it is not judged at the pass
-    /// although others are.
-    fn place_element(
+    /// The number of an interface; a named interface gets one if it has none.
+    fn interface_number(&mut self, interface: &PointInterface) -> u32 {
+        let PointInterface::Host(name) = interface else {
+            return ANY_INTERFACE;
+        };
+        self.0.numbers.objects.interfaces.get_or_allocate(name)
+    }
+
+    /// The element of an interface in the map of a pass: its number, or 0 where it is not judged at the pass although
+    /// others are.
+    fn interface_element(
         &mut self,
         name: &Str,
         pass: Pass,
-        (is_managed, is_host): (bool, bool),
+        InterfaceKind {
+            is_managed,
+            is_host,
+        }: InterfaceKind,
     ) -> Option<Element> {
         let is_prefixed = name.starts_with(&*self.0.config.interface_prefix);
         if is_managed {
             return (!is_prefixed).then(|| mark_element(0));
         }
-        let place = PointInterface::Host(name.clone());
+        let interface = PointInterface::Host(name.clone());
         let counts = &self.0.host_points.counts;
-        let is_judged = counts.contains_key(&(place.clone(), pass));
+        let is_judged = counts.contains_key(&(interface.clone(), pass));
         is_host.then(|| {
             mark_element(if is_judged {
-                self.place_number(&place)
+                self.interface_number(&interface)
             } else {
                 0
             })
         })
     }
 
-    fn edit_place(
+    fn edit_interface(
         &mut self,
         name: &Str,
         before: [Option<Element>; 4],
         batch: &mut EditBatch,
-        is: (bool, bool),
+        kind: InterfaceKind,
     ) {
         for (pass, before) in Pass::ALL.into_iter().zip(before) {
-            let after = self.place_element(name, pass, is);
+            let after = self.interface_element(name, pass, kind);
             let key = ElementKey::Exact(names::interface_name(name));
-            batch.edit(names::place_map(pass), key, before, after);
+            batch.edit(names::interface_map(pass), key, before, after);
         }
     }
 
-    /// Plans the places of an interface that a change makes a workload's or one with points of its own, or no more.
-    pub(super) fn change_place(&mut self, change: &TableChange, batch: &mut EditBatch) {
+    /// Plans the elements of an interface that a change makes a workload's or one with points of its own, or no more.
+    pub(super) fn change_interface(&mut self, change: &TableChange, batch: &mut EditBatch) {
         let (TableChange::Interface(name, _) | TableChange::HostInterface(name, _)) = change else {
             return;
         };
-        let was = (
-            self.0.tables.interfaces.contains(name),
-            self.0.tables.host_interfaces.contains(name),
-        );
-        let is = match change {
-            TableChange::Interface(_, is_managed) => (*is_managed, was.1),
-            TableChange::HostInterface(_, is_host) => (was.0, *is_host),
-            _ => was,
+        let before = self.kind(name);
+        let after = match change {
+            TableChange::Interface(_, is_managed) => InterfaceKind {
+                is_managed: *is_managed,
+                ..before
+            },
+            TableChange::HostInterface(_, is_host) => InterfaceKind {
+                is_host: *is_host,
+                ..before
+            },
+            _ => before,
         };
         if **name == *palisade_tables::LOOPBACK {
             return;
         }
-        let before = Pass::ALL.map(|pass| self.place_element(name, pass, was));
-        self.edit_place(name, before, batch, is);
-        self.release_place(name, is.1);
+        let elements = Pass::ALL.map(|pass| self.interface_element(name, pass, before));
+        self.edit_interface(name, elements, batch, after);
+        self.release_interface(name, after.is_host);
     }
 
     /// Releases the number of an interface that has no points any more.
-    fn release_place(&mut self, name: &Str, is_host: bool) {
-        let place = PointInterface::Host(name.clone());
+    fn release_interface(&mut self, name: &Str, is_host: bool) {
+        let interface = PointInterface::Host(name.clone());
         let counts = &self.0.host_points.counts;
-        let is_used = Pass::ALL.map(|pass| counts.contains_key(&(place.clone(), pass)));
+        let is_used = Pass::ALL.map(|pass| counts.contains_key(&(interface.clone(), pass)));
         if !is_host && !is_used.contains(&true) {
-            self.0.numbers.places.remove(name);
+            self.0.numbers.objects.interfaces.release(name);
         }
     }
 
@@ -131,36 +143,33 @@ impl HostPointPlanner<'_> {
         batch: &mut EditBatch,
     ) {
         let before = self.0.tables.points.get(point).copied();
-        let place = self.place_number(&point.place);
+        let interface = self.interface_number(&point.place);
         self.count_host_point(point, before.is_some(), set.is_some(), batch);
         let family = point.own.family();
-        let before = before.map(|set| self.0.numbers.sets.get_or_allocate(set));
-        let after = set.map(|set| self.0.numbers.sets.get_or_allocate(set));
+        let before = before.map(|set| self.0.numbers.objects.sets.get_or_allocate(set));
+        let after = set.map(|set| self.0.numbers.objects.sets.get_or_allocate(set));
         if point.own.is_host() {
             let own = names::address_bytes(point.own.address());
-            let key = names::point_key(point.pass, point.direction, place, &own);
+            let key = names::point_key(point.pass, point.direction, interface, &own);
             let map = names::host_point_map(family);
             let element = |set: Option<u32>| set.map(mark_element);
             batch.edit(map, ElementKey::Exact(key), element(before), element(after));
             return;
         }
         let key = (point.place.clone(), point.pass, point.direction, family);
-        let (networks, ranges) = self.0.host_points.networks.entry(key.clone()).or_default();
-        match after {
-            Some(set) => drop(networks.insert(point.own, set)),
-            None => drop(networks.remove(&point.own)),
-        }
+        let networks = self.0.host_points.networks.entry(key.clone()).or_default();
         let map = names::host_point_range_map(family);
-        ranges.recompute(networks, point.own, |(first, last, set), is_added| {
+        networks.change(point.own, after, |(first, last, set), is_added| {
             let end = |number| {
                 let own = names::address_bytes(address_from_number(family, number));
-                names::point_key(point.pass, point.direction, place, &own)
+                names::point_key(point.pass, point.direction, interface, &own)
             };
             let key = ElementKey::Range(end(first), end(last));
             let element = Some(mark_element(set));
-            match is_added {
-                true => batch.edit(map, key, None, element),
-                false => batch.edit(map, key, element, None),
+            if is_added {
+                batch.edit(map, key, None, element);
+            } else {
+                batch.edit(map, key, element, None);
             }
         });
         if networks.is_empty() {
@@ -168,10 +177,16 @@ impl HostPointPlanner<'_> {
         }
     }
 
-    /// Counts a point; with the first and the last one of a place the interface is looked up, or no more, and with the
+    /// Counts a point; with the first and the last one of an interface the interface is looked up, or no more, and with the
     /// first and the last of a pass its chains come and go.
-    fn count_host_point(&mut self, point: &Point, was: bool, is: bool, batch: &mut EditBatch) {
-        if was == is {
+    fn count_host_point(
+        &mut self,
+        point: &Point,
+        was_there: bool,
+        is_there: bool,
+        batch: &mut EditBatch,
+    ) {
+        if was_there == is_there {
             return;
         }
         let key = (point.place.clone(), point.pass);
@@ -182,34 +197,30 @@ impl HostPointPlanner<'_> {
                 None
             }
         };
-        let flags = name.as_ref().map(|name| {
-            (
-                self.0.tables.interfaces.contains(name),
-                self.0.tables.host_interfaces.contains(name),
-            )
-        });
+        let kind = name.as_ref().map(|name| self.kind(name));
         let before = name
             .as_ref()
-            .zip(flags)
-            .map(|(name, flags)| Pass::ALL.map(|pass| self.place_element(name, pass, flags)));
+            .zip(kind)
+            .map(|(name, kind)| Pass::ALL.map(|pass| self.interface_element(name, pass, kind)));
         let count = self.0.host_points.counts.entry(key.clone()).or_default();
-        *count = match is {
-            true => *count + 1,
-            false => count.saturating_sub(1),
+        *count = if is_there {
+            *count + 1
+        } else {
+            count.saturating_sub(1)
         };
-        let now = *count;
-        if now == 0 {
+        let points = *count;
+        if points == 0 {
             self.0.host_points.counts.remove(&key);
         }
-        match (name.zip(flags), before) {
-            (Some((name, flags)), Some(before)) => {
-                self.edit_place(&name, before, batch, flags);
-                self.release_place(&name, flags.1);
+        match (name.zip(kind), before) {
+            (Some((name, kind)), Some(before)) => {
+                self.edit_interface(&name, before, batch, kind);
+                self.release_interface(&name, kind.is_host);
             }
             _ => {
-                let any = || Some(mark_element(ANY_PLACE));
-                let map = names::place_map(point.pass);
-                match (is, now) {
+                let any = || Some(mark_element(ANY_INTERFACE));
+                let map = names::interface_map(point.pass);
+                match (is_there, points) {
                     (true, 1) => batch.edit(map, ElementKey::CatchAll, None, any()),
                     (false, 0) => batch.edit(map, ElementKey::CatchAll, any(), None),
                     _ => {}
@@ -219,9 +230,10 @@ impl HostPointPlanner<'_> {
         let has_any = self.0.host_points.has_pass(point.pass);
         if has_any != had_any {
             let chains = host_chains::chains(&self.0.config, point.pass);
-            match has_any {
-                true => batch.add_chains(chains),
-                false => batch.delete_chains(chains),
+            if has_any {
+                batch.add_chains(chains);
+            } else {
+                batch.delete_chains(chains);
             }
         }
     }

@@ -4,10 +4,10 @@
 
 use palisade_model::{Direction, L4, Prefix, Protocol};
 use palisade_tables::{
-    Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet, PolicySetId,
-    Program, RuleId, TableChange, Tables, Verdict,
+    Atomicity, Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet,
+    PolicySetId, Program, RuleId, TableChange, Tables, Verdict,
 };
-use palisade_verification::{Atomicity, MisjudgedPacket, Violation, check, check_any_order};
+use palisade_verification::{MisjudgedPacket, Violation, check, check_any_order};
 use std::net::IpAddr;
 use std::sync::Arc;
 

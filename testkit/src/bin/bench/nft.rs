@@ -167,14 +167,12 @@ impl TablesUnderTest {
     /// waiting for packets under way.
     fn apply(&mut self, update: Update) -> Result<(Duration, Duration), String> {
         let delta = self.engine.apply([update]);
+        let waited = self.dataplane.status().grace_duration;
         let began = now();
         let done = self.dataplane.execute(&delta, self.engine.tables());
         let took = began.elapsed();
-        let done = done.map_err(|error| chain(&error))?;
-        Ok((
-            took,
-            done.steps.iter().map(|step| step.grace_duration).sum(),
-        ))
+        done.map_err(|error| chain(&error))?;
+        Ok((took, self.dataplane.status().grace_duration - waited))
     }
 }
 

@@ -10,7 +10,7 @@ use palisade_agent::http::server::{ApiListener, ConnectionLimits, serve};
 use palisade_agent::rate_limit::RateLimit;
 use palisade_agent::watchers::{watch_host, watch_tampering};
 use palisade_agent::workloads::host::HostChanges;
-use palisade_dataplane::{DriverError, DriverErrorKind, TamperEvent, TamperWatch};
+use palisade_dataplane::{DriverError, DriverErrorKind, Subscription, TamperEvent};
 use palisade_source::UpdateBatch;
 use palisade_sys::link::{Link, LinkError, LinkEvent, LinkEvents};
 use palisade_sys::netlink::OpenError;
@@ -60,7 +60,7 @@ fn notices_that_wait_are_one_however_many_came() {
         })?;
         Ok(Some(TamperEvent::EventsLost))
     };
-    watch_tampering(TamperWatch::new(flood), &core).unwrap_err();
+    watch_tampering(Subscription::new(flood), &core).unwrap_err();
     for _ in 0..FLOOD {
         assert!(core.send(CoreEvent::ConfigChanged));
     }

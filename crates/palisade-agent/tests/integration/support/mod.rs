@@ -8,6 +8,7 @@ use palisade_agent::network_driver::{
 };
 use palisade_agent::settings::SettingsFile;
 use palisade_agent::workload_store::WorkloadRecord;
+use palisade_dataplane::Interface;
 use palisade_model::Prefix;
 use palisade_sys::link::MacAddr;
 use palisade_sys::netns::{NetNs, NetNsOpener};
@@ -69,6 +70,7 @@ test_host! {
     address_use(address: IpAddr, pool: Option<Prefix>, whole: bool) -> Option<AddressUse> = None;
     link_index(name: &str) -> Option<u32> = None;
     link_name(index: u32) -> Option<String> = None;
+    interfaces() -> Vec<Interface> = Vec::new();
     interface_addresses() -> Vec<(IpAddr, String)> = Vec::new();
     tcp_connections() -> Vec<TcpConnection> = Vec::new();
     netns_interface(record: &WorkloadRecord) -> NetnsInterface = NetnsInterface {

@@ -26,6 +26,7 @@ use super::describe::describe;
 use super::read::{TableReadError, TableReader};
 use super::set::RangeEncoding;
 use crate::driver::StepOutcome;
+use crate::error::DriverError;
 
 /// Attempts of a commit that fails for a transient reason.
 const MAX_COMMIT_ATTEMPTS: usize = 8;
@@ -82,6 +83,16 @@ pub enum ExecuteError {
     /// Nothing was applied, because the grace period of the transaction before could not be waited for.
     #[error("the grace period of the transaction before failed: {0}")]
     EarlierGrace(GraceError),
+    /// The step was applied, but its observer failed.
+    #[error("step {step} ({phase:?}) was applied, but its observer failed: {error}")]
+    Observer {
+        /// Index of the step, from 0.
+        step: usize,
+        /// The phase of the step.
+        phase: Phase,
+        /// The error.
+        error: DriverError,
+    },
     /// The step was applied, but the grace period after it could not be waited for.
     #[error("step {step} ({phase:?}) was applied, but the grace period failed: {error}")]
     Grace {
@@ -94,17 +105,25 @@ pub enum ExecuteError {
     },
 }
 
-/// Receives the counters that a step deletes, before and after it.
-pub trait CounterObserver {
+/// Receives the counters that a step deletes, before and after it, and each step that is written.
+pub trait TransactionObserver {
     /// A step is about to delete these counters. If it fails, they may or may not be gone.
     fn before_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]);
 
     /// The counters are deleted.
     fn after_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]);
+
+    /// The step of this index is written; its grace period has not begun.
+    ///
+    /// # Errors
+    /// Then the transaction ends here.
+    fn after_step(&mut self, _step: usize, _phase: Phase) -> Result<(), DriverError> {
+        Ok(())
+    }
 }
 
 /// A function is called for each deleted counter.
-impl<F: FnMut(&CreditedCounter, CounterValue)> CounterObserver for F {
+impl<F: FnMut(&CreditedCounter, CounterValue)> TransactionObserver for F {
     fn before_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {}
 
     fn after_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]) {
@@ -122,6 +141,8 @@ pub struct Executor<N, G> {
     table: Str,
     /// The declarations of the table's sets that are known.
     declarations: BTreeMap<Str, SetDecl>,
+    /// The time spent waiting for grace periods.
+    grace_duration: Duration,
 }
 
 impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
@@ -132,6 +153,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
             grace,
             table,
             declarations: BTreeMap::new(),
+            grace_duration: Duration::ZERO,
         }
     }
 
@@ -158,6 +180,11 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
     /// The socket, for requests that are not about a table's content.
     pub(crate) fn nfnetlink_mut(&mut self) -> &mut N {
         &mut self.nfnetlink
+    }
+
+    /// The time spent waiting for grace periods.
+    pub(crate) fn grace_duration(&self) -> Duration {
+        self.grace_duration
     }
 
     /// The grace period implementation.
@@ -215,14 +242,14 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
     }
 
     /// Executes the steps in order. `observer` receives the counters that a step deletes, before and after
-    /// it.
+    /// it, and each step that is written.
     ///
     /// # Errors
     /// The first step that failed.
     pub fn execute(
         &mut self,
         transaction: &Transaction,
-        observer: &mut dyn CounterObserver,
+        observer: &mut dyn TransactionObserver,
     ) -> Result<Vec<StepOutcome>, ExecuteError> {
         let mut outcomes = Vec::with_capacity(transaction.steps.len());
         let mut began = now();
@@ -230,7 +257,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         if transaction.steps.iter().any(|step| step.needs_grace_period) {
             self.grace.finish().map_err(ExecuteError::EarlierGrace)?;
         }
-        let mut waited = began.elapsed();
+        self.grace_duration += began.elapsed();
         for (step, of) in transaction.steps.iter().enumerate() {
             let phase = of.phase;
             let counts = self
@@ -249,6 +276,9 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
                 }
                 observer.after_delete(&counts);
             }
+            observer
+                .after_step(step, phase)
+                .map_err(|error| ExecuteError::Observer { step, phase, error })?;
             let written = now();
             if of.needs_grace_period && !fault::is_injected("grace-skipped") {
                 // Nothing is changed after the last step until the next transaction, which waits then.
@@ -262,9 +292,9 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
                 phase,
                 ops: of.ops.len(),
                 duration: began.elapsed(),
-                grace_duration: waited + written.elapsed(),
             });
-            (began, waited) = (now(), Duration::ZERO);
+            self.grace_duration += written.elapsed();
+            began = now();
         }
         Ok(outcomes)
     }

@@ -16,7 +16,7 @@ mod set;
 mod userdata;
 
 pub use batch::EncodeError;
-pub use execute::{CounterObserver, ExecuteError, Executor};
+pub use execute::{ExecuteError, Executor, TransactionObserver};
 pub use owner::OwnerError;
 pub use read::TableReadError;
 

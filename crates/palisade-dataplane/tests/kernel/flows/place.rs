@@ -6,19 +6,18 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use palisade_dataplane::ApplyOutcome;
-use palisade_dataplane::nftables::{NftConfig, NftDataplane};
+use palisade_dataplane::nftables::{Config, NftDataplane};
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_sys::netns::NetNs;
 use palisade_tables::{
     Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId,
     Tables, Verdict,
 };
-use palisade_testkit::CountedDriver;
 use palisade_testkit::lab::craft::CraftedPacket;
 use palisade_testkit::lab::{
     HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec, send_crafted_packets,
 };
+use palisade_testkit::{CountedDriver, CountedOutcome};
 
 /// The two pods, and the external host.
 pub(crate) const A: usize = 0;
@@ -78,9 +77,9 @@ impl Place {
     }
 
     pub(crate) fn driver_with(&self, mark_mask: u32) -> CountedDriver {
-        let config = NftConfig {
+        let config = Config {
             deny_action: palisade_model::DenyAction::Drop,
-            mark_mask,
+            ct_mark_mask: mark_mask,
             ..config()
         };
         NftDataplane::new_in(config, &self.netns()).unwrap().into()
@@ -88,7 +87,7 @@ impl Place {
 
     /// A dataplane that applies policy to the host's own stack.
     pub(crate) fn driver_for_host(&self) -> CountedDriver {
-        let config = NftConfig {
+        let config = Config {
             deny_action: palisade_model::DenyAction::Drop,
             judge_host_traffic: true,
             judge_hairpin: false,
@@ -133,18 +132,12 @@ impl Place {
     }
 }
 
-fn config() -> NftConfig {
-    NftConfig {
+fn config() -> Config {
+    Config {
         deny_action: palisade_model::DenyAction::Drop,
-        failsafe: palisade_model::FailsafePorts::default(),
         table: "t".into(),
-        interface_prefix: "pal".into(),
-        mark_mask: 0xffff_ff00,
-        packet_mark_bit: 0x1000,
-        judge_host_traffic: false,
-        judge_hairpin: false,
-        own_table: false,
-        log_group: None,
+        log: None,
+        ..Config::default()
     }
 }
 
@@ -273,7 +266,7 @@ impl Enforced {
         &mut self,
         isolated: &[(usize, Direction)],
         allowed: &[Allowed],
-    ) -> ApplyOutcome {
+    ) -> CountedOutcome {
         self.driver.resync(&tables(isolated, allowed)).unwrap()
     }
 }

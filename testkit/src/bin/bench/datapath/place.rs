@@ -6,7 +6,7 @@ use crate::parsed_objects::{
     BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
 };
 use crate::states::{self, BenchInput, Families};
-use palisade_dataplane::nftables::{NftConfig, NftDataplane};
+use palisade_dataplane::nftables::{self, NftDataplane};
 use palisade_dataplane::{CounterLedger, PolicyDriver};
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{Action, Family, Prefix, Protocol, Update};
@@ -218,18 +218,10 @@ fn enforce(lab: &Lab, updates: Vec<Update>) -> Result<NftDataplane, String> {
 }
 
 /// What an agent runs with unless told otherwise.
-pub(crate) fn config() -> NftConfig {
-    NftConfig {
+pub(crate) fn config() -> nftables::Config {
+    nftables::Config {
         deny_action: palisade_model::DenyAction::Drop,
-        failsafe: palisade_model::FailsafePorts::default(),
-        table: "palisade".to_owned(),
-        interface_prefix: "pal".to_owned(),
-        mark_mask: 0xffff_ff00,
-        packet_mark_bit: 0x1000,
-        judge_host_traffic: false,
-        judge_hairpin: false,
-        own_table: false,
-        log_group: Some(20_545),
+        ..nftables::Config::default()
     }
 }
 

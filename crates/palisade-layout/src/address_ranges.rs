@@ -1,18 +1,19 @@
 //! Nested prefixes as disjoint ranges, updated incrementally.
 //!
-//! The kernel's interval maps refuse overlaps, so longest prefix match is resolved here. Ranges are maximal:
-//! two adjacent ranges have different values. So the encoding of the prefixes is unique.
+//! Maps of intervals refuse overlaps, and tries are slow or missing, so longest prefix match is resolved here. Ranges
+//! are maximal: two adjacent ranges have different values. So the encoding of the prefixes is unique.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::iter;
-use palisade_model::Prefix;
+use palisade_model::{Family, Prefix};
+use palisade_tables::{IdentityId, Tables};
 
 /// The disjoint ranges of one family: first address → (last address, value), addresses as numbers.
 /// Addresses in no prefix, or with the default value, have no range.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AddressRanges<V> {
+pub struct AddressRanges<V> {
     ranges: BTreeMap<u128, (u128, V)>,
 }
 
@@ -25,15 +26,16 @@ impl<V> Default for AddressRanges<V> {
 }
 
 /// A range: first address, last address, value.
-pub(crate) type ValueRange<V> = (u128, u128, V);
+pub type ValueRange<V> = (u128, u128, V);
 
 impl<V: Copy + Ord + Default> AddressRanges<V> {
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = ValueRange<V>> + '_ {
+    /// The ranges, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = ValueRange<V>> + '_ {
         self.ranges.iter().map(|(a, (b, id))| (*a, *b, *id))
     }
 
     /// Accepts ranges that are disjoint, maximal and have a value that is not the default; `None` otherwise.
-    pub(crate) fn from_ranges(runs: impl IntoIterator<Item = ValueRange<V>>) -> Option<Self> {
+    pub fn from_ranges(runs: impl IntoIterator<Item = ValueRange<V>>) -> Option<Self> {
         let mut flat = AddressRanges::default();
         let mut before: Option<(u128, V)> = None;
         let mut sorted: Vec<ValueRange<V>> = runs.into_iter().collect();
@@ -52,7 +54,7 @@ impl<V: Copy + Ord + Default> AddressRanges<V> {
 
     /// Recomputes the ranges inside the prefix `within`. Calls `on_change` for each range that was removed
     /// (`false`) or added (`true`).
-    pub(crate) fn recompute(
+    pub fn recompute(
         &mut self,
         networks: &BTreeMap<Prefix, V>,
         within: Prefix,
@@ -99,6 +101,61 @@ impl<V: Copy + Ord + Default> AddressRanges<V> {
             }
         }
     }
+}
+
+/// Prefixes of one family with their values, and the ranges that follow from them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrefixRanges<V> {
+    prefixes: BTreeMap<Prefix, V>,
+    ranges: AddressRanges<V>,
+}
+
+impl<V> Default for PrefixRanges<V> {
+    fn default() -> Self {
+        PrefixRanges {
+            prefixes: BTreeMap::new(),
+            ranges: AddressRanges::default(),
+        }
+    }
+}
+
+impl<V: Copy + Ord + Default> PrefixRanges<V> {
+    /// Whether there are no prefixes.
+    pub fn is_empty(&self) -> bool {
+        self.prefixes.is_empty()
+    }
+
+    /// Sets or removes the value of a prefix. Calls `on_change` for each range that was removed (`false`) or added
+    /// (`true`).
+    pub fn change(
+        &mut self,
+        prefix: Prefix,
+        value: Option<V>,
+        on_change: impl FnMut(ValueRange<V>, bool),
+    ) {
+        match value {
+            Some(value) => self.prefixes.insert(prefix, value),
+            None => self.prefixes.remove(&prefix),
+        };
+        self.ranges.recompute(&self.prefixes, prefix, on_change);
+    }
+}
+
+/// The ranges of each family in which tables give addresses an identity, without the addresses that have an entry of
+/// their own.
+pub fn identity_ranges(tables: &Tables) -> [AddressRanges<IdentityId>; 2] {
+    let mut networks = [BTreeMap::new(), BTreeMap::new()];
+    for (prefix, id) in &tables.addresses {
+        if !prefix.is_host() {
+            networks[prefix.family() as usize].insert(*prefix, *id);
+        }
+    }
+    Family::BOTH.map(|family| {
+        let mut ranges = AddressRanges::default();
+        let networks = &networks[family as usize];
+        ranges.recompute(networks, Prefix::all(family), |_, _| {});
+        ranges
+    })
 }
 
 /// Joins adjacent ranges of one value; drops those with the default value.
@@ -155,8 +212,7 @@ fn ranges_within<V: Copy + Ord + Default>(
 mod tests {
     use super::*;
     use core::net::IpAddr;
-    use palisade_model::{Family, address_from_number};
-    use palisade_tables::IdentityId;
+    use palisade_model::address_from_number;
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 

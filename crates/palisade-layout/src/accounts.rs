@@ -1,13 +1,15 @@
-//! Counters as the contract knows them: keys that only a driver can read, the accounts that counts are
-//! credited to, and totals.
+//! Counters whatever counts: keys that only a driver can read, the accounts that counts are for, and totals.
 //!
 //! Never: knows where a driver keeps its counters.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use palisade_model::Str;
-use palisade_tables::{AuditComparison, CounterValue, Credit, ReportReason};
+use palisade_tables::{
+    AuditComparison, CounterValue, Credit, Delta, ReportReason, RuleId, TableChange, Tables,
+};
 use serde::{Deserialize, Serialize};
 
 /// Where a driver counts. The driver makes the text and reads it; for everybody else it has only order and
@@ -69,4 +71,43 @@ pub struct Counters {
     pub by_drop_reason: BTreeMap<&'static str, CounterValue>,
     /// Packets judged where something in audit applies, by their verdicts.
     pub by_audit: BTreeMap<AuditComparison, CounterValue>,
+}
+
+/// What each rule number stands for, also during a delta that deletes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleCauses(BTreeMap<RuleId, Arc<Credit>>);
+
+impl RuleCauses {
+    /// Those of whole tables.
+    pub fn of(tables: &Tables) -> Self {
+        RuleCauses(tables.rules.clone())
+    }
+
+    /// Adds those of a delta that is about to be written; those that it deletes still count.
+    pub fn begin(&mut self, delta: &Delta) {
+        for change in delta.steps.iter().flat_map(|step| &step.changes) {
+            if let TableChange::Rule(rule, Some(cause)) = change {
+                self.0.insert(*rule, cause.clone());
+            }
+        }
+    }
+
+    /// Removes those that a delta deletes, once it is written.
+    pub fn finish(&mut self, delta: &Delta) {
+        for change in delta.steps.iter().flat_map(|step| &step.changes) {
+            if let TableChange::Rule(rule, None) = change {
+                self.0.remove(rule);
+            }
+        }
+    }
+
+    /// The accounts of a counter: of these rules, each of which matched every counted packet, and of the verdicts where
+    /// something in audit applies. Unknown rule numbers are left out.
+    pub fn accounts(&self, rules: &[RuleId], audit: Option<AuditComparison>) -> Vec<CountAccount> {
+        let causes = rules.iter().filter_map(|rule| self.0.get(rule)).cloned();
+        causes
+            .map(CountAccount::Rule)
+            .chain(audit.map(CountAccount::Audit))
+            .collect()
+    }
 }

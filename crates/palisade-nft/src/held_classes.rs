@@ -1,0 +1,120 @@
+//! Which classes in the kernel are those of the desired tables: the ones with equal elements, chains and fingerprint.
+//!
+//! Promises: two are equal only if writing the desired one would give what is stored, its base included. Never: decides
+//! what changes, or when.
+
+use crate::Config;
+use crate::content::{ClassContent, ClassForm, class_content, fingerprint, stored_fingerprint};
+use crate::decode::DecodedTable;
+use crate::names::LAST_VERDICT;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use palisade_tables::{ClassId, Program, Tables};
+
+/// The decoded table and the desired tables.
+pub(crate) struct HeldClasses<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) stored: &'a DecodedTable,
+    pub(crate) desired: &'a Tables,
+}
+
+impl HeldClasses<'_> {
+    /// Numbers for the held and the wanted classes, equal where they have equal elements and chains and
+    /// credit the same rules.
+    pub(crate) fn equal_programs(&self) -> [BTreeMap<ClassId, u32>; 2] {
+        let mut wanted = BTreeMap::new();
+        // One class of each content, by fingerprint: two of one fingerprint may differ in what they report.
+        let mut known: BTreeMap<String, Vec<(u32, &Program)>> = BTreeMap::new();
+        let mut next = 0;
+        let normalized = |program: &Program, print: &str| {
+            let mut code = LAST_VERDICT;
+            class_content(
+                self.config,
+                1,
+                program,
+                ClassForm::Whole(print),
+                &mut || {
+                    code += 1;
+                    code
+                },
+            )
+        };
+        for (class, program) in &self.desired.programs {
+            let digest = fingerprint(self.desired, program);
+            let same = known.entry(digest.clone()).or_default();
+            let equal = |other: &Program| {
+                let (a, b) = (normalized(program, &digest), normalized(other, &digest));
+                a.elements == b.elements && a.chains == b.chains
+            };
+            let first = same.iter().find(|(_, other)| equal(other));
+            let number = match first {
+                Some((number, _)) => *number,
+                None => {
+                    next += 1;
+                    same.push((next, program));
+                    next
+                }
+            };
+            wanted.insert(*class, number);
+        }
+        let mut held = BTreeMap::new();
+        for (number, stored) in &self.stored.classes {
+            let digest = stored_fingerprint(*number, stored).unwrap_or("");
+            let mut known = known.get(digest).into_iter().flatten();
+            let equal =
+                |program: &Program| self.is_stored_program(*number, stored, program, digest);
+            if let Some((program, _)) = known.find(|(_, program)| equal(program)) {
+                held.insert(ClassId(*number), *program);
+            }
+        }
+        [held, wanted]
+    }
+
+    /// Whether a class in the kernel, with its base, is written as a program of this fingerprint would be.
+    fn is_stored_program(
+        &self,
+        number: u32,
+        stored: &ClassContent,
+        program: &Program,
+        digest: &str,
+    ) -> bool {
+        let Some(base) = self.stored.layout.base_of_class.get(&number) else {
+            return self.is_same_content(number, stored, program, ClassForm::Whole(digest));
+        };
+        let bases = self.stored;
+        let held = bases
+            .bases
+            .get(base)
+            .zip(bases.layout.base_programs.get(base));
+        held.is_some_and(|(held, shape)| {
+            let shared = program.restrict_to(shape);
+            program.refines(&shared)
+                && self.is_same_content(*base, held, &shared, ClassForm::Base)
+                && self.is_same_content(
+                    number,
+                    stored,
+                    program,
+                    ClassForm::Refining(digest, *base, &shared),
+                )
+        })
+    }
+
+    fn is_same_content(
+        &self,
+        number: u32,
+        stored: &ClassContent,
+        program: &Program,
+        form: ClassForm<'_>,
+    ) -> bool {
+        let codes = self.stored.source_port_codes.get(&number);
+        let mut codes = codes.into_iter().flatten().copied();
+        let mut content = class_content(self.config, number, program, form, &mut || {
+            codes.next().unwrap_or_default()
+        });
+        content.chains.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut chains = stored.chains.clone();
+        chains.sort_by(|a, b| a.0.cmp(&b.0));
+        content.elements == stored.elements && content.chains == chains
+    }
+}
