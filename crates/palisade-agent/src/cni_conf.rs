@@ -5,10 +5,13 @@
 //! file contains an owner key, and a file without this key is foreign.
 
 use crate::config::Config;
+use crate::node_state::NodeState;
 use crate::plugin_file::PLUGIN;
+use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_source::error_chain;
 use palisade_sys::atomic_file::{WriteError, write_atomically};
 use serde_json::{Value, json};
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -175,6 +178,58 @@ pub(crate) fn install(config: &Config) -> Result<(), CniConfError> {
         tracing::info!(file = %conf.path().display(), "CNI configuration written");
     }
     Ok(())
+}
+
+/// The CNI configuration as a subsystem: written once the API serves runtimes and this host has address pools.
+#[derive(Debug, Default)]
+pub(crate) struct CniConfiguration {
+    is_written: bool,
+}
+
+/// Writes the CNI configuration.
+pub(crate) struct WriteCniConfiguration(Option<PathBuf>);
+
+impl fmt::Display for WriteCniConfiguration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(path) => write!(f, "write {}", path.display()),
+            None => f.write_str("write no CNI configuration"),
+        }
+    }
+}
+
+impl Subsystem<NodeState> for CniConfiguration {
+    type Action = WriteCniConfiguration;
+
+    fn name(&self) -> &'static str {
+        "CNI configuration"
+    }
+
+    fn has_work(&self, node: &NodeState) -> bool {
+        node.serves_runtimes && !self.is_written
+    }
+
+    fn plan(&mut self, node: &mut NodeState) -> Result<Vec<WriteCniConfiguration>, SubsystemError> {
+        let conf = CniConf::from_config(&node.config);
+        if self.is_written || !node.serves_runtimes || node.missing_pools().is_some() {
+            return Ok(Vec::new());
+        }
+        Ok(vec![WriteCniConfiguration(conf.map(|conf| conf.path))])
+    }
+
+    fn execute(
+        &mut self,
+        _: WriteCniConfiguration,
+        node: &mut NodeState,
+    ) -> Result<ActionOutcome, SubsystemError> {
+        install(&node.config).map_err(SubsystemError::new)?;
+        self.is_written = true;
+        Ok(ActionOutcome::Done)
+    }
+
+    fn failure_reason(&self, failure: &str) -> String {
+        failure.to_owned()
+    }
 }
 
 /// Removes the CNI configuration, unless it is to be kept.

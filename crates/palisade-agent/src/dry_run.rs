@@ -9,7 +9,7 @@ use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::driver::{DEFAULT_DRIVER, open_driver};
-use crate::network_driver::KernelNetworkDriver;
+use crate::network_driver::HostDrivers;
 use crate::run_error::RunError;
 use crate::sources::{ConfiguredSources, SourceAccess};
 use crate::views::endpoints::endpoint_list;
@@ -39,7 +39,7 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
     let mut core = Core::new(CoreParts {
         config,
         dataplane: Box::new(dataplane),
-        network: Box::new(KernelNetworkDriver::read_only()?),
+        host: HostDrivers::read_only()?,
         clock: Box::new(SystemClock),
         sources: sources.describe(),
     });

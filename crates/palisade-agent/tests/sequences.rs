@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use support::{OnHost, TestHost};
+use support::{OnHost, TestHost, host_drivers};
 
 const SEQUENCES: u64 = 10_000;
 const OPERATIONS: u64 = 5;
@@ -287,7 +287,7 @@ impl World {
                     Box::new(self.dataplane.clone()),
                     self.faults.clone(),
                 )),
-                network: Box::new(FaultyNetworkDriver(
+                host: host_drivers(FaultyNetworkDriver(
                     OnHost(self.host.clone()),
                     self.faults.clone(),
                 )),

@@ -4,9 +4,10 @@ use super::connections;
 use super::veth_pair::InnerVeth;
 use super::{
     AddressUse, GATEWAY_V4, GATEWAY_V6, HOST_MAC, HostInterfaceState, HostInventory, NetnsFacts,
-    NetnsInterface, NetworkDriver, NetworkDriverError, NodeRouteDriver,
+    NetnsInterface, NetworkDriver, NetworkDriverError,
 };
-use crate::lockout::TcpConnection;
+use crate::cut_connections::{ConnectionReader, TcpConnection};
+use crate::forwarding::ForwardingDriver;
 use crate::settings::{self, SettingsFile};
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_sys::link::{
@@ -32,7 +33,7 @@ pub struct KernelNetworkDriver {
     /// Where the host's kernel parameters are.
     sysctl_dir: PathBuf,
     /// Every operation that would change something does nothing.
-    is_read_only: bool,
+    pub(super) is_read_only: bool,
 }
 
 impl KernelNetworkDriver {
@@ -127,10 +128,6 @@ impl NetworkDriver for KernelNetworkDriver {
             Some((address.prefix.address, name))
         });
         Ok(named.collect())
-    }
-
-    fn tcp_connections(&mut self) -> Result<Vec<TcpConnection>, NetworkDriverError> {
-        connections::read(&mut self.links()?)
     }
 
     fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
@@ -349,24 +346,6 @@ impl NetworkDriver for KernelNetworkDriver {
         Ok(host.change_link(now, &name)?)
     }
 
-    fn ensure_forwarding(
-        &mut self,
-        prefix: &str,
-        file: &SettingsFile,
-    ) -> Result<Vec<String>, NetworkDriverError> {
-        if self.is_read_only {
-            return Ok(Vec::new());
-        }
-        let mut sysctl = KernelSysctl::mounted_at(&self.host, &self.sysctl_dir);
-        let mut links = self.links()?;
-        Ok(settings::ensure_forwarding(
-            &mut sysctl,
-            &mut links,
-            prefix,
-            file,
-        )?)
-    }
-
     fn inventory(&mut self, prefix: &str) -> Result<HostInventory, NetworkDriverError> {
         let mut host = self.links()?;
         let (links, routes, neighbours) = (host.links()?, host.routes()?, host.neighbours()?);
@@ -409,10 +388,6 @@ impl NetworkDriver for KernelNetworkDriver {
         Ok(uplinks.map(|link| link.mtu).min())
     }
 
-    fn node_route_driver(&mut self) -> Option<&mut dyn NodeRouteDriver> {
-        (!self.is_read_only).then_some(self)
-    }
-
     fn netns_exists(&self, record: &WorkloadRecord) -> bool {
         match self.netns(record) {
             Ok(_) => true,
@@ -420,6 +395,32 @@ impl NetworkDriver for KernelNetworkDriver {
             Err(NetworkDriverError::Netns(NetNsError::TimedOut { .. })) => true,
             Err(_) => false,
         }
+    }
+}
+
+impl ForwardingDriver for KernelNetworkDriver {
+    fn ensure_forwarding(
+        &mut self,
+        prefix: &str,
+        file: &SettingsFile,
+    ) -> Result<Vec<String>, NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(Vec::new());
+        }
+        let mut sysctl = KernelSysctl::mounted_at(&self.host, &self.sysctl_dir);
+        let mut links = self.links()?;
+        Ok(settings::ensure_forwarding(
+            &mut sysctl,
+            &mut links,
+            prefix,
+            file,
+        )?)
+    }
+}
+
+impl ConnectionReader for KernelNetworkDriver {
+    fn tcp_connections(&mut self) -> Result<Vec<TcpConnection>, NetworkDriverError> {
+        connections::read(&mut self.links()?)
     }
 }
 

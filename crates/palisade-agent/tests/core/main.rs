@@ -16,9 +16,9 @@ mod support;
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
+use palisade_agent::host_changes::HostChanges;
 use palisade_agent::network_driver::{HostInterfaceState, NetworkDriverError};
 use palisade_agent::workload_store::WorkloadRecord;
-use palisade_agent::workloads::host::HostChanges;
 use palisade_api::{
     EndpointState, Health, PacketReason, WorkloadAddRequest, WorkloadRemoveRequest,
 };
@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{OnHost, TestHost};
+use support::{OnHost, TestHost, host_drivers};
 
 /// A host in memory: the existing interfaces, the open ones, and every call.
 #[derive(Clone, Default)]
@@ -227,7 +227,7 @@ fn core_with(config: Config, host: &Host, dataplane: &FakeDataplane) -> Core {
     Core::new(CoreParts {
         config,
         dataplane: Box::new(dataplane.clone()),
-        network: Box::new(OnHost(host.clone())),
+        host: host_drivers(OnHost(host.clone())),
         clock: Box::new(Ticking::new()),
         sources: vec![("directory".to_owned(), "/x".to_owned())],
     })

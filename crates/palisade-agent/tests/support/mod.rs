@@ -1,10 +1,10 @@
 //! The network driver of tests without a kernel: every operation succeeds, unless a test's own host says
 //! otherwise.
 
-use palisade_agent::lockout::TcpConnection;
+use palisade_agent::forwarding::ForwardingDriver;
 use palisade_agent::network_driver::{
-    AddressUse, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface, NetworkDriver,
-    NetworkDriverError,
+    AddressUse, HostDrivers, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface,
+    NetworkDriver, NetworkDriverError,
 };
 use palisade_agent::settings::SettingsFile;
 use palisade_agent::workload_store::WorkloadRecord;
@@ -57,6 +57,25 @@ macro_rules! test_host {
     };
 }
 
+/// A host that forwards.
+pub(crate) struct ForwardingHost;
+
+impl ForwardingDriver for ForwardingHost {
+    fn ensure_forwarding(&mut self, _: &str, _: &SettingsFile) -> Done<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+/// The drivers of a host with this network driver.
+pub(crate) fn host_drivers(network: impl NetworkDriver + 'static) -> HostDrivers {
+    HostDrivers {
+        network: Box::new(network),
+        forwarding: Box::new(ForwardingHost),
+        node_routes: None,
+        connections: None,
+    }
+}
+
 /// The network driver of a host.
 pub(crate) struct OnHost<H>(pub(crate) H);
 
@@ -70,7 +89,6 @@ test_host! {
     link_index(name: &str) -> Option<u32> = None;
     link_name(index: u32) -> Option<String> = None;
     interface_addresses() -> Vec<(IpAddr, String)> = Vec::new();
-    tcp_connections() -> Vec<TcpConnection> = Vec::new();
     netns_interface(record: &WorkloadRecord) -> NetnsInterface = NetnsInterface {
         mac: MacAddr([2, 0, 0, 0, 0, 1]),
         mtu: record.mtu.unwrap_or(1500),
@@ -80,7 +98,6 @@ test_host! {
     host_interface_states(records: &[WorkloadRecord]) -> Vec<HostInterfaceState> =
         records.iter().map(|_| HostInterfaceState::Intact).collect();
     restore_name(record: &WorkloadRecord, name: &str) -> () = ();
-    ensure_forwarding(prefix: &str, file: &SettingsFile) -> Vec<String> = Vec::new();
     inventory(prefix: &str) -> HostInventory = HostInventory::default();
     default_route_mtu() -> Option<u32> = None;
 }
