@@ -20,14 +20,14 @@ use crate::network_driver::HostDrivers;
 use crate::node_state::NodeState;
 use crate::policy_state::PolicyView;
 use crate::reload::{ConfigListener, reread_config};
-use crate::subsystem::{ObjectChanges, RunSubsystem, Runner};
+use crate::subsystem::{ObjectChanges, RunSubsystem, Runner, SubsystemError};
 use crate::subsystems::subsystems;
 use crate::views::CoreSnapshot;
 use crate::workload_store::WorkloadRecord;
 use crate::workloads::attach::AttachRequest;
 use crate::workloads::deletions::run_queued_deletions;
 use crate::workloads::{WorkloadError, Workloads, cni, masquerade_policy};
-use palisade_api::{BootstrapStage, CniAttachment, CniResponse};
+use palisade_api::{BootstrapStage, CniAttachment, CniResponse, SubsystemPlan};
 use palisade_dataplane::Dataplane;
 use palisade_model::{EndpointId, Str, Update};
 use palisade_source::{Diagnostic, EffectiveReport, HostNetworkChange, UpdateBatch};
@@ -238,6 +238,11 @@ impl Core {
     fn run_subsystems(&mut self) {
         let now = self.clock.monotonic();
         let node = &mut self.node;
+        if self.config.dry_run {
+            // The others are previewed.
+            self.workloads.run_if_due(node, now);
+            return;
+        }
         node.enforcer.retry_failed();
         let mut repairs = Vec::new();
         repairs.extend(node.forwarding.run_if_due(&mut (), now));
@@ -451,6 +456,27 @@ impl Core {
                 listener(&self.config);
             }
         }
+    }
+
+    /// What the subsystems besides policy would do now; those that would do nothing are left out.
+    ///
+    /// # Errors
+    /// If the host cannot be read.
+    pub fn preview(&mut self) -> Result<Vec<SubsystemPlan>, SubsystemError> {
+        let node = &mut self.node;
+        let mut plans = vec![(
+            node.forwarding.name().to_owned(),
+            Runner::preview(&mut node.forwarding, &mut ())?,
+        )];
+        for subsystem in &mut self.subsystems {
+            let name = subsystem.name().to_owned();
+            plans.push((name, subsystem.preview(node)?));
+        }
+        Ok(plans
+            .into_iter()
+            .filter(|(_, actions)| !actions.is_empty())
+            .map(|(name, actions)| SubsystemPlan { name, actions })
+            .collect())
     }
 
     /// The API serves container runtimes: the CNI configuration is written once this host has address pools.

@@ -50,6 +50,7 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
             ControlFlow::Continue(())
         });
     })?;
+    let subsystems = core.preview()?;
     let preview = preview.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(DryRunReport {
         api_version: palisade_api::api_version(),
@@ -59,6 +60,7 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
             writes: preview.writes,
             text: preview.text.clone(),
         },
+        subsystems,
     })
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Only what they name is inspected. Never: says that something did change.
 
+use crate::forwarding::sysctls::is_uplink;
 use crate::network_driver::HOST_MAC;
-use crate::settings::is_uplink;
 use palisade_model::Prefix;
 use palisade_sys::link::LinkEvent;
 use std::collections::BTreeSet;

@@ -46,7 +46,6 @@ pub mod run;
 pub mod run_error;
 pub mod service;
 pub mod service_manager;
-pub mod settings;
 mod sources;
 pub mod startup;
 pub mod subsystem;

@@ -87,7 +87,7 @@ impl NodeState {
     /// If the kernel refuses; it is retried.
     pub(crate) fn enable_forwarding(&mut self) -> Result<(), SubsystemError> {
         self.forwarding.enable();
-        if self.forwarding.has_work(&()) {
+        if self.forwarding.has_work(&()) && !self.config.dry_run {
             let now = self.clock.monotonic();
             self.forwarding.run(&mut (), now)?;
         }

@@ -103,7 +103,7 @@ pub trait Subsystem<C: ?Sized>: Send {
     /// Adds its part of `palisade status`: fields, and reasons for an administrator beyond its failure.
     fn report(&self, _status: &mut Status) {}
 
-    /// What of it is on this host, also if another agent left it. Reads only.
+    /// See [`Installed::installed`].
     ///
     /// # Errors
     /// If the host cannot be read.
@@ -111,13 +111,28 @@ pub trait Subsystem<C: ?Sized>: Send {
         Ok(Vec::new())
     }
 
-    /// Removes an item of [`Subsystem::installed`]; false if it has to stay.
+    /// See [`Installed::remove`].
     ///
     /// # Errors
     /// If it cannot be removed.
     fn remove(&mut self, _item: &CleanupItem) -> Result<bool, SubsystemError> {
         Ok(false)
     }
+}
+
+/// Something of the agent that stays on a host without it, for `palisade cleanup`.
+pub trait Installed {
+    /// What of it is on this host, also if another agent left it, in the order of removal. Reads only.
+    ///
+    /// # Errors
+    /// If the host cannot be read.
+    fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError>;
+
+    /// Removes an item that [`Installed::installed`] listed; false if it has to stay.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    fn remove(&mut self, item: &CleanupItem) -> Result<bool, SubsystemError>;
 }
 
 /// Repairs of one run.
@@ -291,6 +306,17 @@ pub trait RunSubsystem<C: ?Sized>: Send {
     /// # Errors
     /// If it cannot be removed.
     fn remove(&mut self, item: &CleanupItem) -> Result<bool, SubsystemError>;
+}
+
+/// What an ended agent's subsystem left.
+impl<C: ?Sized> Installed for Box<dyn RunSubsystem<C>> {
+    fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError> {
+        (**self).installed()
+    }
+
+    fn remove(&mut self, item: &CleanupItem) -> Result<bool, SubsystemError> {
+        (**self).remove(item)
+    }
 }
 
 impl<C: ?Sized, S: Subsystem<C>> RunSubsystem<C> for Runner<S> {

@@ -8,10 +8,11 @@ use crate::network_driver::NodeRouteDriver;
 use crate::node_routes::NodeRoutes;
 use crate::node_state::NodeState;
 use crate::subsystem::{RunSubsystem, Runner};
+use std::sync::Arc;
 
 /// What runs after the workloads.
 pub(crate) fn subsystems(
-    config: &Config,
+    config: &Arc<Config>,
     node_routes: Option<Box<dyn NodeRouteDriver>>,
 ) -> Vec<Box<dyn RunSubsystem<NodeState>>> {
     let mut all: Vec<Box<dyn RunSubsystem<NodeState>>> = Vec::new();
@@ -21,6 +22,8 @@ pub(crate) fn subsystems(
             driver,
         ))));
     }
-    all.push(Box::new(Runner::new(CniConfiguration::default())));
+    all.push(Box::new(Runner::new(CniConfiguration::new(Arc::clone(
+        config,
+    )))));
     all
 }

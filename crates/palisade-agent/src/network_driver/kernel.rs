@@ -8,7 +8,7 @@ use super::{
 };
 use crate::cut_connections::{ConnectionReader, TcpConnection};
 use crate::forwarding::ForwardingDriver;
-use crate::settings::{self, SettingsFile};
+use crate::forwarding::sysctls::{self, ChangedSetting, SettingsFile};
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_sys::link::{
     IpNet, KernelLinks, LinkChange, LinkError, MAIN_TABLE, Neighbour, Route, RouteKind, VethEnd,
@@ -62,6 +62,10 @@ impl KernelNetworkDriver {
             is_read_only: true,
             ..driver
         })
+    }
+
+    fn sysctl(&self) -> KernelSysctl {
+        KernelSysctl::mounted_at(&self.host, &self.sysctl_dir)
     }
 
     pub(super) fn links(&self) -> Result<KernelLinks, LinkError> {
@@ -388,6 +392,32 @@ impl NetworkDriver for KernelNetworkDriver {
         Ok(uplinks.map(|link| link.mtu).min())
     }
 
+    fn veths(&mut self) -> Result<Vec<(String, u32)>, NetworkDriverError> {
+        let links = self.links()?.links()?.into_iter();
+        let veths = links.filter(|link| link.kind.as_deref() == Some("veth"));
+        Ok(veths.map(|link| (link.name, link.index)).collect())
+    }
+
+    fn delete_link(&mut self, name: &str) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        match self.links()?.delete_link(name) {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn close_link(&mut self, name: &str) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        match self.links()?.change_link(name, &LinkChange::Down) {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
     fn netns_exists(&self, record: &WorkloadRecord) -> bool {
         match self.netns(record) {
             Ok(_) => true,
@@ -399,22 +429,39 @@ impl NetworkDriver for KernelNetworkDriver {
 }
 
 impl ForwardingDriver for KernelNetworkDriver {
-    fn ensure_forwarding(
+    fn plan_forwarding(
         &mut self,
         prefix: &str,
         file: &SettingsFile,
+    ) -> Result<Vec<ChangedSetting>, NetworkDriverError> {
+        let mut links = self.links()?;
+        let sysctl = self.sysctl();
+        Ok(sysctls::plan_forwarding(&sysctl, &mut links, prefix, file)?)
+    }
+
+    fn apply_settings(
+        &mut self,
+        file: &SettingsFile,
+        changes: Vec<ChangedSetting>,
     ) -> Result<Vec<String>, NetworkDriverError> {
         if self.is_read_only {
             return Ok(Vec::new());
         }
-        let mut sysctl = KernelSysctl::mounted_at(&self.host, &self.sysctl_dir);
-        let mut links = self.links()?;
-        Ok(settings::ensure_forwarding(
-            &mut sysctl,
-            &mut links,
-            prefix,
-            file,
-        )?)
+        Ok(sysctls::apply_settings(&mut self.sysctl(), file, changes)?)
+    }
+
+    fn restorable_settings(
+        &mut self,
+        file: &SettingsFile,
+    ) -> Result<Vec<ChangedSetting>, NetworkDriverError> {
+        Ok(sysctls::restorable_settings(&self.sysctl(), file)?)
+    }
+
+    fn restore_setting(&mut self, setting: &ChangedSetting) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        Ok(sysctls::restore_setting(&mut self.sysctl(), setting)?)
     }
 }
 

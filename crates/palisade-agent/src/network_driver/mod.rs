@@ -19,11 +19,10 @@ mod veth_pair;
 pub use kernel::KernelNetworkDriver;
 pub use netns_facts::{AddressUse, NetnsFacts};
 pub use node_routes::{InstalledRoute, NODE_ROUTE_PROTOCOL, NodeRoute, NodeRouteDriver};
-pub(crate) use node_routes::{kernel_route, own_route};
 
 use crate::cut_connections::ConnectionReader;
 use crate::forwarding::ForwardingDriver;
-use crate::settings::SettingsError;
+use crate::forwarding::sysctls::SettingsError;
 use crate::subsystem::SubsystemError;
 use crate::workload_store::WorkloadRecord;
 use palisade_sys::link::{IpNet, LinkError, MacAddr};
@@ -277,6 +276,24 @@ pub trait NetworkDriver: Send {
     /// # Errors
     /// If the kernel cannot be queried.
     fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError>;
+
+    /// The veth links of this host, with their indexes.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn veths(&mut self) -> Result<Vec<(String, u32)>, NetworkDriverError>;
+
+    /// Deletes a link; it is no error if there is none.
+    ///
+    /// # Errors
+    /// If the kernel rejects it.
+    fn delete_link(&mut self, name: &str) -> Result<(), NetworkDriverError>;
+
+    /// Sets a link down; it is no error if there is none.
+    ///
+    /// # Errors
+    /// If the kernel rejects it.
+    fn close_link(&mut self, name: &str) -> Result<(), NetworkDriverError>;
 
     /// Whether the network namespace still exists.
     fn netns_exists(&self, record: &WorkloadRecord) -> bool;

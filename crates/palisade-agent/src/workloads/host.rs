@@ -8,12 +8,13 @@
 //! does not belong to a workload.
 
 use super::Workloads;
+use super::installed::{interface_items, remove_interface};
 use crate::host_changes::HostChanges;
 use crate::network_driver::HostInterfaceState;
 use crate::node_state::NodeState;
 use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
-use palisade_api::EndpointState;
+use palisade_api::{CleanupItem, EndpointState};
 use palisade_source::error_chain;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -96,6 +97,14 @@ impl Subsystem<NodeState> for Workloads {
             }
         }
         Ok(ActionOutcome::Done)
+    }
+
+    fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError> {
+        interface_items(self)
+    }
+
+    fn remove(&mut self, item: &CleanupItem) -> Result<bool, SubsystemError> {
+        remove_interface(self, item)
     }
 }
 

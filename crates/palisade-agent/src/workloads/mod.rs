@@ -15,6 +15,7 @@ pub mod cni;
 pub mod deletions;
 mod error;
 pub mod host;
+mod installed;
 mod lifecycle;
 pub mod named;
 

@@ -229,6 +229,9 @@ impl<N: NetworkDriver> NetworkDriver for FaultyNetworkDriver<N> {
         restore_name(&mut self, record: &WorkloadRecord, name: &str) -> NetworkResult<()>;
         inventory(&mut self, prefix: &str) -> NetworkResult<HostInventory>;
         default_route_mtu(&mut self) -> NetworkResult<Option<u32>>;
+        veths(&mut self) -> NetworkResult<Vec<(String, u32)>>;
+        delete_link(&mut self, name: &str) -> NetworkResult<()>;
+        close_link(&mut self, name: &str) -> NetworkResult<()>;
     }
 }
 

@@ -2,11 +2,11 @@
 //! otherwise.
 
 use palisade_agent::forwarding::ForwardingDriver;
+use palisade_agent::forwarding::sysctls::{ChangedSetting, SettingsFile};
 use palisade_agent::network_driver::{
     AddressUse, HostDrivers, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface,
     NetworkDriver, NetworkDriverError,
 };
-use palisade_agent::settings::SettingsFile;
 use palisade_agent::workload_store::WorkloadRecord;
 use palisade_model::Prefix;
 use palisade_sys::link::MacAddr;
@@ -61,8 +61,20 @@ macro_rules! test_host {
 pub(crate) struct ForwardingHost;
 
 impl ForwardingDriver for ForwardingHost {
-    fn ensure_forwarding(&mut self, _: &str, _: &SettingsFile) -> Done<Vec<String>> {
+    fn plan_forwarding(&mut self, _: &str, _: &SettingsFile) -> Done<Vec<ChangedSetting>> {
         Ok(Vec::new())
+    }
+
+    fn apply_settings(&mut self, _: &SettingsFile, _: Vec<ChangedSetting>) -> Done<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn restorable_settings(&mut self, _: &SettingsFile) -> Done<Vec<ChangedSetting>> {
+        Ok(Vec::new())
+    }
+
+    fn restore_setting(&mut self, _: &ChangedSetting) -> Done<()> {
+        Ok(())
     }
 }
 
@@ -100,4 +112,7 @@ test_host! {
     restore_name(record: &WorkloadRecord, name: &str) -> () = ();
     inventory(prefix: &str) -> HostInventory = HostInventory::default();
     default_route_mtu() -> Option<u32> = None;
+    veths() -> Vec<(String, u32)> = Vec::new();
+    delete_link(name: &str) -> () = ();
+    close_link(name: &str) -> () = ();
 }
