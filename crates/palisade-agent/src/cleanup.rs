@@ -10,28 +10,28 @@
 //! stay. A sysctl that another program has changed since is not restored. With `--forwarding keep` no
 //! sysctl is restored, for a host where other software relies on forwarding.
 
-use crate::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
+use crate::clock::SystemClock;
+use palisade_config::Config;
 use crate::driver::open_all_drivers;
-use crate::network_driver::{NodeRoute, kernel_route, own_route};
+use crate::forwarding::Forwarding;
+use crate::forwarding::sysctls::{self, sysctl_directory};
+use crate::network_driver::{HostDrivers, NetworkDriverError};
+use crate::node_state::NodeState;
 use crate::plugin_file::{RECORD_FILE, installed_plugin};
-use crate::settings::sysctl_directory;
-use crate::settings::{self, ChangedSetting, SettingsError, SettingsFile};
 use crate::startup::LOCK_FILE;
-use crate::workload_store::{WorkloadStore, WorkloadStoreError};
+use crate::subsystem::{Installed, RunSubsystem, Runner, SubsystemError};
+use crate::subsystems::subsystems;
+use crate::workloads::Workloads;
 use palisade_api::{CleanupItem, CleanupKind};
-use palisade_config::{CniConfig, Config};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_source::error_chain;
-use palisade_sys::link::{KernelLinks, Link, LinkChange, LinkError};
 use palisade_sys::lock::{InstanceLock, LockError};
-use palisade_sys::netns::{NetNs, NetNsError};
-use palisade_sys::sysctl::KernelSysctl;
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The agent's files in the state directory.
 const STATE_FILES: [&str; 9] = [
@@ -41,7 +41,7 @@ const STATE_FILES: [&str; 9] = [
     "valid",
     "snapshot",
     "cni-queue",
-    settings::SETTINGS_FILE,
+    sysctls::SETTINGS_FILE,
     RECORD_FILE,
     LOCK_FILE,
 ];
@@ -55,35 +55,24 @@ pub enum CleanupError {
     /// The lock cannot be read.
     #[error(transparent)]
     Lock(LockError),
-    /// The workload records cannot be read.
+    /// This host cannot be inspected.
+    #[error("inspecting this host")]
+    Host(#[from] NetworkDriverError),
+    /// A part of what Palisade created cannot be listed.
     #[error(transparent)]
-    Records(#[from] WorkloadStoreError),
-    /// The host's interfaces cannot be listed.
-    #[error("listing this host's interfaces")]
-    Links(#[from] LinkError),
-    /// The host's network namespace cannot be opened.
-    #[error("opening this host's network namespace")]
-    Netns(#[from] NetNsError),
-    /// The changed settings cannot be read.
-    #[error("reading this host's sysctls")]
-    Settings(#[from] SettingsError),
+    Installed(#[from] SubsystemError),
     /// The dataplane's tables cannot be read.
     #[error("reading the dataplane's tables")]
     Dataplane(#[from] DriverError),
 }
 
-/// The items found, and what is needed to remove them. It holds the lock, so no agent can start.
+/// The items found, and what removes them. It holds the lock, so no agent can start.
 pub struct Cleanup {
     /// The items, in the order of removal.
     pub items: Vec<CleanupItem>,
-    links: KernelLinks,
-    /// All drivers: an earlier agent may have enforced with another one.
-    drivers: Vec<Box<dyn Dataplane>>,
-    sysctl: KernelSysctl,
-    /// The original value of each sysctl, by name.
-    original_settings: BTreeMap<String, String>,
-    /// The routes to other nodes, by name.
-    routes: BTreeMap<String, NodeRoute>,
+    /// Which of the parts removes each item.
+    owners: BTreeMap<(CleanupKind, String), usize>,
+    parts: Vec<Box<dyn Installed>>,
     lock: Option<InstanceLock>,
 }
 
@@ -94,24 +83,85 @@ pub struct Cleanup {
 pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
     let mut drivers = open_all_drivers(config)?;
     let lock = lock_without_agent(config, &mut drivers)?;
-    let mut links = KernelLinks::open(&NetNs::current()?)?;
-    let sysctl = KernelSysctl::mounted_at(&NetNs::current()?, sysctl_directory());
-    let mut original_settings = BTreeMap::new();
-    let mut items = found_items(config, &mut drivers, &mut links)?;
-    for setting in changed_settings(config, &sysctl)? {
-        items.push(setting_item(&setting));
-        original_settings.insert(setting.key, setting.before);
+    let mut parts = installed_parts(config, drivers)?;
+    let mut items = Vec::new();
+    let mut owners = BTreeMap::new();
+    for (part, installed) in parts.iter_mut().enumerate() {
+        for item in installed.installed()? {
+            owners.insert((item.kind, item.name.clone()), part);
+            items.push(item);
+        }
     }
-    items.extend(file_items(config));
+    items.sort_by_key(|item| removal_order(item.kind));
     Ok(Cleanup {
-        routes: node_routes(&mut links)?,
         items,
-        links,
-        drivers,
-        sysctl,
-        original_settings,
+        owners,
+        parts,
         lock,
     })
+}
+
+/// The order of removal: traffic is never left open, and files come last.
+pub(crate) fn removal_order(kind: CleanupKind) -> u8 {
+    match kind {
+        CleanupKind::CniConfiguration => 0,
+        CleanupKind::Interface | CleanupKind::ChainedInterface => 1,
+        CleanupKind::Route => 2,
+        CleanupKind::Table => 3,
+        CleanupKind::Setting => 4,
+        CleanupKind::CniPlugin | CleanupKind::Socket | CleanupKind::State => 5,
+    }
+}
+
+/// All that an agent of this configuration may leave on a host.
+pub(crate) fn installed_parts(
+    config: &Config,
+    drivers: Vec<Box<dyn Dataplane>>,
+) -> Result<Vec<Box<dyn Installed>>, CleanupError> {
+    let config = Arc::new(config.clone());
+    let host = HostDrivers::current(sysctl_directory())?;
+    let workloads = Workloads::new(Arc::clone(&config), host.network, Arc::new(SystemClock));
+    let workloads: Box<dyn RunSubsystem<NodeState>> = Box::new(Runner::new(workloads));
+    let forwarding = Forwarding::new(&config, host.forwarding);
+    let forwarding: Box<dyn RunSubsystem<()>> = Box::new(Runner::new(forwarding));
+    let mut parts: Vec<Box<dyn Installed>> = vec![Box::new(workloads), Box::new(forwarding)];
+    for subsystem in subsystems(&config, host.node_routes) {
+        parts.push(Box::new(subsystem));
+    }
+    for driver in drivers {
+        parts.push(Box::new(DriverTables(driver)));
+    }
+    parts.push(Box::new(AgentFiles(config)));
+    Ok(parts)
+}
+
+/// The tables of a driver.
+struct DriverTables(Box<dyn Dataplane>);
+
+impl Installed for DriverTables {
+    fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError> {
+        let tables = self.0.installed_objects().map_err(SubsystemError::new)?;
+        let item = |table| CleanupItem::new(CleanupKind::Table, table, None);
+        Ok(tables.into_iter().map(item).collect())
+    }
+
+    fn remove(&mut self, _: &CleanupItem) -> Result<bool, SubsystemError> {
+        self.0.remove().map_err(SubsystemError::new)?;
+        Ok(true)
+    }
+}
+
+/// The CNI plugin, the socket and the files of the agent.
+struct AgentFiles(Arc<Config>);
+
+impl Installed for AgentFiles {
+    fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError> {
+        Ok(file_items(&self.0))
+    }
+
+    fn remove(&mut self, item: &CleanupItem) -> Result<bool, SubsystemError> {
+        remove_path(Path::new(&item.name)).map_err(SubsystemError::new)
+    }
 }
 
 /// Takes the lock of the state directory; fails if an agent runs here.
@@ -147,47 +197,6 @@ pub(crate) fn lock_without_agent(
     Ok(lock)
 }
 
-/// The CNI configuration, the interfaces, the routes to other nodes and the tables.
-pub(crate) fn found_items(
-    config: &Config,
-    drivers: &mut [Box<dyn Dataplane>],
-    links: &mut KernelLinks,
-) -> Result<Vec<CleanupItem>, CleanupError> {
-    let mut items = cni_configuration_items(&config.cni, &config.api.socket);
-    items.extend(interface_items(config, links)?);
-    let routes = node_routes(links)?.into_keys();
-    items.extend(routes.map(|name| CleanupItem::new(CleanupKind::Route, name, None)));
-    for driver in drivers {
-        let tables = driver.installed_objects()?.into_iter();
-        items.extend(tables.map(|table| CleanupItem::new(CleanupKind::Table, table, None)));
-    }
-    Ok(items)
-}
-
-/// The routes to other nodes, by name.
-fn node_routes(links: &mut KernelLinks) -> Result<BTreeMap<String, NodeRoute>, CleanupError> {
-    let routes = links.routes()?.into_iter();
-    let routes = routes.filter_map(|route| own_route(&route));
-    Ok(routes.map(|route| (route.to_string(), route)).collect())
-}
-
-/// The sysctls that the agent changed and that are to be restored.
-pub(crate) fn changed_settings(
-    config: &Config,
-    sysctl: &KernelSysctl,
-) -> Result<Vec<ChangedSetting>, CleanupError> {
-    if !config.workloads.manages_forwarding {
-        return Ok(Vec::new());
-    }
-    let file = SettingsFile::in_state_dir(&config.state.dir);
-    Ok(settings::restorable_settings(sysctl, &file)?)
-}
-
-pub(crate) fn setting_item(setting: &ChangedSetting) -> CleanupItem {
-    let about = format!("{}, was {}", setting.after, setting.before);
-    CleanupItem::new(CleanupKind::Setting, &*setting.key, Some(about))
-}
-
 /// The CNI plugin, the socket and the files, each before the directory that contains it.
 pub(crate) fn file_items(config: &Config) -> Vec<CleanupItem> {
     let item = |kind, path: &Path| CleanupItem::new(kind, path.display().to_string(), None);
@@ -214,98 +223,6 @@ fn socket_directory(socket: &Path) -> Option<&Path> {
     others.next().is_none().then_some(directory)
 }
 
-/// The CNI configurations that an agent of this configuration wrote: under the configured name, or under any
-/// other with the same socket, also where no directory is configured now.
-fn cni_configuration_items(config: &CniConfig, own_socket: &Path) -> Vec<CleanupItem> {
-    let directory = config.conf_dir.as_deref();
-    let directory = directory.unwrap_or(Path::new(USUAL_CONF_DIR));
-    let configured = directory.join(&config.conf_name);
-    let Ok(entries) = std::fs::read_dir(directory) else {
-        return Vec::new();
-    };
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.sort();
-    let is_ours = |path: &PathBuf| {
-        let text = palisade_sys::plain_file::read(path).unwrap_or_default();
-        let list: Value = serde_json::from_slice(&text).unwrap_or_default();
-        let socket = list["plugins"][0]["socket"].as_str().map(Path::new);
-        list.get(OWNER_KEY).is_some() && (*path == configured || socket == Some(own_socket))
-    };
-    paths.retain(is_ours);
-    let item = |path: PathBuf| {
-        CleanupItem::new(
-            CleanupKind::CniConfiguration,
-            path.display().to_string(),
-            None,
-        )
-    };
-    paths.into_iter().map(item).collect()
-}
-
-/// The host sides of the agent's veth pairs: recorded ones, and unrecorded ones with a generated name.
-fn interface_items(
-    config: &Config,
-    links: &mut KernelLinks,
-) -> Result<Vec<CleanupItem>, CleanupError> {
-    let remembered = WorkloadStore::read_only(&config.state.dir).read()?;
-    let records = remembered.records;
-    let mut veths = links.links()?;
-    veths.retain(|link| link.kind.as_deref() == Some("veth"));
-    let of_others = records
-        .iter()
-        .filter(|record| record.chained)
-        .map(|record| (&record.interface, record.index, Some(record.id())));
-    let closed = remembered.closed.iter();
-    let closed = closed.map(|closed| (&closed.interface, Some(closed.index), None));
-    let mut chained = Vec::new();
-    for (interface, index, id) in of_others.chain(closed) {
-        let is_that_link = |link: &&Link| match index {
-            Some(index) => link.index == index,
-            None => link.name == **interface,
-        };
-        if let Some(link) = veths.iter().find(is_that_link) {
-            let workload = id.map(|id| id.to_string());
-            chained.push(CleanupItem::new(
-                CleanupKind::ChainedInterface,
-                &*link.name,
-                workload,
-            ));
-        }
-    }
-    let present: BTreeSet<String> = veths.into_iter().map(|link| link.name).collect();
-    let mut items = Vec::new();
-    let mut known = BTreeSet::new();
-    for record in &records {
-        known.insert(record.interface.to_string());
-        if !record.chained && present.contains(&*record.interface) {
-            let workload = format!("{}/{}", record.namespace, record.name);
-            items.push(CleanupItem::new(
-                CleanupKind::Interface,
-                &*record.interface,
-                Some(workload),
-            ));
-        }
-    }
-    known.extend(chained.iter().map(|item| item.name.clone()));
-    items.extend(chained);
-    for name in present.difference(&known) {
-        if is_generated_name(name, &config.workloads.interface_prefix) {
-            items.push(CleanupItem::new(CleanupKind::Interface, name, None));
-        }
-    }
-    Ok(items)
-}
-
-/// Whether a name has the form of a generated name: the prefix, then hexadecimal digits up to the full
-/// length.
-fn is_generated_name(name: &str, prefix: &str) -> bool {
-    let digits = (15 - prefix.len().min(15)).min(11);
-    name.strip_prefix(prefix).is_some_and(|rest| {
-        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        rest.len() == digits && rest.bytes().all(is_hex)
-    })
-}
-
 /// The agent's files in the state directory; the lock comes last, followed by the directory.
 fn state_items(state_dir: &Path) -> Vec<CleanupItem> {
     let item =
@@ -330,50 +247,12 @@ impl Cleanup {
     }
 
     fn remove_item(&mut self, item: &CleanupItem) -> Result<bool, String> {
-        match item.kind {
-            CleanupKind::Interface => match self.links.delete_link(&item.name) {
-                Err(error) if !error.is_not_found() => return Err(error_chain(&error)),
-                _ => {}
-            },
-            CleanupKind::Route => {
-                let route = self.routes.get(&item.name).map(kernel_route);
-                match route.map_or(Ok(()), |route| self.links.delete_route(&route)) {
-                    Err(error) if !error.is_not_found() => return Err(error_chain(&error)),
-                    _ => {}
-                }
-            }
-            CleanupKind::Setting => {
-                if let Some(before) = self.original_settings.get(&item.name) {
-                    settings::restore_setting(&mut self.sysctl, &item.name, before)?;
-                }
-            }
-            CleanupKind::ChainedInterface => {
-                match self.links.change_link(&item.name, &LinkChange::Down) {
-                    Err(error) if !error.is_not_found() => return Err(error_chain(&error)),
-                    _ => {}
-                }
-            }
-            CleanupKind::Table => self.remove_table(&item.name)?,
-            CleanupKind::CniConfiguration
-            | CleanupKind::CniPlugin
-            | CleanupKind::Socket
-            | CleanupKind::State => {
-                return remove_path(Path::new(&item.name)).map_err(|error| error.to_string());
-            }
-        }
-        Ok(true)
-    }
-
-    /// Removes all of the driver that has this object, which is gone with the first of its objects.
-    fn remove_table(&mut self, name: &str) -> Result<(), String> {
-        for driver in &mut self.drivers {
-            let objects = driver.installed_objects();
-            let objects = objects.map_err(|error| error_chain(&error))?;
-            if objects.iter().any(|object| object == name) {
-                driver.remove().map_err(|error| error_chain(&error))?;
-            }
-        }
-        Ok(())
+        let owner = self.owners.get(&(item.kind, item.name.clone()));
+        let part = owner.and_then(|part| self.parts.get_mut(*part));
+        let Some(part) = part else {
+            return Ok(false);
+        };
+        part.remove(item).map_err(|error| error_chain(&error))
     }
 }
 
@@ -405,20 +284,6 @@ impl Drop for Cleanup {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_names_that_are_made_are_ours() {
-        for (name, prefix, ours) in [
-            ("pal0123456789a", "pal", true),
-            ("pal0123456789", "pal", false),
-            ("palette", "pal", false),
-            ("pal0123456789G", "pal", false),
-            ("veth0123456789a", "pal", false),
-            ("palisade0123456", "palisade", true),
-        ] {
-            assert_eq!(is_generated_name(name, prefix), ours, "{name}");
-        }
-    }
 
     #[test]
     fn a_state_directory_with_somebody_elses_file_stays() {

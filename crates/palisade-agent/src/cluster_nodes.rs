@@ -43,6 +43,29 @@ pub fn own_node_name(config: &NodesConfig) -> Str {
     }
 }
 
+/// What updates changed of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeChanges {
+    /// Whether a node changed.
+    pub is_changed: bool,
+    /// The networks of changed nodes, before and after.
+    pub networks: BTreeSet<Prefix>,
+}
+
+impl NodeChanges {
+    /// Takes updates in.
+    pub(crate) fn of(nodes: &mut ClusterNodes, updates: &[Update]) -> Self {
+        let mut changes = NodeChanges::default();
+        for update in updates {
+            if let Some((_, networks)) = nodes.apply(update) {
+                changes.is_changed = true;
+                changes.networks.extend(networks);
+            }
+        }
+        changes
+    }
+}
+
 impl ClusterNodes {
     /// No nodes; that of this host has this name.
     pub fn new(own_name: Str) -> Self {

@@ -4,13 +4,18 @@
 //! The file is replaced atomically. A file that the agent did not write is never changed: the agent's
 //! file contains an owner key, and a file without this key is foreign.
 
-use crate::plugin_file::PLUGIN;
 use palisade_config::{CniConfig, Config};
+use crate::node_state::NodeState;
+use crate::plugin_file::PLUGIN;
+use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
+use palisade_api::{CleanupItem, CleanupKind};
 use palisade_source::error_chain;
 use palisade_sys::atomic_file::{WriteError, write_atomically};
 use serde_json::{Value, json};
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The key that identifies a file written by the agent.
 pub(crate) const OWNER_KEY: &str = "palisade.io/written-by";
@@ -175,6 +180,110 @@ pub(crate) fn install(config: &Config) -> Result<(), CniConfError> {
         tracing::info!(file = %conf.path().display(), "CNI configuration written");
     }
     Ok(())
+}
+
+/// The CNI configuration as a subsystem: written once the API serves runtimes and this host has address pools.
+#[derive(Debug)]
+pub(crate) struct CniConfiguration {
+    config: Arc<Config>,
+    is_written: bool,
+}
+
+impl CniConfiguration {
+    /// Not written yet.
+    pub(crate) fn new(config: Arc<Config>) -> Self {
+        CniConfiguration {
+            config,
+            is_written: false,
+        }
+    }
+}
+
+/// Writes the CNI configuration.
+pub(crate) struct WriteCniConfiguration(Option<PathBuf>);
+
+impl fmt::Display for WriteCniConfiguration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(path) => write!(f, "write {}", path.display()),
+            None => f.write_str("write no CNI configuration"),
+        }
+    }
+}
+
+impl Subsystem<NodeState> for CniConfiguration {
+    type Action = WriteCniConfiguration;
+
+    fn name(&self) -> &'static str {
+        "CNI configuration"
+    }
+
+    fn has_work(&self, node: &NodeState) -> bool {
+        node.serves_runtimes && !self.is_written
+    }
+
+    fn plan(&mut self, node: &mut NodeState) -> Result<Vec<WriteCniConfiguration>, SubsystemError> {
+        let conf = CniConf::from_config(&node.config);
+        if self.is_written || !node.serves_runtimes || node.missing_pools().is_some() {
+            return Ok(Vec::new());
+        }
+        Ok(vec![WriteCniConfiguration(conf.map(|conf| conf.path))])
+    }
+
+    fn execute(
+        &mut self,
+        _: WriteCniConfiguration,
+        node: &mut NodeState,
+    ) -> Result<ActionOutcome, SubsystemError> {
+        install(&node.config).map_err(SubsystemError::new)?;
+        self.is_written = true;
+        Ok(ActionOutcome::Done)
+    }
+
+    fn failure_reason(&self, failure: &str) -> String {
+        failure.to_owned()
+    }
+
+    fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError> {
+        Ok(cni_configuration_items(&self.config))
+    }
+
+    fn remove(&mut self, item: &CleanupItem) -> Result<bool, SubsystemError> {
+        match std::fs::remove_file(&item.name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(SubsystemError::new(error))
+            }
+            _ => Ok(true),
+        }
+    }
+}
+
+/// The CNI configurations that an agent of this configuration wrote: under the configured name, or under any
+/// other with the same socket, also where no directory is configured now.
+fn cni_configuration_items(config: &Config) -> Vec<CleanupItem> {
+    let directory = config.cni.conf_dir.as_deref();
+    let directory = directory.unwrap_or(Path::new(USUAL_CONF_DIR));
+    let configured = directory.join(&config.cni.conf_name);
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let is_ours = |path: &PathBuf| {
+        let text = palisade_sys::plain_file::read(path).unwrap_or_default();
+        let list: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let socket = list["plugins"][0]["socket"].as_str().map(Path::new);
+        list.get(OWNER_KEY).is_some() && (*path == configured || socket == Some(&config.api.socket))
+    };
+    paths.retain(is_ours);
+    let item = |path: PathBuf| {
+        CleanupItem::new(
+            CleanupKind::CniConfiguration,
+            path.display().to_string(),
+            None,
+        )
+    };
+    paths.into_iter().map(item).collect()
 }
 
 /// Removes the CNI configuration, unless it is to be kept.

@@ -1,33 +1,37 @@
-//! The agent's core: one thread that owns the enforcer, the workloads and the monitor.
+//! The agent's core: one thread that owns the policy, the workloads and the other subsystems.
 //!
 //! Every input reaches it as a [`CoreEvent`] on one bounded queue ([`crate::core_queue`], whose loop calls
-//! [`Core::handle_event`]), so there is no shared state: sources send batches, the API sends requests
-//! (closures), watchers send kernel notifications. Events are handled one after the other: a source's
-//! batch becomes one delta, which is executed before the next event is taken; attaches that wait together
-//! become one delta as well, and so do detaches. The core never waits for a source or a client.
+//! [`Core::handle_event`]): sources send batches, the API sends requests (closures), watchers send kernel
+//! notifications. Events are handled one after the other: a source's batch becomes one delta, which is executed before
+//! the next event is taken; attaches that wait together become one delta as well, and so do detaches. After each event
+//! the subsystems that have work run ([`Core::run_subsystems`]). The core never waits for a source or a client.
+//!
+//! Other threads read the policy from its [`PolicyView`]; nothing else is shared.
 
 use crate::clock::Clock;
-use crate::cni_conf;
+use crate::cluster_nodes::own_node_name;
+use palisade_config::Config;
+use crate::cut_connections;
 use crate::enforcer::Enforcer;
+use crate::forwarding::Forwarding;
+use crate::host_changes::HostChanges;
+use crate::monitor::SharedMonitor;
+use crate::network_driver::HostDrivers;
+use crate::node_state::NodeState;
 use crate::interfaces::{follow_interfaces, list_interfaces};
-use crate::monitor::{Monitor, MonitorBatch, PacketContext};
-use crate::network_driver::NetworkDriver;
 use crate::options::element_budget;
+use crate::policy_state::PolicyView;
 use crate::reload::{ConfigListener, reread_config};
-use crate::retry_timer::RetryTimer;
+use crate::subsystem::{ObjectChanges, RunSubsystem, Runner, SubsystemError};
+use crate::subsystems::subsystems;
 use crate::views::CoreSnapshot;
 use crate::workload_store::WorkloadRecord;
 use crate::workloads::attach::AttachRequest;
 use crate::workloads::deletions::run_queued_deletions;
-use crate::workloads::host::{HostChanges, repair_host};
-use crate::workloads::{
-    NodeChanges, WorkloadError, Workloads, cni, follow_nodes, missing_pools, repair_routes,
-};
-use palisade_api::{BootstrapStage, CniAttachment, CniResponse, MonitorQuery};
-use palisade_config::Config;
+use crate::workloads::{WorkloadError, Workloads, cni, masquerade_policy};
+use palisade_api::{BootstrapStage, CniAttachment, CniResponse, SubsystemPlan};
 use palisade_dataplane::Dataplane;
 use palisade_model::{EndpointId, Str, Update};
-use palisade_source::error_chain;
 use palisade_source::{Diagnostic, EffectiveReport, HostNetworkChange, UpdateBatch};
 use palisade_sys::fault;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,8 +91,6 @@ pub enum CoreEvent {
     },
     /// The configuration file changed.
     ConfigChanged,
-    /// Packets that were denied, dropped, or matched a Log rule.
-    Packets(crate::monitor::packet_queue::PacketDelivery),
     /// Stop the core; the kernel continues to enforce policy.
     Stop,
 }
@@ -99,8 +101,8 @@ pub struct CoreParts {
     pub config: Config,
     /// The dataplane.
     pub dataplane: Box<dyn Dataplane>,
-    /// The driver that connects network namespaces to this host.
-    pub network: Box<dyn NetworkDriver>,
+    /// The drivers of this host.
+    pub host: HostDrivers,
     /// The clock.
     pub clock: Box<dyn Clock>,
     /// The name and the location of each source, in the order of precedence.
@@ -110,9 +112,11 @@ pub struct CoreParts {
 /// The core. See the module's description.
 pub struct Core {
     config: Arc<Config>,
-    enforcer: Enforcer,
-    workloads: Workloads,
-    monitor: Monitor,
+    node: NodeState,
+    workloads: Runner<Workloads>,
+    /// What runs after the workloads.
+    subsystems: Vec<Box<dyn RunSubsystem<NodeState>>>,
+    monitor: SharedMonitor,
     clock: Arc<dyn Clock>,
     sources: Vec<(String, String)>,
     source_report: EffectiveReport,
@@ -120,14 +124,8 @@ pub struct Core {
     host_network_pods: BTreeMap<EndpointId, Option<Str>>,
     started: Duration,
     startup_stages: Vec<BootstrapStage>,
-    /// Why the CNI configuration could not be written.
-    cni_conf_failure: Option<String>,
-    /// When to try again to write the CNI configuration.
-    cni_conf_retry: RetryTimer,
     /// Why the state of this node could not be written to the API server.
     node_status_failure: Option<String>,
-    /// Whether the CNI configuration is written once this host has address pools.
-    waits_for_pools: bool,
     config_listeners: Vec<ConfigListener>,
     /// What no failsafe port keeps open, as it was logged last.
     missing_failsafe: Vec<String>,
@@ -140,10 +138,37 @@ impl Core {
     pub fn new(parts: CoreParts) -> Self {
         let clock: Arc<dyn Clock> = Arc::from(parts.clock);
         let config = Arc::new(parts.config);
-        Core {
-            enforcer: Enforcer::new(&config, parts.dataplane, Arc::clone(&clock)),
-            workloads: Workloads::new(Arc::clone(&config), parts.network, Arc::clone(&clock)),
-            monitor: Monitor::new(config.monitor.rate, Arc::clone(&clock)),
+        let HostDrivers {
+            network,
+            forwarding,
+            node_routes,
+            connections,
+        } = parts.host;
+        let mut enforcer = Enforcer::new(&config, parts.dataplane, Arc::clone(&clock));
+        let view = enforcer.view().clone();
+        if let Some(changes) =
+            connections.and_then(|reader| cut_connections::start(view.clone(), reader))
+        {
+            enforcer.policy.set_host_policy_changes(changes);
+        }
+        let monitor = SharedMonitor::new(
+            config.monitor.rate,
+            view,
+            own_node_name(&config.nodes),
+            Arc::clone(&clock),
+        );
+        let workloads = Workloads::new(Arc::clone(&config), network, Arc::clone(&clock));
+        let forwarding = Forwarding::new(&config, forwarding);
+        let mut core = Core {
+            node: NodeState::new(
+                Arc::clone(&config),
+                enforcer,
+                forwarding,
+                Arc::clone(&clock),
+            ),
+            workloads: Runner::new(workloads),
+            subsystems: subsystems(&config, node_routes),
+            monitor,
             config,
             started: clock.wall(),
             clock,
@@ -151,15 +176,14 @@ impl Core {
             source_report: EffectiveReport::default(),
             host_network_pods: BTreeMap::new(),
             startup_stages: Vec::new(),
-            cni_conf_failure: None,
-            cni_conf_retry: RetryTimer::default(),
             node_status_failure: None,
-            waits_for_pools: false,
             config_listeners: Vec::new(),
             missing_failsafe: Vec::new(),
             source_refreshes: Vec::new(),
             sync_waiters: Vec::new(),
-        }
+        };
+        core.workloads.ipam.set_pools(core.node.pools());
+        core
     }
 
     /// Restores the workloads and counters from disk, before any address is allocated.
@@ -167,9 +191,10 @@ impl Core {
     /// # Errors
     /// If the workload store cannot be read or written, or the host's interfaces cannot be inspected.
     pub fn restore(&mut self) -> Result<(), WorkloadError> {
-        self.enforcer.restore_counts(&self.config);
-        list_interfaces(&mut *self.workloads.network, &mut self.enforcer);
-        self.workloads.restore(&mut self.enforcer)
+        let NodeState { enforcer, .. } = &mut self.node;
+        (enforcer.policy).restore_counts(&self.config, &*enforcer.dataplane);
+        list_interfaces(&mut *self.workloads.network, enforcer);
+        self.workloads.restore(&mut self.node)
     }
 
     /// Adds stages of the start that the status shows.
@@ -185,26 +210,56 @@ impl Core {
             CoreEvent::Attach(queued) => self.handle_operations(queued, Workloads::attach_all),
             CoreEvent::Detach(queued) => self.handle_operations(queued, cni::del_all),
             CoreEvent::Tampered { what, detected_at } => {
-                self.workloads
-                    .verify(&mut self.enforcer, &what, detected_at);
+                self.node.enforcer.verify(&what, detected_at);
             }
             CoreEvent::ConfigChanged => self.reread_config(),
             CoreEvent::HostChanged {
                 changes,
                 detected_at,
-            } => {
-                let (workloads, enforcer) = self.parts();
-                follow_interfaces(&mut *workloads.network, enforcer, &changes);
-                repair_routes(workloads, enforcer, &changes, detected_at);
-                repair_host(workloads, enforcer, &changes, detected_at);
-                let updates = workloads.find_host_interfaces();
-                if !updates.is_empty() {
-                    enforcer.record_change(detected_at);
-                    workloads.apply(enforcer, updates);
-                }
-            }
-            CoreEvent::Packets(mut delivery) => self.report_packets(delivery.take_batch()),
-            CoreEvent::Stop => {}
+            } => self.handle_host_changes(&changes, detected_at),
+            CoreEvent::Stop => return,
+        }
+        self.run_subsystems();
+    }
+
+    fn handle_host_changes(&mut self, changes: &HostChanges, detected_at: Instant) {
+        let network = &mut *self.workloads.network;
+        follow_interfaces(network, &mut self.node.enforcer, changes);
+        let forwarding: &mut dyn RunSubsystem<()> = &mut self.node.forwarding;
+        forwarding.host_changed(changes, detected_at);
+        let workloads: &mut dyn RunSubsystem<NodeState> = &mut self.workloads;
+        workloads.host_changed(changes, detected_at);
+        for subsystem in &mut self.subsystems {
+            subsystem.host_changed(changes, detected_at);
+        }
+        let updates = self.workloads.find_host_interfaces();
+        if !updates.is_empty() {
+            self.node.enforcer.policy.record_change(detected_at);
+            self.node.enforcer.apply(updates);
+        }
+    }
+
+    /// Runs every subsystem that has work or whose retry is due, in order; a failure holds up no other.
+    fn run_subsystems(&mut self) {
+        let now = self.clock.monotonic();
+        let node = &mut self.node;
+        if self.config.dry_run {
+            // The others are previewed.
+            self.workloads.run_if_due(node, now);
+            return;
+        }
+        node.enforcer.retry_failed();
+        let mut repairs = Vec::new();
+        repairs.extend(node.forwarding.run_if_due(&mut (), now));
+        repairs.extend(self.workloads.run_if_due(node, now));
+        for subsystem in &mut self.subsystems {
+            repairs.extend(subsystem.run_if_due(node, now));
+        }
+        for done in repairs {
+            let writes = done.what.len();
+            node.enforcer
+                .repairs
+                .record(&done.what, writes, done.detected_at);
         }
     }
 
@@ -212,23 +267,94 @@ impl Core {
     fn handle_operations<R, T>(
         &mut self,
         queued: Vec<QueuedOperation<R, T>>,
-        run: impl FnOnce(&mut Workloads, &mut Enforcer, Vec<R>) -> Vec<Result<T, WorkloadError>>,
+        run: impl FnOnce(&mut Workloads, &mut NodeState, Vec<R>) -> Vec<Result<T, WorkloadError>>,
     ) {
         let queued = queued.into_iter();
         let (requests, answers): (Vec<R>, Vec<_>) = queued
             .map(|operation| (operation.request, operation.answer))
             .unzip();
-        let results = run(&mut self.workloads, &mut self.enforcer, requests);
+        let results = run(&mut self.workloads, &mut self.node, requests);
         for (answer, result) in answers.into_iter().zip(results) {
             answer(self, result);
         }
     }
 
     fn handle_batch(&mut self, batch: UpdateBatch) {
-        self.enforcer.metrics.batches += 1;
+        let in_sync = batch.in_sync;
+        self.node.enforcer.policy.metrics.batches += 1;
+        self.record_report(batch.report);
+        for change in batch.host_network {
+            match change {
+                HostNetworkChange::Set { id, node } => self.host_network_pods.insert(id, node),
+                HostNetworkChange::Removed(id) => self.host_network_pods.remove(&id),
+            };
+        }
+        let is_first_sync = in_sync && !self.node.enforcer.is_in_sync();
+        self.observe_objects(&batch.updates, is_first_sync);
+        // Workloads and host endpoints complete what the sources know of them.
+        let registry = &mut self.workloads.registry;
+        let source_updates = batch.updates.into_iter();
+        let mut updates: Vec<Update> = source_updates
+            .flat_map(|update| registry.overlay_update(update))
+            .collect();
+        if registry.host_endpoints.is_touched() {
+            updates.extend(self.workloads.find_host_interfaces());
+        }
+        let is_large = is_first_sync || updates.len() >= LARGE_BATCH;
+        if let Some(detected_at) = batch.detected_at {
+            self.node.enforcer.policy.record_change(detected_at);
+        }
+        self.log_missing_failsafe();
+        if is_first_sync {
+            self.begin_enforcement(updates);
+        } else {
+            self.node.enforcer.apply(updates);
+        }
+        if is_large && self.node.enforcer.is_in_sync() {
+            palisade_sys::heap::trim();
+        }
+    }
+
+    /// Gives what the sources changed to everything that reads it.
+    fn observe_objects(&mut self, updates: &[Update], is_first_sync: bool) {
+        let nodes = self.node.observe_nodes(updates, is_first_sync);
+        let changes = ObjectChanges {
+            updates,
+            nodes: &nodes,
+            is_first_sync,
+        };
+        let workloads: &mut dyn RunSubsystem<NodeState> = &mut self.workloads;
+        workloads.observe(&changes);
+        for subsystem in &mut self.subsystems {
+            subsystem.observe(&changes);
+        }
+        if nodes.is_changed || is_first_sync {
+            self.workloads.ipam.set_pools(self.node.pools());
+            let wanted = masquerade_policy(&self.workloads, &self.node);
+            self.node.enforcer.masquerade.set_wanted(wanted);
+        }
+    }
+
+    /// The sources have been read completely: the kernel is read, and made to hold their policy.
+    fn begin_enforcement(&mut self, updates: Vec<Update>) {
+        let started = self.clock.monotonic();
+        self.node.enforcer.apply(updates);
+        self.node.enforcer.begin();
+        let millis = crate::clock::millis(self.clock.monotonic() - started);
+        self.startup_stages.push(BootstrapStage {
+            name: "kernel synchronised".to_owned(),
+            millis,
+        });
+        for waiter in self.sync_waiters.drain(..) {
+            // The receiver may have stopped waiting.
+            let _ = waiter.send(());
+        }
+    }
+
+    /// Keeps the report of the sources, and logs the problems that are new.
+    fn record_report(&mut self, report: EffectiveReport) {
         let known: BTreeSet<&Diagnostic> = self.source_report.problems.iter().collect();
-        let mut new =
-            (batch.report.problems.iter()).filter(|diagnostic| !known.contains(diagnostic));
+        let mut new = (report.problems.iter()).filter(|diagnostic| !known.contains(diagnostic));
         for diagnostic in new.by_ref().take(MAX_LOGGED_PROBLEMS) {
             tracing::warn!(
                 object = diagnostic.problem.object.as_deref(),
@@ -240,56 +366,12 @@ impl Core {
         if more > 0 {
             tracing::warn!(more, "more problems of the source; see `palisade status`");
         }
-        self.source_report = batch.report;
-        for change in batch.host_network {
-            match change {
-                HostNetworkChange::Set { id, node } => self.host_network_pods.insert(id, node),
-                HostNetworkChange::Removed(id) => self.host_network_pods.remove(&id),
-            };
-        }
-        let first_sync = batch.in_sync && !self.enforcer.in_sync;
-        let nodes = NodeChanges::of(&mut self.workloads.nodes, &batch.updates);
-        let registry = &mut self.workloads.registry;
-        let source_updates = batch.updates.into_iter();
-        let mut updates: Vec<Update> = source_updates
-            .flat_map(|update| registry.overlay_update(update))
-            .collect();
-        if registry.host_endpoints.is_touched() {
-            updates.extend(self.workloads.find_host_interfaces());
-        }
-        let is_large = first_sync || updates.len() >= LARGE_BATCH;
-        self.enforcer.in_sync |= batch.in_sync;
-        if let Some(detected_at) = batch.detected_at {
-            self.enforcer.record_change(detected_at);
-        }
-        self.log_missing_failsafe();
-        self.workloads.apply(&mut self.enforcer, updates);
-        let (workloads, enforcer) = (&mut self.workloads, &mut self.enforcer);
-        follow_nodes(workloads, enforcer, &nodes, first_sync);
-        if first_sync {
-            let started = self.clock.monotonic();
-            self.workloads.resync(&mut self.enforcer);
-            let millis = crate::clock::millis(self.clock.monotonic() - started);
-            self.startup_stages.push(BootstrapStage {
-                name: "kernel synchronised".to_owned(),
-                millis,
-            });
-            for waiter in self.sync_waiters.drain(..) {
-                // The receiver may have stopped waiting.
-                let _ = waiter.send(());
-            }
-        }
-        if self.waits_for_pools && missing_pools(&self.workloads).is_none() {
-            self.install_cni_conf();
-        }
-        if is_large && self.enforcer.in_sync {
-            palisade_sys::heap::trim();
-        }
+        self.source_report = report;
     }
 
     /// Notifies `waiter` once the source is in sync and the kernel has been resynchronised.
     pub fn notify_when_in_sync(&mut self, waiter: tokio::sync::oneshot::Sender<()>) {
-        if self.enforcer.in_sync || fault::is_injected("told-before-in-line") {
+        if self.node.enforcer.is_in_sync() || fault::is_injected("told-before-in-line") {
             let _ = waiter.send(());
         } else {
             self.sync_waiters.push(waiter);
@@ -298,30 +380,21 @@ impl Core {
 
     /// When [`Core::retry_failed`] is due; `None`: nothing has failed.
     pub fn retry_due(&self) -> Option<Instant> {
-        let due = [
-            self.workloads.retry.due(),
-            self.enforcer.retry.due(),
-            self.cni_conf_retry.due(),
+        let own = [
+            self.node.enforcer.retry_due(),
+            self.node.forwarding.retry_due(),
+            self.workloads.retry_due(),
         ];
-        due.into_iter().flatten().min()
+        let others = self
+            .subsystems
+            .iter()
+            .map(|subsystem| subsystem.retry_due());
+        own.into_iter().chain(others).flatten().min()
     }
 
-    /// Retries what failed and is due: the kernel's state, leftovers, queued CNI DELs.
+    /// Retries what failed and is due.
     pub fn retry_failed(&mut self) {
-        let now = self.clock.monotonic();
-        let is_due = |due: Option<Instant>| due.is_some_and(|at| at <= now);
-        if is_due(self.enforcer.retry.due()) {
-            match self.enforcer.has_failed() {
-                true => self.workloads.resync(&mut self.enforcer),
-                false => self.enforcer.retry.clear(),
-            }
-        }
-        if is_due(self.workloads.retry.due()) {
-            self.workloads.retry_failed(&mut self.enforcer);
-        }
-        if is_due(self.cni_conf_retry.due()) {
-            self.install_cni_conf();
-        }
+        self.run_subsystems();
     }
 
     /// Executes every CNI DEL that was queued while no agent ran; returns their number.
@@ -329,16 +402,15 @@ impl Core {
     /// # Errors
     /// If the queue cannot be locked or read. The content of a file is never an error.
     pub fn run_queued_deletions(&mut self) -> io::Result<usize> {
-        run_queued_deletions(&mut self.workloads, &mut self.enforcer)
+        run_queued_deletions(&mut self.workloads, &mut self.node)
     }
 
     /// Verifies the kernel if the driver does not notice changes by others; called where an operator asks
     /// for a reload.
     pub fn verify_unnoticed(&mut self) {
-        if !self.enforcer.dataplane.notices_changes() {
+        if !self.node.enforcer.dataplane.notices_changes() {
             let now = self.clock.monotonic();
-            self.workloads
-                .verify(&mut self.enforcer, "verified at a reload", now);
+            self.node.enforcer.verify("verified at a reload", now);
         }
     }
 
@@ -378,12 +450,12 @@ impl Core {
         let is_budget_new = element_budget(&config.policy) != element_budget(&self.config.policy);
         self.config = Arc::new(config);
         self.workloads.config = Arc::clone(&self.config);
+        self.node.config = Arc::clone(&self.config);
         self.monitor.set_rate(self.config.monitor.rate);
         if is_budget_new {
-            self.enforcer
-                .engine
-                .set_budget(element_budget(&self.config.policy));
-            self.workloads.apply(&mut self.enforcer, Vec::new());
+            let budget = element_budget(&self.config.policy);
+            self.node.enforcer.policy.set_budget(budget);
+            self.node.enforcer.apply(Vec::new());
         }
         if !changed.is_empty() {
             for listener in &self.config_listeners {
@@ -392,27 +464,31 @@ impl Core {
         }
     }
 
-    /// Writes the CNI configuration, once this host has address pools; a failure is shown in the status.
-    pub fn install_cni_conf(&mut self) {
-        self.waits_for_pools = missing_pools(&self.workloads).is_some();
-        if self.waits_for_pools {
-            return;
+    /// What the subsystems besides policy would do now; those that would do nothing are left out.
+    ///
+    /// # Errors
+    /// If the host cannot be read.
+    pub fn preview(&mut self) -> Result<Vec<SubsystemPlan>, SubsystemError> {
+        let node = &mut self.node;
+        let mut plans = vec![(
+            node.forwarding.name().to_owned(),
+            Runner::preview(&mut node.forwarding, &mut ())?,
+        )];
+        for subsystem in &mut self.subsystems {
+            let name = subsystem.name().to_owned();
+            plans.push((name, subsystem.preview(node)?));
         }
-        let Err(error) = cni_conf::install(&self.config) else {
-            self.cni_conf_retry.clear();
-            self.cni_conf_failure = None;
-            return;
-        };
-        // Also a file of another program may go.
-        self.cni_conf_retry.schedule(self.clock.monotonic());
-        let failure = Some(error_chain(&error));
-        if self.cni_conf_failure != failure {
-            tracing::error!(
-                error = failure,
-                "the CNI configuration is not written; this is tried again"
-            );
-        }
-        self.cni_conf_failure = failure;
+        Ok(plans
+            .into_iter()
+            .filter(|(_, actions)| !actions.is_empty())
+            .map(|(name, actions)| SubsystemPlan { name, actions })
+            .collect())
+    }
+
+    /// The API serves container runtimes: the CNI configuration is written once this host has address pools.
+    pub fn serve_runtimes(&mut self) {
+        self.node.serves_runtimes = true;
+        self.run_subsystems();
     }
 
     /// Takes note of the last attempt to write the state of this node to the API server.
@@ -428,26 +504,29 @@ impl Core {
         self.node_status_failure = failure;
     }
 
-    /// Reports packets from the dataplane.
-    pub fn report_packets(&mut self, batch: MonitorBatch) {
-        let context = PacketContext {
-            enforcer: &self.enforcer,
-            registry: &self.workloads.registry,
-        };
-        self.monitor.report_packets(batch, &context);
+    /// The monitor of packets.
+    pub fn monitor(&self) -> &SharedMonitor {
+        &self.monitor
     }
 
-    /// Adds a subscriber of the packet stream.
-    pub fn subscribe(
-        &mut self,
-        query: MonitorQuery,
-    ) -> tokio::sync::mpsc::Receiver<axum::body::Bytes> {
-        self.monitor.subscribe(query)
+    /// The policy, for readers on other threads.
+    pub fn policy_view(&self) -> &PolicyView {
+        self.node.enforcer.view()
+    }
+
+    /// The pods on the network of their node, each with the node that it names.
+    pub fn host_network_pods(&self) -> &BTreeMap<EndpointId, Option<Str>> {
+        &self.host_network_pods
     }
 
     /// The clock.
     pub fn clock(&self) -> &dyn Clock {
         &*self.clock
+    }
+
+    /// The configuration in force, for another thread.
+    pub fn shared_config(&self) -> Arc<Config> {
+        Arc::clone(&self.config)
     }
 
     /// The configuration in force.
@@ -457,12 +536,12 @@ impl Core {
 
     /// Why the kernel does not hold the policy of the source; empty if it does.
     pub fn unready_reasons(&self) -> Vec<String> {
-        self.enforcer.unready_reasons()
+        self.node.enforcer.unready_reasons()
     }
 
     /// The parts that operations on workloads need.
-    pub fn parts(&mut self) -> (&mut Workloads, &mut Enforcer) {
-        (&mut self.workloads, &mut self.enforcer)
+    pub fn parts(&mut self) -> (&mut Workloads, &mut NodeState) {
+        (&mut self.workloads, &mut self.node)
     }
 
     /// The present state, for [`crate::views`].
@@ -471,15 +550,15 @@ impl Core {
             now: self.clock.wall(),
             started: self.started,
             config: &self.config,
-            enforcer: &self.enforcer,
-            engine: &self.enforcer.engine,
+            enforcer: &self.node.enforcer,
+            policy: self.node.enforcer.state(),
+            node: &self.node,
+            subsystems: &self.subsystems,
             workloads: &self.workloads,
             registry: &self.workloads.registry,
             sources: &self.sources,
             source_report: &self.source_report,
-            host_network_pods: &self.host_network_pods,
             startup_stages: &self.startup_stages,
-            cni_conf_failure: self.cni_conf_failure.as_deref(),
             node_status_failure: self.node_status_failure.as_deref(),
         }
     }

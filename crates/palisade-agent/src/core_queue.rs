@@ -14,6 +14,7 @@ use crate::core::{
     Core, CoreEvent, CoreRequest, OperationAnswer, QueuedAttach, QueuedDetach, QueuedOperation,
 };
 use crate::enforcer::NOT_IN_SYNC_REASON;
+use crate::host_changes::HostChanges;
 use crate::metrics::exposition::Exposition;
 use crate::page_cache::PageCaches;
 use crate::views::metrics::collect_metrics;
@@ -21,7 +22,6 @@ use crate::views::status::status;
 use crate::workload_store::WorkloadRecord;
 use crate::workloads::WorkloadError;
 use crate::workloads::attach::{AttachRequest, OperationKey, container_key};
-use crate::workloads::host::HostChanges;
 use palisade_api::{CniAttachment, CniResponse, Status};
 use palisade_dataplane::Counters;
 use palisade_sys::netns::NetNsOpener;
@@ -316,7 +316,7 @@ impl CoreHandle {
     ) -> Result<(T, Duration), CoreUnavailable> {
         let timed = move |core: &mut Core| {
             let began = core.clock().monotonic();
-            let counters = core.parts().1.recent_counters();
+            let counters = core.parts().1.enforcer.recent_counters();
             let page = build(core, counters.as_deref());
             (page, core.clock().monotonic() - began)
         };
@@ -341,10 +341,7 @@ impl CoreHandle {
 
 impl QueueState {
     fn push(&mut self, event: CoreEvent) {
-        // Packets do not appear in any cached response.
-        if !matches!(event, CoreEvent::Packets(_)) {
-            self.change_counter += 1;
-        }
+        self.change_counter += 1;
         let entry = match event {
             CoreEvent::HostChanged {
                 changes,

@@ -6,15 +6,15 @@
 //! agent.
 
 use crate::clock::SystemClock;
+use palisade_config::Config;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::driver::open_enforcing_driver;
-use crate::network_driver::KernelNetworkDriver;
+use crate::network_driver::HostDrivers;
 use crate::run_error::RunError;
 use crate::sources::{ConfiguredSources, SourceAccess};
 use crate::views::endpoints::endpoint_list;
 use crate::views::status::status;
 use palisade_api::{DryRunPlan, DryRunReport};
-use palisade_config::Config;
 use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError,
     DriverStatus, InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
@@ -39,7 +39,7 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
     let mut core = Core::new(CoreParts {
         config,
         dataplane: Box::new(dataplane),
-        network: Box::new(KernelNetworkDriver::read_only()?),
+        host: HostDrivers::read_only()?,
         clock: Box::new(SystemClock),
         sources: sources.describe(),
     });
@@ -50,6 +50,7 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
             ControlFlow::Continue(())
         });
     })?;
+    let subsystems = core.preview()?;
     let preview = preview.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(DryRunReport {
         api_version: palisade_api::api_version(),
@@ -59,6 +60,7 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
             writes: preview.writes,
             text: preview.text.clone(),
         },
+        subsystems,
     })
 }
 

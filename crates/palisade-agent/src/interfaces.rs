@@ -4,9 +4,9 @@
 //! Never: decides what an interface is for.
 
 use crate::enforcer::Enforcer;
+use crate::host_changes::HostChanges;
 use crate::network_driver::NetworkDriver;
 use crate::workload_store::WorkloadRecord;
-use crate::workloads::host::HostChanges;
 use palisade_dataplane::{Interface, InterfaceChange};
 use palisade_source::error_chain;
 

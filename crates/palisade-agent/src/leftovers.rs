@@ -4,18 +4,12 @@
 //! running agent, a plugin that others installed, and CNI configurations that name the plugin. It changes
 //! nothing.
 
-use crate::cleanup::{
-    CleanupError, changed_settings, file_items, found_items, lock_without_agent, setting_item,
-};
+use crate::cleanup::{CleanupError, installed_parts, lock_without_agent, removal_order};
 use crate::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
+use palisade_config::Config;
 use crate::driver::open_all_drivers;
 use crate::plugin_file::PLUGIN;
-use crate::settings::sysctl_directory;
 use palisade_api::{CleanupItem, LeftoverItem, LeftoverKind};
-use palisade_config::Config;
-use palisade_sys::link::KernelLinks;
-use palisade_sys::netns::NetNs;
-use palisade_sys::sysctl::KernelSysctl;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,12 +30,11 @@ pub fn find_leftovers(config: &Config) -> Result<Vec<LeftoverItem>, CleanupError
         }
         Err(error) => return Err(error),
     };
-    let host = NetNs::current()?;
-    let mut links = KernelLinks::open(&host)?;
-    let mut removable = found_items(config, &mut drivers, &mut links)?;
-    let sysctl = KernelSysctl::mounted_at(&host, sysctl_directory());
-    removable.extend(changed_settings(config, &sysctl)?.iter().map(setting_item));
-    removable.extend(file_items(config));
+    let mut removable = Vec::new();
+    for mut part in installed_parts(config, drivers)? {
+        removable.extend(part.installed()?);
+    }
+    removable.sort_by_key(|item| removal_order(item.kind));
     items.extend(removable.into_iter().map(from_cleanup));
     let directory = config.cni.conf_dir.as_deref();
     items.extend(cni_configurations(

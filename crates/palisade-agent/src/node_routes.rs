@@ -7,32 +7,84 @@
 //! others, or one before the nodes were read completely.
 
 use crate::cluster_nodes::ClusterNodes;
+use crate::host_changes::HostChanges;
 use crate::network_driver::{InstalledRoute, NetworkDriverError, NodeRoute, NodeRouteDriver};
+use crate::node_state::NodeState;
+use crate::subsystem::{ActionOutcome, ObjectChanges, Subsystem, SubsystemError};
+use palisade_api::{CleanupItem, CleanupKind, NodeRoutesStatus, Status};
 use palisade_model::{Family, Prefix, Str};
-use palisade_source::error_chain;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// The maximum number of networks without a route in `status`; the others are counted.
+const MAX_ROUTE_PROBLEMS: usize = 100;
 
 /// What the routes are decided by.
-pub(crate) struct RouteInputs<'a> {
-    /// The nodes.
-    pub(crate) nodes: &'a ClusterNodes,
+struct RouteInputs<'a> {
+    nodes: &'a ClusterNodes,
     /// The pools of this host.
-    pub(crate) pools: &'a [Prefix],
+    pools: &'a [Prefix],
     /// The prefix of the names of workloads' interfaces: no node is behind one.
-    pub(crate) interface_prefix: &'a str,
+    interface_prefix: &'a str,
 }
 
 /// The routes to other nodes.
-#[derive(Debug)]
 pub struct NodeRoutes {
+    driver: Box<dyn NodeRouteDriver>,
     is_enabled: bool,
     /// Whether the kernel was read.
     is_started: bool,
     routes: BTreeMap<Prefix, NodeRoute>,
     /// Why a network has no route, or not the intended one.
     problems: BTreeMap<Prefix, String>,
-    /// The networks of which the kernel rejected a change.
-    failed: BTreeSet<Prefix>,
+    changes: RouteChanges,
+}
+
+/// What the next plan compares with the kernel.
+#[derive(Debug, Default)]
+struct RouteChanges {
+    /// Whether nodes changed, or were read completely.
+    is_observed: bool,
+    /// Everything.
+    is_whole: bool,
+    /// The networks of nodes that changed, and those of which the kernel rejected a change.
+    networks: BTreeSet<Prefix>,
+    /// Networks whose routes another program may have changed.
+    host_networks: BTreeSet<Prefix>,
+}
+
+/// A change of one route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteAction {
+    change: RouteChange,
+    /// Another program removed or changed the route.
+    is_repair: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum RouteChange {
+    Add(NodeRoute),
+    Replace(NodeRoute),
+    Delete(NodeRoute),
+}
+
+impl RouteChange {
+    fn route(&self) -> &NodeRoute {
+        let (RouteChange::Add(route) | RouteChange::Replace(route) | RouteChange::Delete(route)) =
+            self;
+        route
+    }
+}
+
+impl fmt::Display for RouteAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.change {
+            RouteChange::Add(_) => "add",
+            RouteChange::Replace(_) => "replace",
+            RouteChange::Delete(_) => "delete",
+        };
+        write!(f, "{verb} route {}", self.change.route())
+    }
 }
 
 /// Whether and by which route a network is reached.
@@ -43,188 +95,118 @@ struct RouteChoice {
 
 impl NodeRoutes {
     /// None yet; if not enabled, those that exist are removed.
-    pub(crate) fn new(is_enabled: bool) -> Self {
+    pub(crate) fn new(is_enabled: bool, driver: Box<dyn NodeRouteDriver>) -> Self {
         NodeRoutes {
+            driver,
             is_enabled,
             is_started: false,
             routes: BTreeMap::new(),
             problems: BTreeMap::new(),
-            failed: BTreeSet::new(),
+            changes: RouteChanges::default(),
         }
     }
 
     /// Whether there may be routes.
-    pub(crate) fn is_active(&self) -> bool {
+    fn is_active(&self) -> bool {
         self.is_enabled && self.is_started
     }
 
-    /// The number of routes.
-    pub(crate) fn count(&self) -> usize {
-        self.routes.len()
-    }
-
-    /// Networks that have no route, or not the intended one, one sentence each.
-    pub(crate) fn problems(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.problems.values().map(String::as_str)
-    }
-
-    /// Whether the kernel rejected a change.
-    pub(crate) fn has_failed(&self) -> bool {
-        !self.failed.is_empty()
-    }
-
-    /// Whether a route leads by one of these links.
-    pub(crate) fn uses_link(&self, names: &BTreeSet<String>) -> bool {
-        self.routes
-            .values()
-            .any(|route| names.contains(&route.link))
-    }
-
-    /// Follows the nodes, of which these networks changed. The first call, once this host is a node, reads the
-    /// kernel. Returns the repairs: routes that another program had removed or changed.
-    pub(crate) fn update(
-        &mut self,
-        changed: &BTreeSet<Prefix>,
-        inputs: &RouteInputs<'_>,
-        driver: &mut dyn NodeRouteDriver,
-    ) -> Vec<String> {
-        if !self.is_started {
-            return self.start(inputs, driver);
+    /// Reads the routes that an agent before has left, once this host is a node; whether that is done.
+    fn start(&mut self, inputs: &RouteInputs<'_>) -> Result<bool, NetworkDriverError> {
+        if self.is_started {
+            return Ok(true);
         }
-        let mut concerned = changed.clone();
-        for network in changed {
-            let overlapping = inputs.nodes.overlapping(*network).into_iter();
-            concerned.extend(overlapping.map(|(other, _)| other));
-        }
-        self.reconcile(&concerned, inputs, driver)
-    }
-
-    /// Compares everything with the kernel.
-    pub(crate) fn update_all(
-        &mut self,
-        inputs: &RouteInputs<'_>,
-        driver: &mut dyn NodeRouteDriver,
-    ) -> Vec<String> {
-        let known = self.routes.keys().chain(self.problems.keys()).copied();
-        let all = known.chain(inputs.nodes.other_networks()).collect();
-        self.update(&all, inputs, driver)
-    }
-
-    /// Tries again what the kernel rejected.
-    pub(crate) fn retry(&mut self, inputs: &RouteInputs<'_>, driver: &mut dyn NodeRouteDriver) {
-        let failed = std::mem::take(&mut self.failed);
-        self.reconcile(&failed, inputs, driver);
-    }
-
-    fn start(&mut self, inputs: &RouteInputs<'_>, driver: &mut dyn NodeRouteDriver) -> Vec<String> {
         let own = inputs.nodes.own();
         let is_node = own.is_some_and(|own| !own.pod_networks.is_empty());
         if self.is_enabled && !is_node {
-            return Vec::new();
+            return Ok(false);
         }
-        match driver.node_routes() {
-            Ok(found) => {
-                let found = found.into_iter();
-                self.routes = found.map(|route| (route.network, route)).collect();
-                self.is_started = true;
-                self.update_all(inputs, driver)
-            }
-            Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "reading the routes to other nodes failed");
-                Vec::new()
-            }
-        }
+        let installed = self.driver.node_routes()?.into_iter();
+        self.routes = installed.map(|route| (route.network, route)).collect();
+        self.is_started = true;
+        self.changes.is_whole = true;
+        Ok(true)
     }
 
-    fn reconcile(
-        &mut self,
-        networks: &BTreeSet<Prefix>,
-        inputs: &RouteInputs<'_>,
-        driver: &mut dyn NodeRouteDriver,
-    ) -> Vec<String> {
-        let networks: Vec<Prefix> = networks.iter().copied().collect();
-        let installed = match driver.installed_routes(&networks) {
-            Ok(installed) => installed,
-            Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "reading the routes to other nodes failed; will retry");
-                self.failed.extend(networks);
-                return Vec::new();
-            }
-        };
-        let mut repairs = Vec::new();
-        for (network, installed) in networks.into_iter().zip(installed) {
-            self.failed.remove(&network);
-            self.problems.remove(&network);
-            let before = self.routes.get(&network).cloned();
-            match self.reconcile_network(network, installed.clone(), inputs, driver) {
-                Ok(problem) => {
-                    if let Some(problem) = problem {
-                        self.problems.insert(network, problem);
-                    }
-                    let now = self.routes.get(&network);
-                    if let Some(route) = now.filter(|now| before.as_ref() == Some(now))
-                        && installed != InstalledRoute::Own(route.clone())
-                    {
-                        repairs.push(format!("the route {route} was removed or changed"));
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%network, error = %error_chain(&error), "changing the route to another node's pods failed; will retry");
-                    let problem = format!("the route to {network}: {}", error_chain(&error));
-                    self.problems.insert(network, problem);
-                    self.failed.insert(network);
-                }
-            }
+    /// The networks to compare.
+    fn concerned(&self, inputs: &RouteInputs<'_>) -> BTreeSet<Prefix> {
+        let RouteChanges {
+            is_whole,
+            networks,
+            host_networks,
+            ..
+        } = &self.changes;
+        let mut concerned = networks.clone();
+        for network in host_networks {
+            concerned.insert(*network);
+            concerned.extend(inputs.nodes.networks_reached_in(*network));
         }
-        repairs
+        if *is_whole {
+            concerned.extend(self.routes.keys().chain(self.problems.keys()));
+            concerned.extend(inputs.nodes.other_networks());
+        }
+        let overlapping: Vec<Prefix> = concerned
+            .iter()
+            .flat_map(|network| inputs.nodes.overlapping(*network))
+            .map(|(network, _)| network)
+            .collect();
+        concerned.extend(overlapping);
+        concerned
     }
 
-    /// Makes the kernel have the right route to a network; returns why there is none, or not the intended one.
-    fn reconcile_network(
+    fn compare(
         &mut self,
-        network: Prefix,
-        installed: InstalledRoute,
         inputs: &RouteInputs<'_>,
-        driver: &mut dyn NodeRouteDriver,
-    ) -> Result<Option<String>, NetworkDriverError> {
-        let choice = self.choose(network, inputs, driver)?;
-        let mut problem = choice.problem;
-        match (choice.route, installed) {
-            (Some(wanted), InstalledRoute::Own(own)) => {
-                if own != wanted {
-                    driver.replace_node_route(&wanted)?;
+    ) -> Result<Vec<RouteAction>, NetworkDriverError> {
+        if !self.start(inputs)? {
+            return Ok(Vec::new());
+        }
+        let networks: Vec<Prefix> = self.concerned(inputs).into_iter().collect();
+        let installed = self.driver.installed_routes(&networks)?;
+        let mut actions = Vec::new();
+        let mut problems = BTreeMap::new();
+        for (network, installed) in networks.iter().zip(installed) {
+            let RouteChoice { route, mut problem } = self.choose(*network, inputs)?;
+            let recorded = self.routes.get(network);
+            let is_repair = recorded.is_some() && recorded == route.as_ref();
+            let change = match (route, installed) {
+                (Some(wanted), InstalledRoute::Own(own)) if own == wanted => {
+                    self.routes.insert(*network, wanted);
+                    None
                 }
-                self.routes.insert(network, wanted);
-            }
-            (Some(wanted), InstalledRoute::Absent) => {
-                driver.add_node_route(&wanted)?;
-                self.routes.insert(network, wanted);
-            }
-            (wanted, installed) => {
-                let own = match &installed {
-                    InstalledRoute::Own(own) => Some(own.clone()),
-                    _ => self.routes.get(&network).cloned(),
-                };
-                if let Some(own) = own {
-                    driver.delete_node_route(&own)?;
-                    self.routes.remove(&network);
+                (Some(wanted), InstalledRoute::Own(_)) => Some(RouteChange::Replace(wanted)),
+                (Some(wanted), InstalledRoute::Absent) => Some(RouteChange::Add(wanted)),
+                (wanted, installed) => {
+                    if let (Some(_), InstalledRoute::Foreign(protocol)) = (&wanted, &installed) {
+                        problem = Some(format!(
+                            "{network} is left to another program, which has a route to it (protocol {protocol})"
+                        ));
+                    }
+                    let own = match installed {
+                        InstalledRoute::Own(own) => Some(own),
+                        _ => recorded.cloned(),
+                    };
+                    own.map(RouteChange::Delete)
                 }
-                if let (Some(_), InstalledRoute::Foreign(protocol)) = (wanted, installed) {
-                    problem = Some(format!(
-                        "{network} is left to another program, which has a route to it (protocol {protocol})"
-                    ));
-                }
+            };
+            problems.insert(*network, problem);
+            let is_repair = is_repair && !matches!(change, Some(RouteChange::Delete(_)));
+            actions.extend(change.map(|change| RouteAction { change, is_repair }));
+        }
+        for (network, problem) in problems {
+            match problem {
+                Some(problem) => drop(self.problems.insert(network, problem)),
+                None => drop(self.problems.remove(&network)),
             }
         }
-        Ok(problem)
+        Ok(actions)
     }
 
     /// Chooses the route of a network.
     fn choose(
-        &self,
+        &mut self,
         network: Prefix,
         inputs: &RouteInputs<'_>,
-        driver: &mut dyn NodeRouteDriver,
     ) -> Result<RouteChoice, NetworkDriverError> {
         let none = |problem: Option<String>| {
             Ok(RouteChoice {
@@ -278,7 +260,7 @@ impl NodeRoutes {
             .into_iter()
             .flat_map(|facts| &facts.internal_addresses);
         for gateway in addresses.filter(|a| Family::of(**a) == network.family()) {
-            let link = driver.on_link_interface(*gateway)?;
+            let link = self.driver.on_link_interface(*gateway)?;
             if let Some(link) = link.filter(|link| !link.starts_with(inputs.interface_prefix)) {
                 return Ok(RouteChoice {
                     route: Some(NodeRoute {
@@ -294,6 +276,119 @@ impl NodeRoutes {
             "{network} of {name} has no route: no {} InternalIP of {name} is directly reachable",
             network.family()
         )))
+    }
+}
+
+impl Subsystem<NodeState> for NodeRoutes {
+    type Action = RouteAction;
+
+    fn name(&self) -> &'static str {
+        "routes to other nodes"
+    }
+
+    fn observe(&mut self, changes: &ObjectChanges<'_>) {
+        if changes.nodes.is_changed || changes.is_first_sync {
+            self.changes.is_observed = true;
+            self.changes.networks.extend(&changes.nodes.networks);
+        }
+    }
+
+    fn host_changed(&mut self, changes: &HostChanges) {
+        if self.is_active() {
+            let uses_link = |route: &NodeRoute| changes.names().contains(&route.link);
+            self.changes.is_whole |= changes.is_all() || self.routes.values().any(uses_link);
+            self.changes.host_networks.extend(changes.networks());
+        }
+    }
+
+    fn has_work(&self, node: &NodeState) -> bool {
+        let RouteChanges {
+            is_observed,
+            is_whole,
+            networks,
+            host_networks,
+        } = &self.changes;
+        let is_changed =
+            *is_observed || *is_whole || !networks.is_empty() || !host_networks.is_empty();
+        is_changed && node.enforcer.is_in_sync()
+    }
+
+    fn plan(&mut self, node: &mut NodeState) -> Result<Vec<RouteAction>, SubsystemError> {
+        if !node.enforcer.is_in_sync() {
+            return Ok(Vec::new());
+        }
+        let inputs = RouteInputs {
+            nodes: &node.nodes,
+            pools: node.pools(),
+            interface_prefix: &node.config.workloads.interface_prefix,
+        };
+        let actions = self.compare(&inputs).map_err(SubsystemError::new)?;
+        self.changes = RouteChanges::default();
+        Ok(actions)
+    }
+
+    fn execute(
+        &mut self,
+        RouteAction { change, is_repair }: RouteAction,
+        _: &mut NodeState,
+    ) -> Result<ActionOutcome, SubsystemError> {
+        let network = change.route().network;
+        let result = match &change {
+            RouteChange::Add(route) => self.driver.add_node_route(route),
+            RouteChange::Replace(route) => self.driver.replace_node_route(route),
+            RouteChange::Delete(route) => self.driver.delete_node_route(route),
+        };
+        if let Err(error) = result {
+            let problem = format!(
+                "the route to {network}: {}",
+                palisade_source::error_chain(&error)
+            );
+            self.problems.insert(network, problem);
+            self.changes.networks.insert(network);
+            return Err(SubsystemError::new(error));
+        }
+        let outcome = if is_repair {
+            let route = change.route();
+            ActionOutcome::Repaired(vec![format!("the route {route} was removed or changed")])
+        } else {
+            ActionOutcome::Done
+        };
+        match change {
+            RouteChange::Add(route) | RouteChange::Replace(route) => {
+                self.routes.insert(network, route);
+            }
+            RouteChange::Delete(_) => drop(self.routes.remove(&network)),
+        }
+        Ok(outcome)
+    }
+
+    fn report(&self, status: &mut Status) {
+        if let Some(node) = status.node.as_mut().filter(|_| self.is_active()) {
+            let problems = self.problems.values();
+            node.routes = Some(NodeRoutesStatus {
+                installed: self.routes.len(),
+                more_problems: problems.len().saturating_sub(MAX_ROUTE_PROBLEMS),
+                problems: problems.take(MAX_ROUTE_PROBLEMS).cloned().collect(),
+            });
+        }
+    }
+
+    fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError> {
+        let routes = self.driver.node_routes().map_err(SubsystemError::new)?;
+        let names = routes.into_iter().map(|route| route.to_string());
+        Ok(names
+            .map(|name| CleanupItem::new(CleanupKind::Route, name, None))
+            .collect())
+    }
+
+    fn remove(&mut self, item: &CleanupItem) -> Result<bool, SubsystemError> {
+        let routes = self.driver.node_routes().map_err(SubsystemError::new)?;
+        for route in routes.iter().filter(|route| route.to_string() == item.name) {
+            self.driver
+                .delete_node_route(route)
+                .map_err(SubsystemError::new)?;
+        }
+        Ok(true)
     }
 }
 

@@ -12,20 +12,20 @@ use crate::cluster_status::write_cluster_status;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
 use crate::driver::open_enforcing_driver;
+use crate::host_changes::HostChanges;
 use crate::http::sockets::ApiSockets;
 use crate::log::Log;
-use crate::monitor::packet_queue::forward_packets;
-use crate::network_driver::{KernelNetworkDriver, NetworkDriverError};
+use crate::monitor::packet_queue::follow_packets;
+use crate::network_driver::{HostDrivers, NetworkDriverError};
 use crate::options::element_budget;
 use crate::run_error::RunError;
 use crate::service::serve;
 use crate::service_manager::ServiceManager;
-use crate::settings::sysctl_directory;
+use crate::forwarding::sysctls::sysctl_directory;
 use crate::sources::{ConfiguredSources, SourceAccess};
 use crate::startup::StartupGuard;
 use crate::supervisor::Supervisor;
 use crate::watchers::{follow_source, watch_config_file, watch_host, watch_tampering};
-use crate::workloads::host::HostChanges;
 use palisade_api::BootstrapStage;
 use palisade_config::Config;
 use palisade_source::SourceNumber;
@@ -63,7 +63,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     let (handle, events) = CoreHandle::channel();
     let mut sockets = ApiSockets::new(&config.api);
     sockets.bind_health_address()?;
-    let attach = KernelNetworkDriver::current(sysctl_directory())?;
+    let host = HostDrivers::current(sysctl_directory())?;
     let links =
         KernelLinkEvents::open_routing(&NetNs::current().map_err(NetworkDriverError::from)?)
             .map_err(NetworkDriverError::from)?;
@@ -79,7 +79,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     let mut core = Core::new(CoreParts {
         config,
         dataplane,
-        network: Box::new(attach),
+        host,
         clock: Box::new(clock),
         sources: sources.describe(),
     });
@@ -118,9 +118,8 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
             .map_err(started("tamper-watch"))?;
     }
     for packets in packet_reports {
-        let to_core = handle.clone();
-        let send = move |packets| to_core.send(CoreEvent::Packets(packets));
-        let follow = move || forward_packets(packets, send);
+        let monitor = core.monitor().clone();
+        let follow = move || follow_packets(packets, &monitor);
         // Not supervised: without it packets are not reported, but enforcement is not affected.
         spawn_thread("packet-watch", follow)?;
     }

@@ -2,6 +2,7 @@
 
 use crate::http::sockets::ApiSocketError;
 use crate::network_driver::NetworkDriverError;
+use crate::subsystem::SubsystemError;
 use crate::workloads::WorkloadError;
 use palisade_source::SourceError;
 use palisade_sys::lock::LockError;
@@ -33,6 +34,9 @@ pub enum RunError {
     /// The workloads cannot be restored.
     #[error("restoring workloads")]
     Restore(#[from] WorkloadError),
+    /// What a subsystem would do cannot be planned.
+    #[error("planning")]
+    Preview(#[from] SubsystemError),
     /// The source cannot be opened.
     #[error("opening the source")]
     Source(#[from] SourceError),

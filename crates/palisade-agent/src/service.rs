@@ -83,7 +83,7 @@ async fn reload_on_hangup(handle: &CoreHandle, manager: &ServiceManager, mut han
             core.reread_config();
             core.refresh_sources();
             core.verify_unnoticed();
-            core.snapshot().enforcer.in_sync
+            core.snapshot().enforcer.is_in_sync()
         };
         // After a reload, readiness is notified only if it was before.
         if handle.ask(in_sync).await == Some(true) {
@@ -147,7 +147,7 @@ async fn serve_socket(
     let ready = async {
         // The sender is dropped if the core ends.
         if in_time || synced.await.is_ok() {
-            handle.ask(Core::install_cni_conf).await;
+            handle.ask(Core::serve_runtimes).await;
             manager.notify_ready(handle).await;
             tracing::info!("ready");
         }

@@ -92,7 +92,7 @@ impl ServiceManager {
 fn status_line(core: &mut Core) -> String {
     let CoreSnapshot {
         enforcer,
-        engine,
+        policy,
         registry,
         ..
     } = core.snapshot();
@@ -102,9 +102,9 @@ fn status_line(core: &mut Core) -> String {
     };
     format!(
         "{health}: revision {} of {}, {} endpoints, {} policies",
-        enforcer.realised_revision,
-        engine.revision(),
+        policy.realised_revision,
+        policy.engine.revision(),
         registry.iter().count(),
-        engine.counts().policies
+        policy.engine.counts().policies
     )
 }

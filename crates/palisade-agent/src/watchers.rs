@@ -7,7 +7,7 @@
 use crate::clock::{Clock, SystemClock};
 use crate::core::CoreEvent;
 use crate::core_queue::CoreHandle;
-use crate::workloads::host::HostChanges;
+use crate::host_changes::HostChanges;
 use palisade_dataplane::{Subscription, TamperEvent};
 use palisade_source::error_chain;
 use palisade_source::{FileWatch, Source, SourceDelta, SourceError, SourceNumber, SourceSet};

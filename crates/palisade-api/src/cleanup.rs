@@ -15,7 +15,7 @@ pub struct CleanupReport {
 }
 
 /// The kind of an item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum CleanupKind {
     /// The CNI configuration that makes runtimes use Palisade.
     CniConfiguration,

@@ -15,6 +15,18 @@ pub struct DryRunReport {
     pub endpoints: EndpointList,
     /// The planned writes to nftables.
     pub plan: DryRunPlan,
+    /// What the other subsystems would do; those that would do nothing are left out.
+    pub subsystems: Vec<SubsystemPlan>,
+}
+
+/// What a subsystem would do.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SubsystemPlan {
+    /// Its name.
+    pub name: String,
+    /// The actions, in order.
+    pub actions: Vec<String>,
 }
 
 /// A plan that is not executed.

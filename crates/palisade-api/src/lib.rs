@@ -46,7 +46,7 @@ pub use connections::{
     TrafficReport, WorkloadRef,
 };
 pub use convert::{ConvertReport, UnsayableReport};
-pub use dry_run::{DryRunPlan, DryRunReport};
+pub use dry_run::{DryRunPlan, DryRunReport, SubsystemPlan};
 pub use endpoint::{
     AppliedPolicyReport, EndpointDetail, EndpointList, EndpointState, EndpointSummary,
 };

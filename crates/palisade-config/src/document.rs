@@ -4,9 +4,7 @@
 
 use crate::parameter::{Parameter, ReloadMode};
 use crate::removed::REMOVED_PARAMETERS;
-use crate::section::Section;
 use crate::sections::SECTIONS;
-use crate::sections::nftables::NftablesConfig;
 use std::fmt::Write;
 
 const OPENING: &str = "\

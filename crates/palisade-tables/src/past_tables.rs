@@ -4,7 +4,7 @@
 //! Promises: evaluating a packet in past tables gives the verdict of that time. The cost is
 //! proportional to what the flushes changed.
 
-use crate::judge::{TableLookup, judge_host_pass, judge_packet};
+use crate::judge::{TableLookup, judge_host_packet, judge_host_pass, judge_packet};
 use crate::{
     ClassId, Credit, Delta, DirectionVerdict, IdentityId, Packet, Point, PolicySet, TableChange,
 };
@@ -112,6 +112,11 @@ impl<'a> PastTables<'a> {
     /// How one direction judged a packet at that time; see [`Tables::judge_direction`].
     pub fn judge_direction(&self, packet: &Packet, direction: Direction) -> DirectionVerdict<'_> {
         judge_packet(self, packet, direction)
+    }
+
+    /// How this host judged a packet at that time; see [`Tables::judge_host`].
+    pub fn judge_host(&self, packet: &Packet, direction: Direction) -> DirectionVerdict<'_> {
+        judge_host_packet(self, packet, direction, Pass::Untracked)
     }
 
     /// How this host judged a packet at a pass at that time; see [`Tables::judge_host_pass`].

@@ -230,6 +230,18 @@ pub struct Tables {
 }
 
 impl Tables {
+    /// Whether this host judges packets at interfaces of its own.
+    pub fn judges_host(&self) -> bool {
+        // Points of the host are the last in order.
+        let last = self.points.last_key_value();
+        last.is_some_and(|(point, _)| {
+            matches!(
+                point.place,
+                PointInterface::Host(_) | PointInterface::AnyHost
+            )
+        })
+    }
+
     /// The class of an identity in a policy set; `None` if the set does not exist.
     pub fn class(&self, set: PolicySetId, identity: IdentityId) -> Option<ClassId> {
         let default = self.sets.get(&set)?.default;

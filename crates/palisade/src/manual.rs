@@ -10,7 +10,6 @@
 use crate::cli::Cli;
 use clap::{Arg, Command, CommandFactory};
 use clap_mangen::Man;
-use palisade_agent::config::PARAMETERS;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -38,7 +37,7 @@ fn render_pages(command: &Command, pages: &mut BTreeMap<String, String>) {
 /// The parameters of the agent are in one page, to which the pages of commands that take them refer.
 fn refer_to_parameters(command: Command) -> Command {
     let is_parameter = |arg: &Arg| {
-        PARAMETERS.iter().any(|parameter| {
+        palisade_config::parameters().any(|parameter| {
             arg.get_id() == parameter.name
                 && arg.get_help_heading() == Some(parameter.section.title())
         })

@@ -20,8 +20,6 @@ use tables::TableHistory;
 pub(crate) struct FlushHistory {
     tables: TableHistory,
     addresses: AddressHistory,
-    /// The begin of the flush that is being executed, the revision before it, and what it replaces.
-    current_flush: Option<(Duration, u64, Option<UndoRecord>)>,
 }
 
 impl FlushHistory {
@@ -35,20 +33,31 @@ impl FlushHistory {
         before: Option<&Tables>,
     ) {
         let undo = before.map(|before| UndoRecord::new(delta, before));
-        self.current_flush = Some((now, revision, undo));
+        self.tables.begin_flush(now, revision, undo);
     }
 
     /// The flush that began last is in the kernel.
     pub(crate) fn end_flush(&mut self, now: Duration) {
-        if let Some((began, revision, undo)) = self.current_flush.take() {
-            self.tables.record_flush((began, now), revision, undo);
-        }
+        self.tables.end_flush(now);
     }
 
     /// Forgets past tables after a resync from an unknown state.
     pub(crate) fn clear(&mut self) {
-        self.current_flush = None;
         self.tables.clear();
+    }
+
+    /// Whether a flush is in progress: its tables are the present ones already.
+    pub(crate) fn is_flush_in_progress(&self) -> bool {
+        self.tables.is_flush_in_progress()
+    }
+
+    /// The tables before and after the flush that replaced this revision, if it is remembered.
+    pub(crate) fn flush_of<'a>(
+        &'a self,
+        now: &'a Tables,
+        replaced: u64,
+    ) -> Option<(PastTables<'a>, PastTables<'a>)> {
+        self.tables.flush_of(now, replaced)
     }
 
     /// Records the addresses that these updates of an engine release.

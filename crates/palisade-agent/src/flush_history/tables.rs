@@ -17,7 +17,8 @@ const TIMESTAMP_SLACK: Duration = Duration::from_millis(50);
 
 struct PastFlush {
     began: Duration,
-    ended: Duration,
+    /// `None`: it is in progress.
+    ended: Option<Duration>,
     /// The revision before the flush.
     revision: u64,
     undo: UndoRecord,
@@ -31,31 +32,52 @@ pub(super) struct TableHistory {
 }
 
 impl TableHistory {
-    /// Records a flush with its begin and end, the revision it replaced, and the entries it replaced.
-    pub(super) fn record_flush(
-        &mut self,
-        (began, ended): (Duration, Duration),
-        revision: u64,
-        undo: Option<UndoRecord>,
-    ) {
+    /// Records a flush that begins: the revision it replaces, and the entries that it replaces, if they are known.
+    pub(super) fn begin_flush(&mut self, began: Duration, revision: u64, undo: Option<UndoRecord>) {
         let Some(undo) = undo else {
             return self.clear();
         };
         self.entries += undo.len();
         self.layers.push_back(PastFlush {
             began,
-            ended,
+            ended: None,
             revision,
             undo,
         });
+    }
+
+    /// The flush that began last is in the kernel.
+    pub(super) fn end_flush(&mut self, ended: Duration) {
+        if let Some(last) = self.layers.back_mut() {
+            last.ended.get_or_insert(ended);
+        }
         while let Some(oldest) = self.layers.front() {
-            let old = oldest.ended + RETENTION < ended;
-            if !old && self.layers.len() <= MAX_FLUSHES && self.entries <= MAX_ENTRIES {
+            let is_old = oldest.ended.is_some_and(|at| at + RETENTION < ended);
+            if !is_old && self.layers.len() <= MAX_FLUSHES && self.entries <= MAX_ENTRIES {
                 break;
             }
             self.entries -= oldest.undo.len();
             self.layers.pop_front();
         }
+    }
+
+    /// Whether a flush is in progress, so that the kernel holds neither all of the former tables nor of the new ones.
+    pub(super) fn is_flush_in_progress(&self) -> bool {
+        self.layers.back().is_some_and(|last| last.ended.is_none())
+    }
+
+    /// The tables before and after the flush that replaced this revision, if it is remembered.
+    pub(super) fn flush_of<'a>(
+        &'a self,
+        now: &'a Tables,
+        replaced: u64,
+    ) -> Option<(PastTables<'a>, PastTables<'a>)> {
+        let index = (self.layers.iter()).position(|layer| layer.revision == replaced)?;
+        let tables_from = |index: usize| {
+            let undone = self.layers.range(index..).map(|layer| &layer.undo);
+            PastTables::new(now, undone)
+        };
+        Some((tables_from(index), tables_from(index + 1)))
     }
 
     /// Forgets all past states.
@@ -83,7 +105,7 @@ impl TableHistory {
             None => true,
         };
         let ended_after = |index: usize| match self.layers.get(index) {
-            Some(next) => at <= next.ended + TIMESTAMP_SLACK,
+            Some(next) => next.ended.is_none_or(|ended| at <= ended + TIMESTAMP_SLACK),
             None => true,
         };
         let live = |index: &usize| began(*index) && ended_after(*index);
@@ -110,6 +132,18 @@ mod tests {
         Duration::from_millis(tenths * 100)
     }
 
+    impl TableHistory {
+        fn record_flush(
+            &mut self,
+            (began, ended): (Duration, Duration),
+            revision: u64,
+            undo: Option<UndoRecord>,
+        ) {
+            self.begin_flush(began, revision, undo);
+            self.end_flush(ended);
+        }
+    }
+
     #[test]
     fn a_packet_belongs_to_the_state_of_its_time_and_around_a_flush_to_both() {
         let mut history = TableHistory::default();
@@ -125,6 +159,15 @@ mod tests {
         assert_eq!(at(seconds(15)), [(2, true)]);
         assert_eq!(at(seconds(21)), [(3, false), (2, true)]);
         assert_eq!(at(seconds(30)), [(3, false)]);
+        history.begin_flush(seconds(32), 3, Some(undo("c")));
+        assert!(history.is_flush_in_progress());
+        let during: Vec<u64> = (history.states_at(&tables, 4, seconds(33)).iter())
+            .map(|(_, revision, _)| *revision)
+            .collect();
+        assert_eq!(during, [4, 3], "neither has ended");
+        let flush = history.flush_of(&tables, 2).unwrap();
+        assert_ne!(format!("{:?}", flush.0), format!("{:?}", flush.1));
+        assert!(history.flush_of(&tables, 7).is_none());
         history.record_flush((seconds(40), seconds(41)), 3, None);
         assert_eq!(history.states_at(&tables, 4, seconds(5)).len(), 1);
     }

@@ -7,12 +7,13 @@ use crate::access::{
 };
 use crate::core::Core;
 use crate::core_queue::{CoreHandle, CoreHealth, CoreUnavailable};
-use crate::enforcer::Enforcer;
 use crate::metrics::exposition::{self, Exposition};
 use crate::metrics::table::{API_REQUESTS, CORE_QUEUE};
 use crate::network_driver::NetworkDriverError;
-use crate::views;
+use crate::node_state::NodeState;
+use crate::views::explain::FlowExplainer;
 use crate::views::policy_lookup::PolicyLookupError;
+use crate::views::{self, host_network_pod};
 use crate::workload_store::pod_id;
 use crate::workloads::attach::{AttachRequest, AttachTarget};
 use crate::workloads::{NETNS_OPEN_TIMEOUT, PreopenedNetns, WorkloadError, Workloads, cni, named};
@@ -124,11 +125,11 @@ async fn respond_read<T: Serialize + Send + 'static>(
 async fn respond_change<T: Serialize + Send + 'static>(
     core: &CoreHandle,
     lane: OperationClass,
-    request: impl FnOnce(&mut Workloads, &mut Enforcer) -> Result<T, WorkloadError> + Send + 'static,
+    request: impl FnOnce(&mut Workloads, &mut NodeState) -> Result<T, WorkloadError> + Send + 'static,
 ) -> Response {
     let request = move |core: &mut Core| {
-        let (workloads, enforcer) = core.parts();
-        request(workloads, enforcer).map_err(|error| workload_error_response(&error))
+        let (workloads, node) = core.parts();
+        request(workloads, node).map_err(|error| workload_error_response(&error))
     };
     respond(core.ask_for_client(lane, request).await)
 }
@@ -166,7 +167,8 @@ pub(super) async fn endpoint(
         let snapshot = core.snapshot();
         views::endpoints::endpoint_detail(&snapshot, &namespace, &name).ok_or_else(|| {
             let full_name = format!("{namespace}/{name}");
-            let error = ApiError::new(match snapshot.host_network_pod(&full_name) {
+            let pods = core.host_network_pods();
+            let error = ApiError::new(match host_network_pod(pods, &full_name) {
                 Some(pod) => pod.to_string(),
                 None => format!("there is no endpoint {full_name} on this host"),
             });
@@ -217,7 +219,7 @@ pub(super) async fn policy_by_name(
 /// The policy that these segments name.
 async fn policy_named(core: &CoreHandle, segments: Vec<String>) -> Response {
     respond_read(core, move |core| {
-        let counters = core.parts().1.counters().unwrap_or_default();
+        let counters = core.parts().1.enforcer.counters().unwrap_or_default();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let refused = |error| {
             let (status, reason) = match error {
@@ -238,12 +240,19 @@ pub(super) async fn explain(
     State(core): State<CoreHandle>,
     QueryParameters(query): QueryParameters<ExplainQuery>,
 ) -> Response {
-    respond_read(&core, move |core| {
-        let snapshot = core.snapshot();
+    let explainer = core
+        .ask_for_client(OperationClass::Read, |core| FlowExplainer::of_core(core))
+        .await;
+    let explainer = match explainer {
+        Ok(explainer) => explainer,
+        Err(why) => return unavailable_response(why),
+    };
+    // It is as long as the policies are many: neither the core nor other clients wait for it.
+    let explained = tokio::task::spawn_blocking(move || {
         let refused = |error| {
             let refusal = match &error {
                 ExplainError::FlowEnd(FlowEndError::NoEndpoint { name, .. }) => {
-                    match snapshot.host_network_pod(name) {
+                    match explainer.host_network_pod(name) {
                         Some(pod) => ApiError::new(pod.to_string()),
                         None => {
                             ApiError::new(error_chain(&error)).with_hint("palisade endpoint list")
@@ -254,16 +263,17 @@ pub(super) async fn explain(
             };
             (StatusCode::UNPROCESSABLE_ENTITY, refusal)
         };
-        views::explain::explain(&snapshot, &query).map_err(refused)
+        explainer.explain(&query).map_err(refused)
     })
-    .await
+    .await;
+    respond(explained.map_err(|_| CoreUnavailable::Stopped))
 }
 
 pub(super) async fn monitor(
     State(core): State<CoreHandle>,
     QueryParameters(query): QueryParameters<MonitorQuery>,
 ) -> Response {
-    let listen = move |core: &mut Core| core.subscribe(query);
+    let listen = move |core: &mut Core| core.monitor().subscribe(query);
     match core.ask_for_client(OperationClass::Read, listen).await {
         Ok(lines) => {
             let kind = [(CONTENT_TYPE, "application/x-ndjson")];
@@ -290,8 +300,8 @@ pub(super) async fn ipam(State(core): State<CoreHandle>) -> Response {
 
 pub(super) async fn ipam_check(State(core): State<CoreHandle>) -> Response {
     respond_read(&core, |core| {
-        let (workloads, enforcer) = core.parts();
-        views::ipam::ipam_check(workloads, enforcer).map_err(|error| {
+        let (workloads, node) = core.parts();
+        views::ipam::ipam_check(workloads, node).map_err(|error| {
             let error = ApiError::new(format!("checking IPAM: {}", error_chain(&error)));
             (StatusCode::INTERNAL_SERVER_ERROR, error)
         })
@@ -333,8 +343,8 @@ pub(super) async fn add_workload(
     };
     let added = core.attach_for_client(OperationClass::Change, request, |core, attached| {
         let added = attached.map(|record| {
-            let (workloads, enforcer) = core.parts();
-            named::add_response(workloads, enforcer, &record)
+            let (workloads, node) = core.parts();
+            named::add_response(workloads, node, &record)
         });
         added.map_err(|error| workload_error_response(&error))
     });
@@ -398,8 +408,8 @@ async fn attach_container(
     };
     core.attach_for_client(OperationClass::Runtime, request, |core, attached| {
         let added = attached.and_then(|record| {
-            let (workloads, enforcer) = core.parts();
-            cni::add_response(workloads, enforcer, &record)
+            let (workloads, node) = core.parts();
+            cni::add_response(workloads, node, &record)
         });
         let added = added.inspect(|added| then(core, added));
         added.map_err(|error| workload_error_response(&error))
@@ -419,7 +429,7 @@ pub(super) async fn cni_del(
                 .clock()
                 .monotonic()
                 .saturating_duration_since(received_at);
-            core.parts().1.metrics.detach.observe(took);
+            core.parts().1.enforcer.policy.metrics.detach.observe(took);
         }
         removed.map_err(|error| workload_error_response(&error))
     };

@@ -4,15 +4,14 @@
 
 use super::attribution::{AuditAttribution, PacketAttribution};
 use crate::clock::rfc3339_micros;
-use crate::enforcer::Enforcer;
-use crate::registry::WorkloadRegistry;
+use crate::policy_state::PolicyState;
 use palisade_api::{
     HostPass, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, OriginalDestination,
     PacketAudit, PacketEvent, PacketReason,
 };
 use palisade_dataplane::PacketReport;
-use palisade_model::{Action, Direction, L4, Policy, PolicyId, Rule, RuleOrigin};
-use palisade_tables::{Credit, Packet, PastTables, ReportReason, Verdict};
+use palisade_model::{Action, Direction, L4, Policy, PolicyId, Rule, RuleOrigin, Str};
+use palisade_tables::{Credit, Packet, ReportReason, Verdict};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -39,23 +38,12 @@ pub(super) fn packet_reason(reason: ReportReason) -> PacketReason {
 
 /// What packets are judged by and named from.
 pub(crate) struct PacketContext<'a> {
-    pub(crate) enforcer: &'a Enforcer,
-    pub(crate) registry: &'a WorkloadRegistry,
+    pub(crate) state: &'a PolicyState,
+    /// The name of this host's node.
+    pub(crate) own_node: &'a Str,
 }
 
 impl PacketContext<'_> {
-    /// The states of the tables that may have evaluated a packet at a time, with their revision and
-    /// whether they are past.
-    pub(super) fn states_at(&self, at: Duration) -> Vec<(PastTables<'_>, u64, bool)> {
-        let Enforcer {
-            engine,
-            history,
-            realised_revision,
-            ..
-        } = self.enforcer;
-        history.states_at(engine.tables(), *realised_revision, at)
-    }
-
     /// The event of a packet. `attribution`: the evaluation, its revision, and whether that revision is past.
     pub(super) fn packet_event(
         &self,
@@ -129,10 +117,9 @@ impl PacketContext<'_> {
                 .and_then(|(of, ..)| of.host_pass.map(HostPass::from)),
             endpoint: interface.and_then(|name| {
                 if is_host {
-                    return Some(format!("host:{}", self.registry.own_node()));
+                    return Some(format!("host:{}", self.own_node));
                 }
-                let mut all = self.registry.iter();
-                let (id, _) = all.find(|(_, w)| w.record.interface == *name)?;
+                let id = self.state.workload_at(name)?;
                 let namespace = id.namespace.as_deref().unwrap_or_default();
                 Some(format!("{namespace}/{}", id.name))
             }),
@@ -162,10 +149,7 @@ impl PacketContext<'_> {
         port: Option<u16>,
         at: Duration,
     ) -> MonitorEndpoint {
-        let Enforcer {
-            engine, history, ..
-        } = self.enforcer;
-        let holder = history.address_holder(engine, address, at);
+        let holder = self.state.address_holder(address, at);
         MonitorEndpoint {
             address: address.to_string(),
             port,
@@ -250,7 +234,7 @@ impl PacketContext<'_> {
     }
 
     fn monitor_policy(&self, id: &PolicyId) -> ObjectRef {
-        let current = self.enforcer.engine.policy(id);
+        let current = self.state.engine.policy(id);
         let line = current.as_ref().and_then(|policy| policy.line.as_ref());
         ObjectRef::new(&id.object, line)
     }
@@ -265,7 +249,7 @@ impl PacketContext<'_> {
                 direction,
                 origin,
             } => {
-                of_policy = self.enforcer.engine.policy(policy);
+                of_policy = self.state.engine.policy(policy);
                 in_force = of_policy.as_ref();
                 let rules = in_force.and_then(|now: &Policy| now.rules(*direction));
                 (
@@ -285,7 +269,7 @@ impl PacketContext<'_> {
                     name: profile.to_string(),
                     line: None,
                 };
-                let now = self.enforcer.engine.profile(profile);
+                let now = self.state.engine.profile(profile);
                 let rules = now.map(|now| match direction {
                     Direction::Ingress => now.ingress.as_slice(),
                     Direction::Egress => now.egress.as_slice(),

@@ -1,9 +1,9 @@
 //! The packet monitor: reports packets that were denied, dropped or matched by a Log rule.
 //!
 //! The dataplane reports packets; the monitor evaluates each with the tables that were in force,
-//! attributes it to a rule, resolves names, and publishes it to the subscribers. Packets that are not
-//! published are counted, with their rule where it is known; a flood takes a bounded share of the
-//! core's time, and no subscriber can block the core.
+//! attributes it to a rule, resolves names, and publishes it to the subscribers. It does so on a thread of its own
+//! ([`packet_queue`]), which reads the policy from its view. Packets that are not published are counted, with their
+//! rule where it is known; no packet and no subscriber holds up the core for longer than a few packets take.
 
 pub mod attribution;
 mod event;
@@ -11,16 +11,17 @@ pub mod hub;
 pub mod packet_queue;
 
 use crate::clock::{Clock, rfc3339_micros};
+use crate::policy_state::PolicyView;
 use crate::rate_limit::{RateLimit, RateLimiter};
 use attribution::{AttributionError, PacketAttribution, ReportedPacket};
-pub(crate) use event::PacketContext;
+use event::PacketContext;
 use hub::MonitorHub;
 use palisade_api::{LossCause, LostEvents, MonitorQuery};
 use palisade_dataplane::{PacketReport, PacketReportBatch};
-use palisade_model::Direction;
+use palisade_model::{Direction, Str};
 use palisade_tables::{Credit, ReportReason};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The minimum interval between loss reports.
@@ -29,8 +30,67 @@ const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// The key of the rate limit `monitor-rate`: reason, direction, rule.
 type MonitorKey = (ReportReason, Option<Direction>, Option<Arc<Credit>>);
 
-/// The monitor's state in the core.
-pub(crate) struct Monitor {
+/// The packets that are judged before the core may change the policy again.
+const PACKETS_PER_READ: usize = 32;
+
+/// The monitor, shared by the thread of the packets and those that subscribe.
+#[derive(Clone)]
+pub struct SharedMonitor {
+    view: PolicyView,
+    own_node: Str,
+    monitor: Arc<Mutex<Monitor>>,
+}
+
+impl SharedMonitor {
+    /// A monitor of this policy without subscribers, with this rate limit of each rule.
+    pub(crate) fn new(rate: u32, view: PolicyView, own_node: Str, clock: Arc<dyn Clock>) -> Self {
+        SharedMonitor {
+            view,
+            own_node,
+            monitor: Arc::new(Mutex::new(Monitor::new(rate, clock))),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Monitor> {
+        self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the rate limit of each rule.
+    pub(crate) fn set_rate(&self, rate: u32) {
+        self.lock().rate = packet_rate(rate);
+    }
+
+    /// Adds a subscriber of the stream.
+    pub fn subscribe(&self, query: MonitorQuery) -> tokio::sync::mpsc::Receiver<axum::body::Bytes> {
+        self.lock().hub.subscribe(query)
+    }
+
+    /// Reports packets from the dataplane.
+    pub fn report_packets(&self, mut batch: MonitorBatch) {
+        let packets = std::mem::take(&mut batch.reports.packets);
+        let is_idle = packets.is_empty();
+        for packets in packets.chunks(PACKETS_PER_READ) {
+            let state = self.view.read();
+            let context = PacketContext {
+                state: &state,
+                own_node: &self.own_node,
+            };
+            let mut monitor = self.lock();
+            for report in packets {
+                monitor.report_packet(report, &context);
+            }
+        }
+        let state = self.view.read();
+        let context = PacketContext {
+            state: &state,
+            own_node: &self.own_node,
+        };
+        self.lock().report_batch_losses(batch, is_idle, &context);
+    }
+}
+
+/// The limits, the losses and the subscribers.
+struct Monitor {
     clock: Arc<dyn Clock>,
     limiter: RateLimiter<MonitorKey>,
     rate: RateLimit,
@@ -55,7 +115,7 @@ pub struct MonitorBatch {
 
 impl Monitor {
     /// A monitor without subscribers, with this rate limit of each rule.
-    pub(crate) fn new(rate: u32, clock: Arc<dyn Clock>) -> Self {
+    fn new(rate: u32, clock: Arc<dyn Clock>) -> Self {
         Monitor {
             started_at: clock.monotonic(),
             clock,
@@ -68,22 +128,13 @@ impl Monitor {
         }
     }
 
-    /// Sets the rate limit of each rule.
-    pub(crate) fn set_rate(&mut self, rate: u32) {
-        self.rate = packet_rate(rate);
-    }
-
-    /// Adds a subscriber of the stream.
-    pub(crate) fn subscribe(
+    /// Counts the losses of a batch, and publishes losses: periodically, and at the end of a burst.
+    fn report_batch_losses(
         &mut self,
-        query: MonitorQuery,
-    ) -> tokio::sync::mpsc::Receiver<axum::body::Bytes> {
-        self.hub.subscribe(query)
-    }
-
-    /// Reports packets from the dataplane.
-    pub(crate) fn report_packets(&mut self, batch: MonitorBatch, context: &PacketContext<'_>) {
-        let is_idle = batch.reports.packets.is_empty();
+        batch: MonitorBatch,
+        is_idle: bool,
+        context: &PacketContext<'_>,
+    ) {
         let mut add_losses = |cause, lost: BTreeMap<ReportReason, u64>| {
             for (reason, count) in lost {
                 *self.losses.entry((cause, reason)).or_default() += count;
@@ -91,9 +142,6 @@ impl Monitor {
         };
         add_losses(LossCause::Kernel, batch.reports.lost);
         add_losses(LossCause::Agent, batch.dropped);
-        for report in batch.reports.packets {
-            self.report_packet(&report, context);
-        }
         let now = self.monitor_time();
         if is_idle || now.saturating_sub(self.losses_reported_at) >= LOSS_REPORT_INTERVAL {
             self.losses_reported_at = now;
@@ -111,7 +159,7 @@ impl Monitor {
         let at = report.time.unwrap_or_else(|| self.clock.wall());
         let reported = ReportedPacket::from(report);
         let mut attribution = None;
-        for (tables, revision, past) in context.states_at(at) {
+        for (tables, revision, past) in context.state.states_at(at) {
             match attribution::attribute(&tables, &reported) {
                 Ok(judgement) => attribution = Some((judgement, revision, past)),
                 Err(AttributionError::Contradiction) => continue,

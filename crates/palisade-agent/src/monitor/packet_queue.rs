@@ -1,45 +1,20 @@
-//! The queue of packet reports from the dataplane to the core.
+//! The thread of the packets that the dataplane reports, and their queue.
 //!
-//! At most one batch is in flight, so packets neither block nor flood the core. Further packets are
-//! queued up to a limit; beyond it they are dropped and counted.
+//! The kernel's reports are read before packets are judged, so that the kernel loses few. Packets are queued up to a
+//! limit; beyond it they are dropped and counted. The thread sleeps until the kernel reports something.
 
-use super::MonitorBatch;
+use super::{MonitorBatch, SharedMonitor};
 use palisade_dataplane::{PacketReport, PacketReportBatch, Subscription};
 use palisade_source::error_chain;
 use palisade_tables::ReportReason;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The maximum number of queued packets.
 const MAX_QUEUED: usize = 4096;
-/// The maximum number of packets of a batch, which takes the core a few milliseconds.
+/// The maximum number of packets that are judged before the kernel's reports are read again.
 const MAX_BATCH: usize = 256;
-/// How long to wait for packets before checking whether the core has handled the last batch.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// A batch for the core. No other batch is sent until it is dropped.
-#[derive(Debug)]
-pub struct PacketDelivery {
-    batch: MonitorBatch,
-    in_flight: Arc<AtomicBool>,
-}
-
-impl PacketDelivery {
-    /// Takes the batch.
-    pub fn take_batch(&mut self) -> MonitorBatch {
-        std::mem::take(&mut self.batch)
-    }
-}
-
-impl Drop for PacketDelivery {
-    fn drop(&mut self) {
-        self.in_flight.store(false, Ordering::Release);
-    }
-}
-
-/// Packets waiting for the core.
+/// Packets that wait to be judged.
 #[derive(Default)]
 struct PacketQueue {
     packets: VecDeque<PacketReport>,
@@ -87,36 +62,24 @@ impl PacketQueue {
     }
 }
 
-/// Forwards the dataplane's packets to the core, until `send` returns false. It blocks only on packets,
-/// and ends with the process.
-pub fn forward_packets(
-    mut watch: Subscription<PacketReportBatch>,
-    send: impl Fn(PacketDelivery) -> bool,
-) {
-    let in_flight = Arc::new(AtomicBool::new(false));
+/// Reports the dataplane's packets to a monitor. Ends with the process, or if the kernel's reports end.
+pub fn follow_packets(mut watch: Subscription<PacketReportBatch>, monitor: &SharedMonitor) {
     let mut queue = PacketQueue::default();
     loop {
         let timeout = if queue.is_empty() {
             Duration::MAX
         } else {
-            POLL_INTERVAL
+            Duration::ZERO
         };
         match watch.wait(timeout) {
-            Ok(Some(seen)) => queue.add(seen),
+            Ok(Some(reports)) => queue.add(reports),
             Ok(None) => {}
             Err(error) => {
                 return tracing::error!(error = %error_chain(&error), "reading packet reports failed; packets are no longer reported");
             }
         }
-        if queue.is_empty() || in_flight.swap(true, Ordering::AcqRel) {
-            continue;
-        }
-        let delivery = PacketDelivery {
-            batch: queue.next_batch(),
-            in_flight: in_flight.clone(),
-        };
-        if !send(delivery) {
-            return;
+        if !queue.is_empty() {
+            monitor.report_packets(queue.next_batch());
         }
     }
 }

@@ -4,7 +4,7 @@
 //! other end leave. Never: names a connection within the host.
 
 use super::NetworkDriverError;
-use crate::lockout::TcpConnection;
+use crate::cut_connections::TcpConnection;
 use palisade_sys::link::KernelLinks;
 use procfs::net::{TcpNetEntry, TcpState, tcp, tcp6};
 use std::collections::{BTreeMap, BTreeSet};

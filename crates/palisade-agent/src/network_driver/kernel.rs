@@ -4,10 +4,11 @@ use super::connections;
 use super::veth_pair::InnerVeth;
 use super::{
     AddressUse, GATEWAY_V4, GATEWAY_V6, HOST_MAC, HostInterfaceState, HostInventory, NetnsFacts,
-    NetnsInterface, NetworkDriver, NetworkDriverError, NodeRouteDriver,
+    NetnsInterface, NetworkDriver, NetworkDriverError,
 };
-use crate::lockout::TcpConnection;
-use crate::settings::{self, SettingsFile};
+use crate::cut_connections::{ConnectionReader, TcpConnection};
+use crate::forwarding::ForwardingDriver;
+use crate::forwarding::sysctls::{self, ChangedSetting, SettingsFile};
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_dataplane::Interface;
 use palisade_sys::link::{
@@ -33,7 +34,7 @@ pub struct KernelNetworkDriver {
     /// Where the host's kernel parameters are.
     sysctl_dir: PathBuf,
     /// Every operation that would change something does nothing.
-    is_read_only: bool,
+    pub(super) is_read_only: bool,
 }
 
 impl KernelNetworkDriver {
@@ -62,6 +63,10 @@ impl KernelNetworkDriver {
             is_read_only: true,
             ..driver
         })
+    }
+
+    fn sysctl(&self) -> KernelSysctl {
+        KernelSysctl::mounted_at(&self.host, &self.sysctl_dir)
     }
 
     pub(super) fn links(&self) -> Result<KernelLinks, LinkError> {
@@ -137,10 +142,6 @@ impl NetworkDriver for KernelNetworkDriver {
             Some((address.prefix.address, name))
         });
         Ok(named.collect())
-    }
-
-    fn tcp_connections(&mut self) -> Result<Vec<TcpConnection>, NetworkDriverError> {
-        connections::read(&mut self.links()?)
     }
 
     fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
@@ -359,24 +360,6 @@ impl NetworkDriver for KernelNetworkDriver {
         Ok(host.change_link(now, &name)?)
     }
 
-    fn ensure_forwarding(
-        &mut self,
-        prefix: &str,
-        file: &SettingsFile,
-    ) -> Result<Vec<String>, NetworkDriverError> {
-        if self.is_read_only {
-            return Ok(Vec::new());
-        }
-        let mut sysctl = KernelSysctl::mounted_at(&self.host, &self.sysctl_dir);
-        let mut links = self.links()?;
-        Ok(settings::ensure_forwarding(
-            &mut sysctl,
-            &mut links,
-            prefix,
-            file,
-        )?)
-    }
-
     fn inventory(&mut self, prefix: &str) -> Result<HostInventory, NetworkDriverError> {
         let mut host = self.links()?;
         let (links, routes, neighbours) = (host.links()?, host.routes()?, host.neighbours()?);
@@ -419,8 +402,30 @@ impl NetworkDriver for KernelNetworkDriver {
         Ok(uplinks.map(|link| link.mtu).min())
     }
 
-    fn node_route_driver(&mut self) -> Option<&mut dyn NodeRouteDriver> {
-        (!self.is_read_only).then_some(self)
+    fn veths(&mut self) -> Result<Vec<(String, u32)>, NetworkDriverError> {
+        let links = self.links()?.links()?.into_iter();
+        let veths = links.filter(|link| link.kind.as_deref() == Some("veth"));
+        Ok(veths.map(|link| (link.name, link.index)).collect())
+    }
+
+    fn delete_link(&mut self, name: &str) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        match self.links()?.delete_link(name) {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn close_link(&mut self, name: &str) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        match self.links()?.change_link(name, &LinkChange::Down) {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => Ok(other?),
+        }
     }
 
     fn netns_exists(&self, record: &WorkloadRecord) -> bool {
@@ -430,6 +435,49 @@ impl NetworkDriver for KernelNetworkDriver {
             Err(NetworkDriverError::Netns(NetNsError::TimedOut { .. })) => true,
             Err(_) => false,
         }
+    }
+}
+
+impl ForwardingDriver for KernelNetworkDriver {
+    fn plan_forwarding(
+        &mut self,
+        prefix: &str,
+        file: &SettingsFile,
+    ) -> Result<Vec<ChangedSetting>, NetworkDriverError> {
+        let mut links = self.links()?;
+        let sysctl = self.sysctl();
+        Ok(sysctls::plan_forwarding(&sysctl, &mut links, prefix, file)?)
+    }
+
+    fn apply_settings(
+        &mut self,
+        file: &SettingsFile,
+        changes: Vec<ChangedSetting>,
+    ) -> Result<Vec<String>, NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(Vec::new());
+        }
+        Ok(sysctls::apply_settings(&mut self.sysctl(), file, changes)?)
+    }
+
+    fn restorable_settings(
+        &mut self,
+        file: &SettingsFile,
+    ) -> Result<Vec<ChangedSetting>, NetworkDriverError> {
+        Ok(sysctls::restorable_settings(&self.sysctl(), file)?)
+    }
+
+    fn restore_setting(&mut self, setting: &ChangedSetting) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        Ok(sysctls::restore_setting(&mut self.sysctl(), setting)?)
+    }
+}
+
+impl ConnectionReader for KernelNetworkDriver {
+    fn tcp_connections(&mut self) -> Result<Vec<TcpConnection>, NetworkDriverError> {
+        connections::read(&mut self.links()?)
     }
 }
 

@@ -19,16 +19,18 @@ mod veth_pair;
 pub use kernel::KernelNetworkDriver;
 pub use netns_facts::{AddressUse, NetnsFacts};
 pub use node_routes::{InstalledRoute, NODE_ROUTE_PROTOCOL, NodeRoute, NodeRouteDriver};
-pub(crate) use node_routes::{kernel_route, own_route};
 
-use crate::lockout::TcpConnection;
-use crate::settings::{SettingsError, SettingsFile};
+use crate::cut_connections::ConnectionReader;
+use crate::forwarding::ForwardingDriver;
+use crate::forwarding::sysctls::SettingsError;
+use crate::subsystem::SubsystemError;
 use crate::workload_store::WorkloadRecord;
 use palisade_dataplane::Interface;
 use palisade_sys::link::{IpNet, LinkError, MacAddr};
 use palisade_sys::netns::{NetNs, NetNsError, NetNsOpener};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 /// The IPv4 gateway of workloads; no interface has this address.
 pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
@@ -52,6 +54,9 @@ pub enum NetworkDriverError {
     /// A sysctl could not be changed.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// Forwarding could not be enabled.
+    #[error(transparent)]
+    Forwarding(#[from] SubsystemError),
     /// The interface exists already.
     #[error("the namespace {netns} already has an interface {interface}")]
     InterfaceExists {
@@ -107,12 +112,54 @@ impl NetworkDriverError {
             | NetworkDriverError::HostNetns(_) => true,
             NetworkDriverError::Link(_)
             | NetworkDriverError::Connections(_)
+            | NetworkDriverError::Forwarding(_)
             | NetworkDriverError::Settings(_) => false,
         }
     }
 }
 
-/// The network operations of the host that the core uses.
+/// What the agent's subsystems act on a host by, one driver each.
+pub struct HostDrivers {
+    /// Interfaces of workloads.
+    pub network: Box<dyn NetworkDriver>,
+    /// Sysctls of forwarding.
+    pub forwarding: Box<dyn ForwardingDriver>,
+    /// Routes to other nodes; `None`: this host has none.
+    pub node_routes: Option<Box<dyn NodeRouteDriver>>,
+    /// TCP connections of the host; `None`: those that a change of policy cuts are not reported.
+    pub connections: Option<Box<dyn ConnectionReader>>,
+}
+
+impl HostDrivers {
+    /// Those of the network namespace of this thread; kernel parameters are below `sysctl_dir`.
+    ///
+    /// # Errors
+    /// If the namespace cannot be opened.
+    pub fn current(sysctl_dir: &Path) -> Result<Self, NetworkDriverError> {
+        let driver = || KernelNetworkDriver::current(sysctl_dir);
+        Ok(HostDrivers {
+            network: Box::new(driver()?),
+            forwarding: Box::new(driver()?),
+            node_routes: Some(Box::new(driver()?)),
+            connections: Some(Box::new(driver()?)),
+        })
+    }
+
+    /// The same, but operations that would change the host succeed and do nothing: for a dry run.
+    ///
+    /// # Errors
+    /// If the namespace cannot be opened.
+    pub fn read_only() -> Result<Self, NetworkDriverError> {
+        Ok(HostDrivers {
+            network: Box::new(KernelNetworkDriver::read_only()?),
+            forwarding: Box::new(KernelNetworkDriver::read_only()?),
+            node_routes: Some(Box::new(KernelNetworkDriver::read_only()?)),
+            connections: None,
+        })
+    }
+}
+
+/// The network operations of the host that workloads need.
 pub trait NetworkDriver: Send {
     /// Opens namespaces outside the core's thread, for callers that must not block on a file system;
     /// `None` on a host without namespaces.
@@ -162,12 +209,6 @@ pub trait NetworkDriver: Send {
     /// # Errors
     /// If the kernel cannot be queried.
     fn interface_addresses(&mut self) -> Result<Vec<(IpAddr, String)>, NetworkDriverError>;
-
-    /// The established TCP connections of this host's own stack, but for those within it.
-    ///
-    /// # Errors
-    /// If the kernel cannot be queried.
-    fn tcp_connections(&mut self) -> Result<Vec<TcpConnection>, NetworkDriverError>;
 
     /// Creates the pair; the host side stays down. For a chained interface, checks whether policy can
     /// be applied to its packets.
@@ -230,18 +271,6 @@ pub trait NetworkDriver: Send {
         current_name: &str,
     ) -> Result<(), NetworkDriverError>;
 
-    /// Enables forwarding if it is off, and makes the kernel accept router advertisements as before;
-    /// returns the changed sysctls. The former values are saved in `file`; names of the agent's
-    /// interfaces begin with `prefix`.
-    ///
-    /// # Errors
-    /// If a sysctl cannot be changed, or its value cannot be saved.
-    fn ensure_forwarding(
-        &mut self,
-        prefix: &str,
-        file: &SettingsFile,
-    ) -> Result<Vec<String>, NetworkDriverError>;
-
     /// Objects of this host that could belong to workloads; names of the agent's interfaces begin with
     /// `prefix`.
     ///
@@ -255,10 +284,23 @@ pub trait NetworkDriver: Send {
     /// If the kernel cannot be queried.
     fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError>;
 
-    /// The routes to other nodes; `None` if this driver has none, or changes nothing.
-    fn node_route_driver(&mut self) -> Option<&mut dyn NodeRouteDriver> {
-        None
-    }
+    /// The veth links of this host, with their indexes.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn veths(&mut self) -> Result<Vec<(String, u32)>, NetworkDriverError>;
+
+    /// Deletes a link; it is no error if there is none.
+    ///
+    /// # Errors
+    /// If the kernel rejects it.
+    fn delete_link(&mut self, name: &str) -> Result<(), NetworkDriverError>;
+
+    /// Sets a link down; it is no error if there is none.
+    ///
+    /// # Errors
+    /// If the kernel rejects it.
+    fn close_link(&mut self, name: &str) -> Result<(), NetworkDriverError>;
 
     /// Whether the network namespace still exists.
     fn netns_exists(&self, record: &WorkloadRecord) -> bool;

@@ -47,7 +47,7 @@ pub enum InstalledRoute {
 }
 
 /// The routes of a host.
-pub trait NodeRouteDriver {
+pub trait NodeRouteDriver: Send {
     /// All routes of ours.
     ///
     /// # Errors
@@ -145,14 +145,23 @@ impl NodeRouteDriver for KernelNetworkDriver {
     }
 
     fn add_node_route(&mut self, route: &NodeRoute) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
         Ok(self.links()?.add_route(&kernel_route(route))?)
     }
 
     fn replace_node_route(&mut self, route: &NodeRoute) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
         Ok(self.links()?.replace_route(&kernel_route(route))?)
     }
 
     fn delete_node_route(&mut self, route: &NodeRoute) -> Result<(), NetworkDriverError> {
+        if self.is_read_only {
+            return Ok(());
+        }
         match self.links()?.delete_route(&kernel_route(route)) {
             Err(error) if error.is_not_found() => Ok(()),
             other => Ok(other?),

@@ -49,7 +49,8 @@ fn line_of(location: &Location) -> String {
 
 /// Policy sets that deny everything because their policies together exceed the budget.
 pub(super) fn closed_policy_sets(core: &CoreSnapshot<'_>) -> impl Iterator<Item = BudgetExcess> {
-    core.engine
+    core.policy
+        .engine
         .over_budget()
         .into_iter()
         .map(|over| BudgetExcess {

@@ -28,7 +28,7 @@ pub fn endpoint_detail(
     let id = pod_id(namespace, name);
     let workload = core.registry.get(&id)?;
     let in_engine = core.registry.endpoint_id(&id);
-    let endpoint = core.engine.endpoint(&in_engine)?;
+    let endpoint = core.policy.engine.endpoint(&in_engine)?;
     Some(EndpointDetail {
         api_version: palisade_api::api_version(),
         summary: endpoint_summary(core, &id, workload),
@@ -46,14 +46,14 @@ fn endpoint_summary(
 ) -> EndpointSummary {
     let record = &workload.record;
     let in_engine = core.registry.endpoint_id(id);
-    let endpoint = core.engine.endpoint(&in_engine);
+    let endpoint = core.policy.engine.endpoint(&in_engine);
     let labels = endpoint.iter().flat_map(|endpoint| &endpoint.labels);
-    let policies = core.engine.policies_of(&in_engine).into_iter();
-    let policies = policies.filter_map(|applied| core.engine.policy(&applied.policy));
+    let policies = core.policy.engine.policies_of(&in_engine).into_iter();
+    let policies = policies.filter_map(|applied| core.policy.engine.policy(&applied.policy));
     let policies: Vec<_> = policies.collect();
     let audit = endpoint
         .as_ref()
-        .is_some_and(|endpoint| core.engine.is_in_audit(endpoint));
+        .is_some_and(|endpoint| core.policy.engine.is_in_audit(endpoint));
     let isolated = |direction| {
         let enforced = policies
             .iter()
@@ -75,7 +75,7 @@ fn endpoint_summary(
         ingress_isolated: isolated(Direction::Ingress),
         egress_isolated: isolated(Direction::Egress),
         revision: match workload.state {
-            EndpointState::Ready => core.enforcer.realised_revision,
+            EndpointState::Ready => core.policy.realised_revision,
             _ => 0,
         },
     }
@@ -83,7 +83,7 @@ fn endpoint_summary(
 
 /// `GET /v1/identities`.
 pub fn identity_list(core: &CoreSnapshot<'_>) -> IdentityList {
-    let views = core.engine.identities().into_iter();
+    let views = core.policy.engine.identities().into_iter();
     let identities = views.map(|view| {
         let prefixes = view.members.iter().map(|prefix| prefix_text(*prefix));
         let selectors = view.selectors.iter().map(ToString::to_string);
@@ -108,7 +108,7 @@ fn applied_policies(
     id: &EndpointId,
     direction: Direction,
 ) -> Vec<AppliedPolicyReport> {
-    let policies = core.engine.policies_of(id).into_iter();
+    let policies = core.policy.engine.policies_of(id).into_iter();
     policies
         .filter(|applied| match direction {
             Direction::Ingress => applied.ingress,

@@ -1,36 +1,94 @@
 //! Explaining one flow as the running agent sees it.
 
-use super::CoreSnapshot;
+use super::host_network_pod;
+use palisade_config::Config;
+use crate::core::Core;
+use crate::policy_state::PolicyView;
 use palisade_analysis::ExplainError;
 use palisade_api::{ExplainQuery, Explanation};
-use palisade_model::{DenyAction, Direction, DirectionRules, PolicyId};
+use palisade_engine::Engine;
+use palisade_model::{DenyAction, Direction, DirectionRules, EndpointId, PolicyId, Str};
 use palisade_oracle::OracleOptions;
+use palisade_source::UnjudgedPod;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Whether a flow is allowed on this host, and why.
-///
-/// # Errors
-/// If the query is invalid, or names an unknown object.
-pub fn explain(core: &CoreSnapshot<'_>, query: &ExplainQuery) -> Result<Explanation, ExplainError> {
-    let explanation = explain_verdict(core, query)?;
-    Ok(match core.config.policy.deny_action {
-        DenyAction::Drop => explanation,
-        DenyAction::Reject => explanation.with_answers(),
-    })
+/// What explains flows, on any thread.
+pub struct FlowExplainer {
+    view: PolicyView,
+    config: Arc<Config>,
+    /// The pods on the network of their node that the query names.
+    host_network_pods: BTreeMap<EndpointId, Option<Str>>,
+}
+
+impl FlowExplainer {
+    /// Explains flows by the present and later policy of a core.
+    pub fn of_core(core: &Core) -> Self {
+        FlowExplainer {
+            view: core.policy_view().clone(),
+            config: core.shared_config(),
+            host_network_pods: core.host_network_pods().clone(),
+        }
+    }
+
+    /// Whether a flow is allowed on this host, and why.
+    ///
+    /// # Errors
+    /// If the query is invalid, or names an unknown object.
+    pub fn explain(&self, query: &ExplainQuery) -> Result<Explanation, ExplainError> {
+        let explanation = explain_verdict(&self.view, &self.config, query)?;
+        Ok(match self.config.policy.deny_action {
+            DenyAction::Drop => explanation,
+            DenyAction::Reject => explanation.with_answers(),
+        })
+    }
+
+    /// The pod of this name if it is on the network of its node: it is no endpoint.
+    pub fn host_network_pod(&self, name: &str) -> Option<UnjudgedPod> {
+        host_network_pod(&self.host_network_pods, name)
+    }
+}
+
+/// The policies of an endpoint of this host that together exceed the element budget.
+struct ClosedPolicies {
+    endpoint: EndpointId,
+    direction: Direction,
+    policies: Vec<PolicyId>,
+}
+
+fn closed_policies(engine: &Engine) -> Vec<ClosedPolicies> {
+    let endpoints = engine.local_endpoints().map(|endpoint| &endpoint.id);
+    let directions = [Direction::Ingress, Direction::Egress];
+    endpoints
+        .flat_map(|id| directions.map(|direction| (id, direction)))
+        .filter_map(|(id, direction)| {
+            let policies = engine.closed_policies(id, direction)?;
+            Some(ClosedPolicies {
+                endpoint: id.clone(),
+                direction,
+                policies: policies.into_iter().collect(),
+            })
+        })
+        .collect()
 }
 
 fn explain_verdict(
-    core: &CoreSnapshot<'_>,
+    view: &PolicyView,
+    config: &Config,
     query: &ExplainQuery,
 ) -> Result<Explanation, ExplainError> {
     let options = OracleOptions {
-        hairpin: core.config.policy.hairpin,
-        host_to_endpoint: core.config.policy.host_to_endpoint,
-        allowed_encapsulation: core.config.policy.allowed_encapsulation,
-        audit: core.config.policy.audit_mode,
+        hairpin: config.policy.hairpin,
+        host_to_endpoint: config.policy.host_to_endpoint,
+        allowed_encapsulation: config.policy.allowed_encapsulation,
+        audit: config.policy.audit_mode,
         ..OracleOptions::default()
     };
-    let failsafe = &core.config.host.failsafe();
-    let mut state = core.engine.state();
+    let failsafe = &config.host.failsafe();
+    let policy = view.read();
+    let mut state = policy.engine.state();
+    let closed_policies = closed_policies(&policy.engine);
+    drop(policy);
     let explanation = palisade_analysis::explain(&state, query, &options, failsafe)?;
     let case = &explanation.case;
     let closed: Vec<(Direction, PolicyId)> = [
@@ -40,13 +98,14 @@ fn explain_verdict(
     .into_iter()
     .filter_map(|(end, direction)| {
         let end = end.as_ref()?;
-        let locals = core.engine.local_endpoints();
-        let mut ids = locals.map(|endpoint| &endpoint.id).filter(|id| {
-            (id.kind.name(), id.namespace.as_deref(), &*id.name)
-                == (&*end.kind, end.namespace.as_deref(), &*end.name)
-        });
-        let policies = core.engine.closed_policies(ids.next()?, direction)?;
-        Some(policies.into_iter().map(move |policy| (direction, policy)))
+        let policies = closed_policies.iter().find(|closed| {
+            let id = &closed.endpoint;
+            closed.direction == direction
+                && (id.kind.name(), id.namespace.as_deref(), &*id.name)
+                    == (&*end.kind, end.namespace.as_deref(), &*end.name)
+        })?;
+        let policies = policies.policies.iter().cloned();
+        Some(policies.map(move |policy| (direction, policy)))
     })
     .flatten()
     .collect();

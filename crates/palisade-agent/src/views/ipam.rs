@@ -5,8 +5,8 @@
 
 use super::CoreSnapshot;
 use crate::clock::rfc3339;
-use crate::enforcer::Enforcer;
 use crate::network_driver::{HostInventory, NetworkDriverError};
+use crate::node_state::NodeState;
 use crate::workload_store::{WorkloadRecord, WorkloadStoreError};
 use crate::workloads::{Workloads, is_masqueraded};
 use palisade_api::{
@@ -89,16 +89,16 @@ fn address_report(
 /// If the host, the tables or the files cannot be read.
 pub fn ipam_check(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
 ) -> Result<IpamCheckReport, IpamCheckError> {
     let prefix = &workloads.config.workloads.interface_prefix;
     let survey = workloads.network.inventory(prefix)?;
     let mut found = IpamFindings::default();
     check_records(workloads, &mut found)?;
     check_links(workloads, &survey, &mut found);
-    let installed = enforcer.dataplane.observe()?;
-    check_tables(workloads, enforcer, &installed, &mut found);
-    check_masquerade(workloads, enforcer, &mut found);
+    let installed = node.enforcer.dataplane.observe()?;
+    check_tables(workloads, node, &installed, &mut found);
+    check_masquerade(workloads, node, &mut found);
     let folder = crate::workloads::deletions::queue_dir(&workloads.config.state.dir);
     for file in crate::workloads::deletions::queued_files(&folder)? {
         found.add(
@@ -222,7 +222,7 @@ fn check_links(workloads: &Workloads, survey: &HostInventory, findings: &mut Ipa
 
 fn check_tables(
     workloads: &Workloads,
-    enforcer: &Enforcer,
+    node: &NodeState,
     installed: &palisade_dataplane::InstalledPolicy,
     findings: &mut IpamFindings,
 ) {
@@ -247,7 +247,7 @@ fn check_tables(
     let interfaces = workloads.registry.records().map(|r| &r.interface);
     let interfaces: BTreeSet<&Str> = interfaces.chain(closed).collect();
     // If the kernel could not be updated, the status already says why.
-    if enforcer.kernel_failure.is_none() && enforcer.in_sync {
+    if node.is_policy_in_force() {
         for (interface, address) in expected.difference(&judged) {
             let object = format!("{address} on {interface}");
             findings.add(Kind::Dispatch, object, "has no policy in the kernel");
@@ -266,8 +266,8 @@ fn check_tables(
     }
 }
 
-fn check_masquerade(workloads: &Workloads, enforcer: &mut Enforcer, findings: &mut IpamFindings) {
-    let translation = enforcer.dataplane.address_translation();
+fn check_masquerade(workloads: &Workloads, node: &mut NodeState, findings: &mut IpamFindings) {
+    let translation = node.enforcer.dataplane.address_translation();
     let installed = translation.map(|translation| translation.masqueraded_addresses());
     let installed = installed.unwrap_or_default();
     let records = workloads.registry.records();

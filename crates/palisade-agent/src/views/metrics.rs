@@ -19,8 +19,9 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
     let mut out = Exposition::default();
     let flag = |is: bool| f64::from(u8::from(is));
     let CoreSnapshot {
-        enforcer, engine, ..
-    } = *core;
+        enforcer, policy, ..
+    } = core;
+    let engine = &policy.engine;
     let is_ready = enforcer.unready_reasons().is_empty();
     out.add_sample(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);
     out.add_sample(&READY, &[], flag(is_ready));
@@ -31,10 +32,10 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
     collect_audit(core, &mut out);
     out.add_sample(&IDENTITIES, &[], engine.counts().identities as f64);
     out.add_sample(&REVISION_ACCEPTED, &[], engine.revision() as f64);
-    out.add_sample(&REVISION_REALISED, &[], enforcer.realised_revision as f64);
+    out.add_sample(&REVISION_REALISED, &[], policy.realised_revision as f64);
     collect_source(core, &mut out);
     collect_budget(core, &mut out);
-    let (tally, driver) = (&enforcer.metrics, enforcer.dataplane.status());
+    let (tally, driver) = (&enforcer.policy.metrics, enforcer.dataplane.status());
     out.add_sample(&SOURCE_BATCHES, &[], tally.batches as f64);
     out.add_histogram(&FLUSH_SECONDS, &[], &tally.flush);
     out.add_histogram(&ATTACH_SECONDS, &[], &tally.attach);
@@ -45,22 +46,20 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
         let took = tally.phases.get(phase).unwrap_or(&none);
         out.add_histogram(&PHASE_SECONDS, &[phase], took);
     }
-    out.add_sample(
-        &PHASE_WAIT_SECONDS,
-        &[],
-        driver.grace_duration.as_secs_f64(),
-    );
+    let waited = driver.grace_duration.as_secs_f64();
+    out.add_sample(&PHASE_WAIT_SECONDS, &[], waited);
     out.add_sample(&KERNEL_TRANSACTIONS, &[], tally.transactions as f64);
     out.add_sample(&KERNEL_WRITES, &[], tally.writes as f64);
     out.add_sample(&KERNEL_FAILURES, &[], tally.failures as f64);
     out.add_sample(&KERNEL_RETRIES, &[], tally.retries as f64);
-    out.add_sample(&KERNEL_REPAIRS, &[], enforcer.repair_count as f64);
-    out.add_sample(&KERNEL_ERROR, &[], flag(enforcer.kernel_failure.is_some()));
+    out.add_sample(&KERNEL_REPAIRS, &[], enforcer.repairs.count() as f64);
     out.add_sample(
-        &GENERATION,
+        &KERNEL_ERROR,
         &[],
-        f64::from(driver.generation.unwrap_or_default()),
+        flag(enforcer.policy.failure().is_some()),
     );
+    let generation = driver.generation.unwrap_or_default();
+    out.add_sample(&GENERATION, &[], f64::from(generation));
     if let Some(counters) = counters {
         collect_drops(counters, &mut out);
         collect_audit_packets(counters, &mut out);
@@ -78,8 +77,8 @@ fn collect_endpoints_and_policies(core: &CoreSnapshot<'_>, out: &mut Exposition)
         (("kubernetes", "active"), 0_u64),
         (("kubernetes", "idle"), 0),
     ]);
-    for policy in core.engine.ordered_policies() {
-        let state = match core.engine.selected_endpoints(&policy.id).is_empty() {
+    for policy in core.policy.engine.ordered_policies() {
+        let state = match core.policy.engine.selected_endpoints(&policy.id).is_empty() {
             true => "idle",
             false => "active",
         };
@@ -94,7 +93,7 @@ fn collect_endpoints_and_policies(core: &CoreSnapshot<'_>, out: &mut Exposition)
 fn collect_audit(core: &CoreSnapshot<'_>, out: &mut Exposition) {
     let mode = core.config.policy.audit_mode;
     out.add_sample(&AUDIT_MODE, &[], f64::from(u8::from(mode)));
-    let counts = core.engine.audit_counts();
+    let counts = core.policy.engine.audit_counts();
     for (kind, count) in [
         ("policy", counts.policies),
         ("namespace", counts.namespaces),
@@ -128,7 +127,7 @@ const fn verdict_name(verdict: Verdict) -> &'static str {
 fn collect_source(core: &CoreSnapshot<'_>, out: &mut Exposition) {
     let sources = &core.source_report.sources;
     let is_followed = sources.iter().all(|source| source.stale.is_none());
-    let in_sync = core.enforcer.in_sync && is_followed;
+    let in_sync = core.enforcer.is_in_sync() && is_followed;
     out.add_sample(&SOURCE_IN_SYNC, &[], f64::from(u8::from(in_sync)));
     // Before the first report nothing is known of them but their names.
     let states = sources.iter().map(Some).chain(std::iter::repeat(None));
@@ -153,7 +152,7 @@ fn collect_source(core: &CoreSnapshot<'_>, out: &mut Exposition) {
 }
 
 fn collect_budget(core: &CoreSnapshot<'_>, out: &mut Exposition) {
-    let taken = core.engine.counts().elements;
+    let taken = core.policy.engine.counts().elements;
     out.add_sample(&POLICY_ELEMENTS, &[], taken as f64);
     let budget = crate::options::element_budget(&core.config.policy);
     for (of, most) in [("policy-set", budget.set), ("host", budget.host)] {

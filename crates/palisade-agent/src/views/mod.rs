@@ -14,20 +14,21 @@ pub mod policy_lookup;
 mod policy_states;
 pub mod status;
 
+use palisade_config::Config;
 use crate::enforcer::Enforcer;
+use crate::node_state::NodeState;
+use crate::policy_state::PolicyGuard;
 use crate::registry::WorkloadRegistry;
+use crate::subsystem::RunSubsystem;
 use crate::workload_store::pod_id;
 use crate::workloads::Workloads;
 use palisade_api::BootstrapStage;
-use palisade_config::Config;
-use palisade_engine::Engine;
 use palisade_model::{EndpointId, Str};
 use palisade_source::{EffectiveReport, UnjudgedPod};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The state of the core at one moment.
-#[derive(Clone, Copy)]
 pub struct CoreSnapshot<'a> {
     /// The time, since the epoch.
     pub(crate) now: Duration,
@@ -35,37 +36,39 @@ pub struct CoreSnapshot<'a> {
     pub(crate) started: Duration,
     pub(crate) config: &'a Config,
     pub(crate) enforcer: &'a Enforcer,
-    pub(crate) engine: &'a Engine,
+    /// The objects and tables.
+    pub(crate) policy: PolicyGuard<'a>,
+    pub(crate) node: &'a NodeState,
+    pub(crate) subsystems: &'a [Box<dyn RunSubsystem<NodeState>>],
     pub(crate) workloads: &'a Workloads,
     pub(crate) registry: &'a WorkloadRegistry,
     /// The name and the location of each source, in the order of precedence.
     pub(crate) sources: &'a [(String, String)],
     pub(crate) source_report: &'a EffectiveReport,
-    /// The pods on the network of their node, each with the node that it names.
-    pub(crate) host_network_pods: &'a BTreeMap<EndpointId, Option<Str>>,
     pub(crate) startup_stages: &'a [BootstrapStage],
-    /// Why the CNI configuration could not be written.
-    pub(crate) cni_conf_failure: Option<&'a str>,
     /// Why the state of this node could not be written to the API server.
     pub(crate) node_status_failure: Option<&'a str>,
 }
 
-impl CoreSnapshot<'_> {
-    /// The pod of this name (`namespace/name`, or a name in the namespace `default`) if it is on the network of its
-    /// node: it is no endpoint.
-    pub fn host_network_pod(&self, name: &str) -> Option<UnjudgedPod> {
-        let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
-        let id = pod_id(namespace, name);
-        let node = self.host_network_pods.get(&id)?.clone();
-        Some(UnjudgedPod {
-            id,
-            node,
-            host_network: true,
-        })
-    }
+/// The pod of this name (`namespace/name`, or a name in the namespace `default`) if it is one of these, which are on
+/// the network of their node: it is no endpoint.
+pub fn host_network_pod(
+    pods: &BTreeMap<EndpointId, Option<Str>>,
+    name: &str,
+) -> Option<UnjudgedPod> {
+    let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
+    let id = pod_id(namespace, name);
+    let node = pods.get(&id)?.clone();
+    Some(UnjudgedPod {
+        id,
+        node,
+        host_network: true,
+    })
+}
 
+impl CoreSnapshot<'_> {
     /// The order of a tier; `None` where it has none or does not exist.
     fn tier_order(&self, name: &str) -> Option<f64> {
-        self.engine.tier(name)?.order.number()
+        self.policy.engine.tier(name)?.order.number()
     }
 }

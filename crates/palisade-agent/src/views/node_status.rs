@@ -33,7 +33,7 @@ pub fn node_policy_report(core: &CoreSnapshot<'_>) -> NodePolicyReport {
             })
         })
         .collect();
-    let counts = core.engine.counts();
+    let counts = core.policy.engine.counts();
     let mut partly_closed = partly_closed_policies(&core.source_report.policies);
     let partly_closed_count = partly_closed.len();
     partly_closed.truncate(MAX_LISTED);
@@ -41,8 +41,8 @@ pub fn node_policy_report(core: &CoreSnapshot<'_>) -> NodePolicyReport {
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         driver: core.enforcer.dataplane.name().to_owned(),
         updated: rfc3339(core.now),
-        revision: core.engine.revision(),
-        realised_revision: core.enforcer.realised_revision,
+        revision: core.policy.engine.revision(),
+        realised_revision: core.policy.realised_revision,
         endpoints: core.registry.iter().count(),
         policies: counts.policies,
         identities: counts.identities,
@@ -89,7 +89,7 @@ fn conditions(
         last_transition_time: rfc3339(core.now),
     };
     let unready = core.enforcer.unready_reasons();
-    let ready_reason = match (unready.is_empty(), core.enforcer.in_sync) {
+    let ready_reason = match (unready.is_empty(), core.enforcer.is_in_sync()) {
         (true, _) => "Enforced",
         (false, true) => "KernelRefused",
         (false, false) => "NotInSync",

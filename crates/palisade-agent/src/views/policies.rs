@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn policy_list(core: &CoreSnapshot<'_>) -> PolicyList {
     let over = budget_excesses(core);
     let states = PolicyStates::of(core.source_report);
-    let in_force = policies_by_object(core.engine.ordered_policies());
+    let in_force = policies_by_object(core.policy.engine.ordered_policies());
     let summary = |parts: &Vec<Policy>| {
         let first = parts.first()?;
         Some(policy_summary(core, first, parts, (&states, &over)))
@@ -60,7 +60,7 @@ pub fn policy_detail(
 ) -> Result<PolicyDetail, PolicyLookupError> {
     let over = budget_excesses(core);
     let states = PolicyStates::of(core.source_report);
-    let in_force = policies_by_object(core.engine.ordered_policies());
+    let in_force = policies_by_object(core.policy.engine.ordered_policies());
     let first = in_force.iter().filter_map(|parts| parts.first());
     let mut ids: Vec<ObjectId> = first.map(|of| of.id.object.clone()).collect();
     ids.extend(states.not_enforced().map(|policy| (*policy.id).clone()));
@@ -103,7 +103,7 @@ pub fn policy_detail(
 fn selected_endpoints(core: &CoreSnapshot<'_>, parts: &[Policy]) -> BTreeSet<EndpointId> {
     let parts = parts.iter();
     parts
-        .flat_map(|part| core.engine.selected_endpoints(&part.id))
+        .flat_map(|part| core.policy.engine.selected_endpoints(&part.id))
         .cloned()
         .collect()
 }
@@ -120,12 +120,14 @@ fn policy_summary(
     // Its present version is in the kernel since the last of its policies is.
     let realised = parts
         .iter()
-        .map(|part| core.enforcer.realised_policies.get(&part.id));
+        .map(|part| core.enforcer.policy.realised_policies.get(&part.id));
     let realised: Option<Vec<_>> = realised.collect();
     let realised = realised.and_then(|all| all.into_iter().max_by_key(|of| of.revision));
     let selected = selected_endpoints(core, parts);
-    let endpoints = selected.iter().filter_map(|id| core.engine.endpoint(id));
-    let in_audit = endpoints.filter(|endpoint| core.engine.is_in_audit(endpoint));
+    let endpoints = selected
+        .iter()
+        .filter_map(|id| core.policy.engine.endpoint(id));
+    let in_audit = endpoints.filter(|endpoint| core.policy.engine.is_in_audit(endpoint));
     let mut subjects: Vec<String> = parts.iter().map(|part| part.subject.to_string()).collect();
     subjects.dedup();
     let mut excesses = parts.iter().map(|part| budget_excess_of(over, &part.id));

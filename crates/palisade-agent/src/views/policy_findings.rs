@@ -16,7 +16,7 @@ const MAX_LISTED: usize = 100;
 
 /// What to write to the API server about its policies.
 pub fn policy_findings(core: &CoreSnapshot<'_>) -> PolicyFindings {
-    find(core.source_report, core.engine.policy_objects())
+    find(core.source_report, core.policy.engine.policy_objects())
 }
 
 /// The diagnostics of one object.

@@ -8,8 +8,8 @@ use crate::host_endpoints::HostEndpointState;
 use crate::options::element_budget;
 use palisade_api::{
     AddressConflictReport, AuditSummary, DataplaneStatus, DropCounterReport, ElementBudgetReport,
-    EndpointState, FollowedSource, Health, HostEndpointReport, NodeRoutesStatus, NodeStatus,
-    PacketCount, PacketReason, ProblemReport, ProblemSeverity, RetainedObjectReport, SourceStatus,
+    EndpointState, FollowedSource, Health, HostEndpointReport, NodeStatus, PacketCount,
+    PacketReason, ProblemReport, ProblemSeverity, RetainedObjectReport, SourceStatus,
     StalenessReport, Status, TierReport,
 };
 use palisade_dataplane::Counters;
@@ -23,8 +23,6 @@ use std::time::Duration;
 const MAX_SOURCE_REASONS: usize = 100;
 /// The maximum number of retained objects in `status`; the others are counted.
 const MAX_RETAINED_OBJECTS: usize = 1_000;
-/// The maximum number of networks without a route in `status`; the others are counted.
-const MAX_ROUTE_PROBLEMS: usize = 100;
 
 /// Converts a diagnostic of the source for the API.
 pub fn problem_report(diagnostic: &Diagnostic) -> ProblemReport {
@@ -67,20 +65,20 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
             })
         })
         .collect();
-    let budget = element_budget(&core.config.policy);
     let conflicts = conflicts(core);
     let reasons = degraded_reasons(core, &conflicts);
-    let counts = core.engine.counts();
+    let counts = core.policy.engine.counts();
     let (kind, location) = core.sources.first().cloned().unwrap_or_default();
     let report = core.source_report;
     let retained = report.retained.iter().take(MAX_RETAINED_OBJECTS);
     let more_retained = report.retained.len().saturating_sub(MAX_RETAINED_OBJECTS);
-    let health = match (core.enforcer.in_sync, reasons.is_empty()) {
+    let health = match (core.enforcer.is_in_sync(), reasons.is_empty()) {
         (_, false) => Health::Degraded,
         (false, true) => Health::Starting,
         (true, true) => Health::Ready,
     };
-    Status {
+    let budget = element_budget(&core.config.policy);
+    let mut status = Status {
         api_version: palisade_api::api_version(),
         as_of: rfc3339(core.now),
         health,
@@ -88,8 +86,8 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         started: rfc3339(core.started),
-        revision: core.engine.revision(),
-        realised: core.enforcer.realised_revision,
+        revision: core.policy.engine.revision(),
+        realised: core.policy.realised_revision,
         endpoints: core.registry.iter().count(),
         host_endpoints: host_endpoints(core),
         missing_failsafe: core
@@ -104,7 +102,7 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         source: SourceStatus {
             kind,
             location,
-            in_sync: core.enforcer.in_sync,
+            in_sync: core.enforcer.is_in_sync(),
             sources: followed_sources(core),
             files: report.files,
             objects: report.objects,
@@ -118,14 +116,14 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
                 .status()
                 .generation
                 .unwrap_or_default(),
-            start: core.enforcer.initial_flush.clone(),
-            last: core.enforcer.last_flush.clone(),
-            repairs: core.enforcer.repairs.iter().cloned().collect(),
-            repaired: core.enforcer.repair_count,
+            start: core.enforcer.policy.initial_flush.clone(),
+            last: core.enforcer.policy.last_flush.clone(),
+            repairs: core.enforcer.repairs.recent().cloned().collect(),
+            repaired: core.enforcer.repairs.count(),
             drops,
-            error: core.enforcer.kernel_failure.clone(),
+            error: core.enforcer.policy.failure().map(str::to_owned),
         },
-        node: node_status(core),
+        node: Some(node_status(core)),
         bootstrap: core.startup_stages.to_vec(),
         retained_objects: retained.map(retained_object_report).collect(),
         more_retained_objects: (more_retained > 0).then_some(more_retained),
@@ -137,7 +135,14 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         },
         over_budget: budget_excesses(core),
         node_status_error: core.node_status_failure.map(str::to_owned),
+    };
+    for subsystem in core.subsystems {
+        subsystem.report(&mut status);
     }
+    // A host that has nothing to do with the cluster's nodes has no node.
+    let has_node = |node: &NodeStatus| core.node.node_pools.is_some() || node.routes.is_some();
+    status.node = status.node.filter(has_node);
+    status
 }
 
 /// The host endpoints of this host.
@@ -154,7 +159,7 @@ fn host_endpoints(core: &CoreSnapshot<'_>) -> Vec<HostEndpointReport> {
 
 /// The tiers that have policies, in order of evaluation.
 fn tiers(core: &CoreSnapshot<'_>) -> Vec<TierReport> {
-    let tiers = core.engine.tiers().into_iter();
+    let tiers = core.policy.engine.tiers().into_iter();
     let report = |of: TierSummary| TierReport {
         name: of.tier.name.to_string(),
         order: of.tier.order.number(),
@@ -167,7 +172,7 @@ fn tiers(core: &CoreSnapshot<'_>) -> Vec<TierReport> {
 
 /// What is in audit, and the packets judged there.
 fn audit_summary(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> AuditSummary {
-    let counts = core.engine.audit_counts();
+    let counts = core.policy.engine.audit_counts();
     let mut summary = AuditSummary {
         agent: core.config.policy.audit_mode,
         policies: counts.policies,
@@ -188,30 +193,14 @@ fn audit_summary(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> AuditS
     summary
 }
 
-/// This host's node, if it has to do with what the cluster's nodes say.
-fn node_status(core: &CoreSnapshot<'_>) -> Option<NodeStatus> {
-    let workloads = core.workloads;
-    let pools = workloads.node_pools.as_ref();
-    let routes = Some(&workloads.node_routes).filter(|routes| routes.is_active());
-    if pools.is_none() && routes.is_none() {
-        return None;
-    }
-    let pools = pools.into_iter().flat_map(|pools| pools.pools());
-    Some(NodeStatus {
-        name: workloads.nodes.own_name().to_string(),
+/// This host's node, with its pools; the subsystems add what they have of it.
+fn node_status(core: &CoreSnapshot<'_>) -> NodeStatus {
+    let pools = core.node.node_pools.iter().flat_map(|pools| pools.pools());
+    NodeStatus {
+        name: core.node.nodes.own_name().to_string(),
         pools: pools.map(ToString::to_string).collect(),
-        routes: routes.map(|routes| {
-            let problems = routes.problems();
-            NodeRoutesStatus {
-                installed: routes.count(),
-                more_problems: problems.len().saturating_sub(MAX_ROUTE_PROBLEMS),
-                problems: problems
-                    .take(MAX_ROUTE_PROBLEMS)
-                    .map(str::to_owned)
-                    .collect(),
-            }
-        }),
-    })
+        routes: None,
+    }
 }
 
 /// The sources, in the order of precedence.
@@ -264,15 +253,16 @@ fn source_reasons(core: &CoreSnapshot<'_>) -> Vec<String> {
 /// The problems that need an administrator, one sentence each.
 fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]) -> Vec<String> {
     let mut reasons = Vec::new();
-    if let Some(failure) = &core.enforcer.kernel_failure {
+    if let Some(failure) = core.enforcer.policy.failure() {
         reasons.push(format!("the kernel does not hold the policy: {failure}"));
     }
-    reasons.extend(core.cni_conf_failure.map(str::to_owned));
-    let pools = core.workloads.node_pools.iter();
+    let subsystems = core.subsystems.iter();
+    reasons.extend(subsystems.filter_map(|subsystem| subsystem.failure_reason()));
+    let pools = core.node.node_pools.iter();
     // Before that, the Node may not have been read yet.
-    let pools = pools.filter(|_| core.enforcer.in_sync);
+    let pools = pools.filter(|_| core.enforcer.is_in_sync());
     reasons.extend(pools.flat_map(|pools| pools.problems().map(str::to_owned)));
-    if let Some(failure) = &core.enforcer.masquerade_failure {
+    if let Some(failure) = core.enforcer.masquerade.failure() {
         reasons.push(format!("masquerading could not be set up: {failure}"));
     }
     let sources = core.source_report.sources.iter();
@@ -297,7 +287,7 @@ fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]
             "{id}: {reason}; remove it, or restore its interface"
         ));
     }
-    let missing = core.engine.missing_references();
+    let missing = core.policy.engine.missing_references();
     for (tier, policies) in &missing.tiers {
         let by = join_names(policies);
         reasons.push(format!(
@@ -310,7 +300,7 @@ fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]
             "{by} refers to profile {profile}, which does not exist: it denies"
         ));
     }
-    for (direction, policies) in core.engine.unaudited_policies() {
+    for (direction, policies) in core.policy.engine.unaudited_policies() {
         let names: Vec<String> = policies.iter().map(ToString::to_string).collect();
         reasons.push(format!(
             "what {} would decide for {direction} if nothing were in audit is not counted: it would exceed the element budget",
@@ -328,7 +318,7 @@ fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]
 }
 
 fn conflicts(core: &CoreSnapshot<'_>) -> Vec<AddressConflictReport> {
-    let conflicts = core.engine.address_conflicts().into_iter();
+    let conflicts = core.policy.engine.address_conflicts().into_iter();
     conflicts
         .map(|conflict| AddressConflictReport {
             address: conflict.address.to_string(),

@@ -1,11 +1,11 @@
 //! The addresses and interface names of workloads: claimed, allocated, released, masqueraded.
 
 use super::cni::detach_vanished;
-use super::{WorkloadError, Workloads, missing_pools};
-use crate::enforcer::Enforcer;
-use crate::ipam::IpamError;
-use crate::workload_store::WorkloadRecord;
+use super::{WorkloadError, Workloads};
 use palisade_config::MasqueradeConfig;
+use crate::ipam::IpamError;
+use crate::node_state::NodeState;
+use crate::workload_store::WorkloadRecord;
 use palisade_dataplane::MasqueradePolicy;
 use palisade_model::{Family, Prefix, Str};
 use palisade_source::error_chain;
@@ -19,14 +19,14 @@ const MAX_UNUSABLE_ADDRESSES: usize = 256;
 /// family that has a pool).
 pub(super) fn claim_addresses(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
     record: &mut WorkloadRecord,
     families: &[u8],
 ) -> Result<(), WorkloadError> {
     let id = record.id().to_string();
     let requested = std::mem::take(&mut record.addresses);
     let claimed = if requested.is_empty() {
-        if let Some(reason) = missing_pools(workloads) {
+        if let Some(reason) = node.missing_pools() {
             return Err(WorkloadError::NoPools(reason));
         }
         let wanted: Vec<Family> = match families {
@@ -45,7 +45,7 @@ pub(super) fn claim_addresses(
         }
         let is_root = record.owner.is_none();
         wanted.into_iter().try_for_each(|family| {
-            let taken = allocate_address(workloads, enforcer, family, &id, is_root)?;
+            let taken = allocate_address(workloads, node, family, &id, is_root)?;
             record.addresses.push(taken);
             Ok(())
         })
@@ -68,14 +68,14 @@ pub(super) fn claim_addresses(
 /// whose namespace is gone.
 fn allocate_address(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
     family: Family,
     id: &str,
     is_root: bool,
 ) -> Result<IpAddr, WorkloadError> {
     let mut unusable = Vec::new();
     let allocated = loop {
-        let address = match allocate_from_pools(workloads, enforcer, family) {
+        let address = match allocate_from_pools(workloads, node, family) {
             Ok(address) => address,
             Err(source) => break Err(address_error(workloads, id.to_owned(), source)),
         };
@@ -108,12 +108,12 @@ fn allocate_address(
 
 fn allocate_from_pools(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
     family: Family,
 ) -> Result<IpAddr, IpamError> {
     match workloads.ipam.allocate(family) {
         Err(IpamError::Exhausted { .. }) => {
-            if let Err(error) = detach_vanished(workloads, enforcer) {
+            if let Err(error) = detach_vanished(workloads, node) {
                 tracing::warn!(error = %error_chain(&error), "detaching containers without a namespace failed");
             }
             workloads.ipam.allocate(family)
@@ -156,7 +156,7 @@ pub(super) fn release_addresses(workloads: &mut Workloads, record: &WorkloadReco
 /// dispatch entry had: derived from the workload and the time, and checked against all of them.
 pub(super) fn generate_interface_name(
     workloads: &mut Workloads,
-    enforcer: &Enforcer,
+    node: &NodeState,
     namespace: &str,
     name: &str,
     netns: &str,
@@ -173,7 +173,8 @@ pub(super) fn generate_interface_name(
         });
         let candidate: Str = format!("{prefix}{}", &format!("{hash:016x}")[16 - digits..]).into();
         let known = workloads.known_records();
-        let points = enforcer.engine.tables().points.keys();
+        let state = node.enforcer.state();
+        let points = state.tables().points.keys();
         let is_taken = known
             .map(|record| &record.interface)
             .any(|n| *n == candidate)
@@ -198,7 +199,7 @@ pub(crate) fn is_masqueraded(config: &MasqueradeConfig, record: &WorkloadRecord)
 
 /// The masquerade rules of all workloads. The networks of all nodes are exempt, and so are addresses of this
 /// host's workloads from a pool that the Node does not have any more.
-pub(crate) fn masquerade_policy(workloads: &Workloads) -> MasqueradePolicy {
+pub(crate) fn masquerade_policy(workloads: &Workloads, node: &NodeState) -> MasqueradePolicy {
     let config = &*workloads.config;
     let records = workloads.registry.records();
     let masqueraded = records.filter(|record| is_masqueraded(&config.masquerade, record));
@@ -215,13 +216,13 @@ pub(crate) fn masquerade_policy(workloads: &Workloads) -> MasqueradePolicy {
         .iter()
         .chain(&config.masquerade.except);
     let mut exempt_prefixes: Vec<Prefix> = exempt.copied().collect();
-    if let Some(pools) = &workloads.node_pools {
+    if let Some(pools) = &node.node_pools {
         exempt_prefixes.extend(pools.pools());
         let allocated = workloads.ipam.allocated().iter().copied();
         let former = allocated.filter(|address| workloads.ipam.pool_of(*address).is_none());
         exempt_prefixes.extend(former.map(Prefix::host));
     }
-    exempt_prefixes.extend(workloads.nodes.other_networks());
+    exempt_prefixes.extend(node.nodes.other_networks());
     MasqueradePolicy {
         addresses,
         exempt_prefixes,

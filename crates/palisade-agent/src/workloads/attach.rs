@@ -9,9 +9,9 @@
 use super::addresses::claim_addresses;
 use super::{PreopenedNetns, WorkloadError, Workloads, cni, named};
 use crate::access::Caller;
-use crate::enforcer::Enforcer;
-use crate::interfaces::announce_workload;
 use crate::network_driver::NetworkDriverError;
+use crate::interfaces::announce_workload;
+use crate::node_state::NodeState;
 use crate::registry::Workload;
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_api::{CniAddRequest, CniAttachment, EndpointState, WorkloadAddRequest};
@@ -140,16 +140,16 @@ impl Workloads {
     /// are in the order of the requests; failed attaches are rolled back.
     pub(crate) fn attach_all(
         &mut self,
-        enforcer: &mut Enforcer,
+        node: &mut NodeState,
         requests: Vec<AttachRequest>,
     ) -> Vec<Result<WorkloadRecord, WorkloadError>> {
         let requests = requests.into_iter();
         let mut batch: Vec<_> = requests
-            .map(|request| self.begin_attach(enforcer, request))
+            .map(|request| self.begin_attach(node, request))
             .collect();
         self.attach_interfaces(&mut batch);
-        self.attach_policies(enforcer, &mut batch);
-        self.open_attached(enforcer, &mut batch);
+        self.attach_policies(node, &mut batch);
+        self.open_attached(node, &mut batch);
         self.network.pin_netns(None);
         let mut failed = Vec::new();
         for attach in batch.iter().flatten() {
@@ -160,7 +160,7 @@ impl Workloads {
         }
         match fault::is_injected("failed-attach-left") {
             true => self.attaching.clear(),
-            false => self.roll_back(enforcer, &failed),
+            false => self.roll_back(node, &failed),
         }
         run_step(&mut batch, |attach| {
             if let Some(caller) = attach.caller {
@@ -178,17 +178,17 @@ impl Workloads {
     /// Checks a request, claims its addresses, and opens its namespace.
     fn begin_attach(
         &mut self,
-        enforcer: &mut Enforcer,
+        node: &mut NodeState,
         request: AttachRequest,
     ) -> Result<AttachProgress, WorkloadError> {
         let received_at = request.received_at;
         let (caller, plan) = match request.target {
             AttachTarget::Container(container) => (
                 None,
-                cni::plan_container(self, enforcer, &container, request.netns)?,
+                cni::plan_container(self, node, &container, request.netns)?,
             ),
             AttachTarget::Workload(workload, caller) => {
-                let plan = named::plan_workload(self, enforcer, &workload, caller, request.netns)?;
+                let plan = named::plan_workload(self, node, &workload, caller, request.netns)?;
                 (Some(caller), plan)
             }
         };
@@ -210,8 +210,8 @@ impl Workloads {
             } => (record, families, netns),
         };
         let id = record.id();
-        self.clear_leftovers(enforcer, Some(&id))?;
-        claim_addresses(self, enforcer, &mut record, &families)?;
+        self.clear_leftovers(node, Some(&id))?;
+        claim_addresses(self, node, &mut record, &families)?;
         let mut attach = AttachProgress {
             id,
             record,
@@ -260,15 +260,15 @@ impl Workloads {
     }
 
     /// Writes the policy of all of them with one flush.
-    fn attach_policies(&mut self, enforcer: &mut Enforcer, batch: &mut AttachBatch) {
+    fn attach_policies(&mut self, node: &mut NodeState, batch: &mut AttachBatch) {
         let mut updates = Vec::new();
         run_step(batch, |attach| {
             if fault::is_injected("opened-before-flush") {
                 let opened = self.network.bring_up(&attach.record);
                 opened.map_err(attach.attach_error())?;
             }
-            announce_workload(enforcer, &attach.record);
-            let pod = enforcer.engine.endpoint(&attach.id);
+            announce_workload(&mut node.enforcer, &attach.record);
+            let pod = node.enforcer.state().engine.endpoint(&attach.id);
             let workload = Workload {
                 record: attach.record.clone(),
                 state: EndpointState::Closed,
@@ -282,8 +282,8 @@ impl Workloads {
         if updates.is_empty() {
             return;
         }
-        self.apply(enforcer, updates);
-        let refusal = enforcer.kernel_failure.clone();
+        node.enforcer.apply(updates);
+        let refusal = node.enforcer.policy.failure().map(str::to_owned);
         if let Some(reason) = refusal.filter(|_| !fault::is_injected("opened-though-refused")) {
             run_step(batch, |attach| {
                 Err(WorkloadError::NotEnforced {
@@ -295,12 +295,12 @@ impl Workloads {
     }
 
     /// The second half: masquerades their traffic, brings the host sides up, saves them as attached.
-    fn open_attached(&mut self, enforcer: &mut Enforcer, batch: &mut AttachBatch) {
+    fn open_attached(&mut self, node: &mut NodeState, batch: &mut AttachBatch) {
         // The rules are those of all workloads, so the first write that succeeds is enough.
         let mut is_masqueraded = false;
         run_step(batch, |attach| {
             if !is_masqueraded {
-                self.apply_masquerade_for(enforcer, &attach.id)?;
+                self.apply_masquerade_for(node, &attach.id)?;
             }
             is_masqueraded = true;
             Ok(())
@@ -313,7 +313,7 @@ impl Workloads {
                 }
                 return Ok(());
             }
-            let opened = self.open_workload(enforcer, &attach.record);
+            let opened = self.open_workload(node, &attach.record);
             opened.map_err(attach.attach_error())
         });
         let mut pending = BTreeMap::new();

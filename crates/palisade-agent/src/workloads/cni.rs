@@ -7,8 +7,8 @@
 use super::attach::AttachPlan;
 use super::named::{check_interface, check_netns, is_dns_subdomain, parse_addresses};
 use super::{PreopenedNetns, WorkloadError, Workloads, addresses};
-use crate::enforcer::Enforcer;
 use crate::network_driver::{GATEWAY_V4, GATEWAY_V6, HOST_MAC};
+use crate::node_state::NodeState;
 use crate::workload_store::{Container, NetnsIdentity, WorkloadRecord};
 use palisade_api::{
     CniAddRequest, CniAddResponse, CniAddress, CniAttachment, CniCheckRequest, CniGcRequest,
@@ -21,14 +21,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Checks an ADD, detaches what it replaces, and makes its record.
 pub(crate) fn plan_container(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
     request: &CniAddRequest,
     netns: PreopenedNetns,
 ) -> Result<AttachPlan, WorkloadError> {
-    if !enforcer.in_sync {
+    if !node.enforcer.is_in_sync() {
         return Err(WorkloadError::NotInSync);
     }
-    let mut record = container_record(workloads, enforcer, request)?;
+    let mut record = container_record(workloads, node, request)?;
     if let Some(Ok(netns)) = &netns {
         record.netns_identity = Some(NetnsIdentity::of(netns));
     }
@@ -57,7 +57,7 @@ pub(crate) fn plan_container(
     }
     for stale in superseded_workloads(workloads, &record) {
         tracing::info!(workload = %stale, by = request.container, "superseded");
-        workloads.detach(enforcer, &stale)?;
+        workloads.detach(node, &stale)?;
     }
     let families = request.families.clone();
     Ok(AttachPlan::New {
@@ -72,7 +72,7 @@ pub(crate) fn plan_container(
 /// the order of the attachments, which must not repeat.
 pub fn del_all(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
     attachments: Vec<CniAttachment>,
 ) -> Vec<Result<CniResponse, WorkloadError>> {
     let find = |attachment: &CniAttachment| {
@@ -84,7 +84,7 @@ pub fn del_all(
     };
     let ids: Vec<Option<EndpointId>> = attachments.iter().map(find).collect();
     let known: Vec<EndpointId> = ids.iter().flatten().cloned().collect();
-    let mut detached = workloads.detach_all(enforcer, &known).into_iter();
+    let mut detached = workloads.detach_all(node, &known).into_iter();
     let mut respond = |(attachment, id): (CniAttachment, Option<EndpointId>)| {
         // There is a result for each known workload.
         let removed = match id.and_then(|_| detached.next()).transpose()? {
@@ -102,10 +102,10 @@ pub fn del_all(
 /// If its interface cannot be deleted; it then stays attached.
 pub(super) fn del(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
     attachment: CniAttachment,
 ) -> Result<CniResponse, WorkloadError> {
-    let results = del_all(workloads, enforcer, vec![attachment]).into_iter();
+    let results = del_all(workloads, node, vec![attachment]).into_iter();
     results
         .last()
         .unwrap_or_else(|| Ok(cni_done_response(Vec::new())))
@@ -117,7 +117,7 @@ pub(super) fn del(
 /// [`WorkloadError::NotAttached`], or [`WorkloadError::NotAsAttached`] with every difference.
 pub fn check(
     workloads: &mut Workloads,
-    enforcer: &Enforcer,
+    node: &NodeState,
     request: &CniCheckRequest,
 ) -> Result<CniResponse, WorkloadError> {
     let Some(workload) = workloads.registry.by_attachment(&request.attachment) else {
@@ -147,7 +147,7 @@ pub fn check(
         }
     }
     let is_waiting = workloads.registry.closed_reason(&id).is_some();
-    match (state, &enforcer.kernel_failure) {
+    match (state, node.enforcer.policy.failure()) {
         (EndpointState::Lost, _) => differences.push("its interface is gone".to_owned()),
         (EndpointState::Closed, _) if !is_waiting => differences.push("it is closed".to_owned()),
         (_, Some(failure)) => {
@@ -195,7 +195,7 @@ pub fn check(
 /// The first failure; the remaining containers are detached nevertheless.
 pub fn gc(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
     request: &CniGcRequest,
 ) -> Result<CniResponse, WorkloadError> {
     let is_stale = |record: &WorkloadRecord| {
@@ -205,9 +205,9 @@ pub fn gc(
     let records = workloads.registry.records();
     let stale: Vec<WorkloadRecord> = records.filter(|r| is_stale(r)).cloned().collect();
     let ids: Vec<EndpointId> = stale.iter().map(WorkloadRecord::id).collect();
-    let mut failed = workloads.clear_leftovers(enforcer, None).err();
+    let mut failed = workloads.clear_leftovers(node, None).err();
     let mut removed = Vec::new();
-    let results = workloads.detach_all(enforcer, &ids);
+    let results = workloads.detach_all(node, &ids);
     for (record, result) in stale.iter().zip(results) {
         match result {
             Ok(_) => removed.extend(record.attachment()),
@@ -217,7 +217,7 @@ pub fn gc(
             }
         }
     }
-    removed.extend(detach_vanished(workloads, enforcer)?);
+    removed.extend(detach_vanished(workloads, node)?);
     match failed {
         None => Ok(cni_done_response(removed)),
         Some(error) => Err(error),
@@ -230,7 +230,7 @@ pub fn gc(
 /// If one cannot be detached.
 pub(crate) fn detach_vanished(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
 ) -> Result<Vec<CniAttachment>, WorkloadError> {
     let records = workloads.registry.records();
     let containers = records.filter(|record| record.container.is_some());
@@ -243,7 +243,7 @@ pub(crate) fn detach_vanished(
         // A namespace may still exist although its path is gone.
         if !joined {
             tracing::info!(workload = %record.id(), netns = record.netns, "detached a workload whose network namespace no longer exists");
-            workloads.detach(enforcer, &record.id())?;
+            workloads.detach(node, &record.id())?;
             removed.extend(record.attachment());
         }
     }
@@ -271,7 +271,7 @@ fn superseded_workloads(workloads: &Workloads, record: &WorkloadRecord) -> Vec<E
 
 fn container_record(
     workloads: &mut Workloads,
-    enforcer: &Enforcer,
+    node: &NodeState,
     request: &CniAddRequest,
 ) -> Result<WorkloadRecord, WorkloadError> {
     let invalid = |field, reason: &str| WorkloadError::Invalid {
@@ -338,7 +338,7 @@ fn container_record(
         None => {
             record.interface = addresses::generate_interface_name(
                 workloads,
-                enforcer,
+                node,
                 &request.namespace,
                 &request.name,
                 &request.netns,
@@ -365,7 +365,7 @@ fn pod_mtu(workloads: &mut Workloads, requested: Option<u32>) -> Result<u32, Wor
 /// If the interface inside cannot be inspected.
 pub fn add_response(
     workloads: &mut Workloads,
-    enforcer: &Enforcer,
+    node: &NodeState,
     record: &WorkloadRecord,
 ) -> Result<CniAddResponse, WorkloadError> {
     let inside = workloads.network.netns_interface(record);
@@ -392,7 +392,7 @@ pub fn add_response(
                 gateway: gateway.to_string(),
             })
             .collect(),
-        revision: enforcer.realised_revision,
+        revision: node.enforcer.state().realised_revision,
         closed: closed.map(|w| w.reason.clone().unwrap_or_else(|| "closed".to_owned())),
     })
 }

@@ -7,7 +7,7 @@
 
 use super::Workloads;
 use super::cni::del;
-use crate::enforcer::Enforcer;
+use crate::node_state::NodeState;
 use palisade_api::{CniAttachment, cni_queue};
 use palisade_source::error_chain;
 use std::fs::{self, File};
@@ -53,7 +53,7 @@ pub fn queued_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 )]
 pub(crate) fn run_queued_deletions(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
 ) -> io::Result<usize> {
     let folder = queue_dir(&workloads.config.state.dir);
     fs::create_dir_all(&folder)?;
@@ -70,16 +70,13 @@ pub(crate) fn run_queued_deletions(
     }
     workloads.deletions_failed = false;
     for path in queued_files(&folder)? {
-        match run_queued_deletion(workloads, enforcer, &path) {
+        match run_queued_deletion(workloads, node, &path) {
             Ok(()) => done += 1,
             Err(error) => {
                 workloads.deletions_failed = true;
                 tracing::error!(file = %path.display(), %error, "a queued CNI DEL failed; will retry");
             }
         }
-    }
-    if workloads.deletions_failed {
-        workloads.ensure_retry();
     }
     if done > 0 {
         tracing::info!(
@@ -96,12 +93,12 @@ pub(crate) fn run_queued_deletions(
 )]
 fn run_queued_deletion(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
     path: &Path,
 ) -> Result<(), String> {
     let text = palisade_sys::plain_file::read(path).map_err(|error| error.to_string())?;
     let attachment: CniAttachment =
         serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-    del(workloads, enforcer, attachment).map_err(|error| error_chain(&error))?;
+    del(workloads, node, attachment).map_err(|error| error_chain(&error))?;
     fs::remove_file(path).map_err(|error| error.to_string())
 }

@@ -115,7 +115,7 @@ pub enum WorkloadError {
         /// The workload.
         id: String,
         /// The cause.
-        source: Box<palisade_dataplane::DriverError>,
+        source: Box<crate::subsystem::SubsystemError>,
     },
 }
 

@@ -8,182 +8,110 @@
 //! does not belong to a workload.
 
 use super::Workloads;
-use crate::enforcer::Enforcer;
-use crate::network_driver::{HOST_MAC, HostInterfaceState};
-use crate::settings::is_uplink;
+use super::installed::{interface_items, remove_interface};
+use crate::host_changes::HostChanges;
+use crate::network_driver::HostInterfaceState;
+use crate::node_state::NodeState;
+use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
-use palisade_api::EndpointState;
-use palisade_dataplane::{Interface, InterfaceChange};
-use palisade_model::Prefix;
+use palisade_api::{CleanupItem, EndpointState};
 use palisade_source::error_chain;
-use palisade_sys::link::{Link, LinkEvent};
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
-use std::time::Instant;
+use std::collections::BTreeSet;
+use std::fmt;
 
-/// The maximum number of named links and addresses; beyond it, everything is inspected.
-const MAX_NAMED_CHANGES: usize = 1_000;
-
-/// What may have changed on this host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostChanges {
-    /// Notifications were lost: everything may have changed.
-    all: bool,
-    /// Links with these names.
-    names: BTreeSet<String>,
-    /// The indexes of the links, which survive a rename.
-    indexes: BTreeSet<u32>,
-    /// The links that look like a workload's interface.
-    workload_like: BTreeSet<String>,
-    /// The links that are uplinks.
-    uplinks: BTreeSet<String>,
-    /// Addresses whose routes or neighbours changed.
-    addresses: BTreeSet<IpAddr>,
-    /// Networks of more than one address whose routes changed.
-    networks: BTreeSet<Prefix>,
-    /// The interfaces that changed, by index, each as it was told last.
-    interfaces: BTreeMap<u32, InterfaceChange>,
-    /// Host-wide sysctls.
-    settings: bool,
+/// What a run does with the host side of workloads.
+pub enum WorkloadAction {
+    /// Follows the closed interfaces: renamed ones are closed under the new name, deleted ones forgotten.
+    TrackClosedInterfaces,
+    /// Restores the intended state of a workload's interface.
+    Repair(Box<WorkloadRecord>, HostInterfaceState),
+    /// Removes what could not be rolled back or deleted before.
+    RetryRemovals,
+    /// Opens every workload that waits for its policy.
+    OpenPending,
 }
 
-impl HostChanges {
-    /// All of the host.
-    pub fn all() -> Self {
-        HostChanges {
-            all: true,
-            settings: true,
-            ..HostChanges::default()
+impl fmt::Display for WorkloadAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkloadAction::TrackClosedInterfaces => f.write_str("follow closed interfaces"),
+            WorkloadAction::Repair(record, _) => write!(f, "inspect {}", record.interface),
+            WorkloadAction::RetryRemovals => f.write_str("retry removals"),
+            WorkloadAction::OpenPending => f.write_str("open workloads that wait for policy"),
         }
-    }
-
-    /// Adds other changes.
-    pub fn merge(&mut self, others: HostChanges) {
-        if self.all || others.all {
-            *self = HostChanges::all();
-            return;
-        }
-        self.names.extend(others.names);
-        self.indexes.extend(others.indexes);
-        self.networks.extend(others.networks);
-        self.workload_like.extend(others.workload_like);
-        self.uplinks.extend(others.uplinks);
-        self.addresses.extend(others.addresses);
-        self.interfaces.extend(others.interfaces);
-        self.settings |= others.settings;
-        self.collapse();
-    }
-
-    /// Whether everything may have changed.
-    pub(crate) fn is_all(&self) -> bool {
-        self.all
-    }
-
-    /// The interfaces that changed, each as it was told last.
-    pub(crate) fn interfaces(&self) -> impl Iterator<Item = &InterfaceChange> {
-        self.interfaces.values()
-    }
-
-    /// The names of the links that may have changed.
-    pub(crate) fn names(&self) -> &BTreeSet<String> {
-        &self.names
-    }
-
-    /// Networks of more than one address whose routes may have changed.
-    pub(crate) fn networks(&self) -> &BTreeSet<Prefix> {
-        &self.networks
-    }
-
-    /// Inspecting that many individually is not cheaper than inspecting everything.
-    fn collapse(&mut self) {
-        if self.names.len() + self.addresses.len() > MAX_NAMED_CHANGES {
-            *self = HostChanges::all();
-        }
-    }
-
-    /// The number of named links and addresses.
-    pub fn len(&self) -> usize {
-        self.names.len() + self.addresses.len()
-    }
-
-    /// Whether there are no changes.
-    pub fn is_empty(&self) -> bool {
-        *self == HostChanges::default()
-    }
-
-    /// Adds a kernel notification.
-    pub fn add_event(&mut self, event: LinkEvent) {
-        if self.all {
-            return;
-        }
-        match &event {
-            LinkEvent::Link(link) => self.add_interface(link, InterfaceChange::Present),
-            LinkEvent::LinkRemoved(link) => self.add_interface(link, InterfaceChange::Gone),
-            _ => {}
-        }
-        match event {
-            LinkEvent::Link(link) | LinkEvent::LinkRemoved(link) => {
-                if link.mac == Some(HOST_MAC) {
-                    self.workload_like.insert(link.name.clone());
-                }
-                if is_uplink(&link) {
-                    self.uplinks.insert(link.name.clone());
-                }
-                self.indexes.insert(link.index);
-                self.names.insert(link.name);
-            }
-            LinkEvent::Route { destination } => {
-                self.addresses.insert(destination.address);
-                let network = Prefix::new(destination.address, destination.len);
-                if !network.is_host() {
-                    self.networks.insert(network);
-                }
-            }
-            LinkEvent::Neighbour { address } => {
-                self.addresses.insert(address);
-            }
-            LinkEvent::Netconf => self.settings = true,
-            LinkEvent::Overrun => *self = HostChanges::all(),
-            LinkEvent::Address { .. } | LinkEvent::AddressRemoved { .. } => {}
-        }
-        self.collapse();
-    }
-
-    fn add_interface(&mut self, link: &Link, change: fn(Interface) -> InterfaceChange) {
-        let interface = Interface {
-            name: link.name.as_str().into(),
-            index: link.index,
-        };
-        self.interfaces.insert(link.index, change(interface));
-    }
-
-    fn affects(&self, record: &WorkloadRecord) -> bool {
-        self.names.contains(&*record.interface)
-            || record
-                .index
-                .is_some_and(|index| self.indexes.contains(&index))
-            || record.addresses.iter().any(|a| self.addresses.contains(a))
     }
 }
 
-/// Inspects what changed, and repairs it.
-pub(crate) fn repair_host(
-    workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
-    changes: &HostChanges,
-    detected_at: Instant,
-) {
-    if workloads.forwarding_enabled && (changes.settings || !changes.uplinks.is_empty()) {
-        match workloads.ensure_forwarding() {
-            Ok(switched) if switched.is_empty() || !changes.settings => {}
-            Ok(switched) => enforcer.record_repair(&switched, switched.len(), detected_at),
-            Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "enabling forwarding failed");
+impl Subsystem<NodeState> for Workloads {
+    type Action = WorkloadAction;
+
+    fn name(&self) -> &'static str {
+        "workloads"
+    }
+
+    fn host_changed(&mut self, changes: &HostChanges) {
+        self.host_changes.merge(changes.clone());
+    }
+
+    fn has_work(&self, node: &NodeState) -> bool {
+        !self.host_changes.is_empty() || self.opened_at_flush != node.enforcer.flushes()
+    }
+
+    fn wants_retry(&self) -> bool {
+        !self.leftovers.is_empty() || self.deletions_failed
+    }
+
+    fn retry(&mut self) {
+        self.is_retry_due = true;
+    }
+
+    fn plan(&mut self, node: &mut NodeState) -> Result<Vec<WorkloadAction>, SubsystemError> {
+        let mut actions = Vec::new();
+        if std::mem::take(&mut self.is_retry_due) {
+            actions.push(WorkloadAction::RetryRemovals);
+        }
+        let changes = std::mem::take(&mut self.host_changes);
+        if changes.is_all() || !changes.indexes().is_empty() {
+            actions.push(WorkloadAction::TrackClosedInterfaces);
+        }
+        actions.extend(plan_repairs(self, &changes));
+        self.opened_at_flush = node.enforcer.flushes();
+        actions.push(WorkloadAction::OpenPending);
+        Ok(actions)
+    }
+
+    fn execute(
+        &mut self,
+        action: WorkloadAction,
+        node: &mut NodeState,
+    ) -> Result<ActionOutcome, SubsystemError> {
+        match action {
+            WorkloadAction::TrackClosedInterfaces => track_closed_interfaces(self, node),
+            WorkloadAction::RetryRemovals => self.retry_failed(node),
+            WorkloadAction::OpenPending => self.open_pending(node),
+            WorkloadAction::Repair(record, state) => {
+                let repairs = reconcile_workload(self, node, &record, state);
+                if !repairs.is_empty() {
+                    return Ok(ActionOutcome::Repaired(repairs));
+                }
             }
         }
+        Ok(ActionOutcome::Done)
     }
-    if changes.all || !changes.indexes.is_empty() {
-        track_closed_interfaces(workloads, enforcer);
+
+    fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError> {
+        interface_items(self)
+    }
+
+    fn remove(&mut self, item: &CleanupItem) -> Result<bool, SubsystemError> {
+        remove_interface(self, item)
+    }
+}
+
+/// The workloads whose host side may have changed, with its present state.
+fn plan_repairs(workloads: &mut Workloads, changes: &HostChanges) -> Vec<WorkloadAction> {
+    if changes.is_empty() {
+        return Vec::new();
     }
     let known: BTreeSet<&str> = workloads
         .registry
@@ -192,41 +120,46 @@ pub(crate) fn repair_host(
         .collect();
     // A workload's interface may have been renamed to a foreign name. The interface of a workload
     // that was just detached is gone, and does not require inspecting all the others.
-    let attach = &mut workloads.network;
+    let network = &mut workloads.network;
     let mut is_unknown_link = |name: &String| {
         !known.contains(&**name)
-            && attach
+            && network
                 .link_index(name)
                 .map_or(true, |index| index.is_some())
     };
-    let all = changes.all || changes.workload_like.iter().any(&mut is_unknown_link);
+    let all = changes.is_all() || changes.workload_like().iter().any(&mut is_unknown_link);
     let affected = workloads.registry.records();
     let affected: Vec<WorkloadRecord> = affected
-        .filter(|record| all || changes.affects(record))
+        .filter(|record| all || affects(changes, record))
         .cloned()
         .collect();
     if affected.is_empty() || palisade_sys::fault::is_injected("host-side-not-repaired") {
-        return;
+        return Vec::new();
     }
-    let states = match workloads.network.host_interface_states(&affected) {
-        Ok(found) => found,
+    match workloads.network.host_interface_states(&affected) {
+        Ok(states) => (affected.into_iter().zip(states))
+            .map(|(record, state)| WorkloadAction::Repair(Box::new(record), state))
+            .collect(),
         Err(error) => {
-            return tracing::warn!(error = %error_chain(&error), "inspecting the workloads' interfaces failed");
+            tracing::warn!(error = %error_chain(&error), "inspecting the workloads' interfaces failed");
+            Vec::new()
         }
-    };
-    let mut repairs = Vec::new();
-    for (record, state) in affected.iter().zip(states) {
-        repairs.extend(reconcile_workload(workloads, enforcer, record, state));
     }
-    if !repairs.is_empty() {
-        enforcer.record_repair(&repairs, repairs.len(), detected_at);
-    }
-    workloads.open_pending(enforcer);
+}
+
+/// Whether changes of this host may concern a workload.
+fn affects(changes: &HostChanges, record: &WorkloadRecord) -> bool {
+    let addresses = changes.addresses();
+    changes.names().contains(&*record.interface)
+        || record
+            .index
+            .is_some_and(|index| changes.indexes().contains(&index))
+        || record.addresses.iter().any(|a| addresses.contains(a))
 }
 
 /// Updates the closed interfaces: a deleted one is forgotten, whatever has its name now, and a
 /// renamed one is closed under the new name.
-fn track_closed_interfaces(workloads: &mut Workloads, enforcer: &mut Enforcer) {
+fn track_closed_interfaces(workloads: &mut Workloads, node: &mut NodeState) {
     let closed_interfaces: Vec<ClosedInterface> =
         workloads.registry.closed_interfaces().cloned().collect();
     let mut updates = Vec::new();
@@ -262,7 +195,7 @@ fn track_closed_interfaces(workloads: &mut Workloads, enforcer: &mut Enforcer) {
     if updates.is_empty() {
         return;
     }
-    workloads.apply(enforcer, updates);
+    node.enforcer.apply(updates);
     if let Err(error) = workloads.save_records() {
         tracing::warn!(error = %error_chain(&error), "saving the closed interfaces failed");
     }
@@ -271,7 +204,7 @@ fn track_closed_interfaces(workloads: &mut Workloads, enforcer: &mut Enforcer) {
 /// Restores the intended state of one workload; returns what was repaired.
 fn reconcile_workload(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
     record: &WorkloadRecord,
     interface_state: HostInterfaceState,
 ) -> Vec<String> {
@@ -286,7 +219,7 @@ fn reconcile_workload(
                 true => format!("its interface {name} is gone"),
                 false => format!("its network namespace {} is gone", record.netns),
             };
-            mark_lost(workloads, enforcer, record, reason);
+            mark_lost(workloads, node, record, reason);
         }
         HostInterfaceState::Missing => {}
         HostInterfaceState::Renamed(now) => match workloads.network.restore_name(record, &now) {
@@ -299,7 +232,7 @@ fn reconcile_workload(
                 let reason = format!(
                     "its interface {name} was renamed to {now} and cannot be renamed back, so it was set down: {why}"
                 );
-                mark_lost(workloads, enforcer, record, reason);
+                mark_lost(workloads, node, record, reason);
             }
         },
         HostInterfaceState::Changed(what) if state == EndpointState::Ready => {
@@ -310,7 +243,7 @@ fn reconcile_workload(
         HostInterfaceState::Intact | HostInterfaceState::Changed(_)
             if state == EndpointState::Lost =>
         {
-            mark_recovered(workloads, enforcer, record)
+            mark_recovered(workloads, node, record)
         }
         HostInterfaceState::Intact | HostInterfaceState::Changed(_) => {}
     }
@@ -319,7 +252,7 @@ fn reconcile_workload(
 
 fn mark_lost(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
     record: &WorkloadRecord,
     reason: String,
 ) {
@@ -330,12 +263,13 @@ fn mark_lost(
         workload.reason = Some(reason);
     }
     if record.chained {
-        workloads.apply(enforcer, workloads.registry.endpoint_updates(&id));
+        node.enforcer
+            .apply(workloads.registry.endpoint_updates(&id));
     }
 }
 
 /// Marks a lost workload as recovered: its interface is back, possibly created anew.
-fn mark_recovered(workloads: &mut Workloads, enforcer: &mut Enforcer, record: &WorkloadRecord) {
+fn mark_recovered(workloads: &mut Workloads, node: &mut NodeState, record: &WorkloadRecord) {
     let id = record.id();
     let index = workloads.network.link_index(&record.interface);
     if let Some(workload) = workloads.registry.get_mut(&id) {
@@ -345,7 +279,8 @@ fn mark_recovered(workloads: &mut Workloads, enforcer: &mut Enforcer, record: &W
         }
     }
     if record.chained {
-        workloads.apply(enforcer, workloads.registry.endpoint_updates(&id));
+        node.enforcer
+            .apply(workloads.registry.endpoint_updates(&id));
     }
 }
 
@@ -369,47 +304,5 @@ fn reopen(workloads: &mut Workloads, record: &WorkloadRecord) -> Option<String> 
             workload.state = EndpointState::Closed;
             None
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use palisade_sys::link::{IpNet, Link, MacAddr};
-
-    fn link(name: &str, mac: Option<MacAddr>) -> Link {
-        Link {
-            index: 1,
-            name: name.to_owned(),
-            kind: None,
-            mac,
-            mtu: 1500,
-            flags: 0,
-            peer_index: None,
-            peer_netnsid: None,
-            master: None,
-        }
-    }
-
-    #[test]
-    fn a_burst_names_what_it_is_about() {
-        let address: IpAddr = [10, 0, 0, 1].into();
-        let mut changes = HostChanges::default();
-        changes.add_event(LinkEvent::Link(link("pal0", Some(HOST_MAC))));
-        changes.add_event(LinkEvent::LinkRemoved(link("eth0", None)));
-        changes.add_event(LinkEvent::Route {
-            destination: IpNet::host(address),
-        });
-        let wanted = HostChanges {
-            names: ["eth0".to_owned(), "pal0".to_owned()].into(),
-            indexes: [1].into(),
-            workload_like: ["pal0".to_owned()].into(),
-            uplinks: ["eth0".to_owned(), "pal0".to_owned()].into(),
-            addresses: [address].into(),
-            ..HostChanges::default()
-        };
-        assert_eq!(changes, wanted);
-        changes.add_event(LinkEvent::Overrun);
-        assert_eq!(changes, HostChanges::all());
     }
 }

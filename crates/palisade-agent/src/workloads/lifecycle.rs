@@ -6,9 +6,9 @@
 //! workloads over or removes them. A failed attach is rolled back; what cannot be rolled back stays
 //! recorded with its addresses, and is retried.
 
-use super::addresses::release_addresses;
+use super::addresses::{masquerade_policy, release_addresses};
 use super::{WorkloadError, Workloads};
-use crate::enforcer::Enforcer;
+use crate::node_state::NodeState;
 use crate::registry::Workload;
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::EndpointState;
@@ -21,20 +21,13 @@ impl Workloads {
     ///
     /// # Errors
     /// If the workload store cannot be read or written, or the host's interfaces cannot be inspected.
-    pub(crate) fn restore(&mut self, enforcer: &mut Enforcer) -> Result<(), WorkloadError> {
+    pub(crate) fn restore(&mut self, node: &mut NodeState) -> Result<(), WorkloadError> {
         let mut updates = Vec::new();
         let stored = self.records.read()?;
-        // Forwarding stays enabled while there are no workloads: other software may rely on it by now.
-        self.forwarding_enabled = match self.settings.read() {
-            Ok(changed) => !self.config.dry_run && !changed.is_empty(),
-            Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "cannot read which sysctls were changed");
-                false
-            }
-        };
+        node.forwarding.restore();
         let mut changed = stored.is_older;
         let judged = match stored.is_absent {
-            true => self.unowned_judged_interfaces(enforcer),
+            true => self.unowned_judged_interfaces(node),
             false => Vec::new(),
         };
         for closed in stored.closed.into_iter().chain(judged) {
@@ -98,14 +91,16 @@ impl Workloads {
         if changed {
             self.save_records()?;
         }
-        self.apply(enforcer, updates);
+        node.enforcer.apply(updates);
+        let wanted = masquerade_policy(self, node);
+        node.enforcer.masquerade.set_wanted(wanted);
         Ok(())
     }
 
     /// Interfaces of other plugins that the kernel's tables have policy for, if there are no records:
     /// they belonged to workloads whose policy is no longer known.
-    fn unowned_judged_interfaces(&mut self, enforcer: &mut Enforcer) -> Vec<ClosedInterface> {
-        let installed = match enforcer.dataplane.observe() {
+    fn unowned_judged_interfaces(&mut self, node: &mut NodeState) -> Vec<ClosedInterface> {
+        let installed = match node.enforcer.dataplane.observe() {
             Ok(held) => held,
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "listing interfaces that have policy failed");
@@ -173,20 +168,20 @@ impl Workloads {
     }
 
     /// Rolls back failed attaches. What cannot be rolled back stays recorded.
-    pub(crate) fn roll_back(&mut self, enforcer: &mut Enforcer, failed: &[WorkloadRecord]) {
+    pub(crate) fn roll_back(&mut self, node: &mut NodeState, failed: &[WorkloadRecord]) {
         for record in failed {
             let id = record.id();
             self.attaching.remove(&id);
             self.unopened.remove(&id);
         }
-        let results = self.teardown(enforcer, failed);
+        let results = self.teardown(node, failed);
         for (record, removed) in failed.iter().zip(results) {
             let Err(error) = removed else { continue };
             let id = record.id();
             tracing::error!(workload = %id, error = %error_chain(&error), "rolling back a failed attach failed; will retry");
             if let Some((_, mut updates)) = self.registry.remove(&id) {
                 updates.extend(self.close_orphaned_interface(record));
-                self.apply(enforcer, updates);
+                node.enforcer.apply(updates);
             }
             self.add_leftover(record.clone());
             if let Err(error) = self.save_records() {
@@ -201,19 +196,19 @@ impl Workloads {
     /// which must not repeat.
     pub(crate) fn detach_all(
         &mut self,
-        enforcer: &mut Enforcer,
+        node: &mut NodeState,
         ids: &[EndpointId],
     ) -> Vec<Result<bool, WorkloadError>> {
         let mut results = Vec::new();
         let mut records = Vec::new();
         for id in ids {
-            let cleared = self.clear_leftovers(enforcer, Some(id));
+            let cleared = self.clear_leftovers(node, Some(id));
             let attached = self.registry.get(id).filter(|_| cleared.is_ok());
             records.push(attached.map(|workload| workload.record.clone()));
             results.push(cleared);
         }
         let attached: Vec<WorkloadRecord> = records.iter().flatten().cloned().collect();
-        let mut removed = self.teardown(enforcer, &attached).into_iter();
+        let mut removed = self.teardown(node, &attached).into_iter();
         for (result, _) in results
             .iter_mut()
             .zip(&records)
@@ -231,17 +226,17 @@ impl Workloads {
     /// As for [`Workloads::detach_all`].
     pub(crate) fn detach(
         &mut self,
-        enforcer: &mut Enforcer,
+        node: &mut NodeState,
         id: &EndpointId,
     ) -> Result<bool, WorkloadError> {
-        let results = self.detach_all(enforcer, std::slice::from_ref(id));
+        let results = self.detach_all(node, std::slice::from_ref(id));
         results.into_iter().last().unwrap_or(Ok(false))
     }
 
     /// Retries the removal of leftovers: of one workload, or all. Returns whether there were any.
     pub(crate) fn clear_leftovers(
         &mut self,
-        enforcer: &mut Enforcer,
+        node: &mut NodeState,
         only: Option<&EndpointId>,
     ) -> Result<bool, WorkloadError> {
         let is_of = |record: &WorkloadRecord| only.is_none_or(|id| *id == record.id());
@@ -251,7 +246,7 @@ impl Workloads {
         let found = !retried.is_empty();
         let mut failed = None;
         for record in retried {
-            if let Err(error) = self.teardown_one(enforcer, &record) {
+            if let Err(error) = self.teardown_one(node, &record) {
                 self.add_leftover(record);
                 failed = Some(error);
             }
@@ -261,10 +256,10 @@ impl Workloads {
 
     fn teardown_one(
         &mut self,
-        enforcer: &mut Enforcer,
+        node: &mut NodeState,
         record: &WorkloadRecord,
     ) -> Result<(), WorkloadError> {
-        let results = self.teardown(enforcer, std::slice::from_ref(record));
+        let results = self.teardown(node, std::slice::from_ref(record));
         results.into_iter().collect()
     }
 
@@ -272,7 +267,7 @@ impl Workloads {
     /// before its users are gone; the policies of all records with one flush.
     fn teardown(
         &mut self,
-        enforcer: &mut Enforcer,
+        node: &mut NodeState,
         records: &[WorkloadRecord],
     ) -> Vec<Result<(), WorkloadError>> {
         let mut updates = Vec::new();
@@ -283,13 +278,13 @@ impl Workloads {
             }
         }
         if !updates.is_empty() {
-            self.apply(enforcer, updates);
+            node.enforcer.apply(updates);
         }
         // The rules and the file are those of all workloads, so one write of each is enough.
         let (mut is_masqueraded, mut is_saved) = (false, false);
         let mut remove = |workloads: &mut Self, record: &WorkloadRecord| {
             if !is_masqueraded {
-                workloads.apply_masquerade_for(enforcer, &record.id())?;
+                workloads.apply_masquerade_for(node, &record.id())?;
             }
             is_masqueraded = true;
             if !is_saved {

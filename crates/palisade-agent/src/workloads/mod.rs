@@ -1,13 +1,13 @@
 //! The workloads of this host: registry, records on disk, addresses, interfaces.
 //!
 //! [`Workloads`] owns their state. [`attach`] and [`lifecycle`] are its operations: attach, restore,
-//! detach, rollback. [`named`] and [`cni`] check the requests of users and of container runtimes,
-//! [`host`] repairs what others change on the host side. Promises: the host side of a workload is brought
+//! detach, rollback. [`named`] and [`cni`] check the requests of users and of container runtimes. As a subsystem
+//! ([`host`]) it opens what waited for its policy, repairs what others change on the host side, and retries. Promises: the host side of a workload is brought
 //! up only when its policy is in the kernel; what cannot be rolled back stays recorded with its addresses,
 //! and is retried with increasing delays.
 //!
-//! Never: decides policy, or writes it; the [`Enforcer`] does, and every operation that changes policy
-//! takes it.
+//! Never: decides policy, or writes it; the enforcer of the [`NodeState`] does, which every operation that changes
+//! policy takes.
 
 mod addresses;
 pub mod attach;
@@ -15,29 +15,24 @@ pub mod cni;
 pub mod deletions;
 mod error;
 pub mod host;
+mod installed;
 mod lifecycle;
 pub mod named;
-mod nodes;
 
 pub use error::WorkloadError;
-pub(crate) use nodes::{NodeChanges, follow_nodes, missing_pools, repair_routes};
 
 use crate::clock::Clock;
-use crate::cluster_nodes::{ClusterNodes, own_node_name};
-use crate::enforcer::{Enforcer, VerifyResult};
+use crate::cluster_nodes::own_node_name;
+use palisade_config::Config;
+use crate::host_changes::HostChanges;
 use crate::host_endpoints::InterfaceAddresses;
 use crate::ipam::Ipam;
-use crate::lockout::{self, TcpConnection};
 use crate::network_driver::{AddressUse, NetworkDriver, NetworkDriverError};
-use crate::node_pools::NodePools;
-use crate::node_routes::NodeRoutes;
+use crate::node_state::NodeState;
 use crate::registry::{Workload, WorkloadRegistry};
-use crate::retry_timer::RetryTimer;
-use crate::settings::SettingsFile;
 use crate::workload_store::{WorkloadRecord, WorkloadStore};
 pub(crate) use addresses::{is_masqueraded, masquerade_policy};
 use palisade_api::EndpointState;
-use palisade_config::Config;
 use palisade_model::{EndpointId, Prefix, Str, Update};
 use palisade_source::error_chain;
 use palisade_sys::fault;
@@ -61,18 +56,8 @@ pub struct Workloads {
     pub(crate) records: WorkloadStore,
     pub(crate) registry: WorkloadRegistry,
     pub(crate) ipam: Ipam,
-    /// The nodes of the cluster.
-    pub(crate) nodes: ClusterNodes,
-    /// The pools of this host's Node, if addresses are allocated from these.
-    pub(crate) node_pools: Option<NodePools>,
-    /// The routes to the pods of other nodes.
-    pub(crate) node_routes: NodeRoutes,
     /// Workloads whose attach failed and could not be rolled back; saved as pending.
     pub(crate) leftovers: Vec<WorkloadRecord>,
-    /// The file of changed sysctls.
-    settings: SettingsFile,
-    /// Whether this host has to forward: true from its first workload on.
-    forwarding_enabled: bool,
     /// Whether a queued CNI DEL failed.
     deletions_failed: bool,
     /// The pending records of the workloads that are being attached; their attach brings them up, not
@@ -81,8 +66,12 @@ pub struct Workloads {
     /// When the request of each workload arrived that has not been open since.
     unopened: BTreeMap<EndpointId, Instant>,
     open_waiters: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
-    /// When leftovers and queued CNI DELs are retried.
-    pub(crate) retry: RetryTimer,
+    /// What may have changed on this host since the last run.
+    host_changes: HostChanges,
+    /// The number of flushes when workloads that waited for their policy were last opened.
+    opened_at_flush: u64,
+    /// Whether leftovers and queued CNI DELs are tried again by the next run.
+    is_retry_due: bool,
 }
 
 impl Workloads {
@@ -93,63 +82,25 @@ impl Workloads {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let node = own_node_name(&config.nodes);
-        let node_pools = config
-            .ipam
-            .has_node_pools()
-            .then(|| NodePools::restore(&config.state.dir, node.clone(), config.dry_run));
-        let pools = node_pools
-            .as_ref()
-            .map_or(config.ipam.networks(), NodePools::pools);
         Workloads {
-            ipam: Ipam::new(pools, &config.ipam.reserved),
-            registry: WorkloadRegistry::new(
-                node.clone(),
-                config.policy.honors_pod_mode,
-                config.host.policy_audit,
-            ),
-            nodes: ClusterNodes::new(node),
-            node_pools,
-            node_routes: NodeRoutes::new(config.nodes.has_routes),
+            ipam: Ipam::new(config.ipam.networks(), &config.ipam.reserved),
+            registry: WorkloadRegistry::new(node, config.policy.honors_pod_mode, config.host.policy_audit),
             records: match config.dry_run {
                 true => WorkloadStore::read_only(&config.state.dir),
                 false => WorkloadStore::in_state_dir(&config.state.dir),
             },
-            settings: SettingsFile::in_state_dir(&config.state.dir),
             config,
             clock,
             network,
             leftovers: Vec::new(),
-            forwarding_enabled: false,
             deletions_failed: false,
             attaching: BTreeMap::new(),
             unopened: BTreeMap::new(),
             open_waiters: Vec::new(),
-            retry: RetryTimer::default(),
+            host_changes: HostChanges::default(),
+            opened_at_flush: 0,
+            is_retry_due: false,
         }
-    }
-
-    /// Passes updates to the enforcer, and opens the workloads that waited for their policy.
-    pub(crate) fn apply(&mut self, enforcer: &mut Enforcer, updates: Vec<Update>) {
-        let connections = self.connections_at_risk(enforcer, &updates);
-        let masquerade = || masquerade_policy(self);
-        enforcer.apply(updates, &connections, &masquerade);
-        self.open_pending(enforcer);
-    }
-
-    /// The TCP connections of this host, where updates may change what its host endpoints allow; none elsewhere.
-    fn connections_at_risk(
-        &mut self,
-        enforcer: &Enforcer,
-        updates: &[Update],
-    ) -> Vec<TcpConnection> {
-        let is_judged = self.registry.host_endpoints.states().next().is_some();
-        if !enforcer.in_sync || !is_judged || !updates.iter().any(lockout::changes_host_policy) {
-            return Vec::new();
-        }
-        self.network.tcp_connections().unwrap_or_else(|error| {
-            tracing::warn!(error = %error_chain(&error), "the TCP connections of this host are not known; which of them a change of host policy cuts is not told");
-            Vec::new()
-        })
     }
 
     /// Finds the interfaces of host endpoints: those that are named, and those that are known by their addresses.
@@ -177,51 +128,18 @@ impl Workloads {
         self.registry.host_endpoints.find_interfaces(interfaces)
     }
 
-    /// Makes the kernel hold the tables, whatever its present state is, and opens the workloads that waited
-    /// for their policy.
-    pub(crate) fn resync(&mut self, enforcer: &mut Enforcer) {
-        let masquerade = || masquerade_policy(self);
-        enforcer.resync(&masquerade);
-        self.open_pending(enforcer);
-    }
-
-    /// Compares the kernel with the tables, and repairs it.
-    pub(crate) fn verify(&mut self, enforcer: &mut Enforcer, what: &str, detected_at: Instant) {
-        let masquerade = || masquerade_policy(self);
-        if enforcer.verify(what, detected_at, &masquerade) == VerifyResult::Resynced {
-            self.open_pending(enforcer);
-        }
-    }
-
-    /// Retries the removal of leftovers, and queued CNI DELs. It is scheduled with increasing delays until
-    /// nothing is left.
-    pub(crate) fn retry_failed(&mut self, enforcer: &mut Enforcer) {
+    /// Retries the removal of leftovers, and queued CNI DELs.
+    fn retry_failed(&mut self, node: &mut NodeState) {
         if !self.leftovers.is_empty()
-            && let Err(error) = self.clear_leftovers(enforcer, None)
+            && let Err(error) = self.clear_leftovers(node, None)
         {
             tracing::warn!(error = %error_chain(&error), "removing workloads whose rollback failed; will retry");
         }
         if self.deletions_failed
-            && let Err(error) = deletions::run_queued_deletions(self, enforcer)
+            && let Err(error) = deletions::run_queued_deletions(self, node)
         {
             tracing::warn!(%error, "running queued CNI DELs failed");
         }
-        if self.node_routes.has_failed() {
-            nodes::update_routes(self, |routes, inputs, driver| {
-                routes.retry(inputs, driver);
-                Vec::new()
-            });
-        }
-        let is_done = self.leftovers.is_empty() && !self.deletions_failed;
-        match is_done && !self.node_routes.has_failed() {
-            true => self.retry.clear(),
-            false => drop(self.retry.schedule(self.clock.monotonic())),
-        }
-    }
-
-    /// Schedules a retry of leftovers and queued CNI DELs, unless one is scheduled already.
-    fn ensure_retry(&mut self) {
-        self.retry.ensure(self.clock.monotonic());
     }
 
     /// The namespace of a path: the one opened before, else it is opened now.
@@ -266,38 +184,26 @@ impl Workloads {
                 ..record
             });
         }
-        self.ensure_retry();
-    }
-
-    /// Updates the masquerade rules after nodes changed; a failure is retried.
-    pub(crate) fn update_masquerade(&self, enforcer: &mut Enforcer) {
-        let wanted = masquerade_policy(self);
-        if !wanted.addresses.is_empty() {
-            enforcer.sync_masquerade(&wanted);
-        }
     }
 
     /// Applies the masquerade rules for one workload.
     pub(crate) fn apply_masquerade_for(
         &mut self,
-        enforcer: &mut Enforcer,
+        node: &mut NodeState,
         id: &EndpointId,
     ) -> Result<(), WorkloadError> {
-        let wanted = masquerade_policy(self);
-        match enforcer.apply_masquerade(&wanted) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(WorkloadError::NotMasqueraded {
-                id: id.to_string(),
-                source: Box::new(error),
-            }),
-        }
+        let wanted = masquerade_policy(self, node);
+        let applied = node.enforcer.set_masquerade(wanted);
+        applied.map_err(|error| WorkloadError::NotMasqueraded {
+            id: id.to_string(),
+            source: Box::new(error),
+        })
     }
 
     /// Opens the workloads that wait for their policy, once the kernel holds it.
-    pub(crate) fn open_pending(&mut self, enforcer: &mut Enforcer) {
-        let refused =
-            enforcer.kernel_failure.is_some() && !fault::is_injected("opened-though-refused");
-        if refused || !enforcer.in_sync {
+    pub(crate) fn open_pending(&mut self, node: &mut NodeState) {
+        let is_in_force = node.is_policy_in_force() || fault::is_injected("opened-though-refused");
+        if !is_in_force || !node.enforcer.is_in_sync() {
             return;
         }
         let is_pending = |(id, workload): &(&EndpointId, &Workload)| {
@@ -308,7 +214,7 @@ impl Workloads {
         let pending = self.registry.iter().filter(is_pending);
         let waiting: Vec<WorkloadRecord> = pending.map(|(_, w)| w.record.clone()).collect();
         for record in waiting {
-            if let Err(error) = self.open_workload(enforcer, &record) {
+            if let Err(error) = self.open_workload(node, &record) {
                 tracing::warn!(workload = %record.id(), error = %error_chain(&error), "bringing the workload's interface up failed");
             }
         }
@@ -317,10 +223,10 @@ impl Workloads {
     /// Opens a workload and notifies the waiters.
     pub(crate) fn open_workload(
         &mut self,
-        enforcer: &mut Enforcer,
+        node: &mut NodeState,
         record: &WorkloadRecord,
     ) -> Result<(), NetworkDriverError> {
-        let forwarding = self.enable_forwarding();
+        let forwarding = node.enable_forwarding().map_err(NetworkDriverError::from);
         let opened = forwarding.and_then(|()| self.network.bring_up(record));
         let id = record.id();
         if let Some(workload) = self.registry.get_mut(&id) {
@@ -333,7 +239,7 @@ impl Workloads {
             if let Some(received_at) = self.unopened.remove(&id) {
                 let now = self.clock.monotonic();
                 let took = now.saturating_duration_since(received_at);
-                enforcer.metrics.attach.observe(took);
+                node.enforcer.policy.metrics.attach.observe(took);
             }
             for (_, waiting) in self.open_waiters.extract_if(.., |(of, _)| *of == id) {
                 // The receiver may have stopped waiting.
@@ -341,28 +247,6 @@ impl Workloads {
             }
         }
         opened
-    }
-
-    /// Enables forwarding, before the first workload is brought up.
-    pub(crate) fn enable_forwarding(&mut self) -> Result<(), NetworkDriverError> {
-        if !self.forwarding_enabled {
-            self.ensure_forwarding()?;
-            self.forwarding_enabled = true;
-        }
-        Ok(())
-    }
-
-    /// Enables forwarding on this host, if the agent manages it; returns the changed sysctls.
-    fn ensure_forwarding(&mut self) -> Result<Vec<String>, NetworkDriverError> {
-        if !self.config.workloads.manages_forwarding {
-            return Ok(Vec::new());
-        }
-        let prefix = &self.config.workloads.interface_prefix;
-        let switched = self.network.ensure_forwarding(prefix, &self.settings)?;
-        for setting in &switched {
-            tracing::info!(setting, "sysctl changed to enable forwarding");
-        }
-        Ok(switched)
     }
 
     /// Notifies `waiter` when a workload opens.

@@ -3,7 +3,7 @@
 use super::attach::AttachPlan;
 use super::{PreopenedNetns, WorkloadError, Workloads, addresses};
 use crate::access::{AccessRequest, Caller, GroupGrants, check_access};
-use crate::enforcer::Enforcer;
+use crate::node_state::NodeState;
 use crate::options::group_grants;
 use crate::registry::pod_runs_elsewhere;
 use crate::workload_store::{WorkloadRecord, pod_id};
@@ -17,17 +17,17 @@ use std::net::IpAddr;
 /// Checks a request to attach a named workload, and makes its record.
 pub(crate) fn plan_workload(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
     request: &WorkloadAddRequest,
     caller: Caller,
     netns: PreopenedNetns,
 ) -> Result<AttachPlan, WorkloadError> {
-    if !enforcer.in_sync {
+    if !node.enforcer.is_in_sync() {
         return Err(WorkloadError::NotInSync);
     }
     let record = WorkloadRecord {
         owner: caller.user(),
-        ..workload_record(workloads, enforcer, request)?
+        ..workload_record(workloads, node, request)?
     };
     let id = record.id();
     let grants = group_grants(&workloads.config.api);
@@ -56,7 +56,7 @@ pub(crate) fn plan_workload(
     }
     let netns = match caller {
         Caller::Root => netns,
-        _ => authorize(workloads, enforcer, &record, caller, &grants, netns)?,
+        _ => authorize(workloads, node, &record, caller, &grants, netns)?,
     };
     let families = request.families.clone();
     Ok(AttachPlan::New {
@@ -77,7 +77,7 @@ fn expected_state(workloads: &Workloads, id: &EndpointId) -> EndpointState {
 /// Checks whether an unprivileged caller may attach a record with this open namespace.
 fn authorize(
     workloads: &mut Workloads,
-    enforcer: &Enforcer,
+    node: &NodeState,
     record: &WorkloadRecord,
     caller: Caller,
     grants: &GroupGrants,
@@ -88,7 +88,7 @@ fn authorize(
     let attached = known.filter(|other| other.owner == caller.user());
     let request = AccessRequest::WorkloadCount(attached.count());
     check_access(caller, &request, grants)?;
-    let pod = enforcer.engine.endpoint(&id);
+    let pod = node.enforcer.state().engine.endpoint(&id);
     if pod.is_some_and(|pod| pod_runs_elsewhere(&pod, record)) {
         check_access(caller, &AccessRequest::RunningPod, grants)?;
     }
@@ -131,7 +131,7 @@ fn authorize(
 /// If the interface cannot be deleted, or the workload is not the caller's; it then stays attached.
 pub fn remove_workload(
     workloads: &mut Workloads,
-    enforcer: &mut Enforcer,
+    node: &mut NodeState,
     request: &WorkloadRemoveRequest,
     caller: Caller,
 ) -> Result<WorkloadRemoveResponse, WorkloadError> {
@@ -147,7 +147,7 @@ pub fn remove_workload(
             &group_grants(&workloads.config.api),
         )?;
     }
-    let removed = workloads.detach(enforcer, &id)?;
+    let removed = workloads.detach(node, &id)?;
     if removed {
         tracing::info!(workload = %id, by = %caller, "detached");
     }
@@ -160,7 +160,7 @@ pub fn remove_workload(
 /// The response to a request to attach.
 pub fn add_response(
     workloads: &Workloads,
-    enforcer: &Enforcer,
+    node: &NodeState,
     record: &WorkloadRecord,
 ) -> WorkloadAddResponse {
     WorkloadAddResponse {
@@ -169,7 +169,7 @@ pub fn add_response(
         name: record.name.to_string(),
         host_interface: record.interface.to_string(),
         addresses: record.addresses.iter().map(IpAddr::to_string).collect(),
-        revision: enforcer.realised_revision,
+        revision: node.enforcer.state().realised_revision,
         closed: workloads
             .registry
             .closed_reason(&record.id())
@@ -179,7 +179,7 @@ pub fn add_response(
 
 fn workload_record(
     workloads: &mut Workloads,
-    enforcer: &Enforcer,
+    node: &NodeState,
     request: &WorkloadAddRequest,
 ) -> Result<WorkloadRecord, WorkloadError> {
     let invalid = |field, reason: &str| WorkloadError::Invalid {
@@ -215,7 +215,7 @@ fn workload_record(
     Ok(WorkloadRecord {
         interface: addresses::generate_interface_name(
             workloads,
-            enforcer,
+            node,
             &request.namespace,
             &request.name,
             &request.netns,

@@ -4,12 +4,10 @@
 //! A death is a panic with [`Died`] that drops the core. Unlike kill -9 it happens at exactly the chosen call;
 //! the state of kernel and disk is the same.
 
-use palisade_agent::lockout::TcpConnection;
 use palisade_agent::network_driver::{
     AddressUse, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface, NetworkDriver,
     NetworkDriverError,
 };
-use palisade_agent::settings::SettingsFile;
 use palisade_agent::workload_store::WorkloadRecord;
 use palisade_dataplane::driver::{
     AddressTranslation, ApplyOutcome, Dataplane, DriverCondition, DriverStatus, InstalledPolicy,
@@ -229,16 +227,16 @@ impl<N: NetworkDriver> NetworkDriver for FaultyNetworkDriver<N> {
         link_name(&mut self, index: u32) -> NetworkResult<Option<String>>;
         interfaces(&mut self) -> NetworkResult<Vec<Interface>>;
         interface_addresses(&mut self) -> NetworkResult<Vec<(IpAddr, String)>>;
-        tcp_connections(&mut self) -> NetworkResult<Vec<TcpConnection>>;
         has_interface(&mut self, record: &WorkloadRecord) -> NetworkResult<bool>;
         netns_interface(&mut self, record: &WorkloadRecord) -> NetworkResult<NetnsInterface>;
         host_interface_states(&mut self, records: &[WorkloadRecord])
             -> NetworkResult<Vec<HostInterfaceState>>;
         restore_name(&mut self, record: &WorkloadRecord, name: &str) -> NetworkResult<()>;
-        ensure_forwarding(&mut self, prefix: &str, file: &SettingsFile)
-            -> NetworkResult<Vec<String>>;
         inventory(&mut self, prefix: &str) -> NetworkResult<HostInventory>;
         default_route_mtu(&mut self) -> NetworkResult<Option<u32>>;
+        veths(&mut self) -> NetworkResult<Vec<(String, u32)>>;
+        delete_link(&mut self, name: &str) -> NetworkResult<()>;
+        close_link(&mut self, name: &str) -> NetworkResult<()>;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Packet reports of the core: rules with file and line, names, past tables, rate limits and losses.
 
 use crate::requests::CoreRequests;
-use crate::support::{OnHost, TestHost};
+use crate::support::{OnHost, TestHost, host_drivers};
 use palisade_agent::clock::Clock;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::monitor::MonitorBatch;
@@ -116,7 +116,7 @@ impl Site {
         let mut core = Core::new(CoreParts {
             config: Config::resolve(&flags, |_| None, None).unwrap(),
             dataplane: Box::new(FakeDataplane::new()),
-            network: Box::new(OnHost(Host)),
+            host: host_drivers(OnHost(Host)),
             clock: Box::new(clock.clone()),
             sources: vec![("directory".to_owned(), "/x".to_owned())],
         });
@@ -174,7 +174,7 @@ impl Site {
     }
 
     fn see(&mut self, packets: Vec<PacketReport>) {
-        self.core.report_packets(MonitorBatch {
+        self.core.monitor().report_packets(MonitorBatch {
             reports: PacketReportBatch {
                 packets,
                 ..PacketReportBatch::default()
@@ -187,7 +187,7 @@ impl Site {
     fn told(&mut self, sighting: PacketReport) -> PacketEvent {
         // Long enough after the last packet for any rate limit.
         self.clock.set(self.clock.now().as_millis() as u64 + 10_000);
-        let mut lines = self.core.subscribe(MonitorQuery::default());
+        let mut lines = self.core.monitor().subscribe(MonitorQuery::default());
         self.see(vec![sighting]);
         match serde_json::from_slice(&lines.try_recv().unwrap()).unwrap() {
             MonitorLine::Packet(packet) => *packet,
@@ -294,11 +294,11 @@ fn an_address_that_was_given_up_is_known_by_name() {
 fn more_of_one_rule_than_the_rate_is_counted_by_rule_and_others_are_told() {
     let mut site = Site::open();
     site.update(policy(10, 81));
-    let mut lines = site.core.subscribe(MonitorQuery::default());
+    let mut lines = site.core.monitor().subscribe(MonitorQuery::default());
     let mut packets = vec![site.sighting(ReportReason::Denied, 81, 100_500); 10];
     packets.push(site.sighting(ReportReason::Denied, 90, 100_500));
     site.see(packets);
-    site.core.report_packets(MonitorBatch {
+    site.core.monitor().report_packets(MonitorBatch {
         reports: PacketReportBatch {
             lost: [(ReportReason::Denied, 4)].into(),
             ..PacketReportBatch::default()

@@ -37,8 +37,8 @@ pub(crate) trait CoreRequests {
 
     fn cni_add(&mut self, request: &CniAddRequest) -> Result<CniAddResponse, WorkloadError> {
         let record = self.attach(AttachTarget::Container(request.clone()))?;
-        let (workloads, enforcer) = self.core().parts();
-        cni::add_response(workloads, enforcer, &record)
+        let (workloads, node) = self.core().parts();
+        cni::add_response(workloads, node, &record)
     }
 
     fn add_workload(
@@ -46,16 +46,16 @@ pub(crate) trait CoreRequests {
         request: &WorkloadAddRequest,
     ) -> Result<WorkloadAddResponse, WorkloadError> {
         let record = self.attach(AttachTarget::Workload(request.clone(), Caller::Root))?;
-        let (workloads, enforcer) = self.core().parts();
-        Ok(named::add_response(workloads, enforcer, &record))
+        let (workloads, node) = self.core().parts();
+        Ok(named::add_response(workloads, node, &record))
     }
 
     fn remove_workload(
         &mut self,
         request: &WorkloadRemoveRequest,
     ) -> Result<WorkloadRemoveResponse, WorkloadError> {
-        let (workloads, enforcer) = self.core().parts();
-        named::remove_workload(workloads, enforcer, request, Caller::Root)
+        let (workloads, node) = self.core().parts();
+        named::remove_workload(workloads, node, request, Caller::Root)
     }
 
     fn cni_del(&mut self, attachment: &CniAttachment) -> Result<CniResponse, WorkloadError> {
@@ -71,8 +71,8 @@ pub(crate) trait CoreRequests {
     }
 
     fn cni_gc(&mut self, request: &CniGcRequest) -> Result<CniResponse, WorkloadError> {
-        let (workloads, enforcer) = self.core().parts();
-        cni::gc(workloads, enforcer, request)
+        let (workloads, node) = self.core().parts();
+        cni::gc(workloads, node, request)
     }
 
     fn status(&mut self) -> Status {
@@ -94,8 +94,8 @@ pub(crate) trait CoreRequests {
     }
 
     fn ipam_check(&mut self) -> Result<IpamCheckReport, views::ipam::IpamCheckError> {
-        let (workloads, enforcer) = self.core().parts();
-        views::ipam::ipam_check(workloads, enforcer)
+        let (workloads, node) = self.core().parts();
+        views::ipam::ipam_check(workloads, node)
     }
 }
 

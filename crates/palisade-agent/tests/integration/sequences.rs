@@ -9,7 +9,7 @@ use crate::faulty_ports::{
 };
 
 use crate::requests::CoreRequests;
-use crate::support::{OnHost, TestHost};
+use crate::support::{OnHost, TestHost, host_drivers};
 use palisade_agent::clock::Clock;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::network_driver::HostInventory;
@@ -281,7 +281,7 @@ impl World {
                     Box::new(self.dataplane.clone()),
                     self.faults.clone(),
                 )),
-                network: Box::new(FaultyNetworkDriver(
+                host: host_drivers(FaultyNetworkDriver(
                     OnHost(self.host.clone()),
                     self.faults.clone(),
                 )),

@@ -9,7 +9,7 @@ use crate::requests::CoreRequests;
 use palisade_agent::clock::SystemClock;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::driver::open_enforcing_driver;
-use palisade_agent::network_driver::KernelNetworkDriver;
+use palisade_agent::network_driver::{HostDrivers, KernelNetworkDriver};
 use palisade_api::{CniAddRequest, CniAddResponse, CniAttachment};
 use palisade_config::Config;
 use palisade_generators::line;
@@ -32,13 +32,15 @@ fn start(state: &Path, faults: &PortFaults) -> Core {
     let flags = flags.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
     let config = Config::resolve(&flags, |_| None, None).unwrap();
     let dataplane = open_enforcing_driver(&config).unwrap();
+    let sysctl_dir = Path::new("/proc/sys");
+    let network = KernelNetworkDriver::current(sysctl_dir).unwrap();
     let mut core = Core::new(CoreParts {
         config,
         dataplane: Box::new(FaultyDataplane(dataplane, faults.clone())),
-        network: Box::new(FaultyNetworkDriver(
-            KernelNetworkDriver::current(Path::new("/proc/sys")).unwrap(),
-            faults.clone(),
-        )),
+        host: HostDrivers {
+            network: Box::new(FaultyNetworkDriver(network, faults.clone())),
+            ..HostDrivers::current(sysctl_dir).unwrap()
+        },
         clock: Box::new(SystemClock),
         sources: vec![("directory".to_owned(), "/x".to_owned())],
     });

@@ -9,8 +9,10 @@ use palisade_agent::log::Log;
 use palisade_agent::reload::read_config_file;
 use palisade_agent::run_error::RunError;
 use palisade_agent::service_manager::ServiceManager;
+use palisade_api::SubsystemPlan;
 use palisade_config::{Config, ConfigFile};
 use palisade_source::error_chain;
+use palisade_text::printable;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -29,11 +31,12 @@ pub(crate) fn run(args: AgentArgs, format: OutputFormat) -> CommandResult {
         let dry_run = dry_run.map_err(|error| run_failure(&error))?;
         print_output(format, &dry_run, |dry| {
             format!(
-                "Dry run, nothing is changed. An agent started now would write:\n\n{}\n{}\n{} writes\n{}",
+                "Dry run, nothing is changed. An agent started now would write:\n\n{}\n{}\n{} writes\n{}{}",
                 status::status_text(&dry.status),
                 endpoint::endpoints_table(&dry.endpoints),
                 dry.plan.writes,
-                dry.plan.text
+                dry.plan.text,
+                subsystem_plans(&dry.subsystems)
             )
         })?;
         return Ok(ExitStatus::Success);
@@ -58,6 +61,18 @@ fn run_failure(error: &RunError) -> CommandError {
     } else {
         CommandError::problem(text)
     }
+}
+
+/// What subsystems besides policy would do, one line for each action.
+fn subsystem_plans(plans: &[SubsystemPlan]) -> String {
+    let lines = plans.iter().flat_map(|plan| {
+        let name = &plan.name;
+        (plan.actions.iter()).map(move |action| {
+            let line = format!("{name}: {action}");
+            printable(&line).into_owned() + "\n"
+        })
+    });
+    lines.collect()
 }
 
 /// Resolves the configuration from flags, environment and file.

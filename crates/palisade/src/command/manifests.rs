@@ -60,15 +60,6 @@ pub(crate) fn load_state(files: &[PathBuf]) -> Result<LoadedManifests, CommandEr
     })
 }
 
-/// Converts the problems of a source to API types.
-pub(crate) fn problem_reports(loaded: &LoadedInput) -> Vec<ProblemReport> {
-    loaded
-        .diagnostics
-        .iter()
-        .map(palisade_agent::views::status::problem_report)
-        .collect()
-}
-
 /// Reads files and shows the progress on a terminal.
 pub(crate) fn load_showing_progress(files: &[PathBuf]) -> LoadedInput {
     let mut meter = ProgressMeter::on_terminal();

@@ -1,7 +1,7 @@
 //! `palisade validate`: reads manifests and prints every problem, without enforcing anything.
 
 use crate::cli::{ManifestArgs, OutputFormat};
-use crate::command::manifests::{self, problem_reports};
+use crate::command::manifests;
 use crate::command::status::problem_text;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};

@@ -1,7 +1,7 @@
 //! An agent's core and API without a kernel: requests go to the router directly, with the credentials
 //! that a test chooses, or through a real socket.
 
-use crate::support::{OnHost, TestHost};
+use crate::support::{OnHost, TestHost, host_drivers};
 use axum::Router;
 use axum::body::Body;
 use http_body_util::BodyExt;
@@ -135,7 +135,7 @@ impl Site {
         let core = Core::new(CoreParts {
             config: Config::resolve(&flags, |_| None, None).unwrap(),
             dataplane: Box::new(dataplane.clone()),
-            network: Box::new(OnHost(host.clone())),
+            host: host_drivers(OnHost(host.clone())),
             clock: Box::new(SystemClock),
             sources: vec![("directory".to_owned(), "/x".to_owned())],
         });

@@ -4,7 +4,7 @@
 use super::{Host, core, remove, synced};
 use crate::requests::CoreRequests;
 use palisade_agent::core::{Core, CoreEvent};
-use palisade_agent::workloads::host::HostChanges;
+use palisade_agent::host_changes::HostChanges;
 use palisade_api::{CniAddRequest, CniAttachment, CniGcRequest, CniPrevResult, EndpointState};
 use palisade_sys::link::{Link, LinkEvent};
 use palisade_testkit::FakeDataplane;

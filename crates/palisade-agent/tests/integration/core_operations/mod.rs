@@ -8,12 +8,12 @@ mod queued_adds;
 mod revisions;
 
 use crate::requests::CoreRequests;
-use crate::support::{OnHost, TestHost};
+use crate::support::{OnHost, TestHost, host_drivers};
 use palisade_agent::clock::Clock;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
+use palisade_agent::host_changes::HostChanges;
 use palisade_agent::network_driver::{HostInterfaceState, NetworkDriverError};
 use palisade_agent::workload_store::WorkloadRecord;
-use palisade_agent::workloads::host::HostChanges;
 use palisade_api::{
     EndpointState, Health, PacketReason, WorkloadAddRequest, WorkloadRemoveRequest,
 };
@@ -221,7 +221,7 @@ fn core_with(config: Config, host: &Host, dataplane: &FakeDataplane) -> Core {
     Core::new(CoreParts {
         config,
         dataplane: Box::new(dataplane.clone()),
-        network: Box::new(OnHost(host.clone())),
+        host: host_drivers(OnHost(host.clone())),
         clock: Box::new(Ticking::new()),
         sources: vec![("directory".to_owned(), "/x".to_owned())],
     })

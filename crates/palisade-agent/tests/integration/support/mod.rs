@@ -1,12 +1,12 @@
 //! The network driver of tests without a kernel: every operation succeeds, unless a test's own host says
 //! otherwise.
 
-use palisade_agent::lockout::TcpConnection;
+use palisade_agent::forwarding::ForwardingDriver;
+use palisade_agent::forwarding::sysctls::{ChangedSetting, SettingsFile};
 use palisade_agent::network_driver::{
-    AddressUse, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface, NetworkDriver,
-    NetworkDriverError,
+    AddressUse, HostDrivers, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface,
+    NetworkDriver, NetworkDriverError,
 };
-use palisade_agent::settings::SettingsFile;
 use palisade_agent::workload_store::WorkloadRecord;
 use palisade_dataplane::Interface;
 use palisade_model::Prefix;
@@ -58,6 +58,37 @@ macro_rules! test_host {
     };
 }
 
+/// A host that forwards.
+pub(crate) struct ForwardingHost;
+
+impl ForwardingDriver for ForwardingHost {
+    fn plan_forwarding(&mut self, _: &str, _: &SettingsFile) -> Done<Vec<ChangedSetting>> {
+        Ok(Vec::new())
+    }
+
+    fn apply_settings(&mut self, _: &SettingsFile, _: Vec<ChangedSetting>) -> Done<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn restorable_settings(&mut self, _: &SettingsFile) -> Done<Vec<ChangedSetting>> {
+        Ok(Vec::new())
+    }
+
+    fn restore_setting(&mut self, _: &ChangedSetting) -> Done<()> {
+        Ok(())
+    }
+}
+
+/// The drivers of a host with this network driver.
+pub(crate) fn host_drivers(network: impl NetworkDriver + 'static) -> HostDrivers {
+    HostDrivers {
+        network: Box::new(network),
+        forwarding: Box::new(ForwardingHost),
+        node_routes: None,
+        connections: None,
+    }
+}
+
 /// The network driver of a host.
 pub(crate) struct OnHost<H>(pub(crate) H);
 
@@ -72,7 +103,6 @@ test_host! {
     link_name(index: u32) -> Option<String> = None;
     interfaces() -> Vec<Interface> = Vec::new();
     interface_addresses() -> Vec<(IpAddr, String)> = Vec::new();
-    tcp_connections() -> Vec<TcpConnection> = Vec::new();
     netns_interface(record: &WorkloadRecord) -> NetnsInterface = NetnsInterface {
         mac: MacAddr([2, 0, 0, 0, 0, 1]),
         mtu: record.mtu.unwrap_or(1500),
@@ -82,7 +112,9 @@ test_host! {
     host_interface_states(records: &[WorkloadRecord]) -> Vec<HostInterfaceState> =
         records.iter().map(|_| HostInterfaceState::Intact).collect();
     restore_name(record: &WorkloadRecord, name: &str) -> () = ();
-    ensure_forwarding(prefix: &str, file: &SettingsFile) -> Vec<String> = Vec::new();
     inventory(prefix: &str) -> HostInventory = HostInventory::default();
     default_route_mtu() -> Option<u32> = None;
+    veths() -> Vec<(String, u32)> = Vec::new();
+    delete_link(name: &str) -> () = ();
+    close_link(name: &str) -> () = ();
 }

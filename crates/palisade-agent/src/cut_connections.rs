@@ -1,16 +1,31 @@
-//! TCP connections of this host that a change of policy cuts, told before the kernel enforces it.
+//! TCP connections of this host that a change of policy cuts: a warning, by a thread of its own.
 //!
 //! A host policy may cut the session that it is applied from, or the agent from its API server. Promises: only a
-//! connection that the tables before the change allowed, and those after it deny, is named; each change is told in
-//! one warning. Never: delays or changes what is enforced.
+//! connection that the tables before the change allowed, and those after it deny, is named; each change is one warning.
+//! Never: delays or changes what is enforced.
 
+use crate::network_driver::NetworkDriverError;
+use crate::policy_state::PolicyView;
 use palisade_model::{Direction, L4, Object, ObjectKey, Protocol, Str, Update};
-use palisade_tables::{Credit, DirectionVerdict, Packet, Tables};
+use palisade_source::error_chain;
+use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables};
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// The greatest number of connections that a warning names.
 const NAMED: usize = 5;
+/// The greatest number of changes that wait for the thread; of more at once the rest is not examined.
+const MAX_WAITING: usize = 16;
+
+/// Reads the TCP connections of this host.
+pub trait ConnectionReader: Send {
+    /// The established TCP connections of this host's own stack, but for those within it.
+    ///
+    /// # Errors
+    /// If the kernel cannot be queried.
+    fn tcp_connections(&mut self) -> Result<Vec<TcpConnection>, NetworkDriverError>;
+}
 
 /// An established TCP connection of this host's own stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +83,7 @@ impl TcpConnection {
         }
     }
 
-    fn judge<'t>(&self, tables: &'t Tables) -> DirectionVerdict<'t> {
+    fn judge<'t>(&self, tables: &'t PastTables<'_>) -> DirectionVerdict<'t> {
         tables.judge_host(&self.packet(), self.direction())
     }
 }
@@ -84,8 +99,8 @@ pub struct CutConnection<'a> {
 
 /// The connections that `before` allows and `after` denies.
 pub fn find_cut<'a>(
-    before: &Tables,
-    after: &Tables,
+    before: &PastTables<'_>,
+    after: &PastTables<'_>,
     connections: &'a [TcpConnection],
 ) -> Vec<CutConnection<'a>> {
     let cut = connections.iter().filter_map(|connection| {
@@ -99,15 +114,11 @@ pub fn find_cut<'a>(
     cut.collect()
 }
 
-fn cause(tables: &Tables, denied: &DirectionVerdict<'_>) -> String {
+fn cause(tables: &PastTables<'_>, denied: &DirectionVerdict<'_>) -> String {
     let DirectionVerdict::Evaluated(seen) = denied else {
         return "no policy of the interface is known".to_owned();
     };
-    let last = seen
-        .cell
-        .hits
-        .last()
-        .and_then(|rule| tables.rules.get(rule));
+    let last = seen.cell.hits.last().and_then(|rule| tables.rule(*rule));
     match last.map(|credit| &**credit) {
         Some(Credit::Rule { policy, origin, .. }) => {
             format!("rule {} of {}", origin.index, policy.object)
@@ -138,9 +149,63 @@ pub(crate) fn changes_host_policy(update: &Update) -> bool {
     }
 }
 
-/// Warns of the connections that a change cuts.
-pub(crate) fn warn_of_cut(before: &Tables, after: &Tables, connections: &[TcpConnection]) {
-    let cut = find_cut(before, after, connections);
+/// The changes of host policy for the thread that examines them.
+pub(crate) struct HostPolicyChanges(SyncSender<u64>);
+
+impl HostPolicyChanges {
+    /// Both ends.
+    pub(crate) fn channel() -> (HostPolicyChanges, Receiver<u64>) {
+        let (sender, receiver) = sync_channel(MAX_WAITING);
+        (HostPolicyChanges(sender), receiver)
+    }
+
+    /// A flush that may change what host endpoints allow has begun; it replaces this revision.
+    pub(crate) fn send(&self, replaced: u64) {
+        // Policy does not wait for a warning.
+        let _ = self.0.try_send(replaced);
+    }
+}
+
+/// Starts the thread that warns of the connections that changes cut, until the core ends; `None` if it cannot be
+/// started.
+pub(crate) fn start(
+    view: PolicyView,
+    mut reader: Box<dyn ConnectionReader>,
+) -> Option<HostPolicyChanges> {
+    let (changes, received) = HostPolicyChanges::channel();
+    let thread = std::thread::Builder::new().name("cut-connections".to_owned());
+    match thread.spawn(move || watch(&received, &view, &mut *reader)) {
+        Ok(_) => Some(changes),
+        Err(error) => {
+            tracing::warn!(%error, "starting a thread failed; connections that a change of host policy cuts are not reported");
+            None
+        }
+    }
+}
+
+/// Warns of the connections that each change cuts.
+fn watch(changes: &Receiver<u64>, view: &PolicyView, reader: &mut dyn ConnectionReader) {
+    for replaced in changes {
+        if !view.read().tables().judges_host() {
+            continue;
+        }
+        match reader.tcp_connections() {
+            Ok(connections) => warn_of_cut(view, replaced, &connections),
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "reading the TCP connections of this host failed; those that this change of host policy cuts are not known");
+            }
+        }
+    }
+}
+
+/// Warns of the connections that the flush cuts that replaced a revision.
+fn warn_of_cut(view: &PolicyView, replaced: u64, connections: &[TcpConnection]) {
+    let state = view.read();
+    // Later flushes may have displaced it.
+    let Some((before, after)) = state.history.flush_of(state.tables(), replaced) else {
+        return;
+    };
+    let cut = find_cut(&before, &after, connections);
     if cut.is_empty() {
         return;
     }
@@ -149,13 +214,14 @@ pub(crate) fn warn_of_cut(before: &Tables, after: &Tables, connections: &[TcpCon
         .take(NAMED)
         .map(|CutConnection { connection, cause }| format!("{connection} ({cause})"))
         .collect();
+    let count = cut.len();
+    drop(state);
     tracing::warn!(
-        connections = cut.len(),
-        "this change of host policy cuts {} TCP connections of this host: {}{}; to see what it would deny first, use \
+        connections = count,
+        "this change of host policy cuts {count} TCP connections of this host: {}{}; to see what it would deny first, use \
          host-policy-audit or the annotation palisade.dev/mode: audit; what must always be open belongs to the failsafe \
          ports",
-        cut.len(),
         named.join(", "),
-        if cut.len() > NAMED { ", …" } else { "" },
+        if count > NAMED { ", …" } else { "" },
     );
 }

@@ -1,4 +1,4 @@
-//! The sysctls that forwarding needs: changed, saved, and restored.
+//! The sysctls that forwarding needs: planned, changed, saved, and restored.
 //!
 //! IP forwarding is enabled where it is off. While forwarding, the kernel ignores router advertisements
 //! on an interface with `accept_ra` 1, and drops the default routes it had from them; so `accept_ra` is
@@ -8,7 +8,6 @@
 //! Never: changes an interface that ignored router advertisements, or restores a sysctl that another program
 //! has changed since.
 
-use palisade_source::error_chain;
 use palisade_sys::link::{KernelLinks, Link, LinkError, Route};
 use palisade_sys::sysctl::{Sysctl, SysctlError};
 use serde::{Deserialize, Serialize};
@@ -183,7 +182,7 @@ fn interface_key(family: &str, interface: &str, name: &str) -> String {
 }
 
 /// Whether routers may be reached by this link.
-pub(crate) fn is_uplink(link: &Link) -> bool {
+pub fn is_uplink(link: &Link) -> bool {
     !link.is_loopback()
         && link
             .kind
@@ -191,18 +190,17 @@ pub(crate) fn is_uplink(link: &Link) -> bool {
             .is_none_or(|kind| UPLINKS.contains(&kind))
 }
 
-/// Enables forwarding where it is off, and makes the kernel accept router advertisements as before,
-/// also on new interfaces. Interfaces whose names begin with `prefix` belong to the agent. Returns the
-/// changed sysctls.
+/// The changes that enable forwarding where it is off, and make the kernel accept router advertisements as before, also
+/// on new interfaces, in order. Interfaces whose names begin with `prefix` belong to the agent. Reads only.
 ///
 /// # Errors
-/// If the kernel rejects a change, or the former values cannot be saved; then nothing was changed.
-pub fn ensure_forwarding(
-    sysctl: &mut impl Sysctl,
+/// If the kernel or the file of former values cannot be read.
+pub fn plan_forwarding(
+    sysctl: &impl Sysctl,
     links: &mut impl HostLinks,
     prefix: &str,
     file: &SettingsFile,
-) -> Result<Vec<String>, SettingsError> {
+) -> Result<Vec<ChangedSetting>, SettingsError> {
     let remembered = file.read()?;
     let is_ours = |key: &str| remembered.iter().any(|setting| setting.key == key);
     let is_disabled = |key| -> Result<bool, SysctlError> {
@@ -265,11 +263,22 @@ pub fn ensure_forwarding(
             }
         }
     }
-    if changes.is_empty() {
-        return Ok(Vec::new());
-    }
+    Ok(changes)
+}
+
+/// Makes these changes; their former values are saved before. Returns the sysctls that changed.
+///
+/// # Errors
+/// If the former values cannot be saved, then nothing was changed; or if the kernel rejects a change.
+pub fn apply_settings(
+    sysctl: &mut impl Sysctl,
+    file: &SettingsFile,
+    changes: Vec<ChangedSetting>,
+) -> Result<Vec<String>, SettingsError> {
+    let remembered = file.read()?;
+    let is_new = |new: &&ChangedSetting| !remembered.iter().any(|old| old.key == new.key);
     let mut all = remembered.clone();
-    all.extend(changes.iter().filter(|new| !is_ours(&new.key)).cloned());
+    all.extend(changes.iter().filter(is_new).cloned());
     if all != remembered {
         file.write(all)?;
     }
@@ -315,18 +324,30 @@ pub fn restorable_settings(
 ///
 /// # Errors
 /// If the kernel rejects the value.
-pub fn restore_setting(sysctl: &mut impl Sysctl, key: &str, before: &str) -> Result<(), String> {
-    match sysctl.set(key, before) {
+pub fn restore_setting(
+    sysctl: &mut impl Sysctl,
+    setting: &ChangedSetting,
+) -> Result<(), SettingsError> {
+    match sysctl.set(&setting.key, &setting.before) {
         Err(SysctlError::Missing { .. }) | Ok(_) => Ok(()),
-        Err(error) => Err(error_chain(&error)),
+        Err(error) => Err(error.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use palisade_source::error_chain;
     use palisade_sys::link::IpNet;
     use std::collections::BTreeMap;
+
+    fn ensure_forwarding(
+        sysctl: &mut impl Sysctl,
+        file: &SettingsFile,
+    ) -> Result<Vec<String>, SettingsError> {
+        let changes = plan_forwarding(sysctl, &mut VethHost, "pal", file)?;
+        apply_settings(sysctl, file, changes)
+    }
 
     /// The veth pair `up0` and `pal0`; a route was learned on `up0`.
     struct VethHost;
@@ -421,12 +442,12 @@ mod tests {
 
         fn keep(&mut self) -> Vec<String> {
             let file = self.file();
-            ensure_forwarding(&mut self.sysctl, &mut VethHost, "pal", &file).unwrap()
+            ensure_forwarding(&mut self.sysctl, &file).unwrap()
         }
 
         fn restore(&mut self) {
             for setting in restorable_settings(&self.sysctl, &self.file()).unwrap() {
-                restore_setting(&mut self.sysctl, &setting.key, &setting.before).unwrap();
+                restore_setting(&mut self.sysctl, &setting).unwrap();
             }
         }
 
@@ -505,7 +526,7 @@ mod tests {
     fn nothing_changes_where_it_cannot_be_remembered() {
         let mut host = SettingsFixture::with(&[]);
         let file = SettingsFile::in_state_dir(&host.dir.path().join("missing"));
-        let error = ensure_forwarding(&mut host.sysctl, &mut VethHost, "pal", &file).unwrap_err();
+        let error = ensure_forwarding(&mut host.sysctl, &file).unwrap_err();
         assert!(error_chain(&error).contains("host.json"), "{error}");
         assert!(host.sysctl.writes.is_empty());
     }

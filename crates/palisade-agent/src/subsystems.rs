@@ -1,0 +1,29 @@
+//! The subsystems of this agent, in the order in which they run. A new one is one line here.
+//!
+//! Policy and masquerading run before them, by the enforcer: what they open is judged already.
+
+use crate::cni_conf::CniConfiguration;
+use palisade_config::Config;
+use crate::network_driver::NodeRouteDriver;
+use crate::node_routes::NodeRoutes;
+use crate::node_state::NodeState;
+use crate::subsystem::{RunSubsystem, Runner};
+use std::sync::Arc;
+
+/// What runs after the workloads.
+pub(crate) fn subsystems(
+    config: &Arc<Config>,
+    node_routes: Option<Box<dyn NodeRouteDriver>>,
+) -> Vec<Box<dyn RunSubsystem<NodeState>>> {
+    let mut all: Vec<Box<dyn RunSubsystem<NodeState>>> = Vec::new();
+    if let Some(driver) = node_routes {
+        all.push(Box::new(Runner::new(NodeRoutes::new(
+            config.nodes.has_routes,
+            driver,
+        ))));
+    }
+    all.push(Box::new(Runner::new(CniConfiguration::new(Arc::clone(
+        config,
+    )))));
+    all
+}
