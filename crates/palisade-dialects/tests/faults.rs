@@ -5,7 +5,10 @@
 #[path = "integration/common/mod.rs"]
 #[allow(
     dead_code,
-    reason = "the integration tests use the rest of this module"
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "of the integration tests, which use the rest of it, read files, and fail by panicking"
 )]
 mod common;
 

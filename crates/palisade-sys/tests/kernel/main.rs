@@ -7,8 +7,8 @@
     reason = "tests fail by panicking, and use nft and the clock as a user would"
 )]
 
+mod alone;
 mod conntrack;
-mod grace;
 mod links;
 mod netns;
 mod nfnetlink;

@@ -1,0 +1,3 @@
+//! Tests that measure time: they run after all others, one at a time.
+
+mod grace;
