@@ -36,7 +36,7 @@ pub struct CounterLedger {
     /// The driver that makes the keys.
     driver: String,
     /// The journal's numbers of accounts.
-    account_numbers: BTreeMap<CountAccount, u32>,
+    numbers: BTreeMap<CountAccount, u32>,
     /// Entries since the last compaction, and the entries it wrote.
     journal_sizes: (usize, usize),
     /// The last journal error, until [`CounterLedger::take_error`] returns it.
@@ -76,19 +76,20 @@ impl CounterLedger {
     fn restore_entries(&mut self, entries: Vec<JournalEntry>, is_readable: bool) {
         let mut accounts: BTreeMap<u32, CountAccount> = BTreeMap::new();
         let accounts_of =
-            |accounts: &BTreeMap<u32, CountAccount>, of: &[u32]| -> Vec<CountAccount> {
-                of.iter().filter_map(|n| accounts.get(n).cloned()).collect()
+            |accounts: &BTreeMap<u32, CountAccount>, numbers: &[u32]| -> Vec<CountAccount> {
+                let accounts = numbers.iter().map(|number| accounts.get(number).cloned());
+                accounts.flatten().collect()
             };
         for entry in entries {
             match entry {
                 JournalEntry::Account(number, account) => {
                     accounts.extend(count_account(account).map(|account| (number, account)));
                 }
-                JournalEntry::Counter(key, of) => {
-                    self.restored.insert(key, accounts_of(&accounts, &of));
+                JournalEntry::Counter(key, numbers) => {
+                    self.restored.insert(key, accounts_of(&accounts, &numbers));
                 }
-                JournalEntry::Retiring(key, of, packets, bytes) => {
-                    let accounts = accounts_of(&accounts, &of);
+                JournalEntry::Retiring(key, numbers, packets, bytes) => {
+                    let accounts = accounts_of(&accounts, &numbers);
                     let count = CounterValue { packets, bytes };
                     self.retiring.push(RetiringCounter {
                         key,
@@ -135,43 +136,43 @@ impl CounterLedger {
     }
 
     /// Journals the accounts of new counters, before they are in the kernel.
-    pub fn record_accounts(&mut self, credits: &CounterAccounts) {
-        if !self.has_journal() || credits.is_empty() {
+    pub fn record_accounts(&mut self, counters: &CounterAccounts) {
+        if !self.has_journal() || counters.is_empty() {
             return;
         }
         let mut entries = Vec::new();
-        self.push_counters(credits, &mut entries);
+        self.push_counters(counters, &mut entries);
         self.append(&entries);
     }
 
-    fn push_counters(&mut self, credits: &CounterAccounts, entries: &mut Vec<JournalEntry>) {
-        for (key, to) in credits {
-            let of = self.numbers_of(to, entries);
-            entries.push(JournalEntry::Counter(key.clone(), of));
+    fn push_counters(&mut self, counters: &CounterAccounts, entries: &mut Vec<JournalEntry>) {
+        for (key, accounts) in counters {
+            let numbers = self.account_numbers(accounts, entries);
+            entries.push(JournalEntry::Counter(key.clone(), numbers));
         }
     }
 
     /// Journals counters that are about to be deleted.
-    pub fn begin_retirement(&mut self, going: Vec<RetiringCounter>) {
+    pub fn begin_retirement(&mut self, retiring: Vec<RetiringCounter>) {
         let mut entries = Vec::new();
         for RetiringCounter {
             key,
             accounts,
             count,
-        } in &going
+        } in &retiring
         {
             if *count == CounterValue::default() {
                 continue;
             }
-            let of = self.numbers_of(accounts, &mut entries);
+            let numbers = self.account_numbers(accounts, &mut entries);
             entries.push(JournalEntry::Retiring(
                 key.clone(),
-                of,
+                numbers,
                 count.packets,
                 count.bytes,
             ));
         }
-        self.retiring.extend(going);
+        self.retiring.extend(retiring);
         if !entries.is_empty() {
             self.append(&entries);
         }
@@ -182,7 +183,7 @@ impl CounterLedger {
         if self
             .retiring
             .iter()
-            .any(|g| g.count != CounterValue::default())
+            .any(|counter| counter.count != CounterValue::default())
         {
             self.append(&[JournalEntry::Deleted]);
         }
@@ -204,8 +205,8 @@ impl CounterLedger {
     }
 
     /// Adds counters that are missing from the kernel, or lower than before, to the retired counts:
-    /// `snapshot` is what was read, `credits` has the accounts of each counter.
-    pub fn reconcile(&mut self, credits: &CounterAccounts, snapshot: &dyn CounterSnapshot) {
+    /// `snapshot` is what was read, `counters` has the accounts of each counter.
+    pub fn reconcile(&mut self, counters: &CounterAccounts, snapshot: &dyn CounterSnapshot) {
         let went_back = |key: &CounterKey, accounts: &[CountAccount], before: CounterValue| {
             let now = snapshot.value(key, accounts).unwrap_or_default();
             now.packets < before.packets || now.bytes < before.bytes
@@ -232,7 +233,7 @@ impl CounterLedger {
         }
         let mut last_read = std::mem::take(&mut self.last_read);
         last_read.retain(|key, before| {
-            let accounts = credits.get(key).map_or(&[][..], |accounts| accounts);
+            let accounts = counters.get(key).map_or(&[][..], |accounts| accounts);
             let is_lost = went_back(key, accounts, *before);
             if is_lost {
                 lost.push((accounts.to_vec(), *before));
@@ -241,7 +242,7 @@ impl CounterLedger {
         });
         self.last_read = last_read;
         for (accounts, count) in lost {
-            for number in self.numbers_of(&accounts, &mut entries) {
+            for number in self.account_numbers(&accounts, &mut entries) {
                 entries.push(JournalEntry::Add(number, count.packets, count.bytes));
             }
             add_to_accounts(&mut self.retired, &accounts, count);
@@ -254,14 +255,14 @@ impl CounterLedger {
     /// The totals; later ones are never less.
     pub fn update_totals(
         &mut self,
-        credits: &CounterAccounts,
+        counters: &CounterAccounts,
         snapshot: &dyn CounterSnapshot,
     ) -> Counters {
-        self.reconcile(credits, snapshot);
+        self.reconcile(counters, snapshot);
         let mut totals = self.retired.clone();
-        for (key, to) in credits {
-            if let Some(count) = snapshot.value(key, to) {
-                add_to_accounts(&mut totals, to, count);
+        for (key, accounts) in counters {
+            if let Some(count) = snapshot.value(key, accounts) {
+                add_to_accounts(&mut totals, accounts, count);
                 if count != CounterValue::default() {
                     self.last_read.insert(key.clone(), count);
                 }
@@ -278,7 +279,7 @@ impl CounterLedger {
             if missing != CounterValue::default() {
                 add(total, missing);
                 add(self.retired.entry(account.clone()).or_default(), missing);
-                if let Some(number) = self.account_numbers.get(account) {
+                if let Some(number) = self.numbers.get(account) {
                     entries.push(JournalEntry::Add(*number, missing.packets, missing.bytes));
                 }
             }
@@ -286,8 +287,8 @@ impl CounterLedger {
         if self.has_journal() {
             for (account, total) in &totals {
                 if self.reported.get(account) != Some(total) {
-                    let number = self.numbers_of(std::slice::from_ref(account), &mut entries);
-                    let totals = number
+                    let numbers = self.account_numbers(std::slice::from_ref(account), &mut entries);
+                    let totals = numbers
                         .into_iter()
                         .map(|number| JournalEntry::Total(number, total.packets, total.bytes));
                     entries.extend(totals);
@@ -301,7 +302,7 @@ impl CounterLedger {
         let mut counters = Counters::default();
         for (account, count) in totals {
             match account {
-                CountAccount::Rule(credit) => counters.by_rule.insert(credit, count),
+                CountAccount::Rule(cause) => counters.by_rule.insert(cause, count),
                 CountAccount::Drop(reason) => counters.by_drop_reason.insert(reason.name(), count),
                 CountAccount::Audit(verdicts) => counters.by_audit.insert(verdicts, count),
             };
@@ -311,49 +312,50 @@ impl CounterLedger {
 
     /// Drops the totals of rules for which `keep` returns false.
     pub fn retain(&mut self, keep: &dyn Fn(&Credit) -> bool) {
-        let is_kept = |account: &CountAccount| match account {
-            CountAccount::Rule(credit) => keep(credit),
+        let must_keep = |account: &CountAccount| match account {
+            CountAccount::Rule(cause) => keep(cause),
             CountAccount::Drop(_) | CountAccount::Audit(_) => true,
         };
-        self.retired.retain(|account, _| is_kept(account));
-        self.reported.retain(|account, _| is_kept(account));
+        self.retired.retain(|account, _| must_keep(account));
+        self.reported.retain(|account, _| must_keep(account));
     }
 
-    /// Rewrites the journal if it has grown enough or if `always` is set: `credits` gives the accounts of
+    /// Rewrites the journal if it has grown enough or if `always` is set: `counters` gives the accounts of
     /// all counters in the kernel.
-    pub fn compact(&mut self, always: bool, credits: &dyn Fn() -> CounterAccounts) {
-        let (since, then) = self.journal_sizes;
-        if self.journal.is_none() || !(always || since > then.max(MIN_COMPACTION)) {
+    pub fn compact(&mut self, always: bool, counters: &dyn Fn() -> CounterAccounts) {
+        let (appended, compacted) = self.journal_sizes;
+        let is_due = always || appended > compacted.max(MIN_COMPACTION);
+        if self.journal.is_none() || !is_due {
             return;
         }
-        self.account_numbers.clear();
+        self.numbers.clear();
         let mut entries = Vec::new();
-        self.push_counters(&credits(), &mut entries);
-        let going = std::mem::take(&mut self.retiring);
+        self.push_counters(&counters(), &mut entries);
+        let retiring = std::mem::take(&mut self.retiring);
         for RetiringCounter {
             key,
             accounts,
             count,
-        } in &going
+        } in &retiring
         {
-            let of = self.numbers_of(accounts, &mut entries);
+            let numbers = self.account_numbers(accounts, &mut entries);
             entries.push(JournalEntry::Retiring(
                 key.clone(),
-                of,
+                numbers,
                 count.packets,
                 count.bytes,
             ));
         }
-        self.retiring = going;
-        for (totals, is_gone) in [(self.retired.clone(), true), (self.reported.clone(), false)] {
-            for (account, count) in totals {
-                for number in self.numbers_of(&[account], &mut entries) {
-                    entries.push(match is_gone {
-                        true => JournalEntry::Add(number, count.packets, count.bytes),
-                        false => JournalEntry::Total(number, count.packets, count.bytes),
-                    });
-                }
-            }
+        self.retiring = retiring;
+        for (account, count) in self.retired.clone() {
+            let numbers = self.account_numbers(&[account], &mut entries).into_iter();
+            let add = |number| JournalEntry::Add(number, count.packets, count.bytes);
+            entries.extend(numbers.map(add));
+        }
+        for (account, count) in self.reported.clone() {
+            let numbers = self.account_numbers(&[account], &mut entries).into_iter();
+            let total = |number| JournalEntry::Total(number, count.packets, count.bytes);
+            entries.extend(numbers.map(total));
         }
         if let Some(journal) = &mut self.journal {
             let text = counter_journal::encode(&self.driver, &entries);
@@ -365,17 +367,17 @@ impl CounterLedger {
     }
 
     /// The numbers of accounts; appends entries for new ones.
-    fn numbers_of(
+    fn account_numbers(
         &mut self,
         accounts: &[CountAccount],
         entries: &mut Vec<JournalEntry>,
     ) -> Vec<u32> {
         let mut out = Vec::with_capacity(accounts.len());
-        for who in accounts {
-            let next = u32::try_from(self.account_numbers.len()).unwrap_or(u32::MAX);
-            let number = *self.account_numbers.entry(who.clone()).or_insert_with(|| {
-                let account = match who {
-                    CountAccount::Rule(credit) => JournalAccount::Rule((**credit).clone()),
+        for account in accounts {
+            let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+            let number = *self.numbers.entry(account.clone()).or_insert_with(|| {
+                let account = match account {
+                    CountAccount::Rule(cause) => JournalAccount::Rule((**cause).clone()),
                     CountAccount::Drop(reason) => JournalAccount::Reason(reason.name().to_owned()),
                     CountAccount::Audit(verdicts) => JournalAccount::Audit(*verdicts),
                 };
@@ -402,7 +404,7 @@ impl CounterLedger {
 /// The account of a journal's entry; `None` for a reason that this build does not know.
 fn count_account(account: JournalAccount) -> Option<CountAccount> {
     match account {
-        JournalAccount::Rule(credit) => Some(CountAccount::Rule(Arc::new(credit))),
+        JournalAccount::Rule(cause) => Some(CountAccount::Rule(Arc::new(cause))),
         JournalAccount::Reason(name) => {
             let mut reasons = ReportReason::DROPS.into_iter();
             let reason = reasons.find(|reason| reason.name() == name);
