@@ -39,7 +39,7 @@ fn refer_to_parameters(command: Command) -> Command {
     let is_parameter = |arg: &Arg| {
         palisade_config::parameters().any(|parameter| {
             arg.get_id() == parameter.name
-                && arg.get_help_heading() == Some(parameter.section.title())
+                && arg.get_help_heading() == Some(parameter.section)
         })
     };
     if !command.get_arguments().any(is_parameter) {
