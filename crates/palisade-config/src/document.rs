@@ -31,7 +31,7 @@ and `palisade status` shows the reason until the file is corrected. Flags and en
 
 Lists are separated by commas, given by repeating the flag, or written as a YAML list in the file.
 
-[Marks of other programs](marks.md) says how `mark-mask` and `packet-mark-bit` go together with other software, and
+[Marks of other programs](marks.md) says how `mark-mask` goes together with the marks of other software, and
 [the log](log.md) what `log-level` and `log-format` change.
 ";
 
