@@ -11,7 +11,6 @@
 //! sysctl is restored, for a host where other software relies on forwarding.
 
 use crate::clock::SystemClock;
-use palisade_config::Config;
 use crate::driver::open_all_drivers;
 use crate::forwarding::Forwarding;
 use crate::forwarding::sysctls::{self, sysctl_directory};
@@ -23,6 +22,7 @@ use crate::subsystem::{Installed, RunSubsystem, Runner, SubsystemError};
 use crate::subsystems::subsystems;
 use crate::workloads::Workloads;
 use palisade_api::{CleanupItem, CleanupKind};
+use palisade_config::Config;
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_source::error_chain;
 use palisade_sys::lock::{InstanceLock, LockError};

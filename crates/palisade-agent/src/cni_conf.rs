@@ -4,11 +4,11 @@
 //! The file is replaced atomically. A file that the agent did not write is never changed: the agent's
 //! file contains an owner key, and a file without this key is foreign.
 
-use palisade_config::{CniConfig, Config};
 use crate::node_state::NodeState;
 use crate::plugin_file::PLUGIN;
 use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_api::{CleanupItem, CleanupKind};
+use palisade_config::{CniConfig, Config};
 use palisade_source::error_chain;
 use palisade_sys::atomic_file::{WriteError, write_atomically};
 use serde_json::{Value, json};

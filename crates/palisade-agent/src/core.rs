@@ -6,21 +6,20 @@
 //! the next event is taken; attaches that wait together become one delta as well, and so do detaches. After each event
 //! the subsystems that have work run ([`Core::run_subsystems`]). The core never waits for a source or a client.
 //!
-//! Other threads read the policy from its [`PolicyView`]; nothing else is shared.
+//! Other threads read the policy from its [`SharedPolicy`]; nothing else is shared.
 
 use crate::clock::Clock;
 use crate::cluster_nodes::own_node_name;
-use palisade_config::Config;
 use crate::cut_connections;
 use crate::enforcer::Enforcer;
 use crate::forwarding::Forwarding;
 use crate::host_changes::HostChanges;
+use crate::interfaces::{follow_interfaces, list_interfaces};
 use crate::monitor::SharedMonitor;
 use crate::network_driver::HostDrivers;
 use crate::node_state::NodeState;
-use crate::interfaces::{follow_interfaces, list_interfaces};
 use crate::options::element_budget;
-use crate::policy_state::PolicyView;
+use crate::policy_state::SharedPolicy;
 use crate::reload::{ConfigListener, reread_config};
 use crate::subsystem::{ObjectChanges, RunSubsystem, Runner, SubsystemError};
 use crate::subsystems::subsystems;
@@ -30,6 +29,7 @@ use crate::workloads::attach::AttachRequest;
 use crate::workloads::deletions::run_queued_deletions;
 use crate::workloads::{WorkloadError, Workloads, cni, masquerade_policy};
 use palisade_api::{BootstrapStage, CniAttachment, CniResponse, SubsystemPlan};
+use palisade_config::Config;
 use palisade_dataplane::Dataplane;
 use palisade_model::{EndpointId, Str, Update};
 use palisade_source::{Diagnostic, EffectiveReport, HostNetworkChange, UpdateBatch};
@@ -510,7 +510,7 @@ impl Core {
     }
 
     /// The policy, for readers on other threads.
-    pub fn policy_view(&self) -> &PolicyView {
+    pub fn policy_view(&self) -> &SharedPolicy {
         self.node.enforcer.view()
     }
 

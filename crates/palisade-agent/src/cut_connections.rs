@@ -4,8 +4,8 @@
 //! connection that the tables before the change allowed, and those after it deny, is named; each change is one warning.
 //! Never: delays or changes what is enforced.
 
-use crate::network_driver::NetworkDriverError;
-use crate::policy_state::PolicyView;
+use crate::network_error::NetworkDriverError;
+use crate::policy_state::SharedPolicy;
 use palisade_model::{Direction, L4, Object, ObjectKey, Protocol, Str, Update};
 use palisade_source::error_chain;
 use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables};
@@ -169,7 +169,7 @@ impl HostPolicyChanges {
 /// Starts the thread that warns of the connections that changes cut, until the core ends; `None` if it cannot be
 /// started.
 pub(crate) fn start(
-    view: PolicyView,
+    view: SharedPolicy,
     mut reader: Box<dyn ConnectionReader>,
 ) -> Option<HostPolicyChanges> {
     let (changes, received) = HostPolicyChanges::channel();
@@ -184,7 +184,7 @@ pub(crate) fn start(
 }
 
 /// Warns of the connections that each change cuts.
-fn watch(changes: &Receiver<u64>, view: &PolicyView, reader: &mut dyn ConnectionReader) {
+fn watch(changes: &Receiver<u64>, view: &SharedPolicy, reader: &mut dyn ConnectionReader) {
     for replaced in changes {
         if !view.read().tables().judges_host() {
             continue;
@@ -199,7 +199,7 @@ fn watch(changes: &Receiver<u64>, view: &PolicyView, reader: &mut dyn Connection
 }
 
 /// Warns of the connections that the flush cuts that replaced a revision.
-fn warn_of_cut(view: &PolicyView, replaced: u64, connections: &[TcpConnection]) {
+fn warn_of_cut(view: &SharedPolicy, replaced: u64, connections: &[TcpConnection]) {
     let state = view.read();
     // Later flushes may have displaced it.
     let Some((before, after)) = state.history.flush_of(state.tables(), replaced) else {

@@ -6,7 +6,6 @@
 //! agent.
 
 use crate::clock::SystemClock;
-use palisade_config::Config;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::driver::open_enforcing_driver;
 use crate::network_driver::HostDrivers;
@@ -15,6 +14,7 @@ use crate::sources::{ConfiguredSources, SourceAccess};
 use crate::views::endpoints::endpoint_list;
 use crate::views::status::status;
 use palisade_api::{DryRunPlan, DryRunReport};
+use palisade_config::Config;
 use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError,
     DriverStatus, InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,

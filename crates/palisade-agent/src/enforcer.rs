@@ -8,12 +8,12 @@
 //! Never: knows a workload's interface or record, or reads a source.
 
 use crate::clock::Clock;
-use palisade_config::Config;
-use crate::masquerade::Masquerade;
-use crate::policy_state::{PolicyGuard, PolicyView};
+use crate::masquerade::MasqueradeSubsystem;
+use crate::policy_state::{PolicyGuard, SharedPolicy};
 use crate::policy_subsystem::PolicySubsystem;
 use crate::repairs::RepairLog;
 use crate::subsystem::{RunSubsystem, Runner, SubsystemError};
+use palisade_config::Config;
 use palisade_dataplane::{Counters, Dataplane, DriverCondition, DriverError, MasqueradePolicy};
 use palisade_model::Update;
 use palisade_source::error_chain;
@@ -29,7 +29,7 @@ const MAX_COUNTER_AGE: Duration = Duration::from_secs(1);
 pub struct Enforcer {
     pub(crate) dataplane: Box<dyn Dataplane>,
     pub(crate) policy: Runner<PolicySubsystem>,
-    pub(crate) masquerade: Runner<Masquerade>,
+    pub(crate) masquerade: Runner<MasqueradeSubsystem>,
     pub(crate) repairs: RepairLog,
     /// What the driver could not do when it was last asked.
     conditions: Vec<DriverCondition>,
@@ -51,7 +51,7 @@ impl Enforcer {
             conditions: dataplane.conditions(),
             dataplane,
             policy: Runner::new(PolicySubsystem::new(config, Arc::clone(&clock))),
-            masquerade: Runner::new(Masquerade::default()),
+            masquerade: Runner::new(MasqueradeSubsystem::default()),
             repairs: RepairLog::new(Arc::clone(&clock)),
             clock,
             flushes: 0,
@@ -60,7 +60,7 @@ impl Enforcer {
     }
 
     /// The policy as other threads read it.
-    pub(crate) fn view(&self) -> &PolicyView {
+    pub(crate) fn view(&self) -> &SharedPolicy {
         &self.policy.view
     }
 

@@ -3,13 +3,14 @@
 //! Only what they name is inspected. Never: says that something did change.
 
 use crate::forwarding::sysctls::is_uplink;
-use crate::network_driver::HOST_MAC;
 use palisade_dataplane::{Interface, InterfaceChange};
 use palisade_model::Prefix;
-use palisade_sys::link::{Link, LinkEvent};
+use palisade_sys::link::{Link, LinkEvent, MacAddr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+/// The MAC address of every host-side interface; it has only one neighbour, so it need not be unique.
+pub const HOST_MAC: MacAddr = MacAddr([0xee, 0xee, 0xee, 0xee, 0xee, 0xee]);
 /// The maximum number of named links and addresses; beyond it, everything is inspected.
 const MAX_NAMED_CHANGES: usize = 1_000;
 

@@ -6,10 +6,10 @@
 
 use crate::cleanup::{CleanupError, installed_parts, lock_without_agent, removal_order};
 use crate::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
-use palisade_config::Config;
 use crate::driver::open_all_drivers;
 use crate::plugin_file::PLUGIN;
 use palisade_api::{CleanupItem, LeftoverItem, LeftoverKind};
+use palisade_config::Config;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

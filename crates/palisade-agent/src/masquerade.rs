@@ -9,7 +9,7 @@ use std::fmt;
 
 /// The masquerade rules of this host.
 #[derive(Debug, Default)]
-pub(crate) struct Masquerade {
+pub(crate) struct MasqueradeSubsystem {
     wanted: MasqueradePolicy,
     /// Whether the kernel may have something else.
     is_dirty: bool,
@@ -26,7 +26,7 @@ impl fmt::Display for WriteMasquerade {
     }
 }
 
-impl Masquerade {
+impl MasqueradeSubsystem {
     /// Sets what is wanted.
     pub(crate) fn set_wanted(&mut self, wanted: MasqueradePolicy) {
         self.is_dirty |= self.wanted != wanted;
@@ -49,7 +49,7 @@ impl Masquerade {
     }
 }
 
-impl Subsystem<dyn Dataplane> for Masquerade {
+impl Subsystem<dyn Dataplane> for MasqueradeSubsystem {
     type Action = WriteMasquerade;
 
     fn name(&self) -> &'static str {

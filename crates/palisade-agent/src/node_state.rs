@@ -4,11 +4,11 @@
 
 use crate::clock::Clock;
 use crate::cluster_nodes::{ClusterNodes, NodeChanges, own_node_name};
-use palisade_config::Config;
 use crate::enforcer::Enforcer;
 use crate::forwarding::Forwarding;
 use crate::node_pools::NodePools;
 use crate::subsystem::{Runner, Subsystem, SubsystemError};
+use palisade_config::Config;
 use palisade_dataplane::Counters;
 use palisade_model::{Prefix, Update};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The policy of this host after the last change: one state, written by the core and read by every other thread.
 //!
-//! The core changes it between two flushes ([`PolicyView::write`]); while it writes to the kernel it holds no lock, so
+//! The core changes it between two flushes ([`SharedPolicy::write`]); while it writes to the kernel it holds no lock, so
 //! readers judge packets and explain flows meanwhile. A [`PolicyGuard`] is one state: nothing in it changes as long as
 //! the guard exists. A writer has precedence over readers that come later.
 //!
@@ -66,12 +66,12 @@ impl PolicyState {
 
 /// The state that the core shares.
 #[derive(Clone)]
-pub struct PolicyView(Arc<RwLock<PolicyState>>);
+pub struct SharedPolicy(Arc<RwLock<PolicyState>>);
 
-impl PolicyView {
+impl SharedPolicy {
     /// The state of this engine, with nothing in the kernel.
     pub(crate) fn new(engine: Engine) -> Self {
-        PolicyView(Arc::new(RwLock::new(PolicyState {
+        SharedPolicy(Arc::new(RwLock::new(PolicyState {
             engine,
             history: FlushHistory::default(),
             realised_revision: 0,

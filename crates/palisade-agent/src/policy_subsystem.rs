@@ -1,6 +1,6 @@
 //! Policy as a subsystem: the engine computes the tables, and its deltas are written by the driver.
 //!
-//! The state of engine and kernel is shared with readers ([`PolicyView`]); a flush changes it before it begins and
+//! The state of engine and kernel is shared with readers ([`SharedPolicy`]); a flush changes it before it begins and
 //! after it ends, and holds no lock but for reading while the kernel is written. Promises: one delta for each call of
 //! [`PolicySubsystem::accept`]; after an error all of it is read and written again.
 //!
@@ -8,14 +8,14 @@
 
 use crate::clock::{Clock, millis};
 use crate::cluster_nodes::own_node_name;
-use palisade_config::Config;
 use crate::counts::CountsFile;
 use crate::cut_connections::{HostPolicyChanges, changes_host_policy};
 use crate::metrics::CoreMetrics;
 use crate::options::element_budget;
-use crate::policy_state::PolicyView;
+use crate::policy_state::SharedPolicy;
 use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_api::FlushReport;
+use palisade_config::Config;
 use palisade_dataplane::{ApplyOutcome, CounterLedger, Counters, Dataplane};
 use palisade_engine::Engine;
 use palisade_model::{HostTrafficAction, Object, ObjectKey, PolicyId, Update};
@@ -38,6 +38,19 @@ pub(crate) struct RealisedPolicy {
     pub(crate) since: Duration,
 }
 
+/// What the kernel enforces of the present objects.
+#[derive(Debug, Default)]
+pub(crate) struct RealisationProgress {
+    /// The policies that the kernel enforces in their present version.
+    pub(crate) realised_policies: BTreeMap<PolicyId, RealisedPolicy>,
+    /// Policies whose present version is not in the kernel yet.
+    unrealised_policies: BTreeSet<PolicyId>,
+    /// When the changes of the source were detected that are not in the kernel yet.
+    unrealised_changes: Vec<Instant>,
+    pub(crate) initial_flush: Option<FlushReport>,
+    pub(crate) last_flush: Option<FlushReport>,
+}
+
 /// What is to be written.
 #[derive(Debug, Default)]
 enum PendingWrite {
@@ -54,20 +67,13 @@ enum PendingWrite {
 
 /// The policy of this host. See the module's description.
 pub(crate) struct PolicySubsystem {
-    pub(crate) view: PolicyView,
+    pub(crate) view: SharedPolicy,
     /// The totals of what the dataplane counts.
     pub(crate) ledger: CounterLedger,
     pub(crate) metrics: CoreMetrics,
     /// Whether the source has been read completely; nothing is written before.
     pub(crate) in_sync: bool,
-    /// The policies that the kernel enforces in their present version.
-    pub(crate) realised_policies: BTreeMap<PolicyId, RealisedPolicy>,
-    /// Policies whose present version is not in the kernel yet.
-    unrealised_policies: BTreeSet<PolicyId>,
-    /// When the changes of the source were detected that are not in the kernel yet.
-    unrealised_changes: Vec<Instant>,
-    pub(crate) initial_flush: Option<FlushReport>,
-    pub(crate) last_flush: Option<FlushReport>,
+    pub(crate) progress: RealisationProgress,
     pending: PendingWrite,
     /// Whether the last resync failed.
     has_failed: bool,
@@ -114,15 +120,11 @@ impl PolicySubsystem {
             budget: element_budget(&config.policy),
         });
         PolicySubsystem {
-            view: PolicyView::new(engine),
+            view: SharedPolicy::new(engine),
             ledger: CounterLedger::default(),
             metrics: CoreMetrics::default(),
             in_sync: false,
-            realised_policies: BTreeMap::new(),
-            unrealised_policies: BTreeSet::new(),
-            unrealised_changes: Vec::new(),
-            initial_flush: None,
-            last_flush: None,
+            progress: RealisationProgress::default(),
             pending: PendingWrite::default(),
             has_failed: false,
             is_resynced: false,
@@ -140,8 +142,8 @@ impl PolicySubsystem {
     /// Takes note of a change of the source: how long it takes until the kernel has it is measured.
     pub(crate) fn record_change(&mut self, detected_at: Instant) {
         // Beyond this number, a kernel that rejects everything is the greater problem.
-        if self.unrealised_changes.len() < MAX_UNREALISED_CHANGES {
-            self.unrealised_changes.push(detected_at);
+        if self.progress.unrealised_changes.len() < MAX_UNREALISED_CHANGES {
+            self.progress.unrealised_changes.push(detected_at);
         }
     }
 
@@ -153,13 +155,13 @@ impl PolicySubsystem {
         for update in &updates {
             match update {
                 Update::Upsert(Object::Policy(policy)) => {
-                    self.realised_policies.remove(&policy.id);
-                    self.unrealised_policies.insert(policy.id.clone());
+                    self.progress.realised_policies.remove(&policy.id);
+                    self.progress.unrealised_policies.insert(policy.id.clone());
                 }
                 Update::Delete(ObjectKey::Policy(id)) => {
                     deletes_policy = true;
-                    self.unrealised_policies.remove(id);
-                    self.realised_policies.remove(id);
+                    self.progress.unrealised_policies.remove(id);
+                    self.progress.realised_policies.remove(id);
                 }
                 _ => {}
             }
@@ -277,12 +279,12 @@ impl PolicySubsystem {
         }
         self.is_resynced = true;
         self.record_flush(outcome, started);
-        if self.initial_flush.is_none()
-            && let Some(last) = self.last_flush.clone()
+        if self.progress.initial_flush.is_none()
+            && let Some(last) = self.progress.last_flush.clone()
         {
             let (writes, revision) = (last.writes, last.revision);
             tracing::info!(writes, revision, "in sync: {writes} kernel writes");
-            self.initial_flush = Some(last);
+            self.progress.initial_flush = Some(last);
         }
         Ok(())
     }
@@ -316,13 +318,14 @@ impl PolicySubsystem {
         state.realised_revision = revision;
         drop(state);
         let now = self.clock.monotonic();
-        for detected_at in self.unrealised_changes.drain(..) {
+        for detected_at in self.progress.unrealised_changes.drain(..) {
             let delay = now.saturating_duration_since(detected_at);
             self.metrics.implementation_delay.observe(delay);
         }
         let realised = RealisedPolicy { revision, since };
-        let policies = std::mem::take(&mut self.unrealised_policies).into_iter();
-        self.realised_policies
+        let policies = std::mem::take(&mut self.progress.unrealised_policies).into_iter();
+        self.progress
+            .realised_policies
             .extend(policies.map(|id| (id, realised)));
         let took = now - started;
         self.metrics.observe_flush(&outcome, took);
@@ -338,7 +341,7 @@ impl PolicySubsystem {
             steps = ?outcome.steps,
             "flushed"
         );
-        self.last_flush = Some(flush);
+        self.progress.last_flush = Some(flush);
         self.log_journal_error();
     }
 

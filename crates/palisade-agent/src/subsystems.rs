@@ -3,11 +3,11 @@
 //! Policy and masquerading run before them, by the enforcer: what they open is judged already.
 
 use crate::cni_conf::CniConfiguration;
-use palisade_config::Config;
 use crate::network_driver::NodeRouteDriver;
 use crate::node_routes::NodeRoutes;
 use crate::node_state::NodeState;
 use crate::subsystem::{RunSubsystem, Runner};
+use palisade_config::Config;
 use std::sync::Arc;
 
 /// What runs after the workloads.

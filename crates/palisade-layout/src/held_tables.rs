@@ -96,9 +96,9 @@ impl<'a> HeldTables<'a> {
     /// The tables in the maps and the desired ones, both in the maps' numbers. Both have the same
     /// prefixes wherever both have an identity, and no prefix of several addresses contains another.
     pub fn tables(&self) -> (Tables, Tables) {
-        let mut held = self.stored.tables.clone();
+        let mut present = self.stored.tables.clone();
         let mut target = self.numbers.renumber(self.desired);
-        held.addresses.retain(|prefix, _| prefix.is_host());
+        present.addresses.retain(|prefix, _| prefix.is_host());
         target.addresses.retain(|prefix, _| prefix.is_host());
         for family in Family::BOTH {
             let old = self.stored.identity_ranges[family as usize].ranges();
@@ -108,36 +108,36 @@ impl<'a> HeldTables<'a> {
             for (first, last, from, to) in overlay_ranges(family, old.collect(), new.collect()) {
                 for prefix in (NumberRange { first, last }).prefixes(family) {
                     let known = |id| Some(id).filter(|id| *id != IdentityId::UNKNOWN);
-                    held.addresses.extend(known(from).map(|id| (prefix, id)));
+                    present.addresses.extend(known(from).map(|id| (prefix, id)));
                     target.addresses.extend(known(to).map(|id| (prefix, id)));
                 }
             }
         }
         // The maps hold no rules.
-        held.rules = target.rules.clone();
+        present.rules = target.rules.clone();
         for class in &self.numbers.kept_classes {
             if let Some(program) = target.programs.get(class) {
-                held.programs.insert(*class, program.clone());
+                present.programs.insert(*class, program.clone());
             }
         }
-        (held, target)
+        (present, target)
     }
 
     /// The bases in the maps, with numbers from `first_number` on. Each counts for the rules of a kept class that refers
-    /// to it, if there is one. `held` is the first of [`HeldTables::tables`].
-    pub fn bases(&self, held: &Tables, first_number: u32) -> BasePrograms {
+    /// to it, if there is one. `present` is the first of [`HeldTables::tables`].
+    pub fn bases(&self, present: &Tables, first_number: u32) -> BasePrograms {
         let mut bases = BasePrograms::new(first_number);
-        let mut kept: BTreeMap<u32, &Arc<Program>> = BTreeMap::new();
+        let mut programs: BTreeMap<u32, &Arc<Program>> = BTreeMap::new();
         for (class, base) in &self.stored.base_of_class {
             let class = ClassId(*class);
             if self.numbers.kept_classes.contains(&class)
-                && let Some(program) = held.programs.get(&class)
+                && let Some(program) = present.programs.get(&class)
             {
-                kept.entry(*base).or_insert(program);
+                programs.entry(*base).or_insert(program);
             }
         }
         for (number, shape) in &self.stored.base_programs {
-            let program = match kept.get(number) {
+            let program = match programs.get(number) {
                 Some(program) => program.restrict_to(shape),
                 None => shape.clone(),
             };
@@ -154,13 +154,13 @@ impl<'a> HeldTables<'a> {
     /// always recognized.
     pub fn delta(
         &mut self,
-        held: &Tables,
+        present: &Tables,
         target: &Tables,
         must_revoke: bool,
         prefix: &str,
     ) -> Delta {
         // The rules of classes that are not kept are placeholders.
-        let mut old = held.clone();
+        let mut old = present.clone();
         for (class, program) in &mut old.programs {
             if !self.numbers.kept_classes.contains(class) {
                 *program = Arc::new(strip_credits(program));

@@ -88,7 +88,7 @@ impl PairUses {
         let last = core::mem::take(&mut self.step);
         let unused = core::mem::take(&mut self.unused).into_iter();
         let (fresh, safe): (Vec<_>, Vec<_>) = unused.partition(|(_, step)| *step == last);
-        let pairs = |of: Vec<(Pair, usize)>| of.into_iter().map(|(pair, _)| pair).collect();
+        let pairs = |uses: Vec<(Pair, usize)>| uses.into_iter().map(|(pair, _)| pair).collect();
         (pairs(safe), pairs(fresh))
     }
 }

@@ -139,7 +139,7 @@ impl Planner {
             push_step(&mut steps, step.phase, retiring_counters, ops, waits);
         }
         self.delete_unused_pairs(&mut steps);
-        self.change_local_addresses(delta, &mut steps);
+        local_addresses::change_local_addresses(self, delta, &mut steps);
         Transaction {
             table: self.config.table.clone(),
             steps,

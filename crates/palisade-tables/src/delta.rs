@@ -131,7 +131,7 @@ impl Tables {
         let rules = self.rules.iter();
         let rules = rules.map(|(id, credit)| TableChange::Rule(*id, Some(credit.clone())));
         let programs = self.programs.iter();
-        let programs = programs.map(|(id, of)| TableChange::Program(*id, Some(of.clone())));
+        let programs = programs.map(|(id, code)| TableChange::Program(*id, Some(code.clone())));
         let sets = self.sets.iter();
         let sets = sets.map(|(id, set)| TableChange::Set(*id, Some(*set)));
         let rows = self.classes.iter();

@@ -38,8 +38,7 @@ fn render_pages(command: &Command, pages: &mut BTreeMap<String, String>) {
 fn refer_to_parameters(command: Command) -> Command {
     let is_parameter = |arg: &Arg| {
         palisade_config::parameters().any(|parameter| {
-            arg.get_id() == parameter.name
-                && arg.get_help_heading() == Some(parameter.section)
+            arg.get_id() == parameter.name && arg.get_help_heading() == Some(parameter.section)
         })
     };
     if !command.get_arguments().any(is_parameter) {

@@ -5,11 +5,11 @@
 
 pub mod sysctls;
 
-use palisade_config::Config;
 use crate::host_changes::HostChanges;
-use crate::network_driver::NetworkDriverError;
+use crate::network_error::NetworkDriverError;
 use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_api::{CleanupItem, CleanupKind};
+use palisade_config::Config;
 use palisade_model::Str;
 use palisade_source::error_chain;
 use std::fmt;

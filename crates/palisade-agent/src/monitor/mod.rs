@@ -11,7 +11,7 @@ pub mod hub;
 pub mod packet_queue;
 
 use crate::clock::{Clock, rfc3339_micros};
-use crate::policy_state::PolicyView;
+use crate::policy_state::SharedPolicy;
 use crate::rate_limit::{RateLimit, RateLimiter};
 use attribution::{AttributionError, PacketAttribution, ReportedPacket};
 use event::PacketContext;
@@ -36,14 +36,14 @@ const PACKETS_PER_READ: usize = 32;
 /// The monitor, shared by the thread of the packets and those that subscribe.
 #[derive(Clone)]
 pub struct SharedMonitor {
-    view: PolicyView,
+    view: SharedPolicy,
     own_node: Str,
     monitor: Arc<Mutex<Monitor>>,
 }
 
 impl SharedMonitor {
     /// A monitor of this policy without subscribers, with this rate limit of each rule.
-    pub(crate) fn new(rate: u32, view: PolicyView, own_node: Str, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(rate: u32, view: SharedPolicy, own_node: Str, clock: Arc<dyn Clock>) -> Self {
         SharedMonitor {
             view,
             own_node,

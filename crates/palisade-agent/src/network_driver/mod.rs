@@ -16,18 +16,18 @@ mod netns_facts;
 mod node_routes;
 mod veth_pair;
 
+pub use crate::host_changes::HOST_MAC;
+pub use crate::network_error::NetworkDriverError;
 pub use kernel::KernelNetworkDriver;
 pub use netns_facts::{AddressUse, NetnsFacts};
 pub use node_routes::{InstalledRoute, NODE_ROUTE_PROTOCOL, NodeRoute, NodeRouteDriver};
 
 use crate::cut_connections::ConnectionReader;
 use crate::forwarding::ForwardingDriver;
-use crate::forwarding::sysctls::SettingsError;
-use crate::subsystem::SubsystemError;
 use crate::workload_store::WorkloadRecord;
 use palisade_dataplane::Interface;
-use palisade_sys::link::{IpNet, LinkError, MacAddr};
-use palisade_sys::netns::{NetNs, NetNsError, NetNsOpener};
+use palisade_sys::link::{IpNet, MacAddr};
+use palisade_sys::netns::{NetNs, NetNsOpener};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -36,87 +36,6 @@ use std::path::Path;
 pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 /// The IPv6 gateway of workloads; no interface has this address.
 pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-/// The MAC address of every host-side interface; it has only one neighbour, so it need not be unique.
-pub const HOST_MAC: MacAddr = MacAddr([0xee, 0xee, 0xee, 0xee, 0xee, 0xee]);
-
-/// Why a namespace could not be attached or detached.
-#[derive(Debug, thiserror::Error)]
-pub enum NetworkDriverError {
-    /// The namespace cannot be opened.
-    #[error(transparent)]
-    Netns(#[from] NetNsError),
-    /// An operation on an interface, address or route failed.
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    /// The connections of the host could not be read.
-    #[error("reading the TCP connections of this host")]
-    Connections(#[source] procfs::ProcError),
-    /// A sysctl could not be changed.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// Forwarding could not be enabled.
-    #[error(transparent)]
-    Forwarding(#[from] SubsystemError),
-    /// The interface exists already.
-    #[error("the namespace {netns} already has an interface {interface}")]
-    InterfaceExists {
-        /// The namespace.
-        netns: String,
-        /// The interface.
-        interface: String,
-    },
-    /// The host-side interface does not exist.
-    #[error("the interface {0} does not exist")]
-    InterfaceMissing(String),
-    /// The interface with the host side's name belongs to something else.
-    #[error(
-        "the interface {0} is not the workload's: it is not a veth whose peer is the interface in that \
-         namespace"
-    )]
-    NotVethPeer(String),
-    /// The path now refers to a different namespace than at the attach.
-    #[error("the path {0} refers to a different network namespace than when it was attached")]
-    NetnsChanged(String),
-    /// This host does not forward the interface's packets.
-    #[error(
-        "the interface {interface} is a port of {master}, which forwards its packets without routing \
-         them through this host: chain palisade-cni after a plugin that routes, such as ptp"
-    )]
-    BridgePort {
-        /// The interface.
-        interface: String,
-        /// The bridge or other master of the interface.
-        master: String,
-    },
-    /// The namespace is the host's own.
-    #[error("the namespace {0} is the one this agent runs in")]
-    HostNetns(String),
-}
-
-impl NetworkDriverError {
-    /// Whether what was asked for cannot be done, and asking again does not help: a namespace that does not exist, is
-    /// none or is the host's own, or an interface that is missing, exists already or belongs to something else.
-    pub fn is_of_request(&self) -> bool {
-        match self {
-            NetworkDriverError::Netns(error) => matches!(
-                error,
-                NetNsError::BadName { .. }
-                    | NetNsError::Missing { .. }
-                    | NetNsError::WrongType { .. }
-            ),
-            NetworkDriverError::InterfaceExists { .. }
-            | NetworkDriverError::InterfaceMissing(_)
-            | NetworkDriverError::NotVethPeer(_)
-            | NetworkDriverError::NetnsChanged(_)
-            | NetworkDriverError::BridgePort { .. }
-            | NetworkDriverError::HostNetns(_) => true,
-            NetworkDriverError::Link(_)
-            | NetworkDriverError::Connections(_)
-            | NetworkDriverError::Forwarding(_)
-            | NetworkDriverError::Settings(_) => false,
-        }
-    }
-}
 
 /// What the agent's subsystems act on a host by, one driver each.
 pub struct HostDrivers {

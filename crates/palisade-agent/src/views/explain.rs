@@ -1,11 +1,11 @@
 //! Explaining one flow as the running agent sees it.
 
 use super::host_network_pod;
-use palisade_config::Config;
 use crate::core::Core;
-use crate::policy_state::PolicyView;
+use crate::policy_state::SharedPolicy;
 use palisade_analysis::ExplainError;
 use palisade_api::{ExplainQuery, Explanation};
+use palisade_config::Config;
 use palisade_engine::Engine;
 use palisade_model::{DenyAction, Direction, DirectionRules, EndpointId, PolicyId, Str};
 use palisade_oracle::OracleOptions;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// What explains flows, on any thread.
 pub struct FlowExplainer {
-    view: PolicyView,
+    view: SharedPolicy,
     config: Arc<Config>,
     /// The pods on the network of their node that the query names.
     host_network_pods: BTreeMap<EndpointId, Option<Str>>,
@@ -73,7 +73,7 @@ fn closed_policies(engine: &Engine) -> Vec<ClosedPolicies> {
 }
 
 fn explain_verdict(
-    view: &PolicyView,
+    view: &SharedPolicy,
     config: &Config,
     query: &ExplainQuery,
 ) -> Result<Explanation, ExplainError> {

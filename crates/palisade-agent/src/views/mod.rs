@@ -14,7 +14,6 @@ pub mod policy_lookup;
 mod policy_states;
 pub mod status;
 
-use palisade_config::Config;
 use crate::enforcer::Enforcer;
 use crate::node_state::NodeState;
 use crate::policy_state::PolicyGuard;
@@ -23,6 +22,7 @@ use crate::subsystem::RunSubsystem;
 use crate::workload_store::pod_id;
 use crate::workloads::Workloads;
 use palisade_api::BootstrapStage;
+use palisade_config::Config;
 use palisade_model::{EndpointId, Str};
 use palisade_source::{EffectiveReport, UnjudgedPod};
 use std::collections::BTreeMap;

@@ -118,9 +118,13 @@ fn policy_summary(
     let lists = parts.iter().flat_map(|part| [&part.ingress, &part.egress]);
     let rules = lists.flatten().map(|list| list.rules.len()).sum();
     // Its present version is in the kernel since the last of its policies is.
-    let realised = parts
-        .iter()
-        .map(|part| core.enforcer.policy.realised_policies.get(&part.id));
+    let realised = parts.iter().map(|part| {
+        core.enforcer
+            .policy
+            .progress
+            .realised_policies
+            .get(&part.id)
+    });
     let realised: Option<Vec<_>> = realised.collect();
     let realised = realised.and_then(|all| all.into_iter().max_by_key(|of| of.revision));
     let selected = selected_endpoints(core, parts);

@@ -47,11 +47,11 @@ pub fn problem_report(diagnostic: &Diagnostic) -> ProblemReport {
     }
 }
 
-/// `GET /v1/status`.
-pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
+/// The packets dropped for each reason.
+fn drop_counters(counters: Option<&Counters>) -> Vec<DropCounterReport> {
     let reasons = counters.into_iter();
     let reasons = reasons.flat_map(|counters| &counters.by_drop_reason);
-    let drops = reasons
+    reasons
         .filter_map(|(name, count)| {
             let reason = PacketReason::ALL
                 .iter()
@@ -64,7 +64,11 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
                 },
             })
         })
-        .collect();
+        .collect()
+}
+
+/// `GET /v1/status`.
+pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
     let conflicts = conflicts(core);
     let reasons = degraded_reasons(core, &conflicts);
     let counts = core.policy.engine.counts();
@@ -116,11 +120,11 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
                 .status()
                 .generation
                 .unwrap_or_default(),
-            start: core.enforcer.policy.initial_flush.clone(),
-            last: core.enforcer.policy.last_flush.clone(),
+            start: core.enforcer.policy.progress.initial_flush.clone(),
+            last: core.enforcer.policy.progress.last_flush.clone(),
             repairs: core.enforcer.repairs.recent().cloned().collect(),
             repaired: core.enforcer.repairs.count(),
-            drops,
+            drops: drop_counters(counters),
             error: core.enforcer.policy.failure().map(str::to_owned),
         },
         node: Some(node_status(core)),

@@ -2,10 +2,10 @@
 
 use super::cni::detach_vanished;
 use super::{WorkloadError, Workloads};
-use palisade_config::MasqueradeConfig;
 use crate::ipam::IpamError;
 use crate::node_state::NodeState;
 use crate::workload_store::WorkloadRecord;
+use palisade_config::MasqueradeConfig;
 use palisade_dataplane::MasqueradePolicy;
 use palisade_model::{Family, Prefix, Str};
 use palisade_source::error_chain;

@@ -9,8 +9,8 @@
 use super::addresses::claim_addresses;
 use super::{PreopenedNetns, WorkloadError, Workloads, cni, named};
 use crate::access::Caller;
-use crate::network_driver::NetworkDriverError;
 use crate::interfaces::announce_workload;
+use crate::network_driver::NetworkDriverError;
 use crate::node_state::NodeState;
 use crate::registry::Workload;
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};

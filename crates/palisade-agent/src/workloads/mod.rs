@@ -23,7 +23,6 @@ pub use error::WorkloadError;
 
 use crate::clock::Clock;
 use crate::cluster_nodes::own_node_name;
-use palisade_config::Config;
 use crate::host_changes::HostChanges;
 use crate::host_endpoints::InterfaceAddresses;
 use crate::ipam::Ipam;
@@ -33,6 +32,7 @@ use crate::registry::{Workload, WorkloadRegistry};
 use crate::workload_store::{WorkloadRecord, WorkloadStore};
 pub(crate) use addresses::{is_masqueraded, masquerade_policy};
 use palisade_api::EndpointState;
+use palisade_config::Config;
 use palisade_model::{EndpointId, Prefix, Str, Update};
 use palisade_source::error_chain;
 use palisade_sys::fault;
@@ -84,7 +84,11 @@ impl Workloads {
         let node = own_node_name(&config.nodes);
         Workloads {
             ipam: Ipam::new(config.ipam.networks(), &config.ipam.reserved),
-            registry: WorkloadRegistry::new(node, config.policy.honors_pod_mode, config.host.policy_audit),
+            registry: WorkloadRegistry::new(
+                node,
+                config.policy.honors_pod_mode,
+                config.host.policy_audit,
+            ),
             records: match config.dry_run {
                 true => WorkloadStore::read_only(&config.state.dir),
                 false => WorkloadStore::in_state_dir(&config.state.dir),

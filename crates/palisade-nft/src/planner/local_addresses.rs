@@ -9,49 +9,51 @@ use palisade_layout::LocalAddressChanges;
 use palisade_model::Family;
 use palisade_tables::{Delta, Phase};
 
-impl Planner {
-    /// Adds the changes of the set to the steps of a delta, which is planned.
-    pub(super) fn change_local_addresses(&mut self, delta: &Delta, steps: &mut Vec<TxStep>) {
-        let prefix = &*self.config.interface_prefix;
-        let changes = self
-            .local_addresses
-            .take_changes(prefix, &self.tables, delta);
-        let LocalAddressChanges {
-            added,
-            added_after_interface,
-            deleted,
-            deleted_before_interface,
-        } = changes;
-        if !deleted.is_empty() {
-            let adds = |op: &Op| adds_unprefixed_interface(op, prefix);
-            match steps.last_mut() {
-                Some(last) if !last.ops.iter().any(adds) => last.ops.extend(deletions(deleted)),
-                _ => steps.push(grace_step(Phase::Delete, deletions(deleted))),
-            }
+/// Adds the changes of the set to the steps of a delta, which is planned.
+pub(super) fn change_local_addresses(
+    planner: &mut Planner,
+    delta: &Delta,
+    steps: &mut Vec<TxStep>,
+) {
+    let prefix = &*planner.config.interface_prefix;
+    let changes = planner
+        .local_addresses
+        .take_changes(prefix, &planner.tables, delta);
+    let LocalAddressChanges {
+        added,
+        added_after_interface,
+        deleted,
+        deleted_before_interface,
+    } = changes;
+    if !deleted.is_empty() {
+        let adds = |op: &Op| adds_unprefixed_interface(op, prefix);
+        match steps.last_mut() {
+            Some(last) if !last.ops.iter().any(adds) => last.ops.extend(deletions(deleted)),
+            _ => steps.push(grace_step(Phase::Delete, deletions(deleted))),
         }
-        if !added.is_empty() {
-            match steps.iter().rposition(|step| step.phase < Phase::Revoke) {
-                Some(at) => steps[at].ops.extend(additions(added)),
-                None => steps.insert(0, grace_step(Phase::Tighten, additions(added))),
-            }
+    }
+    if !added.is_empty() {
+        match steps.iter().rposition(|step| step.phase < Phase::Revoke) {
+            Some(at) => steps[at].ops.extend(additions(added)),
+            None => steps.insert(0, grace_step(Phase::Tighten, additions(added))),
         }
-        let step_index = |steps: &[TxStep], matches_op: fn(&Op, &str) -> bool| {
-            let has_op = |step: &TxStep| step.ops.iter().any(|op| matches_op(op, prefix));
-            steps.iter().position(has_op)
-        };
-        if !deleted_before_interface.is_empty() {
-            let ops = deletions(deleted_before_interface);
-            match step_index(steps, removes_unprefixed_interface) {
-                Some(at) => steps.insert(at, grace_step(steps[at].phase, ops)),
-                None => steps.push(grace_step(Phase::Delete, ops)),
-            }
+    }
+    let step_index = |steps: &[TxStep], matches_op: fn(&Op, &str) -> bool| {
+        let has_op = |step: &TxStep| step.ops.iter().any(|op| matches_op(op, prefix));
+        steps.iter().position(has_op)
+    };
+    if !deleted_before_interface.is_empty() {
+        let ops = deletions(deleted_before_interface);
+        match step_index(steps, removes_unprefixed_interface) {
+            Some(at) => steps.insert(at, grace_step(steps[at].phase, ops)),
+            None => steps.push(grace_step(Phase::Delete, ops)),
         }
-        if !added_after_interface.is_empty() {
-            let ops = additions(added_after_interface);
-            match step_index(steps, adds_unprefixed_interface) {
-                Some(at) => steps.insert(at + 1, grace_step(steps[at].phase, ops)),
-                None => steps.insert(0, grace_step(Phase::Tighten, ops)),
-            }
+    }
+    if !added_after_interface.is_empty() {
+        let ops = additions(added_after_interface);
+        match step_index(steps, adds_unprefixed_interface) {
+            Some(at) => steps.insert(at + 1, grace_step(steps[at].phase, ops)),
+            None => steps.insert(0, grace_step(Phase::Tighten, ops)),
         }
     }
 }

@@ -57,12 +57,12 @@ fn new_state(context: &TransitionContext<'_>, point: &Point) -> PointState {
 /// The points that change, by their old and new state.
 pub(super) fn changed_points(context: &TransitionContext<'_>) -> PointTransitions {
     let mut transitions = PointTransitions::default();
-    let add = |of: &mut PointsByTransition, point: Point| {
+    let add = |by_states: &mut PointsByTransition, point: Point| {
         let states = (
             point_state(context, context.old, &point),
             new_state(context, &point),
         );
-        of.entry(states).or_default().push(point);
+        by_states.entry(states).or_default().push(point);
     };
     let listed = context.differences.points.iter();
     for point in listed.filter(|point| point.workload().is_some()) {

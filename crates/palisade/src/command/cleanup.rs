@@ -1,6 +1,6 @@
 //! `palisade cleanup`: lists what Palisade created on this host, asks for confirmation, and removes it.
 
-use super::agent;
+use super::agent_config;
 use crate::cli::{CleanupArgs, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
@@ -12,7 +12,7 @@ use std::io::{self, IsTerminal, Write};
 
 /// Removes everything; exit code 1 if an object could not be removed.
 pub(crate) fn run(args: CleanupArgs, format: OutputFormat) -> CommandResult {
-    let config = agent::resolve_config(args.agent)?;
+    let config = agent_config::resolve_config(args.agent)?;
     let leftovers = find(&config).map_err(|error| cleanup_failure(&error))?;
     let dry_run = config.dry_run;
     let items = if dry_run || leftovers.items.is_empty() {
@@ -35,7 +35,7 @@ pub(crate) fn run(args: CleanupArgs, format: OutputFormat) -> CommandResult {
 
 fn cleanup_failure(error: &CleanupError) -> CommandError {
     let text = error_chain(error);
-    match (error, agent::is_permission_error(error)) {
+    match (error, agent_config::is_permission_error(error)) {
         (CleanupError::AgentRunning(_), _) => {
             CommandError::problem(text).with_hint("systemctl stop palisade")
         }

@@ -1,6 +1,6 @@
 //! `palisade install-cni`: copies the CNI plugin into the plugin directory of this host's runtimes.
 
-use super::agent;
+use super::agent_config;
 use crate::cli::{InstallCniArgs, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
@@ -10,11 +10,11 @@ use palisade_source::error_chain;
 
 /// Installs the plugin; success also if it was there already.
 pub(crate) fn run(args: InstallCniArgs, format: OutputFormat) -> CommandResult {
-    let config = agent::resolve_config(args.agent)?;
+    let config = agent_config::resolve_config(args.agent)?;
     let (path, outcome) =
         install_plugin(&args.from, &config.cni, &config.state).map_err(|error| {
             let text = error_chain(&error);
-            if agent::is_permission_error(&error) {
+            if agent_config::is_permission_error(&error) {
                 CommandError::new(ExitStatus::NotPermitted, text)
                     .with_hint("sudo palisade install-cni")
             } else {

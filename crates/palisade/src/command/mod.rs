@@ -1,6 +1,7 @@
 //! The implementation of each command.
 
 mod agent;
+mod agent_config;
 mod cleanup;
 mod completion;
 mod connections;

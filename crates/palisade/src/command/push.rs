@@ -1,6 +1,6 @@
 //! `palisade push`: makes the objects of a folder those that agents read from etcd.
 
-use super::agent;
+use super::agent_config;
 use crate::cli::{OutputFormat, PushArgs};
 use crate::command::manifests::{self, problem_reports};
 use crate::command::status::problem_text;
@@ -15,7 +15,7 @@ use palisade_text::printable;
 
 /// Writes the objects; nothing if one of them has an error.
 pub(crate) fn run(args: PushArgs, format: OutputFormat) -> CommandResult {
-    let config = agent::resolve_config(args.agent)?;
+    let config = agent_config::resolve_config(args.agent)?;
     let Some(options) = etcd_options(&config.etcd) else {
         let error = CommandError::usage("no etcd is configured, so there is nowhere to write to");
         return Err(error.with_hint("palisade push --etcd 10.0.0.1:2379 -f DIR"));

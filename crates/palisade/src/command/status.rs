@@ -1,6 +1,6 @@
 //! `palisade status` and `palisade config`.
 
-use super::agent;
+use super::agent_config;
 use crate::cli::{ConfigArgs, OutputFormat};
 use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
@@ -26,7 +26,7 @@ pub(crate) fn run_config(
     format: OutputFormat,
 ) -> CommandResult {
     let report: ConfigReport = match args.check {
-        Some(file) => agent::resolve_file(file)?.report(),
+        Some(file) => agent_config::resolve_file(file)?.report(),
         None => client.get(path::CONFIG)?,
     };
     print_output(format, &report, config_text)?;

@@ -1,6 +1,6 @@
 //! `palisade uninstall-check`: shows what is left of Palisade on this host.
 
-use super::agent;
+use super::agent_config;
 use crate::cli::{OutputFormat, UninstallCheckArgs};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
@@ -12,10 +12,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Lists what is left; exit code 1 if something is.
 pub(crate) fn run(args: UninstallCheckArgs, format: OutputFormat) -> CommandResult {
-    let config = agent::resolve_config(args.agent)?;
+    let config = agent_config::resolve_config(args.agent)?;
     let items = find_leftovers(&config).map_err(|error| {
         let text = error_chain(&error);
-        if agent::is_permission_error(&error) {
+        if agent_config::is_permission_error(&error) {
             CommandError::new(ExitStatus::NotPermitted, text)
                 .with_hint("sudo palisade uninstall-check")
         } else {
