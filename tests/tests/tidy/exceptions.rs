@@ -17,7 +17,6 @@ pub(crate) const LONG_FUNCTIONS: &[Exception] = &[
         97,
     ),
     ("crates/palisade-agent/src/run.rs", "run", 123),
-    ("crates/palisade-agent/src/views/status.rs", "status", 83),
     (
         "crates/palisade-dataplane/src/nftables/netlink/expr.rs",
         "write_data",
@@ -102,7 +101,6 @@ pub(crate) const CIRCLES: &[&[&str]] = &[
     &[
         "crates/palisade-agent/src/network_driver/kernel.rs",
         "crates/palisade-agent/src/network_driver/netns_facts.rs",
-        "crates/palisade-agent/src/network_driver/node_routes.rs",
         "crates/palisade-agent/src/network_driver/veth_pair.rs",
     ],
     &[

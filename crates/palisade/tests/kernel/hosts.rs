@@ -437,6 +437,8 @@ fn a_change_that_cuts_a_session_of_the_host_is_told_in_the_log() {
         "open.yaml",
         &calico("GlobalNetworkPolicy", "closed", closed),
     );
+    // A thread of its own reads the connections after the change.
+    agent.wait("the first warning", |_| !warnings().is_empty());
     let told = warnings();
     assert_eq!(told.len(), 1, "{told:#?}");
     assert!(
@@ -457,6 +459,7 @@ fn a_change_that_cuts_a_session_of_the_host_is_told_in_the_log() {
     // Egress is closed as well, and with it a server that the host is connected to.
     let shut = "{selector: role == 'node', types: [Ingress, Egress], ingress: [{action: Deny, protocol: TCP}]}";
     agent.apply("open.yaml", &calico("GlobalNetworkPolicy", "closed", shut));
+    agent.wait("the second warning", |_| warnings().len() > 1);
     let told = warnings();
     assert_eq!(told.len(), 2, "{told:#?}");
     assert!(
