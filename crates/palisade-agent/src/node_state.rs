@@ -61,10 +61,10 @@ impl NodeState {
     /// Takes in what updates change of nodes, and with it the pools of this host; returns what changed.
     pub(crate) fn observe_nodes(&mut self, updates: &[Update], is_first_sync: bool) -> NodeChanges {
         let changes = NodeChanges::of(&mut self.nodes, updates);
-        if changes.is_changed || is_first_sync {
-            if let Some(pools) = &mut self.node_pools {
-                pools.update(&self.nodes);
-            }
+        if (changes.is_changed || is_first_sync)
+            && let Some(pools) = &mut self.node_pools
+        {
+            pools.update(&self.nodes);
         }
         changes
     }

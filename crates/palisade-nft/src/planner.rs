@@ -422,11 +422,11 @@ impl Planner {
             |planner: &mut Planner, class| planner.numbers.objects.classes.get_or_allocate(class);
         let before_number = before.map(|class| number(self, class));
         let after_number = class.map(|class| number(self, class));
-        if let Some(class) = after_number {
-            if self.pair_uses.acquire((set_number, class)) {
-                let key = zero_prefixed_marks(&[set_number, class]);
-                batch.edit(SET_CLASS, key, None, Some(mark_element(class)));
-            }
+        if let Some(class) = after_number
+            && self.pair_uses.acquire((set_number, class))
+        {
+            let key = zero_prefixed_marks(&[set_number, class]);
+            batch.edit(SET_CLASS, key, None, Some(mark_element(class)));
         }
         batch.edit(
             IDENTITY_CLASS,

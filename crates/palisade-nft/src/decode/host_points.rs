@@ -37,7 +37,7 @@ impl LocalEnd {
             LocalEnd::Address(address) => [address].into(),
             LocalEnd::Range(family, first, last) => {
                 let range = NumberRange { first, last };
-                range.prefixes(family).into_iter().collect()
+                range.prefixes(family).collect()
             }
         }
     }
