@@ -207,6 +207,15 @@ mod tests {
             workload_like: ["pal0".to_owned()].into(),
             uplinks: ["eth0".to_owned(), "pal0".to_owned()].into(),
             addresses: [address].into(),
+            // Both had the index 1: the last notification of it counts.
+            interfaces: [(
+                1,
+                InterfaceChange::Gone(Interface {
+                    name: "eth0".into(),
+                    index: 1,
+                }),
+            )]
+            .into(),
             ..HostChanges::default()
         };
         assert_eq!(changes, wanted);

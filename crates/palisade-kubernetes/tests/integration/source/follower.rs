@@ -95,8 +95,9 @@ impl Follower {
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(
                 !left.is_zero(),
-                "{what}: {:?}, {:#?}",
+                "{what}: {:?}, {:#?}, {:#?}",
                 names(&seen.state),
+                seen.state,
                 seen.report
             );
             seen = self.seen.1.wait_timeout(seen, left).unwrap().0;
