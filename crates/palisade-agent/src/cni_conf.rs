@@ -223,10 +223,10 @@ impl Subsystem<NodeState> for CniConfiguration {
     }
 
     fn plan(&mut self, node: &mut NodeState) -> Result<Vec<WriteCniConfiguration>, SubsystemError> {
-        let conf = CniConf::from_config(&node.config);
         if self.is_written || !node.serves_runtimes || node.missing_pools().is_some() {
             return Ok(Vec::new());
         }
+        let conf = CniConf::from_config(&node.config);
         Ok(vec![WriteCniConfiguration(conf.map(|conf| conf.path))])
     }
 

@@ -111,7 +111,6 @@ pub struct CoreParts {
 
 /// The core. See the module's description.
 pub struct Core {
-    config: Arc<Config>,
     node: NodeState,
     workloads: Runner<Workloads>,
     /// What runs after the workloads.
@@ -169,7 +168,6 @@ impl Core {
             workloads: Runner::new(workloads),
             subsystems: subsystems(&config, node_routes),
             monitor,
-            config,
             started: clock.wall(),
             clock,
             sources: parts.sources,
@@ -191,8 +189,10 @@ impl Core {
     /// # Errors
     /// If the workload store cannot be read or written, or the host's interfaces cannot be inspected.
     pub fn restore(&mut self) -> Result<(), WorkloadError> {
-        let NodeState { enforcer, .. } = &mut self.node;
-        (enforcer.policy).restore_counts(&self.config, &*enforcer.dataplane);
+        let NodeState {
+            enforcer, config, ..
+        } = &mut self.node;
+        (enforcer.policy).restore_counts(config, &*enforcer.dataplane);
         list_interfaces(&mut *self.workloads.network, enforcer);
         self.workloads.restore(&mut self.node)
     }
@@ -243,7 +243,7 @@ impl Core {
     fn run_subsystems(&mut self) {
         let now = self.clock.monotonic();
         let node = &mut self.node;
-        if self.config.dry_run {
+        if node.config.dry_run {
             // The others are previewed.
             self.workloads.run_if_due(node, now);
             return;
@@ -427,7 +427,7 @@ impl Core {
     /// Logs what no failsafe port keeps open, once for each change of it.
     fn log_missing_failsafe(&mut self) {
         let hosts = &self.workloads.registry.host_endpoints;
-        let missing = hosts.missing_failsafe(&self.config.host.failsafe());
+        let missing = hosts.missing_failsafe(&self.node.config.host.failsafe());
         for text in missing
             .iter()
             .filter(|text| !self.missing_failsafe.contains(text))
@@ -444,22 +444,22 @@ impl Core {
 
     /// Rereads the configuration file and applies its live parameters.
     pub fn reread_config(&mut self) {
-        let Some((config, changed)) = reread_config(&self.config) else {
+        let Some((config, changed)) = reread_config(&self.node.config) else {
             return;
         };
-        let is_budget_new = element_budget(&config.policy) != element_budget(&self.config.policy);
-        self.config = Arc::new(config);
-        self.workloads.config = Arc::clone(&self.config);
-        self.node.config = Arc::clone(&self.config);
-        self.monitor.set_rate(self.config.monitor.rate);
+        let is_budget_new =
+            element_budget(&config.policy) != element_budget(&self.node.config.policy);
+        self.node.config = Arc::new(config);
+        self.workloads.config = Arc::clone(&self.node.config);
+        self.monitor.set_rate(self.node.config.monitor.rate);
         if is_budget_new {
-            let budget = element_budget(&self.config.policy);
+            let budget = element_budget(&self.node.config.policy);
             self.node.enforcer.policy.set_budget(budget);
             self.node.enforcer.apply(Vec::new());
         }
         if !changed.is_empty() {
             for listener in &self.config_listeners {
-                listener(&self.config);
+                listener(&self.node.config);
             }
         }
     }
@@ -526,12 +526,12 @@ impl Core {
 
     /// The configuration in force, for another thread.
     pub fn shared_config(&self) -> Arc<Config> {
-        Arc::clone(&self.config)
+        Arc::clone(&self.node.config)
     }
 
     /// The configuration in force.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.node.config
     }
 
     /// Why the kernel does not hold the policy of the source; empty if it does.
@@ -549,7 +549,7 @@ impl Core {
         CoreSnapshot {
             now: self.clock.wall(),
             started: self.started,
-            config: &self.config,
+            config: &self.node.config,
             enforcer: &self.node.enforcer,
             policy: self.node.enforcer.state(),
             node: &self.node,

@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 /// The maximum number of queued client requests of each class but that of container runtimes.
 pub const MAX_WAITING: usize = 256;
@@ -41,6 +41,9 @@ const MAX_WAITING_OF_RUNTIMES: usize = 1_024;
 /// The maximum number of attaches or detaches in one event: they are answered together, and other events
 /// wait.
 pub const MAX_OPERATION_BATCH: usize = 64;
+
+/// The maximum number of flows that are explained at once: each takes a copy of all objects.
+const MAX_EXPLANATIONS: usize = 2;
 
 /// Why a client request was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +128,8 @@ pub struct CoreHandle {
     page_cache: Arc<PageCaches>,
     /// What opens namespaces, once the core has been asked for it.
     opener: Arc<OnceCell<Option<NetNsOpener>>>,
+    /// How many flows can be explained at once.
+    explanations: Arc<Semaphore>,
 }
 
 /// The receiving end of the queue, for the core.
@@ -139,6 +144,7 @@ impl CoreHandle {
             sender: Arc::new(QueueSender(Arc::clone(&shared))),
             page_cache: Arc::default(),
             opener: Arc::default(),
+            explanations: Arc::new(Semaphore::new(MAX_EXPLANATIONS)),
         };
         (handle, EventReceiver(shared))
     }
@@ -287,6 +293,12 @@ impl CoreHandle {
             .opener
             .get_or_try_init(|| self.ask_for_client(class, |core| core.parts().0.network.opener()));
         opener.await.cloned()
+    }
+
+    /// A permit to explain a flow, which is held until it is explained; `None` if the agent ends.
+    pub(crate) async fn explanation_permit(&self) -> Option<OwnedSemaphorePermit> {
+        let permits = Arc::clone(&self.explanations);
+        permits.acquire_owned().await.ok()
     }
 
     /// `GET /v1/status`, at most one second old.

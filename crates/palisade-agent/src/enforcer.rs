@@ -17,6 +17,7 @@ use palisade_config::Config;
 use palisade_dataplane::{Counters, Dataplane, DriverCondition, DriverError, MasqueradePolicy};
 use palisade_model::Update;
 use palisade_source::error_chain;
+use palisade_sys::fault;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -138,8 +139,12 @@ impl Enforcer {
         self.conditions = conditions;
     }
 
-    /// Retries what the kernel rejected and is due.
+    /// Retries what the kernel rejected and is due. Nothing before the source is in sync: until then only a part of the
+    /// nodes is known, and what is masqueraded depends on them.
     pub(crate) fn retry_failed(&mut self) {
+        if !self.policy.in_sync {
+            return;
+        }
         let now = self.clock.monotonic();
         if self.policy.is_due(&*self.dataplane, now) {
             self.run_policy();
@@ -160,14 +165,13 @@ impl Enforcer {
             return;
         }
         self.policy.request_verification();
-        self.run_policy();
-        let mut writes = self.policy.take_repair_writes();
-        if !palisade_sys::fault::is_injected("masquerade-not-repaired") {
+        // What was written before is no repair.
+        self.masquerade.take_writes();
+        if !fault::is_injected("masquerade-not-repaired") {
             self.masquerade.recheck();
-            let now = self.clock.monotonic();
-            let _ = self.masquerade.run_if_due(&mut *self.dataplane, now);
-            writes += self.masquerade.writes();
         }
+        self.run_policy();
+        let writes = self.policy.take_repair_writes() + self.masquerade.take_writes();
         if writes > 0 && self.policy.failure().is_none() {
             self.repairs.record(&[what.to_owned()], writes, detected_at);
         }

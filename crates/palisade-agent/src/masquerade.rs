@@ -13,7 +13,7 @@ pub(crate) struct MasqueradeSubsystem {
     wanted: MasqueradePolicy,
     /// Whether the kernel may have something else.
     is_dirty: bool,
-    /// The objects and elements that the last run wrote.
+    /// The objects and elements written since this was last asked.
     writes: usize,
 }
 
@@ -43,9 +43,9 @@ impl MasqueradeSubsystem {
         self.is_dirty
     }
 
-    /// The objects and elements that the last run wrote.
-    pub(crate) fn writes(&self) -> usize {
-        self.writes
+    /// The objects and elements written since this was last asked.
+    pub(crate) fn take_writes(&mut self) -> usize {
+        std::mem::take(&mut self.writes)
     }
 }
 
@@ -64,7 +64,6 @@ impl Subsystem<dyn Dataplane> for MasqueradeSubsystem {
         &mut self,
         _: &mut (dyn Dataplane + 'static),
     ) -> Result<Vec<WriteMasquerade>, SubsystemError> {
-        self.writes = 0;
         Ok(vec![WriteMasquerade(self.wanted.clone())])
     }
 
@@ -74,7 +73,7 @@ impl Subsystem<dyn Dataplane> for MasqueradeSubsystem {
         dataplane: &mut (dyn Dataplane + 'static),
     ) -> Result<ActionOutcome, SubsystemError> {
         self.is_dirty = true;
-        self.writes = match dataplane.address_translation() {
+        self.writes += match dataplane.address_translation() {
             Some(translation) => translation.masquerade(&wanted),
             None if wanted.addresses.is_empty() => Ok(0),
             None => Err(DriverError::new(

@@ -248,7 +248,10 @@ pub(super) async fn explain(
         Err(why) => return unavailable_response(why),
     };
     // It is as long as the policies are many: neither the core nor other clients wait for it.
+    let permit = core.explanation_permit().await;
     let explained = tokio::task::spawn_blocking(move || {
+        // Held until the end, also if the client is gone by then.
+        let _permit = permit;
         let refused = |error| {
             let refusal = match &error {
                 ExplainError::FlowEnd(FlowEndError::NoEndpoint { name, .. }) => {

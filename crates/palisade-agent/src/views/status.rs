@@ -6,6 +6,7 @@ use super::policy_states::policy_state_counts;
 use crate::clock::rfc3339;
 use crate::host_endpoints::HostEndpointState;
 use crate::options::element_budget;
+use crate::subsystem::RunSubsystem;
 use palisade_api::{
     AddressConflictReport, AuditSummary, DataplaneStatus, DropCounterReport, ElementBudgetReport,
     EndpointState, FollowedSource, Health, HostEndpointReport, NodeStatus, PacketCount,
@@ -260,6 +261,8 @@ fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]
     if let Some(failure) = core.enforcer.policy.failure() {
         reasons.push(format!("the kernel does not hold the policy: {failure}"));
     }
+    let forwarding: &dyn RunSubsystem<()> = &core.node.forwarding;
+    reasons.extend(forwarding.failure_reason());
     let subsystems = core.subsystems.iter();
     reasons.extend(subsystems.filter_map(|subsystem| subsystem.failure_reason()));
     let pools = core.node.node_pools.iter();

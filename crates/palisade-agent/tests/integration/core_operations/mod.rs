@@ -21,7 +21,9 @@ use palisade_config::Config;
 use palisade_dataplane::{
     AddressTranslation, CountAccount, CounterValue, Dataplane, MasqueradePolicy,
 };
+use palisade_model::Str;
 use palisade_source::UpdateBatch;
+use palisade_sys::link::{Link, LinkEvent};
 use palisade_tables::ReportReason;
 use palisade_testkit::FakeDataplane;
 use std::collections::{BTreeMap, BTreeSet};
@@ -557,6 +559,80 @@ fn what_others_change_in_the_table_that_translates_is_put_back() {
     });
     assert_eq!(translated(), before);
     assert_eq!(core.status().dataplane.repaired, 1);
+}
+
+/// A restarted agent knows only a part of the nodes until its source is in sync, and what is masqueraded depends on them.
+#[test]
+fn a_restart_leaves_what_translates_until_the_source_is_in_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
+    let start = || {
+        let outside = config(dir.path(), &[("masquerade", "outside")]);
+        let mut core = core_with(outside, &host, &kernel);
+        core.restore().unwrap();
+        core
+    };
+    let mut first = start();
+    synced(&mut first);
+    first.add_workload(&add("web")).unwrap();
+    drop(first);
+    let written = kernel.clone().masqueraded_addresses();
+    assert!(!written.is_empty());
+    // What the former agent has left differs, so that a write shows.
+    kernel
+        .clone()
+        .masquerade(&MasqueradePolicy::default())
+        .unwrap();
+    let mut second = start();
+    second.handle_event(CoreEvent::HostChanged {
+        changes: HostChanges::all(),
+        detected_at: now(),
+    });
+    second.handle_event(CoreEvent::Source(UpdateBatch::default()));
+    assert!(kernel.clone().masqueraded_addresses().is_empty());
+    synced(&mut second);
+    assert_eq!(kernel.clone().masqueraded_addresses(), written);
+    assert_eq!(second.status().dataplane.repaired, 0);
+}
+
+#[test]
+fn the_driver_is_told_of_interfaces_as_they_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
+    let mut core = core(dir.path(), &host, &kernel);
+    core.restore().unwrap();
+    synced(&mut core);
+    let added = core.add_workload(&add("web")).unwrap();
+    let workload = Str::from(added.host_interface.as_str());
+    assert_eq!(kernel.interfaces(), [(1, workload.clone())].into());
+    let link = |name: &str| Link {
+        index: 7,
+        name: name.to_owned(),
+        kind: None,
+        mac: None,
+        mtu: 1500,
+        flags: 0,
+        peer_index: None,
+        peer_netnsid: None,
+        master: None,
+    };
+    let mut change = |event| {
+        let mut changes = HostChanges::default();
+        changes.add_event(event);
+        core.handle_event(CoreEvent::HostChanged {
+            changes,
+            detected_at: now(),
+        });
+        kernel.interfaces().get(&7).cloned()
+    };
+    assert_eq!(change(LinkEvent::Link(link("eth7"))), Some("eth7".into()));
+    assert_eq!(
+        change(LinkEvent::Link(link("wan0"))),
+        Some("wan0".into()),
+        "renamed"
+    );
+    assert_eq!(change(LinkEvent::LinkRemoved(link("wan0"))), None);
+    assert_eq!(kernel.interfaces(), [(1, workload)].into());
 }
 
 #[allow(clippy::disallowed_methods, reason = "any time is valid")]
