@@ -122,7 +122,7 @@ pub(crate) fn installed_parts(
     let host = HostDrivers::current(sysctl_directory())?;
     let workloads = Workloads::new(Arc::clone(&config), host.network, Arc::new(SystemClock));
     let workloads: Box<dyn RunSubsystem<NodeState>> = Box::new(Runner::new(workloads));
-    let forwarding = Forwarding::new(&config, host.forwarding);
+    let forwarding = Forwarding::new(&config.workloads, &config.state, host.forwarding);
     let forwarding: Box<dyn RunSubsystem<()>> = Box::new(Runner::new(forwarding));
     let mut parts: Vec<Box<dyn Installed>> = vec![Box::new(workloads), Box::new(forwarding)];
     for subsystem in subsystems(&config, host.node_routes) {

@@ -157,7 +157,7 @@ impl Core {
             Arc::clone(&clock),
         );
         let workloads = Workloads::new(Arc::clone(&config), network, Arc::clone(&clock));
-        let forwarding = Forwarding::new(&config, forwarding);
+        let forwarding = Forwarding::new(&config.workloads, &config.state, forwarding);
         let mut core = Core {
             node: NodeState::new(
                 Arc::clone(&config),

@@ -9,7 +9,7 @@ use crate::host_changes::HostChanges;
 use crate::network_error::NetworkDriverError;
 use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_api::{CleanupItem, CleanupKind};
-use palisade_config::Config;
+use palisade_config::{StateConfig, WorkloadsConfig};
 use palisade_model::Str;
 use palisade_source::error_chain;
 use std::fmt;
@@ -87,13 +87,17 @@ impl fmt::Display for SetSysctls {
 }
 
 impl Forwarding {
-    /// Of a host with this configuration.
-    pub(crate) fn new(config: &Config, driver: Box<dyn ForwardingDriver>) -> Self {
+    /// Of a host with these sections of the configuration.
+    pub(crate) fn new(
+        config: &WorkloadsConfig,
+        state: &StateConfig,
+        driver: Box<dyn ForwardingDriver>,
+    ) -> Self {
         Forwarding {
             driver,
-            file: SettingsFile::in_state_dir(&config.state.dir),
-            interface_prefix: config.workloads.interface_prefix.as_str().into(),
-            is_managed: config.workloads.manages_forwarding,
+            file: SettingsFile::in_state_dir(&state.dir),
+            interface_prefix: config.interface_prefix.as_str().into(),
+            is_managed: config.manages_forwarding,
             is_wanted: false,
             is_dirty: false,
             is_tampered: false,

@@ -1,8 +1,7 @@
 //! The sections: one file for each subsystem, and the list of them all.
 //!
 //! A new section is its file, its `mod` line and its line in [`sections!`]; from these come the field of
-//! [`Config`], flags, environment variables, keys of the file, documents and reports. A subsystem takes its own
-//! section as argument, never the whole [`Config`].
+//! [`Config`], flags, environment variables, keys of the file, documents and reports.
 
 pub(crate) mod api;
 pub(crate) mod cni;
