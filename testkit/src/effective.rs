@@ -2,8 +2,8 @@
 
 use palisade_dialects::lower_object;
 use palisade_effective::{
-    BudgetUse, ChoiceFaults, Definition, DefinitionChange, Diagnostic, EffectiveObjects,
-    ElementBudget, ObjectOrigin, SourceDelta,
+    BudgetUse, Definition, DefinitionChange, Diagnostic, EffectiveObjects, ElementBudget,
+    ObjectOrigin, SourceDelta,
 };
 use palisade_manifest::RawObject;
 use palisade_model::State;
@@ -15,7 +15,6 @@ pub fn effective_state(objects: &[RawObject]) -> (State, Vec<Diagnostic>) {
         ["manifests".into()],
         ElementBudget::default(),
         BudgetUse::Advisory,
-        ChoiceFaults::default(),
     );
     let mut delta = SourceDelta::default();
     let mut diagnostics = Vec::new();

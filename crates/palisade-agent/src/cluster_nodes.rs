@@ -175,16 +175,10 @@ fn facts(node: &Node) -> NodeFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use palisade_generators::line;
 
     fn node(name: &str, networks: &[&str]) -> Update {
-        Update::Upsert(Object::Node(Node {
-            name: name.into(),
-            labels: Default::default(),
-            addresses: Vec::new(),
-            internal_addresses: Vec::new(),
-            pod_networks: networks.iter().map(|text| text.parse().unwrap()).collect(),
-            audit: false,
-        }))
+        Update::Upsert(Object::Node(line::node(name, networks)))
     }
 
     fn shown(nodes: &ClusterNodes, network: &str) -> String {

@@ -9,8 +9,9 @@ use crate::plugin_file::PLUGIN;
 use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_api::{CleanupItem, CleanupKind};
 use palisade_config::{CniConfig, Config};
-use palisade_source::error_chain;
 use palisade_sys::atomic_file::{WriteError, write_atomically};
+use palisade_sys::plain_file::FileError;
+use palisade_text::error_chain;
 use serde_json::{Value, json};
 use std::fmt;
 use std::io;
@@ -46,15 +47,8 @@ pub enum CniConfError {
         directory: PathBuf,
     },
     /// The file cannot be read or removed.
-    #[error("{doing} {}", path.display())]
-    Io {
-        /// The operation that failed.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -142,12 +136,8 @@ impl CniConf {
     }
 
     fn io_error(&self, doing: &'static str) -> impl Fn(io::Error) -> CniConfError + use<> {
-        let path = self.path.clone();
-        move |source| CniConfError::Io {
-            doing,
-            path: path.clone(),
-            source,
-        }
+        let error = FileError::of(doing, &self.path);
+        move |source| error(source).into()
     }
 }
 

@@ -31,8 +31,9 @@ use crate::workloads::{WorkloadError, Workloads, cni, masquerade_policy};
 use palisade_api::{BootstrapStage, CniAttachment, CniResponse, SubsystemPlan};
 use palisade_config::Config;
 use palisade_dataplane::Dataplane;
+use palisade_effective::{Diagnostic, EffectiveReport, HostNetworkChange};
 use palisade_model::{EndpointId, Str, Update};
-use palisade_source::{Diagnostic, EffectiveReport, HostNetworkChange, UpdateBatch};
+use palisade_source::{SourceHandle, UpdateBatch};
 use palisade_sys::fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -128,7 +129,7 @@ pub struct Core {
     config_listeners: Vec<ConfigListener>,
     /// What no failsafe port keeps open, as it was logged last.
     missing_failsafe: Vec<String>,
-    source_refreshes: Vec<Arc<dyn Fn() + Send + Sync>>,
+    source_handles: Vec<SourceHandle>,
     sync_waiters: Vec<tokio::sync::oneshot::Sender<()>>,
 }
 
@@ -177,7 +178,7 @@ impl Core {
             node_status_failure: None,
             config_listeners: Vec::new(),
             missing_failsafe: Vec::new(),
-            source_refreshes: Vec::new(),
+            source_handles: Vec::new(),
             sync_waiters: Vec::new(),
         };
         core.workloads.ipam.set_pools(core.node.pools());
@@ -415,13 +416,13 @@ impl Core {
     }
 
     /// Sets what makes the sources report and read again what could not be read.
-    pub fn set_source_refreshes(&mut self, refreshes: Vec<Arc<dyn Fn() + Send + Sync>>) {
-        self.source_refreshes = refreshes;
+    pub fn set_source_handles(&mut self, handles: Vec<SourceHandle>) {
+        self.source_handles = handles;
     }
 
     /// Makes the sources report and read again what could not be read; called where an operator asks for a reload.
     pub fn refresh_sources(&self) {
-        self.source_refreshes.iter().for_each(|refresh| refresh());
+        self.source_handles.iter().for_each(SourceHandle::refresh);
     }
 
     /// Logs what no failsafe port keeps open, once for each change of it.

@@ -125,7 +125,7 @@ mod tests {
             b"{\"schema\":3,\"driver\":\"fake\"}\n"
         );
         palisade_sys::atomic_file::write_atomically(&path, b"{\"schema\":2}\nx\n").unwrap();
-        let error = palisade_source::error_chain(&restore().unwrap_err());
+        let error = palisade_text::error_chain(&restore().unwrap_err());
         assert!(error.contains("counts.log: line 2 is damaged: "), "{error}");
         restore().unwrap();
     }

@@ -7,8 +7,8 @@
 use crate::network_error::NetworkDriverError;
 use crate::policy_state::SharedPolicy;
 use palisade_model::{Direction, L4, Object, ObjectKey, Protocol, Str, Update};
-use palisade_source::error_chain;
 use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables};
+use palisade_text::error_chain;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -133,7 +133,7 @@ fn cause(tables: &PastTables<'_>, denied: &DirectionVerdict<'_>) -> String {
 pub(crate) fn changes_host_policy(update: &Update) -> bool {
     match update {
         Update::Upsert(object) => match object {
-            Object::Endpoint(endpoint) => endpoint.host,
+            Object::Endpoint(endpoint) => endpoint.is_host(),
             Object::Tier(_) | Object::Policy(_) | Object::Profile(_) | Object::NetworkSet(_) => {
                 true
             }

@@ -16,8 +16,8 @@ use crate::subsystem::{RunSubsystem, Runner, SubsystemError};
 use palisade_config::Config;
 use palisade_dataplane::{Counters, Dataplane, DriverCondition, DriverError, MasqueradePolicy};
 use palisade_model::Update;
-use palisade_source::error_chain;
 use palisade_sys::fault;
+use palisade_text::error_chain;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -317,22 +317,8 @@ mod tests {
 
     fn endpoint(name: &str, interface: Option<&str>) -> Endpoint {
         Endpoint {
-            id: id(name),
-            host: true,
-            labels: palisade_model::Labels::default(),
-            service_account: None,
-            node: None,
             interface: interface.map(Into::into),
-            addresses: Vec::new(),
-            ports: Vec::new(),
-            profiles: Vec::new(),
-            created: 0,
-            owner: None,
-            template: false,
-            completed: false,
-            host_network: false,
-            audit: false,
-            uid: None,
+            ..Endpoint::host_interface(id(name))
         }
     }
 
@@ -342,6 +328,7 @@ mod tests {
             .map(|text| Prefix::host(text.parse().unwrap()));
         NetworkSet {
             id: id(name),
+            kind: palisade_model::NetworkSetKind::HostEndpoint,
             labels: palisade_model::Labels::default(),
             nets: nets.collect(),
         }
@@ -470,7 +457,7 @@ mod tests {
         let unknown = "there is no such Node, so no policy of nodes selects this host";
         let name = || "node-1".to_owned();
         assert_eq!(told(&hosts), [(name(), None, Some(unknown.to_owned()))]);
-        let update = hosts.upsert(Node::endpoint("node-1".into(), false));
+        let update = hosts.upsert(Endpoint::of_node("node-1".into(), false));
         assert_eq!(interface(&update), Some("*"));
         assert_eq!(told(&hosts), [(name(), Some("*".into()), None)]);
         hosts.upsert(endpoint("every", Some(Endpoint::ANY_INTERFACE)));

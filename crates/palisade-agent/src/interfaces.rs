@@ -8,7 +8,7 @@ use crate::host_changes::HostChanges;
 use crate::network_driver::NetworkDriver;
 use crate::workload_store::WorkloadRecord;
 use palisade_dataplane::{Interface, InterfaceChange};
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 
 /// Tells the driver of all interfaces.
 pub(crate) fn list_interfaces(network: &mut dyn NetworkDriver, enforcer: &mut Enforcer) {

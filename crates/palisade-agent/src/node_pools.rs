@@ -7,8 +7,8 @@
 
 use crate::cluster_nodes::ClusterNodes;
 use palisade_model::{Prefix, Str};
-use palisade_source::error_chain;
 use palisade_sys::atomic_file::write_atomically;
+use palisade_text::error_chain;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -159,17 +159,11 @@ impl NodePools {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_model::{Node, Object, ObjectKey, Update};
+    use palisade_generators::line;
+    use palisade_model::{Object, ObjectKey, Update};
 
     fn node(name: &str, networks: &[&str]) -> Update {
-        Update::Upsert(Object::Node(Node {
-            name: name.into(),
-            labels: Default::default(),
-            addresses: Vec::new(),
-            internal_addresses: Vec::new(),
-            pod_networks: networks.iter().map(|text| text.parse().unwrap()).collect(),
-            audit: false,
-        }))
+        Update::Upsert(Object::Node(line::node(name, networks)))
     }
 
     fn shown(pools: &NodePools) -> String {

@@ -341,7 +341,7 @@ impl Subsystem<NodeState> for NodeRoutes {
         if let Err(error) = result {
             let problem = format!(
                 "the route to {network}: {}",
-                palisade_source::error_chain(&error)
+                palisade_text::error_chain(&error)
             );
             self.problems.insert(network, problem);
             self.changes.networks.insert(network);

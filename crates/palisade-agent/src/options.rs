@@ -2,10 +2,10 @@
 
 use crate::access::GroupGrants;
 use palisade_config::{ApiConfig, EtcdConfig, KubernetesApi, KubernetesConfig, PolicyConfig};
+use palisade_effective::CidrMatchMode;
 use palisade_engine::ElementBudget;
 use palisade_etcd::EtcdOptions;
 use palisade_kubernetes::Credentials;
-use palisade_source::CidrMatchMode;
 use std::path::Path;
 
 /// The credentials for the API server, if there is one.

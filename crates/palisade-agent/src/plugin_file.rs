@@ -7,6 +7,7 @@
 use palisade_api::CniInstallOutcome;
 use palisade_config::{CniConfig, StateConfig};
 use palisade_sys::atomic_file::{WriteError, write_atomically, write_program_atomically};
+use palisade_sys::plain_file::FileError;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,15 +23,8 @@ const SCHEMA: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum PluginInstallError {
     /// A file or directory cannot be read or created.
-    #[error("{doing} {}", path.display())]
-    Io {
-        /// The operation that failed.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -53,21 +47,14 @@ pub fn install_plugin(
     cni: &CniConfig,
     state: &StateConfig,
 ) -> Result<(PathBuf, CniInstallOutcome), PluginInstallError> {
-    let failed = |doing, path: &Path| {
-        let path = path.to_owned();
-        move |source| PluginInstallError::Io {
-            doing,
-            path,
-            source,
-        }
-    };
+    let failed = FileError::of;
     let program =
         palisade_sys::plain_file::read(from).map_err(failed("reading the plugin", from))?;
     let to = cni.bin_dir.join(PLUGIN);
     let present = match palisade_sys::plain_file::read(&to) {
         Ok(present) => Some(present),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed("reading", &to)(error)),
+        Err(error) => return Err(failed("reading", &to)(error).into()),
     };
     if present.as_ref() == Some(&program) {
         return Ok((to, CniInstallOutcome::Unchanged));
@@ -93,11 +80,8 @@ fn write_record(state_dir: &Path, plugin: &Path) -> Result<(), PluginInstallErro
         path: plugin.to_owned(),
     };
     let path = state_dir.join(RECORD_FILE);
-    let text = serde_json::to_vec(&record).map_err(|error| PluginInstallError::Io {
-        doing: "writing",
-        path: path.clone(),
-        source: error.into(),
-    })?;
+    let text = serde_json::to_vec(&record)
+        .map_err(|error| FileError::of("writing", &path)(error.into()))?;
     Ok(write_atomically(&path, &text)?)
 }
 

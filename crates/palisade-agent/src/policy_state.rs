@@ -56,7 +56,7 @@ impl PolicyState {
     pub(crate) fn workload_at(&self, interface: &Str) -> Option<EndpointId> {
         let mut endpoints = self.engine.local_endpoints();
         let endpoint = endpoints.find(|endpoint| {
-            !endpoint.host
+            !endpoint.is_host()
                 && endpoint.interface.as_ref() == Some(interface)
                 && endpoint.labels.get(CLOSED_LABEL).is_none()
         })?;

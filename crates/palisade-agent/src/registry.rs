@@ -13,7 +13,7 @@ use crate::host_endpoints::HostEndpoints;
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::{CniAttachment, EndpointState};
 use palisade_model::{
-    Endpoint, EndpointId, Labels, Object, ObjectId, ObjectKey, ObjectKind, Profile, Str, Update,
+    Endpoint, EndpointId, Labels, Object, ObjectId, ObjectKey, ObjectKind, Str, Update,
 };
 use palisade_sys::fault;
 use std::collections::BTreeMap;
@@ -143,7 +143,7 @@ impl WorkloadRegistry {
     }
 
     fn is_completed(&self, id: &EndpointId) -> bool {
-        self.pods.get(id).is_some_and(|pod| pod.completed)
+        self.pods.get(id).is_some_and(|pod| pod.is_completed())
     }
 
     /// Whether a Pod of the source with the name of a workload is its own. That of a container has the UID that the
@@ -249,7 +249,7 @@ impl WorkloadRegistry {
     /// Merges an update of the source with the workloads. Host endpoints of other nodes are left out.
     pub fn overlay_update(&mut self, mut update: Update) -> Vec<Update> {
         match &update {
-            Update::Upsert(Object::Endpoint(endpoint)) if endpoint.host => {
+            Update::Upsert(Object::Endpoint(endpoint)) if endpoint.is_host() => {
                 if endpoint.node.as_ref() != Some(&self.own_node) {
                     self.host_endpoints.remove(&endpoint.id);
                     return vec![Update::Delete(ObjectKey::Endpoint(endpoint.id.clone()))];
@@ -304,7 +304,7 @@ impl WorkloadRegistry {
     /// Remembers the UID of a Pod that may be attached here.
     fn set_pod_uid(&mut self, pod: &Endpoint, uid: Option<Str>) {
         let is_here = pod.node.as_ref().is_none_or(|node| *node == self.own_node);
-        match uid.filter(|_| is_here && !pod.template) {
+        match uid.filter(|_| is_here && !pod.is_template()) {
             Some(uid) => drop(self.pod_uids.insert(pod.id.clone(), uid)),
             None => drop(self.pod_uids.remove(&pod.id)),
         }
@@ -353,7 +353,7 @@ fn is_host_endpoint(id: &ObjectId) -> bool {
 /// Whether a Pod of the source has another address than the workload's record.
 pub fn pod_runs_elsewhere(pod: &Endpoint, record: &WorkloadRecord) -> bool {
     let other = |address| !record.addresses.contains(address);
-    pod.host || pod.addresses.iter().any(other)
+    pod.is_host() || pod.addresses.iter().any(other)
 }
 
 fn closed_endpoint_id(interface: &Str) -> EndpointId {
@@ -367,22 +367,10 @@ fn closed_endpoint_id(interface: &Str) -> EndpointId {
 /// An endpoint that only declares its interface: all its traffic is dropped.
 fn closed_endpoint(interface: &Str) -> Endpoint {
     Endpoint {
-        id: closed_endpoint_id(interface),
-        host: false,
         labels: [(CLOSED_LABEL.into(), "".into())].into(),
-        service_account: None,
-        node: None,
         interface: Some(interface.clone()),
-        addresses: Vec::new(),
-        ports: Vec::new(),
         profiles: Vec::new(),
-        created: 0,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
-        audit: false,
-        uid: None,
+        ..Endpoint::pod(closed_endpoint_id(interface))
     }
 }
 
@@ -399,8 +387,6 @@ fn merge_endpoint(record: &WorkloadRecord, pod: Option<&Endpoint>) -> Endpoint {
         _ => record.ports.clone(),
     };
     Endpoint {
-        id: record.id(),
-        host: false,
         labels,
         service_account: pod.map_or(Some("default".into()), |pod| pod.service_account.clone()),
         node: pod.and_then(|pod| pod.node.clone()),
@@ -410,14 +396,10 @@ fn merge_endpoint(record: &WorkloadRecord, pod: Option<&Endpoint>) -> Endpoint {
             false => record.addresses.clone(),
         },
         ports,
-        profiles: vec![Profile::ALLOW_ALL.into()],
         created: record.created,
         owner: pod.and_then(|pod| pod.owner.clone()),
-        template: false,
-        completed: false,
-        host_network: false,
         audit: pod.is_some_and(|pod| pod.audit),
-        uid: None,
+        ..Endpoint::pod(record.id())
     }
 }
 

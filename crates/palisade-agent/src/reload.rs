@@ -5,7 +5,7 @@
 //! [`Config::reread`] interprets the file.
 
 use palisade_config::{Config, ConfigChanges, ConfigFile};
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 

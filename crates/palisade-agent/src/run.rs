@@ -28,10 +28,11 @@ use crate::supervisor::Supervisor;
 use crate::watchers::{follow_source, watch_config_file, watch_host, watch_tampering};
 use palisade_api::BootstrapStage;
 use palisade_config::Config;
-use palisade_source::SourceNumber;
-use palisade_source::error_chain;
+use palisade_effective::SourceNumber;
+use palisade_source::SourceHandle;
 use palisade_sys::link::KernelLinkEvents;
 use palisade_sys::netns::NetNs;
+use palisade_text::error_chain;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
@@ -88,27 +89,27 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     let ConfiguredSources { set, sources } = sources;
     let budget = set.budget_handle();
     let set = Arc::new(Mutex::new(set));
-    let mut refreshes = Vec::new();
+    let mut handles = Vec::new();
     let mut source_threads = Vec::new();
     for (number, opened) in (SourceNumber::MIN..).zip(sources) {
-        refreshes.push(opened.handles.refresh);
+        handles.push(opened.handle.clone());
         let (to_core, set, source) = (handle.clone(), Arc::clone(&set), opened.source);
         let follow = move || follow_source(source, number, &set, &to_core);
-        source_threads.push((opened.name, opened.handles.stop, follow));
+        source_threads.push((opened.name, opened.handle, follow));
     }
-    core.set_source_refreshes(refreshes.clone());
+    core.set_source_handles(handles.clone());
     core.add_config_listener(Box::new(move |config| {
         log.configure(config.log.level, config.log.is_json);
         if budget.set(element_budget(&config.policy)) {
-            refreshes.iter().for_each(|refresh| refresh());
+            handles.iter().for_each(SourceHandle::refresh);
         }
     }));
 
     let started = |name| move |error| RunError::Thread(name, error);
     let mut followed = Vec::new();
-    for (name, stop, follow) in source_threads {
+    for (name, source, follow) in source_threads {
         let thread = supervisor.spawn_supervised(name, follow);
-        followed.push((stop, thread.map_err(started(name))?));
+        followed.push((source, thread.map_err(started(name))?));
     }
     // Watchers are not joined at shutdown: they block on the kernel only.
     for tamper in tamper_events {
@@ -159,7 +160,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     ));
     tracing::info!("stopping; the kernel keeps enforcing");
     // The threads that send to the core are joined before the core, so no event is lost.
-    followed.iter().for_each(|(stop, _)| stop());
+    followed.iter().for_each(|(source, _)| source.stop());
     let ended = followed.into_iter().map(|(_, thread)| thread.join());
     let ended: Vec<_> = ended.collect();
     handle.send(CoreEvent::Stop);

@@ -3,14 +3,14 @@
 
 use crate::options::{cidr_match_mode, credentials, element_budget, etcd_options};
 use palisade_config::Config;
-use palisade_etcd::{EtcdOptions, EtcdSource};
-use palisade_kubernetes::{Credentials, KubernetesSource};
+use palisade_effective::{SourceDelta, SourceNumber};
+use palisade_etcd::Etcd;
+use palisade_kubernetes::ApiServer;
+use palisade_remote::RemoteSource;
 use palisade_source::{
-    Directory, DirectoryOptions, SnapshotStore, Source, SourceDelta, SourceError, SourceNumber,
-    SourceSet,
+    Directory, DirectoryOptions, SnapshotStore, Source, SourceError, SourceHandle, SourceSet,
 };
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the directory must be unchanged before it is read.
@@ -22,20 +22,22 @@ pub(crate) struct ConfiguredSources {
     pub(crate) sources: Vec<OpenedSource>,
 }
 
-/// A source that is not followed yet, and the handles for other threads.
+/// A source that is not followed yet, and the handle for other threads.
 pub(crate) struct OpenedSource {
     /// Its name, and that of its thread.
     pub(crate) name: &'static str,
     pub(crate) source: Box<dyn Source>,
-    pub(crate) handles: SourceHandles,
+    pub(crate) handle: SourceHandle,
 }
 
-/// Handles of a source.
-pub(crate) struct SourceHandles {
-    /// Makes it end.
-    pub(crate) stop: Box<dyn Fn() + Send>,
-    /// Makes it report, and read again what could not be read.
-    pub(crate) refresh: Arc<dyn Fn() + Send + Sync>,
+impl OpenedSource {
+    fn new(name: &'static str, handle: SourceHandle, source: impl Source + 'static) -> Self {
+        OpenedSource {
+            name,
+            source: Box::new(source),
+            handle,
+        }
+    }
 }
 
 /// Whether the sources may write to the state directory.
@@ -79,19 +81,21 @@ impl ConfiguredSources {
             let open = || SnapshotStore::new(&config.state.dir, source, location);
             (access == SourceAccess::ReadWrite).then(open)
         };
-        let kubernetes = credentials.map(|credentials| {
+        let mut sources = Vec::new();
+        if let Some(credentials) = credentials {
             let snapshot = snapshot("kubernetes", &credentials.location());
-            open_kubernetes(credentials, snapshot)
-        });
-        let etcd = etcd.map(|options| {
+            let source = RemoteSource::new(ApiServer::new(credentials), snapshot);
+            sources.push(OpenedSource::new("kubernetes", source.handle(), source));
+        }
+        if let Some(options) = etcd {
             let snapshot = snapshot("etcd", &options.location());
-            open_etcd(options, snapshot)
-        });
-        let mut sources: Vec<OpenedSource> = kubernetes.into_iter().chain(etcd).collect();
+            let source = RemoteSource::new(Etcd::new(options), snapshot);
+            sources.push(OpenedSource::new("etcd", source.handle(), source));
+        }
         if has_directory {
             let number = SourceNumber::try_from(sources.len()).unwrap_or_default();
-            let directory = Directory::open(options, set.restored(number))?;
-            sources.push(open_directory(directory));
+            let source = Directory::open(options, set.restored(number))?;
+            sources.push(OpenedSource::new("directory", source.handle(), source));
         }
         Ok(ConfiguredSources { set, sources })
     }
@@ -130,43 +134,5 @@ impl ConfiguredSources {
             }
         }
         Ok(())
-    }
-}
-
-fn open_kubernetes(credentials: Credentials, snapshot: Option<SnapshotStore>) -> OpenedSource {
-    let source = KubernetesSource::new(credentials, snapshot);
-    let (stop, refresh) = (source.stop_handle(), source.refresh_handle());
-    OpenedSource {
-        name: "kubernetes",
-        handles: SourceHandles {
-            stop: Box::new(move || stop.stop()),
-            refresh: Arc::new(move || refresh.refresh()),
-        },
-        source: Box::new(source),
-    }
-}
-
-fn open_etcd(options: EtcdOptions, snapshot: Option<SnapshotStore>) -> OpenedSource {
-    let source = EtcdSource::new(options, snapshot);
-    let (stop, refresh) = (source.handle(), source.handle());
-    OpenedSource {
-        name: "etcd",
-        handles: SourceHandles {
-            stop: Box::new(move || stop.stop()),
-            refresh: Arc::new(move || refresh.refresh()),
-        },
-        source: Box::new(source),
-    }
-}
-
-fn open_directory(directory: Directory) -> OpenedSource {
-    let (stop, refresh) = (directory.stop_handle(), directory.refresh_handle());
-    OpenedSource {
-        name: "directory",
-        handles: SourceHandles {
-            stop: Box::new(move || stop.stop()),
-            refresh: Arc::new(move || refresh.refresh()),
-        },
-        source: Box::new(directory),
     }
 }

@@ -263,7 +263,7 @@ impl<S> Runner<S> {
             return;
         };
         let wait = self.retry.schedule(now);
-        let failure = palisade_source::error_chain(error);
+        let failure = palisade_text::error_chain(error);
         if self.failure.as_ref() != Some(&failure) {
             let retry_ms = wait.as_millis() as u64;
             tracing::error!(subsystem = name, error = %failure, retry_ms, "writing a part of the kernel's state failed; will retry");

@@ -4,7 +4,7 @@
 //! first one to end makes the agent stop the others in order. Enforcement continues in the kernel
 //! meanwhile, and the service manager restarts the agent.
 
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 use std::io;
 use std::thread::{Builder, JoinHandle};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};

@@ -7,6 +7,7 @@
 use palisade_api::CniAttachment;
 use palisade_model::{EndpointId, NamedPort, ObjectId, ObjectKind, Str};
 use palisade_sys::netns::NetNs;
+use palisade_sys::plain_file::FileError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -171,15 +172,8 @@ pub struct StoredWorkloads {
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadStoreError {
     /// Reading or writing failed.
-    #[error("{doing} {path}")]
-    Io {
-        /// `reading` or `writing`.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The content is invalid.
     #[error(
         "reading {path}: the file is damaged; move it away to start without attached workloads"
@@ -241,13 +235,7 @@ impl WorkloadStore {
                     ..StoredWorkloads::default()
                 });
             }
-            Err(source) => {
-                return Err(WorkloadStoreError::Io {
-                    doing: "reading",
-                    path,
-                    source,
-                });
-            }
+            Err(source) => return Err(FileError::of("reading", &path)(source).into()),
         };
         #[derive(Deserialize)]
         struct SchemaHeader {
@@ -288,14 +276,10 @@ impl WorkloadStore {
             workloads: records.into_iter().cloned().collect(),
             closed: closed.into_iter().cloned().collect(),
         };
-        let error = |source| WorkloadStoreError::Io {
-            doing: "writing",
-            path: self.path.clone(),
-            source,
-        };
+        let error = FileError::of("writing", &self.path);
         let text = serde_json::to_vec_pretty(&file).map_err(|e| error(e.into()))?;
         palisade_sys::atomic_file::write_atomically(&self.path, &text)
-            .map_err(|e| error(io::Error::other(e)))
+            .map_err(|e| error(io::Error::other(e)).into())
     }
 }
 

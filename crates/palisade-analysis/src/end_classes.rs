@@ -96,7 +96,7 @@ impl<'a> EndClassifier<'a> {
         prepared: &PreparedState<'a>,
         rules: &StateRules<'a>,
     ) -> Self {
-        let workloads = prepared.claims().iter().filter(|(_, e)| !e.host);
+        let workloads = prepared.claims().iter().filter(|(_, e)| !e.is_host());
         let addresses = workloads.filter(|(a, _)| Family::of(**a) == family);
         let addresses = addresses.map(|(a, _)| NumberRange::single(address_to_number(*a)));
         let mut ends = EndClassifier {
@@ -145,7 +145,7 @@ impl<'a> EndClassifier<'a> {
             let addresses = node.addresses.iter();
             addresses.for_each(|a| add_net(Prefix::host(*a), None, Some(node)));
         }
-        let hosts = prepared.claims().iter().filter(|(_, e)| e.host);
+        let hosts = prepared.claims().iter().filter(|(_, e)| e.is_host());
         hosts.for_each(|(address, _)| add_net(Prefix::host(*address), None, None));
         self.nets = named.into_values().collect();
         let mut cuts = BTreeSet::from([0]);
@@ -280,7 +280,7 @@ impl<'a> EndClassifier<'a> {
             (asked.tests_substring || asked.values.contains(text)).then_some(text)
         });
         EndFeatures {
-            host: endpoint.host,
+            host: endpoint.is_host(),
             audit: state.is_in_audit(endpoint),
             namespace: self
                 .namespaces
@@ -356,8 +356,8 @@ impl<'a> EndClassifier<'a> {
         let mut matches = prepared.match_peers(peers, end).into_iter();
         tests.retain(|_| matches.next() == Some(true));
         EndSignature {
-            outside: endpoint.is_none_or(|endpoint| endpoint.host),
-            is_endpoint: endpoint.is_some_and(|endpoint| !endpoint.host),
+            outside: endpoint.is_none_or(|endpoint| endpoint.is_host()),
+            is_endpoint: endpoint.is_some_and(|endpoint| !endpoint.is_host()),
             matching_tests: tests,
             policies,
             profiles,

@@ -6,14 +6,12 @@
 
 use crate::connection_end::IpBlocks;
 use crate::host_connections::{AddressRangeList, ranges};
-use crate::host_evaluator::{HostEvaluator, RenderTraffic, allowed_traffic, list_changes};
-use crate::host_states::{HostState, HostStates, address_range_starts};
+use crate::host_evaluator::HostEvaluator;
+use crate::host_rows::{HostInStates, HostRowDiff, RenderTraffic, rows_of_change, rows_of_state};
 use crate::state_view::StateView;
 use crate::traffic::TrafficSet;
 use palisade_api::{ForwardedConnectionReport, TrafficReport};
-use palisade_model::{
-    Direction, FailsafePorts, Family, FlowOrigin, L4, Protocol, RangeSet, State, Str,
-};
+use palisade_model::{Direction, FailsafePorts, Family, FlowOrigin, L4, Protocol, RangeSet, Str};
 use palisade_oracle::{FlowEnd, HostPath, Question};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -52,21 +50,16 @@ impl ForwardedConnection {
 }
 
 /// What a change opens and closes of what hosts forward.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ForwardedDiff {
-    /// What only the new state allows.
-    pub opened: Vec<ForwardedConnection>,
-    /// What only the old state allows.
-    pub closed: Vec<ForwardedConnection>,
-}
+pub type ForwardedDiff = HostRowDiff<ForwardedConnection>;
 
 /// Everything that hosts let pass of what they forward, by node, interface and direction, where a policy judges it.
 pub fn forwarded_connections<'a>(
     state: impl Into<StateView<'a>>,
     failsafe: &FailsafePorts,
 ) -> Vec<ForwardedConnection> {
-    let states = [HostStates::new(state.into())];
-    list(&states, failsafe, &allowed_traffic)
+    let mut rows = rows_of_state(state.into(), failsafe, rows_of_host);
+    rows.sort();
+    rows
 }
 
 /// What a change from `old` to `new` opens and closes.
@@ -75,48 +68,35 @@ pub fn forwarded_diff<'a>(
     new: impl Into<StateView<'a>>,
     failsafe: &FailsafePorts,
 ) -> ForwardedDiff {
-    let states = [HostStates::new(old.into()), HostStates::new(new.into())];
-    let [opened, closed] = list_changes(|render| list(&states, failsafe, render));
-    ForwardedDiff { opened, closed }
+    let mut diff = rows_of_change(old.into(), new.into(), failsafe, rows_of_host);
+    diff.opened.sort();
+    diff.closed.sort();
+    diff
 }
 
-/// The rows of every host, whose traffic `render` makes from that of each state.
-fn list(
-    states: &[HostStates<'_>],
-    failsafe: &FailsafePorts,
-    render: RenderTraffic<'_>,
-) -> Vec<ForwardedConnection> {
-    let nodes: BTreeSet<&Str> = states.iter().flat_map(|state| state.hosts.keys()).collect();
-    let mut connections = Vec::new();
-    for node in nodes {
-        let hosts: Vec<HostState<'_>> = states.iter().map(|state| state.of_node(node)).collect();
-        let judges: Vec<HostEvaluator<'_>> = hosts
-            .iter()
-            .map(|host| HostEvaluator::new(host, failsafe))
-            .collect();
-        let interfaces: BTreeSet<Str> = hosts.iter().flat_map(HostState::interfaces).collect();
-        let judged: Vec<(&Str, Direction)> = interfaces
-            .iter()
-            .flat_map(|interface| Direction::BOTH.map(|direction| (interface, direction)))
-            .filter(|(interface, direction)| {
-                let mut judges = judges.iter();
-                judges.any(|judge| judges_forwarded(judge, interface, *direction))
-            })
-            .collect();
-        if judged.is_empty() {
-            continue;
-        }
-        let views: Vec<&State> = judges.iter().map(HostEvaluator::state).collect();
-        let starts = address_range_starts(&views, failsafe);
-        for family in Family::BOTH {
-            let classes = AddressClasses::new(node, &judges, &starts, family);
-            for (interface, direction) in &judged {
-                connections.extend(classes.rows(node, interface, *direction, &judges, render));
-            }
+/// The rows of a host, at each interface and direction at which a policy judges what is forwarded.
+fn rows_of_host(host: &HostInStates<'_>, render: RenderTraffic<'_>) -> Vec<ForwardedConnection> {
+    let judged: Vec<(&Str, Direction)> = host
+        .interfaces
+        .iter()
+        .flat_map(|interface| Direction::BOTH.map(|direction| (interface, direction)))
+        .filter(|(interface, direction)| {
+            let mut judges = host.judges.iter();
+            judges.any(|judge| judges_forwarded(judge, interface, *direction))
+        })
+        .collect();
+    if judged.is_empty() {
+        return Vec::new();
+    }
+    let starts = host.address_range_starts();
+    let mut rows = Vec::new();
+    for family in Family::BOTH {
+        let classes = AddressClasses::new(host.node, host.judges, &starts, family);
+        for (interface, direction) in &judged {
+            rows.extend(classes.rows(host.node, interface, *direction, host.judges, render));
         }
     }
-    connections.sort();
-    connections
+    rows
 }
 
 /// Whether a policy judges what is forwarded by an interface in a direction.

@@ -6,14 +6,14 @@
 
 use crate::connection_end::IpBlocks;
 use crate::explain::host_ends::host_ends;
-use crate::host_evaluator::{HostEvaluator, RenderTraffic, allowed_traffic, list_changes};
-use crate::host_states::{HostState, HostStates, address_range_starts};
+use crate::host_evaluator::HostEvaluator;
+use crate::host_rows::{HostInStates, HostRowDiff, RenderTraffic, rows_of_change, rows_of_state};
 use crate::state_view::StateView;
 use crate::traffic::TrafficSet;
 use palisade_api::{HostConnectionReport, TrafficReport};
 use palisade_model::{
-    Direction, FailsafePorts, Family, FlowOrigin, L4, NumberRange, Prefix, Protocol, RangeSet,
-    State, Str, address_to_number,
+    Direction, FailsafePorts, Family, FlowOrigin, L4, NumberRange, Prefix, Protocol, RangeSet, Str,
+    address_to_number,
 };
 use palisade_oracle::{FlowEnd, HostPath, Question};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,21 +55,14 @@ impl HostConnection {
 }
 
 /// What a change opens and closes at interfaces of hosts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostDiff {
-    /// What only the new state allows.
-    pub opened: Vec<HostConnection>,
-    /// What only the old state allows.
-    pub closed: Vec<HostConnection>,
-}
+pub type HostDiff = HostRowDiff<HostConnection>;
 
 /// Everything that hosts with a host endpoint let in and out, by node, interface and direction.
 pub fn host_connections<'a>(
     state: impl Into<StateView<'a>>,
     failsafe: &FailsafePorts,
 ) -> Vec<HostConnection> {
-    let states = [HostStates::new(state.into())];
-    list(&states, failsafe, &allowed_traffic)
+    rows_of_state(state.into(), failsafe, rows_of_host)
 }
 
 /// What a change from `old` to `new` opens and closes. An interface that no host endpoint governs is open.
@@ -78,44 +71,29 @@ pub fn host_diff<'a>(
     new: impl Into<StateView<'a>>,
     failsafe: &FailsafePorts,
 ) -> HostDiff {
-    let states = [HostStates::new(old.into()), HostStates::new(new.into())];
-    let [opened, closed] = list_changes(|render| list(&states, failsafe, render));
-    HostDiff { opened, closed }
+    rows_of_change(old.into(), new.into(), failsafe, rows_of_host)
 }
 
-/// The rows of every host, whose traffic `render` makes from that of each state.
-fn list(
-    states: &[HostStates<'_>],
-    failsafe: &FailsafePorts,
-    render: RenderTraffic<'_>,
-) -> Vec<HostConnection> {
-    let nodes: BTreeSet<&Str> = states.iter().flat_map(|state| state.hosts.keys()).collect();
-    let mut connections = Vec::new();
-    for node in nodes {
-        let hosts: Vec<HostState<'_>> = states.iter().map(|state| state.of_node(node)).collect();
-        let judges: Vec<HostEvaluator<'_>> = hosts
-            .iter()
-            .map(|host| HostEvaluator::new(host, failsafe))
-            .collect();
-        let views: Vec<&State> = judges.iter().map(HostEvaluator::state).collect();
-        let starts = address_range_starts(&views, failsafe);
-        let own: BTreeSet<FlowEnd> = views
-            .iter()
-            .flat_map(|state| host_ends(state, node))
-            .collect();
-        let interfaces: BTreeSet<Str> = hosts.iter().flat_map(HostState::interfaces).collect();
-        for interface in &interfaces {
-            for direction in Direction::BOTH {
-                let place = InterfaceDirection {
-                    node,
-                    interface,
-                    direction,
-                };
-                connections.extend(place.rows(&judges, &own, &starts, render));
-            }
+/// The rows of a host, by interface and direction.
+fn rows_of_host(host: &HostInStates<'_>, render: RenderTraffic<'_>) -> Vec<HostConnection> {
+    let starts = host.address_range_starts();
+    let own: BTreeSet<FlowEnd> = host
+        .states()
+        .into_iter()
+        .flat_map(|state| host_ends(state, host.node))
+        .collect();
+    let mut rows = Vec::new();
+    for interface in &host.interfaces {
+        for direction in Direction::BOTH {
+            let place = InterfaceDirection {
+                node: host.node,
+                interface,
+                direction,
+            };
+            rows.extend(place.rows(host.judges, &own, &starts, render));
         }
     }
-    connections
+    rows
 }
 
 /// One direction at one interface of a host.

@@ -3,9 +3,8 @@
 //! Promises: every verdict is the oracle's; traffic that no rule divides is asked about once. Never: chooses the ends.
 
 use crate::host_states::HostState;
-use crate::pair_evaluator::{icmp_cuts, port_cuts};
-use crate::pair_set::{PairSet, ranges_between_cuts};
 use crate::traffic::TrafficSet;
+use crate::traffic_grid::{port_cuts, traffic_between_cuts};
 use palisade_model::{
     Direction, Endpoint, FailsafePorts, Family, L4, Peer, Protocol, Rule, State, Str, TrafficMatch,
 };
@@ -13,24 +12,6 @@ use palisade_oracle::{FlowEnd, OracleOptions, PreparedState, Question};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-
-/// What becomes a row's traffic, of what each state allows.
-pub(crate) type RenderTraffic<'a> = &'a dyn Fn(&[TrafficSet]) -> TrafficSet;
-
-/// What the only state allows.
-pub(crate) fn allowed_traffic(sets: &[TrafficSet]) -> TrafficSet {
-    sets.first().cloned().unwrap_or_default()
-}
-
-/// Lists what only the second state allows, and what only the first one does.
-pub(crate) fn list_changes<T>(list: impl Fn(RenderTraffic<'_>) -> Vec<T>) -> [Vec<T>; 2] {
-    [(1, 0), (0, 1)].map(|(at, other)| {
-        list(&|sets| match (sets.get(at), sets.get(other)) {
-            (Some(listed), Some(excluded)) => listed.subtract(excluded),
-            _ => TrafficSet::none(),
-        })
-    })
-}
 
 /// Asks the oracle what one host allows in one state.
 pub(crate) struct HostEvaluator<'a> {
@@ -112,60 +93,25 @@ impl<'a> HostEvaluator<'a> {
                 .host_allows(&question, direction, &self.options)
         };
         let terms: Vec<&TrafficMatch> = self.rules().flat_map(|rule| &rule.traffic).collect();
-        let named: BTreeSet<Protocol> = terms
-            .iter()
-            .flat_map(|term| term.protocol.iter().chain(&term.not_protocols))
-            .copied()
-            .collect();
-        let unnamed = (0..=u8::MAX)
-            .map(Protocol)
-            .find(|p| !p.has_ports() && !p.is_icmp() && !named.contains(p));
-        let rest = unnamed.is_some_and(|protocol| allows(protocol, L4::None));
         let failsafe = self.failsafe.inbound.iter().chain(&self.failsafe.outbound);
         let failsafe: BTreeSet<u32> = failsafe
             .flat_map(|port| [u32::from(port.port), u32::from(port.port) + 1])
             .collect();
-        let cuts = |end: &FlowEnd,
-                    end_ports: fn(&TrafficMatch) -> &palisade_model::PortMatch,
-                    protocol| {
-            let mut cuts = port_cuts(&terms, end_ports, endpoint(end), protocol);
-            cuts.extend(&failsafe);
-            ranges_between_cuts(&cuts, u16::MAX)
+        let cuts = |protocol| {
+            let mut cuts = [
+                port_cuts(&terms, |term| &term.source, endpoint(&source), protocol),
+                port_cuts(
+                    &terms,
+                    |term| &term.destination,
+                    endpoint(&destination),
+                    protocol,
+                ),
+            ];
+            for cuts in &mut cuts {
+                cuts.extend(&failsafe);
+            }
+            cuts
         };
-        TrafficSet::from_parts(
-            |protocol| {
-                PairSet::from_grid(
-                    &cuts(&source, |term| &term.source, protocol),
-                    &cuts(&destination, |term| &term.destination, protocol),
-                    |source, destination| {
-                        let ports = L4::Ports {
-                            source,
-                            destination,
-                        };
-                        allows(protocol, ports)
-                    },
-                )
-            },
-            |protocol| {
-                let (kinds, codes) = icmp_cuts(&terms);
-                let byte = |n: u16| u8::try_from(n).unwrap_or(u8::MAX);
-                let max = u16::from(u8::MAX);
-                PairSet::from_grid(
-                    &ranges_between_cuts(&kinds, max),
-                    &ranges_between_cuts(&codes, max),
-                    |kind, code| {
-                        let (kind, code) = (byte(kind), byte(code));
-                        allows(protocol, L4::Icmp { kind, code })
-                    },
-                )
-            },
-            |protocol| {
-                if named.contains(&protocol) {
-                    allows(protocol, L4::None)
-                } else {
-                    rest
-                }
-            },
-        )
+        traffic_between_cuts(&terms, cuts, allows)
     }
 }

@@ -25,7 +25,11 @@ impl<'a> HostStates<'a> {
     pub(crate) fn new(view: StateView<'a>) -> Self {
         let named = name_interfaces(view.state);
         let mut hosts: BTreeMap<Str, BTreeMap<EndpointId, Endpoint>> = BTreeMap::new();
-        for endpoint in named.endpoints.values().filter(|endpoint| endpoint.host) {
+        for endpoint in named
+            .endpoints
+            .values()
+            .filter(|endpoint| endpoint.is_host())
+        {
             if let (Some(node), Some(_)) = (&endpoint.node, &endpoint.interface) {
                 let of_node = hosts.entry(node.clone()).or_default();
                 of_node.insert(endpoint.id.clone(), endpoint.clone());
@@ -46,7 +50,7 @@ impl<'a> HostStates<'a> {
         };
         // One without an interface governs nothing, and is a peer by its addresses.
         base.endpoints
-            .retain(|_, endpoint| !endpoint.host || endpoint.interface.is_none());
+            .retain(|_, endpoint| !endpoint.is_host() || endpoint.interface.is_none());
         HostStates { view, base, hosts }
     }
 
@@ -72,7 +76,7 @@ pub(crate) struct HostState<'a> {
 
 impl HostState<'_> {
     pub(crate) fn interfaces(&self) -> BTreeSet<Str> {
-        let hosts = self.state.endpoints.values().filter(|e| e.host);
+        let hosts = self.state.endpoints.values().filter(|e| e.is_host());
         hosts.filter_map(|e| e.interface.clone()).collect()
     }
 

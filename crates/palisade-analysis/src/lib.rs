@@ -17,6 +17,7 @@ pub mod explain;
 mod forwarded_connections;
 mod host_connections;
 mod host_evaluator;
+mod host_rows;
 mod host_states;
 mod ip_blocks;
 mod label_value_index;
@@ -31,6 +32,7 @@ mod rules;
 mod similar_names;
 mod state_view;
 mod traffic;
+mod traffic_grid;
 mod workload;
 
 pub use connection_end::{ConnectionEnd, IpBlocks};
@@ -44,6 +46,7 @@ pub use forwarded_connections::{
     ForwardedConnection, ForwardedDiff, forwarded_connections, forwarded_diff,
 };
 pub use host_connections::{HostConnection, HostDiff, host_connections, host_diff};
+pub use host_rows::HostRowDiff;
 pub use ip_blocks::IpBlock;
 pub use lint::{LintLimit, UnnamedPorts, lint};
 pub use lockout::{AdminSession, HostAccessQuestions, lockouts};

@@ -6,16 +6,16 @@
 //! that select the subject; the result is cached for all pairs whose rules have the same effect.
 
 use crate::end_classes::EndClass;
-use crate::pair_set::{PairSet, ranges_between_cuts};
 use crate::rules::{StateRules, to_u32};
 use crate::traffic::TrafficSet;
+use crate::traffic_grid::{port_cuts, traffic_between_cuts};
 use palisade_model::{
-    Action, Direction, Encapsulations, Endpoint, Family, FlowOrigin, HairpinAction, L4, PortMatch,
-    PortSpec, Protocol, State, TrafficMatch, Update,
+    Action, Direction, Encapsulations, Family, FlowOrigin, HairpinAction, L4, Protocol, State,
+    TrafficMatch, Update,
 };
 use palisade_oracle::{FlowEnd, HostPath, OracleOptions, PreparedState, Question};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The number of a traffic set in a [`TrafficSetInterner`].
@@ -302,103 +302,12 @@ impl PairEvaluator<'_, '_> {
             (question.protocol, question.l4) = (protocol, l4);
             prepared.allows(&question, direction, &options)
         };
-        allowed_traffic(&terms, [from.endpoint, to.endpoint], allows)
+        let cuts = |protocol| {
+            [
+                port_cuts(&terms, |term| &term.source, from.endpoint, protocol),
+                port_cuts(&terms, |term| &term.destination, to.endpoint, protocol),
+            ]
+        };
+        traffic_between_cuts(&terms, cuts, allows)
     }
-}
-
-/// The traffic that `allows` allows, which is asked once between any two values at which a test of the terms changes. The
-/// endpoints are those of the source and of the destination.
-fn allowed_traffic(
-    terms: &[&TrafficMatch],
-    [source, destination]: [Option<&Endpoint>; 2],
-    allows: impl Fn(Protocol, L4) -> bool,
-) -> TrafficSet {
-    let mut named = BTreeSet::new();
-    for term in terms {
-        named.extend(term.protocol);
-        named.extend(&term.not_protocols);
-    }
-    let unnamed = (0..=u8::MAX)
-        .map(Protocol)
-        .find(|p| !p.has_ports() && !p.is_icmp() && !named.contains(p));
-    let rest = unnamed.is_some_and(|protocol| allows(protocol, L4::None));
-    TrafficSet::from_parts(
-        |protocol| {
-            let sources = port_cuts(terms, |t| &t.source, source, protocol);
-            let ports = port_cuts(terms, |t| &t.destination, destination, protocol);
-            PairSet::from_grid(
-                &ranges_between_cuts(&sources, u16::MAX),
-                &ranges_between_cuts(&ports, u16::MAX),
-                |source, destination| {
-                    let l4 = L4::Ports {
-                        source,
-                        destination,
-                    };
-                    allows(protocol, l4)
-                },
-            )
-        },
-        |protocol| {
-            let (kinds, codes) = icmp_cuts(terms);
-            let byte = |n: u16| u8::try_from(n).unwrap_or(u8::MAX);
-            let max = u16::from(u8::MAX);
-            PairSet::from_grid(
-                &ranges_between_cuts(&kinds, max),
-                &ranges_between_cuts(&codes, max),
-                |kind, code| {
-                    let (kind, code) = (byte(kind), byte(code));
-                    allows(protocol, L4::Icmp { kind, code })
-                },
-            )
-        },
-        |protocol| {
-            if named.contains(&protocol) {
-                allows(protocol, L4::None)
-            } else {
-                rest
-            }
-        },
-    )
-}
-
-/// The ports at which a port test of these terms changes, for one protocol at one end.
-pub(crate) fn port_cuts(
-    terms: &[&TrafficMatch],
-    end: impl Fn(&TrafficMatch) -> &PortMatch,
-    at: Option<&Endpoint>,
-    protocol: Protocol,
-) -> BTreeSet<u32> {
-    let mut cuts = BTreeSet::new();
-    for term in terms {
-        let test = end(term);
-        for spec in test.is.iter().flatten().chain(&test.not) {
-            let range = match spec {
-                PortSpec::Range(range) => Some((range.first, range.last)),
-                PortSpec::Named(name) => at
-                    .and_then(|endpoint| endpoint.named_port(name, protocol))
-                    .map(|port| (port, port)),
-            };
-            if let Some((first, last)) = range {
-                cuts.extend([u32::from(first), u32::from(last) + 1]);
-            }
-        }
-    }
-    cuts
-}
-
-/// The types and codes at which an ICMP test of these terms changes.
-pub(crate) fn icmp_cuts(terms: &[&TrafficMatch]) -> (BTreeSet<u32>, BTreeSet<u32>) {
-    let (mut kinds, mut codes) = (BTreeSet::new(), BTreeSet::new());
-    for message in terms
-        .iter()
-        .flat_map(|term| [term.icmp, term.not_icmp])
-        .flatten()
-    {
-        let kind = u32::from(message.kind);
-        kinds.extend([kind, kind + 1]);
-        if let Some(code) = message.code.map(u32::from) {
-            codes.extend([code, code + 1]);
-        }
-    }
-    (kinds, codes)
 }

@@ -183,7 +183,7 @@ impl ReachabilityMatrix {
 
 /// The zone of an end class.
 pub(crate) fn zone_of(class: &EndClass<'_>) -> usize {
-    if class.endpoint.is_none_or(|endpoint| endpoint.host) {
+    if class.endpoint.is_none_or(|endpoint| endpoint.is_host()) {
         OUTSIDE
     } else {
         INSIDE

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 pub(crate) fn group_endpoints(state: &State) -> BTreeMap<WorkloadRef, Vec<&Endpoint>> {
     let templates = TemplateIndex::new(state);
     let mut groups: BTreeMap<WorkloadRef, Vec<&Endpoint>> = BTreeMap::new();
-    for endpoint in state.endpoints.values().filter(|e| !e.host) {
-        let name = if !endpoint.template {
+    for endpoint in state.endpoints.values().filter(|e| !e.is_host()) {
+        let name = if !endpoint.is_template() {
             TemplateIndex::pod_workload(endpoint)
         } else if templates.is_listed_otherwise(endpoint) {
             continue;
@@ -31,8 +31,9 @@ struct TemplateIndex<'a> {
 impl<'a> TemplateIndex<'a> {
     fn new(state: &'a State) -> Self {
         let endpoints = state.endpoints.values();
-        let (templates, pods): (Vec<&Endpoint>, Vec<&Endpoint>) =
-            endpoints.filter(|e| !e.host).partition(|e| e.template);
+        let (templates, pods): (Vec<&Endpoint>, Vec<&Endpoint>) = endpoints
+            .filter(|e| !e.is_host())
+            .partition(|e| e.is_template());
         let named = templates
             .into_iter()
             .map(|t| (WorkloadRef::from_endpoint(t), t));

@@ -98,7 +98,10 @@ fn with_lines(mut policy: Policy, in_force: &Policy) -> Policy {
 
 /// A policy of Calico for pods and host endpoints as one for pods, where it selects no host endpoint of the input.
 fn confine_to_pods(mut policy: Policy, state: &State) -> Policy {
-    let mut hosts = state.endpoints.values().filter(|endpoint| endpoint.host);
+    let mut hosts = state
+        .endpoints
+        .values()
+        .filter(|endpoint| endpoint.is_host());
     let selects_host = |host| policy.subject.matches(&state.endpoint_labels(host));
     if policy.scope.is_early() || hosts.any(selects_host) {
         return policy;

@@ -31,11 +31,6 @@ pub(crate) struct GroupVersionKind {
 }
 
 impl GroupVersionKind {
-    /// Whether it is some network policy.
-    pub(crate) fn is_policy(&self) -> bool {
-        self.kind.ends_with("NetworkPolicy")
-    }
-
     /// `apiVersion Kind`, without the version if any version is read.
     pub(crate) fn qualified(&self) -> String {
         let version = match (self.group, self.version) {
@@ -45,12 +40,6 @@ impl GroupVersionKind {
         };
         format!("{version} {}", self.kind)
     }
-}
-
-/// Whether objects of a kind are network policies, of any dialect.
-#[must_use]
-pub fn is_policy_kind(kind: &ObjectKind) -> bool {
-    kind.name().ends_with("NetworkPolicy")
 }
 
 /// A lowered object.

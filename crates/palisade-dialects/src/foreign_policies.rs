@@ -55,6 +55,11 @@ pub(crate) fn is_foreign_group(group: &str) -> bool {
     !is_read && GROUPS.iter().any(|(known, _)| *known == group)
 }
 
+/// Whether a kind that no dialect reads is named as network policies are.
+pub(crate) fn is_named_as_policy(kind: &str) -> bool {
+    kind.ends_with("NetworkPolicy")
+}
+
 /// Whether a kind that is ignored is a network policy, or a part of one.
 pub(crate) fn is_foreign_policy(group: &str, kind: &str) -> bool {
     let of_group = GROUPS.iter().find(|(known, _)| *known == group);
@@ -65,7 +70,7 @@ pub(crate) fn is_foreign_policy(group: &str, kind: &str) -> bool {
     let is_named = |words: &str| {
         kind.ends_with("Policy") && !is_routing || words.split(' ').any(|word| word == kind)
     };
-    kind.ends_with("NetworkPolicy") || of_group.is_some_and(|(_, words)| is_named(words))
+    is_named_as_policy(kind) || of_group.is_some_and(|(_, words)| is_named(words))
 }
 
 /// Whether an ignored kind, as it is counted (`k8s.ovn.org/v1 EgressFirewall`), is a network policy of other software.

@@ -26,12 +26,14 @@ mod foreign_policies;
 mod hash;
 mod ignored_kinds;
 mod kind_reader;
+mod kind_word;
 mod kubernetes;
 mod label_selector;
 mod lowering;
 mod metadata;
 mod mode;
 mod names;
+mod network_set_kind;
 mod policy_api;
 mod policy_fields;
 mod policy_kinds;
@@ -47,16 +49,18 @@ pub use calico::{ORCHESTRATOR, calico_holders, object_kind, selector as calico_s
 pub use cilium::match_nodes_by_cidr;
 pub use closed_part::{ClosedPart, ClosedReason};
 pub use definitions::{count_ignored, duplicate_definition, omitted_definitions};
-pub use dialect::{LoweredObject, is_policy_kind};
+pub use dialect::LoweredObject;
 pub use field_filters::field_filter_of_kind;
 pub use fields::{ANY_OTHER, FieldRow, FieldSupport, PolicyKind};
 pub use foreign_policies::is_unenforced_policy;
 pub use hash::ContentHash;
+pub use kind_word::{KindWord, policy_kind_word};
 pub use kubernetes::unnamed_ports;
 pub use lowering::{isolate, lower_object};
 pub use mode::MODE_ANNOTATION;
+pub use network_set_kind::network_set_kind;
 pub use policy_fields::{FieldLocation, NamespaceField, PolicyFields, PortNameField};
-pub use policy_kinds::policy_kinds;
+pub use policy_kinds::{is_policy_kind, policy_kinds};
 pub use quota::{
     MAX_PROBLEMS_PER_FILE, MAX_PROBLEMS_PER_INPUT, MAX_PROBLEMS_PER_OBJECT, OmittedCounts,
     OmittedProblems, ProblemQuota,

@@ -6,7 +6,7 @@ use crate::closed_part::{ClosedPart, ClosedReason};
 use crate::quota::{MAX_PROBLEMS_PER_OBJECT, OmittedProblems, ProblemQuota};
 use crate::suggest::nearest;
 use palisade_manifest::{Field, FieldError, FieldPath, Location, Problem, shorten};
-use palisade_model::SourceLine;
+use palisade_model::{SourceLine, Str};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
@@ -340,8 +340,8 @@ impl UnknownField<'_> {
 pub(crate) fn line_of(field: &Field<'_>) -> SourceLine {
     let Location { file, line, .. } = field.location();
     let file = match line {
-        0 if !field.path.is_root() => field.path.to_string().into(),
+        0 if !field.path.is_root() => Str::from(field.path.to_string()),
         _ => file.clone().into(),
     };
-    SourceLine { file, line: *line }
+    SourceLine::new(file, *line)
 }

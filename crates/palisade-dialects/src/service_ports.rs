@@ -8,9 +8,10 @@
 //! Promises: a rule that is not resolved matches nothing; endpoints that come and go with the same ports change no
 //! rule. Never: knows which slices there are.
 
+use palisade_model::NetworkSetKind::{EndpointSlice, UnreadyEndpoints};
 use palisade_model::{
     LabelKey, NetworkSet, Policy, PortMatch, PortRange, PortSpec, Protocol, Rule, Selector, State,
-    Str, TrafficMatch, reserved,
+    Str, TrafficMatch,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -35,10 +36,9 @@ pub(crate) fn add_label(slice: &mut NetworkSet, ports: &BTreeSet<(Protocol, u16)
 /// The Service, as `namespace/name`, and the list of ports of a slice; `None` if it is no slice, is of no Service or has no ports.
 #[must_use]
 pub fn slice_ports(set: &NetworkSet) -> Option<(Str, Str)> {
-    let kind = NetworkSet::reserved_kind(&set.id.kind);
-    if kind != reserved::KIND_ENDPOINT_SLICE && kind != reserved::KIND_UNREADY_ENDPOINTS {
+    let (EndpointSlice | UnreadyEndpoints) = set.kind else {
         return None;
-    }
+    };
     let service = set.labels.get(NetworkSet::SERVICE_LABEL)?;
     let namespace = set.id.namespace.as_ref()?;
     let ports = set.labels.get(PORTS_LABEL)?.clone();
@@ -52,7 +52,7 @@ pub fn tcp_endpoints(state: &State, service: &str) -> BTreeSet<SocketAddr> {
     let slices = state
         .network_sets
         .values()
-        .filter(|set| NetworkSet::reserved_kind(&set.id.kind) == reserved::KIND_ENDPOINT_SLICE);
+        .filter(|set| set.kind == EndpointSlice);
     for set in slices {
         let Some((_, ports)) = slice_ports(set).filter(|(name, _)| **name == *service) else {
             continue;

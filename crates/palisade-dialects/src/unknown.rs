@@ -15,6 +15,7 @@ use crate::dialect::{GroupVersionKind, LoweredObject, literal_id, qualified_kind
 use crate::foreign_policies::{is_foreign_group, is_foreign_policy};
 use crate::ignored_kinds::{ignored_kinds, known_groups};
 use crate::kind_reader::{KindReader, reader_of, supported_kinds};
+use crate::policy_kinds::policy_kinds;
 use crate::suggest::{edit_distance, nearest};
 use crate::{calico, cilium, kubernetes, policy_api};
 use palisade_manifest::{Problem, RawObject};
@@ -85,9 +86,9 @@ fn all_kinds() -> impl Iterator<Item = GroupVersionKind> {
 fn kinds_of_any_group() -> impl Iterator<Item = GroupVersionKind> {
     supported_kinds(kubernetes::KINDS)
         .chain(supported_kinds(policy_api::KINDS))
-        .chain(supported_kinds(cilium::KINDS).filter(GroupVersionKind::is_policy))
-        .chain(supported_kinds(calico::KINDS).filter(GroupVersionKind::is_policy))
-        .chain(supported_kinds(calico::CRD_KINDS).filter(GroupVersionKind::is_policy))
+        .chain(supported_kinds(cilium::KINDS).filter(is_policy))
+        .chain(supported_kinds(calico::KINDS).filter(is_policy))
+        .chain(supported_kinds(calico::CRD_KINDS).filter(is_policy))
 }
 
 fn is_misspelled(object: &RawObject) -> bool {
@@ -102,7 +103,7 @@ fn is_misspelled(object: &RawObject) -> bool {
     }
     kinds_of_any_group().any(|candidate| {
         if candidate.kind == kind {
-            candidate.is_policy() || is_reserved_group(group)
+            is_policy(&candidate) || is_reserved_group(group)
         } else {
             is_misspelling_of(kind, &candidate)
         }
@@ -150,7 +151,7 @@ fn is_misspelling_of(kind: &str, known: &GroupVersionKind) -> bool {
         _ => 2,
     };
     let begin_alike = written.chars().next() == wanted.chars().next();
-    (begin_alike || known.is_policy()) && edit_distance(&written, &wanted) <= allowed
+    (begin_alike || is_policy(known)) && edit_distance(&written, &wanted) <= allowed
 }
 
 /// The letters and digits, in lower case.
@@ -235,4 +236,9 @@ fn ignore(object: &RawObject) -> LoweredObject {
         });
     }
     lowered
+}
+
+/// Whether a kind that is read is a network policy; the groups of resource definitions have the same kinds.
+fn is_policy(kind: &GroupVersionKind) -> bool {
+    policy_kinds().any(|known| known.kind == kind.kind)
 }

@@ -6,7 +6,8 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use palisade_model::{
-    Endpoint, EndpointId, Labels, NetworkSet, Object, ObjectKey, Profile, Str, Update, reserved,
+    Endpoint, EndpointId, Labels, NetworkSet, NetworkSetKind, Object, ObjectKey, Profile, Str,
+    Update,
 };
 
 /// The labels of profiles, and the endpoints that name a profile.
@@ -94,7 +95,7 @@ impl AppliedLabels {
     /// Stores a network set with the addresses of a host endpoint, and returns it with the labels of the profiles of
     /// that; any other is returned as it is.
     fn put_holder(&mut self, set: NetworkSet) -> NetworkSet {
-        if NetworkSet::reserved_kind(&set.id.kind) != reserved::KIND_HOST_ENDPOINT {
+        if set.kind != NetworkSetKind::HostEndpoint {
             return set;
         }
         let id = set.id.clone();
@@ -160,30 +161,18 @@ mod tests {
     use super::*;
     use alloc::vec;
     use alloc::vec::Vec;
-    use palisade_model::{ObjectId, ObjectKind};
+    use palisade_model::{EndpointKind, ObjectId, ObjectKind};
 
     fn endpoint(profiles: &[&str]) -> Endpoint {
+        let id = ObjectId {
+            namespace: Some("a".into()),
+            name: "w".into(),
+            kind: ObjectKind::new("projectcalico.org", "WorkloadEndpoint"),
+        };
         Endpoint {
-            id: ObjectId {
-                namespace: Some("a".into()),
-                name: "w".into(),
-                kind: ObjectKind::new("projectcalico.org", "WorkloadEndpoint"),
-            },
-            host: false,
             labels: Labels::from([("own".into(), "1".into())]),
-            service_account: None,
-            node: None,
-            interface: None,
-            addresses: vec![],
-            ports: vec![],
             profiles: profiles.iter().map(|name| (*name).into()).collect(),
-            created: 0,
-            owner: None,
-            template: false,
-            completed: false,
-            host_network: false,
-            audit: false,
-            uid: None,
+            ..Endpoint::pod(id)
         }
     }
 
@@ -236,13 +225,14 @@ mod tests {
         let host = |profiles: &[&str]| {
             Object::Endpoint(Endpoint {
                 id: id.clone(),
-                host: true,
+                kind: EndpointKind::HostInterface,
                 ..endpoint(profiles)
             })
         };
         let holder = || {
             Object::NetworkSet(NetworkSet {
                 id: id.clone(),
+                kind: NetworkSetKind::HostEndpoint,
                 labels: Labels::from([("own".into(), "1".into())]),
                 nets: vec![],
             })

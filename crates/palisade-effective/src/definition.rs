@@ -6,7 +6,6 @@ use crate::SharedId;
 use crate::definition_problems::{ClosedParts, DefinitionErrors};
 use crate::policy_cost::ObjectCost;
 use alloc::boxed::Box;
-use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -47,14 +46,10 @@ impl ObjectOrigin {
     /// The line where it begins; the resource and its version in an object of a server.
     pub fn line(&self) -> SourceLine {
         match self {
-            ObjectOrigin::File { location, .. } => SourceLine {
-                file: (*location.file).into(),
-                line: location.line,
-            },
-            ObjectOrigin::Resource { .. } => SourceLine {
-                file: self.to_string().into(),
-                line: 0,
-            },
+            ObjectOrigin::File { location, .. } => SourceLine::new(&*location.file, location.line),
+            ObjectOrigin::Resource { version, location } => {
+                SourceLine::of_resource(&*location.file, version.clone())
+            }
         }
     }
 
@@ -120,7 +115,7 @@ impl fmt::Display for ObjectOrigin {
             ObjectOrigin::File { location, .. } => location.fmt(f),
             ObjectOrigin::Resource { version, location } if version.is_empty() => location.fmt(f),
             ObjectOrigin::Resource { version, location } => {
-                SourceLine::of_resource(&location.file, version).fmt(f)
+                SourceLine::of_resource(&*location.file, version.clone()).fmt(f)
             }
         }
     }

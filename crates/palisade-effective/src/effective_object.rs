@@ -13,7 +13,7 @@ use core::cmp::Ordering;
 
 use palisade_dialects::{ContentHash, is_policy_kind};
 use palisade_manifest::Location;
-use palisade_model::{NetworkSet, Node, Object, ObjectId, ObjectKey, Str, reserved};
+use palisade_model::{NetworkSetKind, Node, Object, ObjectId, ObjectKey, Str};
 
 /// The type of an object of which only the keys are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +36,14 @@ impl InventoryType {
             Object::Node(_) => Some(InventoryType::Node),
             Object::Service(_) => Some(InventoryType::Service),
             Object::ServiceAccount(_) => Some(InventoryType::ServiceAccount),
-            Object::NetworkSet(set) => match NetworkSet::reserved_kind(&set.id.kind) {
-                reserved::KIND_ENDPOINT_SLICE | reserved::KIND_UNREADY_ENDPOINTS => {
+            Object::NetworkSet(set) => match set.kind {
+                NetworkSetKind::EndpointSlice | NetworkSetKind::UnreadyEndpoints => {
                     Some(InventoryType::EndpointSlice)
                 }
-                reserved::KIND_POD_NETWORK => Some(InventoryType::NodeWithNetworks),
-                _ => None,
+                NetworkSetKind::PodNetwork => Some(InventoryType::NodeWithNetworks),
+                NetworkSetKind::NetworkSet
+                | NetworkSetKind::CidrGroup
+                | NetworkSetKind::HostEndpoint => None,
             },
             Object::Tier(_) | Object::Policy(_) | Object::Profile(_) => None,
         }
@@ -428,7 +430,7 @@ impl Definition {
 pub(crate) fn inventory_type(id: &ObjectId, objects: &[Object]) -> Option<Option<InventoryType>> {
     match objects {
         [] => Some(None),
-        [Object::Endpoint(pod)] if pod.host_network => Some(None),
+        [Object::Endpoint(pod)] if pod.uses_host_network() => Some(None),
         [object] => {
             let object_type = InventoryType::of(object)?;
             (object_type.key(id) == object.key()).then_some(Some(object_type))
@@ -445,7 +447,7 @@ pub(crate) fn inventory_type(id: &ObjectId, objects: &[Object]) -> Option<Option
 /// The keys of the objects that count for policy.
 pub(crate) fn effective_keys(objects: &[Object]) -> impl Iterator<Item = ObjectKey> {
     let on_host_network =
-        |object: &&Object| matches!(object, Object::Endpoint(e) if e.host_network);
+        |object: &&Object| matches!(object, Object::Endpoint(e) if e.uses_host_network());
     let effective = objects
         .iter()
         .filter(move |object| !on_host_network(object));

@@ -45,7 +45,9 @@ pub use report::{EffectiveReport, RetainedObject};
 pub use source::{
     DefinitionChange, SourceDelta, SourceNumber, SourceReport, SourceState, Staleness,
 };
-pub use version_choice::{ChoiceFaults, EffectiveVersion, ValidVersion};
+#[cfg(feature = "faults")]
+pub use version_choice::ChoiceFaults;
+pub use version_choice::{EffectiveVersion, ValidVersion};
 
 use alloc::sync::Arc;
 use palisade_model::ObjectId;

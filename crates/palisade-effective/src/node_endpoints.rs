@@ -1,11 +1,11 @@
 //! The endpoints of nodes, which policies of nodes select.
 //!
 //! Promises: while a policy of nodes is in force, each Node that is in force has its endpoint
-//! ([`palisade_model::Node::endpoint`]), and none has one otherwise; the updates are a function of the objects in force
+//! ([`palisade_model::Endpoint::of_node`]), and none has one otherwise; the updates are a function of the objects in force
 //! alone. Never: decides which nodes a policy selects, or which node this host is.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use palisade_model::{Node, Object, ObjectKey, Policy, PolicyId, Str, Update};
+use palisade_model::{Endpoint, Node, Object, ObjectKey, Policy, PolicyId, Str, Update};
 
 /// The nodes, and the policies that select nodes.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl NodeEndpoints {
 }
 
 fn upsert(name: &Str, audit: bool) -> Update {
-    Update::Upsert(Object::Endpoint(Node::endpoint(name.clone(), audit)))
+    Update::Upsert(Object::Endpoint(Endpoint::of_node(name.clone(), audit)))
 }
 
 fn delete(name: &Str) -> Update {

@@ -88,7 +88,6 @@ impl EffectiveObjects {
         sources: impl IntoIterator<Item = Str>,
         budget: ElementBudget,
         budget_use: BudgetUse,
-        faults: ChoiceFaults,
     ) -> Self {
         EffectiveObjects {
             objects: ObjectMap::default(),
@@ -104,8 +103,14 @@ impl EffectiveObjects {
             unsaved: BTreeSet::new(),
             cidr_match: CidrMatchMode::default(),
             dependents: DependentObjects::default(),
-            faults,
+            faults: ChoiceFaults::default(),
         }
+    }
+
+    /// Makes deliberate errors, which tests must detect.
+    #[cfg(feature = "faults")]
+    pub fn inject(&mut self, faults: ChoiceFaults) {
+        self.faults = faults;
     }
 
     /// Sets what networks in Cilium's policies match; before anything is put in force.
@@ -468,7 +473,6 @@ mod tests {
             ["first", "second"].map(Str::from),
             ElementBudget::default(),
             BudgetUse::Enforced,
-            ChoiceFaults::default(),
         );
         let mut apply = |source, changes| {
             let mut updates = Vec::new();

@@ -15,6 +15,10 @@ use palisade_model::Object;
 
 /// Deliberate errors of the choice, for tests.
 #[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(
+    not(feature = "faults"),
+    allow(unreachable_pub, reason = "public where faults can be injected")
+)]
 pub struct ChoiceFaults {
     /// A duplicate definition is ignored.
     pub first_definition_wins: bool,

@@ -72,7 +72,7 @@ pub(crate) struct ActivePolicyChanges {
 
 /// Whether an endpoint is attached to this host.
 pub(crate) fn is_local(endpoint: &Endpoint) -> bool {
-    endpoint.interface.is_some() && !endpoint.template
+    endpoint.interface.is_some() && !endpoint.is_template()
 }
 
 impl ActivePolicies {

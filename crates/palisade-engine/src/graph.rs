@@ -263,7 +263,7 @@ impl Graph {
         if is_local(endpoint) {
             self.pending.locals.insert(endpoint.id.clone());
         }
-        if endpoint.template {
+        if endpoint.is_template() {
             return;
         }
         for address in effective_addresses(endpoint.addresses.iter().copied()) {

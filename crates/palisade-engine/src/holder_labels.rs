@@ -3,8 +3,8 @@
 //!
 //! Nothing is copied or cached here.
 
-use crate::store::{HolderId, HolderKind, HolderStore, HolderView};
-use palisade_model::{EndpointId, LabelKey, LabelLookup, LabelScope, NetworkSet, reserved};
+use crate::store::{HolderId, HolderKind, HolderStore, HolderView, SharedAttributes};
+use palisade_model::{EndpointId, LabelKey, LabelLookup, LabelScope, reserved};
 
 /// A holder's labels, for a selector to test.
 pub(crate) struct HolderLabels<'a> {
@@ -36,7 +36,7 @@ impl<'a> HolderLabels<'a> {
 
     /// The node whose interface a host endpoint is, if it is known.
     fn host_node(&self) -> Option<HolderView<'a>> {
-        let is_host = self.view.shared().is_some_and(|shared| shared.host);
+        let is_host = self.view.shared().is_some_and(SharedAttributes::is_host);
         let name = self.view.node().filter(|_| is_host)?;
         let store = self.view.store;
         store.view(store.find(&HolderId::Node(name.into()))?)
@@ -45,13 +45,9 @@ impl<'a> HolderLabels<'a> {
     fn reserved_label(&self, key: &str) -> Option<&'a str> {
         match key {
             reserved::KIND => Some(match self.view.kind() {
-                HolderKind::NetworkSet => NetworkSet::reserved_kind(&self.view.shared()?.kind),
+                HolderKind::NetworkSet => self.view.shared()?.network_set?.reserved_kind(),
                 HolderKind::Node => reserved::KIND_NODE,
-                HolderKind::Endpoint => match self.view.shared() {
-                    Some(shared) if shared.is_node_endpoint() => reserved::KIND_NODE_ENDPOINT,
-                    Some(shared) if shared.host => reserved::KIND_HOST,
-                    _ => reserved::KIND_WORKLOAD,
-                },
+                HolderKind::Endpoint => self.view.shared()?.endpoint?.reserved_kind(),
             }),
             reserved::NAMESPACE => {
                 let name = self.view.store.names.get(self.view.namespace)?;

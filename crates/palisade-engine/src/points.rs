@@ -43,7 +43,7 @@ impl JudgementPoints {
             self.remove_endpoint(id, &mut touched, &mut changes);
             self.host.remove_endpoint(id);
             let endpoint = inputs.identity_inputs.state.endpoints.get(id);
-            if let Some(endpoint) = endpoint.filter(|e| is_local(e) && e.host) {
+            if let Some(endpoint) = endpoint.filter(|e| is_local(e) && e.is_host()) {
                 self.host.add_endpoint(endpoint);
             } else if let Some(endpoint) = endpoint.filter(|e| is_local(e)) {
                 self.add_endpoint(

@@ -263,10 +263,15 @@ impl Engine {
             .collect()
     }
 
-    /// The object of every policy, with the file that it is in; one of several parts comes several times.
+    /// The object of every policy, with its resource if it is of a server; one of several parts comes several times.
     pub fn policy_objects(&self) -> Vec<(ObjectId, Option<Str>)> {
         let policies = self.graph.named_policies();
-        let row = |number| Some((policies.id(number)?.object, policies.file(number).cloned()));
+        let row = |number| {
+            Some((
+                policies.id(number)?.object,
+                policies.resource(number).cloned(),
+            ))
+        };
         policies.numbers().filter_map(row).collect()
     }
 
@@ -285,7 +290,7 @@ impl Engine {
         let Some(interface) = &endpoint.interface else {
             return Vec::new();
         };
-        if endpoint.host {
+        if endpoint.is_host() {
             return self.graph.host_points_of(&endpoint.id);
         }
         let mut points = Vec::new();

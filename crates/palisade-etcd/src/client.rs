@@ -11,7 +11,7 @@ use crate::messages::{
 };
 use crate::options::EtcdOptions;
 use http::uri::PathAndQuery;
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 use prost::Message;
 use std::io::ErrorKind;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Why a request to etcd failed.
 
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;

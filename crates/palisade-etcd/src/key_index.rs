@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use palisade_dialects::{ContentHash, count_ignored, lower_object};
 use palisade_effective::{Definition, DefinitionChange, Diagnostic, ObjectOrigin, SharedId};
 use palisade_manifest::{Limits, Location, Problem, RawObject, extract_objects, parse};
+use palisade_remote::{RemoteChanges, StoredChange};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,40 +44,8 @@ pub(crate) struct KeyIndex {
     limits: Limits,
 }
 
-/// What events change.
-#[derive(Debug, Default)]
-pub(crate) struct KeyChanges {
-    /// The last change of each object in each area.
-    changes: BTreeMap<(SharedId, KeyArea), DefinitionChange>,
-    /// Whether errors, warnings or ignored kinds changed.
-    pub(crate) has_new_diagnostics: bool,
-    /// The same for the snapshot: the key, and the text of what was written.
-    pub(crate) stored: Vec<(AreaKey, Option<String>)>,
-}
-
-impl KeyChanges {
-    /// The number of changed objects.
-    pub(crate) fn len(&self) -> usize {
-        self.changes.len()
-    }
-
-    /// Whether no object changes.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-
-    /// The changes, deletions first.
-    pub(crate) fn into_changes(self) -> Vec<DefinitionChange> {
-        let is_removal = |change: &DefinitionChange| {
-            use DefinitionChange::{Delete, Gone};
-            matches!(change, Gone(_) | Delete { .. })
-        };
-        let (mut changes, others): (Vec<_>, Vec<_>) =
-            self.changes.into_values().partition(is_removal);
-        changes.extend(others);
-        changes
-    }
-}
+/// What identifies a definition: an object may be both pushed and written.
+pub(crate) type DefinitionKey = (SharedId, KeyArea);
 
 impl KeyIndex {
     /// No keys.
@@ -119,7 +88,7 @@ impl KeyIndex {
     }
 
     /// A complete read ended: keys that it did not mention do not exist.
-    pub(crate) fn end_read(&mut self, changes: &mut KeyChanges) {
+    pub(crate) fn end_read(&mut self, changes: &mut RemoteChanges<DefinitionKey>) {
         let read = self.read;
         let gone = self.entries.iter().filter(|(_, entry)| entry.read != read);
         let mut gone: Vec<AreaKey> = gone.map(|(key, _)| key.clone()).collect();
@@ -130,11 +99,14 @@ impl KeyIndex {
     }
 
     /// A key does not exist any more.
-    pub(crate) fn delete(&mut self, key: AreaKey, changes: &mut KeyChanges) {
+    pub(crate) fn delete(&mut self, key: AreaKey, changes: &mut RemoteChanges<DefinitionKey>) {
         let Some(entry) = self.entries.remove(&key) else {
             return;
         };
-        changes.stored.push((key.clone(), None));
+        changes.store(|| StoredChange {
+            key: stored_key(&key),
+            value: None,
+        });
         changes.has_new_diagnostics |= self.diagnostics.remove(&key).is_some();
         changes.has_new_diagnostics |= entry.ignored.is_some();
         if let Some(id) = entry.id {
@@ -143,7 +115,12 @@ impl KeyIndex {
     }
 
     /// The object of a key is not defined there any more.
-    fn remove_definition(&self, id: SharedId, key: &AreaKey, changes: &mut KeyChanges) {
+    fn remove_definition(
+        &self,
+        id: SharedId,
+        key: &AreaKey,
+        changes: &mut RemoteChanges<DefinitionKey>,
+    ) {
         let (area, path) = key;
         let elsewhere = match area {
             KeyArea::Direct => KeyArea::Pushed,
@@ -156,7 +133,7 @@ impl KeyIndex {
             },
             false => DefinitionChange::Gone(id.clone()),
         };
-        changes.changes.insert((id, *area), change);
+        changes.definitions.insert((id, *area), change);
     }
 
     /// A key has this value.
@@ -165,7 +142,7 @@ impl KeyIndex {
         key: AreaKey,
         revision: i64,
         value: &[u8],
-        changes: &mut KeyChanges,
+        changes: &mut RemoteChanges<DefinitionKey>,
     ) {
         let read = self.read;
         if let Some(entry) = self.entries.get_mut(&key)
@@ -205,8 +182,7 @@ impl KeyIndex {
             let problem = problem(&key, lowered.location, reason);
             return self.reject(key, entry, value, vec![problem], changes);
         };
-        let text = String::from_utf8_lossy(value).into_owned();
-        changes.stored.push((key.clone(), Some(text)));
+        changes.store(|| stored_value(&key, value));
         entry.hash = Some(hash);
         if let Some(kind) = lowered.ignored.take() {
             entry.ignored = Some(kind.into());
@@ -220,7 +196,7 @@ impl KeyIndex {
         let diagnostics = Diagnostic::take_from(&mut lowered);
         self.set_diagnostics(&key, diagnostics, changes);
         let change = DefinitionChange::Upsert(definition);
-        changes.changes.insert((id, key.0), change);
+        changes.definitions.insert((id, key.0), change);
         self.entries.insert(key, entry);
     }
 
@@ -251,10 +227,9 @@ impl KeyIndex {
         entry: KeyEntry,
         value: &[u8],
         mut problems: Vec<Problem>,
-        changes: &mut KeyChanges,
+        changes: &mut RemoteChanges<DefinitionKey>,
     ) {
-        let text = String::from_utf8_lossy(value).into_owned();
-        changes.stored.push((key.clone(), Some(text)));
+        changes.store(|| stored_value(&key, value));
         match &entry.id {
             Some(id) => {
                 for problem in &mut problems {
@@ -264,7 +239,7 @@ impl KeyIndex {
                     id: id.clone(),
                     is_reported: true,
                 };
-                changes.changes.insert((id.clone(), key.0), change);
+                changes.definitions.insert((id.clone(), key.0), change);
             }
             None => {
                 let reason = format!("the key is not of the form {KEY_FORM}; its value is ignored");
@@ -280,13 +255,35 @@ impl KeyIndex {
         &mut self,
         key: &AreaKey,
         diagnostics: Vec<Diagnostic>,
-        changes: &mut KeyChanges,
+        changes: &mut RemoteChanges<DefinitionKey>,
     ) {
         let before = match diagnostics.is_empty() {
             true => self.diagnostics.remove(key),
             false => self.diagnostics.insert(key.clone(), diagnostics.clone()),
         };
         changes.has_new_diagnostics |= before.unwrap_or_default() != diagnostics;
+    }
+}
+
+/// The key of an entry of the snapshot.
+fn stored_key((area, path): &AreaKey) -> String {
+    format!("{}/{path}", area.name())
+}
+
+/// The key of which this is [`stored_key`].
+pub(crate) fn parse_stored_key(stored: &str) -> Option<AreaKey> {
+    let (area, path) = stored.split_once('/')?;
+    let areas = [KeyArea::Direct, KeyArea::Pushed];
+    let area = areas.into_iter().find(|known| known.name() == area)?;
+    Some((area, path.into()))
+}
+
+/// A value in the snapshot: without its revision, which an etcd that was restored meanwhile may have used again.
+fn stored_value(key: &AreaKey, value: &[u8]) -> StoredChange {
+    let text = String::from_utf8_lossy(value).into_owned();
+    StoredChange {
+        key: stored_key(key),
+        value: Some(("".into(), text)),
     }
 }
 

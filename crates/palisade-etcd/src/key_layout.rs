@@ -22,7 +22,7 @@ const SCHEMA: u32 = 1;
 
 /// Who writes the objects of a part of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum KeyArea {
+pub enum KeyArea {
     /// Anything.
     Direct,
     /// Push.

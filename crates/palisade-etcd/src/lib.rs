@@ -1,6 +1,6 @@
 //! etcd as a source of objects, and what writes them there: for hosts without Kubernetes.
 //!
-//! [`EtcdSource`] reads the objects under a prefix at one revision and watches from the next one on. Each key
+//! [`Etcd`] reads the objects under a prefix at one revision and watches from the next one on. Each key
 //! holds one object as a manifest, in YAML or JSON; [`EtcdOptions`] has the layout. [`push`] makes the
 //! content of a folder the pushed objects, atomically.
 //!
@@ -15,17 +15,17 @@ mod error;
 mod key_index;
 mod key_layout;
 mod messages;
+mod objects;
 mod options;
-mod progress;
 mod push;
 mod push_plan;
 mod reader;
-mod snapshot;
 mod source;
 
 pub use error::EtcdError;
-pub use key_layout::KEY_FORM;
+pub use key_layout::{KEY_FORM, KeyArea};
+pub use objects::EtcdObjects;
 pub use options::EtcdOptions;
 pub use push::{PushError, PushMode, PushOutcome, push};
 pub use push_plan::{PushObject, PushPlan};
-pub use source::{EtcdSource, EtcdSourceHandle};
+pub use source::Etcd;

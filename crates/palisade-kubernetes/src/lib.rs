@@ -1,6 +1,6 @@
 //! A Kubernetes API server as a source of objects.
 //!
-//! [`KubernetesSource`] lists and watches the resources of [`RESOURCES`] and passes on what changes. Of each
+//! [`ApiServer`] lists and watches the resources of [`RESOURCES`] and passes on what changes. Of each
 //! object it keeps the name, the hash of the content that policy needs, and the resource version. That content
 //! is stored on disk, so that an agent that starts while the server cannot be reached begins with it.
 //!
@@ -30,7 +30,6 @@ mod resource;
 mod resource_event;
 mod resource_watch;
 mod source;
-mod source_snapshot;
 mod writer_connection;
 
 pub use api_client::Credentials;
@@ -45,4 +44,4 @@ pub use policy_feedback_writer::{
     FeedbackIntervals, PolicyFeedbackWriter, PolicyFindings, PolicyProblem,
 };
 pub use resource::{RESOURCES, ResourceType};
-pub use source::{KubernetesSource, SourceRefreshHandle, SourceStopHandle};
+pub use source::{ApiServer, ApiServerObjects};

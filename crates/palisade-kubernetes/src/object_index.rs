@@ -12,7 +12,8 @@ use hashbrown::HashMap;
 use palisade_dialects::{ContentHash, field_filter_of_kind, lower_object, object_kind};
 use palisade_effective::{Definition, DefinitionChange, Diagnostic, ObjectOrigin, SharedId};
 use palisade_manifest::{Limits, Location, Problem, read_server_object, to_json};
-use palisade_model::{ObjectId, Str};
+use palisade_model::ObjectId;
+use palisade_remote::{RemoteChanges, StoredChange};
 use palisade_sys::fault::is_injected;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,26 +52,6 @@ pub(crate) struct ObjectIndex {
     limits: Limits,
 }
 
-/// What events change.
-#[derive(Debug, Default)]
-pub(crate) struct IndexChanges {
-    /// The last change of each object.
-    pub(crate) changes: BTreeMap<SharedId, DefinitionChange>,
-    /// Whether errors or warnings changed.
-    pub(crate) has_new_diagnostics: bool,
-    /// The same for the snapshot, if there is one.
-    pub(crate) stored: Option<Vec<StoredChange>>,
-}
-
-/// A change of an object in the snapshot.
-#[derive(Debug)]
-pub(crate) struct StoredChange {
-    /// Its key; it begins with the name of the resource.
-    pub(crate) key: String,
-    /// Its version and its text; `None` if it is gone.
-    pub(crate) value: Option<(Str, String)>,
-}
-
 impl ObjectIndex {
     /// No objects.
     pub(crate) fn new(resource: ResourceType) -> Self {
@@ -104,7 +85,7 @@ impl ObjectIndex {
     }
 
     /// Takes in an event.
-    pub(crate) fn apply(&mut self, event: ResourceEvent, changes: &mut IndexChanges) {
+    pub(crate) fn apply(&mut self, event: ResourceEvent, changes: &mut RemoteChanges<SharedId>) {
         match event {
             ResourceEvent::ListBegins => {
                 self.list += 1;
@@ -150,7 +131,7 @@ impl ObjectIndex {
     }
 
     /// Removes what the present list has not mentioned.
-    fn remove_unlisted(&mut self, changes: &mut IndexChanges) {
+    fn remove_unlisted(&mut self, changes: &mut RemoteChanges<SharedId>) {
         let list = self.list;
         let gone = self.objects.extract_if(|_, entry| entry.list != list);
         let gone: Vec<SharedId> = gone.map(|(id, _)| id).collect();
@@ -173,18 +154,23 @@ impl ObjectIndex {
         format!("{}/{namespace}/{}", self.name, id.name)
     }
 
-    fn remove(&mut self, id: SharedId, changes: &mut IndexChanges) {
-        if let Some(stored) = &mut changes.stored {
-            let key = self.key(&id);
-            stored.push(StoredChange { key, value: None });
-        }
+    fn remove(&mut self, id: SharedId, changes: &mut RemoteChanges<SharedId>) {
+        changes.store(|| StoredChange {
+            key: self.key(&id),
+            value: None,
+        });
         changes.has_new_diagnostics |= self.diagnostics.remove(&id).is_some();
         changes
-            .changes
+            .definitions
             .insert(id.clone(), DefinitionChange::Gone(id));
     }
 
-    fn upsert(&mut self, identity: &ObjectIdentity, text: &str, changes: &mut IndexChanges) {
+    fn upsert(
+        &mut self,
+        identity: &ObjectIdentity,
+        text: &str,
+        changes: &mut RemoteChanges<SharedId>,
+    ) {
         let id = self.id(identity);
         let version = &identity.resource_version;
         let known = self.objects.get_mut(&id);
@@ -219,13 +205,10 @@ impl ObjectIndex {
             let problem = self.problem(&id, reason);
             return self.reject(id, (version, text), vec![problem], changes);
         }
-        if let Some(stored) = &mut changes.stored {
-            let text = to_json(&raw.root).to_string();
-            stored.push(StoredChange {
-                key: self.key(&id),
-                value: Some((version.into(), text)),
-            });
-        }
+        changes.store(|| StoredChange {
+            key: self.key(&id),
+            value: Some((version.as_str().into(), to_json(&raw.root).to_string())),
+        });
         let id = self.insert(id, Some(hash), version);
         let origin = ObjectOrigin::Resource {
             version: version.into(),
@@ -235,7 +218,7 @@ impl ObjectIndex {
         let diagnostics = Diagnostic::take_from(&mut lowered);
         self.set_diagnostics(&id, diagnostics, changes);
         let change = DefinitionChange::Upsert(definition);
-        changes.changes.insert(id, change);
+        changes.definitions.insert(id, change);
     }
 
     /// An object that cannot be read: what was in force stays.
@@ -244,14 +227,12 @@ impl ObjectIndex {
         id: ObjectId,
         (version, text): (&str, &str),
         problems: Vec<Problem>,
-        changes: &mut IndexChanges,
+        changes: &mut RemoteChanges<SharedId>,
     ) {
-        if let Some(stored) = &mut changes.stored {
-            stored.push(StoredChange {
-                key: self.key(&id),
-                value: Some((version.into(), text.to_owned())),
-            });
-        }
+        changes.store(|| StoredChange {
+            key: self.key(&id),
+            value: Some((version.into(), text.to_owned())),
+        });
         let id = self.insert(id, None, version);
         let named = problems.into_iter().map(|mut problem| {
             problem.object.get_or_insert_with(|| id.to_string());
@@ -262,7 +243,7 @@ impl ObjectIndex {
             id: id.clone(),
             is_reported: true,
         };
-        changes.changes.insert(id, change);
+        changes.definitions.insert(id, change);
     }
 
     fn problem(&self, id: &ObjectId, reason: String) -> Problem {
@@ -291,7 +272,7 @@ impl ObjectIndex {
         &mut self,
         id: &SharedId,
         diagnostics: Vec<Diagnostic>,
-        changes: &mut IndexChanges,
+        changes: &mut RemoteChanges<SharedId>,
     ) {
         let before = match diagnostics.is_empty() {
             true => self.diagnostics.remove(id),

@@ -10,24 +10,32 @@ extern crate alloc;
 
 mod direction;
 mod encapsulation;
+mod endpoint;
 mod failsafe;
 mod faults;
 mod flow;
 mod label;
 mod label_values;
 mod net;
+mod network_set;
+mod node;
 mod object;
+mod object_id;
 mod object_kind;
 mod pass;
 mod policy;
 mod ports;
+mod profile;
 mod ranges;
+pub mod reserved;
 mod selector;
+mod source_line;
 mod state;
 mod stored_protocols;
 
 pub use direction::Direction;
 pub use encapsulation::{Encapsulation, Encapsulations};
+pub use endpoint::{Endpoint, EndpointId, EndpointKind, NamedPort, Owner, PodState};
 pub use failsafe::{FailsafePort, FailsafePorts};
 pub use flow::{
     DenyAction, Flow, FlowOrigin, HairpinAction, HostTrafficAction, L4, PreDnat, Protocol,
@@ -35,20 +43,21 @@ pub use flow::{
 pub use label::{LabelKey, LabelLookup, LabelScope, Labels};
 pub use label_values::LabelValues;
 pub use net::{Family, ParsePrefixError, Prefix};
-pub use object::{
-    Endpoint, EndpointId, NamedPort, Namespace, NetworkSet, Node, Object, ObjectId, ObjectKey,
-    Owner, Profile, Service, ServiceAccount, ServicePort, Update, reserved,
-};
+pub use network_set::{NetworkSet, NetworkSetKind};
+pub use node::Node;
+pub use object::{Namespace, Object, ObjectKey, Service, ServiceAccount, ServicePort, Update};
+pub use object_id::ObjectId;
 pub use object_kind::ObjectKind;
 pub use pass::{Pass, TrafficScope};
 pub use policy::{
     Action, DirectionRules, IcmpMatch, Order, Peer, Policy, PolicyId, PolicyMode, PolicyView,
-    Precedence, Rule, RuleOrigin, SourceLine, Tier, TierDefault, TrafficMatch, builtin_tiers,
-    tier_name,
+    Precedence, Rule, RuleOrigin, Tier, TierDefault, TrafficMatch, builtin_tiers, tier_name,
 };
 pub use ports::{PortMatch, PortRange, PortSpec};
+pub use profile::Profile;
 pub use ranges::{NumberRange, RangeNumber, RangeSet, address_from_number, address_to_number};
 pub use selector::Selector;
+pub use source_line::SourceLine;
 pub use state::{EndpointLabels, NetworkSetLabels, NodeLabels, State, own_node_value};
 
 /// Immutable text: names, label keys and values. Up to 23 bytes are stored inline; longer text is shared.

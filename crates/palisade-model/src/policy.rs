@@ -12,6 +12,7 @@
 
 use crate::direction::Direction;
 use crate::pass::{Pass, TrafficScope};
+use crate::source_line::SourceLine;
 use crate::{Family, LabelKey, ObjectId, PortMatch, Prefix, Protocol, Selector, Str, reserved};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -250,7 +251,7 @@ impl Policy {
     }
 
     /// Whether it selects nodes: the host endpoints of nodes whose labels match. While there is such a policy, each
-    /// node has an endpoint ([`crate::Node::endpoint`]). Source: Cilium, "Host Policies".
+    /// node has an endpoint ([`crate::Endpoint::of_node`]). Source: Cilium, "Host Policies".
     pub fn selects_nodes(&self) -> bool {
         let of_nodes = Policy::node_subject();
         match &self.subject {
@@ -385,44 +386,6 @@ impl RuleOrigin {
     pub fn is_same_rule(&self, other: &RuleOrigin) -> bool {
         self.fingerprint == other.fingerprint
             && (self.fingerprint != 0 || (self.index, &self.name) == (other.index, &other.name))
-    }
-}
-
-/// A line of a file, or a place in an object of a server, whose text has no lines.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct SourceLine {
-    /// The path of the file as given to Palisade. Of an object of a server: its resource and resource version for
-    /// a policy, the path of the field (`spec.ingress[0]`) for a rule.
-    pub file: Str,
-    /// The line number, from 1; 0 in an object of a server.
-    pub line: u32,
-}
-
-/// Between the resource of an object of a server and its version.
-const RESOURCE_VERSION: &str = ", resource version ";
-
-impl SourceLine {
-    /// The place of an object of a server, whose text has no lines.
-    pub fn of_resource(resource: &str, version: &str) -> Self {
-        SourceLine {
-            file: format!("{resource}{RESOURCE_VERSION}{version}").into(),
-            line: 0,
-        }
-    }
-
-    /// The resource of an object of a server whose [`file`](SourceLine::file) this is; of another object, the file.
-    pub fn resource(file: &str) -> &str {
-        let resource = file.split_once(RESOURCE_VERSION);
-        resource.map_or(file, |(resource, _)| resource)
-    }
-}
-
-impl fmt::Display for SourceLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => f.write_str(&self.file),
-            line => write!(f, "{}:{line}", self.file),
-        }
     }
 }
 

@@ -171,7 +171,7 @@ impl State {
 
     /// The node whose interface a host endpoint is, if it is known.
     fn node_of_host(&self, endpoint: &Endpoint) -> Option<&Node> {
-        let name = endpoint.node.as_ref().filter(|_| endpoint.host)?;
+        let name = endpoint.node.as_ref().filter(|_| endpoint.is_host())?;
         self.nodes.get(name)
     }
 

@@ -156,7 +156,7 @@ impl PeerCriterion {
                     unmet_requirements: holder.unmet_requirements(viewpoint, wanted),
                 };
                 // Where a pod or workload is the end, a node that has its address as well explains nothing.
-                let is_workload = end.endpoint.is_some_and(|endpoint| !endpoint.host);
+                let is_workload = end.endpoint.is_some_and(|endpoint| !endpoint.is_host());
                 let explains =
                     |holder: &Holder<'_>| !(is_workload && matches!(holder, Holder::Node(_)));
                 Some(PeerFailure::Selector {

@@ -91,8 +91,9 @@ impl<'a> PreparedState<'a> {
         }
         let named = |name: &str| {
             let all = self.state.endpoints.values();
-            let named =
-                all.filter(|endpoint| endpoint.host && endpoint.interface.as_deref() == Some(name));
+            let named = all.filter(|endpoint| {
+                endpoint.is_host() && endpoint.interface.as_deref() == Some(name)
+            });
             named.min_by_key(|endpoint| endpoint.is_node_endpoint())
         };
         named(interface).or_else(|| named(Endpoint::ANY_INTERFACE))
@@ -277,7 +278,7 @@ fn ordered_policies<'a>(state: &'a State, tier: &Str) -> Vec<&'a Policy> {
 /// Assigns each address to one of the endpoints that claim it.
 fn resolve_address_claims(state: &State) -> BTreeMap<IpAddr, &Endpoint> {
     let mut claims: BTreeMap<IpAddr, &Endpoint> = BTreeMap::new();
-    for endpoint in state.endpoints.values().filter(|e| !e.template) {
+    for endpoint in state.endpoints.values().filter(|e| !e.is_template()) {
         for address in &endpoint.addresses {
             let holder = claims.entry(*address).or_insert(endpoint);
             if claim_priority(endpoint) > claim_priority(holder) {

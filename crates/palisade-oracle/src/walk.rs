@@ -449,7 +449,7 @@ impl<'a> PreparedState<'a> {
 /// The endpoint whose policies judge a direction of a flow. A host endpoint judges at its interface only.
 fn workload_at<'a>(context: &MatchContext<'a>, direction: Direction) -> Option<&'a Endpoint> {
     let endpoint = direction_ends(context, direction).own.endpoint;
-    endpoint.filter(|endpoint| !endpoint.host)
+    endpoint.filter(|endpoint| !endpoint.is_host())
 }
 
 fn workload_side<'a>(

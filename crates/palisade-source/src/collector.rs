@@ -7,8 +7,8 @@ use crate::string_interner::StringInterner;
 use crate::templates::{FileSummary, reword_problems};
 use palisade_dialects::{LoweredObject, count_ignored, lower_object, unnamed_ports};
 use palisade_effective::{
-    BudgetUse, ChoiceFaults, Definition, DefinitionChange, Diagnostic, EffectiveObjects,
-    ElementBudget, ObjectOrigin, SourceDelta,
+    BudgetUse, Definition, DefinitionChange, Diagnostic, EffectiveObjects, ElementBudget,
+    ObjectOrigin, SourceDelta,
 };
 use palisade_manifest::{ObjectSink, Problem, RawObject, to_json};
 use palisade_model::{Endpoint, EndpointId, Object, ObjectKey, Protocol, State, Update};
@@ -54,7 +54,7 @@ impl CollectedContent {
     fn apply(&mut self, update: Update) {
         match update {
             // Without addresses an analysis would take it for a pod with unknown ones.
-            Update::Upsert(Object::Endpoint(endpoint)) if endpoint.completed => {}
+            Update::Upsert(Object::Endpoint(endpoint)) if endpoint.is_completed() => {}
             Update::Upsert(Object::Endpoint(endpoint)) => {
                 self.endpoints.push((endpoint.id.clone(), endpoint));
             }
@@ -83,7 +83,6 @@ impl Default for InputCollector {
                 ["input".into()],
                 ElementBudget::default(),
                 BudgetUse::Advisory,
-                ChoiceFaults::default(),
             ),
             content: CollectedContent::default(),
             pending: Vec::new(),

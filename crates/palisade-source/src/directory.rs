@@ -8,7 +8,7 @@
 
 use crate::file_index::FileIndex;
 use crate::file_problem::file_problem;
-use crate::handles::RefreshHandle;
+use crate::handles::{RefreshHandle, SourceHandle};
 use crate::initial_load::PART_BYTES;
 use crate::manifest_file::{FileId, ManifestFile};
 use crate::partial_scan::PartialScan;
@@ -17,7 +17,7 @@ use crate::source_set::unix_time;
 use crate::watch_set::WatchSet;
 use crate::{DeltaSink, Source, SourceError};
 use palisade_effective::{ObjectOrigin, SharedId, SourceDelta};
-use palisade_sys::watch::{DirChange, DirWatch, InotifyWatch, Stopper, WakeReason, WatchEvent};
+use palisade_sys::watch::{DirChange, DirWatch, InotifyWatch, WakeReason, WatchEvent};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
@@ -87,17 +87,6 @@ struct TreeScan {
     paths: Option<BTreeSet<PathBuf>>,
 }
 
-/// Stops a directory source from another thread.
-#[derive(Clone, Debug)]
-pub struct StopHandle(pub(crate) Stopper);
-
-impl StopHandle {
-    /// Makes [`Source::run`] return soon.
-    pub fn stop(&self) {
-        self.0.stop();
-    }
-}
-
 fn source_error<E: std::error::Error + Send + Sync + 'static>(
     doing: String,
 ) -> impl FnOnce(E) -> SourceError {
@@ -134,9 +123,10 @@ impl Directory {
         Directory::with_watch(options, restored, watch)
     }
 
-    /// A handle that stops [`Source::run`] from another thread.
-    pub fn stop_handle(&self) -> StopHandle {
-        StopHandle(self.watch.stopper())
+    /// A handle for other threads.
+    pub fn handle(&self) -> SourceHandle {
+        let (stopper, refresh) = (self.watch.stopper(), self.refresh.clone());
+        SourceHandle::new(move || stopper.stop(), move || refresh.refresh())
     }
 }
 
@@ -170,11 +160,6 @@ impl<W: DirWatch> Directory<W> {
             retry_delay: None,
             root_id: None,
         })
-    }
-
-    /// A handle that makes the source report while it runs.
-    pub fn refresh_handle(&self) -> RefreshHandle {
-        self.refresh.clone()
     }
 
     /// Waits for events; an empty list after a timeout, `None` after a stop request.

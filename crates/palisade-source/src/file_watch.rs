@@ -5,10 +5,10 @@
 //! and a folder created later. A file that is open for writing is not announced before it is closed. What could not be
 //! watched or read is announced again, with growing delays. It never reads the file.
 
-use crate::directory::{StopHandle, monotonic};
+use crate::directory::monotonic;
 use crate::path_entries::{FolderEntry, entries_on_path};
 use palisade_sys::watch::{
-    DirChange, DirWatch, InotifyWatch, WakeReason, WatchError, WatchEvent, WatchId,
+    DirChange, DirWatch, InotifyWatch, Stopper, WakeReason, WatchError, WatchEvent, WatchId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -33,6 +33,17 @@ pub struct FileWatch {
     has_failed: bool,
     /// Delay before the file is announced again.
     retry_delay: Duration,
+}
+
+/// Stops a watch of a file from another thread.
+#[derive(Clone, Debug)]
+pub struct StopHandle(Stopper);
+
+impl StopHandle {
+    /// Makes [`FileWatch::wait_for_change`] return soon.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
 }
 
 impl FileWatch {

@@ -1,13 +1,49 @@
-//! Handles that change settings while sources run.
+//! Handles that end sources, or change settings while they run.
 
 use palisade_effective::ElementBudget;
 use palisade_sys::watch::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Makes a source report soon, even without a change.
+/// Ends a source, or makes it report, from another thread.
+#[derive(Clone)]
+pub struct SourceHandle {
+    stop: Arc<dyn Fn() + Send + Sync>,
+    refresh: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl SourceHandle {
+    /// A handle of a source that does this on request.
+    pub fn new(
+        stop: impl Fn() + Send + Sync + 'static,
+        refresh: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        SourceHandle {
+            stop: Arc::new(stop),
+            refresh: Arc::new(refresh),
+        }
+    }
+
+    /// Makes [`crate::Source::run`] return soon.
+    pub fn stop(&self) {
+        (self.stop)();
+    }
+
+    /// Makes the source report soon, even without a change, and read again what could not be read.
+    pub fn refresh(&self) {
+        (self.refresh)();
+    }
+}
+
+impl std::fmt::Debug for SourceHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SourceHandle").finish_non_exhaustive()
+    }
+}
+
+/// Requests a report of a source.
 #[derive(Clone, Debug)]
-pub struct RefreshHandle {
+pub(crate) struct RefreshHandle {
     requested: Arc<AtomicBool>,
     waker: Option<Waker>,
 }
@@ -21,7 +57,7 @@ impl RefreshHandle {
     }
 
     /// Requests a report.
-    pub fn refresh(&self) {
+    pub(crate) fn refresh(&self) {
         self.requested.store(true, Ordering::Release);
         if let Some(waker) = &self.waker {
             waker.wake();

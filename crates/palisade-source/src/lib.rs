@@ -10,7 +10,6 @@
 mod backoff;
 mod collector;
 mod directory;
-mod error_chain;
 mod file_index;
 mod file_object;
 mod file_problem;
@@ -37,23 +36,17 @@ mod version_store;
 mod watch_set;
 
 pub use backoff::Backoff;
-pub use directory::{Directory, DirectoryOptions, StopHandle};
-pub use error_chain::error_chain;
-pub use file_watch::FileWatch;
-pub use handles::{ElementBudgetHandle, RefreshHandle};
+pub use directory::{Directory, DirectoryOptions};
+pub use file_watch::{FileWatch, StopHandle};
+pub use handles::{ElementBudgetHandle, SourceHandle};
 pub use load::{LoadProgress, load, load_manifests, load_with_progress};
 pub use loaded_input::{LoadedInput, LoadedManifest, UnjudgedPod};
-pub use palisade_effective::{
-    CidrMatchMode, ClosedParts, Diagnostic, EffectiveReport, ElementBudget, EnforcedVersion,
-    ExceededLimit, ExpensiveRule, HostNetworkChange, ObjectOrigin, OversizedPolicy,
-    PolicyAcceptance, RetainedObject, Severity, SourceDelta, SourceNumber, SourceState,
-    ValidVersion,
-};
 pub use snapshot_keeper::SnapshotKeeper;
 pub use snapshot_store::{SnapshotEntry, SnapshotError, SnapshotMark, SnapshotStore};
 pub use source_set::{BatchSink, SourceSet};
 pub use version_store::VersionStoreError;
 
+use palisade_effective::{EffectiveReport, HostNetworkChange, SourceDelta};
 use palisade_model::Update;
 use std::ops::ControlFlow;
 use std::time::Instant;

@@ -48,11 +48,11 @@ pub struct UnjudgedPod {
 impl UnjudgedPod {
     /// The Pod that an endpoint describes, if it is one.
     pub(crate) fn of(endpoint: &Endpoint) -> Option<Self> {
-        let is_unjudged = endpoint.host_network || endpoint.completed;
+        let is_unjudged = endpoint.uses_host_network() || endpoint.is_completed();
         is_unjudged.then(|| UnjudgedPod {
             id: endpoint.id.clone(),
             node: endpoint.node.clone(),
-            host_network: endpoint.host_network,
+            host_network: endpoint.uses_host_network(),
         })
     }
 }

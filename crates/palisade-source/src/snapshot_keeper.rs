@@ -118,3 +118,48 @@ impl SnapshotKeeper {
         }));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_cannot_be_stored_is_reported_until_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SnapshotStore::new(dir.path(), "kubernetes", "here");
+        let mut keeper = SnapshotKeeper::new(store, "the API server");
+        let change = |keeper: &mut SnapshotKeeper, number: usize| {
+            keeper.put(SnapshotEntry {
+                key: &format!("pods/shop/{number}"),
+                version: "1",
+                text: "{}",
+            });
+            keeper.save()
+        };
+        let mark = |keeper: &mut SnapshotKeeper| keeper.mark(&["pods"], true);
+        assert!(!change(&mut keeper, 0) && !mark(&mut keeper));
+        let folder = dir.path().join("snapshot/kubernetes");
+        assert!(folder.join("mark.json").exists());
+        // Folders are in the way of the files that do not exist yet.
+        let files = (0..64).map(|number| folder.join(format!("{number:02x}.log")));
+        let missing: Vec<_> = files.filter(|file| !file.exists()).collect();
+        missing
+            .iter()
+            .for_each(|file| std::fs::create_dir(file).unwrap());
+        let news: Vec<bool> = (1..100).map(|n| change(&mut keeper, n)).collect();
+        // Each names the first file that fails; that is the same in the end.
+        assert!(news.contains(&true) && news.last() == Some(&false));
+        assert!(!mark(&mut keeper));
+        let reason = keeper.problem().unwrap().problem.reason.clone();
+        assert!(
+            reason.starts_with("the snapshot cannot be saved (opening "),
+            "{reason}"
+        );
+        assert!(!folder.join("mark.json").exists());
+        missing
+            .iter()
+            .for_each(|file| std::fs::remove_dir(file).unwrap());
+        assert!(!change(&mut keeper, 100) && mark(&mut keeper));
+        assert!(keeper.problem().is_none() && folder.join("mark.json").exists());
+    }
+}

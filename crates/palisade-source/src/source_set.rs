@@ -8,8 +8,8 @@ use crate::handles::ElementBudgetHandle;
 use crate::version_store::VersionStore;
 use crate::{SourceError, UpdateBatch, VersionStoreError};
 use palisade_effective::{
-    BudgetUse, ChoiceFaults, CidrMatchMode, Diagnostic, EffectiveObjects, EffectiveReport,
-    ElementBudget, ObjectOrigin, SharedId, SourceDelta, SourceNumber,
+    BudgetUse, CidrMatchMode, Diagnostic, EffectiveObjects, EffectiveReport, ElementBudget,
+    ObjectOrigin, SharedId, SourceDelta, SourceNumber,
 };
 use palisade_manifest::Problem;
 use palisade_model::Str;
@@ -69,12 +69,13 @@ impl SourceSet {
             action: "opening the store of last valid versions".to_owned(),
             cause: Box::new(cause),
         })?;
-        let faults = ChoiceFaults {
+        let mut effective = EffectiveObjects::new(sources, budget, BudgetUse::Enforced);
+        #[cfg(feature = "faults")]
+        effective.inject(palisade_effective::ChoiceFaults {
             first_definition_wins: fault::is_injected("first-definition-wins"),
             last_valid_dropped: fault::is_injected("last-valid-dropped"),
             never_valid_passes: fault::is_injected("never-valid-passes"),
-        };
-        let mut effective = EffectiveObjects::new(sources, budget, BudgetUse::Enforced, faults);
+        });
         effective.restore(store.restored());
         Ok(SourceSet {
             effective,

@@ -7,7 +7,7 @@
 
 use crate::file_problem::printable_path;
 use crate::stored_parts::StoredPart;
-use palisade_dialects::ContentHash;
+use palisade_dialects::{ContentHash, network_set_kind};
 use palisade_effective::{
     EffectiveVersion, ObjectOrigin, RestoredObject, SharedId, ValidVersion, is_saved,
 };
@@ -84,6 +84,13 @@ impl StoredObject {
     }
 
     fn into_saved(self) -> (SharedId, SavedVersion) {
+        let mut objects = self.objects;
+        for object in Arc::make_mut(&mut objects) {
+            if let Object::NetworkSet(set) = object {
+                // It may have been stored before there was a field for it.
+                set.kind = network_set_kind(&set.id.kind);
+            }
+        }
         let version = self.version.map(|version| ValidVersion {
             // An unreadable hash matches no version: the object is read again.
             hash: ContentHash(u128::from_str_radix(&version.hash, 16).unwrap_or_default()),
@@ -106,7 +113,7 @@ impl StoredObject {
                 version,
                 source: 0,
                 origin,
-                objects: self.objects,
+                objects,
                 closed: StoredPart::into_parts(self.closed, self.more_closed),
             },
             source: self.source,

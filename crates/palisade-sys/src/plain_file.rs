@@ -6,7 +6,31 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// A file or directory that cannot be read, created, written or removed.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing} {}", path.display())]
+pub struct FileError {
+    /// The operation that failed.
+    pub doing: &'static str,
+    /// The file.
+    pub path: PathBuf,
+    /// The cause.
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// What makes an error of an operation on a file from its cause.
+    pub fn of(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| FileError {
+            doing,
+            path: path.clone(),
+            source,
+        }
+    }
+}
 
 /// Opens a plain file for reading.
 ///

@@ -1,4 +1,4 @@
-//! Escaping of text from untrusted input for output.
+//! Text for output: escaping of untrusted input ([`printable`]), and errors with their causes ([`error_chain`]).
 //!
 //! For all output of the programs as text or JSON (results, problems, the log, metrics) that may contain text
 //! chosen by others: a name, a value, a file name.
@@ -13,6 +13,10 @@
 #![no_std]
 
 extern crate alloc;
+
+mod error_chain;
+
+pub use error_chain::error_chain;
 
 use alloc::borrow::Cow;
 use alloc::string::String;

@@ -15,8 +15,8 @@
 )]
 
 use palisade_model::{
-    Action, DirectionRules, Endpoint, LabelKey, NamedPort, ObjectId, ObjectKind, Order, Peer,
-    Policy, PolicyId, PolicyMode, PortMatch, PortRange, PortSpec, Precedence, Prefix, Profile,
+    Action, DirectionRules, Endpoint, LabelKey, Labels, NamedPort, Node, ObjectId, ObjectKind,
+    Order, Peer, Policy, PolicyId, PolicyMode, PortMatch, PortRange, PortSpec, Precedence, Prefix,
     Protocol, Rule, RuleOrigin, Selector, TrafficMatch, TrafficScope, tier_name,
 };
 use std::str::FromStr;
@@ -43,24 +43,7 @@ pub fn id(kind: &str, name: &str) -> ObjectId {
 #[must_use]
 pub fn endpoint(line: &str) -> Endpoint {
     let mut words = line.split_whitespace();
-    let mut endpoint = Endpoint {
-        id: id("Pod", words.next().unwrap_or_default()),
-        host: false,
-        labels: Default::default(),
-        service_account: None,
-        node: None,
-        interface: None,
-        addresses: Vec::new(),
-        ports: Vec::new(),
-        profiles: vec![Profile::ALLOW_ALL.into()],
-        created: 0,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
-        audit: false,
-        uid: None,
-    };
+    let mut endpoint = Endpoint::pod(id("Pod", words.next().unwrap_or_default()));
     while let Some(word) = words.next() {
         match (word, word.split_once('=')) {
             ("dev", _) => endpoint.interface = words.next().map(Into::into),
@@ -72,6 +55,22 @@ pub fn endpoint(line: &str) -> Endpoint {
         }
     }
     endpoint
+}
+
+/// A node whose pods get addresses from these networks.
+///
+/// # Panics
+/// If a network is none.
+#[must_use]
+pub fn node(name: &str, pod_networks: &[&str]) -> Node {
+    Node {
+        name: name.into(),
+        labels: Labels::new(),
+        addresses: Vec::new(),
+        internal_addresses: Vec::new(),
+        pod_networks: pod_networks.iter().map(|text| parse(text)).collect(),
+        audit: false,
+    }
 }
 
 /// `KEY=VALUE` is a test of the object's own label, `KEY` of its presence; with `ns:`, `sa:` or `is:` in front,

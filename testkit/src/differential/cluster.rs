@@ -74,7 +74,7 @@ pub(crate) fn lower(files: &[RenderedFile]) -> Result<State, StageFailure> {
     }
     let (mut state, diagnostics) = effective_state(&all);
     state.host_node = Some(naive::OWN_NODE.into());
-    for host in state.endpoints.values_mut().filter(|e| e.host) {
+    for host in state.endpoints.values_mut().filter(|e| e.is_host()) {
         if host.node.as_deref() != Some(naive::OWN_NODE) {
             host.interface = None;
         }
@@ -168,10 +168,10 @@ pub(crate) fn model_question(of: &naive::NaiveFlow) -> Question {
 
 /// Makes some pods and other workloads local, so that they are judged, and no other.
 pub(crate) fn mark_local_endpoints(dice: &mut Dice, state: &mut State) {
-    let workloads = state.endpoints.values_mut().filter(|e| !e.host);
+    let workloads = state.endpoints.values_mut().filter(|e| !e.is_host());
     for (n, endpoint) in workloads.enumerate() {
         // An object may name an interface, which the lab does not have.
-        let is_local = !endpoint.template && dice.chance(65);
+        let is_local = !endpoint.is_template() && dice.chance(65);
         endpoint.interface = is_local.then(|| format!("pal{n}").into());
         // Whoever attaches a pod takes its UID.
         endpoint.uid = None;

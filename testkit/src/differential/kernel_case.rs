@@ -49,7 +49,7 @@ impl GeneratedCase {
         case: u64,
     ) -> Result<GeneratedCase, String> {
         let mut drawn = GeneratedCase::draw(half, seed, case)?;
-        for endpoint in drawn.state.endpoints.values_mut().filter(|e| e.host) {
+        for endpoint in drawn.state.endpoints.values_mut().filter(|e| e.is_host()) {
             if endpoint.interface.as_deref() == Some(UPLINK) {
                 endpoint.interface = Some(lab::OUTSIDE_INTERFACE.into());
             }

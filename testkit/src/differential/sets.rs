@@ -117,7 +117,7 @@ impl<'f> FlowWorkloads<'f> {
 fn workload_names(prepared: &PreparedState<'_>, address: IpAddr) -> Vec<WorkloadRef> {
     let holder = prepared
         .address_holder(address)
-        .filter(|holder| !holder.host);
+        .filter(|holder| !holder.is_host());
     holder.map_or_else(Vec::new, |holder| {
         let whole = WorkloadRef::from_endpoint(holder);
         let here = WorkloadRef {

@@ -211,7 +211,7 @@ fn pre_dnat(flow: &Flow) -> Option<PreDnat> {
 /// The interface of the local workload that holds an address.
 fn workload_interface(prepared: &PreparedState<'_>, address: IpAddr) -> Option<Str> {
     let holder = prepared.address_holder(address)?;
-    holder.interface.clone().filter(|_| !holder.host)
+    holder.interface.clone().filter(|_| !holder.is_host())
 }
 
 /// The interfaces of the host that a packet crosses.

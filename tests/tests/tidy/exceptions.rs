@@ -84,7 +84,12 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
         "ResourceWatch",
         13,
     ),
-    ("crates/palisade-model/src/object.rs", "Endpoint", 16),
+    ("crates/palisade-model/src/endpoint.rs", "Endpoint", 13),
+    (
+        "crates/palisade-model/src/endpoint.rs",
+        "StoredEndpoint",
+        16,
+    ),
     ("crates/palisade-nft/src/config.rs", "Config", 13),
     (
         "crates/palisade-source/src/collector.rs",
@@ -118,10 +123,5 @@ pub(crate) const CIRCLES: &[&[&str]] = &[
     &[
         "crates/palisade-model/src/net.rs",
         "crates/palisade-model/src/ranges.rs",
-    ],
-    &[
-        "crates/palisade-model/src/object.rs",
-        "crates/palisade-model/src/policy.rs",
-        "crates/palisade-model/src/selector.rs",
     ],
 ];

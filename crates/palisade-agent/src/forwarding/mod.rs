@@ -11,7 +11,7 @@ use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_api::{CleanupItem, CleanupKind};
 use palisade_config::{StateConfig, WorkloadsConfig};
 use palisade_model::Str;
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 use std::fmt;
 use sysctls::{ChangedSetting, SettingsFile};
 

@@ -9,6 +9,7 @@
 //! has changed since.
 
 use palisade_sys::link::{KernelLinks, Link, LinkError, Route};
+use palisade_sys::plain_file::FileError;
 use palisade_sys::sysctl::{Sysctl, SysctlError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -56,15 +57,8 @@ pub enum SettingsError {
     #[error("listing this host's interfaces")]
     Links(#[from] LinkError),
     /// The file of former values cannot be read or written.
-    #[error("{doing} {}", path.display())]
-    File {
-        /// The operation that failed.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// A changed sysctl.
@@ -109,14 +103,10 @@ impl SettingsFile {
     /// # Errors
     /// If the file exists but cannot be read.
     pub fn read(&self) -> Result<Vec<ChangedSetting>, SettingsError> {
-        let failed = |source| SettingsError::File {
-            doing: "reading",
-            path: self.path.clone(),
-            source,
-        };
+        let failed = FileError::of("reading", &self.path);
         let text = match palisade_sys::plain_file::read(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            text => text.map_err(failed)?,
+            text => text.map_err(&failed)?,
         };
         let document: SettingsDocument =
             serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
@@ -127,11 +117,7 @@ impl SettingsFile {
     }
 
     fn write(&self, settings: Vec<ChangedSetting>) -> Result<(), SettingsError> {
-        let failed = |source| SettingsError::File {
-            doing: "writing",
-            path: self.path.clone(),
-            source,
-        };
+        let failed = FileError::of("writing", &self.path);
         let document = SettingsDocument {
             schema: SCHEMA,
             boot: self.boot_id.clone(),
@@ -139,7 +125,7 @@ impl SettingsFile {
         };
         let text = serde_json::to_vec_pretty(&document).map_err(|error| failed(error.into()))?;
         palisade_sys::atomic_file::write_atomically(&self.path, &text)
-            .map_err(|error| failed(io::Error::other(error)))
+            .map_err(|error| failed(io::Error::other(error)).into())
     }
 }
 
@@ -337,8 +323,8 @@ pub fn restore_setting(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_source::error_chain;
     use palisade_sys::link::IpNet;
+    use palisade_text::error_chain;
     use std::collections::BTreeMap;
 
     fn ensure_forwarding(

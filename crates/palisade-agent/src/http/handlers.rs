@@ -30,7 +30,7 @@ use palisade_api::{
     CniResponse, ExplainQuery, MonitorQuery, ProbeResult, WorkloadAddRequest,
     WorkloadRemoveRequest,
 };
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::pin::Pin;

@@ -5,8 +5,8 @@
 
 use super::{MonitorBatch, SharedMonitor};
 use palisade_dataplane::{PacketReport, PacketReportBatch, Subscription};
-use palisade_source::error_chain;
 use palisade_tables::ReportReason;
+use palisade_text::error_chain;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

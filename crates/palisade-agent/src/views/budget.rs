@@ -43,8 +43,7 @@ pub(super) fn budget_excesses(core: &CoreSnapshot<'_>) -> Vec<BudgetExcess> {
 }
 
 fn line_of(location: &Location) -> String {
-    let (file, line) = ((*location.file).into(), location.line);
-    SourceLine { file, line }.to_string()
+    SourceLine::new(&*location.file, location.line).to_string()
 }
 
 /// Policy sets that deny everything because their policies together exceed the budget.

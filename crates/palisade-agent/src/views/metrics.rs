@@ -141,10 +141,10 @@ fn collect_source(core: &CoreSnapshot<'_>, out: &mut Exposition) {
     out.add_sample(&SOURCE_FILES, &[], core.source_report.files as f64);
     out.add_sample(&SOURCE_OBJECTS, &[], core.source_report.objects as f64);
     let (errors, warnings) =
-        palisade_source::Diagnostic::count_by_severity(&core.source_report.problems);
+        palisade_effective::Diagnostic::count_by_severity(&core.source_report.problems);
     out.add_sample(&SOURCE_PROBLEMS, &["error"], errors as f64);
     out.add_sample(&SOURCE_PROBLEMS, &["warning"], warnings as f64);
-    let valid = |retained: &&palisade_source::RetainedObject| retained.since.is_some();
+    let valid = |retained: &&palisade_effective::RetainedObject| retained.since.is_some();
     let last_valid = core.source_report.retained.iter().filter(valid).count();
     let isolating = core.source_report.retained.len() - last_valid;
     out.add_sample(&SOURCE_KEPT, &["last-valid"], last_valid as f64);

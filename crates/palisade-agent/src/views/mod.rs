@@ -23,8 +23,9 @@ use crate::workload_store::pod_id;
 use crate::workloads::Workloads;
 use palisade_api::BootstrapStage;
 use palisade_config::Config;
+use palisade_effective::EffectiveReport;
 use palisade_model::{EndpointId, Str};
-use palisade_source::{EffectiveReport, UnjudgedPod};
+use palisade_source::UnjudgedPod;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use palisade_api::{
     EnforcedInstead, NodeCondition, NodePolicyReport, NotEnforcedObject, PartlyClosedPolicy,
     StaleSource,
 };
-use palisade_source::{Diagnostic, PolicyAcceptance};
+use palisade_effective::{Diagnostic, PolicyAcceptance};
 use palisade_text::printable;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -10,8 +10,8 @@ use palisade_api::{
     PolicySummary, RuleCounterReport,
 };
 use palisade_dataplane::Counters;
+use palisade_effective::{ObjectOrigin, PolicyAcceptance};
 use palisade_model::{Direction, EndpointId, ObjectId, Policy};
-use palisade_source::{ObjectOrigin, PolicyAcceptance};
 use palisade_tables::{Credit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 

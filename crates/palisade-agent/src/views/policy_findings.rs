@@ -6,9 +6,9 @@
 
 use super::CoreSnapshot;
 use super::node_status::bounded;
+use palisade_effective::{EffectiveReport, Severity};
 use palisade_kubernetes::{FeedbackKind, PolicyCondition, PolicyFindings, PolicyProblem};
-use palisade_model::{ObjectId, SourceLine, Str};
-use palisade_source::{EffectiveReport, Severity};
+use palisade_model::{ObjectId, Str};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum number of problems that are told; the others wait until these are mended.
@@ -27,7 +27,7 @@ struct ObjectFindings {
     warnings: Vec<String>,
 }
 
-/// The findings of a report, with the objects and the files of the policies in force.
+/// The findings of a report, with the objects of the policies in force and their resources at a server.
 fn find(
     report: &EffectiveReport,
     in_force: impl IntoIterator<Item = (ObjectId, Option<Str>)>,
@@ -43,15 +43,16 @@ fn find(
         let Some(object) = problem.object.as_deref() else {
             continue;
         };
-        let place = &*problem.location.file;
-        if FeedbackKind::of(place).is_none() {
+        // Of an object of a server the file is the resource; a file of a folder is no kind's.
+        let resource = &*problem.location.file;
+        if FeedbackKind::of(resource).is_none() {
             continue;
         }
         let reason = match problem.field.is_empty() {
             true => problem.reason.clone(),
             false => format!("{}: {}", problem.field, problem.reason),
         };
-        let of = by_object.entry((place, object)).or_default();
+        let of = by_object.entry((resource, object)).or_default();
         match diagnostic.severity {
             Severity::Error => of.errors.push(reason),
             Severity::HeldClosed => of.closed.push(reason),
@@ -68,11 +69,10 @@ fn find(
         })
     });
     let problems = problems.take(MAX_LISTED).collect();
-    let in_force = in_force.into_iter().filter_map(|(object, file)| {
-        let file = file?;
-        let resource = SourceLine::resource(&file);
-        FeedbackKind::of(resource)?;
-        Some((resource.to_owned(), object.to_string()))
+    let in_force = in_force.into_iter().filter_map(|(object, resource)| {
+        let resource = resource?;
+        FeedbackKind::of(&resource)?;
+        Some((resource.to_string(), object.to_string()))
     });
     let with_errors = by_object.iter().filter(|(_, of)| !of.errors.is_empty());
     let refused =
@@ -151,9 +151,9 @@ fn judge(of: &ObjectFindings, instead: Option<&str>) -> (bool, &'static str, Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use palisade_effective::{Diagnostic, RetainedObject, SourceState};
     use palisade_manifest::{Location, Problem};
     use palisade_model::ObjectKind;
-    use palisade_source::{Diagnostic, RetainedObject, SourceState};
 
     const ADMIN: &str = "adminnetworkpolicies.policy.networking.k8s.io";
 
@@ -175,13 +175,13 @@ mod tests {
         }
     }
 
-    fn in_force(name: &str, place: &str) -> (ObjectId, Option<Str>) {
+    fn in_force(name: &str, resource: Option<&str>) -> (ObjectId, Option<Str>) {
         let id = ObjectId {
             namespace: None,
             name: name.into(),
             kind: ObjectKind::new("policy.networking.k8s.io", "AdminNetworkPolicy"),
         };
-        (id, Some(place.into()))
+        (id, resource.map(Str::from))
     }
 
     fn row(condition: &PolicyCondition) -> (&str, bool, &str, &str) {
@@ -225,9 +225,8 @@ mod tests {
             ],
             ..EffectiveReport::default()
         };
-        let at_server = SourceLine::of_resource(ADMIN, "7").file;
-        let here = ["a", "b", "b2", "c", "d", "f"].map(|name| in_force(name, &at_server));
-        let folder = [in_force("h", "a.yaml")];
+        let here = ["a", "b", "b2", "c", "d", "f"].map(|name| in_force(name, Some(ADMIN)));
+        let folder = [in_force("h", None)];
         let found = find(&report, here.into_iter().chain(folder));
         let rows: Vec<_> = found.conditions.iter().map(row).collect();
         assert_eq!(
@@ -283,7 +282,7 @@ mod tests {
                 sources: vec![source(true), source(in_sync)],
                 ..EffectiveReport::default()
             };
-            find(&report, [in_force("a", ADMIN)]).conditions.len()
+            find(&report, [in_force("a", Some(ADMIN))]).conditions.len()
         };
         assert_eq!((found(false), found(true)), (0, 1));
     }

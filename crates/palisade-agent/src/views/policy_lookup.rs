@@ -4,7 +4,7 @@
 //! that means none has a suggestion; and a short name that two APIs have is never guessed.
 
 use palisade_api::ObjectRef;
-use palisade_dialects::{PolicyKind, nearest, policy_kinds};
+use palisade_dialects::{KindWord, nearest, policy_kind_word, policy_kinds};
 use palisade_model::ObjectId;
 
 /// The maximum number of policies that an error lists.
@@ -17,40 +17,6 @@ pub enum PolicyLookupError {
     NotFound(String),
     /// Several have it, or the kind may be one of several.
     Ambiguous(String),
-}
-
-/// Words for a kind that two APIs have, with those that have it.
-const AMBIGUOUS_WORDS: &[(&str, &str)] = &[(
-    "cnp",
-    "it is Cilium's short name of CiliumNetworkPolicy, and ClusterNetworkPolicy has none; write \
-     ciliumnetworkpolicy or clusternetworkpolicy",
-)];
-
-/// A group that serves the objects of another one, and that one.
-const SAME_OBJECTS: (&str, &str) = ("crd.projectcalico.org", "projectcalico.org");
-
-/// A word for a kind.
-enum KindWord {
-    /// The name of a kind, in lower case, maybe with its group (`networkpolicy.projectcalico.org`); without it, every
-    /// kind of the name is meant.
-    Kind(String),
-    /// It may mean several.
-    Ambiguous(&'static str),
-    Unknown,
-}
-
-/// The names of a kind that is read.
-fn words_of(kind: &PolicyKind) -> impl Iterator<Item = String> + use<> {
-    let lower = kind.kind.to_lowercase();
-    let qualified = [
-        format!("{}.{}", kind.plural, kind.group),
-        format!("{lower}.{}", kind.group),
-    ];
-    let short = kind.short_names.iter().map(|name| (*name).to_owned());
-    [lower, kind.plural.to_owned()]
-        .into_iter()
-        .chain(short)
-        .chain(qualified)
 }
 
 /// The policy that `segments` name, among these.
@@ -82,12 +48,12 @@ pub fn find_policy<'a>(
                 }
                 (None, Some(*first), *name)
             }
-            KindWord::Unknown => (None, Some(*first), *name),
+            KindWord::Unknown(_) => (None, Some(*first), *name),
         },
         [kind, namespace, name] => match kind_word(kind, policies) {
             KindWord::Kind(kind) => (Some(kind), Some(*namespace), *name),
             KindWord::Ambiguous(reason) => return Err(ambiguous_word(kind, reason)),
-            KindWord::Unknown => return Err(unknown_kind(kind, policies)),
+            KindWord::Unknown(_) => return Err(unknown_kind(kind, policies)),
         },
         _ => {
             return Err(PolicyLookupError::NotFound(
@@ -141,34 +107,13 @@ fn is_kind(id: &ObjectId, kind: &str) -> bool {
             == Some(id.kind.group())
 }
 
-/// Whether a kind of another group has the name of this one.
-fn is_shared(kind: &PolicyKind) -> bool {
-    policy_kinds().any(|other| other.kind == kind.kind && other.group != kind.group)
-}
-
-/// What a word for a kind means.
+/// What a word for a kind means; also a kind that no dialect reads, if there are policies of it.
 fn kind_word(word: &str, policies: &[ObjectId]) -> KindWord {
-    let mut word = word.to_lowercase();
-    let (group, same) = SAME_OBJECTS;
-    if let Some(kind) = word.strip_suffix(group).filter(|kind| kind.ends_with('.')) {
-        word = format!("{kind}{same}");
-    }
-    if let Some((_, reason)) = AMBIGUOUS_WORDS.iter().find(|(short, _)| *short == word) {
-        return KindWord::Ambiguous(reason);
-    }
-    if let Some(kind) = policy_kinds().find(|kind| words_of(kind).any(|other| other == word)) {
-        // Calico has a kind of the name NetworkPolicy too: both are meant by the name and the plural, one of them with
-        // a group or by a short name.
-        let lower = kind.kind.to_lowercase();
-        let means_all = [&*lower, kind.plural].contains(&&*word) || !is_shared(kind);
-        return KindWord::Kind(match means_all && !word.contains('.') {
-            true => lower,
-            false => format!("{lower}.{}", kind.group),
-        });
-    }
-    match policies.iter().any(|id| is_kind(id, &word)) {
-        true => KindWord::Kind(word),
-        false => KindWord::Unknown,
+    match policy_kind_word(word) {
+        KindWord::Unknown(word) if policies.iter().any(|id| is_kind(id, &word)) => {
+            KindWord::Kind(word)
+        }
+        meaning => meaning,
     }
 }
 

@@ -10,11 +10,11 @@ use palisade_api::{
     PolicyStateCount, PolicyStatus,
 };
 use palisade_dialects::ClosedReason;
-use palisade_manifest::Problem;
-use palisade_model::ObjectId;
-use palisade_source::{
+use palisade_effective::{
     Diagnostic, EffectiveReport, EnforcedVersion, ObjectOrigin, PolicyAcceptance, Severity,
 };
+use palisade_manifest::Problem;
+use palisade_model::ObjectId;
 use palisade_text::printable;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -151,9 +151,9 @@ const fn cause(reason: ClosedReason) -> ClosedCause {
 mod tests {
     use super::*;
     use palisade_dialects::ClosedPart;
+    use palisade_effective::{ClosedParts, ValidVersion};
     use palisade_manifest::Location;
     use palisade_model::ObjectKind;
-    use palisade_source::{ClosedParts, ValidVersion};
     use std::sync::Arc;
 
     fn id(name: &str) -> ObjectId {

@@ -14,8 +14,8 @@ use palisade_api::{
     StalenessReport, Status, TierReport,
 };
 use palisade_dataplane::Counters;
+use palisade_effective::{Diagnostic, Severity};
 use palisade_engine::TierSummary;
-use palisade_source::{Diagnostic, Severity};
 use palisade_tables::Verdict;
 use palisade_text::printable;
 use std::time::Duration;
@@ -335,7 +335,7 @@ fn conflicts(core: &CoreSnapshot<'_>) -> Vec<AddressConflictReport> {
         .collect()
 }
 
-fn retained_object_report(retained: &palisade_source::RetainedObject) -> RetainedObjectReport {
+fn retained_object_report(retained: &palisade_effective::RetainedObject) -> RetainedObjectReport {
     RetainedObjectReport {
         object: printable(&retained.object).into_owned(),
         since: retained

@@ -8,7 +8,7 @@ use crate::workload_store::WorkloadRecord;
 use palisade_config::MasqueradeConfig;
 use palisade_dataplane::MasqueradePolicy;
 use palisade_model::{Family, Prefix, Str};
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 

@@ -16,9 +16,9 @@ use crate::registry::Workload;
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_api::{CniAddRequest, CniAttachment, EndpointState, WorkloadAddRequest};
 use palisade_model::EndpointId;
-use palisade_source::error_chain;
 use palisade_sys::fault;
 use palisade_sys::netns::NetNs;
+use palisade_text::error_chain;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 

@@ -15,7 +15,7 @@ use palisade_api::{
     CniResponse, CniRoute, EndpointState,
 };
 use palisade_model::{EndpointId, Prefix, Str};
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Checks an ADD, detaches what it replaces, and makes its record.

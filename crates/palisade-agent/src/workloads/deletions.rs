@@ -9,7 +9,7 @@ use super::Workloads;
 use super::cni::del;
 use crate::node_state::NodeState;
 use palisade_api::{CniAttachment, cni_queue};
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@ use crate::node_state::NodeState;
 use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::{CleanupItem, EndpointState};
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 use std::collections::BTreeSet;
 use std::fmt;
 

@@ -13,8 +13,8 @@ use crate::registry::Workload;
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::EndpointState;
 use palisade_model::{EndpointId, Update};
-use palisade_source::error_chain;
 use palisade_sys::fault;
+use palisade_text::error_chain;
 
 impl Workloads {
     /// Restores the workloads from disk, before any address is allocated.

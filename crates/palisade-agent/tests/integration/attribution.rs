@@ -85,7 +85,7 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
     for (seed, case) in seeded_cases(SEED, CASES) {
         let mut world = ModelWorld::generate(seed, case, 40);
         // Of workloads only: a host endpoint may log in the direction in which a workload does.
-        for endpoint in world.state.endpoints.values_mut().filter(|e| e.host) {
+        for endpoint in world.state.endpoints.values_mut().filter(|e| e.is_host()) {
             endpoint.interface = None;
         }
         let state = &world.state;

@@ -77,10 +77,7 @@ fn peer(addresses: &[[u8; 4]]) -> Update {
 /// An ingress policy for all endpoints: port 80 is logged, then allowed; port 81 is denied; the rest is
 /// denied by default. The rules begin at this line of p.yaml.
 fn policy(line: u32, denied: u16) -> Update {
-    let at = |line| SourceLine {
-        file: "p.yaml".into(),
-        line,
-    };
+    let at = |line| SourceLine::new("p.yaml", line);
     let written = [
         "log on TCP/80".to_owned(),
         "allow on TCP/80".to_owned(),

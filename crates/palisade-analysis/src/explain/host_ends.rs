@@ -35,13 +35,15 @@ pub(super) fn host_endpoints<'a>(
     node: &str,
 ) -> impl Iterator<Item = &'a Endpoint> {
     let all = state.endpoints.values();
-    all.filter(move |endpoint| endpoint.host && endpoint.node.as_deref() == Some(node))
+    all.filter(move |endpoint| endpoint.is_host() && endpoint.node.as_deref() == Some(node))
 }
 
 /// The names of every host that the state knows.
 pub(super) fn host_names(state: &State) -> BTreeSet<String> {
     let nodes = state.nodes.keys().map(ToString::to_string);
-    let of_endpoints = state.endpoints.values().filter(|endpoint| endpoint.host);
-    let named = of_endpoints.filter_map(|endpoint| Some(endpoint.node.as_ref()?.to_string()));
+    let endpoints = state.endpoints.values();
+    let named = endpoints
+        .filter(|endpoint| endpoint.is_host())
+        .filter_map(|endpoint| Some(endpoint.node.as_ref()?.to_string()));
     nodes.chain(named).collect()
 }

@@ -29,7 +29,7 @@ impl EndPlace {
     fn of(prepared: &PreparedState<'_>, end: &FlowEnd) -> EndPlace {
         let state = prepared.state();
         if let Some(endpoint) = prepared.endpoint_at(end) {
-            return match (endpoint.host, &endpoint.node) {
+            return match (endpoint.is_host(), &endpoint.node) {
                 (true, Some(node)) => EndPlace::Host(node.clone()),
                 (true, None) => EndPlace::Outside,
                 (false, _) => {
@@ -43,7 +43,10 @@ impl EndPlace {
         let mut nodes = state.nodes.values();
         let node = nodes.find(|node| node.addresses.contains(address));
         let host_endpoint = || {
-            let mut all = state.endpoints.values().filter(|endpoint| endpoint.host);
+            let mut all = state
+                .endpoints
+                .values()
+                .filter(|endpoint| endpoint.is_host());
             let endpoint = all.find(|endpoint| {
                 let set = state.network_sets.get(&endpoint.id);
                 set.is_some_and(|set| set.nets.iter().any(|net| net.contains(*address)))
@@ -92,7 +95,7 @@ struct Crossing {
 /// first address. Its name is known to the host alone.
 pub(crate) fn name_interfaces(state: &State) -> Cow<'_, State> {
     let named = |endpoint: &Endpoint| {
-        let is_unnamed = endpoint.host && endpoint.interface.is_none();
+        let is_unnamed = endpoint.is_host() && endpoint.interface.is_none();
         let set = state
             .network_sets
             .get(&endpoint.id)
@@ -120,7 +123,10 @@ pub(crate) fn name_interfaces(state: &State) -> Cow<'_, State> {
 pub(super) fn unnamed_interface_note(state: &State, query: &ExplainQuery) -> Option<String> {
     let named = [&query.input_interface, &query.output_interface];
     named.into_iter().flatten().next()?;
-    let all = state.endpoints.values().filter(|endpoint| endpoint.host);
+    let all = state
+        .endpoints
+        .values()
+        .filter(|endpoint| endpoint.is_host());
     let mut interfaces = all.filter_map(|endpoint| Some((endpoint, endpoint.interface.as_ref()?)));
     let (endpoint, address) = interfaces.find(|(_, name)| name.starts_with('['))?;
     Some(format!(
@@ -266,7 +272,7 @@ impl<'a> HostJudge<'a> {
         if let Some(node) = of_end.map(|node| &**node).or(self.query.node.as_deref()) {
             return Ok(node.into());
         }
-        let endpoints = self.state.endpoints.values().filter(|e| e.host);
+        let endpoints = self.state.endpoints.values().filter(|e| e.is_host());
         let nodes: BTreeSet<&Str> = endpoints.filter_map(|e| e.node.as_ref()).collect();
         match (nodes.first(), nodes.len()) {
             (Some(node), 1) => Ok((*node).clone()),
@@ -298,7 +304,7 @@ impl<'a> HostJudge<'a> {
         question: &Question,
     ) -> Vec<InterfaceJudgement> {
         let is_other = |endpoint: &Endpoint| {
-            endpoint.host && endpoint.node.as_deref() != Some(&*crossing.node)
+            endpoint.is_host() && endpoint.node.as_deref() != Some(&*crossing.node)
         };
         let question = Question {
             path: crossing.path.clone(),

@@ -114,7 +114,7 @@ fn flow_end_report(
 ) -> FlowEndReport {
     let endpoint = prepared
         .endpoint_at(end)
-        .filter(|endpoint| !endpoint.host)
+        .filter(|endpoint| !endpoint.is_host())
         .map(|e| ObjectRef::new(&e.id, None));
     let address = match end {
         FlowEnd::Address(address) => Some(*address),

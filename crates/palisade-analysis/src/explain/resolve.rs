@@ -308,16 +308,17 @@ fn find_endpoint<'a>(
     let exact = in_namespace_endpoints
         .iter()
         .filter(named)
-        .min_by_key(|e| (e.template, e.host));
+        .min_by_key(|e| (e.is_template(), e.is_host()));
     match exact {
-        Some(pod) if pod.completed => {
+        Some(pod) if pod.is_completed() => {
             return Err(FlowEndError::Finished(format!("{namespace}/{name}")));
         }
         Some(endpoint) => return Ok(endpoint),
         None => {}
     }
-    let owned =
-        |e: &&&Endpoint| !e.completed && e.owner.as_ref().is_some_and(|owner| *owner.name == *name);
+    let owned = |e: &&&Endpoint| {
+        !e.is_completed() && e.owner.as_ref().is_some_and(|owner| *owner.name == *name)
+    };
     if let Some(endpoint) = in_namespace_endpoints.iter().find(owned) {
         notes.push(format!(
             "{namespace}/{name} is the owner of several pods; explaining {}",
@@ -481,6 +482,6 @@ fn service_port<'s>(
 fn backends<'a>(state: &'a State, service: &Service) -> Vec<&'a Endpoint> {
     let all = state.endpoints.values();
     let all: Vec<&Endpoint> = all.filter(|e| service.selects(e)).collect();
-    let pods: Vec<&Endpoint> = all.iter().copied().filter(|e| !e.template).collect();
+    let pods: Vec<&Endpoint> = all.iter().copied().filter(|e| !e.is_template()).collect();
     if pods.is_empty() { all } else { pods }
 }

@@ -83,11 +83,11 @@ impl<'a> ClassifiedState<'a> {
             let classes = classify_endpoint(&mut ends, &prepared, &rules, endpoint);
             for (family, classes) in Family::BOTH.into_iter().zip(classes) {
                 for (_, class) in classes {
-                    add(family, class, &endpoint.id, endpoint.template);
+                    add(family, class, &endpoint.id, endpoint.is_template());
                 }
             }
         }
-        for (address, host) in prepared.claims().iter().filter(|(_, e)| e.host) {
+        for (address, host) in prepared.claims().iter().filter(|(_, e)| e.is_host()) {
             let family = Family::of(*address);
             let end = FlowEnd::Address(*address);
             let class = ends[family as usize].classify(end, &prepared, &rules);

@@ -135,7 +135,7 @@ fn without_own_node_tests(state: &State) -> (Cow<'_, State>, Option<String>) {
 /// The policies that select a host endpoint. What they decide at interfaces of hosts is in no pair of workloads.
 fn policies_of_hosts(state: &State, classified: &ClassifiedState<'_>) -> BTreeSet<u32> {
     let endpoints = state.endpoints.values();
-    let hosts: Vec<&Endpoint> = endpoints.filter(|endpoint| endpoint.host).collect();
+    let hosts: Vec<&Endpoint> = endpoints.filter(|endpoint| endpoint.is_host()).collect();
     let policies = classified.rules.policies.iter().enumerate();
     let selecting = policies.filter(|(_, policy)| {
         let mut hosts = hosts.iter();

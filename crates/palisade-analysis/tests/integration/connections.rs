@@ -33,7 +33,9 @@ fn owned(mut endpoint: Endpoint, kind: &str, name: &str) -> Endpoint {
 
 fn template(kind: &str, name: &str, own: &str) -> Endpoint {
     let mut endpoint = pod(name, "", own);
-    endpoint.template = true;
+    endpoint.kind = EndpointKind::Template {
+        host_network: false,
+    };
     endpoint.id = id(kind, name);
     endpoint
 }
@@ -344,7 +346,7 @@ fn addresses_of_one_pod_that_differ_are_listed_apart() {
 #[test]
 fn host_endpoints_are_outside_and_judge_at_their_interface_only() {
     let mut host = pod("node-eth0", "192.0.2.7", "");
-    host.host = true;
+    host.kind = EndpointKind::HostInterface;
     host.profiles = vec![];
     let b = pod("n/b", "10.0.0.1", "app=b");
     let ingress = policy("n/i", "app=b", vec![]);

@@ -18,8 +18,7 @@ fn query(from: &str, to: &str, port: &str) -> ExplainQuery {
 }
 
 fn line(line: u32) -> Option<SourceLine> {
-    let file = "shop/policies.yaml".into();
-    Some(SourceLine { file, line })
+    Some(SourceLine::new("shop/policies.yaml", line))
 }
 
 /// A shop: `api` may reach `db` on its port named `sql`; service `web` has two backend pods.
@@ -138,10 +137,7 @@ DENY by ingress of Pod shop/db
 #[test]
 fn an_object_of_a_server_is_named_by_its_version_and_a_reason_by_its_end() {
     let mut state = shop();
-    let place = |file: &str| {
-        let file = file.into();
-        Some(SourceLine { file, line: 0 })
-    };
+    let place = |file: &str| Some(SourceLine::new(file, 0));
     for policy in state.policies.values_mut() {
         policy.line = place("networkpolicies.networking.k8s.io, resource version 7");
         for (index, rule) in (policy.ingress.iter_mut())
@@ -457,7 +453,10 @@ fn reasons_in_words() {
 fn a_finished_pod_is_named_as_what_it_is() {
     let mut state = shop();
     let mut done = pod("shop/done", "", "app=api");
-    done.completed = true;
+    done.kind = EndpointKind::Pod(PodState {
+        completed: true,
+        host_network: false,
+    });
     state.apply(Update::Upsert(Object::Endpoint(done)));
     let options = OracleOptions::default();
     let query = query("shop/done", "shop/db", "5432/TCP");

@@ -19,10 +19,7 @@ use palisade_model::*;
 fn world(text: &str) -> State {
     let mut objects: Vec<Object> = Vec::new();
     for (at, line) in text.lines().enumerate() {
-        let place = SourceLine {
-            file: "w".into(),
-            line: u32::try_from(at).unwrap(),
-        };
+        let place = SourceLine::new("w", u32::try_from(at).unwrap());
         let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
         match word {
             "" => {}

@@ -6,11 +6,11 @@ use palisade_convert::{
 };
 use palisade_dialects::{is_policy_kind, lower_object};
 use palisade_effective::{
-    BudgetUse, ChoiceFaults, Definition, DefinitionChange, EffectiveObjects, ElementBudget,
-    ObjectOrigin, SourceDelta,
+    BudgetUse, Definition, DefinitionChange, EffectiveObjects, ElementBudget, ObjectOrigin,
+    SourceDelta,
 };
 use palisade_manifest::{Limits, RawObject, extract_objects, parse, to_json};
-use palisade_model::{Labels, NetworkSet, ObjectId, ObjectKind, Policy, State};
+use palisade_model::{Labels, NetworkSet, NetworkSetKind, ObjectId, ObjectKind, Policy, State};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,7 +41,6 @@ impl Input {
             ["manifests".into()],
             ElementBudget::default(),
             BudgetUse::Advisory,
-            ChoiceFaults::default(),
         );
         let mut delta = SourceDelta::default();
         let mut policies: Vec<(ObjectId, Value)> = Vec::new();
@@ -108,6 +107,7 @@ fn add_network_sets(state: &mut State) {
                 kind: ObjectKind::new("projectcalico.org", "NetworkSet"),
             };
             let set = NetworkSet {
+                kind: NetworkSetKind::NetworkSet,
                 labels: Labels::from([("app".into(), app.into()), ("tier".into(), "front".into())]),
                 nets: vec![net.parse().unwrap()],
                 id: id.clone(),

@@ -12,7 +12,7 @@ use crate::metadata;
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
-use palisade_model::{Endpoint, NetworkSet, Object, PolicyMode, Prefix, Str};
+use palisade_model::{Endpoint, NetworkSet, NetworkSetKind, Object, PolicyMode, Prefix, Str};
 
 const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
 const KNOWN_SPEC: &[&str] = &["node", "interfaceName", "expectedIPs", "profiles", "ports"];
@@ -53,25 +53,17 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Ve
         .filter_map(|profile| report.ok(profile.as_str()))
         .collect();
     let endpoint = Endpoint {
-        id: object.id.clone(),
-        host: true,
         labels: labels.clone(),
-        service_account: None,
         node,
         interface,
-        addresses: Vec::new(),
         ports: endpoint_ports(&spec, report),
         profiles: profile::of_endpoint(profiles.into_iter()),
-        created: 0,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
         audit: crate::mode::annotated_mode(root) == PolicyMode::Audit,
-        uid: None,
+        ..Endpoint::host_interface(object.id.clone())
     };
     let holder = NetworkSet {
         id: object.id.clone(),
+        kind: NetworkSetKind::HostEndpoint,
         labels,
         nets,
     };

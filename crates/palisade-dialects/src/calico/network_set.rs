@@ -5,7 +5,7 @@ use super::selector_scope::NAMESPACE;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::report::ObjectReport;
-use palisade_model::{NetworkSet, Object};
+use palisade_model::{NetworkSet, NetworkSetKind, Object};
 
 const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
 const KNOWN_SPEC: &[&str] = &["nets", "allowedEgressDomains"];
@@ -43,6 +43,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
     }
     Some(Object::NetworkSet(NetworkSet {
         id: object.id.clone(),
+        kind: NetworkSetKind::NetworkSet,
         labels,
         nets,
     }))

@@ -34,22 +34,16 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
     }
     let ports = endpoint_ports(&spec, report);
     Some(Object::Endpoint(Endpoint {
-        id: object.id.clone(),
-        host: false,
         labels,
         service_account: account,
         node,
-        interface: None,
         addresses: addresses(&spec, report),
         ports,
         profiles: profiles(object, &spec, report),
         created: metadata::created(root, report),
         owner: metadata::owner(root, report),
-        template: false,
-        completed: false,
-        host_network: false,
         audit: crate::mode::is_in_audit(root, report),
-        uid: None,
+        ..Endpoint::pod(object.id.clone())
     }))
 }
 

@@ -4,7 +4,7 @@ use super::cidr_peer::network;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::report::ObjectReport;
-use palisade_model::{NetworkSet, Object};
+use palisade_model::{NetworkSet, NetworkSetKind, Object};
 
 const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
 const KNOWN_SPEC: &[&str] = &["externalCIDRs"];
@@ -29,6 +29,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
     let nets = nets.collect();
     Some(Object::NetworkSet(NetworkSet {
         id: object.id.clone(),
+        kind: NetworkSetKind::CidrGroup,
         labels: metadata::metadata_labels(root, report),
         nets,
     }))

@@ -111,7 +111,7 @@ impl InputLint {
         content: Option<(&[Object], &Location)>,
     ) {
         let (objects, location) = content.map_or((&[][..], None), |(all, at)| (all, Some(at)));
-        if !matches!(objects, [Object::Endpoint(pod)] if !pod.host_network) {
+        if !matches!(objects, [Object::Endpoint(pod)] if !pod.uses_host_network()) {
             self.set_pod(id, facts, None);
         }
         if let Some(pod) = self.host_network.remove(id) {
@@ -121,7 +121,7 @@ impl InputLint {
         }
         for (object, location) in objects.iter().zip(location.into_iter().cycle()) {
             match object {
-                Object::Endpoint(pod) if pod.host_network => {
+                Object::Endpoint(pod) if pod.uses_host_network() => {
                     self.stale.host_network.insert(pod.id.namespace.clone());
                     let set = HostNetworkChange::Set {
                         id: pod.id.clone(),
@@ -207,7 +207,7 @@ impl InputLint {
             if is_new {
                 self.count(&traits, true);
             }
-            let addresses = if pod.completed {
+            let addresses = if pod.is_completed() {
                 &[][..]
             } else {
                 &pod.addresses

@@ -2,8 +2,8 @@
 
 use palisade_dialects::lower_object;
 use palisade_effective::{
-    BudgetUse, ChoiceFaults, Definition, DefinitionChange, EffectiveObjects, ElementBudget,
-    EnforcedVersion, ObjectOrigin, PolicyAcceptance, RestoredObject, SourceDelta,
+    BudgetUse, Definition, DefinitionChange, EffectiveObjects, ElementBudget, EnforcedVersion,
+    ObjectOrigin, PolicyAcceptance, RestoredObject, SourceDelta,
 };
 use palisade_manifest::{Limits, extract_objects, parse};
 use std::sync::Arc;
@@ -32,9 +32,9 @@ impl Scene {
             ..ElementBudget::default()
         };
         let names = ["folder".into()];
-        let (budget_use, faults) = (BudgetUse::Enforced, ChoiceFaults::default());
+        let budget_use = BudgetUse::Enforced;
         Scene {
-            objects: EffectiveObjects::new(names, budget, budget_use, faults),
+            objects: EffectiveObjects::new(names, budget, budget_use),
             now: 0,
         }
     }

@@ -4,8 +4,8 @@
 
 use palisade_dialects::lower_object;
 use palisade_effective::{
-    BudgetUse, ChoiceFaults, Definition, DefinitionChange, EffectiveObjects, ElementBudget,
-    ObjectOrigin, RestoredObject, SourceDelta, SourceNumber,
+    BudgetUse, Definition, DefinitionChange, EffectiveObjects, ElementBudget, ObjectOrigin,
+    RestoredObject, SourceDelta, SourceNumber,
 };
 use palisade_manifest::{Limits, RawObject, extract_objects, parse};
 use palisade_model::{PortRange, PortSpec, State};
@@ -47,12 +47,7 @@ impl Scene {
     fn new(sources: &[&str]) -> Self {
         let names = sources.iter().map(|name| (*name).into());
         Scene {
-            objects: EffectiveObjects::new(
-                names,
-                ElementBudget::default(),
-                BudgetUse::Enforced,
-                ChoiceFaults::default(),
-            ),
+            objects: EffectiveObjects::new(names, ElementBudget::default(), BudgetUse::Enforced),
             state: State::default(),
             now: 0,
         }
@@ -296,7 +291,7 @@ fn phase_and_host_network_decide_which_pods_hold_addresses() {
     );
     let endpoints = scene.state.endpoints.values();
     let shown: Vec<String> = endpoints
-        .map(|e| format!("{} {} {:?}", e.id.name, e.completed, e.addresses))
+        .map(|e| format!("{} {} {:?}", e.id.name, e.is_completed(), e.addresses))
         .collect();
     assert_eq!(shown, ["done true []", "runs false [10.0.0.1]"]);
     assert!(

@@ -17,7 +17,7 @@ impl HostNodes {
     /// Counts an attached endpoint, before and after an update.
     pub(super) fn update(&mut self, before: Option<&Endpoint>, now: Option<&Endpoint>) {
         let node = |endpoint: Option<&Endpoint>| {
-            let host = endpoint.filter(|endpoint| endpoint.host)?;
+            let host = endpoint.filter(|endpoint| endpoint.is_host())?;
             host.node.clone()
         };
         let (before, now) = (node(before), node(now));
@@ -45,7 +45,7 @@ impl HostNodes {
     ) -> impl Iterator<Item = &'a EndpointId> {
         let is_known = self.endpoints.contains_key(node);
         let all = state.endpoints.values().filter(move |_| is_known);
-        let of_node = all.filter(move |of| of.host && of.node.as_ref() == Some(node));
+        let of_node = all.filter(move |of| of.is_host() && of.node.as_ref() == Some(node));
         of_node.map(|endpoint| &endpoint.id)
     }
 }

@@ -224,7 +224,7 @@ impl HolderStore {
         });
         Some(Endpoint {
             id,
-            host: common.host,
+            kind: common.endpoint?,
             labels: labels.collect(),
             service_account: common.account.clone(),
             node: self.names.get(own.node).cloned(),
@@ -239,9 +239,6 @@ impl HolderStore {
                     name: self.names.get(name)?.clone(),
                 })
             }),
-            template: common.template,
-            completed: common.completed,
-            host_network: common.host_network,
             audit: common.audit,
             uid: None,
         })

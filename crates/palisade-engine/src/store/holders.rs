@@ -8,7 +8,8 @@ use super::encoding::{ByteReader, HolderAddresses};
 use super::holder_store::{HolderStore, NONE};
 use alloc::vec::Vec;
 use palisade_model::{
-    Endpoint, EndpointId, Labels, NamedPort, NetworkSet, Node, ObjectId, ObjectKind, Str,
+    Endpoint, EndpointId, EndpointKind, Labels, NamedPort, NetworkSet, NetworkSetKind, Node,
+    ObjectId, ObjectKind, Str,
 };
 
 /// The name of a holder.
@@ -33,12 +34,12 @@ pub(crate) struct SharedAttributes {
     pub(crate) holder_kind: HolderKind,
     /// Empty for a node, which has a name only.
     pub(crate) kind: ObjectKind,
-    pub(crate) host: bool,
+    /// What an endpoint is.
+    pub(crate) endpoint: Option<EndpointKind>,
+    /// What a network set is.
+    pub(crate) network_set: Option<NetworkSetKind>,
     /// Whether it is attached to this host.
     pub(crate) attached: bool,
-    pub(crate) template: bool,
-    pub(crate) completed: bool,
-    pub(crate) host_network: bool,
     /// Whether it is in audit by itself.
     pub(crate) audit: bool,
     pub(crate) account: Option<Str>,
@@ -47,9 +48,14 @@ pub(crate) struct SharedAttributes {
 }
 
 impl SharedAttributes {
-    /// Whether it is the endpoint of a node.
-    pub(crate) fn is_node_endpoint(&self) -> bool {
-        self.host && self.kind == Node::object_kind()
+    /// Whether it is an endpoint of a node rather than a workload.
+    pub(crate) fn is_host(&self) -> bool {
+        self.endpoint.is_some_and(EndpointKind::is_host)
+    }
+
+    /// Whether it stands for the pods of a workload template.
+    pub(crate) fn is_template(&self) -> bool {
+        self.endpoint.is_some_and(EndpointKind::is_template)
     }
 }
 
@@ -134,7 +140,7 @@ impl<'a> HolderView<'a> {
     }
 
     pub(crate) fn is_template(&self) -> bool {
-        self.shared().is_some_and(|shared| shared.template)
+        self.shared().is_some_and(SharedAttributes::is_template)
     }
 
     /// The numbers of its label keys, in order.
@@ -198,7 +204,8 @@ impl<'a> HolderView<'a> {
             && a.values.0 == b.values.0
             && match (self.shared(), other.shared()) {
                 (Some(a), Some(b)) => {
-                    (a.host, a.template, &a.account) == (b.host, b.template, &b.account)
+                    (a.is_host(), a.is_template(), &a.account)
+                        == (b.is_host(), b.is_template(), &b.account)
                 }
                 _ => false,
             }
@@ -269,17 +276,15 @@ impl<'a> HolderObject<'a> {
             && common.kind == id.map_or_else(ObjectKind::default, |id| id.kind.clone())
             && match self {
                 HolderObject::Endpoint(e) => {
-                    common.host == e.host
+                    common.endpoint == Some(e.kind)
                         && common.attached == e.interface.is_some()
-                        && common.template == e.template
-                        && common.completed == e.completed
-                        && common.host_network == e.host_network
                         && common.audit == e.audit
                         && common.account == e.service_account
                         && common.profiles == e.profiles
                         && common.ports == e.ports
                 }
-                _ => true,
+                HolderObject::NetworkSet(set) => common.network_set == Some(set.kind),
+                HolderObject::Node(_) => true,
             }
     }
 
@@ -292,11 +297,12 @@ impl<'a> HolderObject<'a> {
         SharedAttributes {
             holder_kind: self.kind(),
             kind: id.map_or_else(ObjectKind::default, |id| id.kind.clone()),
-            host: endpoint.is_some_and(|e| e.host),
+            endpoint: endpoint.map(|e| e.kind),
+            network_set: match self {
+                HolderObject::NetworkSet(set) => Some(set.kind),
+                HolderObject::Endpoint(_) | HolderObject::Node(_) => None,
+            },
             attached: endpoint.is_some_and(|e| e.interface.is_some()),
-            template: endpoint.is_some_and(|e| e.template),
-            completed: endpoint.is_some_and(|e| e.completed),
-            host_network: endpoint.is_some_and(|e| e.host_network),
             audit: endpoint.is_some_and(|e| e.audit),
             account: endpoint.and_then(|e| e.service_account.clone()),
             profiles: endpoint.map_or_else(Vec::new, |e| e.profiles.clone()),

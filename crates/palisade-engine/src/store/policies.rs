@@ -30,6 +30,8 @@ struct PolicyRecord {
     /// Where the policy was written: file and line; `NONE` as the file where that is not known.
     file: u32,
     line: u32,
+    /// The resource version of an object of a server; `NONE` in a file.
+    version: u32,
 }
 
 /// What an update changed in a policy.
@@ -134,16 +136,16 @@ impl Policies {
         let acquired = self.bodies.acquire(hash(&name), policy);
         let shape = acquired.number;
         self.set_subject_namespace(names, number, acquired.subject_namespace);
-        let (file, line) = match line {
-            Some(SourceLine { file, line }) => {
-                (names.acquire_with::<str>(&file, || file.clone()), line)
-            }
-            None => (NONE, 0),
-        };
+        let mut acquire = |name: &Str| names.acquire_with::<str>(name, || name.clone());
+        let file = line.as_ref().map_or(NONE, |line| acquire(&line.file));
+        let version = line.as_ref().and_then(|line| line.version.as_ref());
+        let version = version.map_or(NONE, acquire);
         let record = self.records.get_mut(number)?;
-        let was = core::mem::replace(&mut record.file, file);
-        record.line = line;
-        names.release(was);
+        let old_file = core::mem::replace(&mut record.file, file);
+        let old_version = core::mem::replace(&mut record.version, version);
+        record.line = line.map_or(0, |line| line.line);
+        names.release(old_file);
+        names.release(old_version);
         let old = core::mem::replace(&mut record.body, shape);
         let after = self.rules_key(number);
         if old == shape && before == after {
@@ -215,7 +217,10 @@ impl Policies {
                 continue;
             };
             let of_subject = self.subject_namespaces.remove(&number);
-            for name in [namespace, name, record.file].into_iter().chain(of_subject) {
+            for name in [namespace, name, record.file, record.version]
+                .into_iter()
+                .chain(of_subject)
+            {
                 names.release(name);
             }
             self.kinds.release(kind);
@@ -250,6 +255,7 @@ impl Policies {
             body: NONE,
             file: NONE,
             line: 0,
+            version: NONE,
         };
         match self.records.get_mut(number) {
             Some(free) => *free = record,
@@ -347,9 +353,10 @@ impl<'a> NamedPolicies<'a> {
     }
 
     /// The file that a policy is in.
-    pub(crate) fn file(&self, number: PolicyNumber) -> Option<&'a Str> {
+    pub(crate) fn resource(&self, number: PolicyNumber) -> Option<&'a Str> {
         let record = self.policies.records.get(number)?;
-        self.names.get(record.file)
+        let is_of_server = record.version != NONE;
+        self.names.get(record.file).filter(|_| is_of_server)
     }
 
     /// Compares the names of two policies as [`PolicyId::cmp_by_name`] does.
@@ -422,6 +429,7 @@ impl<'a> NamedPolicies<'a> {
         let line = self.names.get(record.file).map(|file| SourceLine {
             file: file.clone(),
             line: record.line,
+            version: self.names.get(record.version).cloned(),
         });
         let rules = |rules: &Option<DirectionRules>| {
             let mut rules = rules.clone()?;
@@ -432,8 +440,10 @@ impl<'a> NamedPolicies<'a> {
             }
             if let Some(own) = line.as_ref().filter(|_| own_rules.line_relative) {
                 for line in relative::lines_mut(&mut rules) {
-                    line.file = own.file.clone();
-                    line.line = line.line.wrapping_add(own.line);
+                    *line = SourceLine {
+                        line: line.line.wrapping_add(own.line),
+                        ..own.clone()
+                    };
                 }
             }
             Some(rules)

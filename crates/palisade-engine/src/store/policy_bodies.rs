@@ -223,11 +223,13 @@ impl PolicyBodies {
                 relative::replace_namespace(selector, own, &here);
             }
         }
-        let origin = line.filter(|origin| lines_of(&mut both).all(|line| line.file == origin.file));
+        let is_same_unit =
+            |a: &SourceLine, b: &SourceLine| (&a.file, &a.version) == (&b.file, &b.version);
+        let origin =
+            line.filter(|origin| lines_of(&mut both).all(|line| is_same_unit(line, origin)));
         if let Some(origin) = &origin {
             for line in lines_of(&mut both) {
-                line.line = line.line.wrapping_sub(origin.line);
-                line.file = here.clone();
+                *line = SourceLine::new(here.clone(), line.line.wrapping_sub(origin.line));
             }
         }
         let [ingress, egress] = both;

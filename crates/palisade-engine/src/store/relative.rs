@@ -129,7 +129,9 @@ impl PolicyOrigin<'_> {
         } = origin;
         let same_line = match (self.line, line, &stored.origin.line) {
             (Some(own), Some(given), Some(stored)) => {
-                given.file == own.file && given.line.wrapping_sub(own.line) == stored.line
+                given.file == own.file
+                    && given.version == own.version
+                    && given.line.wrapping_sub(own.line) == stored.line
             }
             (_, given, stored) => given == stored,
         };

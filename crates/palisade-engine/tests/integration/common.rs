@@ -24,10 +24,7 @@ fn policy(client: &str, port: u16) -> Update {
 
 /// The same policy, with a source line for its rule.
 fn policy_at(client: &str, port: u16, line: Option<u32>) -> Update {
-    let line = line.map(|line| SourceLine {
-        file: "db.yaml".into(),
-        line,
-    });
+    let line = line.map(|line| SourceLine::new("db.yaml", line));
     let mut rule = line::rule(&format!("allow from app={client} on TCP/{port}"));
     rule.origin.line.clone_from(&line);
     let mut policy = line::policy("shop/db app=db", [rule]);

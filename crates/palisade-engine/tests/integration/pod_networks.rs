@@ -3,32 +3,21 @@
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{
     Action, DirectionRules, Endpoint, LabelKey, Labels, Node, Object, ObjectId, ObjectKind, Order,
-    Peer, Policy, PolicyId, PolicyMode, Precedence, Prefix, Profile, Rule, RuleOrigin, Selector,
+    Peer, Policy, PolicyId, PolicyMode, Precedence, Prefix, Rule, RuleOrigin, Selector,
     TrafficMatch, TrafficScope, Update, reserved,
 };
 
 fn pod(number: u8, is_local: bool) -> Object {
+    let id = ObjectId {
+        namespace: Some("shop".into()),
+        name: format!("pod-{number}").into(),
+        kind: ObjectKind::new("", "Pod"),
+    };
     Object::Endpoint(Endpoint {
-        id: ObjectId {
-            namespace: Some("shop".into()),
-            name: format!("pod-{number}").into(),
-            kind: ObjectKind::new("", "Pod"),
-        },
-        host: false,
-        labels: Labels::new(),
-        service_account: None,
         node: Some("node-1".into()),
         interface: is_local.then(|| "pal0".into()),
         addresses: vec![[10, 0, 1, number].into()],
-        ports: Vec::new(),
-        profiles: vec![Profile::ALLOW_ALL.into()],
-        created: 0,
-        owner: None,
-        template: false,
-        completed: false,
-        host_network: false,
-        audit: false,
-        uid: None,
+        ..Endpoint::pod(id)
     })
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn difference(
     let source = local(oracle.address_holder(flow.source));
     let destination = local(oracle.address_holder(flow.destination));
     let mut flow = *flow;
-    if source.is_some() || destination.is_some_and(|e| e.host) {
+    if source.is_some() || destination.is_some_and(|e| e.is_host()) {
         flow.origin = FlowOrigin::Network;
     }
     let uplink = (flow.origin == FlowOrigin::Network).then(|| "uplink".into());

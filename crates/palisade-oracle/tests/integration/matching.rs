@@ -22,6 +22,7 @@ fn guarded(rule: Rule) -> State {
         }),
         Object::NetworkSet(NetworkSet {
             id: id("NetworkSet", "m/set"),
+            kind: NetworkSetKind::NetworkSet,
             labels: labels("app=set,tier=front"),
             nets: vec![net("10.1.0.0/16"), net("198.51.100.0/24")],
         }),

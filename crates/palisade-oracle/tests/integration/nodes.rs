@@ -20,7 +20,7 @@ fn node(labelled: &str) -> Object {
 
 /// The endpoint that an object describes, at an interface of the node.
 fn host_endpoint(name: &str, interface: &str) -> Object {
-    let mut endpoint = Node::endpoint("node".into(), false);
+    let mut endpoint = Endpoint::of_node("node".into(), false);
     endpoint.id = id("HostEndpoint", name);
     endpoint.labels = labels("role=host");
     endpoint.interface = Some(interface.into());
@@ -40,7 +40,7 @@ fn of_nodes(name: &str, test: Selector, rules: Vec<Rule>) -> Object {
 fn world(objects: Vec<Object>) -> State {
     let mut all = vec![
         node("pool=infra"),
-        Object::Endpoint(Node::endpoint("node".into(), false)),
+        Object::Endpoint(Endpoint::of_node("node".into(), false)),
     ];
     all.extend(objects);
     state(all)
@@ -86,7 +86,7 @@ fn a_node_is_selected_by_the_labels_of_its_node() {
     assert!(lets_in(&world(vec![any()]), "lo", 80));
     // Without the node there is nothing to select, not even another endpoint of it.
     let unknown = state(vec![
-        Object::Endpoint(Node::endpoint("node".into(), false)),
+        Object::Endpoint(Endpoint::of_node("node".into(), false)),
         any(),
     ]);
     assert!(lets_in(&unknown, "eth0", 80));

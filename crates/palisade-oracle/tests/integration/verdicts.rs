@@ -2,8 +2,8 @@
 
 use crate::build::*;
 use Action::{Allow, Deny, Log, Pass};
-use palisade_model::HostTrafficAction;
 use palisade_model::*;
+use palisade_model::{EndpointKind, HostTrafficAction};
 use palisade_oracle::{DecisionReason, OracleOptions, judge, verdict};
 
 const AB: &str = "10.0.0.1>10.0.0.2 TCP:80";
@@ -415,6 +415,9 @@ fn of_several_claimants_one_holds_the_address() {
         &build(&|x, y| (x.interface, y.created) = (Some("pal0".into()), 2)),
         &[(asked, "+-")],
     );
-    says(&build(&|_, y| y.template = true), &[(asked, "+-")]);
+    let template = EndpointKind::Template {
+        host_network: false,
+    };
+    says(&build(&|_, y| y.kind = template), &[(asked, "+-")]);
     says(&build(&|_, y| y.addresses.clear()), &[(asked, "+-")]);
 }

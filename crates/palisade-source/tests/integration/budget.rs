@@ -2,7 +2,7 @@
 //! over a restart, and until it fits or the budget is raised.
 
 use crate::common::{Scene, manifest};
-use palisade_source::{ElementBudget, ExceededLimit, OversizedPolicy};
+use palisade_effective::{ElementBudget, ExceededLimit, OversizedPolicy};
 use std::fmt::Write;
 
 /// A policy that allows everyone at this many ports, no two of them adjacent, and each of some peers at one

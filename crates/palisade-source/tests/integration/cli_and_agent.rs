@@ -1,7 +1,8 @@
 //! The command line and the agent report the same problems of the same files.
 
 use crate::common;
-use palisade_source::{Diagnostic, DirectoryOptions, EffectiveReport, LoadedInput, load};
+use palisade_effective::{Diagnostic, EffectiveReport};
+use palisade_source::{DirectoryOptions, LoadedInput, load};
 use palisade_sys::watch::InotifyWatch;
 use std::fs;
 use std::ops::ControlFlow;

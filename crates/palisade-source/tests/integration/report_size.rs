@@ -3,7 +3,8 @@
 //! Nothing is timed. Memory and output are proportional to what is counted and measured here.
 
 use crate::common;
-use palisade_source::{Diagnostic, DirectoryOptions, EffectiveReport, LoadedInput, load};
+use palisade_effective::{Diagnostic, EffectiveReport};
+use palisade_source::{DirectoryOptions, LoadedInput, load};
 use palisade_sys::watch::InotifyWatch;
 use std::fmt::Write;
 use std::fs;

@@ -10,8 +10,7 @@ use palisade_agent::log::Log;
 use palisade_agent::run_error::RunError;
 use palisade_agent::service_manager::ServiceManager;
 use palisade_api::SubsystemPlan;
-use palisade_source::error_chain;
-use palisade_text::printable;
+use palisade_text::{error_chain, printable};
 
 /// Runs the agent until it is stopped; with --dry-run, shows what it would do.
 pub(crate) fn run(args: AgentArgs, format: OutputFormat) -> CommandResult {

@@ -6,7 +6,7 @@ use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use palisade_agent::cleanup::{CleanupError, find};
 use palisade_api::{CleanupItem, CleanupKind, CleanupReport};
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 use palisade_text::printable;
 use std::io::{self, IsTerminal, Write};
 

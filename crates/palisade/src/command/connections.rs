@@ -59,13 +59,13 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
         let of_workloads = if !connections.is_empty() {
             let table = connections_table(&connections);
             table + &group_members_text(&[&connections], &args.scope)
-        } else if state.endpoints.values().all(|e| e.host) {
+        } else if state.endpoints.values().all(|e| e.is_host()) {
             "no workloads".to_owned()
         } else {
             "no connection is allowed".to_owned()
         };
         let mut parts = vec![of_workloads.trim_end().to_owned()];
-        if report.open_to_own_node && state.endpoints.values().any(|e| !e.host) {
+        if report.open_to_own_node && state.endpoints.values().any(|e| !e.is_host()) {
             parts.push(OPEN_TO_OWN_NODE.to_owned());
         }
         if !hosts.is_empty() {

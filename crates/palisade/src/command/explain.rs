@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) 
             &FailsafePorts::default(),
         )
         .map_err(|error| {
-            let text = palisade_source::error_chain(&error);
+            let text = palisade_text::error_chain(&error);
             match &error {
                 ExplainError::FlowEnd(FlowEndError::NoEndpoint { name, .. }) => {
                     read.unknown_name(name, text)

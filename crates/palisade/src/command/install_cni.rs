@@ -6,7 +6,7 @@ use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use palisade_agent::plugin_file::install_plugin;
 use palisade_api::{CniInstallOutcome, CniInstallReport};
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 
 /// Installs the plugin; success also if it was there already.
 pub(crate) fn run(args: InstallCniArgs, format: OutputFormat) -> CommandResult {

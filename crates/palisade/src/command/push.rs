@@ -9,8 +9,8 @@ use crate::output::{pluralize, print_output};
 use palisade_agent::options::etcd_options;
 use palisade_api::{ProblemSeverity, PushReport};
 use palisade_etcd::{EtcdError, PushError, PushMode, PushObject, push};
-use palisade_source::error_chain;
 use palisade_source::{LoadedInput, load_manifests};
+use palisade_text::error_chain;
 use palisade_text::printable;
 
 /// Writes the objects; nothing if one of them has an error.

@@ -6,7 +6,7 @@ use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use palisade_agent::leftovers::find_leftovers;
 use palisade_api::{LeftoverItem, LeftoverKind, UninstallReport};
-use palisade_source::error_chain;
+use palisade_text::error_chain;
 use palisade_text::printable;
 use tokio::signal::unix::{SignalKind, signal};
 

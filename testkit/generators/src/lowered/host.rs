@@ -6,7 +6,7 @@
 use super::selector::OWN;
 use crate::Dice;
 use crate::kubernetes::Features;
-use palisade_model::{Endpoint, LabelKey, Node, Policy, Selector, State, TrafficScope};
+use palisade_model::{Endpoint, LabelKey, Policy, Selector, State, TrafficScope};
 
 /// The feature of a policy that applies on forward.
 pub(super) const FORWARD: &str = "policy that applies on forward";
@@ -51,7 +51,7 @@ impl HostGenerator {
         if self.dice.chance(50) {
             return;
         }
-        let written = |endpoint: &&mut Endpoint| endpoint.host && !endpoint.is_node_endpoint();
+        let written = |endpoint: &&mut Endpoint| endpoint.is_host() && !endpoint.is_node_endpoint();
         for endpoint in state.endpoints.values_mut().filter(written) {
             let interface =
                 *self
@@ -69,7 +69,7 @@ impl HostGenerator {
     fn add_node_endpoint(&mut self, state: &mut State) {
         let dice = &mut self.node_dice;
         if dice.chance(45) {
-            let node = Node::endpoint((*dice.pick(&NODES)).into(), dice.chance(10));
+            let node = Endpoint::of_node((*dice.pick(&NODES)).into(), dice.chance(10));
             state.endpoints.insert(node.id.clone(), node);
         }
     }

@@ -5,8 +5,8 @@ use super::{NAMESPACES, id};
 use crate::kubernetes::Features;
 use crate::{Dice, address};
 use palisade_model::{
-    Endpoint, Labels, NamedPort, Namespace, NetworkSet, Node, Object, Order, Prefix, Profile,
-    Protocol, ServiceAccount, Str, Tier, TierDefault,
+    Endpoint, EndpointKind, Labels, NamedPort, Namespace, NetworkSet, NetworkSetKind, Node, Object,
+    Order, Prefix, Profile, Protocol, ServiceAccount, Str, Tier, TierDefault,
 };
 use std::net::IpAddr;
 
@@ -35,6 +35,7 @@ pub(super) fn objects(dice: &mut Dice) -> Vec<Object> {
         let namespace = dice.chance(60).then(|| *dice.pick(&NAMESPACES));
         all.push(Object::NetworkSet(NetworkSet {
             id: id(namespace, &format!("set-{n}"), "NetworkSet"),
+            kind: NetworkSetKind::NetworkSet,
             labels: labels(dice, &OWN, 60),
             nets: nets(dice, 3),
         }));
@@ -119,13 +120,18 @@ fn endpoint(dice: &mut Dice, n: usize, numbers: &[u8]) -> Endpoint {
             addresses.push(one);
         }
     }
+    let kind = if host {
+        EndpointKind::HostInterface
+    } else if template {
+        EndpointKind::Template {
+            host_network: false,
+        }
+    } else {
+        EndpointKind::POD
+    };
+    let object_kind = if host { "HostEndpoint" } else { "Pod" };
     Endpoint {
-        id: id(
-            namespace,
-            &format!("e-{n}"),
-            if host { "HostEndpoint" } else { "Pod" },
-        ),
-        host,
+        kind,
         labels: labels(dice, &OWN, 65),
         service_account: dice.chance(55).then(|| (*dice.pick(&ACCOUNTS)).into()),
         node: dice.chance(50).then(|| "node-0".into()),
@@ -134,12 +140,7 @@ fn endpoint(dice: &mut Dice, n: usize, numbers: &[u8]) -> Endpoint {
         ports: named_ports(dice),
         profiles: profiles(dice),
         created: dice.below(3) as u64,
-        owner: None,
-        template,
-        completed: false,
-        host_network: false,
-        audit: false,
-        uid: None,
+        ..Endpoint::pod(id(namespace, &format!("e-{n}"), object_kind))
     }
 }
 
@@ -209,7 +210,7 @@ pub(super) fn any_address(dice: &mut Dice, numbers: &[u8]) -> IpAddr {
 
 /// What an endpoint at a flow's end tries.
 pub(super) fn features(endpoint: &Endpoint, features: &mut Features) {
-    if endpoint.host {
+    if endpoint.is_host() {
         features.insert("host endpoint");
     } else if endpoint.interface.is_some() {
         features.insert("endpoint that is local");

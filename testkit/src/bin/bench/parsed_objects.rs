@@ -8,8 +8,8 @@
 use palisade_model::{
     Action, DirectionRules, Endpoint, LabelKey, Labels, Namespace, Object, ObjectId, ObjectKind,
     Order, Peer, Policy, PolicyId, PolicyMode, PortMatch, PortRange, PortSpec, Precedence, Prefix,
-    Profile, Protocol, Rule, RuleOrigin, Selector, SourceLine, Str, Tier, TierDefault,
-    TrafficMatch, TrafficScope, Update, reserved,
+    Protocol, Rule, RuleOrigin, Selector, SourceLine, Str, Tier, TierDefault, TrafficMatch,
+    TrafficScope, Update, reserved,
 };
 use std::net::IpAddr;
 
@@ -125,26 +125,16 @@ impl BenchObject {
 impl BenchPod {
     fn lower(&self) -> Endpoint {
         Endpoint {
-            id: ObjectId {
-                namespace: Some((&*self.namespace).into()),
-                name: (&*self.name).into(),
-                kind: ObjectKind::new("", "Pod"),
-            },
-            host: false,
             labels: labels(&self.labels),
             service_account: Some("default".into()),
             node: Some((&*self.node).into()),
             interface: self.interface.as_deref().map(Into::into),
             addresses: self.addresses.clone(),
-            ports: Vec::new(),
-            profiles: vec![Profile::ALLOW_ALL.into()],
-            created: 0,
-            owner: None,
-            template: false,
-            completed: false,
-            host_network: false,
-            audit: false,
-            uid: None,
+            ..Endpoint::pod(ObjectId {
+                namespace: Some((&*self.namespace).into()),
+                name: (&*self.name).into(),
+                kind: ObjectKind::new("", "Pod"),
+            })
         }
     }
 }
@@ -196,10 +186,7 @@ impl BenchPolicy {
             },
             ingress: rules(&self.ingress),
             egress: rules(&self.egress),
-            line: Some(SourceLine {
-                file: self.file.clone(),
-                line: self.line,
-            }),
+            line: Some(SourceLine::new(self.file.clone(), self.line)),
         }
     }
 
@@ -230,10 +217,7 @@ impl BenchPolicy {
                 index: u32::try_from(index).unwrap_or(u32::MAX),
                 name: None,
                 fingerprint: 0,
-                line: Some(SourceLine {
-                    file: self.file.clone(),
-                    line,
-                }),
+                line: Some(SourceLine::new(self.file.clone(), line)),
             },
             action: rule.action,
             peers: vec![peer],

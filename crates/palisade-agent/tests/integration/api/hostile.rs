@@ -7,8 +7,9 @@ use hyper::Request;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use palisade_agent::core::CoreEvent;
+use palisade_effective::EffectiveReport;
 use palisade_model::Update;
-use palisade_source::{EffectiveReport, UpdateBatch};
+use palisade_source::UpdateBatch;
 use palisade_sys::credentials::SocketCredentials;
 use serde_json::{Value, json};
 

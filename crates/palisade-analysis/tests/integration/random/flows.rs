@@ -48,7 +48,7 @@ fn ends(state: &State) -> Vec<End> {
     let unknown = state
         .endpoints
         .values()
-        .filter(|e| e.addresses.is_empty() && !e.host);
+        .filter(|e| e.addresses.is_empty() && !e.is_host());
     let of_endpoints = unknown.map(|endpoint| End {
         end: FlowEnd::Endpoint(endpoint.id.clone()),
         family: None,

@@ -243,12 +243,14 @@ impl Dice {
             kind: "ReplicaSet".into(),
             name: d.word(&["r", "s"]),
         };
+        let id = self.id("Pod", format!("e{number}"));
+        let kind = match self.chance(8) {
+            true => EndpointKind::HostInterface,
+            false => EndpointKind::POD,
+        };
         Endpoint {
-            id: self.id("Pod", format!("e{number}")),
-            host: self.chance(8),
+            kind,
             labels: self.labels(),
-            service_account: None,
-            node: None,
             interface: self.some(30, |_| format!("pal{number}").as_str().into()),
             addresses: if self.chance(25) {
                 Vec::new()
@@ -267,17 +269,14 @@ impl Dice {
             },
             created: self.0.random_range(0..3),
             owner: self.some(50, owner),
-            template: false,
-            completed: false,
-            host_network: false,
-            audit: false,
-            uid: None,
+            ..Endpoint::pod(id)
         }
     }
 
     fn network_set(&mut self, number: usize) -> NetworkSet {
         NetworkSet {
             id: self.id("NetworkSet", format!("n{number}")),
+            kind: NetworkSetKind::NetworkSet,
             labels: self.labels(),
             nets: self.many(2, Self::prefix),
         }

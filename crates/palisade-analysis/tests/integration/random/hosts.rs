@@ -7,8 +7,8 @@ use palisade_analysis::{
 };
 use palisade_generators::case_seeds;
 use palisade_model::{
-    Direction, Endpoint, FailsafePort, FailsafePorts, Family, FlowOrigin, L4, PolicyView, Prefix,
-    Protocol, State, TrafficScope,
+    Direction, Endpoint, EndpointKind, FailsafePort, FailsafePorts, Family, FlowOrigin, L4,
+    PolicyView, Prefix, Protocol, State, TrafficScope,
 };
 use palisade_oracle::{FlowEnd, HostPath, OracleOptions, PreparedState, Question};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use std::net::IpAddr;
 fn without_strays(state: &mut State) {
     for endpoint in state.endpoints.values_mut() {
         if endpoint.node.is_none() && endpoint.interface.is_some() {
-            endpoint.host = false;
+            endpoint.kind = EndpointKind::POD;
         }
     }
 }
@@ -26,7 +26,7 @@ fn without_strays(state: &mut State) {
 fn with_hosts(state: &mut State, dice: &mut Dice) {
     let interfaces = ["eth0", Endpoint::ANY_INTERFACE];
     for (endpoint, interface) in state.endpoints.values_mut().zip(interfaces) {
-        endpoint.host = true;
+        endpoint.kind = EndpointKind::HostInterface;
         endpoint.node = Some("node".into());
         endpoint.interface = Some(interface.into());
         endpoint.addresses.clear();
@@ -149,28 +149,34 @@ fn connections_of_hosts_are_what_the_oracle_says() {
     );
 }
 
+/// A change of a state with hosts, and the failsafe ports of both.
+fn drawn_change(seed: u64) -> (Dice, [State; 2], FailsafePorts) {
+    let mut dice = Dice::new(seed);
+    let mut old = dice.state();
+    with_hosts(&mut old, &mut dice);
+    let mut new = dice.edited(&old);
+    without_strays(&mut new);
+    if seed.is_multiple_of(4) {
+        // A first host endpoint closes what was open.
+        old.endpoints.retain(|_, endpoint| !endpoint.is_host());
+    }
+    put_in_audit(&mut new, seed);
+    let failsafe = failsafe(&mut dice);
+    (dice, [old, new], failsafe)
+}
+
 #[test]
 fn diff_of_hosts_is_where_the_oracle_changes() {
     let (mut asked, mut changed) = (0, 0);
     for seed in case_seeds(50_000, 300) {
-        let mut dice = Dice::new(seed);
-        let mut old = dice.state();
-        with_hosts(&mut old, &mut dice);
-        let mut new = dice.edited(&old);
-        without_strays(&mut new);
-        if seed.is_multiple_of(4) {
-            // A first host endpoint closes what was open.
-            old.endpoints.retain(|_, endpoint| !endpoint.host);
-        }
-        put_in_audit(&mut new, seed);
-        let failsafe = failsafe(&mut dice);
+        let (mut dice, [old, new], failsafe) = drawn_change(seed);
         let diff = host_diff(&old, &new, &failsafe);
         let [before, after] =
             [&old, &new].map(|of| PreparedState::new(of).with_failsafe(failsafe.clone()));
         let options = OracleOptions::default();
         for (question, interface, direction) in questions(&old, &mut dice) {
             let has = |of: &State| {
-                let mut hosts = of.endpoints.values().filter(|e| e.host);
+                let mut hosts = of.endpoints.values().filter(|e| e.is_host());
                 hosts.any(|e| e.interface.as_deref() == Some(interface))
             };
             if !has(&old) && !has(&new) {
@@ -301,16 +307,7 @@ fn forwarded_connections_are_what_the_oracle_says() {
 fn diff_of_forwarded_connections_is_where_the_oracle_changes() {
     let (mut asked, mut changed) = (0, 0);
     for seed in case_seeds(70_000, 150) {
-        let mut dice = Dice::new(seed);
-        let mut old = dice.state();
-        with_hosts(&mut old, &mut dice);
-        let mut new = dice.edited(&old);
-        without_strays(&mut new);
-        if seed.is_multiple_of(4) {
-            old.endpoints.retain(|_, endpoint| !endpoint.host);
-        }
-        put_in_audit(&mut new, seed);
-        let failsafe = failsafe(&mut dice);
+        let (mut dice, [old, new], failsafe) = drawn_change(seed);
         let diff = forwarded_diff(&old, &new, &failsafe);
         let [before, after] =
             [&old, &new].map(|of| PreparedState::new(of).with_failsafe(failsafe.clone()));

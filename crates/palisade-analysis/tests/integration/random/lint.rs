@@ -151,7 +151,10 @@ impl Case {
 
 /// Whether a policy selects a host endpoint: what it does at a host is not judged here.
 fn selects_host(state: &State, policy: &Policy) -> bool {
-    let mut hosts = state.endpoints.values().filter(|endpoint| endpoint.host);
+    let mut hosts = state
+        .endpoints
+        .values()
+        .filter(|endpoint| endpoint.is_host());
     hosts.any(|host| policy.subject.matches(&state.endpoint_labels(host)))
 }
 

@@ -44,7 +44,7 @@ fn sides(state: &State, dice: &mut Dice) -> Vec<Side> {
         }));
         names
     };
-    for endpoint in state.endpoints.values().filter(|e| !e.host) {
+    for endpoint in state.endpoints.values().filter(|e| !e.is_host()) {
         if endpoint.addresses.is_empty() {
             sides.push(Side {
                 end: FlowEnd::Endpoint(endpoint.id.clone()),
@@ -57,7 +57,7 @@ fn sides(state: &State, dice: &mut Dice) -> Vec<Side> {
     let mut addresses: Vec<IpAddr> = prepared.claims().keys().copied().collect();
     addresses.extend((0..12).map(|_| dice.address()));
     for address in addresses {
-        let holder = prepared.address_holder(address).filter(|e| !e.host);
+        let holder = prepared.address_holder(address).filter(|e| !e.is_host());
         let mut names = holder.map(owned).unwrap_or_default();
         let at = |name: &WorkloadRef| WorkloadRef {
             address: Some(address),
@@ -233,7 +233,8 @@ fn diff_says_where_the_oracle_changes_its_mind() {
         let twin = |side: &Side| {
             let same = |other: &&Side| other.end == side.end && other.names == side.names;
             new_sides.iter().any(|other| same(&other)) || {
-                let outside = |p: &PreparedState<'_>, a| p.address_holder(a).is_none_or(|e| e.host);
+                let outside =
+                    |p: &PreparedState<'_>, a| p.address_holder(a).is_none_or(|e| e.is_host());
                 side.names.is_empty() && side.address.is_some_and(|a| outside(&after, a))
             }
         };
@@ -339,7 +340,7 @@ fn groups_say_what_their_members_do() {
             for _ in 0..6 {
                 let address = dice.address();
                 let held =
-                    |p: &PreparedState<'_>| p.address_holder(address).is_some_and(|e| !e.host);
+                    |p: &PreparedState<'_>| p.address_holder(address).is_some_and(|e| !e.is_host());
                 if held(&before) || (at > 0 && held(&after)) {
                     continue;
                 }

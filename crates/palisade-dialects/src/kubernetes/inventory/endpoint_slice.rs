@@ -4,11 +4,12 @@
 
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
+use crate::network_set_kind::unready_endpoints_id;
 use crate::port::{optional_protocol, port_number};
 use crate::report::ObjectReport;
 use crate::service_ports;
 use palisade_manifest::Field;
-use palisade_model::{NetworkSet, Object, Prefix, Protocol};
+use palisade_model::{NetworkSet, NetworkSetKind, Object, Prefix, Protocol};
 use std::collections::BTreeSet;
 
 /// Lowers an EndpointSlice: the addresses that serve, and as another set those that do not, if there are any. One of
@@ -36,18 +37,21 @@ pub(in crate::kubernetes) fn read(
     }
     let labels = metadata::metadata_labels(root, report);
     let ports = ports(root, report);
-    let set = |id, nets: BTreeSet<Prefix>| {
+    let set = |id, kind, nets: BTreeSet<Prefix>| {
         let mut set = NetworkSet {
             id,
+            kind,
             labels: labels.clone(),
             nets: nets.into_iter().collect(),
         };
         service_ports::add_label(&mut set, &ports);
         Object::NetworkSet(set)
     };
-    let unready =
-        (!others.is_empty()).then(|| set(NetworkSet::unready_endpoints_id(&object.id), others));
-    let serving = set(object.id.clone(), serving);
+    let unready = (!others.is_empty()).then(|| {
+        let id = unready_endpoints_id(&object.id);
+        set(id, NetworkSetKind::UnreadyEndpoints, others)
+    });
+    let serving = set(object.id.clone(), NetworkSetKind::EndpointSlice, serving);
     [serving].into_iter().chain(unready).collect()
 }
 

@@ -9,7 +9,7 @@ use crate::names;
 use crate::port;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
-use palisade_model::{Endpoint, NamedPort, Object, Profile};
+use palisade_model::{Endpoint, EndpointKind, NamedPort, Object, PodState};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -25,8 +25,11 @@ pub(in crate::kubernetes) fn read(
         .as_ref()
         .and_then(|status| report.text(status, "phase"))
         .map(|(text, _)| text);
-    endpoint.completed = matches!(phase, Some("Succeeded" | "Failed"))
-        && !DialectFault::CompletedPodHoldsAddress.is_injected();
+    endpoint.kind = EndpointKind::Pod(PodState {
+        completed: matches!(phase, Some("Succeeded" | "Failed"))
+            && !DialectFault::CompletedPodHoldsAddress.is_injected(),
+        host_network: endpoint.uses_host_network(),
+    });
     if let Some(status) = &status {
         endpoint.addresses = addresses(status, report);
     }
@@ -49,22 +52,18 @@ pub(super) fn endpoint(
     let node = text("nodeName");
     let account = text("serviceAccountName").or_else(|| text("serviceAccount"));
     Endpoint {
-        id: object.id.clone(),
-        host: false,
+        kind: EndpointKind::Pod(PodState {
+            completed: false,
+            host_network: uses_host_network(pod, report),
+        }),
         labels: metadata::metadata_labels(pod, report),
         service_account: Some(account.unwrap_or("default").into()),
         node: node.map(Into::into),
-        interface: None,
-        addresses: Vec::new(),
         ports: spec.map_or_else(Vec::new, |spec| named_ports(&spec, report)),
-        profiles: vec![Profile::ALLOW_ALL.into()],
         created: metadata::created(&object.root, report),
         owner: metadata::owner(&object.root, report),
-        template: false,
-        completed: false,
-        host_network: uses_host_network(pod, report),
         audit: mode::is_in_audit(pod, report),
-        uid: None,
+        ..Endpoint::pod(object.id.clone())
     }
 }
 

@@ -6,7 +6,7 @@ use super::pod;
 use crate::kind_reader::ManifestObject;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
-use palisade_model::Object;
+use palisade_model::{EndpointKind, Object};
 
 /// The workloads of other software, by API group and kind, of any version: Argo Rollouts, OpenShift and
 /// OpenKruise. Their pod template is `spec.template`.
@@ -53,7 +53,9 @@ fn endpoint(
 ) -> Option<Object> {
     report.ok(template.as_map())?;
     let mut endpoint = pod::endpoint(object, template, report);
-    endpoint.template = true;
+    endpoint.kind = EndpointKind::Template {
+        host_network: endpoint.uses_host_network(),
+    };
     Some(Object::Endpoint(endpoint))
 }
 

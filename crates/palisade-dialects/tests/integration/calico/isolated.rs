@@ -119,7 +119,7 @@ fn isolation_is_of_workloads() {
         let mut endpoints = state.endpoints.values();
         let selected = |endpoint| policy.subject.matches(&state.endpoint_labels(endpoint));
         assert!(
-            endpoints.all(|endpoint| selected(endpoint) != endpoint.host),
+            endpoints.all(|endpoint| selected(endpoint) != endpoint.is_host()),
             "{spec}"
         );
         assert_eq!(policy.scope, TrafficScope::Endpoints, "{spec}");

@@ -517,7 +517,7 @@ fn host_endpoints() {
         endpoint.labels.get("app").map(|value| &**value),
         Some("web")
     );
-    assert!(endpoint.host && endpoint.audit && endpoint.addresses.is_empty());
+    assert!(endpoint.is_host() && endpoint.audit && endpoint.addresses.is_empty());
     let place = (endpoint.node.as_deref(), endpoint.interface.as_deref());
     assert_eq!(place, (Some("one"), Some("*")));
     assert_eq!(endpoint.named_port("http", Protocol::TCP), Some(80));

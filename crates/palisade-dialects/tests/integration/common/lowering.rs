@@ -2,8 +2,8 @@
 
 use palisade_dialects::{ContentHash, OmittedProblems, count_ignored, isolate, lower_object};
 use palisade_effective::{
-    BudgetUse, ChoiceFaults, Definition, DefinitionChange, EffectiveObjects, ElementBudget,
-    ObjectOrigin, SourceDelta,
+    BudgetUse, Definition, DefinitionChange, EffectiveObjects, ElementBudget, ObjectOrigin,
+    SourceDelta,
 };
 use palisade_manifest::{Location, Problem, RawObject};
 use palisade_model::{Object, ObjectId, Policy, State, Update};
@@ -103,7 +103,6 @@ pub(crate) fn lower(objects: &[RawObject]) -> Lowering {
         ["test".into()],
         ElementBudget::default(),
         BudgetUse::Advisory,
-        ChoiceFaults::default(),
     );
     for object in objects {
         let mut lowered = lower_object(object);
@@ -129,7 +128,8 @@ pub(crate) fn lower(objects: &[RawObject]) -> Lowering {
         first
             .entry(lowered.id.clone())
             .or_insert_with(|| location.clone());
-        let is_completed = |object: &Object| matches!(object, Object::Endpoint(e) if e.completed);
+        let is_completed =
+            |object: &Object| matches!(object, Object::Endpoint(e) if e.is_completed());
         let all = lowered.objects.iter().cloned();
         lowering.entries.push(LoweringEntry {
             id: lowered.id.clone(),

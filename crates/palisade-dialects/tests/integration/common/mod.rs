@@ -109,8 +109,8 @@ fn show_object(out: &mut String, object: &Object) {
 }
 
 fn show_endpoint(out: &mut String, e: &Endpoint) {
-    let template = if e.template { "template " } else { "" };
-    assert!(!e.host);
+    let template = if e.is_template() { "template " } else { "" };
+    assert!(!e.is_host());
     writeln!(out, "  {template}labels {}", labels(&e.labels)).unwrap();
     let account = e.service_account.as_deref().unwrap_or("-");
     let node = e.node.as_deref().unwrap_or("-");
@@ -128,7 +128,7 @@ fn show_endpoint(out: &mut String, e: &Endpoint) {
         e.created, e.profiles
     )
     .unwrap();
-    for (flag, is_set) in [("host network", e.host_network), ("audit", e.audit)] {
+    for (flag, is_set) in [("host network", e.uses_host_network()), ("audit", e.audit)] {
         if is_set {
             writeln!(out, "  {flag}").unwrap();
         }

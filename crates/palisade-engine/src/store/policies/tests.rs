@@ -12,12 +12,7 @@ fn named(namespace: &str, key: LabelKey) -> Selector {
 }
 
 fn policy(namespace: &str, peer: Selector, line: u32) -> Policy {
-    let at = |line| {
-        Some(SourceLine {
-            file: "a.yaml".into(),
-            line,
-        })
-    };
+    let at = |line| Some(SourceLine::new("a.yaml", line));
     let rule = Rule {
         origin: RuleOrigin {
             index: 0,

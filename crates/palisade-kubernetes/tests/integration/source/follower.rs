@@ -1,8 +1,10 @@
 //! A source that is followed, and the objects of a small server.
 
-use palisade_kubernetes::{Credentials, KubernetesSource, SourceStopHandle};
+use palisade_effective::{EffectiveReport, ElementBudget};
+use palisade_kubernetes::{ApiServer, Credentials};
 use palisade_model::{ObjectKey, State, Update};
-use palisade_source::{EffectiveReport, ElementBudget, SnapshotStore, Source, SourceSet};
+use palisade_remote::RemoteSource;
+use palisade_source::{SnapshotStore, Source, SourceHandle, SourceSet};
 use palisade_testkit::FakeApiServer;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
@@ -18,7 +20,7 @@ pub(crate) const POLICIES: &str = "/apis/networking.k8s.io/v1/networkpolicies";
 /// A source that is followed, and what it has in force.
 pub(crate) struct Follower {
     pub(crate) seen: Arc<(Mutex<Seen>, Condvar)>,
-    stop: SourceStopHandle,
+    stop: SourceHandle,
     thread: Option<JoinHandle<()>>,
     dir: Option<tempfile::TempDir>,
 }
@@ -44,9 +46,10 @@ impl Follower {
         let path = dir.path().join("kubeconfig");
         std::fs::write(&path, server.kubeconfig()).unwrap();
         let snapshot = SnapshotStore::new(dir.path(), "kubernetes", "here");
-        let mut source = KubernetesSource::new(Credentials::Kubeconfig(path), Some(snapshot))
+        let server = ApiServer::new(Credentials::Kubeconfig(path))
             .with_absent_interval(Duration::from_millis(100));
-        let stop = source.stop_handle();
+        let mut source = RemoteSource::new(server, Some(snapshot));
+        let stop = source.handle();
         let names = ["kubernetes".into()];
         let mut sources = SourceSet::open(names, dir.path(), ElementBudget::default()).unwrap();
         let seen: Arc<(Mutex<Seen>, Condvar)> = Arc::default();

@@ -6,8 +6,9 @@ mod snapshots;
 
 use follower::{Follower, PODS, POLICIES, Seen, names, pod, policy, shop};
 use palisade_generators::case_seeds;
-use palisade_kubernetes::{Credentials, KubernetesSource};
+use palisade_kubernetes::{ApiServer, Credentials};
 use palisade_model::State;
+use palisade_remote::RemoteSource;
 use palisade_source::Source;
 use palisade_testkit::{ApiFault, FakeApiServer};
 use rand::rngs::SmallRng;
@@ -330,7 +331,7 @@ fn a_missing_kubeconfig_is_reported_and_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let server = shop();
     let path = dir.path().join("later");
-    let mut source = KubernetesSource::new(Credentials::Kubeconfig(path.clone()), None);
+    let mut source = RemoteSource::new(ApiServer::new(Credentials::Kubeconfig(path.clone())), None);
     let mut stale = Vec::new();
     source
         .run(&mut |delta, _| {

@@ -1,7 +1,7 @@
 //! A source that starts without its server has what it had.
 
 use super::follower::{Follower, PODS, POLICIES, Seen, names, pod, policy, shop};
-use palisade_source::Diagnostic;
+use palisade_effective::Diagnostic;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;

@@ -7,10 +7,10 @@
 
 pub(crate) mod dir_watch;
 
+use palisade_effective::{EffectiveReport, ElementBudget};
 use palisade_model::{PortRange, PortSpec, State};
 use palisade_source::{
-    Directory, DirectoryOptions, EffectiveReport, ElementBudget, ElementBudgetHandle,
-    RefreshHandle, Source, SourceSet, StopHandle, UpdateBatch,
+    Directory, DirectoryOptions, ElementBudgetHandle, Source, SourceHandle, SourceSet, UpdateBatch,
 };
 use palisade_sys::watch::DirWatch;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,7 +68,7 @@ pub(crate) fn policies(state: &State) -> Policies {
 
 /// Changes the budget of a running source.
 #[derive(Clone)]
-pub(crate) struct Allow(ElementBudgetHandle, RefreshHandle);
+pub(crate) struct Allow(ElementBudgetHandle, SourceHandle);
 
 impl Allow {
     pub(crate) fn set(&self, budget: ElementBudget) {
@@ -102,7 +102,7 @@ pub(crate) struct Scene {
     pub(crate) budget: ElementBudget,
     /// Changes the budget while the source runs.
     pub(crate) allow: Option<Allow>,
-    running: Option<(StopHandle, JoinHandle<()>)>,
+    running: Option<(SourceHandle, JoinHandle<()>)>,
     batches: Option<Receiver<UpdateBatch>>,
     state: State,
     last: Option<UpdateBatch>,
@@ -163,8 +163,8 @@ impl Scene {
     pub(crate) fn start(&mut self) {
         let mut set = self.open_set().unwrap();
         let mut source = Directory::open(self.options(), set.restored(0)).unwrap();
-        let stop = source.stop_handle();
-        self.allow = Some(Allow(set.budget_handle(), source.refresh_handle()));
+        let stop = source.handle();
+        self.allow = Some(Allow(set.budget_handle(), source.handle()));
         let (send, batches) = channel();
         let thread = std::thread::spawn(move || {
             source

@@ -105,7 +105,7 @@ impl ForeignHost {
         for endpoint in state
             .endpoints
             .values_mut()
-            .filter(|endpoint| !endpoint.host)
+            .filter(|endpoint| !endpoint.is_host())
         {
             endpoint.interface = Some("palweb".into());
         }

@@ -1,21 +1,20 @@
-//! What was received from etcd and what was passed on: everything of the source but the connection.
+//! What was received from etcd: everything of the source that only etcd has, but the connection.
 //!
 //! Promises: all events of an answer are taken in, or none; an event that was taken in before changes nothing.
 //! Never: waits, or opens a connection.
 
 use crate::error::EtcdError;
-use crate::key_index::{AreaKey, KeyChanges, KeyIndex};
+use crate::key_index::{AreaKey, DefinitionKey, KeyIndex, NO_REVISION, parse_stored_key};
 use crate::key_layout::{KeyArea, KeyLayout, KeyRole};
 use crate::messages::{KeyEvent, KeyEventType, KeyValue, WatchResponse};
 use crate::reader::ReadPoint;
-use crate::snapshot::EtcdSnapshot;
-use palisade_effective::{DiagnosticCollector, SourceDelta, SourceReport};
-use palisade_source::{DeltaSink, SnapshotStore};
+use palisade_effective::{DiagnosticCollector, SourceReport};
+use palisade_remote::{MAX_CHANGES, RemoteChanges, RemoteObjects, RemoteProgress};
+use palisade_source::{DeltaSink, SnapshotEntry, SnapshotMark};
 use std::ops::ControlFlow;
-use std::time::Instant;
 
-/// Changes are passed on when there are so many.
-pub(crate) const MAX_CHANGES: usize = 1_000;
+/// The only part of the snapshot.
+const PART: &str = "keys";
 /// Why the keys of a snapshot are not followed.
 const NO_ANSWER: &str = "etcd has not answered since the agent started";
 
@@ -26,25 +25,20 @@ struct ReadPosition {
     cluster: u64,
 }
 
-/// What was received and what was passed on.
-pub(crate) struct EtcdProgress {
+/// What was received, and up to where.
+pub struct EtcdObjects {
     pub(crate) layout: KeyLayout,
     index: KeyIndex,
     /// The bundle that counts.
     bundle: Option<String>,
     /// `None` if everything has to be read.
     position: Option<ReadPosition>,
-    snapshot: Option<EtcdSnapshot>,
     /// Whether everything was delivered once.
     in_sync: bool,
     /// Why changes may be missed; `None` while etcd is followed.
     interruption: Option<String>,
-    /// Since when changes may be missing that the snapshot does not have.
-    stale_since: Option<u64>,
     /// Whether the last attempt failed.
     has_failed: bool,
-    /// What was passed on last: in sync, stale.
-    reported: (bool, Option<String>),
 }
 
 /// What an answer of a watch leads to.
@@ -56,64 +50,32 @@ pub(crate) enum AnswerEffect {
     OtherBundle,
 }
 
-impl EtcdProgress {
-    pub(crate) fn new(prefix: &str, snapshot: Option<SnapshotStore>) -> Self {
-        EtcdProgress {
+impl EtcdObjects {
+    pub(crate) fn new(prefix: &str) -> Self {
+        EtcdObjects {
             layout: KeyLayout::new(prefix),
             index: KeyIndex::new(),
             bundle: None,
             position: None,
-            snapshot: snapshot.map(EtcdSnapshot::new),
             in_sync: false,
             interruption: None,
-            stale_since: None,
             has_failed: false,
-            reported: (false, None),
         }
     }
 
-    /// Passes on what the snapshot has.
-    pub(crate) fn restore(&mut self, sink: DeltaSink<'_>) -> ControlFlow<()> {
-        let Some(mut snapshot) = self.snapshot.take() else {
-            return ControlFlow::Continue(());
-        };
-        let pass_on = |changes: KeyChanges| {
-            let part = SourceDelta {
-                changes: changes.into_changes(),
-                ..SourceDelta::default()
-            };
-            sink(part, None)
-        };
-        let restored = snapshot.restore(&mut self.index, pass_on);
-        self.snapshot = Some(snapshot);
-        match restored {
-            ControlFlow::Continue(since) => self.stale_since = since,
-            ControlFlow::Break(()) => return ControlFlow::Break(()),
-        }
-        if self.stale_since.is_none() {
-            return ControlFlow::Continue(());
-        }
-        self.in_sync = true;
-        self.interruption = Some(NO_ANSWER.to_owned());
-        self.pass_on(KeyChanges::default(), None, sink)
-    }
-
-    /// A failure. The first in a row is not reported: most connections that break can be continued at once.
-    pub(crate) fn take_failure(
-        &mut self,
-        error: &EtcdError,
-        sink: DeltaSink<'_>,
-    ) -> ControlFlow<()> {
+    /// Takes in a failure; returns whether it is reported. The first in a row is not: most connections that break
+    /// can be continued at once.
+    pub(crate) fn take_failure(&mut self, error: &EtcdError) -> bool {
         if matches!(error, EtcdError::Compacted(_)) && self.position.take().is_some() {
             // Everything is read at once.
-            return ControlFlow::Continue(());
+            return false;
         }
         let is_first = !std::mem::replace(&mut self.has_failed, true);
         if is_first && self.in_sync {
-            return ControlFlow::Continue(());
+            return false;
         }
         self.interruption = Some(error.to_string());
-        self.pass_on(KeyChanges::default(), None, sink)
+        true
     }
 
     /// An etcd that was replaced or restored has other revisions.
@@ -126,34 +88,6 @@ impl EtcdProgress {
             self.position = None;
             self.index.forget_revisions();
         }
-    }
-
-    /// Takes in everything that etcd has at a revision. While the source is not in sync parts are passed on;
-    /// afterwards all changes at once.
-    pub(crate) fn take_read(
-        &mut self,
-        point: &ReadPoint,
-        values: impl IntoIterator<Item = (AreaKey, KeyValue)>,
-        sink: DeltaSink<'_>,
-    ) -> ControlFlow<()> {
-        let mut changes = KeyChanges::default();
-        self.index.begin_read();
-        for (key, kv) in values {
-            self.index
-                .put(key, kv.mod_revision, &kv.value, &mut changes);
-            if !self.in_sync && changes.len() >= MAX_CHANGES {
-                self.pass_on(std::mem::take(&mut changes), None, sink)?;
-            }
-        }
-        self.index.end_read(&mut changes);
-        self.bundle = point.pointer.as_ref().map(|p| p.bundle.clone());
-        self.position = Some(ReadPosition {
-            revision: point.revision,
-            cluster: point.cluster,
-        });
-        self.in_sync = true;
-        let detected_at = tokio::time::Instant::now().into_std();
-        self.pass_on(changes, Some(detected_at), sink)
     }
 
     /// Everything has to be read: etcd does not keep what follows the position.
@@ -177,7 +111,7 @@ impl EtcdProgress {
         &mut self,
         endpoint: &str,
         answer: WatchResponse,
-        changes: &mut KeyChanges,
+        changes: &mut RemoteChanges<DefinitionKey>,
     ) -> Result<AnswerEffect, EtcdError> {
         if answer.canceled {
             return Err(match answer.compact_revision {
@@ -238,65 +172,33 @@ impl EtcdProgress {
         });
         Ok(AnswerEffect::Applied)
     }
+}
 
-    /// Takes note in the snapshot that etcd is followed.
-    pub(crate) fn keep_mark(&mut self) {
-        if let (Some(snapshot), (true, None)) = (&mut self.snapshot, &self.reported) {
-            // A problem is reported with the next change.
-            snapshot.mark(true);
+impl RemoteObjects for EtcdObjects {
+    type Key = DefinitionKey;
+
+    fn restore(&mut self, entry: SnapshotEntry<'_>, changes: &mut RemoteChanges<DefinitionKey>) {
+        if let Some(key) = parse_stored_key(entry.key) {
+            self.index
+                .put(key, NO_REVISION, entry.text.as_bytes(), changes);
         }
     }
 
-    pub(crate) fn pass_on(
-        &mut self,
-        mut changes: KeyChanges,
-        detected_at: Option<Instant>,
-        sink: DeltaSink<'_>,
-    ) -> ControlFlow<()> {
-        let state = (self.in_sync, self.interruption.clone());
-        let is_part = !self.in_sync && self.interruption.is_none();
-        let has_new_state = state != self.reported;
-        if changes.is_empty() && !changes.has_new_diagnostics && !has_new_state {
-            if let (Some(snapshot), false) = (&mut self.snapshot, changes.stored.is_empty()) {
-                snapshot.save(&mut changes);
-            }
-            return ControlFlow::Continue(());
-        }
-        let (in_sync, stale) = state.clone();
-        self.reported = state;
-        if stale.is_none() && in_sync {
-            self.stale_since = None;
-        }
-        if let Some(snapshot) = &mut self.snapshot {
-            // Before it is in force, so that a restart never goes back to an earlier state.
-            changes.has_new_diagnostics |= snapshot.save(&mut changes);
-            changes.has_new_diagnostics |= in_sync && snapshot.mark(stale.is_none());
-        }
-        let is_reported = !is_part && (changes.has_new_diagnostics || has_new_state);
-        let delta = SourceDelta {
-            report: is_reported.then(|| self.report()),
-            changes: changes.into_changes(),
-            in_sync,
-            stale,
-            stale_since: self.stale_since,
-        };
-        sink(delta, detected_at)?;
-        if let Some(snapshot) = &mut self.snapshot {
-            snapshot.compact();
-        }
-        ControlFlow::Continue(())
+    fn restored(&mut self, _: &SnapshotMark) {
+        self.in_sync = true;
+        self.interruption = Some(NO_ANSWER.to_owned());
     }
 
-    /// Passes on the present state without a change.
-    pub(crate) fn pass_on_unchanged(&self, sink: DeltaSink<'_>) -> ControlFlow<()> {
-        let (in_sync, stale) = self.reported.clone();
-        let delta = SourceDelta {
-            in_sync,
-            stale,
-            stale_since: self.stale_since,
-            ..SourceDelta::default()
-        };
-        sink(delta, None)
+    fn in_sync(&self) -> bool {
+        self.in_sync
+    }
+
+    fn stale(&self) -> Option<String> {
+        self.interruption.clone()
+    }
+
+    fn parts(&self) -> Vec<&str> {
+        vec![PART]
     }
 
     fn report(&self) -> SourceReport {
@@ -304,10 +206,6 @@ impl EtcdProgress {
         for diagnostic in self.index.diagnostics() {
             problems.add(diagnostic.clone());
         }
-        let problem = self.snapshot.as_ref().and_then(EtcdSnapshot::problem);
-        problem
-            .into_iter()
-            .for_each(|problem| problems.add(problem.clone()));
         SourceReport {
             files: self.index.len(),
             problems,
@@ -315,6 +213,36 @@ impl EtcdProgress {
             absent: Vec::new(),
         }
     }
+}
+
+/// Takes in everything that etcd has at a revision. While the source is not in sync parts are passed on;
+/// afterwards all changes at once.
+pub(crate) fn take_read(
+    progress: &mut RemoteProgress<EtcdObjects>,
+    point: &ReadPoint,
+    values: impl IntoIterator<Item = (AreaKey, KeyValue)>,
+    sink: DeltaSink<'_>,
+) -> ControlFlow<()> {
+    let mut changes = progress.no_changes();
+    progress.objects.index.begin_read();
+    for (key, kv) in values {
+        let index = &mut progress.objects.index;
+        index.put(key, kv.mod_revision, &kv.value, &mut changes);
+        if !progress.objects.in_sync && changes.len() >= MAX_CHANGES {
+            let part = std::mem::replace(&mut changes, progress.no_changes());
+            progress.pass_on(part, None, sink)?;
+        }
+    }
+    let objects = &mut progress.objects;
+    objects.index.end_read(&mut changes);
+    objects.bundle = point.pointer.as_ref().map(|p| p.bundle.clone());
+    objects.position = Some(ReadPosition {
+        revision: point.revision,
+        cluster: point.cluster,
+    });
+    objects.in_sync = true;
+    let detected_at = tokio::time::Instant::now().into_std();
+    progress.pass_on(changes, Some(detected_at), sink)
 }
 
 #[cfg(test)]

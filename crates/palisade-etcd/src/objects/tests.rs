@@ -3,8 +3,9 @@
 use super::*;
 use crate::key_layout::BundlePointer;
 use crate::messages::ResponseHeader;
-use palisade_effective::{BudgetUse, ChoiceFaults, EffectiveObjects, ElementBudget};
+use palisade_effective::{BudgetUse, EffectiveObjects, ElementBudget};
 use palisade_model::State;
+use palisade_source::SnapshotStore;
 use std::path::Path;
 
 const CLUSTER: u64 = 7;
@@ -13,7 +14,7 @@ const POLICIES: &str = "networking.k8s.io/NetworkPolicy/shop";
 
 /// A source without a connection, and what is in force by what it passed on.
 struct Follower {
-    progress: EtcdProgress,
+    progress: RemoteProgress<EtcdObjects>,
     effective: EffectiveObjects,
     state: State,
     /// The number of deltas, and the last one's state.
@@ -26,12 +27,11 @@ impl Follower {
     fn new(state_dir: Option<&Path>) -> Self {
         let store = |dir| SnapshotStore::new(dir, "etcd", "here");
         Follower {
-            progress: EtcdProgress::new("/p", state_dir.map(store)),
+            progress: RemoteProgress::new(EtcdObjects::new("/p"), "etcd", state_dir.map(store)),
             effective: EffectiveObjects::new(
                 ["etcd".into()],
                 ElementBudget::default(),
                 BudgetUse::Advisory,
-                ChoiceFaults::default(),
             ),
             state: State::default(),
             deltas: 0,
@@ -41,7 +41,7 @@ impl Follower {
     }
 
     /// Calls the source with a sink that puts everything in force.
-    fn run(&mut self, act: impl FnOnce(&mut EtcdProgress, DeltaSink<'_>)) {
+    fn run(&mut self, act: impl FnOnce(&mut RemoteProgress<EtcdObjects>, DeltaSink<'_>)) {
         let Follower {
             progress,
             effective,
@@ -81,21 +81,31 @@ impl Follower {
             })
             .collect();
         self.run(|progress, sink| {
-            let _ = progress.take_read(&point, values, sink);
+            let _ = take_read(progress, &point, values, sink);
         });
     }
 
     /// One answer of the watch; passes on what it changes.
     fn answer(&mut self, answer: WatchResponse) -> Result<AnswerEffect, EtcdError> {
-        let mut changes = KeyChanges::default();
-        let effect = self.progress.take_answer(ENDPOINT, answer, &mut changes);
+        let mut changes = self.progress.no_changes();
+        let objects = &mut self.progress.objects;
+        let effect = objects.take_answer(ENDPOINT, answer, &mut changes);
         if effect.is_ok() {
-            self.progress.set_followed();
+            objects.set_followed();
         }
         self.run(|progress, sink| {
             let _ = progress.pass_on(changes, None, sink);
         });
         effect
+    }
+
+    /// A failure of the connection.
+    fn fail(&mut self, error: &EtcdError) {
+        self.run(|progress, sink| {
+            if progress.objects.take_failure(error) {
+                let _ = progress.pass_on(progress.no_changes(), None, sink);
+            }
+        });
     }
 
     fn names(&self) -> Vec<String> {
@@ -167,7 +177,7 @@ fn events_change_what_a_read_found_and_old_ones_change_nothing() {
     ]);
     assert_eq!(follower.answer(old).unwrap(), AnswerEffect::Applied);
     assert_eq!(follower.names(), ["shop/a", "shop/b"]);
-    assert_eq!(follower.progress.revision(), Some(7));
+    assert_eq!(follower.progress.objects.revision(), Some(7));
     // The same value in another notation costs no delta.
     let deltas = follower.deltas;
     let again = format!("# a comment\n{a}");
@@ -231,7 +241,7 @@ fn a_pointer_that_cannot_be_read_changes_nothing() {
         "{error}"
     );
     assert_eq!(follower.names(), ["shop/b"]);
-    assert_eq!(follower.progress.revision(), Some(5));
+    assert_eq!(follower.progress.objects.revision(), Some(5));
 }
 
 #[test]
@@ -250,11 +260,9 @@ fn a_compacted_watch_reads_everything_and_deletes_what_is_gone() {
     };
     let error = follower.answer(cancelled).unwrap_err();
     assert!(matches!(error, EtcdError::Compacted(9)), "{error}");
-    follower.run(|progress, sink| {
-        let _ = progress.take_failure(&error, sink);
-    });
+    follower.fail(&error);
     assert_eq!(
-        (follower.progress.revision(), &follower.stale),
+        (follower.progress.objects.revision(), &follower.stale),
         (None, &None)
     );
     assert_eq!(follower.names(), ["shop/a", "shop/b"]);
@@ -267,14 +275,9 @@ fn failures_delete_nothing_and_are_reported_from_the_second_on() {
     let mut follower = Follower::new(None);
     follower.read(5, None, &[(&direct("a"), &policy("a", "x"))]);
     let error = EtcdError::Connection("no route".to_owned());
-    let fail = |follower: &mut Follower| {
-        follower.run(|progress, sink| {
-            let _ = progress.take_failure(&error, sink);
-        });
-    };
-    fail(&mut follower);
+    follower.fail(&error);
     assert_eq!(follower.stale, None);
-    fail(&mut follower);
+    follower.fail(&error);
     assert!(
         follower
             .stale
@@ -300,12 +303,12 @@ fn an_etcd_with_another_history_is_read_again_by_content() {
         pointer: None,
         pointer_revision: 0,
     };
-    follower.progress.check_position(&point(6, CLUSTER));
-    assert_eq!(follower.progress.revision(), Some(5));
+    follower.progress.objects.check_position(&point(6, CLUSTER));
+    assert_eq!(follower.progress.objects.revision(), Some(5));
     for other in [point(4, CLUSTER), point(9, CLUSTER + 1)] {
         follower.read(5, None, &[(&direct("a"), &policy("a", "x"))]);
-        follower.progress.check_position(&other);
-        assert_eq!(follower.progress.revision(), None);
+        follower.progress.objects.check_position(&other);
+        assert_eq!(follower.progress.objects.revision(), None);
     }
     // The same revision with another value.
     follower.read(5, None, &[(&direct("a"), &policy("a", "z"))]);
@@ -331,9 +334,9 @@ fn only_answers_of_the_watch_itself_say_how_far_it_is() {
     };
     follower.answer(answer(-1, false, 9)).unwrap();
     follower.answer(answer(0, true, 9)).unwrap();
-    assert_eq!(follower.progress.revision(), Some(5));
+    assert_eq!(follower.progress.objects.revision(), Some(5));
     follower.answer(answer(0, false, 9)).unwrap();
-    assert_eq!(follower.progress.revision(), Some(9));
+    assert_eq!(follower.progress.objects.revision(), Some(9));
 }
 
 #[test]

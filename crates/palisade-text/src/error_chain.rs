@@ -1,8 +1,11 @@
 //! Errors as text, with their causes. Nothing is cut.
 
+use alloc::string::{String, ToString};
+use core::error::Error;
+
 /// An error with all its causes, each once: some errors repeat their cause.
 #[must_use]
-pub fn error_chain(error: &dyn std::error::Error) -> String {
+pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
