@@ -119,8 +119,8 @@ impl InjectedFault {
                 }
                 // A packet is judged by one end as before and by the other as after.
                 TransitionFault::TightenAfterLoosen
-                | TransitionFault::PassesChangeAlone
-                | TransitionFault::PassesRemovedFirst => "checker: neither",
+                | TransitionFault::StagesChangeAlone
+                | TransitionFault::StagesRemovedFirst => "checker: neither",
                 TransitionFault::MergeBeforeLoosen | TransitionFault::IntersectionSkipped => {
                     "checker: broken promise"
                 }

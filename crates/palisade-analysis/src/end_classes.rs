@@ -6,7 +6,7 @@
 
 use crate::rules::{StateRules, to_u32};
 use palisade_model::{
-    Endpoint, Family, LabelKey, LabelScope, NetworkSet, Node, NumberRange, Pass, PolicyView,
+    Endpoint, Family, LabelKey, LabelScope, NetworkSet, Node, NumberRange, PolicyStage, PolicyView,
     Prefix, Profile, Protocol, RangeSet, State, Str, address_from_number, address_to_number,
     reserved,
 };
@@ -332,7 +332,7 @@ impl<'a> EndClassifier<'a> {
             policies.retain(|id| {
                 let policy = rules.policies[*id as usize];
                 rules.view.includes(policy.mode)
-                    && policy.has_pass(Pass::Normal)
+                    && policy.has_stage(PolicyStage::Normal)
                     && prepared.selects(policy, endpoint)
             });
         }

@@ -108,7 +108,7 @@ fn judges_forwarded(judge: &HostEvaluator<'_>, interface: &str, direction: Direc
         is_forwarded: true,
         ..HostPath::default()
     };
-    let passes = path.passes(direction);
+    let stages = path.stages(direction);
     let labels = judge.state().endpoint_labels(endpoint);
     let mut policies = judge.state().policies.values();
     policies.any(|policy| {
@@ -116,8 +116,8 @@ fn judges_forwarded(judge: &HostEvaluator<'_>, interface: &str, direction: Direc
             Direction::Ingress => &policy.ingress,
             Direction::Egress => &policy.egress,
         };
-        let has_pass = passes.iter().any(|pass| policy.has_pass(*pass));
-        list.is_some() && has_pass && policy.subject.matches(&labels)
+        let has_stage = stages.iter().any(|stage| policy.has_stage(*stage));
+        list.is_some() && has_stage && policy.subject.matches(&labels)
     })
 }
 

@@ -53,7 +53,7 @@ pub use endpoint::{
 pub use error::{ApiError, ErrorCode};
 pub use explain::{
     DecisionReport, DenialAnswer, DirectionReport, ExplainQuery, Explanation, FlowEndReport,
-    FlowReport, HostPass, HostReport, NearestMiss, OriginalDestination, RuleRef, StepReport,
+    FlowReport, HostReport, HostStage, NearestMiss, OriginalDestination, RuleRef, StepReport,
     VerdictWord,
 };
 pub use health::ProbeResult;

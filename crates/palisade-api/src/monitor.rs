@@ -2,7 +2,7 @@
 //! and lines with the number of packets that are not shown.
 
 use crate::object::named_enum;
-use crate::{HostPass, ObjectRef, OriginalDestination, ProtocolName};
+use crate::{HostStage, ObjectRef, OriginalDestination, ProtocolName};
 use palisade_model::{Action, Direction};
 use serde::{Deserialize, Serialize};
 
@@ -40,8 +40,8 @@ named_enum! {
         ForwardEnd = "forward-end",
         /// A workload sent it to itself through a Service, and no policy that judges such traffic decided.
         HairpinEnd = "hairpin-end",
-        /// No policy of an early pass decided: the next pass judges.
-        PassEnd = "pass-end",
+        /// No policy of an early stage decided: the next stage judges.
+        StageEnd = "stage-end",
         /// It is encapsulated, and the configuration denies that.
         Encapsulated = "encapsulated",
         /// Dropped before policy evaluation: its source is not an address of the endpoint.
@@ -107,9 +107,9 @@ pub struct PacketEvent {
         schemars(with = "Option<crate::schema::DirectionSchema>")
     )]
     pub direction: Option<Direction>,
-    /// The pass at which a host endpoint judged the packet.
+    /// The stage at which a host endpoint judged the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pass: Option<HostPass>,
+    pub stage: Option<HostStage>,
     /// The workload whose policy was evaluated, as `namespace/name`; `host:NODE` for a host endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
@@ -291,7 +291,7 @@ mod tests {
         };
         let packet = MonitorLine::Packet(Box::new(PacketEvent {
             original_destination: None,
-            pass: None,
+            stage: None,
             api_version: crate::api_version(),
             time: "2026-11-21T07:32:05.000001Z".to_owned(),
             rejected: false,

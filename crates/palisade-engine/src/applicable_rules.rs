@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::net::IpAddr;
 use palisade_model::{
-    Direction, Endpoint, Family, ObjectId, Order, Pass, Peer, Precedence, Prefix, Protocol,
+    Direction, Endpoint, Family, ObjectId, Order, Peer, PolicyStage, Precedence, Prefix, Protocol,
     Selector, State, Str, TrafficScope,
 };
 use palisade_tables::{Point, PolicySetId};
@@ -114,17 +114,18 @@ impl<'a> ApplicableRules<'a> {
         policies: &[PolicyNumber],
         (traffic, direction): (JudgedTraffic, Direction),
     ) -> Self {
-        let pass = traffic.host_pass().unwrap_or(Pass::Normal);
+        let stage = traffic.host_stage().unwrap_or(PolicyStage::Normal);
         let is_of_hairpin = |scope: TrafficScope| {
             scope.has_hairpin() || EngineFault::HairpinJudgedByAll.is_injected()
         };
-        let is_ignored = pass == Pass::Forward && EngineFault::ForwardFlagIgnored.is_injected();
+        let is_ignored =
+            stage == PolicyStage::Forward && EngineFault::ForwardFlagIgnored.is_injected();
         let governs = |number: &&PolicyNumber| {
             let rules = inputs.policies.rules(**number);
             let body = inputs.policies.body(**number);
             rules.is_some_and(|rules| rules.direction(direction).is_some())
                 && body.is_some_and(|body| {
-                    (body.scope.has_pass(pass) || is_ignored && !body.scope.is_early())
+                    (body.scope.has_stage(stage) || is_ignored && !body.scope.is_early())
                         && (traffic != JudgedTraffic::Hairpin || is_of_hairpin(body.scope))
                 })
         };

@@ -1,7 +1,7 @@
 //! Points of host interfaces: which policy set judges an own address at an interface of this host.
 //!
 //! Of the host endpoints for one place the first by name governs it, that of the node only if there is no other. At
-//! each pass but the normal one there is a point only where a policy of the pass selects the endpoint; to and from the
+//! each stage but the normal one there is a point only where a policy of the stage selects the endpoint; to and from the
 //! host there always is, but for the endpoint of a node, which nothing judges where no policy selects it. Where a rule
 //! tests the own end, there is a point for each network or address at which it may decide otherwise than at the one
 //! above; elsewhere one for each family.
@@ -19,7 +19,9 @@ use crate::store::{HolderId, HolderKind, HolderSlot, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_model::{Direction, Endpoint, EndpointId, Family, Pass, Peer, Prefix, Protocol, Str};
+use palisade_model::{
+    Direction, Endpoint, EndpointId, Family, Peer, PolicyStage, Prefix, Protocol, Str,
+};
 use palisade_tables::{Point, PointInterface, PolicySetId};
 
 /// Which of the host endpoints for a place come first.
@@ -146,25 +148,25 @@ fn point_keys(
         sort_policies(inputs.identity_inputs.state, inputs.policies, numbers);
     let mut keys = BTreeMap::new();
     let mut tests_own_end = false;
-    for pass in Pass::ALL {
+    for stage in PolicyStage::ALL {
         let directions = Direction::BOTH.into_iter();
-        for direction in directions.filter(|direction| pass.has_direction(*direction)) {
+        for direction in directions.filter(|direction| stage.has_direction(*direction)) {
             let rules = ApplicableRules::new(
                 inputs,
                 endpoint,
                 &policies,
-                (JudgedTraffic::Host(pass), direction),
+                (JudgedTraffic::Host(stage), direction),
             );
-            if rules.is_empty() && (pass != Pass::Normal || endpoint.is_node_endpoint()) {
+            if rules.is_empty() && (stage != PolicyStage::Normal || endpoint.is_node_endpoint()) {
                 continue;
             }
-            let own_end = OwnEnd::new(&rules, endpoint, pass);
+            let own_end = OwnEnd::new(&rules, endpoint, stage);
             tests_own_end |= own_end.is_tested();
             for family in Family::BOTH {
                 for (own, key) in own_end.keys(inputs, &rules, family) {
                     let point = Point {
                         place: place.clone(),
-                        pass,
+                        stage,
                         direction,
                         own,
                     };
@@ -185,11 +187,11 @@ struct OwnEnd<'a> {
 }
 
 impl<'a> OwnEnd<'a> {
-    fn new(rules: &ApplicableRules<'a>, endpoint: &'a Endpoint, pass: Pass) -> Self {
+    fn new(rules: &ApplicableRules<'a>, endpoint: &'a Endpoint, stage: PolicyStage) -> Self {
         let mut references = rules.own_end_references();
         OwnEnd {
             tests: rules.own_tests().collect(),
-            asks_ports_of_holder: pass != Pass::Normal
+            asks_ports_of_holder: stage != PolicyStage::Normal
                 && references.any(|own| !own.ports.is_empty()),
             endpoint,
         }

@@ -2,7 +2,7 @@
 //!
 //! Promises: a policy has a part in a set by its scope alone. Never: finds the policies or the points of a set.
 
-use palisade_model::Pass;
+use palisade_model::PolicyStage;
 
 /// The traffic that a policy set judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,15 +11,15 @@ pub(crate) enum JudgedTraffic {
     Workload,
     /// What a workload sends to itself through a Service.
     Hairpin,
-    /// That of a host endpoint at a pass.
-    Host(Pass),
+    /// That of a host endpoint at a stage.
+    Host(PolicyStage),
 }
 
 impl JudgedTraffic {
-    /// The pass of a host endpoint.
-    pub(crate) fn host_pass(self) -> Option<Pass> {
+    /// The stage of a host endpoint.
+    pub(crate) fn host_stage(self) -> Option<PolicyStage> {
         match self {
-            JudgedTraffic::Host(pass) => Some(pass),
+            JudgedTraffic::Host(stage) => Some(stage),
             JudgedTraffic::Workload | JudgedTraffic::Hairpin => None,
         }
     }
@@ -28,7 +28,7 @@ impl JudgedTraffic {
     pub(crate) fn has_profiles(self) -> bool {
         matches!(
             self,
-            JudgedTraffic::Workload | JudgedTraffic::Host(Pass::Normal)
+            JudgedTraffic::Workload | JudgedTraffic::Host(PolicyStage::Normal)
         )
     }
 }

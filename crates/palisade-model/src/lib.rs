@@ -22,8 +22,8 @@ mod node;
 mod object;
 mod object_id;
 mod object_kind;
-mod pass;
 mod policy;
+mod policy_stage;
 mod ports;
 mod profile;
 mod ranges;
@@ -48,11 +48,11 @@ pub use node::Node;
 pub use object::{Namespace, Object, ObjectKey, Service, ServiceAccount, ServicePort, Update};
 pub use object_id::ObjectId;
 pub use object_kind::ObjectKind;
-pub use pass::{Pass, TrafficScope};
 pub use policy::{
     Action, DirectionRules, IcmpMatch, Order, Peer, Policy, PolicyId, PolicyMode, PolicyView,
     Precedence, Rule, RuleOrigin, Tier, TierDefault, TrafficMatch, builtin_tiers, tier_name,
 };
+pub use policy_stage::{PolicyStage, TrafficScope};
 pub use ports::{PortMatch, PortRange, PortSpec};
 pub use profile::Profile;
 pub use ranges::{NumberRange, RangeNumber, RangeSet, address_from_number, address_to_number};

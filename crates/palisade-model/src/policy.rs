@@ -11,7 +11,7 @@
 //! `Pass` denies, a missing profile denies, and no match denies.
 
 use crate::direction::Direction;
-use crate::pass::{Pass, TrafficScope};
+use crate::policy_stage::{PolicyStage, TrafficScope};
 use crate::source_line::SourceLine;
 use crate::{Family, LabelKey, ObjectId, PortMatch, Prefix, Protocol, Selector, Str, reserved};
 use alloc::format;
@@ -260,9 +260,9 @@ impl Policy {
         }
     }
 
-    /// Whether it has a part in this pass.
-    pub fn has_pass(&self, pass: Pass) -> bool {
-        self.scope.has_pass(pass)
+    /// Whether it has a part in this stage.
+    pub fn has_stage(&self, stage: PolicyStage) -> bool {
+        self.scope.has_stage(stage)
     }
 
     /// Frees what its lists have reserved beyond their length: more than half of the memory of a policy whose

@@ -7,7 +7,7 @@
 //! drops.
 //!
 //! Promises: a reset is never answered, nor is an ICMP error (the kernel does not); what is dropped without a judgement
-//! is not answered; flows of early passes are dropped. Never: changes what is denied.
+//! is not answered; flows of early stages are dropped. Never: changes what is denied.
 
 use crate::names::{self, CODE_VERDICT, DROP_VERDICT};
 use crate::rule::{RuleBuilder, chain};
@@ -25,7 +25,7 @@ const REJECT: &str = "p_reject";
 /// The answers per second of this host; what is beyond is dropped.
 const RATE: u32 = 1_000;
 
-/// The map of verdicts of passes that do not answer.
+/// The map of verdicts of stages that do not answer.
 pub(crate) fn dropping_verdicts(config: &Config) -> &'static str {
     match config.is_answering() {
         true => DROP_VERDICT,

@@ -13,7 +13,7 @@ pub struct Config {
     pub interface_prefix: Str,
     /// The bits of the connection mark that we use: one contiguous run of at least 8.
     pub ct_mark_mask: u32,
-    /// The bit of the packet mark that we use, between early passes of host interfaces and those that follow; it is
+    /// The bit of the packet mark that we use, between early stages of host interfaces and those that follow; it is
     /// never left set.
     pub packet_mark_bit: u32,
     /// Whether packets from this host's own stack to its endpoints are subject to policy.

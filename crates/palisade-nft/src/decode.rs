@@ -18,7 +18,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_layout::{AddressRanges, StoredTables, ValueRange};
-use palisade_model::{Family, NumberRange, Pass, Str};
+use palisade_model::{Family, NumberRange, PolicyStage, Str};
 use palisade_tables::{ClassId, IdentityId, Program, Tables};
 
 use elements::set_contents;
@@ -68,9 +68,9 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
     let generation = live_generation(config, ruleset)
         .ok_or(DecodeError("the generation cannot be determined"))?;
     let mut fixed = skeleton(config, generation);
-    let host_passes = host_chains::passes_of(&ruleset.chains);
-    for pass in &host_passes {
-        fixed.chains.extend(host_chains::chains(config, *pass));
+    let host_stages = host_chains::stages_of(&ruleset.chains);
+    for stage in &host_stages {
+        fixed.chains.extend(host_chains::chains(config, *stage));
     }
     let is_skeleton = ruleset.comment == fixed.comment
         && ruleset.flags == fixed.flags
@@ -89,7 +89,7 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
         failsafe: config.failsafe.clone(),
         ..Tables::default()
     };
-    let mut decoder = TableDecoder::new(tables, generation, host_passes);
+    let mut decoder = TableDecoder::new(tables, generation, host_stages);
     let contents = set_contents();
     for (name, set) in &fixed.sets {
         let content = contents.get(&**name).copied();
@@ -120,17 +120,17 @@ struct TableDecoder {
     hairpin_interfaces: BTreeSet<Str>,
     pairs: BTreeSet<(u32, u32)>,
     ranges: [Vec<ValueRange<IdentityId>>; 2],
-    /// The numbers in the map of each pass.
-    interface_numbers: BTreeMap<(Str, Pass), u32>,
-    /// The passes whose map has an entry for every other interface.
-    any_interface: BTreeSet<Pass>,
+    /// The numbers in the map of each stage.
+    interface_numbers: BTreeMap<(Str, PolicyStage), u32>,
+    /// The stages whose map has an entry for every other interface.
+    any_interface: BTreeSet<PolicyStage>,
     host_points: Vec<HostPointElement>,
-    /// The passes that have chains of host interfaces, in order.
-    host_passes: Vec<Pass>,
+    /// The stages that have chains of host interfaces, in order.
+    host_stages: Vec<PolicyStage>,
 }
 
 impl TableDecoder {
-    fn new(tables: Tables, generation: u32, host_passes: Vec<Pass>) -> Self {
+    fn new(tables: Tables, generation: u32, host_stages: Vec<PolicyStage>) -> Self {
         let layout = StoredTables {
             tables,
             identity_ranges: Default::default(),
@@ -155,7 +155,7 @@ impl TableDecoder {
             interface_numbers: BTreeMap::new(),
             any_interface: BTreeSet::new(),
             host_points: Vec::new(),
-            host_passes,
+            host_stages,
         }
     }
 

@@ -23,7 +23,7 @@ use palisade_model::{Direction, Family, Str};
 use palisade_tables::ReportReason;
 
 /// The chain of this name, which judges the sides that are ours and ends so if both allow, and that of hairpin traffic.
-pub(crate) fn pass_chains(
+pub(crate) fn packet_chains(
     config: &Config,
     name: &str,
     orientation: Orientation,

@@ -1,20 +1,20 @@
 //! The chains that judge packets at the interfaces of the host itself.
 //!
-//! Those of a pass exist only while the tables have points of that pass, so a host without a host endpoint pays nothing,
+//! Those of a stage exist only while the tables have points of that stage, so a host without a host endpoint pays nothing,
 //! and forwarded packets pay nothing where no policy applies on forward. Their base chains stand before those of
 //! workloads. The first rule of each looks up the interface among those with points at
-//! that pass; a packet of any other interface passes after that lookup, a forwarded one after one for each of its two
+//! that stage; a packet of any other interface passes after that lookup, a forwarded one after one for each of its two
 //! interfaces, and a workload's interface is never looked up. A judgement is the same as that of a workload
 //! ([`crate::judgement`]), but for how the policy set is found: the own address may be any, so it is looked up exactly
 //! and then among ranges. A packet of a flow with the live mark was judged by this host as well, since these chains
 //! come first and the mark is set last.
 //!
 //! Promises: failsafe ports and the link's own traffic (neighbour discovery, MLD) pass before anything is judged. An
-//! interface without a point of the pass is not judged. Packets of the host's own stack in flows with NAT are judged
+//! interface without a point of the stage is not judged. Packets of the host's own stack in flows with NAT are judged
 //! in the postrouting hook, as in [`crate::translated`]. Never: judges a packet at a workload's interface.
 
 use crate::answering;
-use crate::early_passes;
+use crate::early_stages;
 use crate::hook_rules::{fast_path_rule, filter_base_chain, own_interface_rules};
 use crate::host_judgement::{
     PacketSide, judged_interface, link_rule, lookup_rules, own_stack_chains, side_chain,
@@ -33,36 +33,36 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use palisade_layout::AddressRanges;
-use palisade_model::{Direction, Family, Pass, Prefix, Protocol, Str, address_from_number};
+use palisade_model::{Direction, Family, PolicyStage, Prefix, Protocol, Str, address_from_number};
 use palisade_tables::ReportReason;
 
 /// The priority of the base chains: before the filter chains of workloads, after destination NAT.
 const PRIORITY: i32 = -1;
 
-/// The base chain whose presence tells that the table has the chains of a pass.
-fn marker(pass: Pass) -> &'static str {
-    match pass {
-        Pass::Untracked => early_passes::UNTRACKED_MARKER,
-        Pass::PreDnat => early_passes::PRE_DNAT_MARKER,
-        Pass::Forward => "p_host_forward",
-        Pass::Normal => "p_host_input",
+/// The base chain whose presence tells that the table has the chains of a stage.
+fn marker(stage: PolicyStage) -> &'static str {
+    match stage {
+        PolicyStage::Untracked => early_stages::UNTRACKED_MARKER,
+        PolicyStage::PreDnat => early_stages::PRE_DNAT_MARKER,
+        PolicyStage::Forward => "p_host_forward",
+        PolicyStage::Normal => "p_host_input",
     }
 }
 
-/// The passes whose chains these are among.
-pub(crate) fn passes_of(chains: &BTreeMap<Str, Chain>) -> Vec<Pass> {
-    let passes = Pass::ALL.into_iter();
-    passes
-        .filter(|pass| chains.contains_key(marker(*pass)))
+/// The stages whose chains these are among.
+pub(crate) fn stages_of(chains: &BTreeMap<Str, Chain>) -> Vec<PolicyStage> {
+    let stages = PolicyStage::ALL.into_iter();
+    stages
+        .filter(|stage| chains.contains_key(marker(*stage)))
         .collect()
 }
 
-fn header_chain(side: PacketSide, pass: Pass, orientation: Orientation) -> String {
-    format!("{}_{}", side_chain(side, pass), orientation.letter())
+fn header_chain(side: PacketSide, stage: PolicyStage, orientation: Orientation) -> String {
+    format!("{}_{}", side_chain(side, stage), orientation.letter())
 }
 
 fn judge_chain(
-    (side, pass): (PacketSide, Pass),
+    (side, stage): (PacketSide, PolicyStage),
     orientation: Orientation,
     family: Family,
     header: L4Fields,
@@ -70,36 +70,36 @@ fn judge_chain(
     let digit = family_digit(family);
     format!(
         "{}{digit}_{}",
-        header_chain(side, pass, orientation),
+        header_chain(side, stage, orientation),
         header.letter()
     )
 }
 
-/// The chains of a pass, in an order in which each can be deleted: those that refer to others first.
-pub(crate) fn chains(config: &Config, pass: Pass) -> Vec<(Str, Chain)> {
-    let mut out = match pass {
-        Pass::Untracked => return early_passes::untracked_chains(config),
-        Pass::PreDnat => return early_passes::pre_dnat_chains(config),
-        Pass::Forward => forward_chains(config),
-        Pass::Normal => normal_chains(config),
+/// The chains of a stage, in an order in which each can be deleted: those that refer to others first.
+pub(crate) fn chains(config: &Config, stage: PolicyStage) -> Vec<(Str, Chain)> {
+    let mut out = match stage {
+        PolicyStage::Untracked => return early_stages::untracked_chains(config),
+        PolicyStage::PreDnat => return early_stages::pre_dnat_chains(config),
+        PolicyStage::Forward => forward_chains(config),
+        PolicyStage::Normal => normal_chains(config),
     };
     let sides = PacketSide::BOTH;
     out.extend(sides.map(|side| {
-        let rules = side_rules(config, side, pass);
-        chain(&side_chain(side, pass), None, rules)
+        let rules = side_rules(config, side, stage);
+        chain(&side_chain(side, stage), None, rules)
     }));
     for side in sides {
         for orientation in Orientation::BOTH {
-            let name = header_chain(side, pass, orientation);
-            out.push(chain(&name, None, header_rules((side, pass), orientation)));
+            let name = header_chain(side, stage, orientation);
+            out.push(chain(&name, None, header_rules((side, stage), orientation)));
         }
     }
     for side in sides {
         for orientation in Orientation::BOTH {
             for family in Family::BOTH {
                 for header in L4Fields::ALL {
-                    let name = judge_chain((side, pass), orientation, family, header);
-                    let rules = judge_rules(config, (side, pass), orientation, family, header);
+                    let name = judge_chain((side, stage), orientation, family, header);
+                    let rules = judge_rules(config, (side, stage), orientation, family, header);
                     out.push(chain(&name, None, rules));
                 }
             }
@@ -110,11 +110,11 @@ pub(crate) fn chains(config: &Config, pass: Pass) -> Vec<(Str, Chain)> {
 
 /// The chains that lead packets to and from the host to their judgement.
 fn normal_chains(config: &Config) -> Vec<(Str, Chain)> {
-    let entry = |side, to: &str| judged_interface(config, side, Pass::Normal).goto(to);
+    let entry = |side, to: &str| judged_interface(config, side, PolicyStage::Normal).goto(to);
     let (arriving, leaving) = (PacketSide::Arriving, PacketSide::Leaving);
     let base = |hook| filter_base_chain(hook, PRIORITY);
     let mut out = vec![chain(
-        marker(Pass::Normal),
+        marker(PolicyStage::Normal),
         base(Hook::Input),
         vec![entry(arriving, "p_host_in")],
     )];
@@ -126,12 +126,12 @@ fn normal_chains(config: &Config) -> Vec<(Str, Chain)> {
         if side == leaving {
             rules.extend(answering::own_answer_rules(config));
         }
-        rules.extend(early_passes::decided_rules(config, side, &end));
+        rules.extend(early_stages::decided_rules(config, side, &end));
         rules.push(link_rule());
         if !NftFault::FailsafeIgnored.is_injected() {
             rules.extend(failsafe_rules(side));
         }
-        rules.push(RuleBuilder::new().jump(&side_chain(side, Pass::Normal)));
+        rules.push(RuleBuilder::new().jump(&side_chain(side, PolicyStage::Normal)));
         rules.push(end());
         out.push(chain(name, None, rules));
     }
@@ -142,18 +142,18 @@ fn normal_chains(config: &Config) -> Vec<(Str, Chain)> {
 /// The chains that lead forwarded packets to their judgements, each side in the order of the flow.
 fn forward_chains(config: &Config) -> Vec<(Str, Chain)> {
     let (arriving, leaving) = (PacketSide::Arriving, PacketSide::Leaving);
-    let entry = |side| judged_interface(config, side, Pass::Forward).goto("p_host_through");
+    let entry = |side| judged_interface(config, side, PolicyStage::Forward).goto("p_host_through");
     let replies = RuleBuilder::new().state(ct_state::ESTABLISHED).reply();
     let rest = |name: &'static str| move || RuleBuilder::new().goto(name);
     let mut through = vec![fast_path_rule(config), replies.goto("p_host_back")];
-    let decided = early_passes::decided_rules(config, arriving, &rest("p_host_leaving"));
+    let decided = early_stages::decided_rules(config, arriving, &rest("p_host_leaving"));
     through.extend(decided);
     through.extend(through_rules(config, &[arriving, leaving]));
-    let mut back = early_passes::decided_rules(config, leaving, &rest("p_host_arriving"));
+    let mut back = early_stages::decided_rules(config, leaving, &rest("p_host_arriving"));
     back.extend(through_rules(config, &[leaving, arriving]));
     vec![
         chain(
-            marker(Pass::Forward),
+            marker(PolicyStage::Forward),
             filter_base_chain(Hook::Forward, PRIORITY),
             vec![entry(arriving), entry(leaving)],
         ),
@@ -171,8 +171,8 @@ fn through_rules(config: &Config, sides: &[PacketSide]) -> Vec<NftRule> {
         if side == PacketSide::Leaving && NftFault::HostForwardJudgedOnce.is_injected() {
             continue;
         }
-        let side_chain = side_chain(side, Pass::Forward);
-        rules.push(judged_interface(config, side, Pass::Forward).jump(&side_chain));
+        let side_chain = side_chain(side, PolicyStage::Forward);
+        rules.push(judged_interface(config, side, PolicyStage::Forward).jump(&side_chain));
     }
     // The chains of workloads follow, and set the mark themselves.
     for key in [MetaKey::IifName, MetaKey::OifName] {
@@ -226,8 +226,8 @@ fn end_rules() -> [NftRule; 2] {
     ]
 }
 
-fn side_rules(config: &Config, side: PacketSide, pass: Pass) -> Vec<NftRule> {
-    let header = |orientation| header_chain(side, pass, orientation);
+fn side_rules(config: &Config, side: PacketSide, stage: PolicyStage) -> Vec<NftRule> {
+    let header = |orientation| header_chain(side, stage, orientation);
     let icmp = || {
         RuleBuilder::new()
             .meta(MetaKey::L4Proto, 0)
@@ -255,10 +255,13 @@ fn side_rules(config: &Config, side: PacketSide, pass: Pass) -> Vec<NftRule> {
     ]
 }
 
-fn header_rules((side, pass): (PacketSide, Pass), orientation: Orientation) -> Vec<NftRule> {
+fn header_rules(
+    (side, stage): (PacketSide, PolicyStage),
+    orientation: Orientation,
+) -> Vec<NftRule> {
     let mut rules = Vec::new();
     for family in Family::BOTH {
-        let to = |header| judge_chain((side, pass), orientation, family, header);
+        let to = |header| judge_chain((side, stage), orientation, family, header);
         let protocol = || RuleBuilder::new().family(family).meta(MetaKey::L4Proto, 0);
         rules.push(protocol().in_set(L4_PORTS, 0).goto(&to(L4Fields::Ports)));
         rules.push(protocol().in_set(L4_ICMP, 0).goto(&to(L4Fields::Icmp)));
@@ -269,14 +272,14 @@ fn header_rules((side, pass): (PacketSide, Pass), orientation: Orientation) -> V
 
 fn judge_rules(
     config: &Config,
-    (side, pass): (PacketSide, Pass),
+    (side, stage): (PacketSide, PolicyStage),
     orientation: Orientation,
     family: Family,
     header: L4Fields,
 ) -> Vec<NftRule> {
     let direction = side.direction(orientation);
     let fields = TupleFields::Packet(orientation);
-    lookup_rules(config, (side, pass), (direction, fields), family, header)
+    lookup_rules(config, (side, stage), (direction, fields), family, header)
 }
 
 /// The elements of the sets of failsafe ports.

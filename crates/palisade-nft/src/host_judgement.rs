@@ -1,7 +1,7 @@
-//! The judgement of one side of a packet at an interface of the host, which the chains of every pass end in.
+//! The judgement of one side of a packet at an interface of the host, which the chains of every stage end in.
 //!
-//! Promises: an interface without a point of the pass is not judged. Never: says which packets come to it, or what
-//! happens to those that are allowed ([`crate::host_chains`], [`crate::early_passes`]).
+//! Promises: an interface without a point of the stage is not judged. Never: says which packets come to it, or what
+//! happens to those that are allowed ([`crate::host_chains`], [`crate::early_stages`]).
 
 use crate::answering;
 use crate::judgement::{
@@ -17,7 +17,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use palisade_model::{Direction, Family, Pass, Protocol, Str};
+use palisade_model::{Direction, Family, PolicyStage, Protocol, Str};
 use palisade_tables::ReportReason;
 
 /// Whether a packet is judged as it arrives or as it leaves.
@@ -59,31 +59,35 @@ impl PacketSide {
     }
 }
 
-fn pass_letter(pass: Pass) -> char {
-    match pass {
-        Pass::Untracked => 'u',
-        Pass::PreDnat => 'd',
-        Pass::Forward => 'f',
-        Pass::Normal => 'n',
+fn stage_letter(stage: PolicyStage) -> char {
+    match stage {
+        PolicyStage::Untracked => 'u',
+        PolicyStage::PreDnat => 'd',
+        PolicyStage::Forward => 'f',
+        PolicyStage::Normal => 'n',
     }
 }
 
-/// The chain that has one side of a packet judged at one pass; it returns if the side is allowed.
-pub(crate) fn side_chain(side: PacketSide, pass: Pass) -> String {
-    format!("p_hj_{}{}", side.letter(), pass_letter(pass))
+/// The chain that has one side of a packet judged at one stage; it returns if the side is allowed.
+pub(crate) fn side_chain(side: PacketSide, stage: PolicyStage) -> String {
+    format!("p_hj_{}{}", side.letter(), stage_letter(stage))
 }
 
-/// Continues only if the interface has points of this host at the pass.
-pub(crate) fn judged_interface(config: &Config, side: PacketSide, pass: Pass) -> RuleBuilder {
+/// Continues only if the interface has points of this host at the stage.
+pub(crate) fn judged_interface(
+    config: &Config,
+    side: PacketSide,
+    stage: PolicyStage,
+) -> RuleBuilder {
     let key = side.interface_key();
     RuleBuilder::new()
         .interface_prefix(key, CmpOp::Neq, &config.interface_prefix)
         .meta(key, 0)
-        .map_lookup(names::interface_map(pass), 0, 4)
+        .map_lookup(names::interface_map(stage), 0, 4)
         .cmp(4, CmpOp::Neq, &[0; 4])
 }
 
-/// The chains of a pass, of this prefix, for what this host's own stack sends: it is judged in the output hook, and in
+/// The chains of a stage, of this prefix, for what this host's own stack sends: it is judged in the output hook, and in
 /// flows with NAT in the postrouting hook. `base` makes a base chain, and `judged` the rule that has the packet judged.
 pub(crate) fn own_stack_chains(
     prefix: &str,
@@ -131,25 +135,29 @@ pub(crate) fn link_rule() -> NftRule {
 /// The rules that judge a direction of a packet at the interface of one side of it.
 pub(crate) fn lookup_rules(
     config: &Config,
-    (side, pass): (PacketSide, Pass),
+    (side, stage): (PacketSide, PolicyStage),
     (direction, fields): (Direction, TupleFields),
     family: Family,
     header: L4Fields,
 ) -> Vec<NftRule> {
-    let judged_pass = match pass {
-        Pass::Forward if NftFault::HostPassesSwapped.is_injected() => Pass::Normal,
-        Pass::Normal if NftFault::HostPassesSwapped.is_injected() => Pass::Forward,
-        Pass::Untracked if NftFault::EarlyPassesSwapped.is_injected() => Pass::PreDnat,
-        Pass::PreDnat if NftFault::EarlyPassesSwapped.is_injected() => Pass::Untracked,
-        pass => pass,
+    let judged_stage = match stage {
+        PolicyStage::Forward if NftFault::HostStagesSwapped.is_injected() => PolicyStage::Normal,
+        PolicyStage::Normal if NftFault::HostStagesSwapped.is_injected() => PolicyStage::Forward,
+        PolicyStage::Untracked if NftFault::EarlyStagesSwapped.is_injected() => {
+            PolicyStage::PreDnat
+        }
+        PolicyStage::PreDnat if NftFault::EarlyStagesSwapped.is_injected() => {
+            PolicyStage::Untracked
+        }
+        stage => stage,
     };
     let lookup = HostLookup {
         key: side.interface_key(),
-        pass: judged_pass,
+        stage: judged_stage,
         direction,
         fields,
     };
-    let map = match pass.is_early() {
+    let map = match stage.is_early() {
         true => answering::dropping_verdicts(config),
         false => CODE_VERDICT,
     };

@@ -16,7 +16,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use palisade_model::{Direction, Family, Pass, Str};
+use palisade_model::{Direction, Family, PolicyStage, Str};
 use palisade_tables::ReportReason;
 
 /// The direction of a packet relative to the first packet of its flow.
@@ -38,7 +38,7 @@ impl Orientation {
 }
 
 /// The name of the chain that has packets judged, and accepts them if the judgements return.
-pub(crate) fn pass_chain_name(
+pub(crate) fn packet_chain_name(
     orientation: Orientation,
     family: Family,
     header: L4Fields,
@@ -232,11 +232,11 @@ impl TupleFields {
     }
 }
 
-/// How a judgement of this host finds its policy set: interface, pass and direction.
+/// How a judgement of this host finds its policy set: interface, stage and direction.
 #[derive(Clone, Copy)]
 pub(crate) struct HostLookup {
     pub(crate) key: MetaKey,
-    pub(crate) pass: Pass,
+    pub(crate) stage: PolicyStage,
     pub(crate) direction: Direction,
     pub(crate) fields: TupleFields,
 }
@@ -275,19 +275,20 @@ pub(crate) fn load_host_set(
 ) -> RuleBuilder {
     let HostLookup {
         key,
-        pass,
+        stage,
         direction,
         fields,
     } = lookup;
     let (_, len) = address_field(family, true);
     // As in `load_identity`, as many bytes as the key has; an immediate has at most 16.
     let mut code = [0; 16];
-    code[0] = names::point_code(pass, direction);
+    code[0] = names::point_code(stage, direction);
     let first = code.len().min(8 + len as usize);
-    let line =
-        line.immediate(0, &code[..first])
-            .meta(key, 4)
-            .map_lookup(names::interface_map(pass), 4, 1);
+    let line = line.immediate(0, &code[..first]).meta(key, 4).map_lookup(
+        names::interface_map(stage),
+        4,
+        1,
+    );
     let line = match family {
         Family::V4 => line,
         Family::V6 => line.zeros(4, 8),

@@ -14,7 +14,7 @@ pub mod ast;
 mod config;
 mod content;
 mod decode;
-mod early_passes;
+mod early_stages;
 mod edit_batch;
 mod fault;
 mod field_type;

@@ -14,10 +14,10 @@
 //! own, in which denial returns; then the tracked direction is judged as usual. The trial is not reported.
 //! Where source ports decide (source-port chains), the trial counts as denied, and so it does for hairpin traffic.
 
-use crate::hairpin::{hairpin_rule, has_hairpin_rule, pass_chains};
+use crate::hairpin::{hairpin_rule, has_hairpin_rule, packet_chains};
 use crate::hook_rules::{judges_host_traffic, own_interface_rules};
 use crate::judgement::{
-    L4Fields, Orientation, endpoint_interface_key, judgement_rule, pass_chain_name,
+    L4Fields, Orientation, endpoint_interface_key, judgement_rule, packet_chain_name,
 };
 use crate::names::{self, LAST_TRIAL, LIVE_MARK, TRIAL_VERDICTS, zero_prefixed_marks};
 use crate::nflog::counted_drop_rule;
@@ -70,7 +70,7 @@ impl MidstreamTrial {
 pub(crate) fn tcp_entry_chain(orientation: Orientation, family: Family) -> String {
     format!(
         "{}_tcp",
-        pass_chain_name(orientation, family, L4Fields::Ports)
+        packet_chain_name(orientation, family, L4Fields::Ports)
     )
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     for (name, family) in [("p_open4", Family::V4), ("p_open6", Family::V6)] {
         let end = NftVerdict::Goto("p_opened".into());
         let fields = (family, L4Fields::Ports);
-        let opening = pass_chains(config, name, Orientation::Original, fields, end);
+        let opening = packet_chains(config, name, Orientation::Original, fields, end);
         chains.extend(opening);
     }
     chains.extend(TRIALS.map(entry_chain));
@@ -203,7 +203,7 @@ fn host_chain(config: &Config) -> (Str, Chain) {
 /// The entry chain of a trial's orientation and family.
 fn entry_chain(trial: MidstreamTrial) -> (Str, Chain) {
     let (orientation, family) = (trial.orientation, trial.family);
-    let judged = pass_chain_name(orientation, family, L4Fields::Ports);
+    let judged = packet_chain_name(orientation, family, L4Fields::Ports);
     let rules = vec![
         RuleBuilder::new().jump("p_tcp"),
         RuleBuilder::new().goto(&judged),
@@ -228,20 +228,21 @@ fn either_chain() -> (Str, Chain) {
     if NftFault::MidstreamJudgedOneWay.is_injected() {
         rules.clear();
     }
-    let pass_chain = |orientation, family| pass_chain_name(orientation, family, L4Fields::Ports);
+    let packet_chain =
+        |orientation, family| packet_chain_name(orientation, family, L4Fields::Ports);
     let (original, reply) = (Orientation::Original, Orientation::Reply);
     rules.extend([
         RuleBuilder::new()
             .reply()
             .family(Family::V4)
-            .goto(&pass_chain(reply, Family::V4)),
+            .goto(&packet_chain(reply, Family::V4)),
         RuleBuilder::new()
             .reply()
-            .goto(&pass_chain(reply, Family::V6)),
+            .goto(&packet_chain(reply, Family::V6)),
         RuleBuilder::new()
             .family(Family::V4)
-            .goto(&pass_chain(original, Family::V4)),
-        RuleBuilder::new().goto(&pass_chain(original, Family::V6)),
+            .goto(&packet_chain(original, Family::V4)),
+        RuleBuilder::new().goto(&packet_chain(original, Family::V6)),
     ]);
     chain("p_either", None, rules)
 }

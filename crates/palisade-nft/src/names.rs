@@ -5,7 +5,7 @@
 use crate::{Bytes, ElementKey, FieldType, MapValueType, SetDecl};
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use palisade_model::{Direction, Family, Pass};
+use palisade_model::{Direction, Family, PolicyStage};
 
 pub(crate) const IF_OURS: &str = "p_if_ours";
 /// Each own interface mapped to itself: packets that arrive and leave by the same interface.
@@ -24,7 +24,7 @@ pub(crate) const CLASS_BASE: &str = "p_base";
 pub(crate) const FIRST_BASE: u32 = 1 << 31;
 /// The verdicts of the codes in the class maps.
 pub(crate) const CODE_VERDICT: &str = "p_verdict";
-/// The same where denials answer, for hooks and passes that drop.
+/// The same where denials answer, for hooks and stages that drop.
 pub(crate) const DROP_VERDICT: &str = "p_verdict_d";
 /// The chain that answers a denied packet, or drops it.
 pub(crate) const ANSWER: &str = "p_answer";
@@ -61,7 +61,7 @@ pub(crate) const LOG_EGRESS: u32 = 4;
 pub(crate) const AUDIT_INGRESS: u32 = 5;
 /// Value of a class element: allowed at egress and reported, since it would be denied without audit.
 pub(crate) const AUDIT_EGRESS: u32 = 6;
-/// Value of a class element of an early pass: not decided. The next four are the same, reported as those above.
+/// Value of a class element of an early stage: not decided. The next four are the same, reported as those above.
 pub(crate) const CONTINUE: u32 = 7;
 /// From the value of what is allowed and reported to that of what is not decided and reported.
 pub(crate) const CONTINUE_REPORTED: u32 = 5;
@@ -112,18 +112,18 @@ pub(crate) fn local_addresses_set(family: Family) -> &'static str {
 /// greater.
 pub(crate) const ANY_INTERFACE: u32 = 1;
 
-/// The map of interfaces of the host → the number of their interface, at one pass; 0 for an interface that is not judged.
+/// The map of interfaces of the host → the number of their interface, at one stage; 0 for an interface that is not judged.
 /// A catch-all stands for all others.
-pub(crate) fn interface_map(pass: Pass) -> &'static str {
-    match pass {
-        Pass::Untracked => "p_place_u",
-        Pass::PreDnat => "p_place_d",
-        Pass::Forward => "p_place_f",
-        Pass::Normal => "p_place_n",
+pub(crate) fn interface_map(stage: PolicyStage) -> &'static str {
+    match stage {
+        PolicyStage::Untracked => "p_place_u",
+        PolicyStage::PreDnat => "p_place_d",
+        PolicyStage::Forward => "p_place_f",
+        PolicyStage::Normal => "p_place_n",
     }
 }
 
-/// The map of points of host interfaces: pass and direction, interface, single own address → policy set.
+/// The map of points of host interfaces: stage and direction, interface, single own address → policy set.
 pub(crate) fn host_point_map(family: Family) -> &'static str {
     match family {
         Family::V4 => "p_hpt4",
@@ -211,8 +211,8 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
         out.push((host_map(family), plain(&[address], mark)));
         out.push((network_map(family), ranges(plain(&[address], mark))));
     }
-    for pass in Pass::ALL {
-        out.push((interface_map(pass), plain(&[IfName], mark)));
+    for stage in PolicyStage::ALL {
+        out.push((interface_map(stage), plain(&[IfName], mark)));
     }
     // A class key begins with a field that is always 0, see `zero_prefixed`.
     let port = counted(plain(&[Proto, Mark, Proto, Port], mark));
@@ -316,29 +316,34 @@ pub(crate) fn zero_prefixed_marks(numbers: &[u32]) -> ElementKey {
     ElementKey::Exact(zero_prefixed(&fields))
 }
 
-/// The bytes that a key of the maps of points begins with: pass and direction, and the number of the interface.
-pub(crate) fn point_key(pass: Pass, direction: Direction, interface: u32, own: &[u8]) -> Bytes {
-    let code = [point_code(pass, direction)];
+/// The bytes that a key of the maps of points begins with: stage and direction, and the number of the interface.
+pub(crate) fn point_key(
+    stage: PolicyStage,
+    direction: Direction,
+    interface: u32,
+    own: &[u8],
+) -> Bytes {
+    let code = [point_code(stage, direction)];
     concat_fields(&[&code, &mark_bytes(interface), own])
 }
 
-/// The number of a pass and a direction in the keys of the maps of points.
-pub(crate) fn point_code(pass: Pass, direction: Direction) -> u8 {
-    match (pass, direction) {
-        (Pass::Forward, Direction::Ingress) => 1,
-        (Pass::Forward, Direction::Egress) => 2,
-        (Pass::Normal, Direction::Ingress) => 3,
-        (Pass::Normal, Direction::Egress) => 4,
-        (Pass::Untracked, Direction::Ingress) => 5,
-        (Pass::Untracked, Direction::Egress) => 6,
-        (Pass::PreDnat, Direction::Ingress) => 7,
-        (Pass::PreDnat, Direction::Egress) => 8,
+/// The number of a stage and a direction in the keys of the maps of points.
+pub(crate) fn point_code(stage: PolicyStage, direction: Direction) -> u8 {
+    match (stage, direction) {
+        (PolicyStage::Forward, Direction::Ingress) => 1,
+        (PolicyStage::Forward, Direction::Egress) => 2,
+        (PolicyStage::Normal, Direction::Ingress) => 3,
+        (PolicyStage::Normal, Direction::Egress) => 4,
+        (PolicyStage::Untracked, Direction::Ingress) => 5,
+        (PolicyStage::Untracked, Direction::Egress) => 6,
+        (PolicyStage::PreDnat, Direction::Ingress) => 7,
+        (PolicyStage::PreDnat, Direction::Egress) => 8,
     }
 }
 
-/// The pass and direction of a [`point_code`].
-pub(crate) fn parse_point_code(code: u8) -> Option<(Pass, Direction)> {
-    let passes = Pass::ALL.into_iter();
-    let mut all = passes.flat_map(|pass| Direction::BOTH.map(|direction| (pass, direction)));
-    all.find(|(pass, direction)| point_code(*pass, *direction) == code)
+/// The stage and direction of a [`point_code`].
+pub(crate) fn parse_point_code(code: u8) -> Option<(PolicyStage, Direction)> {
+    let stages = PolicyStage::ALL.into_iter();
+    let mut all = stages.flat_map(|stage| Direction::BOTH.map(|direction| (stage, direction)));
+    all.find(|(stage, direction)| point_code(*stage, *direction) == code)
 }

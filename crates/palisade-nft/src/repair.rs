@@ -45,8 +45,8 @@ impl Planner {
 /// its own elements, our rules, and a pending revocation. Unknown sets are dropped.
 pub(crate) fn restore_rules(config: &Config, observed: &Ruleset, generation: u32) -> Ruleset {
     let mut ours = skeleton(config, generation);
-    for pass in host_chains::passes_of(&observed.chains) {
-        ours.chains.extend(host_chains::chains(config, pass));
+    for stage in host_chains::stages_of(&observed.chains) {
+        ours.chains.extend(host_chains::chains(config, stage));
     }
     for (name, set) in &mut ours.sets {
         let found = observed.sets.get(name).filter(|s| s.decl == set.decl);

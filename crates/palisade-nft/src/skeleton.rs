@@ -11,14 +11,14 @@
 //! a mixture of old and new.
 
 use crate::answering;
-use crate::early_passes;
-use crate::hairpin::{self, has_hairpin_rule, pass_chains};
+use crate::early_stages;
+use crate::hairpin::{self, has_hairpin_rule, packet_chains};
 use crate::hook_rules::{
     fast_path_rule, filter_base_chain, judges_host_traffic, own_interface_rules,
 };
 use crate::host_chains;
 use crate::judgement::{
-    L4Fields, Orientation, address_field, family_digit, judge_chains, pass_chain_name,
+    L4Fields, Orientation, address_field, family_digit, judge_chains, packet_chain_name,
 };
 use crate::midstream;
 use crate::names::{self, CLASS_BASE, ICMP_REQUEST, IDENTITY_CLASS, L4_ICMP, L4_PORTS, LIVE_MARK};
@@ -36,7 +36,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
-use palisade_model::{Direction, Family, Pass, Protocol, Str};
+use palisade_model::{Direction, Family, PolicyStage, Protocol, Str};
 use palisade_tables::{
     AuditCell, Cell, ICMP_REPLIES, LOOPBACK, ReportReason, Verdict as Judgement,
 };
@@ -69,7 +69,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     chains.extend(nflog::chains(config));
     chains.extend(midstream::chains(config));
     chains.extend(translated::chains(config));
-    chains.extend(early_passes::continue_chains(config));
+    chains.extend(early_stages::continue_chains(config));
     chains.extend(answering::chains(config));
     for direction in Direction::BOTH {
         for orientation in Orientation::BOTH {
@@ -126,9 +126,9 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
             out.push((points, ElementKey::CatchAll, value(0)));
         }
     }
-    for pass in Pass::ALL {
+    for stage in PolicyStage::ALL {
         let loopback = ElementKey::Exact(names::interface_name(LOOPBACK));
-        out.push((names::interface_map(pass), loopback, value(0)));
+        out.push((names::interface_map(stage), loopback, value(0)));
     }
     out.extend(host_chains::failsafe_elements(config));
     out.push((IDENTITY_CLASS, ElementKey::CatchAll, value(0)));
@@ -264,7 +264,7 @@ pub(crate) fn code_verdict(config: &Config, code: u32) -> NftVerdict {
     let audited = || cell.audit_report().map(ReportReason::Audited);
     let reason = logged.or_else(audited);
     match (cell.verdict, reason) {
-        (Judgement::Continue, reason) => early_passes::continue_verdict(reason),
+        (Judgement::Continue, reason) => early_stages::continue_verdict(reason),
         (_, Some(reason)) => nflog::final_verdict(config, reason),
         (_, None) => NftVerdict::Return,
     }
@@ -306,9 +306,9 @@ fn dispatch_elements() -> Vec<(&'static str, ElementKey, Element)> {
                     let chain = match protocol {
                         Protocol::TCP => midstream::tcp_entry_chain(orientation, family),
                         _ if protocol == icmp => {
-                            pass_chain_name(orientation, family, L4Fields::Icmp)
+                            packet_chain_name(orientation, family, L4Fields::Icmp)
                         }
-                        _ => pass_chain_name(orientation, family, L4Fields::Ports),
+                        _ => packet_chain_name(orientation, family, L4Fields::Ports),
                     };
                     let direction = [u8::from(orientation == Orientation::Reply)];
                     let family = [family_number(family)];
@@ -517,11 +517,11 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
     ];
     for family in Family::BOTH {
         for orientation in Orientation::BOTH {
-            let name = |header| pass_chain_name(orientation, family, header);
+            let name = |header| packet_chain_name(orientation, family, header);
             for header in L4Fields::ALL {
                 let end = NftVerdict::Goto("p_mark".into());
                 let way = (family, header);
-                chains.extend(pass_chains(config, &name(header), orientation, way, end));
+                chains.extend(packet_chains(config, &name(header), orientation, way, end));
             }
             let protocol = || RuleBuilder::new().meta(MetaKey::L4Proto, 0);
             let by_header = vec![
@@ -536,7 +536,7 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
         let (original, end) = (Orientation::Original, NftVerdict::Accept);
         let name = format!("p_x{}", family_digit(family));
         let way = (family, L4Fields::Icmp);
-        chains.extend(pass_chains(config, &name, original, way, end));
+        chains.extend(packet_chains(config, &name, original, way, end));
     }
     chains
 }

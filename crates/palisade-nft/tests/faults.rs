@@ -99,10 +99,10 @@ fn every_fault_is_seen() {
     // Packets at interfaces of the host are in the random clusters, whose comparison finds these.
     let of_hosts = [
         NftFault::HostReplyAsOriginal,
-        NftFault::HostPassesSwapped,
+        NftFault::HostStagesSwapped,
         NftFault::HostForwardJudgedOnce,
         NftFault::FailsafeIgnored,
-        NftFault::EarlyPassesSwapped,
+        NftFault::EarlyStagesSwapped,
         NftFault::EarlyAllowJudgedAgain,
         NftFault::UntrackedTracked,
         NftFault::PreDnatAfterDnat,

@@ -9,8 +9,8 @@ use crate::trace::{
 };
 use alloc::vec::Vec;
 use palisade_model::{
-    Direction, Endpoint, IcmpMatch, L4, Pass, Peer, PortMatch, PortSpec, Prefix, Protocol, Rule,
-    State, Str, TrafficMatch,
+    Direction, Endpoint, IcmpMatch, L4, Peer, PolicyStage, PortMatch, PortSpec, Prefix, Protocol,
+    Rule, State, Str, TrafficMatch,
 };
 
 /// The input of rule matching: the flow and both of its resolved ends.
@@ -21,8 +21,8 @@ pub(crate) struct MatchContext<'a> {
     pub(crate) destination: ResolvedEnd<'a>,
     /// The node of this host.
     pub(crate) host_node: Option<&'a Str>,
-    /// The host endpoint that is asked, for which direction and pass; `None` where the endpoints at the ends are.
-    pub(crate) host: Option<(&'a Endpoint, Direction, Pass)>,
+    /// The host endpoint that is asked, for which direction and stage; `None` where the endpoints at the ends are.
+    pub(crate) host: Option<(&'a Endpoint, Direction, PolicyStage)>,
 }
 
 impl<'a> MatchContext<'a> {
@@ -30,7 +30,7 @@ impl<'a> MatchContext<'a> {
     /// own end, where it is known that the packet is to or from the host.
     fn port_owner(&self, end: Direction) -> Option<&'a Endpoint> {
         match (self.host, end) {
-            (Some((host, own, Pass::Normal)), end) if own == end => Some(host),
+            (Some((host, own, PolicyStage::Normal)), end) if own == end => Some(host),
             (_, Direction::Egress) => self.source.endpoint,
             (_, Direction::Ingress) => self.destination.endpoint,
         }

@@ -9,8 +9,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{
-    Direction, Endpoint, EndpointId, FailsafePorts, NetworkSet, Node, Order, Pass, Peer, Policy,
-    State, Str, Tier, TierDefault, builtin_tiers,
+    Direction, Endpoint, EndpointId, FailsafePorts, NetworkSet, Node, Order, Peer, Policy,
+    PolicyStage, State, Str, Tier, TierDefault, builtin_tiers,
 };
 
 /// A tier with its policies, in order.
@@ -140,12 +140,12 @@ impl<'a> PreparedState<'a> {
         policy.rules(direction).is_some() && self.selects(policy, endpoint)
     }
 
-    /// For each policy of a tier, whether it applies to an endpoint of this state at a pass in a direction.
+    /// For each policy of a tier, whether it applies to an endpoint of this state at a stage in a direction.
     pub(crate) fn policy_applicability(
         &self,
         tier: usize,
         endpoint: &Endpoint,
-        pass: Pass,
+        stage: PolicyStage,
         direction: Direction,
     ) -> Vec<bool> {
         let selected = self
@@ -159,7 +159,7 @@ impl<'a> PreparedState<'a> {
         policies
             .map(|(at, policy)| {
                 policy.rules(direction).is_some()
-                    && policy.has_pass(pass)
+                    && policy.has_stage(stage)
                     && match selected {
                         Some(selected) => selected.get(at) == Some(&true),
                         None => self.selects(policy, endpoint),

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{
     Direction, Encapsulations, EndpointId, Family, Flow, FlowOrigin, HairpinAction,
-    HostTrafficAction, L4, Pass, PolicyView, PreDnat, Protocol, Str,
+    HostTrafficAction, L4, PolicyStage, PolicyView, PreDnat, Protocol, Str,
 };
 
 /// One end of a flow.
@@ -32,17 +32,19 @@ pub struct HostPath {
 }
 
 impl HostPath {
-    /// The passes at which a direction of the packet is judged, in order: the early ones where it arrives and where the
+    /// The stages at which a direction of the packet is judged, in order: the early ones where it arrives and where the
     /// host's own stack sends it, and then one of the others. Source: Calico, "Host endpoints": untracked policies are
     /// for what arrives and what the host sends, those before DNAT for what arrives.
-    pub fn passes(&self, direction: Direction) -> Vec<Pass> {
+    pub fn stages(&self, direction: Direction) -> Vec<PolicyStage> {
         let is_leaving_through = self.is_forwarded && direction == Direction::Egress;
-        let has_part = |pass: &Pass| match pass {
-            Pass::Untracked | Pass::PreDnat => !is_leaving_through && pass.has_direction(direction),
-            Pass::Forward => self.is_forwarded,
-            Pass::Normal => !self.is_forwarded,
+        let has_part = |stage: &PolicyStage| match stage {
+            PolicyStage::Untracked | PolicyStage::PreDnat => {
+                !is_leaving_through && stage.has_direction(direction)
+            }
+            PolicyStage::Forward => self.is_forwarded,
+            PolicyStage::Normal => !self.is_forwarded,
         };
-        Pass::ALL.into_iter().filter(has_part).collect()
+        PolicyStage::ALL.into_iter().filter(has_part).collect()
     }
 
     /// The interface at which a direction is judged: ingress where the packet arrives, egress where it leaves.

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 use palisade_model::{
-    Action, Direction, Encapsulation, EndpointId, Family, IcmpMatch, ObjectId, Order, Pass,
-    PolicyId, PortSpec, Prefix, Protocol, RuleOrigin, Selector, SourceLine, Str, TierDefault,
+    Action, Direction, Encapsulation, EndpointId, Family, IcmpMatch, ObjectId, Order, PolicyId,
+    PolicyStage, PortSpec, Prefix, Protocol, RuleOrigin, Selector, SourceLine, Str, TierDefault,
 };
 
 /// The verdict of a flow, or of one direction of it.
@@ -53,7 +53,7 @@ pub struct Answer {
     /// The decision of the destination endpoint.
     pub ingress: DirectionJudgement,
     /// The decisions of this host at the interfaces that the packet crosses, in the order in which it crosses them; at
-    /// each, those of the passes up to the first that decides.
+    /// each, those of the stages up to the first that decides.
     pub host: Vec<HostJudgement>,
 }
 
@@ -62,8 +62,8 @@ pub struct Answer {
 pub struct HostJudgement {
     /// The interface.
     pub interface: Str,
-    /// The pass.
-    pub pass: Pass,
+    /// The stage.
+    pub stage: PolicyStage,
     /// Ingress where the packet arrives, egress where it leaves.
     pub direction: Direction,
     /// The decision; its subject is the host endpoint.
@@ -138,8 +138,8 @@ pub enum DecisionReason {
     NoForwardPolicy,
     /// The host forwards it, and no policy that applies on forward decides.
     ForwardEnd,
-    /// No policy of an early pass decides: the next pass judges.
-    PassEnd,
+    /// No policy of an early stage decides: the next stage judges.
+    StageEnd,
 }
 
 /// The object that a rule belongs to.
@@ -214,8 +214,8 @@ pub enum PolicyApplicability {
     InAudit,
     /// It has no rules for the direction (whether or not it selects the endpoint).
     OtherDirection,
-    /// It has no part in the pass (whether or not it selects the endpoint).
-    OtherPass,
+    /// It has no part in the stage (whether or not it selects the endpoint).
+    OtherStage,
     /// Source and destination are the endpoint itself, which the policy does not judge.
     NoHairpin,
     /// It does not select the endpoint.

@@ -14,8 +14,8 @@ use crate::{
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use palisade_model::{
-    Action, Direction, Encapsulation, Endpoint, FlowOrigin, HairpinAction, HostTrafficAction, Pass,
-    Policy, PolicyId, PolicyMode, PolicyView, Profile, Rule, Str, TierDefault,
+    Action, Direction, Encapsulation, Endpoint, FlowOrigin, HairpinAction, HostTrafficAction,
+    Policy, PolicyId, PolicyMode, PolicyStage, PolicyView, Profile, Rule, Str, TierDefault,
 };
 
 /// Borrowed form of [`DecisionReason`].
@@ -34,7 +34,7 @@ enum DecisionRef<'w> {
     Failsafe,
     NoForwardPolicy,
     ForwardEnd,
-    PassEnd,
+    StageEnd,
 }
 
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ impl DecisionRef<'_> {
             | DecisionRef::Failsafe
             | DecisionRef::NoForwardPolicy
             | DecisionRef::ForwardEnd
-            | DecisionRef::PassEnd => true,
+            | DecisionRef::StageEnd => true,
             DecisionRef::TierDefault(..)
             | DecisionRef::NoProfileMatch
             | DecisionRef::MissingProfile(_)
@@ -101,7 +101,7 @@ impl DecisionRef<'_> {
             DecisionRef::Failsafe => DecisionReason::Failsafe,
             DecisionRef::NoForwardPolicy => DecisionReason::NoForwardPolicy,
             DecisionRef::ForwardEnd => DecisionReason::ForwardEnd,
-            DecisionRef::PassEnd => DecisionReason::PassEnd,
+            DecisionRef::StageEnd => DecisionReason::StageEnd,
         }
     }
 }
@@ -126,11 +126,11 @@ enum TierDecision<'w> {
     NextTier,
 }
 
-/// What is asked about a flow: an endpoint, the pass and the direction.
+/// What is asked about a flow: an endpoint, the stage and the direction.
 #[derive(Clone, Copy)]
 struct JudgedEndpoint<'w> {
     subject: &'w Endpoint,
-    pass: Pass,
+    stage: PolicyStage,
     direction: Direction,
     /// Whether only the policies that judge hairpin traffic have a part.
     is_hairpin: bool,
@@ -139,7 +139,7 @@ struct JudgedEndpoint<'w> {
 impl JudgedEndpoint<'_> {
     /// Whether a policy with this scope judges the traffic.
     fn is_in_scope(self, policy: &Policy) -> bool {
-        policy.has_pass(self.pass) && (!self.is_hairpin || policy.scope.has_hairpin())
+        policy.has_stage(self.stage) && (!self.is_hairpin || policy.scope.has_hairpin())
     }
 }
 
@@ -329,12 +329,12 @@ impl<'a> PreparedState<'a> {
     ) -> TierDecision<'w> {
         let JudgedEndpoint {
             subject,
-            pass,
+            stage,
             direction,
             ..
         } = side;
         let tier = &self.tiers[index];
-        let mut applicability = self.policy_applicability(index, subject, pass, direction);
+        let mut applicability = self.policy_applicability(index, subject, stage, direction);
         for (policy, judges) in tier.policies.iter().zip(&mut applicability) {
             *judges &= view.includes(policy.mode) && side.is_in_scope(policy);
         }
@@ -390,8 +390,8 @@ impl<'a> PreparedState<'a> {
         let subject = side.subject;
         if policy.rules(side.direction).is_none() {
             PolicyApplicability::OtherDirection
-        } else if !policy.has_pass(side.pass) {
-            PolicyApplicability::OtherPass
+        } else if !policy.has_stage(side.stage) {
+            PolicyApplicability::OtherStage
         } else if !side.is_in_scope(policy) {
             PolicyApplicability::NoHairpin
         } else if self.selects(policy, subject) {
@@ -460,7 +460,7 @@ fn workload_side<'a>(
 ) -> JudgedEndpoint<'a> {
     JudgedEndpoint {
         subject,
-        pass: Pass::Normal,
+        stage: PolicyStage::Normal,
         direction,
         is_hairpin: is_hairpin(context, options),
     }

@@ -51,8 +51,8 @@ pub enum Phase {
     Split,
     /// Verdicts change from allow to deny only.
     Tighten,
-    /// Decisions of host interfaces move between passes, in an order in which every verdict is the old or the new one
-    /// ([`palisade_model::Pass::is_early`]). Only where tables have early passes.
+    /// Decisions of host interfaces move between stages, in an order in which every verdict is the old or the new one
+    /// ([`palisade_model::PolicyStage::is_early`]). Only where tables have early stages.
     Shift,
     /// The generation of established flows is incremented, so that each is re-evaluated at its next
     /// packet. The step has no changes.

@@ -9,7 +9,7 @@ palisade_model::faults! {
         DeleteFirst,
         IntersectionSkipped,
         RevokeForgotten,
-        PassesChangeAlone,
-        PassesRemovedFirst,
+        StagesChangeAlone,
+        StagesRemovedFirst,
     }
 }

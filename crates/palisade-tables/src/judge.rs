@@ -4,7 +4,9 @@ use crate::{
     Cell, ClassId, IdentityId, Point, PointInterface, PolicySetId, Program, Tables, Verdict,
 };
 use core::net::IpAddr;
-use palisade_model::{Direction, FailsafePorts, Family, L4, Pass, PreDnat, Prefix, Protocol, Str};
+use palisade_model::{
+    Direction, FailsafePorts, Family, L4, PolicyStage, PreDnat, Prefix, Protocol, Str,
+};
 
 /// The loopback interface, by which packets of this host return to it.
 pub const LOOPBACK: &str = palisade_model::Endpoint::LOOPBACK;
@@ -53,24 +55,24 @@ impl Packet {
         }
     }
 
-    /// The passes at which this host judges it at the interface by which it arrives (ingress) or leaves (egress), in
+    /// The stages at which this host judges it at the interface by which it arrives (ingress) or leaves (egress), in
     /// order.
-    pub fn host_passes(&self, direction: Direction) -> impl Iterator<Item = Pass> {
-        let last = self.pass();
-        let is_own_or_arrives = direction == Direction::Ingress || last == Pass::Normal;
-        let early = [Pass::Untracked, Pass::PreDnat].into_iter();
+    pub fn host_stages(&self, direction: Direction) -> impl Iterator<Item = PolicyStage> {
+        let last = self.stage();
+        let is_own_or_arrives = direction == Direction::Ingress || last == PolicyStage::Normal;
+        let early = [PolicyStage::Untracked, PolicyStage::PreDnat].into_iter();
         early
-            .filter(move |pass| is_own_or_arrives && pass.has_direction(direction))
+            .filter(move |stage| is_own_or_arrives && stage.has_direction(direction))
             .chain([last])
     }
 
-    /// The last pass at which this host judges it: whether it forwards it, or is one of its ends.
+    /// The last stage at which this host judges it: whether it forwards it, or is one of its ends.
     #[must_use]
-    pub fn pass(&self) -> Pass {
+    pub fn stage(&self) -> PolicyStage {
         if self.input_interface.is_some() && self.output_interface.is_some() {
-            Pass::Forward
+            PolicyStage::Forward
         } else {
-            Pass::Normal
+            PolicyStage::Normal
         }
     }
 
@@ -310,12 +312,12 @@ fn host_place(view: &impl TableLookup, interface: &Str) -> Option<PointInterface
 /// The policy set of the longest prefix with a point that contains an own address.
 fn host_point_set(
     view: &impl TableLookup,
-    (place, pass, direction): (PointInterface, Pass, Direction),
+    (place, stage, direction): (PointInterface, PolicyStage, Direction),
     own: IpAddr,
 ) -> Option<PolicySetId> {
     let mut point = Point {
         place,
-        pass,
+        stage,
         direction,
         own: Prefix::host(own),
     };
@@ -327,9 +329,14 @@ fn host_point_set(
     }
 }
 
-/// Whether failsafe ports keep a pass of this host from judging a packet. Before connection tracking, replies of such
+/// Whether failsafe ports keep a stage of this host from judging a packet. Before connection tracking, replies of such
 /// flows are as well.
-fn is_failsafe(ports: &FailsafePorts, packet: &Packet, pass: Pass, direction: Direction) -> bool {
+fn is_failsafe(
+    ports: &FailsafePorts,
+    packet: &Packet,
+    stage: PolicyStage,
+    direction: Direction,
+) -> bool {
     let (peer, opposite) = match direction {
         Direction::Ingress => (packet.source, Direction::Egress),
         Direction::Egress => (packet.destination, Direction::Ingress),
@@ -342,22 +349,22 @@ fn is_failsafe(ports: &FailsafePorts, packet: &Packet, pass: Pass, direction: Di
         L4::Icmp { .. } | L4::None => (None, None),
     };
     let contains = |direction, port| ports.contains(direction, peer, packet.protocol, port);
-    match pass {
-        Pass::Forward => false,
-        Pass::Normal | Pass::PreDnat => contains(direction, destination),
-        Pass::Untracked => contains(direction, destination) || contains(opposite, source),
+    match stage {
+        PolicyStage::Forward => false,
+        PolicyStage::Normal | PolicyStage::PreDnat => contains(direction, destination),
+        PolicyStage::Untracked => contains(direction, destination) || contains(opposite, source),
     }
 }
 
-/// How this host judges a packet at one pass, at the interface by which it arrives (ingress) or leaves (egress).
-pub(crate) fn judge_host_pass<'a>(
+/// How this host judges a packet at one stage, at the interface by which it arrives (ingress) or leaves (egress).
+pub(crate) fn judge_host_stage<'a>(
     view: &'a impl TableLookup,
     packet: &Packet,
     direction: Direction,
-    pass: Pass,
+    stage: PolicyStage,
 ) -> DirectionVerdict<'a> {
     let before;
-    let packet = if pass.is_early() {
+    let packet = if stage.is_early() {
         before = packet.before_dnat();
         &before
     } else {
@@ -368,28 +375,30 @@ pub(crate) fn judge_host_pass<'a>(
         Direction::Egress => (&packet.output_interface, packet.source, packet.destination),
     };
     let place = interface.as_ref().and_then(|name| host_place(view, name));
-    let set = place.and_then(|place| host_point_set(view, (place, pass, direction), own));
+    let set = place.and_then(|place| host_point_set(view, (place, stage, direction), own));
     let Some(set) = set else {
         return DirectionVerdict::Unmanaged;
     };
-    if is_failsafe(view.failsafe(), packet, pass, direction) {
+    if is_failsafe(view.failsafe(), packet, stage, direction) {
         return DirectionVerdict::Failsafe;
     }
     let judged = evaluate_set(view, set, peer, packet);
     judged.map_or(DirectionVerdict::NoPoint, DirectionVerdict::Evaluated)
 }
 
-/// How this host judges a packet from a pass on: the judgement that decides.
+/// How this host judges a packet from a stage on: the judgement that decides.
 pub(crate) fn judge_host_packet<'a>(
     view: &'a impl TableLookup,
     packet: &Packet,
     direction: Direction,
-    first: Pass,
+    first: PolicyStage,
 ) -> DirectionVerdict<'a> {
-    let passes = packet.host_passes(direction).filter(|pass| *pass >= first);
+    let stages = packet
+        .host_stages(direction)
+        .filter(|stage| *stage >= first);
     let mut judged = DirectionVerdict::Unmanaged;
-    for pass in passes {
-        judged = judge_host_pass(view, packet, direction, pass);
+    for stage in stages {
+        judged = judge_host_stage(view, packet, direction, stage);
         let decides = match &judged {
             DirectionVerdict::Evaluated(seen) => seen.cell.verdict != Verdict::Continue,
             DirectionVerdict::NoPoint => true,
@@ -413,20 +422,20 @@ impl Tables {
     /// How this host judges a packet at the interface by which it arrives (ingress) or leaves (egress), where that
     /// is one of the host's own.
     ///
-    /// It is the judgement of the pass that decides. Missing entries (a class's program) deny; without a point nothing
+    /// It is the judgement of the stage that decides. Missing entries (a class's program) deny; without a point nothing
     /// is judged.
     pub fn judge_host(&self, packet: &Packet, direction: Direction) -> DirectionVerdict<'_> {
-        judge_host_packet(self, packet, direction, Pass::Untracked)
+        judge_host_packet(self, packet, direction, PolicyStage::Untracked)
     }
 
-    /// The same of one pass.
-    pub fn judge_host_pass(
+    /// The same of one stage.
+    pub fn judge_host_stage(
         &self,
         packet: &Packet,
         direction: Direction,
-        pass: Pass,
+        stage: PolicyStage,
     ) -> DirectionVerdict<'_> {
-        judge_host_pass(self, packet, direction, pass)
+        judge_host_stage(self, packet, direction, stage)
     }
 
     /// The verdict of this host for a packet before connection tracking: what it allows is not tracked.
@@ -435,7 +444,7 @@ impl Tables {
             Some(_) => Direction::Ingress,
             None => Direction::Egress,
         };
-        match self.judge_host_pass(packet, direction, Pass::Untracked) {
+        match self.judge_host_stage(packet, direction, PolicyStage::Untracked) {
             DirectionVerdict::Evaluated(seen) => seen.cell.verdict,
             DirectionVerdict::NoPoint => Verdict::Deny,
             _ => Verdict::Continue,
@@ -484,16 +493,16 @@ impl Tables {
     /// The verdict of every judgement for a flow that begins with this packet, without the spoofing check.
     /// Used for replies, where the source address of the reply itself is checked.
     pub fn judge_flow(&self, packet: &Packet) -> Verdict {
-        self.judge_flow_from(packet, Pass::Untracked)
+        self.judge_flow_from(packet, PolicyStage::Untracked)
     }
 
-    /// The same for a flow that is tracked: connection tracking comes after [`Pass::Untracked`], which judges each
+    /// The same for a flow that is tracked: connection tracking comes after [`PolicyStage::Untracked`], which judges each
     /// packet by itself ([`Tables::judge_untracked`]).
     pub fn judge_tracked_flow(&self, packet: &Packet) -> Verdict {
-        self.judge_flow_from(packet, Pass::PreDnat)
+        self.judge_flow_from(packet, PolicyStage::PreDnat)
     }
 
-    fn judge_flow_from(&self, packet: &Packet, first: Pass) -> Verdict {
+    fn judge_flow_from(&self, packet: &Packet, first: PolicyStage) -> Verdict {
         let egress = self.judge_direction(packet, Direction::Egress).verdict();
         let ingress = self.judge_direction(packet, Direction::Ingress).verdict();
         let host = Direction::BOTH

@@ -4,14 +4,14 @@
 //! Promises: evaluating a packet in past tables gives the verdict of that time. The cost is
 //! proportional to what the flushes changed.
 
-use crate::judge::{TableLookup, judge_host_packet, judge_host_pass, judge_packet};
+use crate::judge::{TableLookup, judge_host_packet, judge_host_stage, judge_packet};
 use crate::{
     ClassId, Credit, Delta, DirectionVerdict, IdentityId, Packet, Point, PolicySet, TableChange,
 };
 use crate::{PolicySetId, Program, RuleId, Tables};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use palisade_model::{Direction, FailsafePorts, Pass, Prefix, Str};
+use palisade_model::{Direction, FailsafePorts, PolicyStage, Prefix, Str};
 
 /// The undo record of one delta: the previous value of each entry that it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,17 +116,17 @@ impl<'a> PastTables<'a> {
 
     /// How this host judged a packet at that time; see [`Tables::judge_host`].
     pub fn judge_host(&self, packet: &Packet, direction: Direction) -> DirectionVerdict<'_> {
-        judge_host_packet(self, packet, direction, Pass::Untracked)
+        judge_host_packet(self, packet, direction, PolicyStage::Untracked)
     }
 
-    /// How this host judged a packet at a pass at that time; see [`Tables::judge_host_pass`].
-    pub fn judge_host_pass(
+    /// How this host judged a packet at a stage at that time; see [`Tables::judge_host_stage`].
+    pub fn judge_host_stage(
         &self,
         packet: &Packet,
         direction: Direction,
-        pass: Pass,
+        stage: PolicyStage,
     ) -> DirectionVerdict<'_> {
-        judge_host_pass(self, packet, direction, pass)
+        judge_host_stage(self, packet, direction, stage)
     }
 
     /// The credit of a rule number at that time.

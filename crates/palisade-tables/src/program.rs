@@ -6,15 +6,15 @@ use alloc::vec::Vec;
 use palisade_model::{Direction, L4, PortRange, Protocol};
 use serde::{Deserialize, Serialize};
 
-/// The verdict of a direction, a pass or a packet, in order of what passes. Serialized in state on disk, as a part of
+/// The verdict of a direction, a stage or a packet, in order of what passes. Serialized in state on disk, as a part of
 /// credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Verdict {
     /// Denied.
     Deny,
-    /// Not decided: the next pass judges. Of an early pass only ([`palisade_model::Pass::is_early`]).
+    /// Not decided: the next stage judges. Of an early stage only ([`palisade_model::PolicyStage::is_early`]).
     Continue,
-    /// Allowed. An early pass that allows a packet ends its judgement at the interface.
+    /// Allowed. An early stage that allows a packet ends its judgement at the interface.
     Allow,
 }
 

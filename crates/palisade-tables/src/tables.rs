@@ -6,7 +6,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use palisade_model::{Direction, FailsafePorts, Pass, PolicyId, Prefix, RuleOrigin, Str};
+use palisade_model::{Direction, FailsafePorts, PolicyId, PolicyStage, Prefix, RuleOrigin, Str};
 use serde::{Deserialize, Serialize};
 
 /// The interface of a point.
@@ -22,13 +22,13 @@ pub enum PointInterface {
     AnyHost,
 }
 
-/// Where a direction is judged: an interface, the pass, the direction, and the own addresses that it is for.
+/// Where a direction is judged: an interface, the stage, the direction, and the own addresses that it is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point {
     /// The interface.
     pub place: PointInterface,
-    /// The pass; [`Pass::Normal`] at a workload.
-    pub pass: Pass,
+    /// The stage; [`PolicyStage::Normal`] at a workload.
+    pub stage: PolicyStage,
     /// The direction, seen from the endpoint.
     pub direction: Direction,
     /// The own end: at a workload its own address; at a host interface the addresses that the packet may have at
@@ -41,7 +41,7 @@ impl Point {
     pub fn of_workload(interface: Str, address: IpAddr, direction: Direction) -> Self {
         Point {
             place: PointInterface::Workload(interface),
-            pass: Pass::Normal,
+            stage: PolicyStage::Normal,
             direction,
             own: Prefix::host(address),
         }
@@ -151,8 +151,9 @@ pub enum Credit {
         /// The direction.
         direction: Direction,
     },
-    /// No rule of a policy of an early pass matched: the next pass judges.
-    PassEnd {
+    /// No rule of a policy of an early stage matched: the next stage judges.
+    #[serde(rename = "PassEnd")]
+    StageEnd {
         /// The direction.
         direction: Direction,
     },
@@ -191,7 +192,7 @@ impl Credit {
             | Credit::NoProfileMatch { direction }
             | Credit::ForwardEnd { direction }
             | Credit::HairpinEnd { direction }
-            | Credit::PassEnd { direction }
+            | Credit::StageEnd { direction }
             | Credit::EndpointInAudit { direction } => *direction,
             Credit::Encapsulated => Direction::Egress,
             Credit::Audit { credit, .. } => credit.direction(),

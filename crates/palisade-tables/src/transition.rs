@@ -5,7 +5,7 @@
 //! from their old program through the intersection to the new one ([`class_transitions`]), points change
 //! their set directly or through a set of intersections ([`point_transitions`]), those of hairpin traffic as those of
 //! host interfaces, those of host interfaces row by
-//! row ([`host_points`]), and where these have early passes in an order of their own ([`stages`]). A packet looks up interface, point, address, class, default, program, in this order, and may see a step happen between
+//! row ([`host_points`]), and where these have early stages in an order of their own ([`judging_ranks`]). A packet looks up interface, point, address, class, default, program, in this order, and may see a step happen between
 //! any two of these lookups.
 //!
 //! Within a step, changes are in an order in which each can be written alone: what is referred to
@@ -21,9 +21,9 @@ mod class_transitions;
 mod differences;
 mod host_points;
 mod interim_identities;
+mod judging_ranks;
 mod point_state;
 mod point_transitions;
-mod stages;
 
 use crate::faults::TransitionFault;
 use crate::{
@@ -36,7 +36,7 @@ use core::net::IpAddr;
 pub use differences::TableDifferences;
 use foldhash::fast::FixedState;
 use interim_identities::InterimIdentities;
-use stages::SetStages;
+use judging_ranks::SetRanks;
 
 /// A map whose order is never observed.
 type HashMap<K, V> = hashbrown::HashMap<K, V, FixedState>;
@@ -84,8 +84,8 @@ struct PhasedChanges {
     /// Points that leave a set before its classes change.
     leave: Vec<TableChange>,
     tighten: Vec<TableChange>,
-    /// By [`stages::ChangeTime`].
-    shift: [Vec<TableChange>; stages::SHIFT_STEPS],
+    /// By [`judging_ranks::ChangeTime`].
+    shift: [Vec<TableChange>; judging_ranks::SHIFT_STEPS],
     /// Points that make packets hairpin traffic, before anything else is allowed there.
     enter: Vec<TableChange>,
     loosen: Vec<TableChange>,
@@ -105,7 +105,7 @@ struct TransitionContext<'a> {
     unstable: BTreeSet<IdentityId>,
     /// Whether the default of a set that both tables have changes.
     defaults_change: bool,
-    stages: SetStages,
+    ranks: SetRanks,
 }
 
 impl TransitionContext<'_> {
@@ -165,7 +165,7 @@ pub fn transition<'a>(
         changed_sets: Vec::new(),
         unstable: BTreeSet::new(),
         defaults_change: false,
-        stages: SetStages::new(old, new),
+        ranks: SetRanks::new(old, new),
     };
     context.defaults_change = differences.sets.iter().any(|set| context.is_in_both(*set));
     let changed = differences.classes.iter();
@@ -254,7 +254,7 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, revoke: bool) -> Vec<
     if !leave_separately {
         leave.append(&mut tighten);
     }
-    if TransitionFault::PassesRemovedFirst.is_injected() {
+    if TransitionFault::StagesRemovedFirst.is_injected() {
         shift.reverse();
     }
     let shifts = shift.iter().any(|changes| !changes.is_empty());

@@ -7,7 +7,7 @@
 //! lookups. Whatever it sees, what it gets must be what it gets before the flush or after it.
 
 use super::{FLOWS, StageFailure, StageFilter, tables};
-use palisade_model::{Direction, Flow, FlowOrigin, L4, Pass, Prefix, Protocol, State, Str};
+use palisade_model::{Direction, Flow, FlowOrigin, L4, PolicyStage, Prefix, Protocol, State, Str};
 use palisade_oracle::PreparedState;
 use palisade_tables::{
     ClassId, Delta, IdentityId, LOOPBACK, Packet, Phase, Point, PointInterface, PolicySet,
@@ -201,7 +201,7 @@ struct JudgedSide<'p> {
     l4: L4,
     /// Whether it is that of the host, at an interface of its own; else that of a workload.
     is_host: bool,
-    pass: Pass,
+    stage: PolicyStage,
     direction: Direction,
     own: IpAddr,
     peer: IpAddr,
@@ -234,7 +234,7 @@ impl JudgedSide<'_> {
         let mut points = prefixes.filter_map(|own| {
             tables.points.get(&Point {
                 place: place?.clone(),
-                pass: self.pass,
+                stage: self.stage,
                 direction: self.direction,
                 own,
             })
@@ -244,7 +244,7 @@ impl JudgedSide<'_> {
 
     /// The verdict with the tables that each lookup sees.
     fn verdict<'t>(&self, at: impl Fn(usize) -> &'t Tables) -> Verdict {
-        let not_judged = match self.pass.is_early() {
+        let not_judged = match self.stage.is_early() {
             true => Verdict::Continue,
             false => Verdict::Allow,
         };
@@ -289,8 +289,8 @@ impl JudgedSide<'_> {
             let failsafe = &tables.failsafe;
             failsafe.contains(direction, self.peer, self.protocol, port)
         };
-        let is_answer = self.pass == Pass::Untracked && contains(other, from);
-        self.pass != Pass::Forward && (contains(self.direction, to) || is_answer)
+        let is_answer = self.stage == PolicyStage::Untracked && contains(other, from);
+        self.stage != PolicyStage::Forward && (contains(self.direction, to) || is_answer)
     }
 }
 
@@ -300,16 +300,16 @@ fn judged_sides(packet: &Packet, is_hairpin: bool) -> Vec<JudgedSide<'_>> {
     let (input, output) = (&packet.input_interface, &packet.output_interface);
     let host = [(input, Direction::Ingress), (output, Direction::Egress)];
     let host = host.into_iter().flat_map(|(interface, direction)| {
-        let passes = packet.host_passes(direction);
-        passes.map(move |pass| (interface, true, direction, pass))
+        let stages = packet.host_stages(direction);
+        stages.map(move |stage| (interface, true, direction, stage))
     });
     let workloads = [
-        (input, false, Direction::Egress, Pass::Normal),
-        (output, false, Direction::Ingress, Pass::Normal),
+        (input, false, Direction::Egress, PolicyStage::Normal),
+        (output, false, Direction::Ingress, PolicyStage::Normal),
     ];
     let sides = host.chain(workloads);
-    let sides = sides.filter_map(|(interface, is_host, direction, pass)| {
-        let packet = match pass.is_early() {
+    let sides = sides.filter_map(|(interface, is_host, direction, stage)| {
+        let packet = match stage.is_early() {
             true => packet.before_dnat(),
             false => packet.clone(),
         };
@@ -322,7 +322,7 @@ fn judged_sides(packet: &Packet, is_hairpin: bool) -> Vec<JudgedSide<'_>> {
             protocol: packet.protocol,
             l4: packet.l4,
             is_host,
-            pass,
+            stage,
             direction,
             own,
             peer,
@@ -346,7 +346,7 @@ fn mixed_verdict(now: &Tables, next: &Tables, packet: &Packet, cut: usize) -> Ve
     }
     let is_hairpin = first.is_hairpin(packet);
     let mut all = Verdict::Allow;
-    // The direction in which an early pass has allowed it.
+    // The direction in which an early stage has allowed it.
     let mut decided = None;
     for (number, side) in judged_sides(packet, is_hairpin).into_iter().enumerate() {
         if side.is_host && decided == Some(side.direction) {
@@ -356,7 +356,7 @@ fn mixed_verdict(now: &Tables, next: &Tables, packet: &Packet, cut: usize) -> Ve
             true => now,
             false => next,
         };
-        match (side.verdict(at), side.pass.is_early()) {
+        match (side.verdict(at), side.stage.is_early()) {
             (Verdict::Continue, _) => {}
             (Verdict::Allow, true) => decided = Some(side.direction),
             (verdict, _) => all = all.min(verdict),

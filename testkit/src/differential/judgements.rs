@@ -2,7 +2,7 @@
 //!
 //! Promises: judgements come in the order of the hooks, up to the one that decides.
 
-use palisade_model::{Direction, Pass};
+use palisade_model::{Direction, PolicyStage};
 use palisade_tables::{DirectionVerdict, Packet, ReportReason, Tables, Verdict};
 use palisade_verification::HookPacket;
 
@@ -54,7 +54,7 @@ pub(super) fn host_judgements<'t>(
         Some(_) => Direction::Ingress,
         None => Direction::Egress,
     };
-    let before = tables.judge_host_pass(itself, untracked, Pass::Untracked);
+    let before = tables.judge_host_stage(itself, untracked, PolicyStage::Untracked);
     let verdict = tables.judge_untracked(itself);
     let mut all = vec![(before, false)];
     if verdict == Verdict::Deny {
@@ -64,11 +64,11 @@ pub(super) fn host_judgements<'t>(
         if verdict == Verdict::Allow && direction == untracked {
             continue;
         }
-        for pass in first
-            .host_passes(direction)
-            .filter(|pass| *pass > Pass::Untracked)
+        for stage in first
+            .host_stages(direction)
+            .filter(|stage| *stage > PolicyStage::Untracked)
         {
-            let judged = tables.judge_host_pass(first, direction, pass);
+            let judged = tables.judge_host_stage(first, direction, stage);
             let decides = !matches!(&judged, DirectionVerdict::Evaluated(seen) if seen.cell.verdict == Verdict::Continue);
             let is_judged = !matches!(
                 judged,

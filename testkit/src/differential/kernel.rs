@@ -24,7 +24,7 @@ use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered, naive};
 use palisade_model::{
     DenyAction, Direction, Encapsulations, Flow, FlowOrigin, HairpinAction, HostTrafficAction, L4,
-    Pass, Protocol,
+    PolicyStage, Protocol,
 };
 use palisade_oracle::{HostJudgement, HostPath, OracleOptions, PreparedState, Question};
 use palisade_sys::netns::NetNs;
@@ -346,7 +346,7 @@ impl KernelLab {
             ..Question::from(answer)
         };
         let host = prepared.judge(&question, &options).host;
-        let is_decided = |at: &HostJudgement| at.pass == Pass::Untracked && at.is_last();
+        let is_decided = |at: &HostJudgement| at.stage == PolicyStage::Untracked && at.is_last();
         if is_tracked && !host.iter().any(is_decided) {
             return true;
         }

@@ -7,7 +7,7 @@
 use super::judgements::{host_allows_midstream, own_packet, reports, workloads_allow};
 use super::{FLOWS, StageFailure, tables};
 use palisade_generators::Dice;
-use palisade_model::{DenyAction, Direction, FailsafePorts, Flow, L4, Pass, Protocol};
+use palisade_model::{DenyAction, Direction, FailsafePorts, Flow, L4, PolicyStage, Protocol};
 use palisade_nft::{Config, Planner, Ruleset, adopt, ct_state, tcp_flag};
 use palisade_oracle::{HostPath, PreparedState};
 use palisade_tables::{Delta, DirectionVerdict, Packet, Tables, Verdict};
@@ -157,8 +157,11 @@ impl ModelHost {
                     }
                 );
                 // Before connection tracking it is at the interface that it had before translation.
-                let is_tracked =
-                    is_tracked && !tables.points.keys().any(|p| p.pass == Pass::Untracked);
+                let is_tracked = is_tracked
+                    && !tables
+                        .points
+                        .keys()
+                        .any(|p| p.stage == PolicyStage::Untracked);
                 if tables.judge_host_traffic && is_tracked {
                     let befores = [None, Some("eth0".into())];
                     let ours = tables.interfaces.first().cloned().map(Some);
@@ -256,8 +259,9 @@ impl ModelHost {
             return Ok(());
         }
         let allowed = |packet: &Packet| workloads_allow(tables, packet);
-        let is_answer = tables.judge_host_pass(&back, Direction::Egress, Pass::Normal);
-        let is_before_dnat = tables.judge_host_pass(packet, Direction::Ingress, Pass::PreDnat);
+        let is_answer = tables.judge_host_stage(&back, Direction::Egress, PolicyStage::Normal);
+        let is_before_dnat =
+            tables.judge_host_stage(packet, Direction::Ingress, PolicyStage::PreDnat);
         if is_answer == DirectionVerdict::Failsafe && is_before_dnat != DirectionVerdict::Unmanaged
         {
             // Not judged before DNAT, as an answer, which only its middle looks like.
@@ -431,8 +435,8 @@ fn boundary_packets(tables: &Tables, packet: &Packet) -> Vec<Packet> {
     };
     let mut ports = BTreeSet::new();
     let judged = Direction::BOTH.map(|direction| {
-        let passes = packet.host_passes(direction);
-        let host = passes.map(move |pass| tables.judge_host_pass(packet, direction, pass));
+        let stages = packet.host_stages(direction);
+        let host = stages.map(move |stage| tables.judge_host_stage(packet, direction, stage));
         host.chain([tables.judge_direction(packet, direction)])
     });
     for judged in judged.into_iter().flatten() {

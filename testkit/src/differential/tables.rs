@@ -254,20 +254,20 @@ fn check_agreement(
         check_judgement(tables, direction, judgement, &judged)
             .map_err(|detail| format!("{direction}: {detail}: {flow}"))?;
     }
-    let passes = |direction| {
+    let stages = |direction| {
         packet
-            .host_passes(direction)
-            .map(move |pass| (direction, pass))
+            .host_stages(direction)
+            .map(move |stage| (direction, stage))
     };
-    for (direction, pass) in Direction::BOTH.into_iter().flat_map(passes) {
-        let judged = tables.judge_host_pass(&packet, direction, pass);
+    for (direction, stage) in Direction::BOTH.into_iter().flat_map(stages) {
+        let judged = tables.judge_host_stage(&packet, direction, stage);
         let mut of_direction = answer.host.iter().filter(|at| at.direction == direction);
         let last = of_direction.clone().next_back();
-        if last.is_some_and(|last| last.is_last() && last.pass < pass) {
-            // The pass before has decided.
+        if last.is_some_and(|last| last.is_last() && last.stage < stage) {
+            // The stage before has decided.
             continue;
         }
-        match of_direction.find(|at| at.pass == pass) {
+        match of_direction.find(|at| at.stage == stage) {
             // Tables have no point where nothing can be denied.
             None if judged == DirectionVerdict::Unmanaged => {}
             Some(at)
@@ -276,13 +276,13 @@ fn check_agreement(
             Some(at) if judged == DirectionVerdict::Unmanaged && is_unselected(prepared, at) => {}
             None => {
                 return Err(format!(
-                    "host {direction}, {pass}: oracle nothing, tables {judged:?}: {flow}"
+                    "host {direction}, {stage}: oracle nothing, tables {judged:?}: {flow}"
                 ));
             }
             Some(at) => {
                 check_judgement(tables, direction, &at.judgement, &judged).map_err(|detail| {
                     format!(
-                        "host {direction}, {pass}, at {}: {detail}: {flow}",
+                        "host {direction}, {stage}, at {}: {detail}: {flow}",
                         at.interface
                     )
                 })?
@@ -299,7 +299,7 @@ fn is_unselected(prepared: &PreparedState<'_>, at: &HostJudgement) -> bool {
     let endpoint = endpoint.and_then(|id| state.endpoints.get(id));
     endpoint.is_some_and(|endpoint| {
         let policies = state.policies.values();
-        let mut policies = policies.filter(|policy| policy.has_pass(at.pass));
+        let mut policies = policies.filter(|policy| policy.has_stage(at.stage));
         endpoint.is_node_endpoint()
             && !policies.any(|policy| prepared.applies(policy, endpoint, at.direction))
     })
@@ -312,7 +312,7 @@ fn check_judgement(
     judgement: &DirectionJudgement,
     judged: &DirectionVerdict<'_>,
 ) -> Result<(), String> {
-    let is_open = judgement.decided_by == DecisionReason::PassEnd;
+    let is_open = judgement.decided_by == DecisionReason::StageEnd;
     let is_open = is_open && judged.verdict() != Verdict::Continue;
     if judged.verdict().passes() != judgement.verdict.is_allow() || is_open {
         return Err(format!(
@@ -349,7 +349,7 @@ type AuditVerdict = (Direction, Verdict, Vec<Option<Arc<Credit>>>);
 fn oracle_audit(judgement: &DirectionJudgement, direction: Direction) -> Option<AuditVerdict> {
     let audit = judgement.audit.as_ref()?;
     let verdict = match (audit.verdict.is_allow(), &audit.decided_by) {
-        (true, DecisionReason::PassEnd) => Verdict::Continue,
+        (true, DecisionReason::StageEnd) => Verdict::Continue,
         (true, _) => Verdict::Allow,
         (false, _) => Verdict::Deny,
     };
@@ -461,7 +461,7 @@ fn oracle_credits(
             Some(Credit::ForwardEnd { direction })
         }
         DecisionReason::HairpinEnd => Some(Credit::HairpinEnd { direction }),
-        DecisionReason::PassEnd => Some(Credit::PassEnd { direction }),
+        DecisionReason::StageEnd => Some(Credit::StageEnd { direction }),
         DecisionReason::Rule { .. }
         | DecisionReason::HostOrigin
         | DecisionReason::Hairpin

@@ -12,7 +12,7 @@
 use crate::checker_lookups::{HistoryInterner, OutcomeHistory, OutcomeInterner};
 use crate::checker_samples::{TransportHeader, sample_headers};
 use crate::checker_states::{IntermediateStates, merge_unwaited_steps};
-use palisade_model::{Direction, Family, L4, Pass, Prefix, Protocol};
+use palisade_model::{Direction, Family, L4, PolicyStage, Prefix, Protocol};
 use palisade_tables::{Atomicity, Delta, Phase, Point, PointInterface, Tables, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -189,7 +189,7 @@ fn peer_at(point: &Point, source: IpAddr, destination: IpAddr) -> Option<IpAddr>
     (point.own == Prefix::host(own)).then_some(peer)
 }
 
-/// The histories of every judgement of a packet, in order: of the early passes, and the last one, at the interface by
+/// The histories of every judgement of a packet, in order: of the early stages, and the last one, at the interface by
 /// which it arrives and at the one by which it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PacketHistories {
@@ -203,24 +203,25 @@ impl PacketHistories {
     }
 }
 
-/// The histories at a point, after those of the early passes at its interface. `before`: the own end before destination
+/// The histories at a point, after those of the early stages at its interface. `before`: the own end before destination
 /// NAT, where that is another one.
-fn early_histories<const PASSES: usize>(
+fn early_histories<const STAGES: usize>(
     point: &Point,
     peer: IpAddr,
     before: Option<IpAddr>,
-    early: [Pass; PASSES],
+    early: [PolicyStage; STAGES],
     histories: &mut HistoryInterner<'_>,
-) -> [usize; PASSES] {
-    early.map(|pass| {
-        let is_judged = point.is_host() && pass.has_direction(point.direction);
+) -> [usize; STAGES] {
+    early.map(|stage| {
+        let is_judged = point.is_host() && stage.has_direction(point.direction);
         // Nothing is early at the interface by which a forwarded packet leaves.
-        let is_leaving = point.pass == Pass::Forward && point.direction == Direction::Egress;
+        let is_leaving =
+            point.stage == PolicyStage::Forward && point.direction == Direction::Egress;
         if !is_judged || is_leaving {
             return histories.unjudged_history(true);
         }
         let point = Point {
-            pass,
+            stage,
             own: before.map_or(point.own, Prefix::host),
             ..point.clone()
         };
@@ -228,9 +229,9 @@ fn early_histories<const PASSES: usize>(
     })
 }
 
-/// The early passes of what arrives, and of what leaves.
-const EARLY_INPUT: [Pass; 2] = [Pass::Untracked, Pass::PreDnat];
-const EARLY_OUTPUT: [Pass; 1] = [Pass::Untracked];
+/// The early stages of what arrives, and of what leaves.
+const EARLY_INPUT: [PolicyStage; 2] = [PolicyStage::Untracked, PolicyStage::PreDnat];
+const EARLY_OUTPUT: [PolicyStage; 1] = [PolicyStage::Untracked];
 
 /// The distinct combinations of histories that a packet can have, each with a packet that has it.
 fn history_pairs(
@@ -242,7 +243,7 @@ fn history_pairs(
     let open = histories.unjudged_history(true);
     let has_pre_dnat = host_sides(states)
         .iter()
-        .any(|side| side.1 == Pass::PreDnat);
+        .any(|side| side.1 == PolicyStage::PreDnat);
     let workloads = states.iter().flat_map(|state| {
         let written = state.points.keys().cloned();
         let written = written.filter(|point| !point.is_host());
@@ -251,20 +252,20 @@ fn history_pairs(
     let mut points: BTreeSet<Point> = workloads.collect();
     let last_sides: BTreeSet<HostSide> = host_sides(states)
         .into_iter()
-        .flat_map(|(place, pass, direction, family)| {
-            // What no policy of an early pass decides is judged by a last one, or by none.
-            let passes = match pass.is_early() {
-                true => vec![Pass::Forward, Pass::Normal],
-                false => vec![pass],
+        .flat_map(|(place, stage, direction, family)| {
+            // What no policy of an early stage decides is judged by a last one, or by none.
+            let stages = match stage.is_early() {
+                true => vec![PolicyStage::Forward, PolicyStage::Normal],
+                false => vec![stage],
             };
-            let sides = passes.into_iter();
-            sides.map(move |pass| (place.clone(), pass, direction, family))
+            let sides = stages.into_iter();
+            sides.map(move |stage| (place.clone(), stage, direction, family))
         })
         .collect();
-    for (place, pass, direction, family) in last_sides {
+    for (place, stage, direction, family) in last_sides {
         points.extend(histories.addresses(family).into_iter().map(|own| Point {
             place: place.clone(),
-            pass,
+            stage,
             direction,
             own: Prefix::host(own),
         }));
@@ -321,7 +322,7 @@ fn history_pairs(
                 .any(|end| end.hairpin().is_some());
             let is_forwarded = [point, output]
                 .into_iter()
-                .all(|end| !end.is_host() || end.pass == Pass::Forward);
+                .all(|end| !end.is_host() || end.stage == PolicyStage::Forward);
             if is_itself != is_hairpin || !is_forwarded || output.own.family() != point.own.family()
             {
                 continue;
@@ -368,7 +369,7 @@ fn flow_ends(
     }
 }
 
-type HostSide = (PointInterface, Pass, Direction, Family);
+type HostSide = (PointInterface, PolicyStage, Direction, Family);
 
 /// Where the tables judge at interfaces of the host.
 fn host_sides(states: &[Tables]) -> BTreeSet<HostSide> {
@@ -382,7 +383,7 @@ fn host_sides(states: &[Tables]) -> BTreeSet<HostSide> {
         // A named interface may have the points of all at some time.
         for place in named.iter().chain([&point.place]) {
             let family = point.own.family();
-            sides.insert((place.clone(), point.pass, point.direction, family));
+            sides.insert((place.clone(), point.stage, point.direction, family));
         }
     }
     sides
@@ -412,20 +413,20 @@ struct HistoryPair<'a> {
     example: &'a FlowExample,
 }
 
-/// The verdict of an interface, given those of its passes: the first that decides.
-fn side(passes: &[&OutcomeHistory], verdict: &dyn Fn(&OutcomeHistory) -> Verdict) -> Verdict {
-    let mut verdicts = passes.iter().map(|history| verdict(history));
+/// The verdict of an interface, given those of its stages: the first that decides.
+fn side(stages: &[&OutcomeHistory], verdict: &dyn Fn(&OutcomeHistory) -> Verdict) -> Verdict {
+    let mut verdicts = stages.iter().map(|history| verdict(history));
     let decided = verdicts.find(|verdict| *verdict != Verdict::Continue);
     decided.unwrap_or(Verdict::Allow)
 }
 
 /// The verdicts of an interface that a packet may get during a step.
 fn sides_during(
-    passes: &[&OutcomeHistory],
+    stages: &[&OutcomeHistory],
     step: usize,
     get: &impl Fn(usize) -> Verdict,
 ) -> BTreeSet<Verdict> {
-    let Some((first, rest)) = passes.split_first() else {
+    let Some((first, rest)) = stages.split_first() else {
         return BTreeSet::from([Verdict::Allow]);
     };
     let mut all = BTreeSet::new();

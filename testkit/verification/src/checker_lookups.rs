@@ -155,7 +155,7 @@ impl<'a> HistoryInterner<'a> {
         }
     }
 
-    /// The history of a direction without a judgement, of an early pass or another one.
+    /// The history of a direction without a judgement, of an early stage or another one.
     pub(crate) fn unjudged_history(&mut self, is_early: bool) -> usize {
         let outcome = match is_early {
             true => OutcomeInterner::CONTINUE,
@@ -297,7 +297,7 @@ impl<'a> HistoryInterner<'a> {
                 let found = all.filter(|(point, _)| point.own.contains(own));
                 match found.max_by_key(|(point, _)| point.own.length()) {
                     Some((_, set)) => Lookup::Address(*set),
-                    None if point.pass.is_early() => Lookup::Done(OutcomeInterner::CONTINUE),
+                    None if point.stage.is_early() => Lookup::Done(OutcomeInterner::CONTINUE),
                     None => Lookup::Done(OutcomeInterner::ALLOW),
                 }
             }

@@ -4,7 +4,7 @@
 //! attributed to a rule that would have treated it differently.
 
 use palisade_dataplane::PacketReport;
-use palisade_model::{Direction, Pass};
+use palisade_model::{Direction, PolicyStage};
 use palisade_tables::ReportReason;
 use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables, RuleId, Verdict};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use std::sync::Arc;
 pub struct PacketAttribution {
     /// The direction that was reported.
     pub direction: Direction,
-    /// The pass at which this host judged it, at an interface of its own; `None` if a workload was judged.
-    pub host_pass: Option<Pass>,
+    /// The stage at which this host judged it, at an interface of its own; `None` if a workload was judged.
+    pub host_stage: Option<PolicyStage>,
     /// The rules matched, in order, the deciding one last; empty if no rule was evaluated.
     pub hits: Vec<Arc<Credit>>,
     /// The evaluation if nothing were in audit; `None` where nothing in audit applies.
@@ -76,39 +76,39 @@ pub fn attribute(
     // This host judges what it forwards before its workloads are asked. A reply that is tracked was judged by itself
     // before connection tracking, and reported as no reply there.
     let at_host = |direction| {
-        let passes = packet.host_passes(direction);
-        passes.map(move |pass| (Some(pass), direction))
+        let stages = packet.host_stages(direction);
+        stages.map(move |stage| (Some(stage), direction))
     };
     let judgements = [Direction::Ingress, Direction::Egress]
         .into_iter()
         .flat_map(at_host)
-        .filter(|(pass, _)| !report.is_reply || *pass != Some(Pass::Untracked))
+        .filter(|(stage, _)| !report.is_reply || *stage != Some(PolicyStage::Untracked))
         .chain([(None, Direction::Egress), (None, Direction::Ingress)]);
     let reported = match reason {
         ReportReason::Logged(direction) | ReportReason::Audited(direction) => Some(direction),
         _ => None,
     };
-    // The direction at whose interface an early pass has allowed the packet.
+    // The direction at whose interface an early stage has allowed the packet.
     let mut allowed_early = None;
-    for (host_pass, direction) in
+    for (host_stage, direction) in
         judgements.filter(|(_, direction)| reported.is_none_or(|only| only == *direction))
     {
-        let judged = match host_pass {
+        let judged = match host_stage {
             Some(_) if allowed_early == Some(direction) => continue,
-            Some(pass) => tables.judge_host_pass(packet, direction, pass),
+            Some(stage) => tables.judge_host_stage(packet, direction, stage),
             None => tables.judge_direction(packet, direction),
         };
         let seen = match (reason, judged) {
             (ReportReason::NoPoint, DirectionVerdict::NoPoint) => {
                 return Ok(PacketAttribution {
                     direction,
-                    host_pass,
+                    host_stage,
                     hits: Vec::new(),
                     audit: None,
                 });
             }
             (_, DirectionVerdict::Evaluated(_))
-                if host_pass == Some(Pass::PreDnat) && !report.is_pre_dnat_known =>
+                if host_stage == Some(PolicyStage::PreDnat) && !report.is_pre_dnat_known =>
             {
                 return Err(AttributionError::UnknownDestination);
             }
@@ -137,7 +137,7 @@ pub fn attribute(
             };
             return Ok(PacketAttribution {
                 direction,
-                host_pass,
+                host_stage,
                 hits: credits(&seen.cell.hits),
                 audit: seen.cell.audit.as_ref().map(|audit| AuditAttribution {
                     verdict: audit.verdict,
@@ -149,7 +149,7 @@ pub fn attribute(
             // A denied packet does not reach the next judgement.
             return Err(AttributionError::Contradiction);
         }
-        if host_pass.is_some_and(Pass::is_early) && seen.cell.verdict == Verdict::Allow {
+        if host_stage.is_some_and(PolicyStage::is_early) && seen.cell.verdict == Verdict::Allow {
             allowed_early = Some(direction);
         }
     }

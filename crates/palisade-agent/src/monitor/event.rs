@@ -6,7 +6,7 @@ use super::attribution::{AuditAttribution, PacketAttribution};
 use crate::clock::rfc3339_micros;
 use crate::policy_state::PolicyState;
 use palisade_api::{
-    HostPass, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, OriginalDestination,
+    HostStage, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, OriginalDestination,
     PacketAudit, PacketEvent, PacketReason,
 };
 use palisade_dataplane::PacketReport;
@@ -71,7 +71,7 @@ impl PacketContext<'_> {
         };
         let is_host = attribution
             .as_ref()
-            .is_some_and(|(of, ..)| of.host_pass.is_some());
+            .is_some_and(|(of, ..)| of.host_stage.is_some());
         let interface = match (direction, is_host) {
             (Some(Direction::Egress), false) | (Some(Direction::Ingress), true) => {
                 judged.input_interface.as_ref()
@@ -112,9 +112,9 @@ impl PacketContext<'_> {
             }),
             reason: cause.reason,
             direction,
-            pass: attribution
+            stage: attribution
                 .as_ref()
-                .and_then(|(of, ..)| of.host_pass.map(HostPass::from)),
+                .and_then(|(of, ..)| of.host_stage.map(HostStage::from)),
             endpoint: interface.and_then(|name| {
                 if is_host {
                     return Some(format!("host:{}", self.own_node));
@@ -204,7 +204,7 @@ impl PacketContext<'_> {
             }
             Credit::ForwardEnd { .. } => without_rule(PacketReason::ForwardEnd),
             Credit::HairpinEnd { .. } => without_rule(PacketReason::HairpinEnd),
-            Credit::PassEnd { .. } => without_rule(PacketReason::PassEnd),
+            Credit::StageEnd { .. } => without_rule(PacketReason::StageEnd),
             Credit::Encapsulated => without_rule(PacketReason::Encapsulated),
             Credit::EndpointInAudit { .. } => without_rule(PacketReason::EndpointInAudit),
             Credit::Audit { credit, .. } => self.cause(credit),

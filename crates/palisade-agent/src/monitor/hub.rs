@@ -183,7 +183,7 @@ mod tests {
     fn event(length: u32) -> PacketEvent {
         PacketEvent {
             original_destination: None,
-            pass: None,
+            stage: None,
             api_version: palisade_api::api_version(),
             time: "t".to_owned(),
             rejected: false,

@@ -184,7 +184,7 @@ fn collect_drops(counters: &Counters, out: &mut Exposition) {
             // Packets of a rule are shown with the rule: `palisade policy get`.
             Credit::Rule { .. } | Credit::ProfileRule { .. } => continue,
             // Allowed.
-            Credit::ForwardEnd { .. } | Credit::HairpinEnd { .. } | Credit::PassEnd { .. } => {
+            Credit::ForwardEnd { .. } | Credit::HairpinEnd { .. } | Credit::StageEnd { .. } => {
                 continue;
             }
             // Packets judged where something in audit applies are metrics of their own.

@@ -75,7 +75,7 @@ pub(super) fn flow_report(
                  }| HostReport {
                     node: node.to_string(),
                     interface: at.interface.to_string(),
-                    pass: at.pass.into(),
+                    stage: at.stage.into(),
                     direction: at.direction,
                     decision: direction_report(&at.judgement, at.direction),
                 },
@@ -251,7 +251,7 @@ impl ReportBuilder<'_> {
             DecisionReason::Failsafe => DecisionReport::Failsafe,
             DecisionReason::NoForwardPolicy => DecisionReport::NoForwardPolicy,
             DecisionReason::ForwardEnd => DecisionReport::ForwardEnd,
-            DecisionReason::PassEnd => DecisionReport::PassEnd,
+            DecisionReason::StageEnd => DecisionReport::StageEnd,
         }
     }
 
@@ -336,7 +336,7 @@ impl ReportBuilder<'_> {
             PolicyApplicability::OtherDirection => {
                 Some(format!("it does not govern {}", self.direction))
             }
-            PolicyApplicability::OtherPass => Some(
+            PolicyApplicability::OtherStage => Some(
                 "it does not judge what the host forwards: applyOnForward is not true".to_owned(),
             ),
             PolicyApplicability::NoHairpin => Some(

@@ -5,7 +5,7 @@ mod text;
 
 use crate::object::named_enum;
 use crate::{IpFamily, ObjectRef, ProtocolName};
-use palisade_model::{Action, Direction, Encapsulation, Pass, TierDefault};
+use palisade_model::{Action, Direction, Encapsulation, PolicyStage, TierDefault};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -82,7 +82,7 @@ impl Explanation {
     pub fn with_answers(mut self) -> Self {
         for case in std::iter::once(&mut self.case).chain(&mut self.others) {
             let denied_early = case.hosts.iter().any(|host| {
-                matches!(host.pass, HostPass::Untracked | HostPass::PreDnat)
+                matches!(host.stage, HostStage::Untracked | HostStage::PreDnat)
                     && host.decision.verdict == VerdictWord::Deny
             });
             let is_translated = case.from.node.is_some() && case.original_destination.is_some();
@@ -188,8 +188,8 @@ pub struct OriginalDestination {
 }
 
 named_enum! {
-    /// The pass at which a packet is judged at an interface of a host.
-    HostPass {
+    /// The stage at which a packet is judged at an interface of a host.
+    HostStage {
         /// Before connection tracking.
         Untracked = "untracked",
         /// Before destination NAT.
@@ -201,13 +201,13 @@ named_enum! {
     }
 }
 
-impl From<Pass> for HostPass {
-    fn from(pass: Pass) -> HostPass {
-        match pass {
-            Pass::Untracked => HostPass::Untracked,
-            Pass::PreDnat => HostPass::PreDnat,
-            Pass::Forward => HostPass::Forward,
-            Pass::Normal => HostPass::Normal,
+impl From<PolicyStage> for HostStage {
+    fn from(stage: PolicyStage) -> HostStage {
+        match stage {
+            PolicyStage::Untracked => HostStage::Untracked,
+            PolicyStage::PreDnat => HostStage::PreDnat,
+            PolicyStage::Forward => HostStage::Forward,
+            PolicyStage::Normal => HostStage::Normal,
         }
     }
 }
@@ -221,8 +221,8 @@ pub struct HostReport {
     pub node: String,
     /// The interface; `*` for any that no host endpoint names, `[ADDRESS]` for the one with this address.
     pub interface: String,
-    /// The pass at which the packet is judged.
-    pub pass: HostPass,
+    /// The stage at which the packet is judged.
+    pub stage: HostStage,
     /// Ingress where the packet arrives, egress where it leaves.
     #[cfg_attr(feature = "schema", schemars(with = "crate::schema::DirectionSchema"))]
     pub direction: Direction,
@@ -371,8 +371,8 @@ pub enum DecisionReport {
     NoForwardPolicy,
     /// The host forwards it, and no policy that applies on forward decides.
     ForwardEnd,
-    /// No policy of an early pass decides: the next pass judges.
-    PassEnd,
+    /// No policy of an early stage decides: the next stage judges.
+    StageEnd,
 }
 
 /// One step of the evaluation.

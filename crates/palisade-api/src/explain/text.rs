@@ -1,7 +1,7 @@
 //! An explanation as text: the verdict, the deciding reason, then the evaluation trace.
 
 use super::{
-    DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, HostPass, HostReport,
+    DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, HostReport, HostStage,
     OriginalDestination, RuleRef, StepReport, VerdictWord,
 };
 use crate::{ObjectRef, ProtocolName};
@@ -102,12 +102,12 @@ impl Display for FlowReport {
         self.write_end(&self.from, Direction::Egress, &self.egress, f)?;
         for at in &self.hosts {
             writeln!(f)?;
-            let pass = match (at.pass, at.direction) {
-                (HostPass::Untracked, _) => "before connection tracking",
-                (HostPass::PreDnat, _) => "before destination NAT",
-                (HostPass::Forward, _) => "forwarded",
-                (HostPass::Normal, Direction::Ingress) => "to the host",
-                (HostPass::Normal, Direction::Egress) => "from the host",
+            let stage = match (at.stage, at.direction) {
+                (HostStage::Untracked, _) => "before connection tracking",
+                (HostStage::PreDnat, _) => "before destination NAT",
+                (HostStage::Forward, _) => "forwarded",
+                (HostStage::Normal, Direction::Ingress) => "to the host",
+                (HostStage::Normal, Direction::Egress) => "from the host",
             };
             let HostReport {
                 node, interface, ..
@@ -120,7 +120,7 @@ impl Display for FlowReport {
                 (_, Some(address)) => format!("the interface with {address}"),
                 (name, None) => name.to_owned(),
             };
-            let name = format!("host:{node} at {interface}, {pass}, {}", at.direction);
+            let name = format!("host:{node} at {interface}, {stage}, {}", at.direction);
             write_direction(&name, &at.decision, f)?;
         }
         self.write_end(&self.to, Direction::Ingress, &self.ingress, f)
@@ -276,9 +276,9 @@ fn write_decision(report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Resul
             f,
             "  allowed: no policy with applyOnForward decided, and the host only forwards it"
         ),
-        DecisionReport::PassEnd => writeln!(
+        DecisionReport::StageEnd => writeln!(
             f,
-            "  not decided: no rule of these policies matched, and the next pass judges"
+            "  not decided: no rule of these policies matched, and the next stage judges"
         ),
         DecisionReport::NotAnEndpoint => {
             writeln!(f, "  not a pod or workload: no policy applies at this end")

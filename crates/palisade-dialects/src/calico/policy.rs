@@ -98,7 +98,7 @@ pub(super) fn read(
     if !is_set {
         return Vec::new();
     }
-    // What an early pass does not decide is left to the next one. Source: Calico, "Host endpoints": no default deny
+    // What an early stage does not decide is left to the next one. Source: Calico, "Host endpoints": no default deny
     // of untracked policies and those before DNAT.
     let default_deny = !subject.scope.is_early();
     let rules = |direction, rules| {

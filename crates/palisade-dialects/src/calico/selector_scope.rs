@@ -203,7 +203,7 @@ pub(super) fn calico_endpoints() -> Selector {
     )
 }
 
-/// What a policy of an early pass can select: host endpoints.
+/// What a policy of an early stage can select: host endpoints.
 pub(super) fn host_endpoints() -> Selector {
     Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_HOST)
 }

@@ -11,7 +11,7 @@ use crate::program_pool::CreditPool;
 use crate::store::PolicyNumber;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_model::{Pass, PolicyMode, PolicyView, RuleOrigin, Str, TierDefault};
+use palisade_model::{PolicyMode, PolicyStage, PolicyView, RuleOrigin, Str, TierDefault};
 use palisade_tables::{Credit, RuleId, Verdict};
 
 /// Builds a set.
@@ -48,7 +48,7 @@ impl<'a> PolicySetBuilder<'a> {
         let key = self.set.key.clone();
         let all = self.inputs.policies;
         let tier = |policy: &PolicyNumber| all.body(*policy).map(|body| &body.tier);
-        let is_early = key.traffic.host_pass().is_some_and(Pass::is_early);
+        let is_early = key.traffic.host_stage().is_some_and(PolicyStage::is_early);
         if key.audit {
             let credit = Credit::EndpointInAudit {
                 direction: key.direction,
@@ -72,11 +72,13 @@ impl<'a> PolicySetBuilder<'a> {
             JudgedTraffic::Hairpin if !EngineFault::HairpinEndDenies.is_injected() => {
                 self.add_fallback(Credit::HairpinEnd { direction }, Verdict::Allow);
             }
-            JudgedTraffic::Host(Pass::Forward) if !EngineFault::ForwardEndDenies.is_injected() => {
+            JudgedTraffic::Host(PolicyStage::Forward)
+                if !EngineFault::ForwardEndDenies.is_injected() =>
+            {
                 self.add_fallback(Credit::ForwardEnd { direction }, Verdict::Allow);
             }
             _ if is_early && !EngineFault::EarlyEndDenies.is_injected() => {
-                self.add_fallback(Credit::PassEnd { direction }, Verdict::Continue);
+                self.add_fallback(Credit::StageEnd { direction }, Verdict::Continue);
             }
             _ => self.add_fallback(Credit::NoProfileMatch { direction }, Verdict::Deny),
         }

@@ -11,7 +11,7 @@ use crate::source_ports::SourcePortChain;
 use crate::{Element, ElementKey, MapValue, NftSet, NftVerdict};
 use alloc::collections::BTreeMap;
 use core::net::IpAddr;
-use palisade_model::{Direction, Family, Pass, Prefix, Str};
+use palisade_model::{Direction, Family, PolicyStage, Prefix, Str};
 use palisade_tables::{ClassId, IdentityId, Point, PolicySet, PolicySetId};
 
 /// What the elements of a set are.
@@ -23,8 +23,8 @@ pub(super) enum SetContent {
     ClassBase,
     /// Verdicts of source-port chains, in the map of this name.
     Verdict(&'static str),
-    /// The numbers of the host's interfaces at a pass.
-    InterfaceNumber(Pass),
+    /// The numbers of the host's interfaces at a stage.
+    InterfaceNumber(PolicyStage),
     /// Points of host interfaces with one address.
     HostPoint,
     /// Points of host interfaces with several addresses.
@@ -64,9 +64,9 @@ pub(super) fn set_contents() -> BTreeMap<&'static str, SetContent> {
         (SET_CLASS, SetContent::SetClass),
     ]);
     contents.extend(COUNTED.map(|map| (map, SetContent::Class(map))));
-    contents.extend(Pass::ALL.map(|pass| {
-        let content = SetContent::InterfaceNumber(pass);
-        (names::interface_map(pass), content)
+    contents.extend(PolicyStage::ALL.map(|stage| {
+        let content = SetContent::InterfaceNumber(stage);
+        (names::interface_map(stage), content)
     }));
     for family in Family::BOTH {
         contents.extend([
@@ -178,8 +178,8 @@ impl TableDecoder {
             SetContent::Class(map) => self.decode_class_element(map, key, element)?,
             SetContent::ClassBase => self.decode_class_base(key, element)?,
             SetContent::Verdict(map) => self.decode_verdict(map, key, element)?,
-            SetContent::InterfaceNumber(pass) => {
-                self.decode_interface_number(pass, key, element_number(element)?)?;
+            SetContent::InterfaceNumber(stage) => {
+                self.decode_interface_number(stage, key, element_number(element)?)?;
             }
             SetContent::HostPoint | SetContent::HostPointRange(_) => {
                 let point = HostPointElement::decode(content, key, element)?;

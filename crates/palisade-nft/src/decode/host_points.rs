@@ -13,12 +13,12 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use palisade_layout::AddressRanges;
-use palisade_model::{Direction, Family, NumberRange, Pass, Prefix, Str, address_to_number};
+use palisade_model::{Direction, Family, NumberRange, PolicyStage, Prefix, Str, address_to_number};
 use palisade_tables::{Point, PointInterface, PolicySetId, Tables};
 
 /// An element of a map of points of host interfaces.
 pub(super) struct HostPointElement {
-    pass: Pass,
+    stage: PolicyStage,
     direction: Direction,
     /// The number of the interface.
     interface: u32,
@@ -62,9 +62,9 @@ impl HostPointElement {
             _ => return None,
         };
         (bytes.get(1..4)? == [0; 3]).then_some(())?;
-        let (pass, direction) = names::parse_point_code(*bytes.first()?)?;
+        let (stage, direction) = names::parse_point_code(*bytes.first()?)?;
         Some(HostPointElement {
-            pass,
+            stage,
             direction,
             interface: read_mark(bytes, 4)?,
             local,
@@ -74,23 +74,23 @@ impl HostPointElement {
 }
 
 impl TableDecoder {
-    /// Decodes an element of the map of interfaces of a pass.
+    /// Decodes an element of the map of interfaces of a stage.
     pub(super) fn decode_interface_number(
         &mut self,
-        pass: Pass,
+        stage: PolicyStage,
         key: &ElementKey,
         number: u32,
     ) -> Option<()> {
         match key {
             ElementKey::CatchAll => {
                 (number == ANY_INTERFACE).then_some(())?;
-                self.any_interface.insert(pass);
+                self.any_interface.insert(stage);
                 Some(())
             }
             ElementKey::Exact(bytes) => {
                 (number != ANY_INTERFACE).then_some(())?;
                 self.interface_numbers
-                    .insert((parse_interface(bytes)?, pass), number);
+                    .insert((parse_interface(bytes)?, stage), number);
                 Some(())
             }
             ElementKey::Range(..) => None,
@@ -101,9 +101,9 @@ impl TableDecoder {
     pub(super) fn decode_host_points(&mut self, config: &Config) -> Option<()> {
         let tables = &mut self.observed.layout.tables;
         let mut names: BTreeMap<u32, Str> = BTreeMap::new();
-        for ((name, pass), number) in &self.interface_numbers {
-            // An interface is in the maps of all passes.
-            let others = Pass::ALL.into_iter().filter(|other| other != pass);
+        for ((name, stage), number) in &self.interface_numbers {
+            // An interface is in the maps of all stages.
+            let others = PolicyStage::ALL.into_iter().filter(|other| other != stage);
             let others =
                 others.map(|other| self.interface_numbers.get(&(name.clone(), other)).copied());
             let others: Vec<u32> = others.collect::<Option<_>>()?;
@@ -125,11 +125,11 @@ impl TableDecoder {
         let unprefixed = |name: &&Str| !name.starts_with(&*config.interface_prefix);
         let mut managed = tables.interfaces.iter().filter(unprefixed);
         let is_listed = |name: &Str| {
-            let mut passes = Pass::ALL.into_iter();
-            passes.all(|pass| self.interface_numbers.contains_key(&(name.clone(), pass)))
+            let mut stages = PolicyStage::ALL.into_iter();
+            stages.all(|stage| self.interface_numbers.contains_key(&(name.clone(), stage)))
         };
         managed.all(is_listed).then_some(())?;
-        let mut judged: BTreeSet<(u32, Pass)> = BTreeSet::new();
+        let mut judged: BTreeSet<(u32, PolicyStage)> = BTreeSet::new();
         for element in &self.host_points {
             let interface = match element.interface {
                 ANY_INTERFACE => PointInterface::AnyHost,
@@ -142,10 +142,10 @@ impl TableDecoder {
                     PointInterface::Host(name)
                 }
             };
-            judged.insert((element.interface, element.pass));
+            judged.insert((element.interface, element.stage));
             let point = |own| Point {
                 place: interface.clone(),
-                pass: element.pass,
+                stage: element.stage,
                 direction: element.direction,
                 own,
             };
@@ -157,13 +157,13 @@ impl TableDecoder {
             .interface_numbers
             .iter()
             .filter(|(_, number)| **number != 0);
-        let mut named = named.map(|((_, pass), number)| (*number, *pass));
+        let mut named = named.map(|((_, stage), number)| (*number, *stage));
         named.all(|key| judged.contains(&key)).then_some(())?;
-        let any = |pass: &Pass| judged.contains(&(ANY_INTERFACE, *pass));
-        let is_found = |pass: &Pass| self.any_interface.contains(pass) == any(pass);
-        Pass::ALL.iter().all(is_found).then_some(())?;
-        let judged_at: BTreeSet<Pass> = judged.iter().map(|(_, pass)| *pass).collect();
-        judged_at.iter().eq(&self.host_passes).then_some(())
+        let any = |stage: &PolicyStage| judged.contains(&(ANY_INTERFACE, *stage));
+        let is_found = |stage: &PolicyStage| self.any_interface.contains(stage) == any(stage);
+        PolicyStage::ALL.iter().all(is_found).then_some(())?;
+        let judged_at: BTreeSet<PolicyStage> = judged.iter().map(|(_, stage)| *stage).collect();
+        judged_at.iter().eq(&self.host_stages).then_some(())
     }
 }
 
@@ -174,8 +174,8 @@ pub(crate) fn installed_host_points(ruleset: &Ruleset) -> Vec<Point> {
         set.flat_map(|set| &set.elements)
     };
     let mut interfaces = BTreeMap::from([(ANY_INTERFACE, PointInterface::AnyHost)]);
-    for pass in Pass::ALL {
-        for (key, element) in elements(names::interface_map(pass)) {
+    for stage in PolicyStage::ALL {
+        for (key, element) in elements(names::interface_map(stage)) {
             if let (ElementKey::Exact(name), Some(number)) = (key, element_number(element))
                 && let Some(name) = parse_interface(name)
             {
@@ -203,7 +203,7 @@ pub(crate) fn installed_host_points(ruleset: &Ruleset) -> Vec<Point> {
                 };
                 points.extend(element.local.prefixes().into_iter().map(|local| Point {
                     place: interface.clone(),
-                    pass: element.pass,
+                    stage: element.stage,
                     direction: element.direction,
                     own: local,
                 }));
@@ -215,8 +215,10 @@ pub(crate) fn installed_host_points(ruleset: &Ruleset) -> Vec<Point> {
 
 /// The tables with the points of host interfaces in their canonical form; `None` if they have it.
 pub(crate) fn canonical_host_points(tables: &Tables) -> Option<Tables> {
-    let mut networks: BTreeMap<(PointInterface, Pass, Direction, Family), BTreeMap<Prefix, u32>> =
-        BTreeMap::new();
+    let mut networks: BTreeMap<
+        (PointInterface, PolicyStage, Direction, Family),
+        BTreeMap<Prefix, u32>,
+    > = BTreeMap::new();
     // Interfaces of the host come after those of workloads.
     let first = Point {
         place: PointInterface::Host(Str::default()),
@@ -229,7 +231,7 @@ pub(crate) fn canonical_host_points(tables: &Tables) -> Option<Tables> {
     let is_network = |(point, _): &(&Point, &PolicySetId)| !point.own.is_host();
     for (point, set) in tables.points.range(first..).filter(is_network) {
         let family = point.own.family();
-        let key = (point.place.clone(), point.pass, point.direction, family);
+        let key = (point.place.clone(), point.stage, point.direction, family);
         // The default value of a range is 0.
         networks
             .entry(key)
@@ -243,14 +245,14 @@ pub(crate) fn canonical_host_points(tables: &Tables) -> Option<Tables> {
     canonical
         .points
         .retain(|point, _| point.workload().is_some() || point.own.is_host());
-    for ((interface, pass, direction, family), networks) in networks {
+    for ((interface, stage, direction, family), networks) in networks {
         let mut ranges = AddressRanges::default();
         ranges.recompute(&networks, Prefix::all(family), |_, _| {});
         for (first, last, set) in ranges.ranges() {
             for own in (NumberRange { first, last }).prefixes(family) {
                 let point = Point {
                     place: interface.clone(),
-                    pass,
+                    stage,
                     direction,
                     own,
                 };

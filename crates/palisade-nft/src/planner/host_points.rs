@@ -1,7 +1,7 @@
 //! How the kernel content of host points is planned: numbers of interfaces, points, and the chains that exist only with them.
 //!
 //! Promises: the kernel has the longest prefix resolved, ranges for what holds several addresses and single addresses
-//! apart; the chains of a pass are there exactly while there are points of that pass.
+//! apart; the chains of a stage are there exactly while there are points of that stage.
 
 use super::{Planner, mark_element};
 use crate::edit_batch::EditBatch;
@@ -10,22 +10,22 @@ use crate::names::{self, ANY_INTERFACE};
 use crate::{Element, ElementKey};
 use alloc::collections::BTreeMap;
 use palisade_layout::PrefixRanges;
-use palisade_model::{Direction, Family, Pass, Str, address_from_number};
+use palisade_model::{Direction, Family, PolicyStage, Str, address_from_number};
 use palisade_tables::{Point, PointInterface, PolicySetId, TableChange};
 
 /// The points of host interfaces, as far as the kernel has them in another form.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPointPlan {
-    /// The networks of the own addresses of each interface, pass and direction, by family.
-    networks: BTreeMap<(PointInterface, Pass, Direction, Family), PrefixRanges<u32>>,
-    /// The number of points of each interface and pass.
-    counts: BTreeMap<(PointInterface, Pass), usize>,
+    /// The networks of the own addresses of each interface, stage and direction, by family.
+    networks: BTreeMap<(PointInterface, PolicyStage, Direction, Family), PrefixRanges<u32>>,
+    /// The number of points of each interface and stage.
+    counts: BTreeMap<(PointInterface, PolicyStage), usize>,
 }
 
 impl HostPointPlan {
-    /// Whether there are points of a pass.
-    fn has_pass(&self, pass: Pass) -> bool {
-        self.counts.keys().any(|(_, judged)| *judged == pass)
+    /// Whether there are points of a stage.
+    fn has_stage(&self, stage: PolicyStage) -> bool {
+        self.counts.keys().any(|(_, judged)| *judged == stage)
     }
 }
 
@@ -59,12 +59,12 @@ impl HostPointPlanner<'_> {
         self.0.numbers.objects.interfaces.get_or_allocate(name)
     }
 
-    /// The element of an interface in the map of a pass: its number, or 0 where it is not judged at the pass although
+    /// The element of an interface in the map of a stage: its number, or 0 where it is not judged at the stage although
     /// others are.
     fn interface_element(
         &mut self,
         name: &Str,
-        pass: Pass,
+        stage: PolicyStage,
         InterfaceKind {
             is_managed,
             is_host,
@@ -76,7 +76,7 @@ impl HostPointPlanner<'_> {
         }
         let interface = PointInterface::Host(name.clone());
         let counts = &self.0.host_points.counts;
-        let is_judged = counts.contains_key(&(interface.clone(), pass));
+        let is_judged = counts.contains_key(&(interface.clone(), stage));
         is_host.then(|| {
             mark_element(if is_judged {
                 self.interface_number(&interface)
@@ -93,10 +93,10 @@ impl HostPointPlanner<'_> {
         batch: &mut EditBatch,
         kind: InterfaceKind,
     ) {
-        for (pass, before) in Pass::ALL.into_iter().zip(before) {
-            let after = self.interface_element(name, pass, kind);
+        for (stage, before) in PolicyStage::ALL.into_iter().zip(before) {
+            let after = self.interface_element(name, stage, kind);
             let key = ElementKey::Exact(names::interface_name(name));
-            batch.edit(names::interface_map(pass), key, before, after);
+            batch.edit(names::interface_map(stage), key, before, after);
         }
     }
 
@@ -120,7 +120,7 @@ impl HostPointPlanner<'_> {
         if **name == *palisade_tables::LOOPBACK {
             return;
         }
-        let elements = Pass::ALL.map(|pass| self.interface_element(name, pass, before));
+        let elements = PolicyStage::ALL.map(|stage| self.interface_element(name, stage, before));
         self.edit_interface(name, elements, batch, after);
         self.release_interface(name, after.is_host);
     }
@@ -129,7 +129,8 @@ impl HostPointPlanner<'_> {
     fn release_interface(&mut self, name: &Str, is_host: bool) {
         let interface = PointInterface::Host(name.clone());
         let counts = &self.0.host_points.counts;
-        let is_used = Pass::ALL.map(|pass| counts.contains_key(&(interface.clone(), pass)));
+        let is_used =
+            PolicyStage::ALL.map(|stage| counts.contains_key(&(interface.clone(), stage)));
         if !is_host && !is_used.contains(&true) {
             self.0.numbers.objects.interfaces.release(name);
         }
@@ -150,19 +151,19 @@ impl HostPointPlanner<'_> {
         let after = set.map(|set| self.0.numbers.objects.sets.get_or_allocate(set));
         if point.own.is_host() {
             let own = names::address_bytes(point.own.address());
-            let key = names::point_key(point.pass, point.direction, interface, &own);
+            let key = names::point_key(point.stage, point.direction, interface, &own);
             let map = names::host_point_map(family);
             let element = |set: Option<u32>| set.map(mark_element);
             batch.edit(map, ElementKey::Exact(key), element(before), element(after));
             return;
         }
-        let key = (point.place.clone(), point.pass, point.direction, family);
+        let key = (point.place.clone(), point.stage, point.direction, family);
         let networks = self.0.host_points.networks.entry(key.clone()).or_default();
         let map = names::host_point_range_map(family);
         networks.change(point.own, after, |(first, last, set), is_added| {
             let end = |number| {
                 let own = names::address_bytes(address_from_number(family, number));
-                names::point_key(point.pass, point.direction, interface, &own)
+                names::point_key(point.stage, point.direction, interface, &own)
             };
             let key = ElementKey::Range(end(first), end(last));
             let element = Some(mark_element(set));
@@ -178,7 +179,7 @@ impl HostPointPlanner<'_> {
     }
 
     /// Counts a point; with the first and the last one of an interface the interface is looked up, or no more, and with the
-    /// first and the last of a pass its chains come and go.
+    /// first and the last of a stage its chains come and go.
     fn count_host_point(
         &mut self,
         point: &Point,
@@ -189,8 +190,8 @@ impl HostPointPlanner<'_> {
         if was_there == is_there {
             return;
         }
-        let key = (point.place.clone(), point.pass);
-        let had_any = self.0.host_points.has_pass(point.pass);
+        let key = (point.place.clone(), point.stage);
+        let had_any = self.0.host_points.has_stage(point.stage);
         let name = match &point.place {
             PointInterface::Host(name) => Some(name.clone()),
             PointInterface::Workload(_) | PointInterface::Hairpin(_) | PointInterface::AnyHost => {
@@ -198,10 +199,9 @@ impl HostPointPlanner<'_> {
             }
         };
         let kind = name.as_ref().map(|name| self.kind(name));
-        let before = name
-            .as_ref()
-            .zip(kind)
-            .map(|(name, kind)| Pass::ALL.map(|pass| self.interface_element(name, pass, kind)));
+        let before = name.as_ref().zip(kind).map(|(name, kind)| {
+            PolicyStage::ALL.map(|stage| self.interface_element(name, stage, kind))
+        });
         let count = self.0.host_points.counts.entry(key.clone()).or_default();
         *count = if is_there {
             *count + 1
@@ -219,7 +219,7 @@ impl HostPointPlanner<'_> {
             }
             _ => {
                 let any = || Some(mark_element(ANY_INTERFACE));
-                let map = names::interface_map(point.pass);
+                let map = names::interface_map(point.stage);
                 match (is_there, points) {
                     (true, 1) => batch.edit(map, ElementKey::CatchAll, None, any()),
                     (false, 0) => batch.edit(map, ElementKey::CatchAll, any(), None),
@@ -227,9 +227,9 @@ impl HostPointPlanner<'_> {
                 }
             }
         }
-        let has_any = self.0.host_points.has_pass(point.pass);
+        let has_any = self.0.host_points.has_stage(point.stage);
         if has_any != had_any {
-            let chains = host_chains::chains(&self.0.config, point.pass);
+            let chains = host_chains::chains(&self.0.config, point.stage);
             if has_any {
                 batch.add_chains(chains);
             } else {

@@ -4,7 +4,7 @@
 use crate::support::expected::{changes_direction, changes_hands, expected};
 use crate::support::{self, frame, renumbered, tables};
 use palisade_generators::case_seeds;
-use palisade_model::{Direction, L4, Pass, Prefix, Protocol, Str};
+use palisade_model::{Direction, L4, PolicyStage, Prefix, Protocol, Str};
 use palisade_nft::{
     Config, ElementKey, MapValue, Op, Planner, Ruleset, Transaction, adopt, ct_state,
 };
@@ -274,7 +274,7 @@ fn the_entry_for_every_other_interface_is_put_back() {
     tables.sets.insert(PolicySetId(1), PolicySet { default });
     let point = Point {
         place: PointInterface::AnyHost,
-        pass: Pass::Normal,
+        stage: PolicyStage::Normal,
         direction: Direction::Ingress,
         own: "0.0.0.0/0".parse().unwrap(),
     };

@@ -1,4 +1,4 @@
-//! What this host decides at the interfaces that a packet crosses, pass by pass: failsafe ports, what is not tracked or
+//! What this host decides at the interfaces that a packet crosses, stage by stage: failsafe ports, what is not tracked or
 //! not yet translated, what it forwards, what is its own.
 
 use super::{DecisionRef, JudgedEndpoint, direction_ends};
@@ -10,7 +10,7 @@ use crate::{
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use palisade_model::{Direction, L4, Pass, PolicyView};
+use palisade_model::{Direction, L4, PolicyStage, PolicyView};
 
 impl<'a> PreparedState<'a> {
     /// Whether this host allows a flow at the interface by which it arrives (ingress) or leaves (egress).
@@ -29,7 +29,7 @@ impl<'a> PreparedState<'a> {
         let judged = Direction::BOTH
             .into_iter()
             .flat_map(|direction| self.judge_host(question, direction, options));
-        let mut untracked = judged.filter(|at| at.pass == Pass::Untracked);
+        let mut untracked = judged.filter(|at| at.stage == PolicyStage::Untracked);
         untracked.any(|at| at.judgement.verdict.is_allow() && at.is_last())
     }
 
@@ -38,12 +38,12 @@ impl<'a> PreparedState<'a> {
         &self,
         question: &Question,
         direction: Direction,
-        pass: Pass,
+        stage: PolicyStage,
     ) -> Option<JudgedEndpoint<'a>> {
         let interface = question.path.interface(direction)?;
         Some(JudgedEndpoint {
             subject: self.host_endpoint(interface)?,
-            pass,
+            stage,
             direction,
             is_hairpin: false,
         })
@@ -57,11 +57,11 @@ impl<'a> PreparedState<'a> {
         options: &OracleOptions,
     ) -> Vec<HostJudgement> {
         let mut all = Vec::new();
-        for pass in question.path.passes(direction) {
-            let judged = if pass.is_early() {
-                self.judge_pass(&question.before_dnat(), direction, pass, options)
+        for stage in question.path.stages(direction) {
+            let judged = if stage.is_early() {
+                self.judge_stage(&question.before_dnat(), direction, stage, options)
             } else {
-                self.judge_pass(question, direction, pass, options)
+                self.judge_stage(question, direction, stage, options)
             };
             all.extend(judged);
             if all.last().is_some_and(HostJudgement::is_last) {
@@ -71,25 +71,25 @@ impl<'a> PreparedState<'a> {
         all
     }
 
-    /// The judgement of one pass; `None` if there is no host endpoint, or no policy of an early pass applies to it.
-    fn judge_pass(
+    /// The judgement of one stage; `None` if there is no host endpoint, or no policy of an early stage applies to it.
+    fn judge_stage(
         &self,
         question: &Question,
         direction: Direction,
-        pass: Pass,
+        stage: PolicyStage,
         options: &OracleOptions,
     ) -> Option<HostJudgement> {
-        let side = self.host_side(question, direction, pass)?;
-        if pass.is_early() && !self.has_policy(side) {
+        let side = self.host_side(question, direction, stage)?;
+        if stage.is_early() && !self.has_policy(side) {
             return None;
         }
         let context = MatchContext {
-            host: Some((side.subject, direction, pass)),
+            host: Some((side.subject, direction, stage)),
             ..self.match_context(question)
         };
         Some(HostJudgement {
             interface: question.path.interface(direction)?.clone(),
-            pass,
+            stage,
             direction,
             judgement: self.judge_host_side(&context, side, options),
         })
@@ -123,8 +123,8 @@ impl<'a> PreparedState<'a> {
     }
 
     /// Failsafe ports of the host are always open. What it forwards is judged by the policies that apply on forward,
-    /// and allowed if none of them selects the interface or decides. Early passes leave what no policy decides to the
-    /// next pass. Else tiers decide, then profiles.
+    /// and allowed if none of them selects the interface or decides. Early stages leave what no policy decides to the
+    /// next stage. Else tiers decide, then profiles.
     /// Source: Calico, "Host endpoints": failsafe rules, apply on forward, untracked policies, policies before DNAT.
     fn decide_at_host<'w>(
         &'w self,
@@ -136,17 +136,19 @@ impl<'a> PreparedState<'a> {
         if self.is_failsafe(context, side) {
             return DecisionRef::Failsafe;
         }
-        if side.pass == Pass::Forward && !self.has_policy(side) {
+        if side.stage == PolicyStage::Forward && !self.has_policy(side) {
             return DecisionRef::NoForwardPolicy;
         }
         if options.view == PolicyView::Enforced && self.is_in_audit(side.subject, options) {
             return DecisionRef::EndpointInAudit;
         }
         let decision = self.evaluate_tiers(context, side, options.view, recorder);
-        decision.unwrap_or_else(|| match side.pass {
-            Pass::Untracked | Pass::PreDnat => DecisionRef::PassEnd,
-            Pass::Forward => DecisionRef::ForwardEnd,
-            Pass::Normal => self.evaluate_profiles(context, side.direction, side.subject, recorder),
+        decision.unwrap_or_else(|| match side.stage {
+            PolicyStage::Untracked | PolicyStage::PreDnat => DecisionRef::StageEnd,
+            PolicyStage::Forward => DecisionRef::ForwardEnd,
+            PolicyStage::Normal => {
+                self.evaluate_profiles(context, side.direction, side.subject, recorder)
+            }
         })
     }
 
@@ -158,7 +160,7 @@ impl<'a> PreparedState<'a> {
         })
     }
 
-    /// Whether a packet is to a failsafe port, where the pass does not judge these: all but that of what is forwarded,
+    /// Whether a packet is to a failsafe port, where the stage does not judge these: all but that of what is forwarded,
     /// and before connection tracking replies from such a port as well.
     fn is_failsafe(&self, context: &MatchContext<'_>, side: JudgedEndpoint<'_>) -> bool {
         let question = context.question;
@@ -180,18 +182,20 @@ impl<'a> PreparedState<'a> {
             Direction::Ingress => Direction::Egress,
             Direction::Egress => Direction::Ingress,
         };
-        match side.pass {
-            Pass::Forward => false,
-            Pass::Normal | Pass::PreDnat => contains(side.direction, destination),
-            Pass::Untracked => contains(side.direction, destination) || contains(opposite, source),
+        match side.stage {
+            PolicyStage::Forward => false,
+            PolicyStage::Normal | PolicyStage::PreDnat => contains(side.direction, destination),
+            PolicyStage::Untracked => {
+                contains(side.direction, destination) || contains(opposite, source)
+            }
         }
     }
 }
 
 impl HostJudgement {
-    /// Whether no other pass judges the packet at this interface.
+    /// Whether no other stage judges the packet at this interface.
     pub fn is_last(&self) -> bool {
-        !self.pass.is_early()
+        !self.stage.is_early()
             || !self.judgement.verdict.is_allow()
             || matches!(self.judgement.decided_by, DecisionReason::Rule { .. })
     }

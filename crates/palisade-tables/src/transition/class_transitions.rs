@@ -1,12 +1,12 @@
 //! The class of every identity in every set, from the old through the intersection to the new; in the sets of early
-//! passes and after them in the order of [`super::stages`].
+//! stages and after them in the order of [`super::judging_ranks`].
 //!
 //! The default of a set is looked up after no entry was found. So where a default changes, every
 //! identity that does not change in the same way has an entry from before the change until after it.
 
 use super::class_comparison::ClassComparison;
 use super::interim_identities::InterimIdentities;
-use super::stages::{ChangeTime, Stage};
+use super::judging_ranks::{ChangeTime, JudgingRank};
 use super::{PhasedChanges, TransitionContext, class_of};
 use crate::{ClassId, IdentityId, PolicySet, PolicySetId, TableChange, Tables};
 use alloc::collections::BTreeSet;
@@ -136,10 +136,10 @@ fn write_common_set(
     set: PolicySetId,
     phased: &mut PhasedChanges,
 ) -> bool {
-    let stage = context.stages.of_set(set);
+    let rank = context.ranks.of_set(set);
     let default = ClassTransition::of(
         classes,
-        stage,
+        rank,
         class_of(context.old, set, IdentityId::UNKNOWN),
         class_of(context.new, set, IdentityId::UNKNOWN),
     );
@@ -148,7 +148,7 @@ fn write_common_set(
     for identity in affected_identities(context, interim, set) {
         let transition = ClassTransition::of(
             classes,
-            stage,
+            rank,
             interim.initial_class(context, set, identity),
             interim.final_class(context, set, identity),
         );
@@ -193,17 +193,22 @@ struct ClassTransition {
 }
 
 impl ClassTransition {
-    fn of(classes: &mut ClassComparison<'_>, stage: Stage, first: ClassId, last: ClassId) -> Self {
-        let steps = match stage {
-            Stage::Alone => alloc::vec![
+    fn of(
+        classes: &mut ClassComparison<'_>,
+        rank: JudgingRank,
+        first: ClassId,
+        last: ClassId,
+    ) -> Self {
+        let steps = match rank {
+            JudgingRank::Alone => alloc::vec![
                 (ChangeTime::Tighten, classes.intersection(first, last)),
                 (ChangeTime::Loosen, last),
             ],
-            Stage::Last => alloc::vec![(ChangeTime::Switch, last)],
-            Stage::Early(pass) => alloc::vec![
-                (ChangeTime::Add(pass), classes.addition(first, last)),
+            JudgingRank::Last => alloc::vec![(ChangeTime::Switch, last)],
+            JudgingRank::Early(stage) => alloc::vec![
+                (ChangeTime::Add(stage), classes.addition(first, last)),
                 (ChangeTime::Switch, classes.switch(first, last)),
-                (ChangeTime::Remove(pass), last),
+                (ChangeTime::Remove(stage), last),
             ],
         };
         ClassTransition { first, steps }

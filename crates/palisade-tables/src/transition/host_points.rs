@@ -5,13 +5,13 @@
 //! moment in which verdicts change. An interface that gets points of its own first has copies of those of
 //! [`PointInterface::AnyHost`]; one that loses them goes back by the same way.
 
+use super::judging_ranks::ChangeTime;
 use super::point_state::PointState;
-use super::stages::ChangeTime;
 use super::{PhasedChanges, TransitionContext};
 use crate::{Point, PointInterface, PolicySetId, TableChange, Tables};
 use alloc::collections::BTreeSet;
 use core::ops::Bound;
-use palisade_model::{Direction, Family, Pass, Prefix, Str};
+use palisade_model::{Direction, Family, PolicyStage, Prefix, Str};
 
 /// The set that decides for the addresses of a point of a host interface, whether the tables have the point or only
 /// one above it. `None` where nothing is judged.
@@ -41,7 +41,7 @@ pub(super) fn points_of<'a>(
 ) -> impl Iterator<Item = &'a Point> {
     let first = Point {
         place: interface.clone(),
-        pass: Pass::Untracked,
+        stage: PolicyStage::Untracked,
         direction: Direction::BOTH
             .into_iter()
             .min()

@@ -333,8 +333,8 @@ fn direct_transition(
     let differences = context.differences;
     let begins = differences.new_identities.contains(&to);
     let ends = differences.removed_identities.contains(&from);
-    // Between the passes of a host interface decisions may move, and an address would change in all of them at once.
-    if context.defaults_change || context.stages.is_layered() {
+    // Between the stages of a host interface decisions may move, and an address would change in all of them at once.
+    if context.defaults_change || context.ranks.is_layered() {
         return None;
     }
     let stable =

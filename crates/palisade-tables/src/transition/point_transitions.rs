@@ -8,8 +8,8 @@ use super::class_comparison::{ClassComparison, VerdictChange};
 use super::class_transitions::identities_in_set;
 use super::host_points;
 use super::interim_identities::InterimIdentities;
+use super::judging_ranks::{ChangeTime, JudgingRank};
 use super::point_state::PointState;
-use super::stages::{ChangeTime, Stage};
 use super::{PhasedChanges, TransitionContext, class_of};
 use crate::{ClassId, IdentityId, Point, PointInterface, PolicySet, PolicySetId, TableChange};
 use alloc::collections::BTreeSet;
@@ -29,12 +29,12 @@ pub(super) fn write_changes(
 ) -> bool {
     let mut leave_separately = false;
     let host = transitions.host.iter();
-    let host = host.flat_map(|(stage, by_states)| {
+    let host = host.flat_map(|(rank, by_states)| {
         by_states
             .iter()
-            .map(move |(states, points)| (*stage, states, points))
+            .map(move |(states, points)| (*rank, states, points))
     });
-    for (stage, (source, target), points) in host {
+    for (rank, (source, target), points) in host {
         let mut sets = HostSetTransition {
             context,
             interim,
@@ -42,9 +42,9 @@ pub(super) fn write_changes(
             target: *target,
             is_stable: [*source, *target].map(|state| is_stable(state, changing)),
         };
-        let writes = sets.writes(stage, classes, phased);
+        let writes = sets.writes(rank, classes, phased);
         leave_separately |=
-            stage == Stage::Alone && !writes.is_empty() && !is_stable(*source, changing);
+            rank == JudgingRank::Alone && !writes.is_empty() && !is_stable(*source, changing);
         host_points::write_changes(context, (*source, *target), &writes, points, phased);
     }
     let mut workloads = WorkloadPoints {
@@ -200,7 +200,7 @@ struct HostSetTransition<'a, 't> {
 impl HostSetTransition<'_, '_> {
     fn writes(
         &mut self,
-        stage: Stage,
+        rank: JudgingRank,
         classes: &mut ClassComparison<'_>,
         phased: &mut PhasedChanges,
     ) -> PointWrites {
@@ -209,11 +209,11 @@ impl HostSetTransition<'_, '_> {
             (PointState::Set(_), _) | (_, PointState::Set(_)) => false,
             _ => true,
         };
-        match stage {
+        match rank {
             _ if is_kept => Vec::new(),
-            Stage::Alone => self.writes_alone(classes, phased),
-            Stage::Early(pass) => self.writes_of_early_pass(pass, classes, phased),
-            Stage::Last => self.writes_of_last_pass(classes, phased),
+            JudgingRank::Alone => self.writes_alone(classes, phased),
+            JudgingRank::Early(stage) => self.writes_of_early_stage(stage, classes, phased),
+            JudgingRank::Last => self.writes_of_last_stage(classes, phased),
         }
     }
 
@@ -246,7 +246,7 @@ impl HostSetTransition<'_, '_> {
         }
     }
 
-    fn writes_of_last_pass(
+    fn writes_of_last_stage(
         &mut self,
         classes: &mut ClassComparison<'_>,
         phased: &mut PhasedChanges,
@@ -261,13 +261,13 @@ impl HostSetTransition<'_, '_> {
         }
     }
 
-    fn writes_of_early_pass(
+    fn writes_of_early_stage(
         &mut self,
-        pass: usize,
+        stage: usize,
         classes: &mut ClassComparison<'_>,
         phased: &mut PhasedChanges,
     ) -> PointWrites {
-        let (add, remove) = (ChangeTime::Add(pass), ChangeTime::Remove(pass));
+        let (add, remove) = (ChangeTime::Add(stage), ChangeTime::Remove(stage));
         let mut times = Vec::new();
         let states = (self.source, self.target);
         for identity in affected_identities(self.context, self.interim, states) {
@@ -293,7 +293,7 @@ impl HostSetTransition<'_, '_> {
             _ => add,
         };
         let leave = match states.0 {
-            PointState::Set(_) => ChangeTime::LeaveToAdd(pass),
+            PointState::Set(_) => ChangeTime::LeaveToAdd(stage),
             _ => add,
         };
         match (times.as_slice(), self.is_stable) {
@@ -364,7 +364,7 @@ fn both_allow(classes: &mut ClassComparison<'_>, ends: ClassEnds) -> Option<Clas
     }
 }
 
-/// The same at an early pass, where what is not judged is not decided.
+/// The same at an early stage, where what is not judged is not decided.
 fn early_ends(classes: &mut ClassComparison<'_>, (first, last): ClassEnds) -> [ClassId; 2] {
     [first, last].map(|class| class.unwrap_or_else(|| classes.undecided()))
 }

@@ -98,8 +98,8 @@ fn packet_text(packet: &PacketEvent) -> String {
     if let Some(interface) = &packet.interface {
         out.push_str(&format!(" {interface}"));
     }
-    if let Some(pass) = packet.pass {
-        out.push_str(&format!(", {pass} pass"));
+    if let Some(stage) = packet.stage {
+        out.push_str(&format!(", {stage} stage"));
     }
     let reason = reason_text(packet.reason, packet.rule.as_ref(), &packet.policies);
     out.push_str(&format!(": {reason}"));
@@ -170,7 +170,7 @@ fn reason_text(
         PacketReason::HairpinEnd => {
             "to itself through a Service, and no policy that judges such traffic decided"
         }
-        PacketReason::PassEnd => "no policy of the pass decided",
+        PacketReason::StageEnd => "no policy of the stage decided",
         PacketReason::Encapsulated => "tunnelled packet (encapsulation is not allowed)",
         PacketReason::Spoofed => "spoofed source address",
         PacketReason::UnknownInterface => "interface not attached by the agent",
@@ -227,7 +227,7 @@ mod tests {
         };
         let mut packet = PacketEvent {
             original_destination: None,
-            pass: None,
+            stage: None,
             api_version: palisade_api::api_version(),
             time: "T".to_owned(),
             verdict: MonitorVerdict::Denied,

@@ -92,7 +92,7 @@ impl HostGenerator {
         policy.subject = Selector::and([Policy::node_subject(), test]);
     }
 
-    /// Makes some of the policies apply to what is forwarded, to the traffic of an early pass, or to what an endpoint
+    /// Makes some of the policies apply to what is forwarded, to the traffic of an early stage, or to what an endpoint
     /// sends to itself.
     pub(super) fn change_policy(&mut self, policy: &mut Policy, features: &mut Features) {
         self.select_nodes(policy);

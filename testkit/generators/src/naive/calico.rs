@@ -38,12 +38,12 @@ pub(super) struct NaiveSide<'a> {
     pub(super) endpoint: &'a Value,
     pub(super) egress: bool,
     /// What is asked about.
-    pub(super) pass: NaivePass,
+    pub(super) stage: NaiveStage,
 }
 
 /// The traffic that an endpoint is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NaivePass {
+pub(super) enum NaiveStage {
     /// What has not been tracked yet.
     Untracked,
     /// What has not been translated yet.
@@ -60,7 +60,7 @@ impl<'a> NaiveSide<'a> {
         NaiveSide {
             endpoint,
             egress,
-            pass: NaivePass::Own,
+            stage: NaiveStage::Own,
         }
     }
 
@@ -70,7 +70,7 @@ impl<'a> NaiveSide<'a> {
 
     /// What is at the own end, where that is the host.
     fn own_host(&self) -> Option<&'a Value> {
-        (self.is_host() && self.pass == NaivePass::Own).then_some(self.endpoint)
+        (self.is_host() && self.stage == NaiveStage::Own).then_some(self.endpoint)
     }
 }
 
@@ -105,15 +105,15 @@ pub(super) fn policies<'a>(
     } else {
         NaiveHolder::of_workload(objects, side.endpoint)
     };
-    let has_pass = |policy: &Value| {
+    let has_stage = |policy: &Value| {
         let is = |flag: &str| policy["spec"][flag] == true;
         match (is("doNotTrack"), is("preDNAT")) {
-            (true, _) => side.pass == NaivePass::Untracked,
-            (_, true) => side.pass == NaivePass::BeforeTranslation,
-            _ => match side.pass {
-                NaivePass::Own => true,
-                NaivePass::Forwarded => is("applyOnForward"),
-                NaivePass::Untracked | NaivePass::BeforeTranslation => false,
+            (true, _) => side.stage == NaiveStage::Untracked,
+            (_, true) => side.stage == NaiveStage::BeforeTranslation,
+            _ => match side.stage {
+                NaiveStage::Own => true,
+                NaiveStage::Forwarded => is("applyOnForward"),
+                NaiveStage::Untracked | NaiveStage::BeforeTranslation => false,
             },
         }
     };
@@ -123,7 +123,7 @@ pub(super) fn policies<'a>(
         .iter()
         .enumerate()
         .filter(|(_, policy)| tier_of(policy) == Some(tier))
-        .filter(|(_, policy)| governs(policy, side.egress) && has_pass(policy))
+        .filter(|(_, policy)| governs(policy, side.egress) && has_stage(policy))
         .filter(|(_, policy)| selects(policy))
         .collect();
     all.sort_by(|(_, a), (_, b)| compare(a, b));

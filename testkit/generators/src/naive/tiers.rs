@@ -2,7 +2,7 @@
 //!
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
-use super::calico::{self, NaiveOutcome, NaivePass, NaiveSide};
+use super::calico::{self, NaiveOutcome, NaiveSide, NaiveStage};
 use super::cilium::NaiveCiliumVerdict;
 use super::policy_api::{self, NaiveTier};
 use super::{NaiveFlow, at, cilium, is_staged_kubernetes, isolates, rule_allows, rules, text};
@@ -128,7 +128,7 @@ pub(super) fn decide_at_host(
     for step in steps(objects) {
         let decided = match step {
             NaiveStep::Cluster(_) => continue,
-            NaiveStep::Default if side.pass == NaivePass::Own => {
+            NaiveStep::Default if side.stage == NaiveStage::Own => {
                 let other = if side.egress {
                     flow.destination
                 } else {
@@ -148,10 +148,10 @@ pub(super) fn decide_at_host(
             return Some(allowed);
         }
     }
-    match side.pass {
-        NaivePass::Untracked | NaivePass::BeforeTranslation => None,
-        NaivePass::Forwarded => Some(true),
-        NaivePass::Own => Some(calico::profiles_allow(objects, (side, flow), used)),
+    match side.stage {
+        NaiveStage::Untracked | NaiveStage::BeforeTranslation => None,
+        NaiveStage::Forwarded => Some(true),
+        NaiveStage::Own => Some(calico::profiles_allow(objects, (side, flow), used)),
     }
 }
 
@@ -178,7 +178,7 @@ fn decide_calico(
         NaiveOutcome::Decides(allowed) => Some(allowed),
         NaiveOutcome::Passes => None,
         NaiveOutcome::NoMatch if passes || !calico::is_any_enforced(&policies) => None,
-        NaiveOutcome::NoMatch if !matches!(side.pass, NaivePass::Own | NaivePass::Forwarded) => {
+        NaiveOutcome::NoMatch if !matches!(side.stage, NaiveStage::Own | NaiveStage::Forwarded) => {
             None
         }
         NaiveOutcome::NoMatch => Some(false),

@@ -33,7 +33,7 @@ fn with_hosts(state: &mut State, dice: &mut Dice) {
     }
     without_strays(state);
     for policy in state.policies.values_mut() {
-        // Some judge what is forwarded too, or belong to an early pass.
+        // Some judge what is forwarded too, or belong to an early stage.
         policy.scope = match dice.below(6) {
             0 => TrafficScope::Forwarded,
             1 => TrafficScope::Untracked,

@@ -1,4 +1,4 @@
-//! `palisade explain` where hosts are ends of a flow, or forward it: interfaces, passes, failsafe ports.
+//! `palisade explain` where hosts are ends of a flow, or forward it: interfaces, stages, failsafe ports.
 
 use super::World;
 use serde_json::{Value, json};
@@ -62,14 +62,14 @@ fn world() -> World {
     World::of(&[("nodes.yaml", NODES), ("hosts.yaml", HOSTS)])
 }
 
-/// The verdict, and of each judgement of a host the interface, the pass, the direction, the verdict and what
+/// The verdict, and of each judgement of a host the interface, the stage, the direction, the verdict and what
 /// decided.
 fn judged(case: &Value) -> (Value, Vec<[Value; 5]>) {
     let hosts = case["hosts"].as_array().cloned().unwrap_or_default();
     let of = |at: &Value| {
         [
             at["interface"].clone(),
-            at["pass"].clone(),
+            at["stage"].clone(),
             at["direction"].clone(),
             at["verdict"].clone(),
             at["decidedBy"]["type"].clone(),
@@ -357,8 +357,8 @@ fn passes_before_connection_tracking_and_before_destination_nat_are_told_in_thei
         let told = world.json("explain", &format!("--from 198.51.100.9 {more}"));
         let (verdict, hosts) = judged(&told);
         let hosts = hosts.iter().map(|at| {
-            let [_, pass, _, verdict, decider] = at;
-            [pass, verdict, decider]
+            let [_, stage, _, verdict, decider] = at;
+            [stage, verdict, decider]
                 .map(|text| text.as_str().unwrap().to_owned())
                 .join(" ")
         });
@@ -369,7 +369,7 @@ fn passes_before_connection_tracking_and_before_destination_nat_are_told_in_thei
     };
     let host = "--to host:node-1 --port 8080 --input-interface eth0";
     let translated = |port| of(&format!("{host} --original-destination 192.0.2.1:{port}"));
-    let undecided = ["Untracked Allow PassEnd", "PreDnat Allow PassEnd"];
+    let undecided = ["Untracked Allow StageEnd", "PreDnat Allow StageEnd"];
     let (verdict, hosts) = of(host);
     assert_eq!(
         (verdict.as_str(), &hosts[..2]),

@@ -4,7 +4,7 @@
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
 use super::super::{NaiveFlow, OWN_NODE, cilium, text, tiers};
-use super::{NaivePass, NaiveSide, is_calico};
+use super::{NaiveSide, NaiveStage, is_calico};
 use crate::audit;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -92,23 +92,23 @@ fn allows_at(
     used: &mut BTreeSet<usize>,
 ) -> bool {
     // What goes through the host is tracked and translated where it comes in.
-    let passes: &[NaivePass] = match (flow.path.is_forwarded, egress) {
+    let stages: &[NaiveStage] = match (flow.path.is_forwarded, egress) {
         (false, false) => &[
-            NaivePass::Untracked,
-            NaivePass::BeforeTranslation,
-            NaivePass::Own,
+            NaiveStage::Untracked,
+            NaiveStage::BeforeTranslation,
+            NaiveStage::Own,
         ],
-        (false, true) => &[NaivePass::Untracked, NaivePass::Own],
+        (false, true) => &[NaiveStage::Untracked, NaiveStage::Own],
         (true, false) => &[
-            NaivePass::Untracked,
-            NaivePass::BeforeTranslation,
-            NaivePass::Forwarded,
+            NaiveStage::Untracked,
+            NaiveStage::BeforeTranslation,
+            NaiveStage::Forwarded,
         ],
-        (true, true) => &[NaivePass::Forwarded],
+        (true, true) => &[NaiveStage::Forwarded],
     };
-    for pass in passes.iter().copied() {
-        let as_sent = match (pass, flow.path.sent_to) {
-            (NaivePass::Untracked | NaivePass::BeforeTranslation, Some((destination, port))) => {
+    for stage in stages.iter().copied() {
+        let as_sent = match (stage, flow.path.sent_to) {
+            (NaiveStage::Untracked | NaiveStage::BeforeTranslation, Some((destination, port))) => {
                 NaiveFlow {
                     destination,
                     ports: flow.ports.map(|(own, _)| (own, port)),
@@ -120,9 +120,9 @@ fn allows_at(
         let side = NaiveSide {
             endpoint: host,
             egress,
-            pass,
+            stage,
         };
-        if let Some(allowed) = ask_pass(objects, (side, &as_sent), used) {
+        if let Some(allowed) = ask_stage(objects, (side, &as_sent), used) {
             return allowed;
         }
     }
@@ -130,7 +130,7 @@ fn allows_at(
 }
 
 /// What is said of one kind of traffic; nothing where the next is asked about.
-fn ask_pass(
+fn ask_stage(
     objects: &[Value],
     (side, flow): (NaiveSide<'_>, &NaiveFlow),
     used: &mut BTreeSet<usize>,
@@ -141,14 +141,14 @@ fn ask_pass(
         (OPEN_TO_HOST, OPEN_FROM_HOST)
     };
     let is_early = matches!(
-        side.pass,
-        NaivePass::Untracked | NaivePass::BeforeTranslation
+        side.stage,
+        NaiveStage::Untracked | NaiveStage::BeforeTranslation
     );
     let is_open = flow.ports.is_some_and(|(from, to)| {
         let is_answer = other.contains(&(flow.protocol, from));
-        open.contains(&(flow.protocol, to)) || side.pass == NaivePass::Untracked && is_answer
+        open.contains(&(flow.protocol, to)) || side.stage == NaiveStage::Untracked && is_answer
     });
-    if is_open && side.pass != NaivePass::Forwarded || audit::is_in_audit(side.endpoint) {
+    if is_open && side.stage != NaiveStage::Forwarded || audit::is_in_audit(side.endpoint) {
         return (!is_early).then_some(true);
     }
     tiers::decide_at_host(objects, (side, flow), used)

@@ -17,8 +17,8 @@ pub(super) enum ForeignHost {
     Endpoint,
     /// The same, with a policy that applies on forward.
     Forward,
-    /// The same, with policies of every pass.
-    EveryPass,
+    /// The same, with policies of every stage.
+    EveryStage,
 }
 
 /// A workload, so that Palisade has something to do.
@@ -65,7 +65,7 @@ impl ForeignHost {
         ForeignHost::Palisade,
         ForeignHost::Endpoint,
         ForeignHost::Forward,
-        ForeignHost::EveryPass,
+        ForeignHost::EveryStage,
     ];
 
     /// Its name in a figure.
@@ -76,7 +76,7 @@ impl ForeignHost {
             ForeignHost::Palisade => "no-endpoint",
             ForeignHost::Endpoint => "endpoint",
             ForeignHost::Forward => "forward",
-            ForeignHost::EveryPass => "every-pass",
+            ForeignHost::EveryStage => "every-stage",
         }
     }
 
@@ -90,7 +90,7 @@ impl ForeignHost {
             ForeignHost::Palisade => &[WORKLOAD],
             ForeignHost::Endpoint => &[WORKLOAD, ENDPOINT],
             ForeignHost::Forward => &[WORKLOAD, ENDPOINT, FORWARD],
-            ForeignHost::EveryPass => &[WORKLOAD, ENDPOINT, FORWARD, EARLY],
+            ForeignHost::EveryStage => &[WORKLOAD, ENDPOINT, FORWARD, EARLY],
         };
         let limits = Limits::default();
         let text = parts.concat();

@@ -151,9 +151,9 @@ fn of_foreign_traffic(kind: LoadKind) -> BenchCase {
             .iter()
             .map(|figure| ratio(figure.clone(), &plain, None)),
     );
-    // The early passes against an endpoint alone.
+    // The early stages against an endpoint alone.
     figures.push(ratio(
-        format!("{name}/passes"),
+        format!("{name}/stages"),
         &with_palisade[1],
         Some(1.0),
     ));

@@ -1,16 +1,16 @@
 //! Where on its way a packet is judged, and which traffic a policy judges.
 //!
-//! Promises: a policy has a part in a pass by its [`TrafficScope`] alone. Never: says what happens at a pass.
+//! Promises: a policy has a part in a stage by its [`TrafficScope`] alone. Never: says what happens at a stage.
 
 use crate::direction::Direction;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// Where on its way a packet is judged for an endpoint, in the order in which a packet meets the passes.
+/// Where on its way a packet is judged for an endpoint, in the order in which a packet meets the stages.
 ///
-/// A workload is judged at [`Pass::Normal`] only, whichever way its packets go. Source: Calico, "Host endpoints".
+/// A workload is judged at [`PolicyStage::Normal`] only, whichever way its packets go. Source: Calico, "Host endpoints".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Pass {
+pub enum PolicyStage {
     /// A packet before connection tracking, as it arrives (ingress) or as the host's own stack sends it (egress). What
     /// is allowed is not tracked and not judged again at this interface.
     Untracked,
@@ -23,29 +23,34 @@ pub enum Pass {
     Normal,
 }
 
-impl Pass {
-    /// All passes, in order.
-    pub const ALL: [Pass; 4] = [Pass::Untracked, Pass::PreDnat, Pass::Forward, Pass::Normal];
+impl PolicyStage {
+    /// All stages, in order.
+    pub const ALL: [PolicyStage; 4] = [
+        PolicyStage::Untracked,
+        PolicyStage::PreDnat,
+        PolicyStage::Forward,
+        PolicyStage::Normal,
+    ];
 
-    /// Whether a packet that no policy decides at this pass is judged at the next one: no profile is asked. What is
+    /// Whether a packet that no policy decides at this stage is judged at the next one: no profile is asked. What is
     /// allowed is not judged again at the interface.
     pub fn is_early(self) -> bool {
-        matches!(self, Pass::Untracked | Pass::PreDnat)
+        matches!(self, PolicyStage::Untracked | PolicyStage::PreDnat)
     }
 
-    /// Whether a direction of a flow is judged at this pass.
+    /// Whether a direction of a flow is judged at this stage.
     pub fn has_direction(self, direction: Direction) -> bool {
-        self != Pass::PreDnat || direction == Direction::Ingress
+        self != PolicyStage::PreDnat || direction == Direction::Ingress
     }
 }
 
-impl fmt::Display for Pass {
+impl fmt::Display for PolicyStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Pass::Untracked => "untracked",
-            Pass::PreDnat => "pre-DNAT",
-            Pass::Forward => "forward",
-            Pass::Normal => "normal",
+            PolicyStage::Untracked => "untracked",
+            PolicyStage::PreDnat => "pre-DNAT",
+            PolicyStage::Forward => "forward",
+            PolicyStage::Normal => "normal",
         })
     }
 }
@@ -70,13 +75,13 @@ pub enum TrafficScope {
 }
 
 impl TrafficScope {
-    /// Whether a policy with this scope has a part in a pass.
-    pub fn has_pass(self, pass: Pass) -> bool {
-        match pass {
-            Pass::Untracked => self == TrafficScope::Untracked,
-            Pass::PreDnat => self == TrafficScope::PreDnat,
-            Pass::Forward => self == TrafficScope::Forwarded,
-            Pass::Normal => !self.is_early(),
+    /// Whether a policy with this scope has a part in a stage.
+    pub fn has_stage(self, stage: PolicyStage) -> bool {
+        match stage {
+            PolicyStage::Untracked => self == TrafficScope::Untracked,
+            PolicyStage::PreDnat => self == TrafficScope::PreDnat,
+            PolicyStage::Forward => self == TrafficScope::Forwarded,
+            PolicyStage::Normal => !self.is_early(),
         }
     }
 
@@ -86,7 +91,7 @@ impl TrafficScope {
         self == TrafficScope::Hairpin
     }
 
-    /// Whether it is that of an early pass ([`Pass::is_early`]).
+    /// Whether it is that of an early stage ([`PolicyStage::is_early`]).
     pub fn is_early(self) -> bool {
         matches!(self, TrafficScope::PreDnat | TrafficScope::Untracked)
     }

@@ -108,7 +108,7 @@ fn policies_before_destination_nat_judge_the_port_that_the_packet_was_sent_to() 
 #[test]
 fn debians_kernel_judges_before_destination_nat_and_reports_it() {
     if !need_root()
-        || !need_guest("host_passes::debians_kernel_judges_before_destination_nat_and_reports_it")
+        || !need_guest("host_stages::debians_kernel_judges_before_destination_nat_and_reports_it")
     {
         return;
     }
@@ -117,7 +117,7 @@ fn debians_kernel_judges_before_destination_nat_and_reports_it() {
 
 /// The kernel must report the destination before NAT if this is wanted.
 fn judge_before_destination_nat(is_reported: bool) {
-    let ports = NodePorts::open("passes-dnat");
+    let ports = NodePorts::open("stages-dnat");
     let site = &ports.site;
     let (host, outside, other) = (site.host(), site.outside(), site.other);
     let agent = &site.shop.agent;
@@ -150,13 +150,13 @@ fn judge_before_destination_nat(is_reported: bool) {
     match line["originalDestination"]["port"].as_u64() {
         Some(port) => {
             assert_eq!(port, u64::from(TO_HOST), "{line:#}");
-            assert_eq!(line["pass"], "PreDnat", "{line:#}");
+            assert_eq!(line["stage"], "PreDnat", "{line:#}");
             assert_eq!(line["rule"]["name"], "early", "{line:#}");
             assert_eq!(line["endpoint"], "host:n1", "{line:#}");
         }
         // A kernel that does not report connections: then no rule is blamed.
         None => assert!(
-            !is_reported && line["rule"].is_null() && line["pass"].is_null(),
+            !is_reported && line["rule"].is_null() && line["stage"].is_null(),
             "{line:#}"
         ),
     }
@@ -251,7 +251,7 @@ fn untracked_policies_judge_each_packet_of_both_directions_and_leave_no_connecti
     if !need_root() {
         return;
     }
-    let site = Site::open("passes-untracked");
+    let site = Site::open("stages-untracked");
     let (host, outside, other) = (site.host(), site.outside(), site.other);
     let agent = &site.shop.agent;
     close_uplink(&site);
@@ -320,7 +320,7 @@ fn untracked_policies_judge_each_packet_of_both_directions_and_leave_no_connecti
     assert!(!site.udp(host, outside, 9002) && site.udp(host, outside, 9003));
     let line = agent.wait_for_packet(|line| line["destination"]["port"] == 9002);
     assert_eq!(
-        (&line["pass"], &line["direction"]),
+        (&line["stage"], &line["direction"]),
         (&"Untracked".into(), &"Egress".into()),
         "{line:#}"
     );

@@ -1,17 +1,17 @@
-//! The chains of the early passes of host interfaces: before connection tracking, and before destination NAT.
+//! The chains of the early stages of host interfaces: before connection tracking, and before destination NAT.
 //!
-//! A judgement of an early pass has three ends: a denied packet is dropped, an allowed one returns, and one that is not
+//! A judgement of an early stage has three ends: a denied packet is dropped, an allowed one returns, and one that is not
 //! decided returns with a bit of its own mark set ([`Config::packet_mark_bit`]), since what allows or leaves open may be
-//! in a chain that tests source ports. What is allowed gets the bit for the chains of the other passes, which then do
-//! not judge it at that interface and clear the bit; they trust it only at an interface with points of the early pass,
+//! in a chain that tests source ports. What is allowed gets the bit for the chains of the other stages, which then do
+//! not judge it at that interface and clear the bit; they trust it only at an interface with points of the early stage,
 //! whose chains have written it.
 //!
 //! Before connection tracking each packet is judged by itself, where it arrives or where the host's own stack sends it.
-//! What is allowed is not tracked. Before destination NAT, flows are judged, in the same hooks as the passes that
+//! What is allowed is not tracked. Before destination NAT, flows are judged, in the same hooks as the stages that
 //! follow, by the addresses and the port that the connection's first packet had; so replies are judged as well, and a
 //! flow that is allowed is not interrupted.
 //!
-//! Promises: the chains of a pass exist only while the tables have points of it; failsafe ports and the link's own
+//! Promises: the chains of a stage exist only while the tables have points of it; failsafe ports and the link's own
 //! traffic are not judged. Never: leaves the bit set.
 
 use crate::hook_rules::{fast_path_rule, filter_base_chain, own_interface_rules};
@@ -29,19 +29,19 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use palisade_model::{Direction, Family, Pass, Protocol, Str};
+use palisade_model::{Direction, Family, PolicyStage, Protocol, Str};
 use palisade_tables::ReportReason;
 
 /// After the check of source addresses, before connection tracking.
 const RAW_PRIORITY: i32 = -299;
 
-/// Before the chains of the other passes of host interfaces.
+/// Before the chains of the other stages of host interfaces.
 const PRE_DNAT_PRIORITY: i32 = -2;
 
-/// The base chain whose presence tells that the table has the chains of [`Pass::Untracked`].
+/// The base chain whose presence tells that the table has the chains of [`PolicyStage::Untracked`].
 pub(crate) const UNTRACKED_MARKER: &str = "p_untracked_prerouting";
 
-/// The base chain whose presence tells that the table has the chains of [`Pass::PreDnat`].
+/// The base chain whose presence tells that the table has the chains of [`PolicyStage::PreDnat`].
 pub(crate) const PRE_DNAT_MARKER: &str = "p_dnat_input";
 
 /// The reports of a packet that is not decided.
@@ -75,7 +75,7 @@ pub(crate) fn continue_chains(config: &Config) -> Vec<(Str, Chain)> {
     chains.collect()
 }
 
-/// The rules for packets that an early pass has allowed at the interface of this side: they clear the bit, and end as
+/// The rules for packets that an early stage has allowed at the interface of this side: they clear the bit, and end as
 /// `end` says.
 pub(crate) fn decided_rules(
     config: &Config,
@@ -87,22 +87,22 @@ pub(crate) fn decided_rules(
     }
     let bit = config.packet_mark_bit;
     let is_set = || RuleBuilder::new().packet_mark(bit);
-    let cleared = |line: RuleBuilder, pass| {
+    let cleared = |line: RuleBuilder, stage| {
         let mut rule = end();
-        let line = line.and(judged_interface(config, side, pass));
+        let line = line.and(judged_interface(config, side, stage));
         let mut exprs = line.set_packet_mark(bit, false).build().exprs;
         exprs.append(&mut rule.exprs);
         NftRule { exprs, ..rule }
     };
     vec![
-        cleared(is_set().state(ct_state::UNTRACKED), Pass::Untracked),
-        cleared(is_set(), Pass::PreDnat),
+        cleared(is_set().state(ct_state::UNTRACKED), PolicyStage::Untracked),
+        cleared(is_set(), PolicyStage::PreDnat),
     ]
 }
 
-/// The chains of [`Pass::Untracked`], in an order in which each can be deleted.
+/// The chains of [`PolicyStage::Untracked`], in an order in which each can be deleted.
 pub(crate) fn untracked_chains(config: &Config) -> Vec<(Str, Chain)> {
-    let entry = |side, to: &str| judged_interface(config, side, Pass::Untracked).goto(to);
+    let entry = |side, to: &str| judged_interface(config, side, PolicyStage::Untracked).goto(to);
     let (arriving, leaving) = (PacketSide::Arriving, PacketSide::Leaving);
     let base = |hook| filter_base_chain(hook, RAW_PRIORITY);
     let mut out = vec![
@@ -124,7 +124,7 @@ pub(crate) fn untracked_chains(config: &Config) -> Vec<(Str, Chain)> {
             link_rule(),
         ];
         rules.extend(untracked_failsafe_rules(side));
-        rules.push(RuleBuilder::new().jump(&side_chain(side, Pass::Untracked)));
+        rules.push(RuleBuilder::new().jump(&side_chain(side, PolicyStage::Untracked)));
         rules.push(not_decided_rule(config, NftVerdict::Accept));
         let allowed = RuleBuilder::new().set_packet_mark(bit, true);
         let allowed = match NftFault::UntrackedTracked.is_injected() {
@@ -140,12 +140,12 @@ pub(crate) fn untracked_chains(config: &Config) -> Vec<(Str, Chain)> {
             PacketSide::Leaving => Direction::Egress,
         };
         let fields = TupleFields::Packet(Orientation::Original);
-        let name = side_chain(side, Pass::Untracked);
+        let name = side_chain(side, PolicyStage::Untracked);
         out.push(chain(&name, None, header_rules(&name)));
         out.extend(judge_chains(
             config,
             &name,
-            (side, Pass::Untracked),
+            (side, PolicyStage::Untracked),
             (direction, fields),
         ));
     }
@@ -181,7 +181,7 @@ fn judge_chain(name: &str, family: Family, header: L4Fields) -> String {
 fn judge_chains(
     config: &Config,
     name: &str,
-    judged: (PacketSide, Pass),
+    judged: (PacketSide, PolicyStage),
     lookup: (Direction, TupleFields),
 ) -> Vec<(Str, Chain)> {
     let families = Family::BOTH.into_iter();
@@ -238,9 +238,9 @@ fn failsafe_rule(
         .verdict(NftVerdict::Accept)
 }
 
-/// The chains of [`Pass::PreDnat`], in an order in which each can be deleted.
+/// The chains of [`PolicyStage::PreDnat`], in an order in which each can be deleted.
 pub(crate) fn pre_dnat_chains(config: &Config) -> Vec<(Str, Chain)> {
-    let judged = |side| judged_interface(config, side, Pass::PreDnat);
+    let judged = |side| judged_interface(config, side, PolicyStage::PreDnat);
     let (arriving, leaving) = (PacketSide::Arriving, PacketSide::Leaving);
     let base = |hook| filter_base_chain(hook, PRE_DNAT_PRIORITY);
     let mut out = vec![chain(
@@ -261,7 +261,7 @@ pub(crate) fn pre_dnat_chains(config: &Config) -> Vec<(Str, Chain)> {
     ));
     out.extend(pre_dnat_flow_chains(config));
     for side in [arriving, leaving] {
-        let name = side_chain(side, Pass::PreDnat);
+        let name = side_chain(side, PolicyStage::PreDnat);
         let orientation = orientation_of(side);
         let (packet, connection) = match NftFault::PreDnatAfterDnat.is_injected() {
             false => (
@@ -288,7 +288,12 @@ pub(crate) fn pre_dnat_chains(config: &Config) -> Vec<(Str, Chain)> {
         for (name, fields) in [(of_packet, packet), (of_connection, connection)] {
             out.push(chain(&name, None, header_rules(&name)));
             let lookup = (Direction::Ingress, fields);
-            out.extend(judge_chains(config, &name, (side, Pass::PreDnat), lookup));
+            out.extend(judge_chains(
+                config,
+                &name,
+                (side, PolicyStage::PreDnat),
+                lookup,
+            ));
         }
     }
     out
@@ -321,7 +326,7 @@ fn pre_dnat_flow_chains(config: &Config) -> Vec<(Str, Chain)> {
         RuleBuilder::new()
             .state(ct_state::UNTRACKED)
             .packet_mark(bit)
-            .and(judged_interface(config, arriving, Pass::Untracked))
+            .and(judged_interface(config, arriving, PolicyStage::Untracked))
             .verdict(NftVerdict::Accept)
     };
     let mut input = vec![
@@ -350,13 +355,14 @@ fn pre_dnat_flow_chains(config: &Config) -> Vec<(Str, Chain)> {
     let mut through = vec![fast_path_rule(config), untracked(), clear()];
     through.extend(judged_rules(arriving));
     through.extend(forward_end_rules(config, arriving));
-    let back = vec![judged_interface(config, leaving, Pass::PreDnat).goto("p_dnat_back_reply")];
+    let back =
+        vec![judged_interface(config, leaving, PolicyStage::PreDnat).goto("p_dnat_back_reply")];
     let mut back_reply = vec![fast_path_rule(config), clear()];
     back_reply.extend(judged_rules(leaving));
     back_reply.extend(forward_end_rules(config, leaving));
     let mut end = Vec::new();
     for side in [arriving, leaving] {
-        end.push(judged_interface(config, side, Pass::Forward).verdict(NftVerdict::Accept));
+        end.push(judged_interface(config, side, PolicyStage::Forward).verdict(NftVerdict::Accept));
         // The chains of workloads follow, and set the mark themselves.
         let key = side.interface_key();
         end.extend(own_interface_rules(config, key, |line| {
@@ -408,16 +414,16 @@ fn judged_rules(side: PacketSide) -> Vec<NftRule> {
             rules.push(failsafe_rule(line, answer, family, false));
         }
     }
-    rules.push(RuleBuilder::new().jump(&side_chain(side, Pass::PreDnat)));
+    rules.push(RuleBuilder::new().jump(&side_chain(side, PolicyStage::PreDnat)));
     rules
 }
 
-/// The end of what is forwarded: what is allowed gets the bit where a pass follows that judges this side.
+/// The end of what is forwarded: what is allowed gets the bit where a stage follows that judges this side.
 fn forward_end_rules(config: &Config, side: PacketSide) -> Vec<NftRule> {
     let bit = config.packet_mark_bit;
     vec![
         not_decided_rule(config, NftVerdict::Goto("p_dnat_end".into())),
-        judged_interface(config, side, Pass::Forward)
+        judged_interface(config, side, PolicyStage::Forward)
             .set_packet_mark(bit, true)
             .verdict(NftVerdict::Accept),
         RuleBuilder::new().goto("p_dnat_end"),
