@@ -165,7 +165,7 @@ fn point_keys(
             for family in Family::BOTH {
                 for (own, key) in own_end.keys(inputs, &rules, family) {
                     let point = Point {
-                        place: place.clone(),
+                        interface: place.clone(),
                         stage,
                         direction,
                         own,

@@ -295,13 +295,13 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
             }
         }
         for ((set, id), class) in &wanted.classes {
-            let place = self
+            let row = self
                 .alignment
                 .sets
                 .get(set)
                 .zip(self.alignment.identities.get(id));
-            let place = place.map(|(set, id)| (*set, *id));
-            if let Some(before) = place.and_then(|place| installed.classes.get(&place)) {
+            let row = row.map(|(set, id)| (*set, *id));
+            if let Some(before) = row.and_then(|row| installed.classes.get(&row)) {
                 self.pair_class(*class, *before);
             }
         }
@@ -475,8 +475,8 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
             let Some(installed_set) = sets.get(set).filter(|_| wanted.is_reachable(*id)) else {
                 continue;
             };
-            let place = identities.get(id).map(|id| (*installed_set, *id));
-            let before = place.and_then(|place| installed.tables.classes.get(&place));
+            let row = identities.get(id).map(|id| (*installed_set, *id));
+            let before = row.and_then(|row| installed.tables.classes.get(&row));
             match before.filter(|before| same(class, before)) {
                 Some(_) => *rows.entry(*installed_set).or_default() -= 1,
                 None => drop(different.insert(*set)),

@@ -300,8 +300,8 @@ fn evaluate_set<'a>(
     })
 }
 
-/// The place of an interface of this host; `None` for loopback and for the interface of a workload.
-fn host_place(view: &impl TableLookup, interface: &Str) -> Option<PointInterface> {
+/// The interface of this host by its name; `None` for loopback and for the interface of a workload.
+fn host_interface(view: &impl TableLookup, interface: &Str) -> Option<PointInterface> {
     match interface {
         name if **name == *LOOPBACK || view.is_managed(name) => None,
         name if view.has_host_points(name) => Some(PointInterface::Host(name.clone())),
@@ -312,11 +312,11 @@ fn host_place(view: &impl TableLookup, interface: &Str) -> Option<PointInterface
 /// The policy set of the longest prefix with a point that contains an own address.
 fn host_point_set(
     view: &impl TableLookup,
-    (place, stage, direction): (PointInterface, PolicyStage, Direction),
+    (interface, stage, direction): (PointInterface, PolicyStage, Direction),
     own: IpAddr,
 ) -> Option<PolicySetId> {
     let mut point = Point {
-        place,
+        interface,
         stage,
         direction,
         own: Prefix::host(own),
@@ -374,8 +374,11 @@ pub(crate) fn judge_host_stage<'a>(
         Direction::Ingress => (&packet.input_interface, packet.destination, packet.source),
         Direction::Egress => (&packet.output_interface, packet.source, packet.destination),
     };
-    let place = interface.as_ref().and_then(|name| host_place(view, name));
-    let set = place.and_then(|place| host_point_set(view, (place, stage, direction), own));
+    let interface = interface
+        .as_ref()
+        .and_then(|name| host_interface(view, name));
+    let set =
+        interface.and_then(|interface| host_point_set(view, (interface, stage, direction), own));
     let Some(set) = set else {
         return DirectionVerdict::Unmanaged;
     };

@@ -146,12 +146,12 @@ pub(crate) fn is_worth_sharing(base: usize, whole: usize) -> bool {
 /// does not depend on their order. The cost is a few passes over all programs.
 pub fn find_shared_bases(programs: &[&Program]) -> Vec<SharedBase> {
     let mut by_defaults: BTreeMap<ProgramDefaults, BTreeMap<usize, Vec<usize>>> = BTreeMap::new();
-    for (place, program) in programs.iter().enumerate() {
+    for (index, program) in programs.iter().enumerate() {
         let sizes = by_defaults.entry(program.defaults()).or_default();
         sizes
             .entry(program.element_count())
             .or_default()
-            .push(place);
+            .push(index);
     }
     let mut found = Vec::new();
     for mut sizes in by_defaults.into_values() {
@@ -159,13 +159,13 @@ pub fn find_shared_bases(programs: &[&Program]) -> Vec<SharedBase> {
             let mut base: Option<Program> = None;
             let mut members: Vec<usize> = Vec::new();
             let mut remaining = BTreeMap::new();
-            for (size, places) in sizes {
-                match narrow_base(base.as_ref(), programs, &places, size) {
+            for (size, indexes) in sizes {
+                match narrow_base(base.as_ref(), programs, &indexes, size) {
                     Some(less) => {
                         base = Some(less);
-                        members.extend(places);
+                        members.extend(indexes);
                     }
-                    None => drop(remaining.insert(size, places)),
+                    None => drop(remaining.insert(size, indexes)),
                 }
             }
             let Some(base) = base else { break };
@@ -186,10 +186,10 @@ pub fn find_shared_bases(programs: &[&Program]) -> Vec<SharedBase> {
 fn narrow_base(
     base: Option<&Program>,
     programs: &[&Program],
-    places: &[usize],
+    indexes: &[usize],
     size: usize,
 ) -> Option<Program> {
-    let mut members = places.iter().filter_map(|place| programs.get(*place));
+    let mut members = indexes.iter().filter_map(|index| programs.get(*index));
     let mut common = match base {
         Some(base) => base.clone(),
         None => (*members.next()?).clone(),

@@ -26,7 +26,7 @@ pub enum PointInterface {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point {
     /// The interface.
-    pub place: PointInterface,
+    pub interface: PointInterface,
     /// The stage; [`PolicyStage::Normal`] at a workload.
     pub stage: PolicyStage,
     /// The direction, seen from the endpoint.
@@ -40,7 +40,7 @@ impl Point {
     /// The point of a workload's own address.
     pub fn of_workload(interface: Str, address: IpAddr, direction: Direction) -> Self {
         Point {
-            place: PointInterface::Workload(interface),
+            interface: PointInterface::Workload(interface),
             stage: PolicyStage::Normal,
             direction,
             own: Prefix::host(address),
@@ -50,7 +50,7 @@ impl Point {
     /// The point of a workload's own address for hairpin traffic.
     pub fn of_hairpin(interface: Str, address: IpAddr, direction: Direction) -> Self {
         Point {
-            place: PointInterface::Hairpin(interface),
+            interface: PointInterface::Hairpin(interface),
             ..Point::of_workload(Str::default(), address, direction)
         }
     }
@@ -58,7 +58,7 @@ impl Point {
     /// Interface and own address of the point of a workload; `None` for one of a host interface, and for one of hairpin
     /// traffic.
     pub fn workload(&self) -> Option<(&Str, IpAddr)> {
-        match &self.place {
+        match &self.interface {
             PointInterface::Workload(interface) => Some((interface, self.own.address())),
             PointInterface::Hairpin(_) | PointInterface::Host(_) | PointInterface::AnyHost => None,
         }
@@ -66,7 +66,7 @@ impl Point {
 
     /// Interface and own address of a point of hairpin traffic.
     pub fn hairpin(&self) -> Option<(&Str, IpAddr)> {
-        match &self.place {
+        match &self.interface {
             PointInterface::Hairpin(interface) => Some((interface, self.own.address())),
             PointInterface::Workload(_) | PointInterface::Host(_) | PointInterface::AnyHost => None,
         }
@@ -75,7 +75,7 @@ impl Point {
     /// Whether it is one of an interface of this host.
     pub fn is_host(&self) -> bool {
         matches!(
-            self.place,
+            self.interface,
             PointInterface::Host(_) | PointInterface::AnyHost
         )
     }
@@ -237,7 +237,7 @@ impl Tables {
         let last = self.points.last_key_value();
         last.is_some_and(|(point, _)| {
             matches!(
-                point.place,
+                point.interface,
                 PointInterface::Host(_) | PointInterface::AnyHost
             )
         })

@@ -174,15 +174,15 @@ fn lookup_results<'t>(tables: &'t Tables, packet: &Packet) -> (bool, LookupResul
     let sides = judged_sides(packet, is_hairpin)
         .into_iter()
         .map(|side| {
-            let place = side.place(tables);
-            let set = side.set(tables, place.as_ref());
+            let interface = side.point_interface(tables);
+            let set = side.set(tables, interface.as_ref());
             let identity = tables.identity(side.peer);
             let class = set.and_then(|set| tables.classes.get(&(set, identity)).copied());
             let default = set.and_then(|set| tables.sets.get(&set).copied());
             let chosen = class.or(default.map(|set| set.default));
             let program = chosen.and_then(|class| tables.programs.get(&class));
             (
-                place,
+                interface,
                 set,
                 identity,
                 class,
@@ -211,7 +211,7 @@ struct JudgedSide<'p> {
 
 impl JudgedSide<'_> {
     /// Where it is judged, if it is.
-    fn place(&self, tables: &Tables) -> Option<PointInterface> {
+    fn point_interface(&self, tables: &Tables) -> Option<PointInterface> {
         let is_managed = tables.interfaces.contains(self.interface);
         let is_loopback = **self.interface == *LOOPBACK;
         if !self.is_host {
@@ -228,12 +228,12 @@ impl JudgedSide<'_> {
         })
     }
 
-    fn set(&self, tables: &Tables, place: Option<&PointInterface>) -> Option<PolicySetId> {
+    fn set(&self, tables: &Tables, interface: Option<&PointInterface>) -> Option<PolicySetId> {
         let prefixes = std::iter::successors(Some(Prefix::host(self.own)), |own| own.parent());
         let prefixes = prefixes.take(if self.is_host { usize::MAX } else { 1 });
         let mut points = prefixes.filter_map(|own| {
             tables.points.get(&Point {
-                place: place?.clone(),
+                interface: interface?.clone(),
                 stage: self.stage,
                 direction: self.direction,
                 own,
@@ -248,10 +248,10 @@ impl JudgedSide<'_> {
             true => Verdict::Continue,
             false => Verdict::Allow,
         };
-        let Some(place) = self.place(at(0)) else {
+        let Some(interface) = self.point_interface(at(0)) else {
             return not_judged;
         };
-        let Some(set) = self.set(at(1), Some(&place)) else {
+        let Some(set) = self.set(at(1), Some(&interface)) else {
             return match self.is_host || self.is_hairpin {
                 true => not_judged,
                 false => Verdict::Deny,

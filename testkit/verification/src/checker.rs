@@ -252,19 +252,19 @@ fn history_pairs(
     let mut points: BTreeSet<Point> = workloads.collect();
     let last_sides: BTreeSet<HostSide> = host_sides(states)
         .into_iter()
-        .flat_map(|(place, stage, direction, family)| {
+        .flat_map(|(interface, stage, direction, family)| {
             // What no policy of an early stage decides is judged by a last one, or by none.
             let stages = match stage.is_early() {
                 true => vec![PolicyStage::Forward, PolicyStage::Normal],
                 false => vec![stage],
             };
             let sides = stages.into_iter();
-            sides.map(move |stage| (place.clone(), stage, direction, family))
+            sides.map(move |stage| (interface.clone(), stage, direction, family))
         })
         .collect();
-    for (place, stage, direction, family) in last_sides {
+    for (interface, stage, direction, family) in last_sides {
         points.extend(histories.addresses(family).into_iter().map(|own| Point {
-            place: place.clone(),
+            interface: interface.clone(),
             stage,
             direction,
             own: Prefix::host(own),
@@ -316,7 +316,7 @@ fn history_pairs(
         }
         for output in &outputs {
             // What an endpoint sends to itself is judged at points of its own, and only there.
-            let is_itself = output.place == point.place && !point.is_host();
+            let is_itself = output.interface == point.interface && !point.is_host();
             let is_hairpin = [point, output]
                 .into_iter()
                 .any(|end| end.hairpin().is_some());
@@ -381,9 +381,9 @@ fn host_sides(states: &[Tables]) -> BTreeSet<HostSide> {
     let mut sides = BTreeSet::new();
     for point in points.filter(|point| point.is_host()) {
         // A named interface may have the points of all at some time.
-        for place in named.iter().chain([&point.place]) {
+        for interface in named.iter().chain([&point.interface]) {
             let family = point.own.family();
-            sides.insert((place.clone(), point.stage, point.direction, family));
+            sides.insert((interface.clone(), point.stage, point.direction, family));
         }
     }
     sides

@@ -265,7 +265,7 @@ impl<'a> HistoryInterner<'a> {
     fn look_up(&self, lookup: Lookup, state: usize, point: &Point, peer: IpAddr) -> Lookup {
         let tables = &self.states.tables[state];
         match lookup {
-            Lookup::Interface => match &point.place {
+            Lookup::Interface => match &point.interface {
                 PointInterface::Workload(name) | PointInterface::Hairpin(name)
                     if tables.interfaces.contains(name) =>
                 {
@@ -282,12 +282,12 @@ impl<'a> HistoryInterner<'a> {
                 }
             },
             Lookup::HostPoint(points) => {
-                let place = match points {
-                    HostPoints::Own => point.place.clone(),
+                let interface = match points {
+                    HostPoints::Own => point.interface.clone(),
                     HostPoints::Shared => PointInterface::AnyHost,
                 };
                 let at = |own| Point {
-                    place: place.clone(),
+                    interface: interface.clone(),
                     own,
                     ..point.clone()
                 };

@@ -85,7 +85,7 @@ impl IntermediateStates {
                 .or(point.hairpin())
                 .is_some_and(|(interface, _)| interface == name),
             Some(TableChange::HostInterface(name, _)) => {
-                point.place == PointInterface::Host(name.clone())
+                point.interface == PointInterface::Host(name.clone())
             }
             Some(TableChange::Point(changed, _)) => match point.is_host() {
                 false => changed == point,

@@ -144,7 +144,7 @@ impl TableDecoder {
             };
             judged.insert((element.interface, element.stage));
             let point = |own| Point {
-                place: interface.clone(),
+                interface: interface.clone(),
                 stage: element.stage,
                 direction: element.direction,
                 own,
@@ -202,7 +202,7 @@ pub(crate) fn installed_host_points(ruleset: &Ruleset) -> Vec<Point> {
                     continue;
                 };
                 points.extend(element.local.prefixes().into_iter().map(|local| Point {
-                    place: interface.clone(),
+                    interface: interface.clone(),
                     stage: element.stage,
                     direction: element.direction,
                     own: local,
@@ -221,7 +221,7 @@ pub(crate) fn canonical_host_points(tables: &Tables) -> Option<Tables> {
     > = BTreeMap::new();
     // Interfaces of the host come after those of workloads.
     let first = Point {
-        place: PointInterface::Host(Str::default()),
+        interface: PointInterface::Host(Str::default()),
         ..Point::of_workload(
             Str::default(),
             Ipv4Addr::UNSPECIFIED.into(),
@@ -231,7 +231,12 @@ pub(crate) fn canonical_host_points(tables: &Tables) -> Option<Tables> {
     let is_network = |(point, _): &(&Point, &PolicySetId)| !point.own.is_host();
     for (point, set) in tables.points.range(first..).filter(is_network) {
         let family = point.own.family();
-        let key = (point.place.clone(), point.stage, point.direction, family);
+        let key = (
+            point.interface.clone(),
+            point.stage,
+            point.direction,
+            family,
+        );
         // The default value of a range is 0.
         networks
             .entry(key)
@@ -251,7 +256,7 @@ pub(crate) fn canonical_host_points(tables: &Tables) -> Option<Tables> {
         for (first, last, set) in ranges.ranges() {
             for own in (NumberRange { first, last }).prefixes(family) {
                 let point = Point {
-                    place: interface.clone(),
+                    interface: interface.clone(),
                     stage,
                     direction,
                     own,

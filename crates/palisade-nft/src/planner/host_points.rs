@@ -144,7 +144,7 @@ impl HostPointPlanner<'_> {
         batch: &mut EditBatch,
     ) {
         let before = self.0.tables.points.get(point).copied();
-        let interface = self.interface_number(&point.place);
+        let interface = self.interface_number(&point.interface);
         self.count_host_point(point, before.is_some(), set.is_some(), batch);
         let family = point.own.family();
         let before = before.map(|set| self.0.numbers.objects.sets.get_or_allocate(set));
@@ -157,7 +157,12 @@ impl HostPointPlanner<'_> {
             batch.edit(map, ElementKey::Exact(key), element(before), element(after));
             return;
         }
-        let key = (point.place.clone(), point.stage, point.direction, family);
+        let key = (
+            point.interface.clone(),
+            point.stage,
+            point.direction,
+            family,
+        );
         let networks = self.0.host_points.networks.entry(key.clone()).or_default();
         let map = names::host_point_range_map(family);
         networks.change(point.own, after, |(first, last, set), is_added| {
@@ -190,9 +195,9 @@ impl HostPointPlanner<'_> {
         if was_there == is_there {
             return;
         }
-        let key = (point.place.clone(), point.stage);
+        let key = (point.interface.clone(), point.stage);
         let had_any = self.0.host_points.has_stage(point.stage);
-        let name = match &point.place {
+        let name = match &point.interface {
             PointInterface::Host(name) => Some(name.clone()),
             PointInterface::Workload(_) | PointInterface::Hairpin(_) | PointInterface::AnyHost => {
                 None

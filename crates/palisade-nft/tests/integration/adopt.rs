@@ -273,15 +273,15 @@ fn the_entry_for_every_other_interface_is_put_back() {
     let default = ClassId(1);
     tables.sets.insert(PolicySetId(1), PolicySet { default });
     let point = Point {
-        place: PointInterface::AnyHost,
+        interface: PointInterface::AnyHost,
         stage: PolicyStage::Normal,
         direction: Direction::Ingress,
         own: "0.0.0.0/0".parse().unwrap(),
     };
     tables.points.insert(point, PolicySetId(1));
     let mut kernel = installed(&config, &tables);
-    let places = kernel.sets.get_mut("p_place_n").unwrap();
-    assert!(places.elements.remove(&ElementKey::CatchAll).is_some());
+    let interfaces = kernel.sets.get_mut("p_place_n").unwrap();
+    assert!(interfaces.elements.remove(&ElementKey::CatchAll).is_some());
     let mut kernel = Some(kernel);
     let (planner, transaction) = adopt(&config, kernel.as_ref(), &tables, 77);
     run(&mut kernel, &transaction);

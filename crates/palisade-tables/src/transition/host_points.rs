@@ -16,14 +16,14 @@ use palisade_model::{Direction, Family, PolicyStage, Prefix, Str};
 /// The set that decides for the addresses of a point of a host interface, whether the tables have the point or only
 /// one above it. `None` where nothing is judged.
 pub(super) fn set_of(tables: &Tables, point: &Point) -> Option<PolicySetId> {
-    let interface = match &point.place {
+    let interface = match &point.interface {
         PointInterface::Host(name) if !tables.host_interfaces.contains(name) => {
             &PointInterface::AnyHost
         }
         interface => interface,
     };
     let mut above = Point {
-        place: interface.clone(),
+        interface: interface.clone(),
         ..point.clone()
     };
     loop {
@@ -34,13 +34,13 @@ pub(super) fn set_of(tables: &Tables, point: &Point) -> Option<PolicySetId> {
     }
 }
 
-/// The points of a place, in either family.
+/// The points of a interface, in either family.
 pub(super) fn points_of<'a>(
     tables: &'a Tables,
     interface: &PointInterface,
 ) -> impl Iterator<Item = &'a Point> {
     let first = Point {
-        place: interface.clone(),
+        interface: interface.clone(),
         stage: PolicyStage::Untracked,
         direction: Direction::BOTH
             .into_iter()
@@ -53,7 +53,7 @@ pub(super) fn points_of<'a>(
         .points
         .range((Bound::Included(first), Bound::Unbounded));
     from.map(|(point, _)| point)
-        .take_while(move |point| point.place == interface)
+        .take_while(move |point| point.interface == interface)
 }
 
 /// The points of host interfaces and of hairpin traffic, at which nothing is judged without a set, whose set may change, with those that exist during the transition only.
@@ -69,7 +69,7 @@ pub(super) fn changed_points(context: &TransitionContext<'_>) -> BTreeSet<Point>
         for tables in [context.old, context.new] {
             for from in [&interface, &PointInterface::AnyHost] {
                 points.extend(points_of(tables, from).map(|point| Point {
-                    place: interface.clone(),
+                    interface: interface.clone(),
                     ..point.clone()
                 }));
             }

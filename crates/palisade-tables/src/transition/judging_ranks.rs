@@ -23,7 +23,7 @@ use core::net::{IpAddr, Ipv6Addr};
 use core::ops::Bound;
 use palisade_model::{Direction, PolicyStage, Prefix, Str};
 
-/// The place of a policy set in the judgement of a packet.
+/// The position of a policy set in the judgement of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum JudgingRank {
     /// No other stage stands before or after it.
@@ -129,18 +129,18 @@ impl SetRanks {
     }
 }
 
-/// The first point that a place of the host can have.
-fn first_point(place: PointInterface) -> Point {
+/// The first point that an interface of the host can have.
+fn first_point(interface: PointInterface) -> Point {
     Point {
         stage: PolicyStage::Untracked,
-        ..last_point(place)
+        ..last_point(interface)
     }
 }
 
-/// A point after all those of a place.
-fn last_point(place: PointInterface) -> Point {
+/// A point after all those of an interface.
+fn last_point(interface: PointInterface) -> Point {
     Point {
-        place,
+        interface,
         stage: PolicyStage::Normal,
         direction: Direction::Egress.max(Direction::Ingress),
         own: Prefix::host(IpAddr::V6(Ipv6Addr::from_bits(u128::MAX))),
@@ -163,7 +163,7 @@ fn has_early_stage(tables: &Tables) -> bool {
         if point.stage.is_early() {
             return true;
         }
-        let after = last_point(point.place.clone());
+        let after = last_point(point.interface.clone());
         let mut rest = tables
             .points
             .range((Bound::Excluded(after), Bound::Unbounded));

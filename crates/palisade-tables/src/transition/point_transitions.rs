@@ -285,7 +285,7 @@ impl HostSetTransition<'_, '_> {
             }
         }
         let last = self.target.set();
-        // Where nothing was judged, or nothing will be, every row of the place is written in one step: a row under a
+        // Where nothing was judged, or nothing will be, every row of the interface is written in one step: a row under a
         // longer prefix stands for its addresses as long as the one above it decides others.
         let alone = match states {
             (PointState::Set(_), PointState::Set(_)) => ChangeTime::Switch,
