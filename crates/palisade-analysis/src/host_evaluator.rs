@@ -59,7 +59,7 @@ impl<'a> HostEvaluator<'a> {
         let state = self.prepared.state();
         let peers = self
             .rules()
-            .flat_map(|rule| rule.peers.iter().chain(&rule.own));
+            .flat_map(|rule| rule.peers.iter().chain(&rule.local));
         let matches = peers.map(|peer: &Peer| self.prepared.peer_matches(peer, &end));
         let failsafe = self.failsafe.inbound.iter().chain(&self.failsafe.outbound);
         let nets = failsafe.map(|port| port.net.is_some_and(|net| net.contains(address)));

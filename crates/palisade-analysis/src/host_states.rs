@@ -122,7 +122,7 @@ fn networks(state: &State) -> Vec<Prefix> {
     let profiles = state.profiles.values();
     let of_profiles = profiles.flat_map(|profile| profile.ingress.iter().chain(&profile.egress));
     let of_rule = |rule: &Rule| -> Vec<Prefix> {
-        let peers = rule.peers.iter().chain(&rule.own);
+        let peers = rule.peers.iter().chain(&rule.local);
         let nets = peers.flat_map(|peer| peer.nets.iter().flatten().chain(&peer.not_nets));
         nets.copied().collect()
     };

@@ -112,14 +112,14 @@ fn holds_with(test: &Selector, value: Option<&'static str>) -> bool {
 }
 
 fn peers_of(rule: &mut Rule) -> impl Iterator<Item = &mut Peer> {
-    rule.peers.iter_mut().chain(&mut rule.own)
+    rule.peers.iter_mut().chain(&mut rule.local)
 }
 
 /// Whether a policy tells an endpoint's own node from others.
 pub(crate) fn tests_own_node(policy: &Policy) -> bool {
     let lists = policy.ingress.iter().chain(&policy.egress);
     let peers = lists.flat_map(|list| &list.rules);
-    let mut peers = peers.flat_map(|rule| rule.peers.iter().chain(&rule.own));
+    let mut peers = peers.flat_map(|rule| rule.peers.iter().chain(&rule.local));
     peers.any(|peer| {
         let mut selectors = peer.selector.iter().chain(&peer.not_selector);
         selectors.any(is_own_node_test)

@@ -280,7 +280,7 @@ impl<'r, 'a> PeerIndex<'r, 'a> {
         }
     }
 
-    /// The rules of a class for a direction whose test of the own address matches.
+    /// The rules of a class for a direction whose test of the local address matches.
     pub(crate) fn applicable_rules(&self, class: usize, direction: Direction) -> Vec<u32> {
         let rules = self.rules;
         let signature = &self.classes[class].signature;
@@ -292,9 +292,9 @@ impl<'r, 'a> PeerIndex<'r, 'a> {
         let mut all: Vec<u32> = ranges.flat_map(Clone::clone).map(to_u32).collect();
         all.retain(|rule| {
             let placed = &rules.all[*rule as usize];
-            let own = placed.own;
+            let local = placed.local;
             placed.direction == direction
-                && own.is_none_or(|own| signature.matching_tests.binary_search(&own).is_ok())
+                && local.is_none_or(|local| signature.matching_tests.binary_search(&local).is_ok())
         });
         all.sort_unstable();
         all.dedup();

@@ -16,8 +16,8 @@ pub(crate) struct DirectedRule<'a> {
     pub(crate) rule: &'a Rule,
     /// Its peers, as indices into [`StateRules::tests`], ascending.
     pub(crate) peers: Vec<u32>,
-    /// Its test of the endpoint's own address, as such an index.
-    pub(crate) own: Option<u32>,
+    /// Its test of the local address, as such an index.
+    pub(crate) local: Option<u32>,
     /// The number of its action and traffic terms; rules with equal ones have the same number.
     pub(crate) effect: u32,
     /// Whether it has named ports at the source, and at the destination.
@@ -121,7 +121,10 @@ impl<'a> StateRules<'a> {
             let mut peers: Vec<u32> = peers.collect();
             peers.sort_unstable();
             peers.dedup();
-            let own = rule.own.as_ref().map(|own| self.intern_test(own, interner));
+            let local = rule
+                .local
+                .as_ref()
+                .map(|local| self.intern_test(local, interner));
             let next = to_u32(interner.effects.len());
             let does = *interner
                 .effects
@@ -140,7 +143,7 @@ impl<'a> StateRules<'a> {
                 direction,
                 rule,
                 peers,
-                own,
+                local,
                 effect: does,
                 names_ports: names,
             });

@@ -283,7 +283,7 @@ fn rules(
     let mut written = Vec::new();
     for rule in list.flat_map(|list| &list.rules) {
         let policy_direction = (policy, direction);
-        if rule.own.is_some() {
+        if rule.local.is_some() {
             let reason = InexpressibleReason::OwnAddress(TARGET);
             refusals.of_rule(policy_direction, (rule, RulePart::Whole), reason);
         }

@@ -17,7 +17,7 @@ use palisade_model::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One peer, one test of the own address and one of traffic.
+/// One peer, one test of the local address and one of traffic.
 type Atom = (Peer, Option<Peer>, TrafficMatch);
 
 /// Rules of one action that stand together.
@@ -110,16 +110,16 @@ fn rule_runs(rules: &[Rule]) -> Vec<RuleRun> {
 }
 
 fn atoms(rule: &Rule) -> BTreeSet<Atom> {
-    let own: Vec<Option<Peer>> = match &rule.own {
+    let local: Vec<Option<Peer>> = match &rule.local {
         None => vec![None],
-        Some(own) => canonical_peers(own).into_iter().map(Some).collect(),
+        Some(local) => canonical_peers(local).into_iter().map(Some).collect(),
     };
     let mut atoms = BTreeSet::new();
     for peer in rule.peers.iter().flat_map(canonical_peers) {
-        for own in &own {
+        for local in &local {
             for traffic in rule.traffic.iter().flat_map(canonical_traffic) {
-                let own = own.clone().filter(|own| !own.is_any());
-                atoms.insert((peer.clone(), own, traffic));
+                let local = local.clone().filter(|local| !local.is_any());
+                atoms.insert((peer.clone(), local, traffic));
             }
         }
     }
@@ -129,10 +129,10 @@ fn atoms(rule: &Rule) -> BTreeSet<Atom> {
 /// Removes what another atom of everything covers.
 fn remove_covered(atoms: &mut BTreeSet<Atom>) {
     let all = atoms.clone();
-    atoms.retain(|(peer, own, traffic)| {
-        let any_traffic = (peer.clone(), own.clone(), TrafficMatch::any());
-        let any_peer = (Peer::any(), own.clone(), traffic.clone());
-        let everything = (Peer::any(), own.clone(), TrafficMatch::any());
+    atoms.retain(|(peer, local, traffic)| {
+        let any_traffic = (peer.clone(), local.clone(), TrafficMatch::any());
+        let any_peer = (Peer::any(), local.clone(), traffic.clone());
+        let everything = (Peer::any(), local.clone(), TrafficMatch::any());
         let atom = (peer, traffic);
         let is_covered = |wider: &Atom| (&wider.0, &wider.2) != atom && all.contains(wider);
         ![any_traffic, any_peer, everything].iter().any(is_covered)

@@ -127,7 +127,7 @@ fn write_rule(place: (&Policy, Direction), rule: &Rule, refusals: &mut Refusals)
         }
     };
     let mut of_rule = |part, reason| refusals.of_rule(place, (rule, part), reason);
-    if rule.own.is_some() {
+    if rule.local.is_some() {
         of_rule(RulePart::Whole, InexpressibleReason::OwnAddress(TARGET));
     }
     let (mut peers, mut has_addresses) = (Vec::new(), false);

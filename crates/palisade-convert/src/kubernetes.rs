@@ -104,7 +104,7 @@ fn rules(
             refusals.of_rule(place, (rule, RulePart::Whole), reason);
             continue;
         }
-        if rule.own.is_some() {
+        if rule.local.is_some() {
             let reason = InexpressibleReason::OwnAddress(TARGET);
             refusals.of_rule(place, (rule, RulePart::Whole), reason);
         }

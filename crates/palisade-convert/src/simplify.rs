@@ -21,7 +21,7 @@ pub(crate) fn simplify(policy: &Policy) -> Policy {
             Direction::Egress => &mut policy.egress,
         };
         for rule in list.iter_mut().flat_map(|list| &mut list.rules) {
-            for peer in rule.peers.iter_mut().chain(&mut rule.own) {
+            for peer in rule.peers.iter_mut().chain(&mut rule.local) {
                 peer.selector = peer.selector.as_ref().map(simplify_selector);
             }
             drop_family(rule);
@@ -123,11 +123,11 @@ fn drop_family(rule: &mut Rule) {
     let is_shared = |traffic: &TrafficMatch| traffic.family == Some(family);
     let has_networks = |peer: &Peer| peer.nets.is_some();
     let is_implied =
-        rule.peers.iter().all(has_networks) || rule.own.as_ref().is_some_and(has_networks);
+        rule.peers.iter().all(has_networks) || rule.local.as_ref().is_some_and(has_networks);
     if !rule.traffic.iter().all(is_shared) || !is_implied {
         return;
     }
-    for peer in rule.peers.iter_mut().chain(&mut rule.own) {
+    for peer in rule.peers.iter_mut().chain(&mut rule.local) {
         for nets in peer.nets.iter_mut().chain([&mut peer.not_nets]) {
             nets.retain(|net| net.family() == family);
         }

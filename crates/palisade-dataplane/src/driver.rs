@@ -201,7 +201,7 @@ pub trait Dataplane: PolicyDriver {
 pub struct InstalledPolicy {
     /// The interfaces that are subject to policy.
     pub interfaces: BTreeSet<Str>,
-    /// The points that have policy: interface, hook, direction, and own address or network.
+    /// The points that have policy: interface, hook, direction, and local address or network.
     pub points: BTreeSet<Point>,
 }
 

@@ -173,7 +173,7 @@ impl PolicyFields {
             Direction::Ingress => ("destination", "source"),
             Direction::Egress => ("source", "destination"),
         };
-        let ends = rule.own.iter().map(|own_end| (own_end, own));
+        let ends = rule.local.iter().map(|own_end| (own_end, own));
         for (peer, end) in ends.chain(rule.peers.iter().map(|peer| (peer, other))) {
             let steps = rule_path(rule, direction, &[PathStep::Key(end)]);
             if let Some(selector) = &peer.selector {

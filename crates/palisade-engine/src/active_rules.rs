@@ -368,7 +368,7 @@ fn resolve_rule(
         direction_rules.own_end.family |= term.family.is_some();
     }
     direction_rules.uses_peer_named_ports |= asks_ports;
-    let own = rule.own.as_ref().map(|own| {
+    let own = rule.local.as_ref().map(|own| {
         let mut own = own.clone();
         for selector in own.selector.iter_mut().chain(&mut own.not_selector) {
             *selector = absolute(selector);

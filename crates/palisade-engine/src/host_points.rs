@@ -168,7 +168,7 @@ fn point_keys(
                         interface: place.clone(),
                         stage,
                         direction,
-                        own,
+                        local: own,
                     };
                     keys.insert(point, key);
                 }

@@ -184,7 +184,7 @@ impl JudgementPoints {
         let claims = self.claims.get(judged.as_ref().unwrap_or(point))?;
         let owner = match claims.len() {
             1 => None,
-            _ => inputs.identities.owner(point.own.address()),
+            _ => inputs.identities.owner(point.local.address()),
         };
         let first = || claims.keys().next();
         let owner =

@@ -273,7 +273,7 @@ impl Policy {
             for rule in &mut of.rules {
                 rule.traffic.shrink_to_fit();
                 rule.peers.shrink_to_fit();
-                for peer in rule.peers.iter_mut().chain(&mut rule.own) {
+                for peer in rule.peers.iter_mut().chain(&mut rule.local) {
                     peer.nets.iter_mut().for_each(Vec::shrink_to_fit);
                     peer.not_nets.shrink_to_fit();
                 }
@@ -305,7 +305,7 @@ impl DirectionRules {
                 },
                 action: Action::Deny,
                 peers: alloc::vec![Peer::any()],
-                own: None,
+                local: None,
                 traffic: alloc::vec![TrafficMatch::any()],
             }],
         }
@@ -350,7 +350,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// One rule. It matches a flow if the own address, one of the peers and one of the traffic terms
+/// One rule. It matches a flow if the local address, one of the peers and one of the traffic terms
 /// all match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rule {
@@ -360,8 +360,9 @@ pub struct Rule {
     pub action: Action,
     /// Tests of the other end; one must match, so an empty list matches nothing.
     pub peers: Vec<Peer>,
-    /// A test of the endpoint's own address that this flow uses.
-    pub own: Option<Peer>,
+    /// A test of the local address, the endpoint's own, that this flow uses.
+    #[serde(rename = "own")]
+    pub local: Option<Peer>,
     /// Tests of protocol and ports; one must match, so an empty list matches nothing.
     pub traffic: Vec<TrafficMatch>,
 }

@@ -139,9 +139,9 @@ fn load_policy_set(
     (direction, orientation): (Direction, Orientation),
     family: Family,
 ) -> RuleBuilder {
-    let (own, len) = address_field(family, !endpoint_is_source(direction, orientation));
+    let (local, len) = address_field(family, !endpoint_is_source(direction, orientation));
     line.meta(MetaKey::IifName, 0)
-        .payload(PayloadBase::Network, own, len, 4)
+        .payload(PayloadBase::Network, local, len, 4)
         .map_lookup(names::hairpin_point_map(family, direction), 0, 9)
 }
 

@@ -5,7 +5,7 @@
 //! workloads. The first rule of each looks up the interface among those with points at
 //! that stage; a packet of any other interface passes after that lookup, a forwarded one after one for each of its two
 //! interfaces, and a workload's interface is never looked up. A judgement is the same as that of a workload
-//! ([`crate::judgement`]), but for how the policy set is found: the own address may be any, so it is looked up exactly
+//! ([`crate::judgement`]), but for how the policy set is found: the local address may be any, so it is looked up exactly
 //! and then among ranges. A packet of a flow with the live mark was judged by this host as well, since these chains
 //! come first and the mark is set last.
 //!

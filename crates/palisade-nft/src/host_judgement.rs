@@ -162,22 +162,22 @@ pub(crate) fn lookup_rules(
         false => CODE_VERDICT,
     };
     let verdicts = (map, nflog::final_verdict(config, ReportReason::NoPoint));
-    let own_maps = [
+    let local_maps = [
         names::host_point_map(family),
         names::host_point_range_map(family),
     ];
     let mut rules = Vec::new();
-    for own in own_maps {
+    for map in local_maps {
         for identities in [names::host_map(family), names::network_map(family)] {
             let verdicts = verdicts.clone();
             rules.push(host_judgement_rule(
-                lookup, family, header, own, identities, verdicts,
+                lookup, family, header, map, identities, verdicts,
             ));
         }
     }
     // The packet is too short to have the header.
-    for own in own_maps {
-        let line = load_host_set(RuleBuilder::new(), lookup, family, own);
+    for map in local_maps {
+        let line = load_host_set(RuleBuilder::new(), lookup, family, map);
         rules.push(counted_drop_rule(config, line, ReportReason::NoPoint));
     }
     rules

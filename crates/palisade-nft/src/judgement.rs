@@ -159,9 +159,9 @@ fn load_policy_set(
     orientation: Orientation,
     family: Family,
 ) -> RuleBuilder {
-    let (own, len) = address_field(family, !endpoint_is_source(direction, orientation));
+    let (local, len) = address_field(family, !endpoint_is_source(direction, orientation));
     line.meta(endpoint_interface_key(direction, orientation), 0)
-        .payload(PayloadBase::Network, own, len, 4)
+        .payload(PayloadBase::Network, local, len, 4)
         .map_lookup(names::point_map(family, direction), 0, 9)
 }
 
@@ -251,27 +251,27 @@ impl HostLookup {
     }
 }
 
-/// The same at an interface of the host. The lookup of the own end may miss as well, in the map `own`.
+/// The same at an interface of the host. The lookup of the local end may miss as well, in the map `local_map`.
 pub(crate) fn host_judgement_rule(
     lookup: HostLookup,
     family: Family,
     header: L4Fields,
-    own: &str,
+    local_map: &str,
     identities: &str,
     verdicts: (&str, NftVerdict),
 ) -> NftRule {
     let own_end = (lookup.own_is_source(), lookup.fields);
     let line = load_identity(RuleBuilder::new(), own_end, family, identities);
-    let line = load_host_set(line, lookup, family, own);
+    let line = load_host_set(line, lookup, family, local_map);
     class_rule(line, lookup.fields, header, verdicts)
 }
 
-/// Loads the policy set of a point of a host interface into register 9, by the map `own`; breaks if there is none.
+/// Loads the policy set of a point of a host interface into register 9, by the map `local_map`; breaks if there is none.
 pub(crate) fn load_host_set(
     line: RuleBuilder,
     lookup: HostLookup,
     family: Family,
-    own: &str,
+    local_map: &str,
 ) -> RuleBuilder {
     let HostLookup {
         key,
@@ -295,7 +295,7 @@ pub(crate) fn load_host_set(
     };
     fields
         .load_address(line, family, !lookup.own_is_source(), 2)
-        .map_lookup(own, 0, 9)
+        .map_lookup(local_map, 0, 9)
 }
 
 const KEY: u8 = 8;

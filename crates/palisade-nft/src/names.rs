@@ -123,7 +123,7 @@ pub(crate) fn interface_map(stage: PolicyStage) -> &'static str {
     }
 }
 
-/// The map of points of host interfaces: stage and direction, interface, single own address → policy set.
+/// The map of points of host interfaces: stage and direction, interface, single local address → policy set.
 pub(crate) fn host_point_map(family: Family) -> &'static str {
     match family {
         Family::V4 => "p_hpt4",
@@ -131,7 +131,7 @@ pub(crate) fn host_point_map(family: Family) -> &'static str {
     }
 }
 
-/// The same for ranges of own addresses.
+/// The same for ranges of local addresses.
 pub(crate) fn host_point_range_map(family: Family) -> &'static str {
     match family {
         Family::V4 => "p_hptr4",
@@ -321,10 +321,10 @@ pub(crate) fn point_key(
     stage: PolicyStage,
     direction: Direction,
     interface: u32,
-    own: &[u8],
+    local: &[u8],
 ) -> Bytes {
     let code = [point_code(stage, direction)];
-    concat_fields(&[&code, &mark_bytes(interface), own])
+    concat_fields(&[&code, &mark_bytes(interface), local])
 }
 
 /// The number of a stage and a direction in the keys of the maps of points.

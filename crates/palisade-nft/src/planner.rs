@@ -373,10 +373,10 @@ impl Planner {
 
     fn change_point(&mut self, point: &Point, set: Option<PolicySetId>, batch: &mut EditBatch) {
         let (map, (interface, address)) = match (point.workload(), point.hairpin()) {
-            (Some(own), _) => (names::point_map as PointMap, own),
+            (Some(local), _) => (names::point_map as PointMap, local),
             // Hairpin traffic is judged as any other.
             (_, Some(_)) if self.config.judge_hairpin => return,
-            (_, Some(own)) => (names::hairpin_point_map as PointMap, own),
+            (_, Some(local)) => (names::hairpin_point_map as PointMap, local),
             _ => return HostPointPlanner(self).change_host_point(point, set, batch),
         };
         let name = names::interface_name(interface);

@@ -27,10 +27,10 @@ pub(crate) struct MatchContext<'a> {
 
 impl<'a> MatchContext<'a> {
     /// The endpoint whose named ports count at the sender (egress) or the receiver (ingress): a host endpoint at its
-    /// own end, where it is known that the packet is to or from the host.
+    /// local end, where it is known that the packet is to or from the host.
     fn port_owner(&self, end: Direction) -> Option<&'a Endpoint> {
         match (self.host, end) {
-            (Some((host, own, PolicyStage::Normal)), end) if own == end => Some(host),
+            (Some((host, local, PolicyStage::Normal)), end) if local == end => Some(host),
             (_, Direction::Egress) => self.source.endpoint,
             (_, Direction::Ingress) => self.destination.endpoint,
         }
@@ -41,7 +41,7 @@ impl<'a> MatchContext<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct DirectionEnds<'c, 'a> {
     /// The end of the endpoint whose policies apply.
-    pub(crate) own: &'c ResolvedEnd<'a>,
+    pub(crate) local: &'c ResolvedEnd<'a>,
     /// The other end.
     pub(crate) peer: &'c ResolvedEnd<'a>,
 }
@@ -51,7 +51,7 @@ fn viewpoint<'a>(context: &MatchContext<'a>, ends: DirectionEnds<'_, 'a>) -> Vie
     let subject = context.host.map(|(endpoint, ..)| endpoint);
     Viewpoint::new(
         context.state,
-        subject.or(ends.own.endpoint),
+        subject.or(ends.local.endpoint),
         context.host_node,
     )
 }
@@ -62,18 +62,18 @@ pub(crate) fn rule_matches(
     ends: DirectionEnds<'_, '_>,
     rule: &Rule,
 ) -> bool {
-    own_address_matches(context, ends, rule)
+    local_address_matches(context, ends, rule)
         && any_peer_matches(context, ends, rule)
         && any_traffic_matches(context, rule)
 }
 
-fn own_address_matches(
+fn local_address_matches(
     context: &MatchContext<'_>,
     ends: DirectionEnds<'_, '_>,
     rule: &Rule,
 ) -> bool {
-    let own = rule.own.as_ref();
-    own.is_none_or(|own| peer_matches(viewpoint(context, ends), own, ends.own))
+    let local = rule.local.as_ref();
+    local.is_none_or(|local| peer_matches(viewpoint(context, ends), local, ends.local))
 }
 
 fn any_peer_matches(context: &MatchContext<'_>, ends: DirectionEnds<'_, '_>, rule: &Rule) -> bool {
@@ -94,12 +94,12 @@ pub(crate) fn rule_miss(
     rule: &Rule,
 ) -> RuleMiss {
     let viewpoint = viewpoint(context, ends);
-    let own = rule
-        .own
+    let local = rule
+        .local
         .as_ref()
-        .filter(|_| !own_address_matches(context, ends, rule));
+        .filter(|_| !local_address_matches(context, ends, rule));
     RuleMiss {
-        own: own.map(|own| peer_failures(viewpoint, own, ends.own)),
+        local: local.map(|local| peer_failures(viewpoint, local, ends.local)),
         peers: (!any_peer_matches(context, ends, rule)).then(|| {
             let miss = |(index, peer)| PeerMiss {
                 index,

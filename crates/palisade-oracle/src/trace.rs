@@ -252,7 +252,7 @@ pub enum TierOutcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleMiss {
     /// Why the test of the endpoint's own address failed.
-    pub own: Option<Vec<PeerFailure>>,
+    pub local: Option<Vec<PeerFailure>>,
     /// Why each peer did not match. Empty where the rule has no peers.
     pub peers: Option<Vec<PeerMiss>>,
     /// Why each traffic term did not match. Empty where the rule has no traffic terms.

@@ -448,7 +448,7 @@ impl<'a> PreparedState<'a> {
 
 /// The endpoint whose policies judge a direction of a flow. A host endpoint judges at its interface only.
 fn workload_at<'a>(context: &MatchContext<'a>, direction: Direction) -> Option<&'a Endpoint> {
-    let endpoint = direction_ends(context, direction).own.endpoint;
+    let endpoint = direction_ends(context, direction).local.endpoint;
     endpoint.filter(|endpoint| !endpoint.is_host())
 }
 
@@ -473,11 +473,11 @@ fn direction_ends<'c, 'a>(
 ) -> DirectionEnds<'c, 'a> {
     match direction {
         Direction::Egress => DirectionEnds {
-            own: &context.source,
+            local: &context.source,
             peer: &context.destination,
         },
         Direction::Ingress => DirectionEnds {
-            own: &context.destination,
+            local: &context.destination,
             peer: &context.source,
         },
     }

@@ -257,7 +257,7 @@ pub(crate) fn judge_packet<'a>(
     packet: &Packet,
     direction: Direction,
 ) -> DirectionVerdict<'a> {
-    let (interface, own, peer) = match direction {
+    let (interface, local, peer) = match direction {
         Direction::Egress => (&packet.input_interface, packet.source, packet.destination),
         Direction::Ingress => (&packet.output_interface, packet.destination, packet.source),
     };
@@ -269,13 +269,13 @@ pub(crate) fn judge_packet<'a>(
         return DirectionVerdict::HostOrigin;
     }
     let set = if is_hairpin_packet(view, packet) {
-        let point = Point::of_hairpin(interface.clone(), own, direction);
+        let point = Point::of_hairpin(interface.clone(), local, direction);
         let Some(set) = view.point_set(&point) else {
             return DirectionVerdict::Hairpin;
         };
         Some(set)
     } else {
-        view.point_set(&Point::of_workload(interface.clone(), own, direction))
+        view.point_set(&Point::of_workload(interface.clone(), local, direction))
     };
     let judged = set.and_then(|set| evaluate_set(view, set, peer, packet));
     judged.map_or(DirectionVerdict::NoPoint, DirectionVerdict::Evaluated)
@@ -309,23 +309,23 @@ fn host_interface(view: &impl TableLookup, interface: &Str) -> Option<PointInter
     }
 }
 
-/// The policy set of the longest prefix with a point that contains an own address.
+/// The policy set of the longest prefix with a point that contains a local address.
 fn host_point_set(
     view: &impl TableLookup,
     (interface, stage, direction): (PointInterface, PolicyStage, Direction),
-    own: IpAddr,
+    local: IpAddr,
 ) -> Option<PolicySetId> {
     let mut point = Point {
         interface,
         stage,
         direction,
-        own: Prefix::host(own),
+        local: Prefix::host(local),
     };
     loop {
         if let Some(set) = view.point_set(&point) {
             return Some(set);
         }
-        point.own = point.own.parent()?;
+        point.local = point.local.parent()?;
     }
 }
 
@@ -370,7 +370,7 @@ pub(crate) fn judge_host_stage<'a>(
     } else {
         packet
     };
-    let (interface, own, peer) = match direction {
+    let (interface, local, peer) = match direction {
         Direction::Ingress => (&packet.input_interface, packet.destination, packet.source),
         Direction::Egress => (&packet.output_interface, packet.source, packet.destination),
     };
@@ -378,7 +378,7 @@ pub(crate) fn judge_host_stage<'a>(
         .as_ref()
         .and_then(|name| host_interface(view, name));
     let set =
-        interface.and_then(|interface| host_point_set(view, (interface, stage, direction), own));
+        interface.and_then(|interface| host_point_set(view, (interface, stage, direction), local));
     let Some(set) = set else {
         return DirectionVerdict::Unmanaged;
     };
@@ -459,8 +459,8 @@ impl Tables {
     pub fn is_local_address(&self, address: IpAddr) -> bool {
         self.points.keys().any(|point| {
             point.direction == Direction::Egress
-                && point.workload().is_some_and(|(interface, own)| {
-                    own == address && self.interfaces.contains(interface)
+                && point.workload().is_some_and(|(interface, local)| {
+                    local == address && self.interfaces.contains(interface)
                 })
         })
     }

@@ -22,7 +22,7 @@ pub enum PointInterface {
     AnyHost,
 }
 
-/// Where a direction is judged: an interface, the stage, the direction, and the own addresses that it is for.
+/// Where a direction is judged: an interface, the stage, the direction, and the local addresses that it is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point {
     /// The interface.
@@ -31,9 +31,9 @@ pub struct Point {
     pub stage: PolicyStage,
     /// The direction, seen from the endpoint.
     pub direction: Direction,
-    /// The own end: at a workload its own address; at a host interface the addresses that the packet may have at
+    /// The local end: at a workload its own address; at a host interface the addresses that the packet may have at
     /// this end, of which the longest prefix decides.
-    pub own: Prefix,
+    pub local: Prefix,
 }
 
 impl Point {
@@ -43,7 +43,7 @@ impl Point {
             interface: PointInterface::Workload(interface),
             stage: PolicyStage::Normal,
             direction,
-            own: Prefix::host(address),
+            local: Prefix::host(address),
         }
     }
 
@@ -55,19 +55,19 @@ impl Point {
         }
     }
 
-    /// Interface and own address of the point of a workload; `None` for one of a host interface, and for one of hairpin
+    /// Interface and local address of the point of a workload; `None` for one of a host interface, and for one of hairpin
     /// traffic.
     pub fn workload(&self) -> Option<(&Str, IpAddr)> {
         match &self.interface {
-            PointInterface::Workload(interface) => Some((interface, self.own.address())),
+            PointInterface::Workload(interface) => Some((interface, self.local.address())),
             PointInterface::Hairpin(_) | PointInterface::Host(_) | PointInterface::AnyHost => None,
         }
     }
 
-    /// Interface and own address of a point of hairpin traffic.
+    /// Interface and local address of a point of hairpin traffic.
     pub fn hairpin(&self) -> Option<(&Str, IpAddr)> {
         match &self.interface {
-            PointInterface::Hairpin(interface) => Some((interface, self.own.address())),
+            PointInterface::Hairpin(interface) => Some((interface, self.local.address())),
             PointInterface::Workload(_) | PointInterface::Host(_) | PointInterface::AnyHost => None,
         }
     }

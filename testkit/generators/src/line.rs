@@ -131,7 +131,7 @@ pub fn rule(line: &str) -> Rule {
         },
         action,
         peers,
-        own: None,
+        local: None,
         traffic,
     }
 }

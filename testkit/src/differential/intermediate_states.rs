@@ -203,7 +203,7 @@ struct JudgedSide<'p> {
     is_host: bool,
     stage: PolicyStage,
     direction: Direction,
-    own: IpAddr,
+    local: IpAddr,
     peer: IpAddr,
     from_host: bool,
     is_hairpin: bool,
@@ -229,14 +229,15 @@ impl JudgedSide<'_> {
     }
 
     fn set(&self, tables: &Tables, interface: Option<&PointInterface>) -> Option<PolicySetId> {
-        let prefixes = std::iter::successors(Some(Prefix::host(self.own)), |own| own.parent());
+        let prefixes =
+            std::iter::successors(Some(Prefix::host(self.local)), |local| local.parent());
         let prefixes = prefixes.take(if self.is_host { usize::MAX } else { 1 });
-        let mut points = prefixes.filter_map(|own| {
+        let mut points = prefixes.filter_map(|local| {
             tables.points.get(&Point {
                 interface: interface?.clone(),
                 stage: self.stage,
                 direction: self.direction,
-                own,
+                local,
             })
         });
         points.next().copied()
@@ -313,7 +314,7 @@ fn judged_sides(packet: &Packet, is_hairpin: bool) -> Vec<JudgedSide<'_>> {
             true => packet.before_dnat(),
             false => packet.clone(),
         };
-        let (own, peer) = match direction {
+        let (local, peer) = match direction {
             Direction::Egress => (packet.source, packet.destination),
             Direction::Ingress => (packet.destination, packet.source),
         };
@@ -324,7 +325,7 @@ fn judged_sides(packet: &Packet, is_hairpin: bool) -> Vec<JudgedSide<'_>> {
             is_host,
             stage,
             direction,
-            own,
+            local,
             peer,
             from_host: from_host && direction == Direction::Ingress,
             is_hairpin,

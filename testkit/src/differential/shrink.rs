@@ -169,7 +169,7 @@ fn smaller_policies(policy: &Policy) -> Vec<Policy> {
                     }
                 });
             };
-            put(&|rule| rule.own = None);
+            put(&|rule| rule.local = None);
             put(&|rule| rule.peers = vec![Peer::any()]);
             put(&|rule| rule.traffic = vec![TrafficMatch::any()]);
             put(&|rule| rule.peers.truncate(1));

@@ -182,11 +182,11 @@ fn is_input(point: &Point) -> bool {
 
 /// Whether a packet with this source and destination is judged at the point, and if so, the other end.
 fn peer_at(point: &Point, source: IpAddr, destination: IpAddr) -> Option<IpAddr> {
-    let (own, peer) = match point.direction {
+    let (local, peer) = match point.direction {
         Direction::Egress => (source, destination),
         Direction::Ingress => (destination, source),
     };
-    (point.own == Prefix::host(own)).then_some(peer)
+    (point.local == Prefix::host(local)).then_some(peer)
 }
 
 /// The histories of every judgement of a packet, in order: of the early stages, and the last one, at the interface by
@@ -203,7 +203,7 @@ impl PacketHistories {
     }
 }
 
-/// The histories at a point, after those of the early stages at its interface. `before`: the own end before destination
+/// The histories at a point, after those of the early stages at its interface. `before`: the local end before destination
 /// NAT, where that is another one.
 fn early_histories<const STAGES: usize>(
     point: &Point,
@@ -222,7 +222,7 @@ fn early_histories<const STAGES: usize>(
         }
         let point = Point {
             stage,
-            own: before.map_or(point.own, Prefix::host),
+            local: before.map_or(point.local, Prefix::host),
             ..point.clone()
         };
         histories.history(&point, peer)
@@ -263,17 +263,17 @@ fn history_pairs(
         })
         .collect();
     for (interface, stage, direction, family) in last_sides {
-        points.extend(histories.addresses(family).into_iter().map(|own| Point {
+        points.extend(histories.addresses(family).into_iter().map(|local| Point {
             interface: interface.clone(),
             stage,
             direction,
-            own: Prefix::host(own),
+            local: Prefix::host(local),
         }));
     }
     let mut early_of_any: BTreeMap<(Point, IpAddr), BTreeSet<[usize; 2]>> = BTreeMap::new();
     let outputs: Vec<&Point> = points.iter().filter(|point| !is_input(point)).collect();
     for point in &points {
-        for peer in histories.addresses(point.own.family()) {
+        for peer in histories.addresses(point.local.family()) {
             let history = histories.history(point, peer);
             let example = Some((point.clone(), peer));
             if !is_input(point) {
@@ -290,11 +290,11 @@ fn history_pairs(
             if has_pre_dnat && point.is_host() {
                 // Where the packet was sent has nothing to do with where it arrives.
                 let any = Point {
-                    own: Prefix::all(point.own.family()),
+                    local: Prefix::all(point.local.family()),
                     ..point.clone()
                 };
                 let translated = early_of_any.entry((any, peer)).or_insert_with_key(|_| {
-                    let before = histories.addresses(point.own.family()).into_iter();
+                    let before = histories.addresses(point.local.family()).into_iter();
                     before
                         .map(|sent_to| {
                             early_histories(point, peer, Some(sent_to), EARLY_INPUT, histories)
@@ -323,7 +323,9 @@ fn history_pairs(
             let is_forwarded = [point, output]
                 .into_iter()
                 .all(|end| !end.is_host() || end.stage == PolicyStage::Forward);
-            if is_itself != is_hairpin || !is_forwarded || output.own.family() != point.own.family()
+            if is_itself != is_hairpin
+                || !is_forwarded
+                || output.local.family() != point.local.family()
             {
                 continue;
             }
@@ -357,8 +359,8 @@ fn flow_ends(
     output: &Point,
     histories: &HistoryInterner<'_>,
 ) -> Vec<(IpAddr, IpAddr)> {
-    let (first, last) = (input.own.address(), output.own.address());
-    let any = || histories.addresses(input.own.family()).into_iter();
+    let (first, last) = (input.local.address(), output.local.address());
+    let any = || histories.addresses(input.local.family()).into_iter();
     match (input.direction, output.direction) {
         (Direction::Egress, Direction::Ingress) => vec![(first, last)],
         (Direction::Ingress, Direction::Egress) => vec![(last, first)],
@@ -382,7 +384,7 @@ fn host_sides(states: &[Tables]) -> BTreeSet<HostSide> {
     for point in points.filter(|point| point.is_host()) {
         // A named interface may have the points of all at some time.
         for interface in named.iter().chain([&point.interface]) {
-            let family = point.own.family();
+            let family = point.local.family();
             sides.insert((interface.clone(), point.stage, point.direction, family));
         }
     }

@@ -1,7 +1,7 @@
 //! The outcomes that one direction of a packet can have during each step of a delta.
 //!
 //! A direction makes its lookups in a fixed order: whether the interface is managed or has points of its own, the
-//! point's set (at an interface of the host that of the longest prefix of the own address), the address exactly, the address by prefix, the class entry, the set's default, the program. Any number
+//! point's set (at an interface of the host that of the longest prefix of the local address), the address exactly, the address by prefix, the class entry, the set's default, the program. Any number
 //! of the writes of a step may happen between any two of them.
 
 use crate::checker_samples::sample_addresses;
@@ -286,16 +286,16 @@ impl<'a> HistoryInterner<'a> {
                     HostPoints::Own => point.interface.clone(),
                     HostPoints::Shared => PointInterface::AnyHost,
                 };
-                let at = |own| Point {
+                let at = |local| Point {
                     interface: interface.clone(),
-                    own,
+                    local,
                     ..point.clone()
                 };
-                let own = point.own.address();
+                let local = point.local.address();
                 let last = Prefix::host(IpAddr::from([0xff; 16]));
                 let all = tables.points.range(at(Prefix::all(Family::V4))..=at(last));
-                let found = all.filter(|(point, _)| point.own.contains(own));
-                match found.max_by_key(|(point, _)| point.own.length()) {
+                let found = all.filter(|(point, _)| point.local.contains(local));
+                match found.max_by_key(|(point, _)| point.local.length()) {
                     Some((_, set)) => Lookup::Address(*set),
                     None if point.stage.is_early() => Lookup::Done(OutcomeInterner::CONTINUE),
                     None => Lookup::Done(OutcomeInterner::ALLOW),

@@ -66,8 +66,8 @@ pub(crate) fn sample_addresses(states: &[Tables], family: Family) -> BTreeSet<Ip
     let prefixes: BTreeSet<Prefix> = states
         .iter()
         .flat_map(|state| {
-            let own = state.points.keys().map(|point| point.own);
-            state.addresses.keys().copied().chain(own)
+            let local = state.points.keys().map(|point| point.local);
+            state.addresses.keys().copied().chain(local)
         })
         .filter(|prefix| prefix.family() == family)
         .collect();

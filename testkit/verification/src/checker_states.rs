@@ -89,7 +89,7 @@ impl IntermediateStates {
             }
             Some(TableChange::Point(changed, _)) => match point.is_host() {
                 false => changed == point,
-                true => changed.is_host() && changed.own.contains(point.own.address()),
+                true => changed.is_host() && changed.local.contains(point.local.address()),
             },
             Some(TableChange::Address(prefix, _)) => prefix.contains(peer),
             Some(TableChange::Rule(..)) => false,

@@ -318,7 +318,7 @@ mod tests {
             origin: origin(index, *fingerprint),
             action: Action::Allow,
             peers: vec![Peer::any()],
-            own: None,
+            local: None,
             traffic: vec![TrafficMatch::any()],
         };
         Policy {

@@ -40,13 +40,13 @@ pub(super) fn last_stage(steps: &[TraceStep]) -> &[TraceStep] {
 }
 
 fn cost(miss: &RuleMiss) -> usize {
-    let own = miss.own.iter().flatten().map(peer_cost).sum::<usize>();
+    let local = miss.local.iter().flatten().map(peer_cost).sum::<usize>();
     let cheapest = |costs: Vec<usize>| costs.into_iter().min().unwrap_or(IMPOSSIBLE_COST);
     let peers = miss.peers.as_ref();
     let peers = peers.map_or(0, |all| cheapest(all.iter().map(peer_miss_cost).collect()));
     let traffic = miss.traffic.as_ref();
     let traffic = traffic.map_or(0, |all| cheapest(all.iter().map(term_cost).collect()));
-    own + peers + traffic
+    local + peers + traffic
 }
 
 /// The miss with only the peer and the traffic term that came nearest.
@@ -60,7 +60,7 @@ fn nearest_parts(miss: &RuleMiss) -> RuleMiss {
         term.into_iter().cloned().collect()
     });
     RuleMiss {
-        own: miss.own.clone(),
+        local: miss.local.clone(),
         peers,
         traffic,
     }

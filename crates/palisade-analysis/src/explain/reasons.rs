@@ -15,16 +15,16 @@ pub(super) struct ReasonContext<'a> {
     pub(super) question: &'a Question,
     /// The name of the other end in this direction: "the source" or "the destination".
     pub(super) peer: &'static str,
-    /// The name of the endpoint's own end.
-    pub(super) own: &'static str,
+    /// The name of the local end.
+    pub(super) local: &'static str,
 }
 
 impl ReasonContext<'_> {
     /// One line for each part of a rule that did not match.
     pub(super) fn rule_miss(&self, miss: &RuleMiss) -> Vec<String> {
         let mut lines = Vec::new();
-        if let Some(failures) = &miss.own {
-            let all = failures.iter().map(|f| self.peer_failure(f, self.own));
+        if let Some(failures) = &miss.local {
+            let all = failures.iter().map(|f| self.peer_failure(f, self.local));
             lines.push(all.collect::<Vec<_>>().join(", and "));
         }
         if let Some(peers) = &miss.peers {

@@ -32,7 +32,7 @@ pub(super) fn flow_report(
         L4::None => (None, None, None),
     };
     let direction_report = |judgement: &DirectionJudgement, direction: Direction| {
-        let (own, peer) = match direction {
+        let (local, peer) = match direction {
             Direction::Egress => ("the source", "the destination"),
             Direction::Ingress => ("the destination", "the source"),
         };
@@ -40,7 +40,7 @@ pub(super) fn flow_report(
             state,
             question,
             peer,
-            own,
+            local,
         };
         ReportBuilder { context, direction }.direction_report(judgement)
     };
@@ -140,7 +140,7 @@ pub(crate) fn decision_report(
         state,
         question,
         peer: "",
-        own: "",
+        local: "",
     };
     ReportBuilder { context, direction }.decision_report(reason)
 }

@@ -6,9 +6,9 @@
 
 use palisade_model::{Peer, Prefix, Rule, Selector};
 
-/// Whether each peer of a rule matches only what a peer of one of the others matches, for the same own address.
+/// Whether each peer of a rule matches only what a peer of one of the others matches, for the same local address.
 pub(super) fn peers_are_among(rule: &Rule, others: &[&Rule]) -> bool {
-    let own = |other: &&&Rule| other.own.is_none() || other.own == rule.own;
+    let own = |other: &&&Rule| other.local.is_none() || other.local == rule.local;
     let others: Vec<&Rule> = others.iter().filter(own).copied().collect();
     rule.peers.iter().all(|peer| {
         let mut all = others.iter().flat_map(|other| &other.peers);

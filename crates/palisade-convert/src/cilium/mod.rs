@@ -199,7 +199,7 @@ fn write_rule(
     namespace: Option<&Str>,
     refusals: &mut Refusals,
 ) -> Vec<Value> {
-    if rule.own.is_some() {
+    if rule.local.is_some() {
         let reason = InexpressibleReason::OwnAddress(TARGET);
         refusals.of_rule(place, (rule, RulePart::Whole), reason);
     }

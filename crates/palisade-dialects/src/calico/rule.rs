@@ -130,7 +130,7 @@ fn read(
     let is_http = check_http(field, action, context, report);
     let is_unread = report.end_rule();
     let is_closed = source.is_closed || destination.is_closed;
-    let (own, other) = match direction {
+    let (local, other) = match direction {
         Direction::Ingress => (destination, source),
         Direction::Egress => (source, destination),
     };
@@ -138,12 +138,12 @@ fn read(
         origin,
         action: action?,
         peers: vec![other.peer],
-        own: Some(own.peer).filter(|own| !own.is_any()),
+        local: Some(local.peer).filter(|local| !local.is_any()),
         traffic,
     };
     if is_unread {
         // Nothing that it says may be what it means.
-        rule.own = None;
+        rule.local = None;
         rule.traffic = vec![TrafficMatch::any()];
     }
     if is_unread || is_closed || is_http {

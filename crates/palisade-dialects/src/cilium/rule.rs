@@ -59,7 +59,7 @@ fn read(
         },
         action: context.action.to_model(),
         peers,
-        own: None,
+        local: None,
         traffic,
     })
 }

@@ -115,7 +115,7 @@ fn read(
         },
         action: action?,
         peers,
-        own: None,
+        local: None,
         traffic,
     };
     if is_unread {

@@ -146,7 +146,7 @@ fn a_rule_of_calico_with_an_unknown_field_opens_nothing() {
             if denies {
                 assert_eq!(rules[0].action, Action::Deny, "{text}");
                 assert!(
-                    rules[0].peers[0].is_any() && rules[0].own.is_none(),
+                    rules[0].peers[0].is_any() && rules[0].local.is_none(),
                     "{text}"
                 );
                 assert_eq!(rules[0].traffic, [TrafficMatch::any()], "{text}");

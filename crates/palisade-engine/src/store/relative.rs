@@ -77,7 +77,7 @@ pub(crate) fn replace_namespace(selector: &mut Selector, from: &str, to: &Str) {
 /// Every selector of a direction's rules.
 pub(crate) fn selectors_mut(rules: &mut DirectionRules) -> impl Iterator<Item = &mut Selector> {
     rules.rules.iter_mut().flat_map(|rule| {
-        let peers = rule.peers.iter_mut().chain(&mut rule.own);
+        let peers = rule.peers.iter_mut().chain(&mut rule.local);
         peers.flat_map(|peer| peer.selector.iter_mut().chain(&mut peer.not_selector))
     })
 }
@@ -118,7 +118,7 @@ impl PolicyOrigin<'_> {
             origin,
             action,
             peers,
-            own,
+            local: own,
             traffic,
         } = given;
         let RuleOrigin {
@@ -138,14 +138,14 @@ impl PolicyOrigin<'_> {
         let mut tests = peers
             .iter()
             .chain(own)
-            .zip(stored.peers.iter().chain(&stored.own));
+            .zip(stored.peers.iter().chain(&stored.local));
         same_line
             && *action == stored.action
             && *index == stored.origin.index
             && *fingerprint == stored.origin.fingerprint
             && *name == stored.origin.name
             && peers.len() == stored.peers.len()
-            && own.is_some() == stored.own.is_some()
+            && own.is_some() == stored.local.is_some()
             && *traffic == stored.traffic
             && tests.all(|(given, stored)| self.is_equal_peer(given, stored))
     }

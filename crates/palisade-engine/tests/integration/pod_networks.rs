@@ -64,7 +64,7 @@ fn outside_policy(nets: Option<Vec<Prefix>>) -> Object {
                 },
                 action: Action::Allow,
                 peers: vec![peer],
-                own: None,
+                local: None,
                 traffic: vec![TrafficMatch::any()],
             }],
         }),

@@ -20,9 +20,9 @@ fn endpoint(name: &str, number: u16, port: u16) -> Update {
     }))
 }
 
-fn profile(name: &str, direction: Direction, own: Option<Peer>, traffic: TrafficMatch) -> Update {
+fn profile(name: &str, direction: Direction, local: Option<Peer>, traffic: TrafficMatch) -> Update {
     let rules = vec![Rule {
-        own,
+        local,
         traffic: vec![traffic],
         ..line::rule("allow")
     }];
@@ -58,14 +58,14 @@ fn a_profile_that_goes_tells_points_apart_no_more() {
             TrafficMatch::any(),
         ),
     ];
-    for (what, direction, own, traffic) in asked {
+    for (what, direction, local, traffic) in asked {
         let mut state = State::default();
         let mut engine = Engine::new(EngineOptions::default());
         let first = [
             endpoint("a", 1, 80),
             endpoint("b", 2, 8080),
             profile("stays", Direction::Ingress, None, TrafficMatch::any()),
-            profile("goes", direction, own, traffic),
+            profile("goes", direction, local, traffic),
         ];
         let gone = Update::Delete(ObjectKey::Profile("goes".into()));
         let mut sets = Vec::new();

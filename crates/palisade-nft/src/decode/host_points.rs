@@ -143,11 +143,11 @@ impl TableDecoder {
                 }
             };
             judged.insert((element.interface, element.stage));
-            let point = |own| Point {
+            let point = |local| Point {
                 interface: interface.clone(),
                 stage: element.stage,
                 direction: element.direction,
-                own,
+                local,
             };
             for local in element.local.prefixes() {
                 tables.points.insert(point(local), element.set);
@@ -205,7 +205,7 @@ pub(crate) fn installed_host_points(ruleset: &Ruleset) -> Vec<Point> {
                     interface: interface.clone(),
                     stage: element.stage,
                     direction: element.direction,
-                    own: local,
+                    local,
                 }));
             }
         }
@@ -228,9 +228,9 @@ pub(crate) fn canonical_host_points(tables: &Tables) -> Option<Tables> {
             Direction::BOTH[0],
         )
     };
-    let is_network = |(point, _): &(&Point, &PolicySetId)| !point.own.is_host();
+    let is_network = |(point, _): &(&Point, &PolicySetId)| !point.local.is_host();
     for (point, set) in tables.points.range(first..).filter(is_network) {
-        let family = point.own.family();
+        let family = point.local.family();
         let key = (
             point.interface.clone(),
             point.stage,
@@ -241,7 +241,7 @@ pub(crate) fn canonical_host_points(tables: &Tables) -> Option<Tables> {
         networks
             .entry(key)
             .or_default()
-            .insert(point.own, set.0 + 1);
+            .insert(point.local, set.0 + 1);
     }
     if networks.values().all(|networks| networks.len() == 1) {
         return None;
@@ -249,17 +249,17 @@ pub(crate) fn canonical_host_points(tables: &Tables) -> Option<Tables> {
     let mut canonical = tables.clone();
     canonical
         .points
-        .retain(|point, _| point.workload().is_some() || point.own.is_host());
+        .retain(|point, _| point.workload().is_some() || point.local.is_host());
     for ((interface, stage, direction, family), networks) in networks {
         let mut ranges = AddressRanges::default();
         ranges.recompute(&networks, Prefix::all(family), |_, _| {});
         for (first, last, set) in ranges.ranges() {
-            for own in (NumberRange { first, last }).prefixes(family) {
+            for local in (NumberRange { first, last }).prefixes(family) {
                 let point = Point {
                     interface: interface.clone(),
                     stage,
                     direction,
-                    own,
+                    local,
                 };
                 canonical.points.insert(point, PolicySetId(set - 1));
             }

@@ -16,7 +16,7 @@ use palisade_tables::{Point, PointInterface, PolicySetId, TableChange};
 /// The points of host interfaces, as far as the kernel has them in another form.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPointPlan {
-    /// The networks of the own addresses of each interface, stage and direction, by family.
+    /// The networks of the local addresses of each interface, stage and direction, by family.
     networks: BTreeMap<(PointInterface, PolicyStage, Direction, Family), PrefixRanges<u32>>,
     /// The number of points of each interface and stage.
     counts: BTreeMap<(PointInterface, PolicyStage), usize>,
@@ -146,12 +146,12 @@ impl HostPointPlanner<'_> {
         let before = self.0.tables.points.get(point).copied();
         let interface = self.interface_number(&point.interface);
         self.count_host_point(point, before.is_some(), set.is_some(), batch);
-        let family = point.own.family();
+        let family = point.local.family();
         let before = before.map(|set| self.0.numbers.objects.sets.get_or_allocate(set));
         let after = set.map(|set| self.0.numbers.objects.sets.get_or_allocate(set));
-        if point.own.is_host() {
-            let own = names::address_bytes(point.own.address());
-            let key = names::point_key(point.stage, point.direction, interface, &own);
+        if point.local.is_host() {
+            let local = names::address_bytes(point.local.address());
+            let key = names::point_key(point.stage, point.direction, interface, &local);
             let map = names::host_point_map(family);
             let element = |set: Option<u32>| set.map(mark_element);
             batch.edit(map, ElementKey::Exact(key), element(before), element(after));
@@ -165,10 +165,10 @@ impl HostPointPlanner<'_> {
         );
         let networks = self.0.host_points.networks.entry(key.clone()).or_default();
         let map = names::host_point_range_map(family);
-        networks.change(point.own, after, |(first, last, set), is_added| {
+        networks.change(point.local, after, |(first, last, set), is_added| {
             let end = |number| {
-                let own = names::address_bytes(address_from_number(family, number));
-                names::point_key(point.stage, point.direction, interface, &own)
+                let local = names::address_bytes(address_from_number(family, number));
+                names::point_key(point.stage, point.direction, interface, &local)
             };
             let key = ElementKey::Range(end(first), end(last));
             let element = Some(mark_element(set));

@@ -276,7 +276,7 @@ fn the_entry_for_every_other_interface_is_put_back() {
         interface: PointInterface::AnyHost,
         stage: PolicyStage::Normal,
         direction: Direction::Ingress,
-        own: "0.0.0.0/0".parse().unwrap(),
+        local: "0.0.0.0/0".parse().unwrap(),
     };
     tables.points.insert(point, PolicySetId(1));
     let mut kernel = installed(&config, &tables);

@@ -1,4 +1,4 @@
-//! Rule matching: peers, own addresses, protocols, ports, ICMP messages.
+//! Rule matching: peers, local addresses, protocols, ports, ICMP messages.
 
 use crate::build::*;
 use Action::{Allow, Deny};
@@ -179,7 +179,7 @@ fn one_peer_is_enough_and_none_match_nothing() {
 #[test]
 fn own_address_tests_look_at_the_address_in_use() {
     let mut only_v4 = rule(Allow);
-    only_v4.own = Some(Peer::net(net("10.0.0.2/32"), vec![]));
+    only_v4.local = Some(Peer::net(net("10.0.0.2/32"), vec![]));
     says(
         &guarded(only_v4),
         &[
@@ -190,7 +190,7 @@ fn own_address_tests_look_at_the_address_in_use() {
     );
     let mut own_label = egress(policy("m/e", "app=web", vec![rule(Allow)]));
     if let Some(rules) = &mut own_label.egress {
-        rules.rules[0].own = Some(Peer::from_selector(sel("app=set")));
+        rules.rules[0].local = Some(Peer::from_selector(sel("app=set")));
     }
     let mut state = guarded(rule(Allow));
     state.apply(Update::Upsert(Object::Policy(own_label)));

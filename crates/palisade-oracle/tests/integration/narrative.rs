@@ -89,7 +89,7 @@ fn a_default_deny_is_told_whole() {
         }
     );
     let miss = RuleMiss {
-        own: None,
+        local: None,
         peers: Some(vec![
             PeerMiss {
                 index: 0,
@@ -221,7 +221,7 @@ fn profiles_are_told() {
         TrafficFailure::Destination(PortFailure::NoPorts),
     ];
     let miss = RuleMiss {
-        own: None,
+        local: None,
         peers: None,
         traffic: Some(vec![TrafficMiss { index: 0, failures }]),
     };
@@ -278,7 +278,7 @@ fn unknown_addresses_and_missing_tiers_are_told() {
         address: None,
     }];
     let miss = RuleMiss {
-        own: None,
+        local: None,
         peers: Some(vec![PeerMiss { index: 0, failures }]),
         traffic: None,
     };

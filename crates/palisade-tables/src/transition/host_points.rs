@@ -30,7 +30,7 @@ pub(super) fn set_of(tables: &Tables, point: &Point) -> Option<PolicySetId> {
         if let Some(set) = tables.points.get(&above) {
             return Some(*set);
         }
-        above.own = above.own.parent()?;
+        above.local = above.local.parent()?;
     }
 }
 
@@ -46,7 +46,7 @@ pub(super) fn points_of<'a>(
             .into_iter()
             .min()
             .unwrap_or(Direction::Ingress),
-        own: Prefix::all(Family::V4),
+        local: Prefix::all(Family::V4),
     };
     let interface = interface.clone();
     let from = tables
@@ -105,7 +105,7 @@ pub(super) fn write_changes(
 pub(super) fn rank(change: &TableChange) -> i16 {
     match change {
         TableChange::Point(point, set) if point.is_host() => {
-            let length = i16::from(point.own.length());
+            let length = i16::from(point.local.length());
             if set.is_some() { -length } else { length }
         }
         _ => 0,

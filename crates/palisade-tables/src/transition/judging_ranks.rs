@@ -143,7 +143,7 @@ fn last_point(interface: PointInterface) -> Point {
         interface,
         stage: PolicyStage::Normal,
         direction: Direction::Egress.max(Direction::Ingress),
-        own: Prefix::host(IpAddr::V6(Ipv6Addr::from_bits(u128::MAX))),
+        local: Prefix::host(IpAddr::V6(Ipv6Addr::from_bits(u128::MAX))),
     }
 }
 
@@ -151,7 +151,7 @@ fn last_point(interface: PointInterface) -> Point {
 fn host_points(tables: &Tables) -> impl Iterator<Item = (&Point, &PolicySetId)> {
     let mut first = first_point(PointInterface::Host(Str::default()));
     first.direction = Direction::Egress.min(Direction::Ingress);
-    first.own = Prefix::all(palisade_model::Family::V4);
+    first.local = Prefix::all(palisade_model::Family::V4);
     tables
         .points
         .range((Bound::Included(first), Bound::Unbounded))

@@ -146,7 +146,7 @@ fn each_cause_of_a_dangling_reference() {
     let lonely = |class| TableChange::Set(PolicySetId(1), Some(PolicySet { default: class }));
     let cases: [(&str, TableChange, TableChange); 5] = [
         (
-            "Point { interface: Workload(\"pal0\"), stage: Normal, direction: Egress, own: 10.0.0.1/32 } has s9, which is not there",
+            "Point { interface: Workload(\"pal0\"), stage: Normal, direction: Egress, local: 10.0.0.1/32 } has s9, which is not there",
             TableChange::Point(at.clone(), Some(PolicySetId(9))),
             TableChange::Point(at, None),
         ),

@@ -72,7 +72,7 @@ pub const FEATURES: &[&str] = &[
     "selector: not",
     "selector: or",
     "selector: starts with",
-    "test of the own address",
+    "test of the local address",
     "tier that denies",
     "tier that does not exist",
     "tier that passes",

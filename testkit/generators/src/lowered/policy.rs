@@ -114,8 +114,8 @@ fn rules(dice: &mut Dice, features: &mut Features, allow: u32) -> Vec<Rule> {
                 Action::Pass => "action: pass",
                 Action::Log => "action: log",
             });
-            let own = dice.chance(12).then(|| {
-                features.insert("test of the own address");
+            let local = dice.chance(12).then(|| {
+                features.insert("test of the local address");
                 peer(dice, features)
             });
             Rule {
@@ -127,7 +127,7 @@ fn rules(dice: &mut Dice, features: &mut Features, allow: u32) -> Vec<Rule> {
                 },
                 action,
                 peers: peers(dice, features),
-                own,
+                local,
                 traffic: traffics(dice, features),
             }
         })

@@ -221,7 +221,7 @@ impl BenchPolicy {
             },
             action: rule.action,
             peers: vec![peer],
-            own: None,
+            local: None,
             traffic,
         }
     }

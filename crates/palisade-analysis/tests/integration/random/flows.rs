@@ -65,7 +65,7 @@ fn networks(state: &State) -> BTreeSet<Prefix> {
     });
     let profiles = state.profiles.values();
     let rules = rules.chain(profiles.flat_map(|p| p.ingress.iter().chain(&p.egress)));
-    let peers = rules.flat_map(|rule| rule.peers.iter().chain(&rule.own));
+    let peers = rules.flat_map(|rule| rule.peers.iter().chain(&rule.local));
     let nets = peers
         .flat_map(|peer| peer.nets.iter().flatten().chain(&peer.not_nets))
         .copied();

@@ -186,7 +186,7 @@ impl Dice {
             },
             action: self.one(&actions),
             peers: (0..=self.below(2)).map(|_| self.peer()).collect(),
-            own: self.some(8, Self::peer),
+            local: self.some(8, Self::peer),
             traffic: (0..=self.below(2)).map(|_| self.term()).collect(),
         }
     }

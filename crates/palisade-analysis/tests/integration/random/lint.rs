@@ -71,7 +71,7 @@ fn crowd(state: &mut State, dice: &mut Dice) {
                 .extend(list.rules.first().cloned().map(|rule| Rule {
                     action: actions[dice.below(3)],
                     peers: vec![Peer::any()],
-                    own: None,
+                    local: None,
                     traffic: vec![
                         [TrafficMatch::any(), TrafficMatch::protocol(Protocol::TCP)][dice.below(2)]
                             .clone(),

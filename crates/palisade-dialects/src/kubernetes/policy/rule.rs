@@ -80,7 +80,7 @@ pub(super) fn rules(
             },
             action: Action::Allow,
             peers: read_peers(&field, peers, object, report),
-            own: None,
+            local: None,
             traffic: read_ports(&field, report),
         };
         if report.end_rule() {

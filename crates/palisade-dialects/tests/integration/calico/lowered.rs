@@ -63,7 +63,7 @@ fn both_ends() {
     let nets = |peer: &Peer| peer.nets.clone().unwrap()[0].to_string();
     let of = |direction| {
         let rule = &policy.rules(direction).unwrap().rules[0];
-        (nets(&rule.peers[0]), nets(rule.own.as_ref().unwrap()))
+        (nets(&rule.peers[0]), nets(rule.local.as_ref().unwrap()))
     };
     let [one, two] = ["10.0.0.1/32", "10.0.0.2/32"].map(str::to_owned);
     assert_eq!(of(Direction::Ingress), (one.clone(), two.clone()));

@@ -192,7 +192,7 @@ fn show_rule(out: &mut String, rule: &Rule) {
     for peer in &rule.peers {
         writeln!(out, "      peer {}", show_peer(peer)).unwrap();
     }
-    if let Some(own) = &rule.own {
+    if let Some(own) = &rule.local {
         writeln!(out, "      own {}", show_peer(own)).unwrap();
     }
     for traffic in &rule.traffic {

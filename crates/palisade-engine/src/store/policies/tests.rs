@@ -22,7 +22,7 @@ fn policy(namespace: &str, peer: Selector, line: u32) -> Policy {
         },
         action: Action::Allow,
         peers: vec![Peer::from_selector(peer)],
-        own: None,
+        local: None,
         traffic: vec![TrafficMatch::any()],
     };
     Policy {
