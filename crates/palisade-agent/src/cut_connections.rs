@@ -7,7 +7,7 @@
 use crate::network_error::NetworkDriverError;
 use crate::policy_state::SharedPolicy;
 use palisade_model::{Direction, L4, Object, ObjectKey, Protocol, Str, Update};
-use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables};
+use palisade_tables::{DirectionVerdict, Packet, PastTables, VerdictCause};
 use palisade_text::error_chain;
 use std::fmt;
 use std::net::SocketAddr;
@@ -118,12 +118,12 @@ fn cause(tables: &PastTables<'_>, denied: &DirectionVerdict<'_>) -> String {
     let DirectionVerdict::Evaluated(seen) = denied else {
         return "no policy of the interface is known".to_owned();
     };
-    let last = seen.cell.hits.last().and_then(|rule| tables.rule(*rule));
+    let last = seen.cell.causes.last().and_then(|rule| tables.rule(*rule));
     match last.map(|credit| &**credit) {
-        Some(Credit::Rule { policy, origin, .. }) => {
+        Some(VerdictCause::Rule { policy, origin, .. }) => {
             format!("rule {} of {}", origin.index, policy.object)
         }
-        Some(Credit::ProfileRule { profile, .. }) => format!("profile {profile}"),
+        Some(VerdictCause::ProfileRule { profile, .. }) => format!("profile {profile}"),
         _ => "no rule allows it".to_owned(),
     }
 }

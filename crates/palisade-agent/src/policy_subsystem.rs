@@ -19,7 +19,7 @@ use palisade_config::Config;
 use palisade_dataplane::{ApplyOutcome, CounterLedger, Counters, Dataplane};
 use palisade_engine::Engine;
 use palisade_model::{HostTrafficAction, Object, ObjectKey, PolicyId, Update};
-use palisade_tables::{Credit, Delta, Tables};
+use palisade_tables::{Delta, Tables, VerdictCause};
 use palisade_text::error_chain;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -369,8 +369,10 @@ impl PolicySubsystem {
         let state = self.view.read();
         let engine = &state.engine;
         self.ledger.retain(&|credit| match credit.unaudited() {
-            Credit::Rule { policy, .. } => engine.has_policy(policy),
-            Credit::TierDefault { policies, .. } => policies.iter().any(|p| engine.has_policy(p)),
+            VerdictCause::Rule { policy, .. } => engine.has_policy(policy),
+            VerdictCause::TierDefault { policies, .. } => {
+                policies.iter().any(|p| engine.has_policy(p))
+            }
             _ => true,
         });
     }

@@ -9,7 +9,7 @@
 
 use std::io;
 
-use palisade_tables::{AuditComparison, Credit};
+use palisade_tables::{AuditComparison, VerdictCause};
 use serde::{Deserialize, Serialize};
 
 use palisade_layout::CounterKey;
@@ -64,12 +64,12 @@ struct JournalHeader {
     driver: Option<String>,
 }
 
-/// What a count is credited to.
+/// What a count is attributed to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum JournalAccount {
     /// A rule, tier default or profile.
-    Rule(Credit),
+    Rule(VerdictCause),
     /// A drop that no rule decided: the reason's name.
     Reason(String),
     /// Packets judged where something in audit applies, by their verdicts.
@@ -165,9 +165,10 @@ pub(crate) fn encode_entries(entries: &[JournalEntry], text: &mut Vec<u8>) -> io
 mod tests {
     use super::*;
     use palisade_model::{Direction, ObjectId, ObjectKind, PolicyId, RuleOrigin};
+    use palisade_tables::Verdict;
 
     fn entries() -> Vec<JournalEntry> {
-        let rule = Credit::Rule {
+        let rule = VerdictCause::Rule {
             policy: PolicyId {
                 object: ObjectId {
                     namespace: Some("shop".into()),
@@ -207,6 +208,21 @@ mod tests {
         assert!(content.error.is_none());
         let nothing = decode(b"");
         assert!(nothing.entries.is_empty() && nothing.driver.is_none() && nothing.error.is_none());
+    }
+
+    #[test]
+    fn causes_keep_their_stored_names() {
+        let line = r#"{"account":[7,{"rule":{"Audit":{"verdict":"Deny","credit":{"PassEnd":{"direction":"Ingress"}}}}}]}"#;
+        let cause = VerdictCause::Audit {
+            verdict: Verdict::Deny,
+            cause: Box::new(VerdictCause::StageEnd {
+                direction: Direction::Ingress,
+            }),
+        };
+        let entry = JournalEntry::Account(7, JournalAccount::Rule(cause));
+        assert_eq!(serde_json::to_string(&entry).unwrap(), line);
+        let text = format!("{{\"schema\":3,\"driver\":\"fake\"}}\n{line}\n");
+        assert_eq!(decode(text.as_bytes()).entries, [entry]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use palisade_layout::{
     CountAccount, CounterAccounts, CounterKey, CounterSnapshot, Counters, RetiringCounter,
 };
-use palisade_tables::{CounterValue, Credit, ReportReason};
+use palisade_tables::{CounterValue, ReportReason, VerdictCause};
 
 use crate::counter_journal::{self, CounterJournal, JournalAccount, JournalEntry, JournalError};
 
@@ -311,7 +311,7 @@ impl CounterLedger {
     }
 
     /// Drops the totals of rules for which `keep` returns false.
-    pub fn retain(&mut self, keep: &dyn Fn(&Credit) -> bool) {
+    pub fn retain(&mut self, keep: &dyn Fn(&VerdictCause) -> bool) {
         let must_keep = |account: &CountAccount| match account {
             CountAccount::Rule(cause) => keep(cause),
             CountAccount::Drop(_) | CountAccount::Audit(_) => true,

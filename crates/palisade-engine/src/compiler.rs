@@ -209,7 +209,7 @@ fn evaluate(
             StepOperation::Fallback(verdict) => {
                 return Cell {
                     verdict: *verdict,
-                    hits,
+                    causes: hits,
                     log,
                     audit: None,
                 };
@@ -234,14 +234,14 @@ fn evaluate(
         };
         return Cell {
             verdict,
-            hits,
+            causes: hits,
             log,
             audit: None,
         };
     }
     Cell {
         verdict: Verdict::Deny,
-        hits,
+        causes: hits,
         log,
         audit: None,
     }

@@ -256,7 +256,7 @@ fn count_large_programs(large: &[Program], shares: &mut [usize]) -> usize {
 /// Adds the elements of a program to the shares of the rules they are credited to.
 fn add_rule_shares(program: &Program, base: Option<&Program>, shares: &mut [usize]) {
     program.for_each_element_over(base, |cell, many| {
-        let rule = cell.hits.last().copied();
+        let rule = cell.causes.last().copied();
         let place = rule.and_then(|rule| usize::try_from(rule.0).ok());
         if let Some(share) = place.and_then(|place| shares.get_mut(place)) {
             *share += many;

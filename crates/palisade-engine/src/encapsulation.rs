@@ -37,7 +37,7 @@ pub(crate) fn deny_encapsulation(
 fn denial_program(denied: Encapsulations, credit: RuleId) -> Program {
     let cell = |verdict| Cell {
         verdict,
-        hits: Vec::from([credit]),
+        causes: Vec::from([credit]),
         log: None,
         audit: None,
     };

@@ -14,7 +14,7 @@ use crate::traffic::{PortEnd, is_total};
 use alloc::vec::Vec;
 use hashbrown::hash_map::Entry;
 use palisade_model::{Action, Direction, Encapsulations, PolicyView, Protocol, Str, TrafficMatch};
-use palisade_tables::{ClassId, Credit, Program, RuleId, Verdict};
+use palisade_tables::{ClassId, Program, RuleId, Verdict, VerdictCause};
 
 /// One step that applies to an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -311,7 +311,7 @@ impl PolicySetRules {
             }
         };
         if template.denies_encapsulation {
-            rules.push(context.credits.intern(Credit::Encapsulated));
+            rules.push(context.credits.intern(VerdictCause::Encapsulated));
         }
         template.program.with_rules(&rules)
     }
@@ -324,7 +324,7 @@ impl PolicySetRules {
         context: &mut CompileContext<'_>,
     ) -> Option<Program> {
         let credits = &mut *context.credits;
-        let denial = || credits.intern(Credit::Encapsulated);
+        let denial = || credits.intern(VerdictCause::Encapsulated);
         let (denied, most) = (context.denied_encapsulation, context.max_elements);
         self.compile_rules(class_key, rules, denied, most, denial)
     }
@@ -458,7 +458,7 @@ impl PolicySetRules {
         let direction = self.key.direction;
         let origin = &body.origin;
         if let Some(profile) = block.profile.and_then(|place| self.key.profiles.get(place)) {
-            return Some(context.credits.intern(Credit::ProfileRule {
+            return Some(context.credits.intern(VerdictCause::ProfileRule {
                 profile: profile.clone(),
                 direction,
                 origin: origin.clone(),
@@ -467,7 +467,7 @@ impl PolicySetRules {
         let policy = *self.key.policies.get(at as usize)?;
         let policies = context.policies;
         context.credits.intern_rule(policy, direction, origin, || {
-            Some(Credit::Rule {
+            Some(VerdictCause::Rule {
                 policy: policies.id(policy)?,
                 direction,
                 origin: origin.clone(),

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 use palisade_model::{Direction, RuleOrigin};
-use palisade_tables::{ClassId, Credit, Program, RuleId, Verdict};
+use palisade_tables::{ClassId, Program, RuleId, Verdict, VerdictCause};
 
 #[derive(Debug)]
 struct ProgramEntry {
@@ -132,13 +132,13 @@ enum CreditKey {
     /// A rule of a policy that would be credited if nothing were in audit.
     AuditRule(PolicyNumber, Direction, RuleOrigin, Verdict),
     /// Anything else.
-    Other(Arc<Credit>),
+    Other(Arc<VerdictCause>),
 }
 
 #[derive(Debug)]
 struct CreditEntry {
     key: CreditKey,
-    credit: Arc<Credit>,
+    credit: Arc<VerdictCause>,
     /// Number of policy sets that hold it.
     policy_sets: usize,
     /// Number of programs that credit it.
@@ -157,7 +157,7 @@ pub(crate) struct CreditPool {
 
 impl CreditPool {
     /// The number of a credit, new or known, without counting a use.
-    pub(crate) fn intern(&mut self, credit: Credit) -> RuleId {
+    pub(crate) fn intern(&mut self, credit: VerdictCause) -> RuleId {
         let credit = Arc::new(credit);
         let origin = CreditKey::Other(credit.clone());
         match self.numbers.get(&origin) {
@@ -176,15 +176,24 @@ impl CreditPool {
                 CreditKey::AuditRule(*policy, *direction, origin.clone(), verdict)
             }
             _ => {
-                let credit = Box::new(Credit::clone(&audited.credit));
-                return self.intern(Credit::Audit { verdict, credit });
+                let credit = Box::new(VerdictCause::clone(&audited.credit));
+                return self.intern(VerdictCause::Audit {
+                    verdict,
+                    cause: credit,
+                });
             }
         };
         if let Some(known) = self.numbers.get(&key) {
             return *known;
         }
-        let credit = Box::new(Credit::clone(&audited.credit));
-        self.insert(key, Arc::new(Credit::Audit { verdict, credit }))
+        let credit = Box::new(VerdictCause::clone(&audited.credit));
+        self.insert(
+            key,
+            Arc::new(VerdictCause::Audit {
+                verdict,
+                cause: credit,
+            }),
+        )
     }
 
     /// The number of a policy rule's credit, without counting a use. The credit is made only if it
@@ -194,7 +203,7 @@ impl CreditPool {
         policy: PolicyNumber,
         direction: Direction,
         rule: &RuleOrigin,
-        credit: impl FnOnce() -> Option<Credit>,
+        credit: impl FnOnce() -> Option<VerdictCause>,
     ) -> Option<RuleId> {
         let origin = CreditKey::Rule(policy, direction, rule.clone());
         match self.numbers.get(&origin) {
@@ -203,7 +212,7 @@ impl CreditPool {
         }
     }
 
-    fn insert(&mut self, origin: CreditKey, credit: Arc<Credit>) -> RuleId {
+    fn insert(&mut self, origin: CreditKey, credit: Arc<VerdictCause>) -> RuleId {
         let rule = RuleId(self.next);
         self.next = self.next.wrapping_add(1);
         self.numbers.insert(origin.clone(), rule);
@@ -236,7 +245,7 @@ impl CreditPool {
     }
 
     /// Counts one program more. Returns the credit if this is the first.
-    pub(crate) fn acquire_for_program(&mut self, rule: RuleId) -> Option<Arc<Credit>> {
+    pub(crate) fn acquire_for_program(&mut self, rule: RuleId) -> Option<Arc<VerdictCause>> {
         let credited = self.credits.get_mut(&rule)?;
         credited.programs += 1;
         (credited.programs == 1).then(|| credited.credit.clone())

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use palisade_model::Str;
 use palisade_tables::{
-    AuditComparison, CounterValue, Credit, Delta, ReportReason, RuleId, TableChange, Tables,
+    AuditComparison, CounterValue, Delta, ReportReason, RuleId, TableChange, Tables, VerdictCause,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,11 +31,11 @@ impl CounterKey {
     }
 }
 
-/// What a count is credited to.
+/// What a count is attributed to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CountAccount {
     /// A rule, tier default or profile.
-    Rule(Arc<Credit>),
+    Rule(Arc<VerdictCause>),
     /// A drop that no rule decided: one of [`ReportReason::DROPS`].
     Drop(ReportReason),
     /// Packets judged where something in audit applies, each once, by their verdicts.
@@ -56,7 +56,7 @@ pub trait CounterSnapshot {
 pub struct RetiringCounter {
     /// Its key.
     pub key: CounterKey,
-    /// What its value is credited to.
+    /// What its value is attributed to.
     pub accounts: Vec<CountAccount>,
     /// Its last value.
     pub count: CounterValue,
@@ -65,8 +65,8 @@ pub struct RetiringCounter {
 /// Packet and byte counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// By the rule, tier default or profile that they are credited to.
-    pub by_rule: BTreeMap<Arc<Credit>, CounterValue>,
+    /// By the rule, tier default or profile that they are attributed to.
+    pub by_rule: BTreeMap<Arc<VerdictCause>, CounterValue>,
     /// Drops that no rule decided, by [the reason's name](ReportReason::name).
     pub by_drop_reason: BTreeMap<&'static str, CounterValue>,
     /// Packets judged where something in audit applies, by their verdicts.
@@ -75,7 +75,7 @@ pub struct Counters {
 
 /// What each rule number stands for, also during a delta that deletes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RuleCauses(BTreeMap<RuleId, Arc<Credit>>);
+pub struct RuleCauses(BTreeMap<RuleId, Arc<VerdictCause>>);
 
 impl RuleCauses {
     /// Those of whole tables.

@@ -163,7 +163,7 @@ impl<'a> HeldTables<'a> {
         let mut old = present.clone();
         for (class, program) in &mut old.programs {
             if !self.numbers.kept_classes.contains(class) {
-                *program = Arc::new(strip_credits(program));
+                *program = Arc::new(strip_causes(program));
             }
         }
         let mut sets_by_identity: BTreeMap<IdentityId, Vec<PolicySetId>> = BTreeMap::new();
@@ -196,13 +196,13 @@ impl<'a> HeldTables<'a> {
 }
 
 /// The program without the rules that its cells count for.
-fn strip_credits(program: &Program) -> Program {
+fn strip_causes(program: &Program) -> Program {
     let protocols = program.protocols().iter();
     let protocols = protocols.map(|(protocol, map)| {
-        let map = map.map(|values| values.map(Cell::without_credits));
+        let map = map.map(|values| values.map(Cell::without_causes));
         (*protocol, map)
     });
-    Program::new(protocols, program.default().without_credits())
+    Program::new(protocols, program.default().without_causes())
 }
 /// The ranges of two tables, cut at the ends of each other's: first, last, old identity, new identity.
 fn overlay_ranges(

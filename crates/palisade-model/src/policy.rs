@@ -146,7 +146,7 @@ pub struct PolicyId {
 
 impl PolicyId {
     /// Compares policies of equal precedence: by name, then namespace (none first), group, kind and part. In this
-    /// order they are evaluated, and credited where they stand together. Source: Calico, "Policy tiers", for ties of
+    /// order they are evaluated, and counted where they stand together. Source: Calico, "Policy tiers", for ties of
     /// order.
     pub fn cmp_by_name(&self, other: &PolicyId) -> Ordering {
         let by_name = self.object.name.cmp(&other.object.name);

@@ -6,7 +6,7 @@ use crate::names::{mark_bytes, zero_prefixed};
 use crate::skeleton::{cell_code, verdict_element};
 use crate::source_ports::{self, SourcePortChain};
 use crate::{
-    Chain, Config, CounterLocation, CounterValue, CreditedCounter, Element, ElementKey, MapValue,
+    AttributedCounter, Chain, Config, CounterLocation, CounterValue, Element, ElementKey, MapValue,
     NftFault,
 };
 use alloc::collections::BTreeMap;
@@ -14,7 +14,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use palisade_model::{PortRange, Protocol, Str};
-use palisade_tables::{Cell, Credit, Program, SourcePortMap, Tables};
+use palisade_tables::{Cell, Program, SourcePortMap, Tables, VerdictCause};
 
 /// How a program is encoded.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct ClassContent {
     /// Its source-port chains, in the order of creation.
     pub(crate) chains: Vec<(Str, Chain)>,
     /// Its counters, also of cells without rules.
-    pub(crate) counters: Vec<CreditedCounter>,
+    pub(crate) counters: Vec<AttributedCounter>,
 }
 
 struct ClassContentBuilder<'a> {
@@ -264,7 +264,7 @@ impl Hasher for FingerprintHasher {
     }
 }
 
-/// The meaning of a program and the rules it credits, as 16 digits, independent of rule numbers: two classes
+/// The meaning of a program and the rules that its counters count for, as 16 digits, independent of rule numbers: two classes
 /// with equal elements and equal fingerprints count for the same rules. The line of a rule in its source is
 /// not included.
 pub(crate) fn fingerprint(tables: &Tables, program: &Program) -> alloc::string::String {
@@ -284,13 +284,13 @@ pub(crate) fn fingerprint(tables: &Tables, program: &Program) -> alloc::string::
 }
 
 fn hash_cell(tables: &Tables, cell: &Cell, hash: &mut FingerprintHasher) {
-    (cell.verdict, cell.hits.len()).hash(hash);
+    (cell.verdict, cell.causes.len()).hash(hash);
     if let Some(audit) = &cell.audit {
-        (5u8, audit.direction, audit.verdict, audit.hits.len()).hash(hash);
+        (5u8, audit.direction, audit.verdict, audit.causes.len()).hash(hash);
     }
-    for rule in cell.credited_rules() {
-        match tables.rules.get(&rule).map(|credit| &**credit) {
-            Some(Credit::Rule {
+    for rule in cell.counted_rules() {
+        match tables.rules.get(&rule).map(|cause| &**cause) {
+            Some(VerdictCause::Rule {
                 policy,
                 direction,
                 origin,
@@ -303,7 +303,7 @@ fn hash_cell(tables: &Tables, cell: &Cell, hash: &mut FingerprintHasher) {
                 origin.fingerprint,
             )
                 .hash(hash),
-            Some(Credit::ProfileRule {
+            Some(VerdictCause::ProfileRule {
                 profile,
                 direction,
                 origin,
@@ -323,18 +323,18 @@ fn hash_cell(tables: &Tables, cell: &Cell, hash: &mut FingerprintHasher) {
 }
 
 /// The counter of the packets of a cell.
-fn cell_counter(location: CounterLocation, cell: &Cell) -> CreditedCounter {
-    CreditedCounter {
+fn cell_counter(location: CounterLocation, cell: &Cell) -> AttributedCounter {
+    AttributedCounter {
         location,
-        rules: cell.credited_rules().collect(),
+        rules: cell.counted_rules().collect(),
         audit: cell.audit_comparison(),
     }
 }
 
-/// The counters that are credited to at least one rule, or in audit.
-pub(crate) fn to_credited_counters(
-    counters: Vec<CreditedCounter>,
-) -> impl Iterator<Item = CreditedCounter> {
+/// The counters that count for at least one rule, or are in audit.
+pub(crate) fn to_attributed_counters(
+    counters: Vec<AttributedCounter>,
+) -> impl Iterator<Item = AttributedCounter> {
     let counters = counters.into_iter();
     counters.filter(|counter| !counter.rules.is_empty() || counter.audit.is_some())
 }

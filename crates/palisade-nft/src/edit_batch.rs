@@ -1,8 +1,8 @@
 //! The net edits of one atomic step: repeated writes of an element become one, and an element that ends
 //! unchanged is not written.
 
-use crate::content::{ClassContent, to_credited_counters};
-use crate::{Chain, CreditedCounter, Element, ElementKey, Op};
+use crate::content::{ClassContent, to_attributed_counters};
+use crate::{AttributedCounter, Chain, Element, ElementKey, Op};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::Str;
@@ -19,7 +19,7 @@ pub(crate) struct EditBatch {
     edits: BTreeMap<(&'static str, ElementKey), ElementEdit>,
     pub(crate) new_chains: Vec<(Str, Chain)>,
     pub(crate) deleted_chains: Vec<Str>,
-    pub(crate) retiring_counters: Vec<CreditedCounter>,
+    pub(crate) retiring_counters: Vec<AttributedCounter>,
 }
 
 impl EditBatch {
@@ -75,7 +75,7 @@ impl EditBatch {
         }
         let chains = content.chains.into_iter().rev();
         self.deleted_chains.extend(chains.map(|(name, _)| name));
-        let retiring = to_credited_counters(content.counters);
+        let retiring = to_attributed_counters(content.counters);
         self.retiring_counters.extend(retiring);
     }
 
@@ -97,7 +97,7 @@ impl EditBatch {
 
     /// The operations, in an order that the kernel accepts: objects are created before and deleted after
     /// their references, and ranges are deleted before others replace them.
-    pub(crate) fn into_ops(self) -> (Vec<CreditedCounter>, Vec<Op>) {
+    pub(crate) fn into_ops(self) -> (Vec<AttributedCounter>, Vec<Op>) {
         let mut ops = Vec::new();
         for (chain, content) in self.new_chains {
             push_chain(&mut ops, chain, content);

@@ -21,7 +21,7 @@ pub(crate) struct HeldClasses<'a> {
 
 impl HeldClasses<'_> {
     /// Numbers for the held and the wanted classes, equal where they have equal elements and chains and
-    /// credit the same rules.
+    /// count for the same rules.
     pub(crate) fn equal_programs(&self) -> [BTreeMap<ClassId, u32>; 2] {
         let mut wanted = BTreeMap::new();
         // One class of each content, by fingerprint: two of one fingerprint may differ in what they report.

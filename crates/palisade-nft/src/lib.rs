@@ -51,4 +51,4 @@ pub use nflog::{counted_chains, drop_comment, log_prefix, parse_log_prefix};
 pub use planner::{Planner, raised_generation};
 pub use print::{print_ruleset, print_transaction};
 pub use skeleton::{SCHEMA, skeleton};
-pub use transaction::{CounterLocation, CreditedCounter, Op, Transaction, TxStep};
+pub use transaction::{AttributedCounter, CounterLocation, Op, Transaction, TxStep};

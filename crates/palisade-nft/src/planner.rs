@@ -18,7 +18,7 @@ use crate::names::{
 };
 use crate::skeleton::{generation_of, generation_rule, pending_revocation, skeleton};
 use crate::{
-    Config, CreditedCounter, Element, ElementKey, MapValue, NftFault, Op, Ruleset, Transaction,
+    AttributedCounter, Config, Element, ElementKey, MapValue, NftFault, Op, Ruleset, Transaction,
     TxStep,
 };
 use alloc::sync::Arc;
@@ -557,7 +557,7 @@ pub fn raised_generation(config: &Config, transaction: &Transaction) -> Option<u
 fn push_step(
     steps: &mut Vec<TxStep>,
     phase: Phase,
-    harvest: Vec<CreditedCounter>,
+    harvest: Vec<AttributedCounter>,
     ops: Vec<Op>,
     waits: bool,
 ) {

@@ -221,7 +221,7 @@ pub(crate) fn cell_code(cell: &Cell) -> u32 {
     }
 }
 
-/// The cell of a code as far as the kernel has it, without the rules that it is credited to; `None` for the
+/// The cell of a code as far as the kernel has it, without its causes; `None` for the
 /// code of a source-port chain.
 pub(crate) fn code_cell(code: u32) -> Option<Cell> {
     let (verdict, code) = match code {
@@ -244,12 +244,12 @@ pub(crate) fn code_cell(code: u32) -> Option<Cell> {
         Box::new(AuditCell {
             direction,
             verdict: Judgement::Deny,
-            hits: Vec::new(),
+            causes: Vec::new(),
         })
     });
     Some(Cell {
         verdict,
-        hits: Vec::new(),
+        causes: Vec::new(),
         log,
         audit,
     })

@@ -92,16 +92,16 @@ pub struct TxStep {
     pub phase: Phase,
     /// Counters that the operations delete; they are read first. Nothing refers to them any more once the
     /// grace period of the previous step is over, so their values are final.
-    pub retiring_counters: Vec<CreditedCounter>,
+    pub retiring_counters: Vec<AttributedCounter>,
     /// The operations, in an order that the kernel accepts.
     pub ops: Vec<Op>,
     /// Whether a grace period must pass before the next step.
     pub needs_grace_period: bool,
 }
 
-/// A counter, and what it is credited to.
+/// A counter, and the rules that it counts for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreditedCounter {
+pub struct AttributedCounter {
     /// The location of the counter.
     pub location: CounterLocation,
     /// Each of these rules matched every counted packet.

@@ -46,7 +46,7 @@ pub struct AlignmentSide<'a, M> {
     pub tables: &'a Tables,
     /// The addresses of each identity that a packet can have, the unknown identity apart.
     pub members: &'a BTreeMap<IdentityId, M>,
-    /// Equal numbers, on both sides, for classes whose programs the dataplane writes alike, credits
+    /// Equal numbers, on both sides, for classes whose programs the dataplane writes alike, causes
     /// included. A class without a number equals no other.
     pub programs: &'a BTreeMap<ClassId, u32>,
 }

@@ -1,6 +1,8 @@
 //! The changes of one flush: ordered steps, each one a transaction.
 
-use crate::{ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, Program, RuleId, Tables};
+use crate::{
+    ClassId, IdentityId, Point, PolicySet, PolicySetId, Program, RuleId, Tables, VerdictCause,
+};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,8 +25,8 @@ pub enum TableChange {
     Class(PolicySetId, IdentityId, Option<ClassId>),
     /// The program of a class; set once when the class is created and removed when it is deleted.
     Program(ClassId, Option<Arc<Program>>),
-    /// The credit of a rule number.
-    Rule(RuleId, Option<Arc<Credit>>),
+    /// The cause of a rule number.
+    Rule(RuleId, Option<Arc<VerdictCause>>),
 }
 
 impl TableChange {
@@ -129,7 +131,7 @@ impl Tables {
     /// The changes that create these tables from empty ones, in an order in which each can be applied alone.
     pub fn entries(&self) -> Vec<TableChange> {
         let rules = self.rules.iter();
-        let rules = rules.map(|(id, credit)| TableChange::Rule(*id, Some(credit.clone())));
+        let rules = rules.map(|(id, cause)| TableChange::Rule(*id, Some(cause.clone())));
         let programs = self.programs.iter();
         let programs = programs.map(|(id, code)| TableChange::Program(*id, Some(code.clone())));
         let sets = self.sets.iter();
@@ -181,7 +183,7 @@ impl Tables {
             TableChange::Program(class, program) => {
                 set_or_remove(&mut self.programs, class, program)
             }
-            TableChange::Rule(rule, credit) => set_or_remove(&mut self.rules, rule, credit),
+            TableChange::Rule(rule, cause) => set_or_remove(&mut self.rules, rule, cause),
         }
     }
 }

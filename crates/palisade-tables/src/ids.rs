@@ -35,7 +35,7 @@ number!(
     ClassId, "c"
 );
 number!(
-    /// The number of a [`Credit`](crate::Credit), which never changes while the number is in use.
+    /// The number of a [`VerdictCause`](crate::VerdictCause), which never changes while the number is in use.
     RuleId, "r"
 );
 

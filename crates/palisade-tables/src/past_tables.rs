@@ -6,7 +6,8 @@
 
 use crate::judge::{TableLookup, judge_host_packet, judge_host_stage, judge_packet};
 use crate::{
-    ClassId, Credit, Delta, DirectionVerdict, IdentityId, Packet, Point, PolicySet, TableChange,
+    ClassId, Delta, DirectionVerdict, IdentityId, Packet, Point, PolicySet, TableChange,
+    VerdictCause,
 };
 use crate::{PolicySetId, Program, RuleId, Tables};
 use alloc::collections::BTreeMap;
@@ -23,7 +24,7 @@ pub struct UndoRecord {
     sets: BTreeMap<PolicySetId, Option<PolicySet>>,
     classes: BTreeMap<(PolicySetId, IdentityId), Option<ClassId>>,
     programs: BTreeMap<ClassId, Option<Arc<Program>>>,
-    rules: BTreeMap<RuleId, Option<Arc<Credit>>>,
+    rules: BTreeMap<RuleId, Option<Arc<VerdictCause>>>,
 }
 
 impl UndoRecord {
@@ -129,8 +130,8 @@ impl<'a> PastTables<'a> {
         judge_host_stage(self, packet, direction, stage)
     }
 
-    /// The credit of a rule number at that time.
-    pub fn rule(&self, rule: RuleId) -> Option<&Arc<Credit>> {
+    /// The cause of a rule number at that time.
+    pub fn rule(&self, rule: RuleId) -> Option<&Arc<VerdictCause>> {
         match self.find_previous(|undo| undo.rules.get(&rule)) {
             Some(was) => was.as_ref(),
             None => self.current.rules.get(&rule),
@@ -202,7 +203,7 @@ mod tests {
     fn program(verdict: Verdict, rule: u32) -> Arc<Program> {
         Arc::new(Program::constant(Cell {
             verdict,
-            hits: vec![RuleId(rule)],
+            causes: vec![RuleId(rule)],
             log: None,
             audit: None,
         }))

@@ -7,7 +7,7 @@ use palisade_model::{Direction, L4, PortRange, Protocol};
 use serde::{Deserialize, Serialize};
 
 /// The verdict of a direction, a stage or a packet, in order of what passes. Serialized in state on disk, as a part of
-/// credits.
+/// causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Verdict {
     /// Denied.
@@ -34,14 +34,14 @@ impl Verdict {
     }
 }
 
-/// A verdict and the rules that are credited with it: those that logged or passed, then the deciding
+/// A verdict and the rules that cause it: those that logged or passed, then the deciding
 /// one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cell {
     /// The verdict.
     pub verdict: Verdict,
-    /// Every rule that is credited with the packet, in order of evaluation; the last one decided.
-    pub hits: Vec<RuleId>,
+    /// The rules that the packet counts for, in order of evaluation; the last one decided.
+    pub causes: Vec<RuleId>,
     /// The direction of a matching `Log` rule, if any: a dataplane must then report the packet even if
     /// it allows it.
     pub log: Option<Direction>,
@@ -57,9 +57,9 @@ pub struct AuditCell {
     pub direction: Direction,
     /// The verdict.
     pub verdict: Verdict,
-    /// The rules that would be credited, in order of evaluation; their credits are
-    /// [`Credit::Audit`](crate::Credit::Audit).
-    pub hits: Vec<RuleId>,
+    /// The rules that it would count for, in order of evaluation; their causes are
+    /// [`VerdictCause::Audit`](crate::VerdictCause::Audit).
+    pub causes: Vec<RuleId>,
 }
 
 /// The verdict of a packet beside the one that it would have if nothing were in audit. Serialized in state on
@@ -97,10 +97,10 @@ impl Cell {
         })
     }
 
-    /// Every rule that is credited with a packet of this cell.
-    pub fn credited_rules(&self) -> impl Iterator<Item = RuleId> + '_ {
-        let audit = self.audit.iter().flat_map(|audit| &audit.hits);
-        self.hits.iter().chain(audit).copied()
+    /// Every rule that a packet of this cell counts for.
+    pub fn counted_rules(&self) -> impl Iterator<Item = RuleId> + '_ {
+        let audit = self.audit.iter().flat_map(|audit| &audit.causes);
+        self.causes.iter().chain(audit).copied()
     }
 
     /// The direction in which a dataplane must report a packet that it allows although it would be denied if
@@ -110,15 +110,15 @@ impl Cell {
         (self.verdict.passes() && !audit.verdict.passes()).then_some(audit.direction)
     }
 
-    /// The same cell without the rules that it is credited to.
-    pub fn without_credits(&self) -> Cell {
+    /// The same cell without its causes.
+    pub fn without_causes(&self) -> Cell {
         Cell {
             verdict: self.verdict,
-            hits: Vec::new(),
+            causes: Vec::new(),
             log: self.log,
             audit: self.audit.as_ref().map(|audit| {
                 Box::new(AuditCell {
-                    hits: Vec::new(),
+                    causes: Vec::new(),
                     ..**audit
                 })
             }),
@@ -127,14 +127,14 @@ impl Cell {
 
     /// The same cell with `f` of each rule number.
     fn map_rules(&self, mut f: impl FnMut(RuleId) -> RuleId) -> Cell {
-        let mut map = |hits: &[RuleId]| hits.iter().map(|hit| f(*hit)).collect();
+        let mut map = |causes: &[RuleId]| causes.iter().map(|rule| f(*rule)).collect();
         Cell {
             verdict: self.verdict,
-            hits: map(&self.hits),
+            causes: map(&self.causes),
             log: self.log,
             audit: self.audit.as_ref().map(|audit| {
                 Box::new(AuditCell {
-                    hits: map(&audit.hits),
+                    causes: map(&audit.causes),
                     ..**audit
                 })
             }),
@@ -354,7 +354,7 @@ impl Program {
     }
 
     /// This program, with what `audit` decides as [`Cell::audit`]. `audit_rule` gives the number of the audit
-    /// credit of one of the rules of `audit`, for the verdict of its cell.
+    /// cause of one of the rules of `audit`, for the verdict of its cell.
     pub fn with_audit(
         &self,
         audit: &Program,
@@ -365,8 +365,8 @@ impl Program {
             audit: Some(Box::new(AuditCell {
                 direction,
                 verdict: audit.verdict,
-                hits: audit
-                    .hits
+                causes: audit
+                    .causes
                     .iter()
                     .map(|hit| audit_rule(*hit, audit.verdict))
                     .collect(),
@@ -383,10 +383,10 @@ impl Program {
         let mut complete = true;
         let mut cell = |cell: &Cell| {
             let rule = |hit: &RuleId| usize::try_from(hit.0).ok().and_then(|at| rules.get(at));
-            let hits: Vec<RuleId> = cell.hits.iter().filter_map(rule).copied().collect();
-            complete &= hits.len() == cell.hits.len();
+            let causes: Vec<RuleId> = cell.causes.iter().filter_map(rule).copied().collect();
+            complete &= causes.len() == cell.causes.len();
             Cell {
-                hits,
+                causes,
                 audit: None,
                 ..*cell
             }

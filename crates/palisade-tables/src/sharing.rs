@@ -1,7 +1,7 @@
 //! Common parts of programs, so that a dataplane can write them once.
 //!
 //! A *base* is a program that others refine: it has the same defaults and a subset of their entries,
-//! with equal cells, credited rules included. The rules that its counters credit therefore exist as
+//! with equal cells, counted rules included. The rules that its counters count for therefore exist as
 //! long as any program that refines it. Promises: [`find_shared_bases`] does not depend on rule numbers
 //! or on the order of programs. This module never changes the meaning of a program.
 
@@ -237,7 +237,7 @@ mod tests {
     fn cell(verdict: Verdict, rule: u32) -> Cell {
         Cell {
             verdict,
-            hits: vec![RuleId(rule)],
+            causes: vec![RuleId(rule)],
             log: None,
             audit: None,
         }

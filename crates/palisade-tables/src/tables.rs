@@ -101,7 +101,7 @@ pub struct CounterValue {
 /// number, so it stays equal over every edit that does not change the rule. Serialized in state on
 /// disk.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Credit {
+pub enum VerdictCause {
     /// A rule of a policy.
     Rule {
         /// The policy.
@@ -164,38 +164,39 @@ pub enum Credit {
         /// The direction.
         direction: Direction,
     },
-    /// What would be credited if nothing were in audit.
+    /// What would be the cause if nothing were in audit.
     Audit {
         /// The verdict if nothing were in audit.
         verdict: Verdict,
-        /// What would be credited; itself no audit.
-        credit: Box<Credit>,
+        /// What would be the cause; itself no audit.
+        #[serde(rename = "credit")]
+        cause: Box<VerdictCause>,
     },
 }
 
-impl Credit {
-    /// What is credited, or would be if nothing were in audit.
-    pub fn unaudited(&self) -> &Credit {
+impl VerdictCause {
+    /// The cause, or what it would be if nothing were in audit.
+    pub fn unaudited(&self) -> &VerdictCause {
         match self {
-            Credit::Audit { credit, .. } => credit,
-            credit => credit,
+            VerdictCause::Audit { cause, .. } => cause,
+            cause => cause,
         }
     }
 
     /// The direction that was judged.
     pub fn direction(&self) -> Direction {
         match self {
-            Credit::Rule { direction, .. }
-            | Credit::ProfileRule { direction, .. }
-            | Credit::TierDefault { direction, .. }
-            | Credit::MissingProfile { direction, .. }
-            | Credit::NoProfileMatch { direction }
-            | Credit::ForwardEnd { direction }
-            | Credit::HairpinEnd { direction }
-            | Credit::StageEnd { direction }
-            | Credit::EndpointInAudit { direction } => *direction,
-            Credit::Encapsulated => Direction::Egress,
-            Credit::Audit { credit, .. } => credit.direction(),
+            VerdictCause::Rule { direction, .. }
+            | VerdictCause::ProfileRule { direction, .. }
+            | VerdictCause::TierDefault { direction, .. }
+            | VerdictCause::MissingProfile { direction, .. }
+            | VerdictCause::NoProfileMatch { direction }
+            | VerdictCause::ForwardEnd { direction }
+            | VerdictCause::HairpinEnd { direction }
+            | VerdictCause::StageEnd { direction }
+            | VerdictCause::EndpointInAudit { direction } => *direction,
+            VerdictCause::Encapsulated => Direction::Egress,
+            VerdictCause::Audit { cause, .. } => cause.direction(),
         }
     }
 }
@@ -226,8 +227,8 @@ pub struct Tables {
     pub classes: BTreeMap<(PolicySetId, IdentityId), ClassId>,
     /// Class → program.
     pub programs: BTreeMap<ClassId, Arc<Program>>,
-    /// Rule number → credit, for every rule that a program refers to.
-    pub rules: BTreeMap<RuleId, Arc<Credit>>,
+    /// Rule number → cause, for every rule that a program refers to.
+    pub rules: BTreeMap<RuleId, Arc<VerdictCause>>,
 }
 
 impl Tables {

@@ -209,7 +209,7 @@ fn write_interfaces(context: &TransitionContext<'_>, phased: &mut PhasedChanges)
     }
 }
 
-/// Programs and credits are added first and removed last.
+/// Programs and causes are added first and removed last.
 fn write_programs_and_rules(
     context: &TransitionContext<'_>,
     classes: &ClassComparison<'_>,
@@ -230,7 +230,7 @@ fn write_programs_and_rules(
     let mut begin = Vec::new();
     for rule in &context.differences.rules {
         match context.new.rules.get(rule) {
-            Some(credit) => begin.push(TableChange::Rule(*rule, Some(credit.clone()))),
+            Some(cause) => begin.push(TableChange::Rule(*rule, Some(cause.clone()))),
             None => last.push(TableChange::Rule(*rule, None)),
         }
     }

@@ -12,7 +12,7 @@ use palisade_oracle::{
     DecisionReason, DirectionJudgement, HostJudgement, HostPath, OracleOptions, PreparedState,
     Question, RuleOutcome, RuleOwner, TraceStep,
 };
-use palisade_tables::{Atomicity, Cell, Credit, DirectionVerdict, Packet, Tables, Verdict};
+use palisade_tables::{Atomicity, Cell, DirectionVerdict, Packet, Tables, Verdict, VerdictCause};
 use palisade_verification::{Violation, canonical, check_any_order};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -228,8 +228,8 @@ pub(super) fn host_path(prepared: &PreparedState<'_>, packet: &Packet) -> HostPa
     }
 }
 
-/// Whether the tables judge a flow as the oracle does at every end that is local, and credit the
-/// same rules with it.
+/// Whether the tables judge a flow as the oracle does at every end that is local, and give it the
+/// same causes.
 fn check_agreement(
     prepared: &PreparedState<'_>,
     options: &OracleOptions,
@@ -305,7 +305,7 @@ fn is_unselected(prepared: &PreparedState<'_>, at: &HostJudgement) -> bool {
     })
 }
 
-/// Whether the tables judge one direction as the oracle does, and credit the same rules with it.
+/// Whether the tables judge one direction as the oracle does, and give it the same causes.
 fn check_judgement(
     tables: &Tables,
     direction: Direction,
@@ -321,11 +321,11 @@ fn check_judgement(
         ));
     }
     let (wanted, found) = (
-        oracle_credits(judgement, direction),
-        table_credits(tables, judged),
+        oracle_causes(judgement, direction),
+        table_causes(tables, judged),
     );
     if wanted != found {
-        return Err(format!("oracle credits {wanted:?}, tables {found:?}"));
+        return Err(format!("oracle causes {wanted:?}, tables {found:?}"));
     }
     if let DirectionVerdict::Evaluated(seen) = judged {
         let log = matches_log_rule(judgement).then_some(direction);
@@ -343,8 +343,8 @@ fn check_judgement(
     Ok(())
 }
 
-/// A verdict if nothing were in audit: its direction, the verdict, and what is credited.
-type AuditVerdict = (Direction, Verdict, Vec<Option<Arc<Credit>>>);
+/// A verdict if nothing were in audit: its direction, the verdict, and its causes.
+type AuditVerdict = (Direction, Verdict, Vec<Option<Arc<VerdictCause>>>);
 
 fn oracle_audit(judgement: &DirectionJudgement, direction: Direction) -> Option<AuditVerdict> {
     let audit = judgement.audit.as_ref()?;
@@ -353,24 +353,24 @@ fn oracle_audit(judgement: &DirectionJudgement, direction: Direction) -> Option<
         (true, _) => Verdict::Allow,
         (false, _) => Verdict::Deny,
     };
-    let audited = |credit: Option<Arc<Credit>>| {
-        let credit = Box::new(Credit::clone(&*credit?));
-        Some(Arc::new(Credit::Audit { verdict, credit }))
+    let audited = |cause: Option<Arc<VerdictCause>>| {
+        let cause = Box::new(VerdictCause::clone(&*cause?));
+        Some(Arc::new(VerdictCause::Audit { verdict, cause }))
     };
-    let credits = oracle_credits(audit, direction).into_iter().map(audited);
-    Some((direction, verdict, credits.collect()))
+    let causes = oracle_causes(audit, direction).into_iter().map(audited);
+    Some((direction, verdict, causes.collect()))
 }
 
 fn table_audit(tables: &Tables, cell: &Cell) -> Option<AuditVerdict> {
     let audit = cell.audit.as_ref()?;
-    let credits = audit
-        .hits
+    let causes = audit
+        .causes
         .iter()
         .map(|rule| tables.rules.get(rule).cloned());
-    Some((audit.direction, audit.verdict, credits.collect()))
+    Some((audit.direction, audit.verdict, causes.collect()))
 }
 
-/// Whether the oracle met a Log rule on its way, for what it credits with rules.
+/// Whether the oracle met a Log rule on its way, where rules decide.
 fn matches_log_rule(judgement: &DirectionJudgement) -> bool {
     let logs = |step: &TraceStep| {
         matches!(
@@ -386,43 +386,43 @@ fn matches_log_rule(judgement: &DirectionJudgement) -> bool {
     !encapsulated && judgement.steps.iter().any(logs)
 }
 
-fn table_credits(tables: &Tables, judged: &DirectionVerdict<'_>) -> Vec<Option<Arc<Credit>>> {
+fn table_causes(tables: &Tables, judged: &DirectionVerdict<'_>) -> Vec<Option<Arc<VerdictCause>>> {
     match judged {
         DirectionVerdict::Evaluated(seen) => {
-            let credit = |rule| tables.rules.get(rule).cloned();
-            seen.cell.hits.iter().map(credit).collect()
+            let cause = |rule| tables.rules.get(rule).cloned();
+            seen.cell.causes.iter().map(cause).collect()
         }
         _ => Vec::new(),
     }
 }
 
 /// What the oracle's narrative says was hit, the deciding one last.
-fn oracle_credits(
+fn oracle_causes(
     judgement: &DirectionJudgement,
     direction: Direction,
-) -> Vec<Option<Arc<Credit>>> {
-    // Credits outlive edits that only move a rule in its file.
+) -> Vec<Option<Arc<VerdictCause>>> {
+    // Causes outlive edits that only move a rule in its file.
     let unplaced = |origin: &RuleOrigin| RuleOrigin {
         line: None,
         ..origin.clone()
     };
     let of_rule = |source: &RuleOwner, origin: &RuleOrigin| match source {
-        RuleOwner::Policy(policy) => Credit::Rule {
+        RuleOwner::Policy(policy) => VerdictCause::Rule {
             policy: policy.clone(),
             direction,
             origin: unplaced(origin),
         },
-        RuleOwner::Profile(profile) => Credit::ProfileRule {
+        RuleOwner::Profile(profile) => VerdictCause::ProfileRule {
             profile: profile.clone(),
             direction,
             origin: unplaced(origin),
         },
     };
     if matches!(judgement.decided_by, DecisionReason::Encapsulated { .. }) {
-        // Whatever rules say of it: none of them is credited.
-        return vec![Some(Arc::new(Credit::Encapsulated))];
+        // Whatever rules say of it: none of them is the cause.
+        return vec![Some(Arc::new(VerdictCause::Encapsulated))];
     }
-    let mut all: Vec<Credit> = judgement
+    let mut all: Vec<VerdictCause> = judgement
         .steps
         .iter()
         .filter_map(|step| match step {
@@ -436,12 +436,12 @@ fn oracle_credits(
         })
         .collect();
     all.extend(match &judgement.decided_by {
-        DecisionReason::TierDefault { tier, isolating } => Some(Credit::TierDefault {
+        DecisionReason::TierDefault { tier, isolating } => Some(VerdictCause::TierDefault {
             tier: tier.clone(),
             direction,
             policies: isolating.clone(),
         }),
-        DecisionReason::AllowAllProfile => Some(Credit::ProfileRule {
+        DecisionReason::AllowAllProfile => Some(VerdictCause::ProfileRule {
             profile: Str::from(Profile::ALLOW_ALL),
             direction,
             origin: RuleOrigin {
@@ -451,17 +451,17 @@ fn oracle_credits(
                 line: None,
             },
         }),
-        DecisionReason::NoProfileMatch => Some(Credit::NoProfileMatch { direction }),
-        DecisionReason::MissingProfile { profile } => Some(Credit::MissingProfile {
+        DecisionReason::NoProfileMatch => Some(VerdictCause::NoProfileMatch { direction }),
+        DecisionReason::MissingProfile { profile } => Some(VerdictCause::MissingProfile {
             profile: profile.clone(),
             direction,
         }),
-        DecisionReason::EndpointInAudit => Some(Credit::EndpointInAudit { direction }),
+        DecisionReason::EndpointInAudit => Some(VerdictCause::EndpointInAudit { direction }),
         DecisionReason::ForwardEnd | DecisionReason::NoForwardPolicy => {
-            Some(Credit::ForwardEnd { direction })
+            Some(VerdictCause::ForwardEnd { direction })
         }
-        DecisionReason::HairpinEnd => Some(Credit::HairpinEnd { direction }),
-        DecisionReason::StageEnd => Some(Credit::StageEnd { direction }),
+        DecisionReason::HairpinEnd => Some(VerdictCause::HairpinEnd { direction }),
+        DecisionReason::StageEnd => Some(VerdictCause::StageEnd { direction }),
         DecisionReason::Rule { .. }
         | DecisionReason::HostOrigin
         | DecisionReason::Hairpin
@@ -469,9 +469,7 @@ fn oracle_credits(
         | DecisionReason::Failsafe
         | DecisionReason::NotAnEndpoint => None,
     });
-    all.into_iter()
-        .map(|credit| Some(Arc::new(credit)))
-        .collect()
+    all.into_iter().map(|cause| Some(Arc::new(cause))).collect()
 }
 
 fn difference(a: &Tables, b: &Tables) -> String {
@@ -501,8 +499,8 @@ fn difference(a: &Tables, b: &Tables) -> String {
     if a.classes != b.classes {
         parts.push(format!("{} and {} classes", a.classes, b.classes));
     }
-    if a.credits != b.credits {
-        parts.push(format!("credits {:?} and {:?}", a.credits, b.credits));
+    if a.causes != b.causes {
+        parts.push(format!("causes {:?} and {:?}", a.causes, b.causes));
     }
     parts.join("; ")
 }

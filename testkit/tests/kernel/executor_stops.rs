@@ -13,7 +13,9 @@ use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::lowered::{ModelWorld, batches};
 use palisade_generators::{Dice, seeded_cases};
 use palisade_model::{FlowOrigin, Str};
-use palisade_nft::{Config, CounterValue, CreditedCounter, Ruleset, Transaction, adopt, tcp_flag};
+use palisade_nft::{
+    AttributedCounter, Config, CounterValue, Ruleset, Transaction, adopt, tcp_flag,
+};
 use palisade_oracle::PreparedState;
 use palisade_sys::nfnetlink::{
     BatchError, KernelNfnetlink, NfBatch, NfMessage, NfRequest, NfRequestError, Nfnetlink,
@@ -90,7 +92,7 @@ impl KernelTable {
     /// Makes them all, and hears so.
     fn run(&self, transaction: &Transaction) {
         let mut executor = self.executor(usize::MAX);
-        let ignore = &mut |_: &CreditedCounter, _: CounterValue| {};
+        let ignore = &mut |_: &AttributedCounter, _: CounterValue| {};
         executor.execute(transaction, ignore).unwrap();
     }
 
@@ -215,7 +217,7 @@ fn a_stopped_executor_leaves_what_the_next_one_finishes() {
                 );
                 kernel.run(&before.rebuild(Some(&kernel.read())));
                 apply(&mut model, &transaction.table, &step.ops).unwrap();
-                let ignore = &mut |_: &CreditedCounter, _: CounterValue| {};
+                let ignore = &mut |_: &AttributedCounter, _: CounterValue| {};
                 let died = kernel.executor(at + 1).execute(&transaction, ignore);
                 assert!(died.is_err(), "{what}: it lives on");
                 let found = kernel.read();

@@ -1,16 +1,16 @@
 //! Tables independent of numbering, for comparison.
 
 use palisade_model::{Prefix, Str};
-use palisade_tables::{Credit, Point, Program, RuleId, Tables};
+use palisade_tables::{Point, Program, RuleId, Tables, VerdictCause};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The content of tables up to the numbering of identities, sets, classes and rules. Two tables with
-/// the same canonical form give every packet the same verdict and credit, have the same entries, and
+/// the same canonical form give every packet the same verdict and cause, have the same entries, and
 /// group addresses and points alike.
 ///
-/// Identities are replaced by their prefixes, sets by their points, rules by the index of their credit
-/// in the sorted list of credits, and classes by their programs.
+/// Identities are replaced by their prefixes, sets by their points, rules by the index of their cause
+/// in the sorted list of causes, and classes by their programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanonicalTables {
     /// Whether policy applies to packets from an endpoint to itself.
@@ -25,8 +25,8 @@ pub struct CanonicalTables {
     pub sets: BTreeMap<Vec<Point>, CanonicalPolicySet>,
     /// The number of classes.
     pub classes: usize,
-    /// The credits in use, sorted.
-    pub credits: Vec<Arc<Credit>>,
+    /// The causes in use, sorted.
+    pub causes: Vec<Arc<VerdictCause>>,
 }
 
 /// One policy set.
@@ -41,13 +41,13 @@ pub struct CanonicalPolicySet {
 /// The canonical form of these tables.
 #[must_use]
 pub fn canonical(tables: &Tables) -> CanonicalTables {
-    let mut credits: Vec<Arc<Credit>> = tables.rules.values().cloned().collect();
-    credits.sort();
+    let mut causes: Vec<Arc<VerdictCause>> = tables.rules.values().cloned().collect();
+    causes.sort();
     let ranks: BTreeMap<RuleId, RuleId> = tables
         .rules
         .iter()
-        .filter_map(|(id, credit)| {
-            let rank = credits.binary_search(credit).ok()?;
+        .filter_map(|(id, cause)| {
+            let rank = causes.binary_search(cause).ok()?;
             Some((*id, RuleId(u32::try_from(rank).ok()?)))
         })
         .collect();
@@ -93,6 +93,6 @@ pub fn canonical(tables: &Tables) -> CanonicalTables {
         identities: members.into_values().collect(),
         sets,
         classes: tables.programs.len(),
-        credits,
+        causes,
     }
 }

@@ -33,7 +33,7 @@ impl OutcomeInterner {
         for verdict in [Verdict::Allow, Verdict::Deny, Verdict::Continue] {
             outcomes.intern(Arc::new(Program::constant(Cell {
                 verdict,
-                hits: Vec::new(),
+                causes: Vec::new(),
                 log: None,
                 audit: None,
             })));

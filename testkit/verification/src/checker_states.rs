@@ -139,7 +139,7 @@ fn find_dangling_reference(tables: &Tables) -> Option<String> {
         let mut missing = None;
         program.for_each_cell(|cell| {
             let gone = cell
-                .credited_rules()
+                .counted_rules()
                 .find(|hit| !tables.rules.contains_key(hit));
             missing = missing.or(gone);
         });

@@ -6,7 +6,7 @@
 use palisade_dataplane::PacketReport;
 use palisade_model::{Direction, PolicyStage};
 use palisade_tables::ReportReason;
-use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables, RuleId, Verdict};
+use palisade_tables::{DirectionVerdict, Packet, PastTables, RuleId, Verdict, VerdictCause};
 use std::sync::Arc;
 
 /// The evaluation of a packet.
@@ -17,7 +17,7 @@ pub struct PacketAttribution {
     /// The stage at which this host judged it, at an interface of its own; `None` if a workload was judged.
     pub host_stage: Option<PolicyStage>,
     /// The rules matched, in order, the deciding one last; empty if no rule was evaluated.
-    pub hits: Vec<Arc<Credit>>,
+    pub hits: Vec<Arc<VerdictCause>>,
     /// The evaluation if nothing were in audit; `None` where nothing in audit applies.
     pub audit: Option<AuditAttribution>,
 }
@@ -27,8 +27,8 @@ pub struct PacketAttribution {
 pub struct AuditAttribution {
     /// The verdict.
     pub verdict: Verdict,
-    /// The audit credits, in order, that of the deciding rule last.
-    pub hits: Vec<Arc<Credit>>,
+    /// The audit causes, in order, that of the deciding rule last.
+    pub hits: Vec<Arc<VerdictCause>>,
 }
 
 /// A report to attribute.
@@ -131,17 +131,17 @@ pub fn attribute(
             _ => false,
         };
         if is_consistent {
-            let credits = |rules: &[RuleId]| -> Vec<Arc<Credit>> {
+            let credits = |rules: &[RuleId]| -> Vec<Arc<VerdictCause>> {
                 let credits = rules.iter().filter_map(|rule| tables.rule(*rule));
                 credits.cloned().collect()
             };
             return Ok(PacketAttribution {
                 direction,
                 host_stage,
-                hits: credits(&seen.cell.hits),
+                hits: credits(&seen.cell.causes),
                 audit: seen.cell.audit.as_ref().map(|audit| AuditAttribution {
                     verdict: audit.verdict,
-                    hits: credits(&audit.hits),
+                    hits: credits(&audit.causes),
                 }),
             });
         }

@@ -11,7 +11,7 @@ use palisade_api::{
 };
 use palisade_dataplane::PacketReport;
 use palisade_model::{Action, Direction, L4, Policy, PolicyId, Rule, RuleOrigin, Str};
-use palisade_tables::{Credit, Packet, ReportReason, Verdict};
+use palisade_tables::{Packet, ReportReason, Verdict, VerdictCause};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -160,8 +160,12 @@ impl PacketContext<'_> {
         }
     }
 
-    /// The cause of an event with this reason and credit.
-    pub(super) fn packet_cause(&self, why: ReportReason, credit: Option<&Credit>) -> PacketCause {
+    /// What an event says of a packet with this reason and this cause of its verdict.
+    pub(super) fn packet_cause(
+        &self,
+        why: ReportReason,
+        credit: Option<&VerdictCause>,
+    ) -> PacketCause {
         let without_rule = |reason| PacketCause {
             reason,
             rule: None,
@@ -179,35 +183,35 @@ impl PacketContext<'_> {
         }
     }
 
-    /// The cause of what is credited, or would be if nothing were in audit.
-    fn cause(&self, credit: &Credit) -> PacketCause {
+    /// How an event names the cause of a verdict; in audit, that of the verdict that it would be otherwise.
+    fn cause(&self, credit: &VerdictCause) -> PacketCause {
         let without_rule = |reason| PacketCause {
             reason,
             rule: None,
             policies: Vec::new(),
         };
         match credit {
-            Credit::Rule { .. } => PacketCause {
+            VerdictCause::Rule { .. } => PacketCause {
                 rule: self.monitor_rule(credit),
                 ..without_rule(PacketReason::Rule)
             },
-            Credit::ProfileRule { .. } => PacketCause {
+            VerdictCause::ProfileRule { .. } => PacketCause {
                 rule: self.monitor_rule(credit),
                 ..without_rule(PacketReason::Profile)
             },
-            Credit::TierDefault { policies, .. } => PacketCause {
+            VerdictCause::TierDefault { policies, .. } => PacketCause {
                 policies: policies.iter().map(|id| self.monitor_policy(id)).collect(),
                 ..without_rule(PacketReason::DefaultDeny)
             },
-            Credit::MissingProfile { .. } | Credit::NoProfileMatch { .. } => {
+            VerdictCause::MissingProfile { .. } | VerdictCause::NoProfileMatch { .. } => {
                 without_rule(PacketReason::Profile)
             }
-            Credit::ForwardEnd { .. } => without_rule(PacketReason::ForwardEnd),
-            Credit::HairpinEnd { .. } => without_rule(PacketReason::HairpinEnd),
-            Credit::StageEnd { .. } => without_rule(PacketReason::StageEnd),
-            Credit::Encapsulated => without_rule(PacketReason::Encapsulated),
-            Credit::EndpointInAudit { .. } => without_rule(PacketReason::EndpointInAudit),
-            Credit::Audit { credit, .. } => self.cause(credit),
+            VerdictCause::ForwardEnd { .. } => without_rule(PacketReason::ForwardEnd),
+            VerdictCause::HairpinEnd { .. } => without_rule(PacketReason::HairpinEnd),
+            VerdictCause::StageEnd { .. } => without_rule(PacketReason::StageEnd),
+            VerdictCause::Encapsulated => without_rule(PacketReason::Encapsulated),
+            VerdictCause::EndpointInAudit { .. } => without_rule(PacketReason::EndpointInAudit),
+            VerdictCause::Audit { cause, .. } => self.cause(cause),
         }
     }
 
@@ -240,11 +244,11 @@ impl PacketContext<'_> {
     }
 
     /// The rule of a credit, with its present location.
-    fn monitor_rule(&self, credit: &Credit) -> Option<MonitorRule> {
+    fn monitor_rule(&self, credit: &VerdictCause) -> Option<MonitorRule> {
         let of_policy;
         let mut in_force = None;
         let (policy, origin, rules): (_, &RuleOrigin, &[Rule]) = match credit {
-            Credit::Rule {
+            VerdictCause::Rule {
                 policy,
                 direction,
                 origin,
@@ -258,7 +262,7 @@ impl PacketContext<'_> {
                     rules.map_or(&[], |of| &of.rules),
                 )
             }
-            Credit::ProfileRule {
+            VerdictCause::ProfileRule {
                 profile,
                 direction,
                 origin,

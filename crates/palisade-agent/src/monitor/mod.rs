@@ -19,7 +19,7 @@ use hub::MonitorHub;
 use palisade_api::{LossCause, LostEvents, MonitorQuery};
 use palisade_dataplane::{PacketReport, PacketReportBatch};
 use palisade_model::{Direction, Str};
-use palisade_tables::{Credit, ReportReason};
+use palisade_tables::{ReportReason, VerdictCause};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The key of the rate limit `monitor-rate`: reason, direction, rule.
-type MonitorKey = (ReportReason, Option<Direction>, Option<Arc<Credit>>);
+type MonitorKey = (ReportReason, Option<Direction>, Option<Arc<VerdictCause>>);
 
 /// The packets that are judged before the core may change the policy again.
 const PACKETS_PER_READ: usize = 32;

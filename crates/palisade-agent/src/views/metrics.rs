@@ -8,7 +8,7 @@ use crate::metrics::table::*;
 use crate::metrics::{Histogram, collect_process};
 use palisade_api::{BudgetFallback, EndpointState};
 use palisade_dataplane::{CounterValue, Counters};
-use palisade_tables::{AuditComparison, Credit, Verdict};
+use palisade_tables::{AuditComparison, Verdict, VerdictCause};
 use std::collections::BTreeMap;
 
 /// Phases that are exported even before they run.
@@ -178,17 +178,19 @@ fn collect_drops(counters: &Counters, out: &mut Exposition) {
     }
     for (credit, count) in &counters.by_rule {
         let reason = match &**credit {
-            Credit::TierDefault { .. } => "default-deny",
-            Credit::MissingProfile { .. } | Credit::NoProfileMatch { .. } => "profile",
-            Credit::Encapsulated => "encapsulated",
+            VerdictCause::TierDefault { .. } => "default-deny",
+            VerdictCause::MissingProfile { .. } | VerdictCause::NoProfileMatch { .. } => "profile",
+            VerdictCause::Encapsulated => "encapsulated",
             // Packets of a rule are shown with the rule: `palisade policy get`.
-            Credit::Rule { .. } | Credit::ProfileRule { .. } => continue,
+            VerdictCause::Rule { .. } | VerdictCause::ProfileRule { .. } => continue,
             // Allowed.
-            Credit::ForwardEnd { .. } | Credit::HairpinEnd { .. } | Credit::StageEnd { .. } => {
+            VerdictCause::ForwardEnd { .. }
+            | VerdictCause::HairpinEnd { .. }
+            | VerdictCause::StageEnd { .. } => {
                 continue;
             }
             // Packets judged where something in audit applies are metrics of their own.
-            Credit::EndpointInAudit { .. } | Credit::Audit { .. } => continue,
+            VerdictCause::EndpointInAudit { .. } | VerdictCause::Audit { .. } => continue,
         };
         add_count(drops.entry(reason).or_default(), count);
     }

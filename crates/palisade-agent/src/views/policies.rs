@@ -12,7 +12,7 @@ use palisade_api::{
 use palisade_dataplane::Counters;
 use palisade_effective::{ObjectOrigin, PolicyAcceptance};
 use palisade_model::{Direction, EndpointId, ObjectId, Policy};
-use palisade_tables::{Credit, Verdict};
+use palisade_tables::{Verdict, VerdictCause};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// `GET /v1/policies`.
@@ -203,9 +203,9 @@ struct PlaceCounts {
 }
 
 /// The place of a credit in a policy, if it is one of the policy's.
-fn counter_place(policy: &Policy, credit: &Credit) -> Option<(Direction, CounterPlace)> {
+fn counter_place(policy: &Policy, credit: &VerdictCause) -> Option<(Direction, CounterPlace)> {
     match credit {
-        Credit::Rule {
+        VerdictCause::Rule {
             policy: of,
             direction,
             origin,
@@ -218,7 +218,7 @@ fn counter_place(policy: &Policy, credit: &Credit) -> Option<(Direction, Counter
                 place.map_or(CounterPlace::Retired, CounterPlace::Rule),
             ))
         }
-        Credit::TierDefault {
+        VerdictCause::TierDefault {
             direction,
             policies,
             ..
@@ -238,7 +238,7 @@ fn rule_counters(policy: &Policy, audited: bool, counters: &Counters) -> Vec<Rul
         };
         let counts = places.entry(place).or_default();
         let to = match &**credit {
-            Credit::Audit { verdict, .. } => match verdict {
+            VerdictCause::Audit { verdict, .. } => match verdict {
                 Verdict::Allow | Verdict::Continue => &mut counts.would_allow,
                 Verdict::Deny => &mut counts.would_deny,
             },
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn counts_follow_what_a_rule_says_and_retire_with_it() {
         let counted = |index, fingerprint, packets| {
-            let credit = Credit::Rule {
+            let credit = VerdictCause::Rule {
                 policy: policy(&[]).id,
                 direction: Direction::Ingress,
                 origin: origin(index, fingerprint),
@@ -354,7 +354,7 @@ mod tests {
             let count = palisade_dataplane::CounterValue { packets, bytes: 0 };
             (Arc::new(credit), count)
         };
-        let denied = Credit::TierDefault {
+        let denied = VerdictCause::TierDefault {
             tier: "default".into(),
             direction: Direction::Ingress,
             policies: vec![policy(&[]).id],

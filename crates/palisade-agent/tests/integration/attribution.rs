@@ -12,13 +12,13 @@ use palisade_oracle::{
     DecisionReason, DirectionJudgement, PreparedState, Question, RuleOutcome, RuleOwner, TraceStep,
 };
 use palisade_tables::ReportReason;
-use palisade_tables::{Credit, Packet, PastTables, Verdict};
+use palisade_tables::{Packet, PastTables, Verdict, VerdictCause};
 
 const SEED: u64 = 0x0070_616c_6973;
 const CASES: u64 = 300;
 
-/// Whether a credit denotes what decides according to the oracle.
-fn is_decider(credit: &Credit, judgement: &DirectionJudgement) -> bool {
+/// Whether a cause denotes what decides according to the oracle.
+fn is_decider(credit: &VerdictCause, judgement: &DirectionJudgement) -> bool {
     let last = judgement.steps.iter().rev().find_map(|step| match step {
         TraceStep::Rule {
             owner: source,
@@ -29,34 +29,35 @@ fn is_decider(credit: &Credit, judgement: &DirectionJudgement) -> bool {
         _ => None,
     });
     let same = |source: &RuleOwner, origin: &RuleOrigin, of: &RuleOrigin| match (source, credit) {
-        (RuleOwner::Policy(id), Credit::Rule { policy, .. }) => {
+        (RuleOwner::Policy(id), VerdictCause::Rule { policy, .. }) => {
             id == policy && of.is_same_rule(origin) && of.index == origin.index
         }
-        (RuleOwner::Profile(name), Credit::ProfileRule { profile, .. }) => {
+        (RuleOwner::Profile(name), VerdictCause::ProfileRule { profile, .. }) => {
             name == profile && of.is_same_rule(origin) && of.index == origin.index
         }
         _ => false,
     };
     match (credit, &judgement.decided_by) {
         (
-            Credit::TierDefault { tier, policies, .. },
+            VerdictCause::TierDefault { tier, policies, .. },
             DecisionReason::TierDefault {
                 tier: of,
                 isolating,
             },
         ) => tier == of && policies == isolating,
-        (Credit::NoProfileMatch { .. }, DecisionReason::NoProfileMatch) => true,
+        (VerdictCause::NoProfileMatch { .. }, DecisionReason::NoProfileMatch) => true,
         (
-            Credit::MissingProfile { profile, .. },
+            VerdictCause::MissingProfile { profile, .. },
             DecisionReason::MissingProfile { profile: of },
         ) => profile == of,
-        (Credit::ProfileRule { .. }, DecisionReason::AllowAllProfile)
-        | (Credit::EndpointInAudit { .. }, DecisionReason::EndpointInAudit)
-        | (Credit::HairpinEnd { .. }, DecisionReason::HairpinEnd) => true,
-        (credit, DecisionReason::Encapsulated { .. }) => *credit == Credit::Encapsulated,
-        (Credit::Rule { origin: of, .. } | Credit::ProfileRule { origin: of, .. }, _) => {
-            last.is_some_and(|(source, origin)| same(source, origin, of))
-        }
+        (VerdictCause::ProfileRule { .. }, DecisionReason::AllowAllProfile)
+        | (VerdictCause::EndpointInAudit { .. }, DecisionReason::EndpointInAudit)
+        | (VerdictCause::HairpinEnd { .. }, DecisionReason::HairpinEnd) => true,
+        (credit, DecisionReason::Encapsulated { .. }) => *credit == VerdictCause::Encapsulated,
+        (
+            VerdictCause::Rule { origin: of, .. } | VerdictCause::ProfileRule { origin: of, .. },
+            _,
+        ) => last.is_some_and(|(source, origin)| same(source, origin, of)),
         _ => false,
     }
 }
@@ -80,7 +81,7 @@ fn reported(reason: ReportReason, packet: &Packet) -> ReportedPacket {
 }
 
 #[test]
-fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
+fn a_report_is_led_back_to_the_rule_that_the_oracle_names() {
     let (mut denied, mut logged, mut audited, mut refused) = (0, 0, 0, 0);
     for (seed, case) in seeded_cases(SEED, CASES) {
         let mut world = ModelWorld::generate(seed, case, 40);
@@ -167,7 +168,7 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
                 if let (Some(told), Some(audit)) = (&found.audit, audit) {
                     let last = told.hits.last().unwrap();
                     assert!(
-                        matches!(&**last, Credit::Audit { .. })
+                        matches!(&**last, VerdictCause::Audit { .. })
                             && is_decider(last.unaudited(), audit),
                         "seed {seed} case {case}: {flow}: {last:?}, oracle {:?}",
                         audit.decided_by

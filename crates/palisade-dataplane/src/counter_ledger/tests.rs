@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use std::sync::{Mutex, PoisonError};
 
 fn account(name: &str) -> CountAccount {
-    CountAccount::Rule(Arc::new(Credit::MissingProfile {
+    CountAccount::Rule(Arc::new(VerdictCause::MissingProfile {
         profile: name.into(),
         direction: Direction::Egress,
     }))
@@ -105,8 +105,8 @@ impl CrashSimulation {
         assert!(error.is_none(), "{error:?}");
         self.accounts = self.ledger.take_restored();
         self.ledger.reconcile(&self.accounts, &self.snapshot());
-        let credits = self.accounts.clone();
-        self.ledger.compact(true, &|| credits.clone());
+        let causes = self.accounts.clone();
+        self.ledger.compact(true, &|| causes.clone());
     }
 
     fn maybe_crash(&mut self) -> bool {
@@ -175,9 +175,9 @@ impl CrashSimulation {
             return;
         }
         self.ledger.finish_retirement();
-        let credits = self.accounts.clone();
+        let causes = self.accounts.clone();
         self.ledger
-            .compact(self.rng.random_bool(0.2), &|| credits.clone());
+            .compact(self.rng.random_bool(0.2), &|| causes.clone());
     }
 
     fn check_totals(&mut self) -> BTreeMap<CountAccount, u64> {
@@ -293,7 +293,7 @@ fn totals_by_name(counters: Counters) -> BTreeMap<String, u64> {
     let rules = counters
         .by_rule
         .into_iter()
-        .map(|(credit, count)| (serde_json::json!({"rule": &*credit}).to_string(), count));
+        .map(|(cause, count)| (serde_json::json!({"rule": &*cause}).to_string(), count));
     let drops = counters.by_drop_reason.into_iter();
     let drops = drops.map(|(name, count)| (serde_json::json!({"reason": name}).to_string(), count));
     let audit = counters.by_audit.into_iter();

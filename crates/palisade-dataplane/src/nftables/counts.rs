@@ -1,4 +1,4 @@
-//! The keys of counters in the kernel, their values, and the accounts that they are credited to.
+//! The keys of counters in the kernel, their values, and the accounts that they are attributed to.
 //!
 //! Promises: a value is only used if the location still counts for the same accounts; drops that no rule
 //! decides are identified by the comments of the skeleton's rules. Never: reads the kernel, or adds retired
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use palisade_layout::{CountAccount, CounterAccounts, CounterKey, CounterSnapshot, RuleCauses};
 use palisade_model::Str;
 use palisade_nft::{
-    Chain, CounterLocation, CounterValue, CreditedCounter, Element, ElementKey, Expr, NftRule,
+    AttributedCounter, Chain, CounterLocation, CounterValue, Element, ElementKey, Expr, NftRule,
     NftVerdict, Op, Ruleset, Transaction, TxStep, drop_comment,
 };
 use palisade_tables::ReportReason;
@@ -137,10 +137,10 @@ pub(super) fn drop_counters(chains: &BTreeMap<Str, Chain>) -> CounterAccounts {
 
 /// The accounts of counters.
 pub(super) fn counter_accounts(
-    counters: Vec<CreditedCounter>,
+    counters: Vec<AttributedCounter>,
     causes: &RuleCauses,
 ) -> CounterAccounts {
-    let account = |counter: CreditedCounter| {
+    let account = |counter: AttributedCounter| {
         let key = counter_key(&counter.location);
         (key, causes.accounts(&counter.rules, counter.audit))
     };
@@ -162,7 +162,7 @@ pub(super) fn add_retiring_counters(
                 !known.contains(*key) && snapshot.value(key, accounts).is_some()
             })
             .filter_map(|(key, _)| parse_key(key));
-        let more = more.map(|location| CreditedCounter {
+        let more = more.map(|location| AttributedCounter {
             location,
             rules: Vec::new(),
             audit: None,
@@ -202,11 +202,11 @@ fn removed_counters<'a>(
 mod tests {
     use super::*;
     use palisade_model::Direction;
-    use palisade_tables::{Credit, Phase, RuleId};
+    use palisade_tables::{Phase, RuleId, VerdictCause};
     use std::sync::Arc;
 
     fn account(name: &str) -> CountAccount {
-        CountAccount::Rule(Arc::new(Credit::MissingProfile {
+        CountAccount::Rule(Arc::new(VerdictCause::MissingProfile {
             profile: name.into(),
             direction: Direction::Egress,
         }))
@@ -290,7 +290,7 @@ mod tests {
             set: "s".into(),
             key: ElementKey::Exact([number].into()),
         };
-        let harvest = |place, rules| CreditedCounter {
+        let harvest = |place, rules| AttributedCounter {
             location: place,
             rules,
             audit: None,

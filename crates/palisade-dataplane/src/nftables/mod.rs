@@ -24,7 +24,7 @@ use std::net::IpAddr;
 
 use palisade_layout::{CounterAccounts, Counters, RetiringCounter, RuleCauses};
 use palisade_nft::{
-    CounterLocation, CreditedCounter, Op, Planner, Ruleset, Transaction, TxStep, adopt,
+    AttributedCounter, CounterLocation, Op, Planner, Ruleset, Transaction, TxStep, adopt,
     drop_comment, installed_points, masqueraded_addresses, print_transaction, raised_generation,
     skeleton, table_flag,
 };
@@ -147,7 +147,7 @@ impl NftDataplane {
     /// The accounts of the kernel's counters.
     fn counter_accounts(&self) -> CounterAccounts {
         let mut accounts = match &self.planner {
-            Some(planner) => counts::counter_accounts(planner.credited_counters(), &self.causes),
+            Some(planner) => counts::counter_accounts(planner.attributed_counters(), &self.causes),
             None => self.recovered_accounts.clone(),
         };
         accounts.extend(self.drop_counters.clone());
@@ -174,7 +174,7 @@ impl NftDataplane {
         let reasons = counts::drop_counters(&skeleton(&self.config, planner.generation()).chains);
         let causes = RuleCauses::of(tables);
         let all_accounts = || {
-            let mut all = counts::counter_accounts(planner.credited_counters(), &causes);
+            let mut all = counts::counter_accounts(planner.attributed_counters(), &causes);
             all.extend(reasons.clone());
             all.extend(accounts.clone());
             all
@@ -461,8 +461,10 @@ impl PolicyDriver for NftDataplane {
                 table: self.config.table.clone(),
                 steps: vec![step],
             };
-            self.executor
-                .execute(&transaction, &mut |_: &CreditedCounter, _: CounterValue| {})?;
+            self.executor.execute(
+                &transaction,
+                &mut |_: &AttributedCounter, _: CounterValue| {},
+            )?;
         }
         Ok(())
     }
@@ -551,7 +553,7 @@ struct LedgerObserver<'a> {
 }
 
 impl TransactionObserver for LedgerObserver<'_> {
-    fn before_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]) {
+    fn before_delete(&mut self, counts: &[(&AttributedCounter, CounterValue)]) {
         let retiring = counts.iter().map(|(counter, count)| {
             let key = counts::counter_key(&counter.location);
             let accounts = match self.accounts.get(&key) {
@@ -567,7 +569,7 @@ impl TransactionObserver for LedgerObserver<'_> {
         self.ledger.begin_retirement(retiring.collect());
     }
 
-    fn after_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {
+    fn after_delete(&mut self, _: &[(&AttributedCounter, CounterValue)]) {
         self.ledger.finish_retirement();
     }
 

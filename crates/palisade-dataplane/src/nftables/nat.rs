@@ -3,7 +3,7 @@
 //! Promises: only what `palisade_nft::Masquerade` plans is executed; an unneeded table is removed. Never:
 //! changes the policy table.
 
-use palisade_nft::{Config, CreditedCounter, Masquerade, Ruleset};
+use palisade_nft::{AttributedCounter, Config, Masquerade, Ruleset};
 use palisade_sys::grace::GracePeriod;
 use palisade_sys::nfnetlink::Nfnetlink;
 use palisade_tables::CounterValue;
@@ -50,7 +50,7 @@ pub(crate) fn sync<N: Nfnetlink, G: GracePeriod>(
             (held, true) => wanted.plan(held.as_ref(), flags),
         };
         let writes = plan.steps.iter().map(|step| step.ops.len()).sum();
-        executor.execute(&plan, &mut |_: &CreditedCounter, _: CounterValue| {})?;
+        executor.execute(&plan, &mut |_: &AttributedCounter, _: CounterValue| {})?;
         Ok((needed.then(|| wanted.ruleset(flags)), writes))
     })
 }

@@ -14,8 +14,8 @@ use palisade_sys::link::{LinkChange, MacAddr, Neighbour, Route, VethEnd};
 use palisade_sys::netns::run_in;
 use palisade_sys::sysctl::{KernelSysctl, Sysctl};
 use palisade_tables::{
-    Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet, PolicySetId,
-    PortMap, Program, RuleId, TableChange, Tables, Verdict,
+    Cell, ClassId, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet, PolicySetId, PortMap,
+    Program, RuleId, TableChange, Tables, Verdict, VerdictCause,
 };
 use palisade_testkit::CountedDriver;
 
@@ -150,7 +150,7 @@ fn answers(from: &UdpSocket, to: &UdpSocket) -> bool {
 fn cell(verdict: Verdict, rule: u32) -> Cell {
     Cell {
         verdict,
-        hits: vec![RuleId(rule)],
+        causes: vec![RuleId(rule)],
         log: None,
         audit: None,
     }
@@ -169,8 +169,8 @@ pub(crate) fn ports(ports: &[u16], allow: u32, deny: u32) -> Program {
     Program::new([(Protocol(17), map)], denied)
 }
 
-fn credit(rule: u32) -> Arc<Credit> {
-    Arc::new(Credit::MissingProfile {
+fn cause(rule: u32) -> Arc<VerdictCause> {
+    Arc::new(VerdictCause::MissingProfile {
         profile: format!("rule {rule}").as_str().into(),
         direction: Direction::Ingress,
     })
@@ -187,7 +187,7 @@ pub(crate) fn tables() -> Tables {
         (ClassId(3), constant(Verdict::Deny, 4)),
     ]
     .into();
-    tables.rules = (1..=4).map(|rule| (RuleId(rule), credit(rule))).collect();
+    tables.rules = (1..=4).map(|rule| (RuleId(rule), cause(rule))).collect();
     for (interface, address, number, ingress) in [("pal-a", A, 1, 3), ("pal-b", B, 2, 2)] {
         tables.interfaces.insert(interface.into());
         tables
@@ -247,11 +247,11 @@ fn replacing(class: u32, program: Program, revoke: bool) -> Delta {
 
 fn by_rule(driver: &mut CountedDriver) -> BTreeMap<u32, u64> {
     let counters = driver.counters().unwrap();
-    let number = |wanted: &Arc<Credit>| (1..=4).find(|rule| credit(*rule) == *wanted).unwrap();
+    let number = |wanted: &Arc<VerdictCause>| (1..=4).find(|rule| cause(*rule) == *wanted).unwrap();
     counters
         .by_rule
         .iter()
-        .map(|(credit, count)| (number(credit), count.packets))
+        .map(|(cause, count)| (number(cause), count.packets))
         .collect()
 }
 

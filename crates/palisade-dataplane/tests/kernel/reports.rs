@@ -17,7 +17,7 @@ fn logging() -> Tables {
     let mut tables = tables();
     let allow = Cell {
         verdict: Verdict::Allow,
-        hits: vec![RuleId(1)],
+        causes: vec![RuleId(1)],
         log: Some(Direction::Egress),
         audit: None,
     };

@@ -3,7 +3,7 @@
 use crate::need_root;
 use palisade_dataplane::nftables::netlink::{ExecuteError, TransactionObserver};
 use palisade_nft::{
-    Chain, CounterLocation, CounterValue, CreditedCounter, Element, ElementKey, Expr, FieldType,
+    AttributedCounter, Chain, CounterLocation, CounterValue, Element, ElementKey, Expr, FieldType,
     MapValue, MapValueType, NftRule, NftSet, NftVerdict, Op, Ruleset, Transaction, TxStep,
 };
 use palisade_sys::Errno;
@@ -292,7 +292,7 @@ fn counts_are_handed_over_before_they_go() {
     kernel.step(making(&ruleset)).unwrap();
     assert_eq!(kernel.read().as_ref(), Some(&ruleset));
 
-    let of_element = |set: &str, key: &ElementKey, rule: u32| CreditedCounter {
+    let of_element = |set: &str, key: &ElementKey, rule: u32| AttributedCounter {
         location: CounterLocation::Element {
             set: set.into(),
             key: key.clone(),
@@ -304,7 +304,7 @@ fn counts_are_handed_over_before_they_go() {
         let mut harvest: Vec<_> = keys.map(|n| of_element("s", &exact(n), n)).collect();
         harvest.push(of_element("s_range", &range, 5000));
         harvest.push(of_element("s", &exact(9999), 9999));
-        harvest.push(CreditedCounter {
+        harvest.push(AttributedCounter {
             location: CounterLocation::Rule {
                 chain: "c".into(),
                 index: 1,
@@ -333,7 +333,8 @@ fn counts_are_handed_over_before_they_go() {
         expected.push((vec![RuleId(9999)], CounterValue::default()));
         expected.push((vec![RuleId(1), RuleId(2)], count(8)));
         let mut seen = Vec::new();
-        let mut take = |harvest: &CreditedCounter, count| seen.push((harvest.rules.clone(), count));
+        let mut take =
+            |harvest: &AttributedCounter, count| seen.push((harvest.rules.clone(), count));
         // A refused step reports no counters.
         let refused = transaction(vec![delete("s", &exact(9999))]);
         assert!(kernel.0.execute(&refused, &mut take).is_err());
@@ -368,7 +369,7 @@ fn counts_are_handed_over_before_they_go() {
     for (steps, expected) in [(two, (6, 1, 4)), (vec![step("d3", false)], (6, 1, 4))] {
         let table = "t".into();
         let transaction = Transaction { table, steps };
-        let mut ignored = |_: &CreditedCounter, _: CounterValue| {};
+        let mut ignored = |_: &AttributedCounter, _: CounterValue| {};
         kernel.0.execute(&transaction, &mut ignored).unwrap();
         assert_eq!(graces(&kernel), expected);
     }
@@ -392,11 +393,11 @@ impl Witness<'_> {
 }
 
 impl TransactionObserver for Witness<'_> {
-    fn before_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {
+    fn before_delete(&mut self, _: &[(&AttributedCounter, CounterValue)]) {
         self.look("going");
     }
 
-    fn after_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {
+    fn after_delete(&mut self, _: &[(&AttributedCounter, CounterValue)]) {
         self.look("gone");
     }
 }
@@ -434,7 +435,7 @@ fn what_goes_is_told_while_it_is_still_there() {
         table: "t".into(),
         steps: vec![TxStep {
             phase: Phase::Delete,
-            retiring_counters: vec![CreditedCounter {
+            retiring_counters: vec![AttributedCounter {
                 location: place,
                 rules: vec![RuleId(1)],
                 audit: None,

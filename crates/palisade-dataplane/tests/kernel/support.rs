@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use palisade_dataplane::nftables::netlink::{ExecuteError, Executor};
-use palisade_nft::{CounterValue, CreditedCounter, Op, Ruleset, Transaction, TxStep};
+use palisade_nft::{AttributedCounter, CounterValue, Op, Ruleset, Transaction, TxStep};
 use palisade_sys::netns::{NetNs, run_in};
 use palisade_sys::nfnetlink::KernelNfnetlink;
 use palisade_tables::Phase;
@@ -66,7 +66,10 @@ impl Kernel {
             steps: vec![step],
         };
         self.0
-            .execute(&transaction, &mut |_: &CreditedCounter, _: CounterValue| {})
+            .execute(
+                &transaction,
+                &mut |_: &AttributedCounter, _: CounterValue| {},
+            )
             .map(drop)
     }
 

@@ -268,7 +268,7 @@ impl Graph {
             let Some(program) = self.programs.get(class).cloned() else {
                 continue;
             };
-            for rule in credited_rules(&program) {
+            for rule in counted_rules(&program) {
                 if let Some(credit) = self.credits.acquire_for_program(rule) {
                     self.desired.rules.insert(rule, credit);
                     differences.rules.insert(rule);
@@ -282,7 +282,7 @@ impl Graph {
                 continue;
             }
             differences.programs.insert(class);
-            for rule in credited_rules(&program) {
+            for rule in counted_rules(&program) {
                 if self.credits.release_from_program(rule) {
                     self.desired.rules.remove(&rule);
                     differences.rules.insert(rule);
@@ -294,9 +294,9 @@ impl Graph {
 }
 
 /// All rules that a program credits.
-fn credited_rules(program: &Program) -> Vec<RuleId> {
+fn counted_rules(program: &Program) -> Vec<RuleId> {
     let mut hits = Vec::new();
-    program.for_each_cell(|cell| hits.extend(cell.credited_rules()));
+    program.for_each_cell(|cell| hits.extend(cell.counted_rules()));
     hits.sort_unstable();
     hits.dedup();
     hits

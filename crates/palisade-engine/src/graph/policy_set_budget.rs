@@ -15,7 +15,8 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use palisade_model::{Direction, PolicyId};
 use palisade_tables::{
-    Cell, ClassId, Credit, IdentityId, PolicySet, Program, SHARE_MIN_ELEMENTS, TableDifferences,
+    Cell, ClassId, IdentityId, PolicySet, Program, SHARE_MIN_ELEMENTS, TableDifferences,
+    VerdictCause,
 };
 use palisade_tables::{PolicySetId, Verdict};
 
@@ -193,7 +194,7 @@ impl Graph {
         let rule = self.credits.intern(credit);
         let denied = Program::constant(Cell {
             verdict: Verdict::Deny,
-            hits: Vec::from([rule]),
+            causes: Vec::from([rule]),
             log: None,
             audit: None,
         });
@@ -207,14 +208,14 @@ impl Graph {
     }
 
     /// The credit of a closed set's denial: the default denial of its policies.
-    fn closed_set_credit(&self, set: &PolicySetRules) -> Credit {
+    fn closed_set_credit(&self, set: &PolicySetRules) -> VerdictCause {
         let direction = set.key.direction;
         let numbers = &set.key.policies;
         let first = numbers
             .first()
             .and_then(|policy| self.policies.body(*policy));
         match first {
-            Some(said) => Credit::TierDefault {
+            Some(said) => VerdictCause::TierDefault {
                 tier: said.tier.clone(),
                 direction,
                 policies: numbers
@@ -222,7 +223,7 @@ impl Graph {
                     .filter_map(|p| self.named_policies().id(*p))
                     .collect(),
             },
-            None => Credit::NoProfileMatch { direction },
+            None => VerdictCause::NoProfileMatch { direction },
         }
     }
 

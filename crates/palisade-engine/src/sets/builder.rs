@@ -12,7 +12,7 @@ use crate::store::PolicyNumber;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{PolicyMode, PolicyStage, PolicyView, RuleOrigin, Str, TierDefault};
-use palisade_tables::{Credit, RuleId, Verdict};
+use palisade_tables::{RuleId, Verdict, VerdictCause};
 
 /// Builds a set.
 pub(super) struct PolicySetBuilder<'a> {
@@ -50,7 +50,7 @@ impl<'a> PolicySetBuilder<'a> {
         let tier = |policy: &PolicyNumber| all.body(*policy).map(|body| &body.tier);
         let is_early = key.traffic.host_stage().is_some_and(PolicyStage::is_early);
         if key.audit {
-            let credit = Credit::EndpointInAudit {
+            let credit = VerdictCause::EndpointInAudit {
                 direction: key.direction,
             };
             let verdict = match is_early {
@@ -70,17 +70,17 @@ impl<'a> PolicySetBuilder<'a> {
         let direction = key.direction;
         match key.traffic {
             JudgedTraffic::Hairpin if !EngineFault::HairpinEndDenies.is_injected() => {
-                self.add_fallback(Credit::HairpinEnd { direction }, Verdict::Allow);
+                self.add_fallback(VerdictCause::HairpinEnd { direction }, Verdict::Allow);
             }
             JudgedTraffic::Host(PolicyStage::Forward)
                 if !EngineFault::ForwardEndDenies.is_injected() =>
             {
-                self.add_fallback(Credit::ForwardEnd { direction }, Verdict::Allow);
+                self.add_fallback(VerdictCause::ForwardEnd { direction }, Verdict::Allow);
             }
             _ if is_early && !EngineFault::EarlyEndDenies.is_injected() => {
-                self.add_fallback(Credit::StageEnd { direction }, Verdict::Continue);
+                self.add_fallback(VerdictCause::StageEnd { direction }, Verdict::Continue);
             }
-            _ => self.add_fallback(Credit::NoProfileMatch { direction }, Verdict::Deny),
+            _ => self.add_fallback(VerdictCause::NoProfileMatch { direction }, Verdict::Deny),
         }
         self.set.points = points;
         self.set
@@ -129,7 +129,7 @@ impl<'a> PolicySetBuilder<'a> {
                 return None;
             }
             let ids = isolating.into_iter();
-            let credit = Credit::TierDefault {
+            let credit = VerdictCause::TierDefault {
                 tier: body.tier.clone(),
                 direction,
                 policies: ids.filter_map(|policy| all.id(policy)).collect(),
@@ -142,7 +142,7 @@ impl<'a> PolicySetBuilder<'a> {
     fn add_profile(&mut self, place: usize, name: &Str) {
         let direction = self.set.key.direction;
         if is_builtin(name) || EngineFault::ProfileAllowAlways.is_injected() {
-            let credit = Credit::ProfileRule {
+            let credit = VerdictCause::ProfileRule {
                 profile: name.clone(),
                 direction,
                 origin: RuleOrigin {
@@ -158,7 +158,7 @@ impl<'a> PolicySetBuilder<'a> {
             self.add_source(Some(bodies), PolicyMode::Enforce);
             return self.add_block([None, None], Some(place));
         }
-        let credit = Credit::MissingProfile {
+        let credit = VerdictCause::MissingProfile {
             profile: name.clone(),
             direction,
         };
@@ -188,14 +188,14 @@ impl<'a> PolicySetBuilder<'a> {
     }
 
     /// Adds a block that ends every evaluation.
-    fn add_fallback(&mut self, credit: Credit, verdict: Verdict) {
+    fn add_fallback(&mut self, credit: VerdictCause, verdict: Verdict) {
         let fallbacks =
             PolicyView::BOTH.map(|_| Some(self.acquire_fallback(credit.clone(), verdict)));
         self.add_block(fallbacks, None);
     }
 
     /// A fallback with this credit, which the set uses once more.
-    fn acquire_fallback(&mut self, credit: Credit, verdict: Verdict) -> (RuleId, Verdict) {
+    fn acquire_fallback(&mut self, credit: VerdictCause, verdict: Verdict) -> (RuleId, Verdict) {
         let id = self.credits.intern(credit);
         self.credits.acquire_for_set(id);
         (id, verdict)

@@ -69,9 +69,9 @@ pub(super) fn decode_program(
 impl CellValues {
     fn cell(&mut self, code: u32) -> Option<Cell> {
         self.last_rule += 1;
-        let hits = [RuleId(self.last_rule)].into();
+        let causes = [RuleId(self.last_rule)].into();
         Some(Cell {
-            hits,
+            causes,
             ..code_cell(code)?
         })
     }

@@ -1,8 +1,8 @@
 //! The content and the counters of bases and classes as they are after everything planned so far.
 
 use super::Planner;
-use crate::CreditedCounter;
-use crate::content::{ClassContent, ClassForm, class_content, to_credited_counters};
+use crate::AttributedCounter;
+use crate::content::{ClassContent, ClassForm, class_content, to_attributed_counters};
 use crate::edit_batch::EditBatch;
 use alloc::vec::Vec;
 use palisade_tables::{ClassId, Program};
@@ -30,28 +30,28 @@ impl Planner {
         }
     }
 
-    /// Every counter that is credited to rules, after everything planned so far.
-    pub fn credited_counters(&self) -> Vec<CreditedCounter> {
+    /// Every counter that counts for rules, after everything planned so far.
+    pub fn attributed_counters(&self) -> Vec<AttributedCounter> {
         let bases = self.base_contents();
-        let bases = bases.flat_map(|content| to_credited_counters(content.counters));
+        let bases = bases.flat_map(|content| to_attributed_counters(content.counters));
         let classes = self.tables().programs.keys();
         let own = classes.flat_map(|class| self.class_own_counters(*class));
         bases.chain(own).collect()
     }
 
     /// The counters of one class and its base; none if the class does not exist.
-    pub fn class_counters(&self, class: ClassId) -> Vec<CreditedCounter> {
+    pub fn class_counters(&self, class: ClassId) -> Vec<AttributedCounter> {
         let bases = &self.numbers.bases;
         let base = bases.base_of(class);
         let base = base.and_then(|number| Some(self.base_content(number, bases.program(number)?)));
-        let base = to_credited_counters(base.unwrap_or_default().counters);
+        let base = to_attributed_counters(base.unwrap_or_default().counters);
         base.chain(self.class_own_counters(class)).collect()
     }
 
-    fn class_own_counters(&self, class: ClassId) -> Vec<CreditedCounter> {
+    fn class_own_counters(&self, class: ClassId) -> Vec<AttributedCounter> {
         let Some(program) = self.tables().programs.get(&class) else {
             return Vec::new();
         };
-        to_credited_counters(self.class_content(class, program).counters).collect()
+        to_attributed_counters(self.class_content(class, program).counters).collect()
     }
 }

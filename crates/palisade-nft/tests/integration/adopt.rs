@@ -200,7 +200,7 @@ fn an_exception_is_there_before_its_range_moves() {
     let config = Config::default();
     let deny = Cell {
         verdict: Verdict::Deny,
-        hits: Vec::new(),
+        causes: Vec::new(),
         log: None,
         audit: None,
     };
@@ -264,7 +264,7 @@ fn the_entry_for_every_other_interface_is_put_back() {
     let mut tables = Tables::default();
     let deny = Cell {
         verdict: Verdict::Deny,
-        hits: Vec::new(),
+        causes: Vec::new(),
         log: None,
         audit: None,
     };

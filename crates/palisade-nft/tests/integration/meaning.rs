@@ -222,7 +222,7 @@ fn what_is_translated_is_judged_by_where_it_goes() {
 fn a_new_flow_walks_no_further_than_it_must() {
     let cell = |verdict, rule| Cell {
         verdict,
-        hits: vec![RuleId(rule)],
+        causes: vec![RuleId(rule)],
         log: None,
         audit: None,
     };

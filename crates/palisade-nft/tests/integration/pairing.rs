@@ -6,8 +6,8 @@ use crate::support::renumbered;
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_nft::{Config, Ruleset, adopt};
 use palisade_tables::{
-    Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId,
-    Tables, Verdict,
+    Cell, ClassId, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId, Tables,
+    Verdict, VerdictCause,
 };
 use palisade_verification::apply;
 use rand::rngs::SmallRng;
@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-/// Rules come in pairs with equal credit: so programs can be equal without being identical.
+/// Rules come in pairs with equal causes: so programs can be equal without being identical.
 const RULES: u32 = 6;
 
 /// A program of the given kind, in one of its equal variants.
@@ -23,7 +23,7 @@ fn program(rng: &mut SmallRng, kind: u32) -> Program {
     let rule = RuleId(kind % RULES + RULES * rng.random_range(0..2));
     let cell = |verdict| Cell {
         verdict,
-        hits: vec![rule],
+        causes: vec![rule],
         log: (kind == 2).then_some(Direction::Ingress),
         audit: None,
     };
@@ -39,11 +39,11 @@ fn program(rng: &mut SmallRng, kind: u32) -> Program {
 fn with_classes(rng: &mut SmallRng, kinds: &[u32]) -> Tables {
     let mut tables = Tables::default();
     for rule in 0..2 * RULES {
-        let credit = Credit::MissingProfile {
+        let cause = VerdictCause::MissingProfile {
             profile: format!("p{}", rule % RULES).into(),
             direction: Direction::Egress,
         };
-        tables.rules.insert(RuleId(rule), Arc::new(credit));
+        tables.rules.insert(RuleId(rule), Arc::new(cause));
     }
     for (class, kind) in (0..).zip(kinds) {
         let program = Arc::new(program(rng, *kind));

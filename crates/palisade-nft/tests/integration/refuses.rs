@@ -129,7 +129,7 @@ fn every_mistake_is_found() {
 fn a_plan_reads_well() {
     let cell = |verdict, rule| Cell {
         verdict,
-        hits: vec![RuleId(rule)],
+        causes: vec![RuleId(rule)],
         log: None,
         audit: None,
     };

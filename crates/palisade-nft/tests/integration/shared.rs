@@ -6,8 +6,8 @@ use palisade_nft::{
     Config, CounterLocation, Element, ElementKey, MapValue, Planner, Ruleset, Transaction, adopt,
 };
 use palisade_tables::{
-    Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, Phase, PolicySet, PolicySetId, PortMap,
-    Program, RuleId, TableChange, Tables, Verdict,
+    Cell, ClassId, Delta, DeltaStep, IdentityId, Phase, PolicySet, PolicySetId, PortMap, Program,
+    RuleId, TableChange, Tables, Verdict, VerdictCause,
 };
 use palisade_verification::apply;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ fn program(list: u16, own: Option<u16>) -> Program {
     let cell = |verdict, rule| {
         PortMap::constant(Cell {
             verdict,
-            hits: vec![RuleId(rule)],
+            causes: vec![RuleId(rule)],
             log: None,
             audit: None,
         })
@@ -42,11 +42,11 @@ fn program(list: u16, own: Option<u16>) -> Program {
 fn tables(list: u16, peers: u16) -> Tables {
     let mut tables = Tables::default();
     for rule in 0..2 + u32::from(peers) {
-        let credit = Credit::MissingProfile {
+        let cause = VerdictCause::MissingProfile {
             profile: format!("p{rule}").into(),
             direction: Direction::Ingress,
         };
-        tables.rules.insert(RuleId(rule), Arc::new(credit));
+        tables.rules.insert(RuleId(rule), Arc::new(cause));
     }
     let mut class = |number: u32, own| {
         let program = Arc::new(program(list, own));
@@ -128,8 +128,8 @@ fn a_list_that_every_peer_has_is_written_once() {
     assert!(nothing.is_empty());
     assert_eq!(again.ruleset(), held);
     let places = |planner: &Planner| -> Vec<(CounterLocation, Vec<RuleId>)> {
-        let credits = planner.credited_counters().into_iter();
-        credits
+        let causes = planner.attributed_counters().into_iter();
+        causes
             .map(|harvest| (harvest.location, harvest.rules))
             .collect()
     };
@@ -167,7 +167,7 @@ fn a_base_lives_as_long_as_a_class_has_it() {
     assert_eq!(elements(kernel.as_ref().unwrap()), 2 * 202 + 10 + 10);
     let mut harvested: Vec<CounterLocation> = Vec::new();
     for class in tables.programs.keys().rev() {
-        let before = planner.credited_counters();
+        let before = planner.attributed_counters();
         let plan = planner.plan(&step(
             Phase::Delete,
             vec![TableChange::Program(*class, None)],

@@ -184,7 +184,7 @@ fn pass_and_the_rule_that_decides_end_the_tale() {
             rule_step("n/r", 0, Allow, RuleOutcome::Matched),
         ]
     );
-    // If several rules would match, the first by namespace, name and rule is credited.
+    // If several rules would match, the first by namespace, name and rule is the cause.
     assert_eq!(
         answer.ingress.decided_by,
         DecisionReason::Rule {

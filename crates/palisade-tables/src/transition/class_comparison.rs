@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 fn constant_program(verdict: Verdict) -> Program {
     Program::constant(Cell {
         verdict,
-        hits: Vec::new(),
+        causes: Vec::new(),
         log: None,
         audit: None,
     })

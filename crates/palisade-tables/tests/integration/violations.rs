@@ -4,8 +4,8 @@
 
 use palisade_model::{Direction, L4, Prefix, Protocol};
 use palisade_tables::{
-    Atomicity, Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet,
-    PolicySetId, Program, RuleId, TableChange, Tables, Verdict,
+    Atomicity, Cell, ClassId, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet, PolicySetId,
+    Program, RuleId, TableChange, Tables, Verdict, VerdictCause,
 };
 use palisade_verification::{MisjudgedPacket, Violation, check, check_any_order};
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ fn point(direction: Direction) -> Point {
 fn program(verdict: Verdict, rule: u32) -> Arc<Program> {
     Arc::new(Program::constant(Cell {
         verdict,
-        hits: vec![RuleId(rule)],
+        causes: vec![RuleId(rule)],
         log: None,
         audit: None,
     }))
@@ -35,7 +35,7 @@ fn program(verdict: Verdict, rule: u32) -> Arc<Program> {
 
 /// One endpoint whose ingress is denied except from one peer.
 fn tables() -> Tables {
-    let credit = Credit::NoProfileMatch {
+    let cause = VerdictCause::NoProfileMatch {
         direction: Direction::Ingress,
     };
     Tables {
@@ -49,7 +49,7 @@ fn tables() -> Tables {
             (ALLOWS, program(Verdict::Allow, 0)),
         ]
         .into(),
-        rules: [(RuleId(0), Arc::new(credit))].into(),
+        rules: [(RuleId(0), Arc::new(cause))].into(),
         ..Tables::default()
     }
 }
@@ -172,12 +172,12 @@ fn each_cause_of_a_dangling_reference() {
         ),
     ];
     let old = tables();
-    let rule = |credit| TableChange::Rule(RuleId(5), credit);
-    let credit = old.rules[&RuleId(0)].clone();
+    let rule = |cause| TableChange::Rule(RuleId(5), cause);
+    let cause = old.rules[&RuleId(0)].clone();
     for (what, made, unmade) in cases {
         // The first and last steps are correct: only the state after the second is wrong.
         let passing = delta(vec![
-            (Split, vec![rule(Some(credit.clone()))]),
+            (Split, vec![rule(Some(cause.clone()))]),
             (Merge, vec![made]),
             (Delete, vec![unmade, rule(None)]),
         ]);

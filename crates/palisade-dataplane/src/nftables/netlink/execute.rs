@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use palisade_model::Str;
 use palisade_nft::{
-    CounterLocation, CounterValue, CreditedCounter, Element, ElementKey, Expr, Op, Ruleset,
+    AttributedCounter, CounterLocation, CounterValue, Element, ElementKey, Expr, Op, Ruleset,
     SetDecl, Transaction,
 };
 use palisade_sys::Errno;
@@ -108,10 +108,10 @@ pub enum ExecuteError {
 /// Receives the counters that a step deletes, before and after it, and each step that is written.
 pub trait TransactionObserver {
     /// A step is about to delete these counters. If it fails, they may or may not be gone.
-    fn before_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]);
+    fn before_delete(&mut self, counts: &[(&AttributedCounter, CounterValue)]);
 
     /// The counters are deleted.
-    fn after_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]);
+    fn after_delete(&mut self, counts: &[(&AttributedCounter, CounterValue)]);
 
     /// The step of this index is written; its grace period has not begun.
     ///
@@ -123,10 +123,10 @@ pub trait TransactionObserver {
 }
 
 /// A function is called for each deleted counter.
-impl<F: FnMut(&CreditedCounter, CounterValue)> TransactionObserver for F {
-    fn before_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {}
+impl<F: FnMut(&AttributedCounter, CounterValue)> TransactionObserver for F {
+    fn before_delete(&mut self, _: &[(&AttributedCounter, CounterValue)]) {}
 
-    fn after_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]) {
+    fn after_delete(&mut self, counts: &[(&AttributedCounter, CounterValue)]) {
         for (harvest, count) in counts {
             self(harvest, *count);
         }
@@ -263,7 +263,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
             let counts = self
                 .read_counters(&of.retiring_counters)
                 .map_err(|error| ExecuteError::ReadCounters { step, phase, error })?;
-            let counts: Vec<(&CreditedCounter, CounterValue)> =
+            let counts: Vec<(&AttributedCounter, CounterValue)> =
                 of.retiring_counters.iter().zip(counts).collect();
             let late = fault::is_injected("ledger-after-delete");
             if !counts.is_empty() && !late {
@@ -400,7 +400,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
     /// The values of the counters at these locations, in the same order; zero where there is none.
     fn read_counters(
         &mut self,
-        harvests: &[CreditedCounter],
+        harvests: &[AttributedCounter],
     ) -> Result<Vec<CounterValue>, TableReadError> {
         let mut keys: BTreeMap<&Str, usize> = BTreeMap::new();
         for harvest in harvests {

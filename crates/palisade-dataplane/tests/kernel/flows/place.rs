@@ -10,8 +10,8 @@ use palisade_dataplane::nftables::{Config, NftDataplane};
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_sys::netns::NetNs;
 use palisade_tables::{
-    Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId,
-    Tables, Verdict,
+    Cell, ClassId, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId, Tables,
+    Verdict, VerdictCause,
 };
 use palisade_testkit::lab::craft::CraftedPacket;
 use palisade_testkit::lab::{
@@ -157,7 +157,7 @@ fn cell(verdict: Verdict) -> Cell {
     };
     Cell {
         verdict,
-        hits: vec![RuleId(rule)],
+        causes: vec![RuleId(rule)],
         log: None,
         audit: None,
     }
@@ -168,11 +168,11 @@ fn cell(verdict: Verdict) -> Cell {
 pub(crate) fn tables(isolated: &[(usize, Direction)], allowed: &[Allowed]) -> Tables {
     let mut tables = Tables::default();
     for rule in [1, 2] {
-        let credit = Credit::MissingProfile {
+        let cause = VerdictCause::MissingProfile {
             profile: format!("rule {rule}").as_str().into(),
             direction: Direction::Ingress,
         };
-        tables.rules.insert(RuleId(rule), Arc::new(credit));
+        tables.rules.insert(RuleId(rule), Arc::new(cause));
     }
     let (open, closed) = (ClassId(1), ClassId(2));
     let mut next = 3;

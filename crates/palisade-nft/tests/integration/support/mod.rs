@@ -6,8 +6,8 @@ pub(crate) mod expected;
 use palisade_model::{DenyAction, Direction, Family, L4, Prefix, Protocol, Str};
 use palisade_nft::{Config, ElementKey, Ruleset, ct_state, tcp_flag};
 use palisade_tables::{
-    AuditCell, Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program,
-    RuleId, SHARE_MIN_ELEMENTS, SourcePortMap, Tables, Verdict,
+    AuditCell, Cell, ClassId, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId,
+    SHARE_MIN_ELEMENTS, SourcePortMap, Tables, Verdict, VerdictCause,
 };
 use palisade_verification::{ConntrackInfo, HookPacket};
 use rand::Rng;
@@ -38,19 +38,19 @@ fn cell(rng: &mut SmallRng) -> Cell {
         Verdict::Deny
     };
     let direction = *Direction::BOTH.choose(rng).unwrap();
-    let mut hits = || -> Vec<RuleId> {
-        let hits = (0..rng.random_range(1..3)).map(|_| RuleId(rng.random_range(0..20)));
-        hits.collect()
+    let mut causes = || -> Vec<RuleId> {
+        let causes = (0..rng.random_range(1..3)).map(|_| RuleId(rng.random_range(0..20)));
+        causes.collect()
     };
-    let (hits, audit_hits) = (hits(), hits());
+    let (causes, audit_causes) = (causes(), causes());
     let audit = rng.random_bool(0.25).then(|| AuditCell {
         direction,
         verdict: *[Verdict::Allow, Verdict::Deny].choose(rng).unwrap(),
-        hits: audit_hits,
+        causes: audit_causes,
     });
     Cell {
         verdict,
-        hits,
+        causes,
         log: rng.random_bool(0.25).then_some(direction),
         audit: audit.map(Box::new),
     }
@@ -187,11 +187,11 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
         ..Tables::default()
     };
     for rule in 0..20 {
-        let credit = Credit::MissingProfile {
+        let cause = VerdictCause::MissingProfile {
             profile: format!("p{rule}").into(),
             direction: Direction::Egress,
         };
-        tables.rules.insert(RuleId(rule), Arc::new(credit));
+        tables.rules.insert(RuleId(rule), Arc::new(cause));
     }
     let classes = rng.random_range(2..6);
     for class in 0..classes {
