@@ -195,7 +195,7 @@ pub(crate) fn to_u32(place: usize) -> u32 {
 }
 
 fn port_names(ports: &PortMatch) -> impl Iterator<Item = &Str> {
-    let specs = ports.is.iter().flatten().chain(&ports.not);
+    let specs = ports.any_of.iter().flatten().chain(&ports.not);
     specs.filter_map(|spec| match spec {
         PortSpec::Named(name) => Some(name),
         PortSpec::Range(_) => None,

@@ -71,7 +71,7 @@ pub(crate) fn port_cuts(
     let mut cuts = BTreeSet::new();
     for term in terms {
         let test = end(term);
-        for spec in test.is.iter().flatten().chain(&test.not) {
+        for spec in test.any_of.iter().flatten().chain(&test.not) {
             let range = match spec {
                 PortSpec::Range(range) => Some((range.first, range.last)),
                 PortSpec::Named(name) => at

@@ -173,11 +173,11 @@ fn canonical_traffic(traffic: &TrafficMatch) -> Vec<TrafficMatch> {
         None if !traffic.destination.is_any() => Protocol::WITH_PORTS.map(Some).to_vec(),
         protocol => vec![protocol],
     };
-    let ports: Vec<PortMatch> = match &traffic.destination.is {
+    let ports: Vec<PortMatch> = match &traffic.destination.any_of {
         None => vec![traffic.destination.clone()],
         Some(specs) => {
             let port = |spec: &PortSpec| PortMatch {
-                is: (*spec != PortSpec::Range(PortRange::ALL)).then(|| vec![spec.clone()]),
+                any_of: (*spec != PortSpec::Range(PortRange::ALL)).then(|| vec![spec.clone()]),
                 not: traffic.destination.not.clone(),
             };
             specs.iter().map(port).collect()

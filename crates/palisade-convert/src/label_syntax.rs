@@ -102,7 +102,7 @@ fn is_value(value: &str) -> bool {
 
 /// A name that no port has; those with a colon stand for ports of Services.
 fn find_no_port_name(ports: &PortMatch) -> Option<Str> {
-    let mut names = ports.is.iter().flatten().filter_map(|spec| match spec {
+    let mut names = ports.any_of.iter().flatten().filter_map(|spec| match spec {
         PortSpec::Named(name) => Some(name),
         PortSpec::Range(_) => None,
     });

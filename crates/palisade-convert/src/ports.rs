@@ -63,7 +63,7 @@ impl PlainTraffic {
 
 /// The ports of a test; every port of a protocol is no test.
 fn destination_ports(ports: &PortMatch, has_protocol: bool) -> Vec<DestinationPort> {
-    let Some(specs) = &ports.is else {
+    let Some(specs) = &ports.any_of else {
         return vec![DestinationPort::Any];
     };
     specs

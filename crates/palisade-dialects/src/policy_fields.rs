@@ -185,7 +185,7 @@ impl PolicyFields {
         let written = find(raw, &list).and_then(ManifestNode::as_list);
         let of_rule = self.port_names.len();
         for traffic in &rule.traffic {
-            let specs = traffic.destination.is.iter().flatten();
+            let specs = traffic.destination.any_of.iter().flatten();
             for spec in specs.filter(|spec| spec.service().is_none()) {
                 let PortSpec::Named(name) = spec else {
                     continue;
@@ -254,7 +254,7 @@ enum FieldLayout {
 
 /// The name of a named port.
 fn port_name(traffic: &TrafficMatch) -> Option<&Str> {
-    match traffic.destination.is.as_deref()? {
+    match traffic.destination.any_of.as_deref()? {
         [PortSpec::Named(name)] => Some(name),
         _ => None,
     }

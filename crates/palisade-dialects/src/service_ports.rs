@@ -83,7 +83,7 @@ fn service_of(rule: &Rule) -> Option<Str> {
     let specs = rule
         .traffic
         .iter()
-        .filter_map(|term| term.destination.is.as_ref());
+        .filter_map(|term| term.destination.any_of.as_ref());
     specs.flatten().find_map(PortSpec::service).map(Into::into)
 }
 

@@ -149,7 +149,7 @@ fn destination_ports(term: &TrafficMatch) -> Option<Vec<PortRange>> {
         && icmp.is_none()
         && not_icmp.is_none()
         && destination.not.is_empty();
-    let specs = destination.is.as_ref().filter(|_| is_plain)?;
+    let specs = destination.any_of.as_ref().filter(|_| is_plain)?;
     let range = |spec: &PortSpec| match spec {
         PortSpec::Range(range) => Some(*range),
         PortSpec::Named(_) => None,
@@ -167,7 +167,7 @@ pub(crate) fn element_weight(terms: &[TrafficMatch]) -> usize {
             },
             PortSpec::Named(_) => 1,
         };
-        let specs = test.is.iter().flatten().chain(&test.not);
+        let specs = test.any_of.iter().flatten().chain(&test.not);
         specs.map(size).sum::<usize>().max(1)
     };
     let of = |term: &TrafficMatch| {
@@ -192,7 +192,7 @@ pub(crate) fn for_each_named_port<'a>(
     test: &'a PortMatch,
     each: &mut impl FnMut(&'a Str, Protocol),
 ) {
-    for spec in test.is.iter().flatten().chain(&test.not) {
+    for spec in test.any_of.iter().flatten().chain(&test.not) {
         let PortSpec::Named(name) = spec else {
             continue;
         };
@@ -220,7 +220,7 @@ fn resolve_ports(
         specs.iter().filter_map(range).collect()
     };
     let inside = test
-        .is
+        .any_of
         .as_ref()
         .map_or_else(all_ports, |specs| resolve(specs));
     if EngineFault::NotPortsIgnored.is_injected() {

@@ -136,7 +136,7 @@ mod tests {
             source,
             destination,
         };
-        for (protocol, l4, is) in [
+        for (protocol, l4, expected) in [
             (17, ports(1, 4789), Some(Encapsulation::Vxlan)),
             (17, ports(1, 8472), Some(Encapsulation::Vxlan)),
             (17, ports(1, 6081), Some(Encapsulation::Geneve)),
@@ -150,7 +150,7 @@ mod tests {
         ] {
             assert_eq!(
                 Encapsulation::detect(Protocol(protocol), l4),
-                is,
+                expected,
                 "{protocol} {l4:?}"
             );
         }

@@ -156,10 +156,10 @@ impl Labels {
         let is_ascending = |pair: &[(Str, Str)]| *pair[0].0 < *pair[1].0;
         if !pairs.windows(2).all(is_ascending) {
             pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
-            pairs.dedup_by(|later, kept| {
-                let same = later.0 == kept.0;
+            pairs.dedup_by(|later, earlier| {
+                let same = later.0 == earlier.0;
                 if same {
-                    core::mem::swap(&mut later.1, &mut kept.1);
+                    core::mem::swap(&mut later.1, &mut earlier.1);
                 }
                 same
             });

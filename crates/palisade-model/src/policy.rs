@@ -268,9 +268,9 @@ impl Policy {
     /// Frees what its lists have reserved beyond their length: more than half of the memory of a policy whose
     /// lists were built element by element.
     pub fn shrink_to_fit(&mut self) {
-        for of in [&mut self.ingress, &mut self.egress].into_iter().flatten() {
-            of.rules.shrink_to_fit();
-            for rule in &mut of.rules {
+        for direction in [&mut self.ingress, &mut self.egress].into_iter().flatten() {
+            direction.rules.shrink_to_fit();
+            for rule in &mut direction.rules {
                 rule.traffic.shrink_to_fit();
                 rule.peers.shrink_to_fit();
                 for peer in rule.peers.iter_mut().chain(&mut rule.local) {

@@ -61,7 +61,8 @@ impl fmt::Display for PortSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PortMatch {
     /// The port is one of these; `None` matches every port, an empty list none.
-    pub is: Option<Vec<PortSpec>>,
+    #[serde(rename = "is")]
+    pub any_of: Option<Vec<PortSpec>>,
     /// The port is none of these. A name that does not resolve excludes nothing.
     pub not: Vec<PortSpec>,
 }
@@ -75,13 +76,13 @@ impl PortMatch {
     /// Any of these ports.
     pub fn one_of(specs: impl IntoIterator<Item = PortSpec>) -> Self {
         PortMatch {
-            is: Some(specs.into_iter().collect()),
+            any_of: Some(specs.into_iter().collect()),
             not: Vec::new(),
         }
     }
 
     /// Whether it matches all traffic.
     pub fn is_any(&self) -> bool {
-        self.is.is_none() && self.not.is_empty()
+        self.any_of.is_none() && self.not.is_empty()
     }
 }

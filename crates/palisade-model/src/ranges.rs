@@ -123,17 +123,17 @@ impl<N: RangeNumber> RangeSet<N> {
 
     /// The ranges of the set that have numbers in `range`, whole.
     pub fn overlapping(&self, range: NumberRange<N>) -> &[NumberRange<N>] {
-        let from = self.0.partition_point(|of| of.last < range.first);
+        let from = self.0.partition_point(|part| part.last < range.first);
         let inside = self.0.get(from..).unwrap_or_default();
-        let count = inside.partition_point(|of| of.first <= range.last);
+        let count = inside.partition_point(|part| part.first <= range.last);
         inside.get(..count).unwrap_or_default()
     }
 
     /// The part of the set in a range.
     pub fn intersect_range(&self, range: NumberRange<N>) -> Self {
-        let clip = |of: &NumberRange<N>| NumberRange {
-            first: of.first.max(range.first),
-            last: of.last.min(range.last),
+        let clip = |part: &NumberRange<N>| NumberRange {
+            first: part.first.max(range.first),
+            last: part.last.min(range.last),
         };
         RangeSet(self.overlapping(range).iter().map(clip).collect())
     }

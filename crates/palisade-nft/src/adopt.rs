@@ -74,17 +74,17 @@ fn plan(config: &Config, stored: &DecodedTable, desired: &Tables) -> (Planner, T
         desired: aligned,
     };
     let programs = classes.equal_programs();
-    let mut held = HeldTables::align(&stored.layout, aligned, &programs);
-    let (kernel_tables, target) = held.tables();
+    let mut held_tables = HeldTables::align(&stored.layout, aligned, &programs);
+    let (kernel_tables, target) = held_tables.tables();
     let must_revoke = stored.revocation_pending;
-    let delta = held.delta(
+    let delta = held_tables.delta(
         &kernel_tables,
         &target,
         must_revoke,
         &config.interface_prefix,
     );
     let (mut planner, transaction) =
-        plan_in_kernel_numbers(config, stored, &held, &kernel_tables, &delta);
+        plan_in_kernel_numbers(config, stored, &held_tables, &kernel_tables, &delta);
     planner.load(desired, BaseSearch::Existing);
     (planner, transaction)
 }
@@ -94,12 +94,12 @@ fn plan(config: &Config, stored: &DecodedTable, desired: &Tables) -> (Planner, T
 fn plan_in_kernel_numbers(
     config: &Config,
     stored: &DecodedTable,
-    held: &HeldTables<'_>,
+    held_tables: &HeldTables<'_>,
     kernel_tables: &Tables,
     delta: &Delta,
 ) -> (Planner, Transaction) {
     let mut numbers = KernelNumbers::default();
-    numbers.objects.assign_held(held.numbers());
+    numbers.objects.assign_held(held_tables.numbers());
     for (number, codes) in &stored.source_port_codes {
         let last = codes.last().copied().unwrap_or_default();
         numbers.next_code = numbers.next_code.max(last.wrapping_add(1));
@@ -111,7 +111,7 @@ fn plan_in_kernel_numbers(
             numbers.base_codes.insert(*number, codes);
         }
     }
-    numbers.bases = held.bases(kernel_tables, FIRST_BASE);
+    numbers.bases = held_tables.bases(kernel_tables, FIRST_BASE);
     for (name, number) in &stored.interface_numbers {
         numbers.objects.interfaces.assign(name.clone(), *number);
     }
@@ -130,20 +130,20 @@ fn plan_in_kernel_numbers(
         step.retiring_counters
             .retain(|counter| !counter.rules.is_empty());
     }
-    let numbers = desired_numbers(&planner, held);
+    let numbers = desired_numbers(&planner, held_tables);
     let planner = Planner::with_numbers(config.clone(), planner.generation, numbers);
     (planner, transaction)
 }
 
 /// The numbers of the desired tables, after a delta that was planned in the kernel's numbers.
-fn desired_numbers(planner: &Planner, held: &HeldTables<'_>) -> KernelNumbers {
-    let classes = &held.numbers().classes;
+fn desired_numbers(planner: &Planner, held_tables: &HeldTables<'_>) -> KernelNumbers {
+    let classes = &held_tables.numbers().classes;
     let mut numbers = KernelNumbers {
         next_code: planner.numbers.next_code,
         bases: planner.numbers.bases.with_class_ids(classes),
         ..KernelNumbers::default()
     };
-    numbers.objects.assign_desired(held.numbers());
+    numbers.objects.assign_desired(held_tables.numbers());
     numbers.objects.interfaces = planner.numbers.objects.interfaces.clone();
     for (class, number) in classes {
         if let Some(codes) = planner.numbers.source_port_codes.get(number) {

@@ -119,10 +119,15 @@ impl TargetGraph {
             all.insert(Target::Chain(name.clone()), targets);
         }
         for (name, set) in sets {
-            let verdicts = set.elements.values().filter_map(|of| match &of.data {
-                Some(MapValue::Verdict(verdict)) => Some(Target::Chain(verdict.chain()?.clone())),
-                _ => None,
-            });
+            let verdicts = set
+                .elements
+                .values()
+                .filter_map(|element| match &element.data {
+                    Some(MapValue::Verdict(verdict)) => {
+                        Some(Target::Chain(verdict.chain()?.clone()))
+                    }
+                    _ => None,
+                });
             all.insert(Target::Set(name.clone()), verdicts.collect());
         }
         TargetGraph(all)
@@ -145,9 +150,9 @@ impl TargetGraph {
         let mut judging = BTreeSet::from([Target::Set(CODE_VERDICT.into())]);
         loop {
             let before = judging.len();
-            for (of, targets) in &self.0 {
+            for (source, targets) in &self.0 {
                 if targets.iter().any(|target| judging.contains(target)) {
-                    judging.insert(of.clone());
+                    judging.insert(source.clone());
                 }
             }
             if judging.len() == before {

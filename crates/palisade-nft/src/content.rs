@@ -78,7 +78,11 @@ pub(crate) fn class_content(
         let shared = base.and_then(|(_, base)| base.protocol(*protocol));
         let entries = match shared {
             Some(shared) => map.entries_outside(shared),
-            None => map.entries().iter().map(|(r, of)| (*r, of)).collect(),
+            None => map
+                .entries()
+                .iter()
+                .map(|(range, values)| (*range, values))
+                .collect(),
         };
         for (range, values) in entries {
             if protocol.has_ports() {
@@ -242,9 +246,9 @@ impl<'a> ClassContentBuilder<'a> {
 /// The fingerprint stored in a class's elements; none if it has no elements of a class.
 pub(crate) fn stored_fingerprint(class: u32, content: &ClassContent) -> Option<&str> {
     let key = names::zero_prefixed_marks(&[class]);
-    let of = |map| content.elements.get(&(map, key.clone()));
-    of(CLASS_DEFAULT)
-        .or_else(|| of(CLASS_BASE))?
+    let element = |map| content.elements.get(&(map, key.clone()));
+    element(CLASS_DEFAULT)
+        .or_else(|| element(CLASS_BASE))?
         .comment
         .as_deref()
 }

@@ -58,17 +58,17 @@ impl HeldClasses<'_> {
             };
             wanted.insert(*class, number);
         }
-        let mut held = BTreeMap::new();
+        let mut stored_programs = BTreeMap::new();
         for (number, stored) in &self.stored.classes {
             let digest = stored_fingerprint(*number, stored).unwrap_or("");
             let mut known = known.get(digest).into_iter().flatten();
             let equal =
                 |program: &Program| self.is_stored_program(*number, stored, program, digest);
             if let Some((program, _)) = known.find(|(_, program)| equal(program)) {
-                held.insert(ClassId(*number), *program);
+                stored_programs.insert(ClassId(*number), *program);
             }
         }
-        [held, wanted]
+        [stored_programs, wanted]
     }
 
     /// Whether a class in the kernel, with its base, is written as a program of this fingerprint would be.
@@ -83,14 +83,14 @@ impl HeldClasses<'_> {
             return self.is_same_content(number, stored, program, ClassForm::Whole(digest));
         };
         let bases = self.stored;
-        let held = bases
+        let base_content = bases
             .bases
             .get(base)
             .zip(bases.layout.base_programs.get(base));
-        held.is_some_and(|(held, shape)| {
+        base_content.is_some_and(|(content, shape)| {
             let shared = program.restrict_to(shape);
             program.refines(&shared)
-                && self.is_same_content(*base, held, &shared, ClassForm::Base)
+                && self.is_same_content(*base, content, &shared, ClassForm::Base)
                 && self.is_same_content(
                     number,
                     stored,

@@ -200,9 +200,12 @@ fn failsafe_rules(side: PacketSide) -> Vec<NftRule> {
                 .in_set(names::failsafe_set(family, direction), 0)
                 .verdict(NftVerdict::Accept)
         };
-        let of = |orientation| side.direction(orientation);
+        let direction = |orientation| side.direction(orientation);
         let line = || RuleBuilder::new().family(family);
-        let (original, reply) = (of(Orientation::Original), of(Orientation::Reply));
+        let (original, reply) = (
+            direction(Orientation::Original),
+            direction(Orientation::Reply),
+        );
         out.push(in_set(line().original(), original, false));
         out.push(in_set(line().reply(), reply, true));
         let syn = tcp_flag::SYN | tcp_flag::ACK;

@@ -262,9 +262,16 @@ fn trial_chains(config: &Config, way: MidstreamTrial) -> Vec<(Str, Chain)> {
         }));
         rules.push(RuleBuilder::new().goto(next));
         chains.push(chain(entry, None, rules));
-        let (of, header) = ((direction, way.orientation), L4Fields::Ports);
-        let rule =
-            |ids| judgement_rule(of, way.family, header, ids, (verdicts, NftVerdict::Return));
+        let judged = (direction, way.orientation);
+        let rule = |ids| {
+            judgement_rule(
+                judged,
+                way.family,
+                L4Fields::Ports,
+                ids,
+                (verdicts, NftVerdict::Return),
+            )
+        };
         let rules = vec![
             rule(names::host_map(way.family)),
             rule(names::network_map(way.family)),

@@ -181,7 +181,7 @@ impl Planner {
             let called = replaced
                 .chains
                 .iter()
-                .filter(|(_, of)| of.base_chain.is_some());
+                .filter(|(_, chain)| chain.base_chain.is_some());
             for (chain, _) in called {
                 let chain = chain.clone();
                 ops.push(Op::FlushChain {
@@ -308,7 +308,7 @@ impl Planner {
             TableChange::Interface(name, ours) => {
                 let key = ElementKey::Exact(names::interface_name(name));
                 let before = self.tables.interfaces.contains(name);
-                let member = |there: bool| there.then(Element::default);
+                let member = |is_member: bool| is_member.then(Element::default);
                 let same = ElementKey::Exact(concat_fields(&[
                     &names::interface_name(name),
                     &names::interface_name(name),

@@ -65,8 +65,8 @@ pub fn print_transaction(
             let rules: Vec<String> = harvest.rules.iter().map(ToString::to_string).collect();
             let location = match &harvest.location {
                 crate::CounterLocation::Element { set, key } => {
-                    let of = added_sets.get(set).copied().cloned().or_else(|| decl(set));
-                    format!("{set} {}", key_or_bytes(of.as_ref(), key))
+                    let set_decl = added_sets.get(set).copied().cloned().or_else(|| decl(set));
+                    format!("{set} {}", key_or_bytes(set_decl.as_ref(), key))
                 }
                 crate::CounterLocation::Rule { chain, index } => format!("{chain} rule {index}"),
             };
@@ -80,8 +80,8 @@ pub fn print_transaction(
             if let Op::AddSet { set, decl } = op {
                 added_sets.insert(set, decl);
             }
-            let of = |set: &Str| added_sets.get(set).copied().cloned().or_else(|| decl(set));
-            push_line(&mut out, 1, &op_text(table, op, of));
+            let set_decl = |set: &Str| added_sets.get(set).copied().cloned().or_else(|| decl(set));
+            push_line(&mut out, 1, &op_text(table, op, set_decl));
         }
         push_line(&mut out, 0, "}");
     }

@@ -400,7 +400,7 @@ fn port_failure<'t>(
         return Some(PortFailureRef::NoPorts);
     };
     let contains_port = |spec: &PortSpec| spec_contains(spec, endpoint, protocol, port);
-    if let Some(wanted) = &test.is
+    if let Some(wanted) = &test.any_of
         && !wanted.iter().any(contains_port)
     {
         let unresolved = |spec: &&PortSpec| is_unresolved(spec, endpoint, protocol);

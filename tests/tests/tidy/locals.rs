@@ -6,14 +6,11 @@ use crate::code;
 const BANNED: [&str; 8] = ["held", "is", "kept", "of", "said", "there", "told", "was"];
 
 /// Crates whose names are not yet so.
-const EXEMPT_CRATES: [&str; 9] = [
+const EXEMPT_CRATES: [&str; 6] = [
     "palisade-agent",
-    "palisade-dataplane",
     "palisade-engine",
     "palisade-etcd",
     "palisade-kubernetes",
-    "palisade-model",
-    "palisade-nft",
     "palisade-source",
     "palisade-sys",
 ];

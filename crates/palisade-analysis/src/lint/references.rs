@@ -59,7 +59,7 @@ fn missing_services(state: &State) -> Vec<(FindingKey, LintFinding)> {
             let rules = policy.rules(direction).into_iter();
             for rule in rules.flat_map(|rules| &rules.rules) {
                 let mut specs =
-                    (rule.traffic.iter()).flat_map(|term| term.destination.is.iter().flatten());
+                    (rule.traffic.iter()).flat_map(|term| term.destination.any_of.iter().flatten());
                 let Some(service) = specs.find_map(PortSpec::service) else {
                     continue;
                 };

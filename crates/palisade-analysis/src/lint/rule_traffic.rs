@@ -112,7 +112,7 @@ fn matching_ports(test: &PortMatch, at: Option<&Endpoint>, protocol: Protocol) -
             port.map(NumberRange::single)
         }
     };
-    let listed: RangeSet<u16> = match &test.is {
+    let listed: RangeSet<u16> = match &test.any_of {
         None => PortRange::ALL.into(),
         Some(specs) => specs.iter().filter_map(range).collect(),
     };

@@ -128,7 +128,7 @@ impl<'a> TranslatingServices<'a> {
     ) -> Vec<Mistake> {
         let mut ports: Vec<(Protocol, u16)> = Vec::new();
         for term in &rule.traffic {
-            for spec in term.destination.is.iter().flatten() {
+            for spec in term.destination.any_of.iter().flatten() {
                 let (Some(protocol), PortSpec::Range(range)) = (term.protocol, spec) else {
                     continue;
                 };
@@ -295,7 +295,7 @@ fn is_matched(term: &TrafficMatch, endpoint: &Endpoint, protocol: Protocol, port
         PortSpec::Range(range) => range.contains(port),
         PortSpec::Named(name) => endpoint.named_port(name, protocol) == Some(port),
     };
-    let specs = term.destination.is.as_ref();
+    let specs = term.destination.any_of.as_ref();
     term.protocol.is_none_or(|tested| tested == protocol)
         && specs.is_none_or(|specs| specs.iter().any(is_spec))
 }

@@ -186,13 +186,16 @@ impl CrashSimulation {
         let rules = rules.map(|(c, n)| (CountAccount::Rule(c), n.packets));
         let audit = counters.by_audit.into_iter();
         let audit = audit.map(|(verdicts, n)| (CountAccount::Audit(verdicts), n.packets));
-        let told: BTreeMap<CountAccount, u64> = rules.chain(audit).collect();
-        for (who, before) in &self.reported {
-            let now = told.get(who).copied().unwrap_or_default();
-            assert!(now >= *before, "{who:?} went back from {before} to {now}");
+        let totals: BTreeMap<CountAccount, u64> = rules.chain(audit).collect();
+        for (account, before) in &self.reported {
+            let now = totals.get(account).copied().unwrap_or_default();
+            assert!(
+                now >= *before,
+                "{account:?} went back from {before} to {now}"
+            );
         }
-        self.reported.clone_from(&told);
-        told
+        self.reported.clone_from(&totals);
+        totals
     }
 }
 
@@ -205,11 +208,11 @@ fn no_count_is_lost_or_doubled_whenever_the_process_dies() {
             world.flush();
             world.traffic();
             if world.rng.random_bool(0.3) {
-                let mut told = world.check_totals();
-                told.retain(|_, count| *count > 0);
+                let mut totals = world.check_totals();
+                totals.retain(|_, count| *count > 0);
                 let mut truth = world.truth.clone();
                 truth.retain(|_, count| *count > 0);
-                assert_eq!(told, truth, "seed {seed}");
+                assert_eq!(totals, truth, "seed {seed}");
             }
         }
         deaths += world.crashes;
@@ -235,10 +238,13 @@ fn what_others_remove_is_never_told_less_than_before() {
                 _ => {}
             }
             world.traffic();
-            let told = world.check_totals();
-            for (who, count) in &told {
-                let truth = world.truth.get(who).copied().unwrap_or_default();
-                assert!(*count <= truth, "seed {seed}: {who:?} {count} of {truth}");
+            let totals = world.check_totals();
+            for (account, count) in &totals {
+                let truth = world.truth.get(account).copied().unwrap_or_default();
+                assert!(
+                    *count <= truth,
+                    "seed {seed}: {account:?} {count} of {truth}"
+                );
             }
             world.maybe_crash();
         }
@@ -262,8 +268,8 @@ fn naive_totals(text: &str) -> (BTreeMap<String, [u64; 2]>, BTreeMap<String, Vec
         let (kind, entry) = entry.as_object().unwrap().iter().next().unwrap();
         let number = entry[0].as_u64();
         let accounts = || -> Vec<String> {
-            let of = entry[1].as_array().unwrap().iter();
-            of.map(|n| names[&n.as_u64()].clone()).collect()
+            let numbers = entry[1].as_array().unwrap().iter();
+            numbers.map(|n| names[&n.as_u64()].clone()).collect()
         };
         match kind.as_str() {
             "account" => drop(names.insert(number, entry[1].to_string())),
@@ -324,7 +330,7 @@ fn the_file_of_the_last_schema_is_taken_over_without_losing_a_count() {
             let counted = counters
                 .values()
                 .zip(1_000..)
-                .filter(|(of, _)| of.contains(name));
+                .filter(|(accounts, _)| accounts.contains(name));
             let counted: u64 = counted.map(|(_, packets)| packets).sum();
             expected.insert(name.clone(), (retired + counted).max(*reported));
         }

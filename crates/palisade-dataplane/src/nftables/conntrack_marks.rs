@@ -126,21 +126,21 @@ mod tests {
 
     fn flow(id: u32, ends: [&str; 2], mark: u32) -> ConntrackEntry {
         let [source, destination] = ends.map(|end| end.parse().unwrap());
-        let there = ConntrackTuple {
+        let original = ConntrackTuple {
             source,
             destination,
             protocol: 6,
             proto: TupleProto::Ports(1000, 80),
         };
-        let back = ConntrackTuple {
+        let reply = ConntrackTuple {
             source: destination,
             destination: source,
             protocol: 6,
             proto: TupleProto::Ports(80, 1000),
         };
         ConntrackEntry {
-            original: there,
-            reply: back,
+            original,
+            reply,
             zone: 0,
             mark,
             status: 0,

@@ -36,18 +36,18 @@ pub(crate) fn sync<N: Nfnetlink, G: GracePeriod>(
 ) -> Result<(Option<Ruleset>, usize), DriverError> {
     let wanted = masquerade(config, policy);
     let flags = config.table_flags();
-    let sets = observed.iter().flatten().flat_map(|known| &known.sets);
+    let sets = observed.iter().flatten().flat_map(|ruleset| &ruleset.sets);
     let sets = sets.map(|(name, set)| (name.clone(), set.decl.clone()));
     executor.with_table(wanted.table_name(), sets.collect(), |executor| {
-        let held = match observed {
-            Some(known) => known,
+        let ruleset = match observed {
+            Some(ruleset) => ruleset,
             None => executor.read_back()?,
         };
         let needed = !wanted.addresses.is_empty();
-        let plan = match (&held, needed) {
+        let plan = match (&ruleset, needed) {
             (None, false) => return Ok((None, 0)),
             (Some(_), false) => wanted.plan_removal(),
-            (held, true) => wanted.plan(held.as_ref(), flags),
+            (ruleset, true) => wanted.plan(ruleset.as_ref(), flags),
         };
         let writes = plan.steps.iter().map(|step| step.ops.len()).sum();
         executor.execute(&plan, &mut |_: &AttributedCounter, _: CounterValue| {})?;

@@ -55,7 +55,7 @@ pub(super) fn ports(entity: &Field<'_>, report: &mut ObjectReport) -> PortMatch 
         excluded.clear();
     }
     PortMatch {
-        is: (!listed.is_empty()).then_some(listed),
+        any_of: (!listed.is_empty()).then_some(listed),
         not: excluded,
     }
 }

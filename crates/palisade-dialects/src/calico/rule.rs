@@ -334,14 +334,14 @@ fn only_family(families: Families) -> Option<Option<Family>> {
 /// Whether a test lists or excludes names of ports only.
 fn has_names_only(ports: &PortMatch) -> bool {
     let is_name = |port: &PortSpec| matches!(port, PortSpec::Named(_));
-    ports.is.iter().flatten().chain(&ports.not).all(is_name)
+    ports.any_of.iter().flatten().chain(&ports.not).all(is_name)
 }
 
 /// Whether tests of ports match packets that have none as well: those that only exclude names, without a protocol. In
 /// the model a test of ports never matches such packets.
 fn matches_packets_without_ports(protocol: Option<Protocol>, ends: [&PortMatch; 2]) -> bool {
     protocol.is_none()
-        && ends.iter().all(|ports| ports.is.is_none())
+        && ends.iter().all(|ports| ports.any_of.is_none())
         && ends.iter().any(|ports| !ports.not.is_empty())
 }
 

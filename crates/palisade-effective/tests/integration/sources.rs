@@ -101,7 +101,7 @@ impl Scene {
         for policy in self.state.policies.values() {
             let rules = policy.ingress.as_ref().map_or(&[][..], |d| &d.rules);
             let port = rules.iter().flat_map(|rule| &rule.traffic).next();
-            let port = match port.and_then(|t| t.destination.is.as_deref()) {
+            let port = match port.and_then(|t| t.destination.any_of.as_deref()) {
                 Some([PortSpec::Range(PortRange { first, .. })]) => first.to_string(),
                 _ => "isolated".to_owned(),
             };
@@ -362,7 +362,7 @@ fn value_after(steps: &[usize], write: fn(&str) -> String) -> Option<String> {
     let pods = pods.filter_map(|pod| pod.labels.get("v").map(ToString::to_string));
     let policies = scene.state.policies.values().filter_map(|policy| {
         let rule = policy.ingress.as_ref()?.rules.first()?;
-        match rule.traffic.first()?.destination.is.as_deref()? {
+        match rule.traffic.first()?.destination.any_of.as_deref()? {
             [PortSpec::Range(PortRange { first, .. })] => Some(first.to_string()),
             _ => None,
         }

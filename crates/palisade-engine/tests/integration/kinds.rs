@@ -207,7 +207,7 @@ fn of_ports(batch: &[Update], state: &State, found: &mut BTreeSet<&'static str>)
         rules.flat_map(|of| &of.rules).any(|rule| {
             rule.traffic.iter().any(|term| {
                 [&term.source, &term.destination].into_iter().any(|ports| {
-                    let listed = ports.is.iter().flatten();
+                    let listed = ports.any_of.iter().flatten();
                     listed
                         .chain(&ports.not)
                         .any(|spec| matches!(spec, PortSpec::Named(_)))

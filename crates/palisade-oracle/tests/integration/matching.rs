@@ -262,7 +262,7 @@ fn ports() {
     let all = PortMatch::one_of([PortSpec::Range(PortRange::ALL)]);
     traffic(dst(all), &["TCP:0", "TCP:65535"], &["ICMP:8/0", "50"]);
     let not = PortMatch {
-        is: None,
+        any_of: None,
         not: vec![range(80, 90)],
     };
     traffic(
@@ -271,7 +271,7 @@ fn ports() {
         &["TCP:80", "UDP:90", "ICMP:8/0", "50"],
     );
     let both = PortMatch {
-        is: Some(vec![range(1, 100)]),
+        any_of: Some(vec![range(1, 100)]),
         not: vec![range(80, 90)],
     };
     traffic(dst(both), &["TCP:1", "TCP:91"], &["TCP:80", "TCP:101"]);
@@ -339,7 +339,7 @@ fn named_ports_are_those_of_the_end_and_the_protocol() {
     says(&build(gone), &[("10.1.0.1>10.0.0.2 TCP:80", "+-")]);
     let not = |name: &str| TrafficMatch {
         destination: PortMatch {
-            is: None,
+            any_of: None,
             not: vec![PortSpec::Named(name.into())],
         },
         ..TrafficMatch::any()

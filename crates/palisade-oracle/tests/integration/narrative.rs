@@ -114,7 +114,7 @@ fn a_default_deny_is_told_whole() {
                 TrafficFailure::Protocol(Protocol::UDP),
                 TrafficFailure::Destination(PortFailure::NotListed {
                     port: 80,
-                    specs: http.is.clone().unwrap_or_default(),
+                    specs: http.any_of.clone().unwrap_or_default(),
                     unresolved: vec![PortSpec::Named("http".into())],
                 }),
             ],

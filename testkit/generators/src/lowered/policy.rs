@@ -257,7 +257,7 @@ fn ports(dice: &mut Dice, features: &mut Features) -> PortMatch {
         if count == 0 {
             features.insert("no port at all");
         }
-        ports.is = Some((0..count).map(|_| spec(dice, features)).collect());
+        ports.any_of = Some((0..count).map(|_| spec(dice, features)).collect());
     }
     if dice.chance(35) {
         let count = dice.between(1, 2);

@@ -213,7 +213,7 @@ impl FlowPool {
                 .collect()
         };
         let ports = rules().flat_map(|rule| &rule.traffic).flat_map(|term| {
-            let specs = term.destination.is.iter().flatten();
+            let specs = term.destination.any_of.iter().flatten();
             specs.filter_map(|spec| match spec {
                 palisade_model::PortSpec::Range(range) => Some(range.first),
                 palisade_model::PortSpec::Named(_) => None,

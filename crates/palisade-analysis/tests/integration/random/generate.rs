@@ -132,7 +132,7 @@ impl Dice {
             PortSpec::Range(PortRange::new(a, b).unwrap_or(PortRange::single(a)))
         };
         PortMatch {
-            is: self.some(70, |d| d.many(2, spec)),
+            any_of: self.some(70, |d| d.many(2, spec)),
             not: if self.chance(20) {
                 self.many(2, spec)
             } else {

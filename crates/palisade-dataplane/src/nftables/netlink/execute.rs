@@ -258,18 +258,22 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
             self.grace.finish().map_err(ExecuteError::EarlierGrace)?;
         }
         self.grace_duration += began.elapsed();
-        for (step, of) in transaction.steps.iter().enumerate() {
-            let phase = of.phase;
+        for (index, step) in transaction.steps.iter().enumerate() {
+            let phase = step.phase;
             let counts = self
-                .read_counters(&of.retiring_counters)
-                .map_err(|error| ExecuteError::ReadCounters { step, phase, error })?;
+                .read_counters(&step.retiring_counters)
+                .map_err(|error| ExecuteError::ReadCounters {
+                    step: index,
+                    phase,
+                    error,
+                })?;
             let counts: Vec<(&AttributedCounter, CounterValue)> =
-                of.retiring_counters.iter().zip(counts).collect();
+                step.retiring_counters.iter().zip(counts).collect();
             let late = fault::is_injected("ledger-after-delete");
             if !counts.is_empty() && !late {
                 observer.before_delete(&counts);
             }
-            self.commit(step, phase, &of.ops)?;
+            self.commit(index, phase, &step.ops)?;
             if !counts.is_empty() {
                 if late {
                     observer.before_delete(&counts);
@@ -277,20 +281,28 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
                 observer.after_delete(&counts);
             }
             observer
-                .after_step(step, phase)
-                .map_err(|error| ExecuteError::Observer { step, phase, error })?;
+                .after_step(index, phase)
+                .map_err(|error| ExecuteError::Observer {
+                    step: index,
+                    phase,
+                    error,
+                })?;
             let written = now();
-            if of.needs_grace_period && !fault::is_injected("grace-skipped") {
+            if step.needs_grace_period && !fault::is_injected("grace-skipped") {
                 // Nothing is changed after the last step until the next transaction, which waits then.
-                let ended = match step + 1 == transaction.steps.len() {
+                let ended = match index + 1 == transaction.steps.len() {
                     true => self.grace.begin(),
                     false => self.grace.wait(),
                 };
-                ended.map_err(|error| ExecuteError::Grace { step, phase, error })?;
+                ended.map_err(|error| ExecuteError::Grace {
+                    step: index,
+                    phase,
+                    error,
+                })?;
             }
             outcomes.push(StepOutcome {
                 phase,
-                ops: of.ops.len(),
+                ops: step.ops.len(),
                 duration: began.elapsed(),
             });
             self.grace_duration += written.elapsed();

@@ -240,11 +240,11 @@ pub(super) fn read_verdict(attr: &Attr<'_>) -> Result<Option<NftVerdict>, WireEr
 
 /// Decodes the value of a counter.
 pub(super) fn read_count(data: &Attrs<'_>) -> Result<CounterValue, WireError> {
-    let of =
+    let number =
         |attr| -> Result<u64, WireError> { data.find(attr)?.map_or(Ok(0), |attr| attr.be64()) };
     Ok(CounterValue {
-        packets: of(NFTA_COUNTER_PACKETS)?,
-        bytes: of(NFTA_COUNTER_BYTES)?,
+        packets: number(NFTA_COUNTER_PACKETS)?,
+        bytes: number(NFTA_COUNTER_BYTES)?,
     })
 }
 
@@ -405,12 +405,12 @@ fn read_lookup(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
 }
 
 fn read_immediate(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
-    let held = data.require(NFTA_IMMEDIATE_DATA, "immediate")?;
+    let content = data.require(NFTA_IMMEDIATE_DATA, "immediate")?;
     if number(data, NFTA_IMMEDIATE_DREG)? == Some(NFT_REG_VERDICT) {
-        return Ok(read_verdict(&held)?.map(Expr::Verdict));
+        return Ok(read_verdict(&content)?.map(Expr::Verdict));
     }
     let dreg = register(data, NFTA_IMMEDIATE_DREG)?;
-    let value = read_value(&held)?;
+    let value = read_value(&content)?;
     Ok(dreg
         .zip(value)
         .map(|(dreg, value)| Expr::Immediate { dreg, value }))

@@ -357,17 +357,17 @@ impl ElementReader {
     fn read_content(&self, entry: &Attrs<'_>) -> Result<Element, WireError> {
         let data = match entry.find(NFTA_SET_ELEM_DATA)? {
             None => None,
-            Some(held) => match expr::read_value(&held)? {
+            Some(content) => match expr::read_value(&content)? {
                 Some(value) => Some(MapValue::Value(value)),
-                None => expr::read_verdict(&held)?.map(MapValue::Verdict),
+                None => expr::read_verdict(&content)?.map(MapValue::Verdict),
             },
         };
         let counter = match entry.find(NFTA_SET_ELEM_EXPR)? {
             None => None,
-            Some(held) => {
-                let held = held.nested();
-                let name = held.require(NFTA_EXPR_NAME, "element")?.text()?;
-                match held.find(NFTA_EXPR_DATA)? {
+            Some(expression) => {
+                let expression = expression.nested();
+                let name = expression.require(NFTA_EXPR_NAME, "element")?.text()?;
+                match expression.find(NFTA_EXPR_DATA)? {
                     Some(data) if name == "counter" => Some(expr::read_count(&data.nested())?),
                     _ => None,
                 }
@@ -442,9 +442,9 @@ mod tests {
                 16,
             ),
         ];
-        for (of, len) in table {
-            let kind = of.iter().fold(0, |kind, f| kind << TYPE_BITS | f.id());
-            assert_eq!(fields(kind, len), of);
+        for (key, len) in table {
+            let kind = key.iter().fold(0, |kind, f| kind << TYPE_BITS | f.id());
+            assert_eq!(fields(kind, len), key);
         }
         let odd = vec![FieldType::Unknown { id: 7, len: 16 }];
         assert_eq!(fields(7, 16), odd);

@@ -252,7 +252,7 @@ fn show_ports(ports: &PortMatch) -> String {
         texts.join(",")
     };
     let mut out = String::new();
-    if let Some(listed) = &ports.is {
+    if let Some(listed) = &ports.any_of {
         write!(out, " {}", join(listed)).unwrap();
     }
     if !ports.not.is_empty() {

@@ -50,7 +50,7 @@ pub(crate) fn policies(state: &State) -> Policies {
     let shown = state.policies.values().map(|policy| {
         let rules = policy.ingress.as_ref().map_or(&[][..], |d| &d.rules);
         let ports = rules.iter().flat_map(|rule| &rule.traffic).map(|traffic| {
-            match traffic.destination.is.as_deref() {
+            match traffic.destination.any_of.as_deref() {
                 Some([PortSpec::Range(PortRange { first, .. })]) => first.to_string(),
                 other => format!("{other:?}"),
             }
