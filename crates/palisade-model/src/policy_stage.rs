@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// Where on its way a packet is judged for an endpoint, in the order in which a packet meets the stages.
 ///
-/// A workload is judged at [`PolicyStage::Normal`] only, whichever way its packets go. Source: Calico, "Host endpoints".
+/// A workload is judged at [`PolicyStage::Normal`] only, whichever way its packets go. Source: Calico, "Host
+/// endpoints".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PolicyStage {
     /// A packet before connection tracking, as it arrives (ingress) or as the host's own stack sends it (egress). What

@@ -268,8 +268,8 @@ impl Hasher for FingerprintHasher {
     }
 }
 
-/// The meaning of a program and the rules that its counters count for, as 16 digits, independent of rule numbers: two classes
-/// with equal elements and equal fingerprints count for the same rules. The line of a rule in its source is
+/// The meaning of a program and the rules that its counters count for, as 16 digits, independent of rule numbers: two
+/// classes with equal elements and equal fingerprints count for the same rules. The line of a rule in its source is
 /// not included.
 pub(crate) fn fingerprint(tables: &Tables, program: &Program) -> alloc::string::String {
     let mut hash = FingerprintHasher(0xcbf2_9ce4_8422_2325);

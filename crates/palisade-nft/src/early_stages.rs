@@ -1,10 +1,10 @@
 //! The chains of the early stages of host interfaces: before connection tracking, and before destination NAT.
 //!
-//! A judgement of an early stage has three ends: a denied packet is dropped, an allowed one returns, and one that is not
-//! decided returns with a bit of its own mark set ([`Config::packet_mark_bit`]), since what allows or leaves open may be
-//! in a chain that tests source ports. What is allowed gets the bit for the chains of the other stages, which then do
-//! not judge it at that interface and clear the bit; they trust it only at an interface with points of the early stage,
-//! whose chains have written it.
+//! A judgement of an early stage has three ends: a denied packet is dropped, an allowed one returns, and one that is
+//! not decided returns with a bit of its own mark set ([`Config::packet_mark_bit`]), since what allows or leaves open
+//! may be in a chain that tests source ports. What is allowed gets the bit for the chains of the other stages, which
+//! then do not judge it at that interface and clear the bit; they trust it only at an interface with points of the
+//! early stage, whose chains have written it.
 //!
 //! Before connection tracking each packet is judged by itself, where it arrives or where the host's own stack sends it.
 //! What is allowed is not tracked. Before destination NAT, flows are judged, in the same hooks as the stages that

@@ -1,13 +1,13 @@
 //! The chains that judge packets at the interfaces of the host itself.
 //!
-//! Those of a stage exist only while the tables have points of that stage, so a host without a host endpoint pays nothing,
-//! and forwarded packets pay nothing where no policy applies on forward. Their base chains stand before those of
-//! workloads. The first rule of each looks up the interface among those with points at
+//! Those of a stage exist only while the tables have points of that stage, so a host without a host endpoint pays
+//! nothing, and forwarded packets pay nothing where no policy applies on forward. Their base chains stand before those
+//! of workloads. The first rule of each looks up the interface among those with points at
 //! that stage; a packet of any other interface passes after that lookup, a forwarded one after one for each of its two
 //! interfaces, and a workload's interface is never looked up. A judgement is the same as that of a workload
-//! ([`crate::judgement`]), but for how the policy set is found: the local address may be any, so it is looked up exactly
-//! and then among ranges. A packet of a flow with the live mark was judged by this host as well, since these chains
-//! come first and the mark is set last.
+//! ([`crate::judgement`]), but for how the policy set is found: the local address may be any, so it is looked up
+//! exactly and then among ranges. A packet of a flow with the live mark was judged by this host as well, since these
+//! chains come first and the mark is set last.
 //!
 //! Promises: failsafe ports and the link's own traffic (neighbour discovery, MLD) pass before anything is judged. An
 //! interface without a point of the stage is not judged. Packets of the host's own stack in flows with NAT are judged

@@ -266,7 +266,8 @@ pub(crate) fn host_judgement_rule(
     class_rule(line, lookup.fields, header, verdicts)
 }
 
-/// Loads the policy set of a point of a host interface into register 9, by the map `local_map`; breaks if there is none.
+/// Loads the policy set of a point of a host interface into register 9, by the map `local_map`; breaks if there is
+/// none.
 pub(crate) fn load_host_set(
     line: RuleBuilder,
     lookup: HostLookup,

@@ -112,8 +112,8 @@ pub(crate) fn local_addresses_set(family: Family) -> &'static str {
 /// greater.
 pub(crate) const ANY_INTERFACE: u32 = 1;
 
-/// The map of interfaces of the host → the number of their interface, at one stage; 0 for an interface that is not judged.
-/// A catch-all stands for all others.
+/// The map of interfaces of the host → the number of their interface, at one stage; 0 for an interface that is not
+/// judged. A catch-all stands for all others.
 pub(crate) fn interface_map(stage: PolicyStage) -> &'static str {
     match stage {
         PolicyStage::Untracked => "p_place_u",

@@ -499,8 +499,8 @@ impl Tables {
         self.judge_flow_from(packet, PolicyStage::Untracked)
     }
 
-    /// The same for a flow that is tracked: connection tracking comes after [`PolicyStage::Untracked`], which judges each
-    /// packet by itself ([`Tables::judge_untracked`]).
+    /// The same for a flow that is tracked: connection tracking comes after [`PolicyStage::Untracked`], which judges
+    /// each packet by itself ([`Tables::judge_untracked`]).
     pub fn judge_tracked_flow(&self, packet: &Packet) -> Verdict {
         self.judge_flow_from(packet, PolicyStage::PreDnat)
     }

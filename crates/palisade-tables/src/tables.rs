@@ -55,8 +55,8 @@ impl Point {
         }
     }
 
-    /// Interface and local address of the point of a workload; `None` for one of a host interface, and for one of hairpin
-    /// traffic.
+    /// Interface and local address of the point of a workload; `None` for one of a host interface, and for one of
+    /// hairpin traffic.
     pub fn workload(&self) -> Option<(&Str, IpAddr)> {
         match &self.interface {
             PointInterface::Workload(interface) => Some((interface, self.local.address())),

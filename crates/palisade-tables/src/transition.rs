@@ -5,8 +5,9 @@
 //! from their old program through the intersection to the new one ([`class_transitions`]), points change
 //! their set directly or through a set of intersections ([`point_transitions`]), those of hairpin traffic as those of
 //! host interfaces, those of host interfaces row by
-//! row ([`host_points`]), and where these have early stages in an order of their own ([`judging_ranks`]). A packet looks up interface, point, address, class, default, program, in this order, and may see a step happen between
-//! any two of these lookups.
+//! row ([`host_points`]), and where these have early stages in an order of their own ([`judging_ranks`]). A packet
+//! looks up interface, point, address, class, default, program, in this order, and may see a step happen between any
+//! two of these lookups.
 //!
 //! Within a step, changes are in an order in which each can be written alone: what is referred to
 //! before what refers to it; of a policy set whose default changes, its rows, then the default, then

@@ -203,8 +203,8 @@ impl PacketHistories {
     }
 }
 
-/// The histories at a point, after those of the early stages at its interface. `before`: the local end before destination
-/// NAT, where that is another one.
+/// The histories at a point, after those of the early stages at its interface. `before`: the local end before
+/// destination NAT, where that is another one.
 fn early_histories<const STAGES: usize>(
     point: &Point,
     peer: IpAddr,

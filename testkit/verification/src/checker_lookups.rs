@@ -1,8 +1,9 @@
 //! The outcomes that one direction of a packet can have during each step of a delta.
 //!
 //! A direction makes its lookups in a fixed order: whether the interface is managed or has points of its own, the
-//! point's set (at an interface of the host that of the longest prefix of the local address), the address exactly, the address by prefix, the class entry, the set's default, the program. Any number
-//! of the writes of a step may happen between any two of them.
+//! point's set (at an interface of the host that of the longest prefix of the local address), the address exactly, the
+//! address by prefix, the class entry, the set's default, the program. Any number of the writes of a step may happen
+//! between any two of them.
 
 use crate::checker_samples::sample_addresses;
 use crate::checker_states::IntermediateStates;

@@ -1,5 +1,5 @@
-//! What this host decides at the interfaces that a packet crosses, stage by stage: failsafe ports, what is not tracked or
-//! not yet translated, what it forwards, what is its own.
+//! What this host decides at the interfaces that a packet crosses, stage by stage: failsafe ports, what is not tracked
+//! or not yet translated, what it forwards, what is its own.
 
 use super::{DecisionRef, JudgedEndpoint, direction_ends};
 use crate::criteria::MatchContext;

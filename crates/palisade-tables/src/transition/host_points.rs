@@ -34,7 +34,7 @@ pub(super) fn set_of(tables: &Tables, point: &Point) -> Option<PolicySetId> {
     }
 }
 
-/// The points of a interface, in either family.
+/// The points of an interface, in either family.
 pub(super) fn points_of<'a>(
     tables: &'a Tables,
     interface: &PointInterface,

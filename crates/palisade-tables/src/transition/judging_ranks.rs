@@ -6,13 +6,14 @@
 //!
 //! 1. *Add*, the first stage first: what a stage did not decide and will decide. Before, a packet got there only if no
 //!    earlier stage decides it, before or after; so it gets its new verdict.
-//! 2. *Switch*: what a stage decides before and after, and the last stage as a whole. The stage that decides a packet is
-//!    the same before this step and after it.
+//! 2. *Switch*: what a stage decides before and after, and the last stage as a whole. The stage that decides a packet
+//!    is the same before this step and after it.
 //! 3. *Remove*, the last stage first: what a stage decided and will not decide.
 //!
-//! After each step, and if a step happens between any two stages of a packet, the first decision that it meets is one of
-//! the old tables that no earlier stage of them precedes, or the same of the new ones. Everything else allows meanwhile
-//! only what it allows before and after, so the verdict of the whole packet is the old or the new one as well.
+//! After each step, and if a step happens between any two stages of a packet, the first decision that it meets is one
+//! of the old tables that no earlier stage of them precedes, or the same of the new ones. Everything else allows
+//! meanwhile only what it allows before and after, so the verdict of the whole packet is the old or the new one as
+//! well.
 //!
 //! It decides nothing about classes ([`super::class_transitions`]) or points ([`super::point_transitions`]).
 

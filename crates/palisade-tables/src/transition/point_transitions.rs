@@ -285,8 +285,8 @@ impl HostSetTransition<'_, '_> {
             }
         }
         let last = self.target.set();
-        // Where nothing was judged, or nothing will be, every row of the interface is written in one step: a row under a
-        // longer prefix stands for its addresses as long as the one above it decides others.
+        // Where nothing was judged, or nothing will be, every row of the interface is written in one step: a row under
+        // a longer prefix stands for its addresses as long as the one above it decides others.
         let alone = match states {
             (PointState::Set(_), PointState::Set(_)) => ChangeTime::Switch,
             (PointState::Set(_), _) => remove,
