@@ -12,13 +12,14 @@ pub struct ConvertReport {
     /// What was written: manifests, ready to be applied.
     pub objects: Vec<serde_json::Value>,
     /// What could not be written; no policy is in both lists.
-    pub unsayable: Vec<UnsayableReport>,
+    #[serde(rename = "unsayable")]
+    pub inexpressible: Vec<InexpressibleReport>,
 }
 
 /// A part of a policy that the other dialect cannot say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct UnsayableReport {
+pub struct InexpressibleReport {
     /// The policy.
     pub policy: ObjectRef,
     /// The path of the rule, or of a part of it; absent if it is about the whole policy.

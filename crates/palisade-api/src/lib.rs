@@ -45,7 +45,7 @@ pub use connections::{
     ForwardedConnectionReport, HostConnectionReport, NumberRangeList, ProtocolTraffic,
     TrafficReport, WorkloadRef,
 };
-pub use convert::{ConvertReport, UnsayableReport};
+pub use convert::{ConvertReport, InexpressibleReport};
 pub use dry_run::{DryRunPlan, DryRunReport, SubsystemPlan};
 pub use endpoint::{
     AppliedPolicyReport, EndpointDetail, EndpointList, EndpointState, EndpointSummary,

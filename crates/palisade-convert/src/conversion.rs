@@ -141,7 +141,7 @@ pub struct Conversion {
     /// What was written, in the order of the sources.
     pub objects: Vec<WrittenObject>,
     /// What could not be, by policy and path.
-    pub unsayable: Vec<Inexpressible>,
+    pub inexpressible: Vec<Inexpressible>,
 }
 
 /// Writes the selected objects of an input in a dialect. `sources` are all policies of the input, and `state` is what
@@ -162,10 +162,10 @@ pub fn convert(
                 names.extend(objects.iter().map(|object| object.id.clone()));
                 conversion.objects.extend(objects);
             }
-            Err(unsayable) => conversion.unsayable.extend(unsayable),
+            Err(inexpressible) => conversion.inexpressible.extend(inexpressible),
         }
     }
-    conversion.unsayable.sort();
+    conversion.inexpressible.sort();
     conversion
 }
 

@@ -51,7 +51,7 @@ fn first_difference() -> Option<usize> {
             let live = first + u32::from(rng.random_bool(0.5));
             let frame = frame(&mut rng, &tables, config.mark(live));
             let (accepted, mark) = expected(&tables, &config, first + 1, &frame);
-            let told = reports(&tables, &config, first + 1, &frame).len();
+            let report_count = reports(&tables, &config, first + 1, &frame).len();
             let mut machine = RulesetSimulator::new(&ruleset);
             // Neighbour discovery belongs to no connection.
             let nd = matches!(
@@ -65,7 +65,7 @@ fn first_difference() -> Option<usize> {
                 machine = machine.with_nat(Some("eth0".into()));
             }
             match machine.run(&frame) {
-                Ok(outcome) if outcome.log_prefixes.len() != told => return Some(cases),
+                Ok(outcome) if outcome.log_prefixes.len() != report_count => return Some(cases),
                 Ok(outcome) if outcome.accepted != accepted => return Some(cases),
                 Ok(outcome) if accepted && outcome.mark != mark => return Some(cases),
                 Ok(_) => {}

@@ -5,7 +5,7 @@
 //! from their old program through the intersection to the new one ([`class_transitions`]), points change
 //! their set directly or through a set of intersections ([`point_transitions`]), those of hairpin traffic as those of
 //! host interfaces, those of host interfaces row by
-//! row ([`host_points`]), and where these have early stages in an order of their own ([`judging_ranks`]). A packet
+//! row ([`host_points`]), and where these have early stages in an order of their own ([`judging_positions`]). A packet
 //! looks up interface, point, address, class, default, program, in this order, and may see a step happen between any
 //! two of these lookups.
 //!
@@ -22,7 +22,7 @@ mod class_transitions;
 mod differences;
 mod host_points;
 mod interim_identities;
-mod judging_ranks;
+mod judging_positions;
 mod point_state;
 mod point_transitions;
 
@@ -37,7 +37,7 @@ use core::net::IpAddr;
 pub use differences::TableDifferences;
 use foldhash::fast::FixedState;
 use interim_identities::InterimIdentities;
-use judging_ranks::SetRanks;
+use judging_positions::SetPositions;
 
 /// A map whose order is never observed.
 type HashMap<K, V> = hashbrown::HashMap<K, V, FixedState>;
@@ -85,8 +85,8 @@ struct PhasedChanges {
     /// Points that leave a set before its classes change.
     leave: Vec<TableChange>,
     tighten: Vec<TableChange>,
-    /// By [`judging_ranks::ChangeTime`].
-    shift: [Vec<TableChange>; judging_ranks::SHIFT_STEPS],
+    /// By [`judging_positions::ChangeTime`].
+    shift: [Vec<TableChange>; judging_positions::SHIFT_STEPS],
     /// Points that make packets hairpin traffic, before anything else is allowed there.
     enter: Vec<TableChange>,
     loosen: Vec<TableChange>,
@@ -106,7 +106,7 @@ struct TransitionContext<'a> {
     unstable: BTreeSet<IdentityId>,
     /// Whether the default of a set that both tables have changes.
     defaults_change: bool,
-    ranks: SetRanks,
+    positions: SetPositions,
 }
 
 impl TransitionContext<'_> {
@@ -166,7 +166,7 @@ pub fn transition<'a>(
         changed_sets: Vec::new(),
         unstable: BTreeSet::new(),
         defaults_change: false,
-        ranks: SetRanks::new(old, new),
+        positions: SetPositions::new(old, new),
     };
     context.defaults_change = differences.sets.iter().any(|set| context.is_in_both(*set));
     let changed = differences.classes.iter();

@@ -6,7 +6,7 @@ use palisade_convert::TargetDialect;
 
 fn reasons(input: &Input, target: TargetDialect) -> Vec<String> {
     let converted = input.convert(target, |_| true);
-    let lines = converted.unsayable.iter();
+    let lines = converted.inexpressible.iter();
     lines
         .map(|of| format!("{}: {}", of.policy, of.reason))
         .collect()
@@ -36,7 +36,10 @@ fn a_priority_that_another_policy_has_is_refused_where_order_matters() {
         let denies = other("b", "Deny");
         let input = Input::of(&[("c", CLUSTER), ("a", ADMIN), ("b", &denies)]);
         let converted = input.convert(target, |id| &*id.name == "b");
-        assert_eq!((converted.objects.len(), converted.unsayable.len()), (1, 0));
+        assert_eq!(
+            (converted.objects.len(), converted.inexpressible.len()),
+            (1, 0)
+        );
         let after = input.replaced(&converted.objects);
         assert_same_connections(&input.state, &after, "two that deny");
     }
@@ -134,7 +137,10 @@ fn an_order_of_calico_that_another_policy_has_is_refused_where_order_matters() {
     let other = calico("b", "1000.0000000000001", "Deny");
     let input = Input::of(&[("c", CLUSTER), ("p", text), ("b", &other)]);
     let converted = input.convert(TargetDialect::Calico, |id| &*id.name == "p");
-    assert_eq!((converted.objects.len(), converted.unsayable.len()), (0, 1));
+    assert_eq!(
+        (converted.objects.len(), converted.inexpressible.len()),
+        (0, 1)
+    );
 }
 
 #[test]
@@ -155,7 +161,10 @@ fn a_staged_policy_and_an_enforced_one_of_one_name_are_not_both_written() {
     let staged = enforced.replace("kind: NetworkPolicy", "kind: StagedNetworkPolicy");
     let input = Input::of(&[("c", CLUSTER), ("a", &enforced), ("s", &staged)]);
     let converted = input.convert(TargetDialect::Kubernetes, |_| true);
-    assert_eq!((converted.objects.len(), converted.unsayable.len()), (1, 1));
+    assert_eq!(
+        (converted.objects.len(), converted.inexpressible.len()),
+        (1, 1)
+    );
     let after = input.replaced(&converted.objects);
     assert_same_connections(&input.state, &after, "staged");
 }

@@ -83,7 +83,7 @@ fn check_world(
         let converts = |id: &ObjectId| !target.has_kind(&id.kind);
         let all = input.convert(target, converts);
         let failed = all
-            .unsayable
+            .inexpressible
             .iter()
             .find(|of| of.reason.to_string().contains("internal check"));
         assert!(failed.is_none(), "{what}, {name}: {failed:?}");

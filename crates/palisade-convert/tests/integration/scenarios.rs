@@ -57,7 +57,7 @@ fn text(conversion: &Conversion) -> String {
         .map(|written| to_yaml(&written.object))
         .collect();
     let mut out = documents.join("...\n");
-    for of in &conversion.unsayable {
+    for of in &conversion.inexpressible {
         let rule = of.rule.as_ref().map(|rule| format!("{rule}: "));
         let line = of.line.as_ref().map_or(0, |line| line.line);
         out.push_str(&format!(
@@ -114,7 +114,7 @@ fn outcome(scenario: &Scenario) -> String {
             // Beside others it is written alike, but for a priority that one of them has.
             let shares =
                 |of: &Inexpressible| matches!(of.reason, InexpressibleReason::SharedPriority(_));
-            if !one.unsayable.iter().any(shares) {
+            if !one.inexpressible.iter().any(shares) {
                 assert_eq!(one.objects, converted.objects, "{what}");
             }
             let after = mixed.replaced(&one.objects);

@@ -151,17 +151,17 @@ impl CrashSimulation {
         if self.maybe_crash() {
             return;
         }
-        let gone: Vec<u8> = self.kernel.keys().copied().collect();
-        let gone: Vec<u8> = gone
+        let removed: Vec<u8> = self.kernel.keys().copied().collect();
+        let removed: Vec<u8> = removed
             .into_iter()
             .filter(|_| self.rng.random_bool(0.3))
             .collect();
-        let going = gone.iter().map(|number| RetiringCounter {
+        let retiring = removed.iter().map(|number| RetiringCounter {
             key: key(*number),
             accounts: self.accounts[&key(*number)].clone(),
             count: value(self.kernel[number]),
         });
-        self.ledger.begin_retirement(going.collect());
+        self.ledger.begin_retirement(retiring.collect());
         if self.maybe_crash() {
             return;
         }
@@ -170,7 +170,7 @@ impl CrashSimulation {
             self.ledger.reconcile(&self.accounts, &self.snapshot());
             return;
         }
-        self.kernel.retain(|number, _| !gone.contains(number));
+        self.kernel.retain(|number, _| !removed.contains(number));
         if self.maybe_crash() {
             return;
         }
@@ -256,11 +256,11 @@ fn naive_totals(text: &str) -> (BTreeMap<String, [u64; 2]>, BTreeMap<String, Vec
     let mut names: BTreeMap<Option<u64>, String> = BTreeMap::new();
     let mut counters = BTreeMap::new();
     let mut totals: BTreeMap<String, [u64; 2]> = BTreeMap::new();
-    let mut going: Vec<(String, u64)> = Vec::new();
+    let mut retiring: Vec<(String, u64)> = Vec::new();
     for line in text.lines().skip(1) {
         let entry: serde_json::Value = serde_json::from_str(line).unwrap();
         if entry == "gone" {
-            for (name, packets) in going.drain(..) {
+            for (name, packets) in retiring.drain(..) {
                 totals.entry(name).or_default()[0] += packets;
             }
             continue;
@@ -276,7 +276,7 @@ fn naive_totals(text: &str) -> (BTreeMap<String, [u64; 2]>, BTreeMap<String, Vec
             "place" => drop(counters.insert(entry[0].to_string(), accounts())),
             "going" => {
                 let packets = entry[2].as_u64().unwrap();
-                going.extend(accounts().into_iter().map(|name| (name, packets)));
+                retiring.extend(accounts().into_iter().map(|name| (name, packets)));
                 counters.remove(&entry[0].to_string());
             }
             "add" => {
@@ -289,7 +289,7 @@ fn naive_totals(text: &str) -> (BTreeMap<String, [u64; 2]>, BTreeMap<String, Vec
         }
     }
     // Those about to be deleted when the process died are deleted.
-    for (name, packets) in going {
+    for (name, packets) in retiring {
         totals.entry(name).or_default()[0] += packets;
     }
     (totals, counters)

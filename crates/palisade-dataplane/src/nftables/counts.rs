@@ -290,8 +290,8 @@ mod tests {
             set: "s".into(),
             key: ElementKey::Exact([number].into()),
         };
-        let harvest = |place, rules| AttributedCounter {
-            location: place,
+        let harvest = |location, rules| AttributedCounter {
+            location,
             rules,
             audit: None,
         };
@@ -311,7 +311,7 @@ mod tests {
             ],
         };
         add_retiring_counters(&mut transaction, &among, &live);
-        let places: Vec<Vec<CounterLocation>> = transaction
+        let locations: Vec<Vec<CounterLocation>> = transaction
             .steps
             .iter()
             .map(|step| {
@@ -322,7 +322,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            places,
+            locations,
             [
                 vec![element(1), element(2)],
                 vec![in_chain(0), in_chain(2)],
@@ -348,7 +348,7 @@ mod tests {
             set: "p_port".into(),
             key,
         };
-        let places = [
+        let locations = [
             element(ElementKey::Exact([0, 0xab, 255].into())),
             element(ElementKey::Range([1].into(), [2].into())),
             element(ElementKey::CatchAll),
@@ -357,8 +357,8 @@ mod tests {
                 index: 7,
             },
         ];
-        for place in places {
-            assert_eq!(parse_key(&counter_key(&place)), Some(place));
+        for location in locations {
+            assert_eq!(parse_key(&counter_key(&location)), Some(location));
         }
         for text in ["", "x", "x#y", "x 0g", "x 00-"] {
             let odd = parse_key(&CounterKey::new(text));

@@ -330,8 +330,8 @@ fn policy_is_enforced_changed_counted_and_repaired() {
         "delete table inet t",
     ] {
         place.host.nft(harm);
-        let told = watch.wait(Duration::from_secs(5)).unwrap();
-        assert!(matches!(told, Some(TamperEvent::Changed { .. })), "{harm}");
+        let event = watch.wait(Duration::from_secs(5)).unwrap();
+        assert!(matches!(event, Some(TamperEvent::Changed { .. })), "{harm}");
         let repaired = driver.verify(&tables).unwrap();
         assert!(repaired.writes > 0, "{harm}");
         assert_eq!(driver.verify(&tables).unwrap().writes, 0, "{harm}");

@@ -384,11 +384,11 @@ struct Witness<'a> {
 impl Witness<'_> {
     fn look(&mut self, when: &'static str) {
         let kernel = self.test.kernel().read().unwrap();
-        let there = kernel
+        let has_elements = kernel
             .sets
             .get("s")
             .is_some_and(|set| !set.elements.is_empty());
-        self.seen.push((when, there));
+        self.seen.push((when, has_elements));
     }
 }
 
@@ -427,7 +427,7 @@ fn what_goes_is_told_while_it_is_still_there() {
     };
     ruleset.sets = [("s".into(), set)].into();
     kernel.step(making(&ruleset)).unwrap();
-    let place = CounterLocation::Element {
+    let location = CounterLocation::Element {
         set: "s".into(),
         key: key.clone(),
     };
@@ -436,7 +436,7 @@ fn what_goes_is_told_while_it_is_still_there() {
         steps: vec![TxStep {
             phase: Phase::Delete,
             retiring_counters: vec![AttributedCounter {
-                location: place,
+                location,
                 rules: vec![RuleId(1)],
                 audit: None,
             }],

@@ -17,23 +17,23 @@ fn masquerade(addresses: &[&str]) -> Masquerade {
 }
 
 /// Applies a plan to a simulated kernel.
-fn execute_plan(of: &Masquerade, mut held: Option<Ruleset>) -> Option<Ruleset> {
-    let plan = of.plan(held.as_ref(), 0);
+fn execute_plan(masquerade: &Masquerade, mut installed: Option<Ruleset>) -> Option<Ruleset> {
+    let plan = masquerade.plan(installed.as_ref(), 0);
     let of_table = |name: &str| {
-        let held = held.as_ref()?;
-        held.sets.get(name).map(|set| set.decl.clone())
+        let installed = installed.as_ref()?;
+        installed.sets.get(name).map(|set| set.decl.clone())
     };
     assert_eq!(lint_transaction(&plan, of_table), []);
     for step in &plan.steps {
-        apply(&mut held, &of.table_name(), &step.ops).unwrap();
+        apply(&mut installed, &masquerade.table_name(), &step.ops).unwrap();
     }
-    held
+    installed
 }
 
 #[test]
 fn the_table_is_sound_and_reads_as_it_is_meant() {
-    let of = masquerade(&["10.245.0.2", "fd50::2"]);
-    let ruleset = of.ruleset(0);
+    let masquerade = masquerade(&["10.245.0.2", "fd50::2"]);
+    let ruleset = masquerade.ruleset(0);
     assert_eq!(lint(&ruleset), []);
     let text = print_ruleset(&ruleset);
     let wanted = include_str!("masquerade.txt");
@@ -46,25 +46,31 @@ fn only_what_differs_is_written() {
         masquerade(&["10.245.0.2"]),
         masquerade(&["10.245.0.3", "fd50::3"]),
     );
-    let held = execute_plan(&one, None);
-    assert_eq!(held, Some(one.ruleset(0)));
-    assert!(one.plan(held.as_ref(), 0).is_empty());
-    assert_eq!(other.plan(held.as_ref(), 0).steps[0].ops.len(), 3);
-    let held = execute_plan(&other, held);
-    assert_eq!(held, Some(other.ruleset(0)));
-    let found = masqueraded_addresses(&held.unwrap());
+    let installed = execute_plan(&one, None);
+    assert_eq!(installed, Some(one.ruleset(0)));
+    assert!(one.plan(installed.as_ref(), 0).is_empty());
+    assert_eq!(other.plan(installed.as_ref(), 0).steps[0].ops.len(), 3);
+    let installed = execute_plan(&other, installed);
+    assert_eq!(installed, Some(other.ruleset(0)));
+    let found = masqueraded_addresses(&installed.unwrap());
     assert_eq!(found, other.addresses);
 }
 
 #[test]
 fn what_somebody_changed_is_made_anew() {
-    let of = masquerade(&["10.245.0.2"]);
-    let mut damaged = of.ruleset(0);
+    let masquerade = masquerade(&["10.245.0.2"]);
+    let mut damaged = masquerade.ruleset(0);
     damaged.chains.values_mut().for_each(|c| c.rules.clear());
-    assert_eq!(execute_plan(&of, Some(damaged)), Some(of.ruleset(0)));
-    let mut damaged = of.ruleset(0);
+    assert_eq!(
+        execute_plan(&masquerade, Some(damaged)),
+        Some(masquerade.ruleset(0))
+    );
+    let mut damaged = masquerade.ruleset(0);
     damaged.sets.remove("p_near4");
-    assert_eq!(execute_plan(&of, Some(damaged)), Some(of.ruleset(0)));
+    assert_eq!(
+        execute_plan(&masquerade, Some(damaged)),
+        Some(masquerade.ruleset(0))
+    );
 }
 
 #[test]

@@ -106,25 +106,26 @@ fn packets_get_what_the_tables_say() {
             let outcome = RulesetSimulator::new(&ruleset).run(&frame).unwrap();
             let (accepted, mark) = expected(&tables, &config, 3, &frame);
             let reply = frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED;
-            let told = reports(&tables, &config, 3, &frame);
-            let told = told.iter().filter(|_| config.log.is_some());
-            let told: Vec<String> = told
+            let prefixes = reports(&tables, &config, 3, &frame);
+            let prefixes = prefixes.iter().filter(|_| config.log.is_some());
+            let prefixes: Vec<String> = prefixes
                 .map(|report| palisade_nft::log_prefix(*report, reply))
                 .collect();
             // What is answered is denied.
-            let found = outcome.log_prefixes.iter();
-            let found = found.map(|prefix| prefix.replace("rejected", "denied"));
+            let logged_prefixes = outcome.log_prefixes.iter();
+            let logged_prefixes =
+                logged_prefixes.map(|prefix| prefix.replace("rejected", "denied"));
             assert!(
-                found.eq(told.iter().cloned()),
-                "seed {seed}: {:?} {told:?} {frame:?}",
+                logged_prefixes.eq(prefixes.iter().cloned()),
+                "seed {seed}: {:?} {prefixes:?} {frame:?}",
                 outcome.log_prefixes
             );
-            let of_base = |place: &&CounterLocation| match place {
+            let of_base = |location: &&CounterLocation| match location {
                 CounterLocation::Element { key, .. } => support::is_of_base(key),
                 CounterLocation::Rule { .. } => false,
             };
             by_base += outcome.counters_hit.iter().filter(of_base).count();
-            logged += usize::from(accepted && !told.is_empty());
+            logged += usize::from(accepted && !prefixes.is_empty());
             assert_eq!(outcome.accepted, accepted, "seed {seed} {frame:?}");
             if accepted {
                 assert!(outcome.packet_mark_kept, "seed {seed} {frame:?}");
@@ -147,8 +148,8 @@ fn unanswered(mut outcome: SimulationOutcome) -> SimulationOutcome {
     for prefix in &mut outcome.log_prefixes {
         *prefix = prefix.replace("rejected", "denied").into();
     }
-    for place in &mut outcome.counters_hit {
-        if let CounterLocation::Rule { chain, .. } = place {
+    for location in &mut outcome.counters_hit {
+        if let CounterLocation::Rule { chain, .. } = location {
             let name = chain.replace("rejected", "denied");
             *chain = name.strip_suffix("_d").unwrap_or(&name).into();
         }

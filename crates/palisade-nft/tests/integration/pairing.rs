@@ -189,11 +189,11 @@ fn many_rings_are_paired_with_their_likes() {
         let mut tables = told_apart_by_nothing(&mut rng, 1);
         let mut first = 0;
         for length in 3..=10 {
-            for place in 0..length {
-                let number = first + place;
+            for offset in 0..length {
+                let number = first + offset;
                 set(&mut tables, number, 0);
                 row(&mut tables, number, number + 1, 0);
-                row(&mut tables, number, first + (place + 1) % length + 1, 0);
+                row(&mut tables, number, first + (offset + 1) % length + 1, 0);
             }
             first += length;
         }

@@ -120,31 +120,33 @@ fn a_list_that_every_peer_has_is_written_once() {
     let whole = adopt(&unshared(), None, &tables, 1).0.ruleset();
     assert_eq!(elements(&whole), 11 * (8000 + 2) + 10, "as it was before");
     let (planner, _) = adopt(&Config::default(), None, &tables, 1);
-    let held = planner.ruleset();
-    assert_eq!(elements(&held), 8002 + 11 + 10);
+    let written = planner.ruleset();
+    assert_eq!(elements(&written), 8002 + 11 + 10);
 
     // Adopted by an agent that would write all programs whole: existing bases stay as they are.
-    let (again, nothing) = adopt(&unshared(), Some(&held), &tables, 2);
+    let (again, nothing) = adopt(&unshared(), Some(&written), &tables, 2);
     assert!(nothing.is_empty());
-    assert_eq!(again.ruleset(), held);
-    let places = |planner: &Planner| -> Vec<(CounterLocation, Vec<RuleId>)> {
+    assert_eq!(again.ruleset(), written);
+    let counter_locations = |planner: &Planner| -> Vec<(CounterLocation, Vec<RuleId>)> {
         let causes = planner.attributed_counters().into_iter();
         causes
             .map(|harvest| (harvest.location, harvest.rules))
             .collect()
     };
     assert_eq!(
-        places(&again),
-        places(&planner),
+        counter_locations(&again),
+        counter_locations(&planner),
         "and counts for the same rules"
     );
-    let of_list = places(&planner)
+    let of_list = counter_locations(&planner)
         .into_iter()
         .filter(|(_, of)| *of == [RuleId(1)]);
     assert_eq!(of_list.count(), 8000);
-    let distinct: BTreeSet<CounterLocation> =
-        places(&planner).into_iter().map(|(p, _)| p).collect();
-    assert_eq!(distinct.len(), places(&planner).len());
+    let distinct: BTreeSet<CounterLocation> = counter_locations(&planner)
+        .into_iter()
+        .map(|(p, _)| p)
+        .collect();
+    assert_eq!(distinct.len(), counter_locations(&planner).len());
 }
 
 /// Peers are added and deleted one by one: the base exists as long as one of its classes does, and each of
@@ -282,8 +284,8 @@ fn a_base_that_is_none_has_the_table_rebuilt() {
                 ElementKey::Exact(fields.concat().into())
             };
             let ports = &mut table.sets.get_mut("p_port").unwrap().elements;
-            let said: Element = ports[&port(first)].clone();
-            ports.insert(port(1), said);
+            let element: Element = ports[&port(first)].clone();
+            ports.insert(port(1), element);
         }),
     ];
     for (what, spoil) in spoil {

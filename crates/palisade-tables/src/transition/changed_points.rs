@@ -2,7 +2,7 @@
 
 use super::TransitionContext;
 use super::host_points;
-use super::judging_ranks::JudgingRank;
+use super::judging_positions::JudgingPosition;
 use super::point_state::PointState;
 use crate::{Point, Tables};
 use alloc::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(super) type PointsByTransition = BTreeMap<(PointState, PointState), Vec<Poin
 #[derive(Default)]
 pub(super) struct PointTransitions {
     pub(super) workloads: PointsByTransition,
-    pub(super) host: BTreeMap<JudgingRank, PointsByTransition>,
+    pub(super) host: BTreeMap<JudgingPosition, PointsByTransition>,
 }
 
 impl PointTransitions {
@@ -69,8 +69,8 @@ pub(super) fn changed_points(context: &TransitionContext<'_>) -> PointTransition
         add(&mut transitions.workloads, point.clone());
     }
     for point in host_points::changed_points(context) {
-        let rank = context.ranks.of_point(&point);
-        add(transitions.host.entry(rank).or_default(), point);
+        let position = context.positions.of_point(&point);
+        add(transitions.host.entry(position).or_default(), point);
     }
     transitions
 }

@@ -1,12 +1,12 @@
 //! The class of every identity in every set, from the old through the intersection to the new; in the sets of early
-//! stages and after them in the order of [`super::judging_ranks`].
+//! stages and after them in the order of [`super::judging_positions`].
 //!
 //! The default of a set is looked up after no entry was found. So where a default changes, every
 //! identity that does not change in the same way has an entry from before the change until after it.
 
 use super::class_comparison::ClassComparison;
 use super::interim_identities::InterimIdentities;
-use super::judging_ranks::{ChangeTime, JudgingRank};
+use super::judging_positions::{ChangeTime, JudgingPosition};
 use super::{PhasedChanges, TransitionContext, class_of};
 use crate::{ClassId, IdentityId, PolicySet, PolicySetId, TableChange, Tables};
 use alloc::collections::BTreeSet;
@@ -136,10 +136,10 @@ fn write_common_set(
     set: PolicySetId,
     phased: &mut PhasedChanges,
 ) -> bool {
-    let rank = context.ranks.of_set(set);
+    let position = context.positions.of_set(set);
     let default = ClassTransition::of(
         classes,
-        rank,
+        position,
         class_of(context.old, set, IdentityId::UNKNOWN),
         class_of(context.new, set, IdentityId::UNKNOWN),
     );
@@ -148,7 +148,7 @@ fn write_common_set(
     for identity in affected_identities(context, interim, set) {
         let transition = ClassTransition::of(
             classes,
-            rank,
+            position,
             interim.initial_class(context, set, identity),
             interim.final_class(context, set, identity),
         );
@@ -195,17 +195,17 @@ struct ClassTransition {
 impl ClassTransition {
     fn of(
         classes: &mut ClassComparison<'_>,
-        rank: JudgingRank,
+        position: JudgingPosition,
         first: ClassId,
         last: ClassId,
     ) -> Self {
-        let steps = match rank {
-            JudgingRank::Alone => alloc::vec![
+        let steps = match position {
+            JudgingPosition::Alone => alloc::vec![
                 (ChangeTime::Tighten, classes.intersection(first, last)),
                 (ChangeTime::Loosen, last),
             ],
-            JudgingRank::Last => alloc::vec![(ChangeTime::Switch, last)],
-            JudgingRank::Early(stage) => alloc::vec![
+            JudgingPosition::Last => alloc::vec![(ChangeTime::Switch, last)],
+            JudgingPosition::Early(stage) => alloc::vec![
                 (ChangeTime::Add(stage), classes.addition(first, last)),
                 (ChangeTime::Switch, classes.switch(first, last)),
                 (ChangeTime::Remove(stage), last),

@@ -5,7 +5,7 @@
 //! moment in which verdicts change. An interface that gets points of its own first has copies of those of
 //! [`PointInterface::AnyHost`]; one that loses them goes back by the same way.
 
-use super::judging_ranks::ChangeTime;
+use super::judging_positions::ChangeTime;
 use super::point_state::PointState;
 use super::{PhasedChanges, TransitionContext};
 use crate::{Point, PointInterface, PolicySetId, TableChange, Tables};

@@ -334,7 +334,7 @@ fn direct_transition(
     let begins = differences.new_identities.contains(&to);
     let ends = differences.removed_identities.contains(&from);
     // Between the stages of a host interface decisions may move, and an address would change in all of them at once.
-    if context.defaults_change || context.ranks.is_layered() {
+    if context.defaults_change || context.positions.is_layered() {
         return None;
     }
     let stable =

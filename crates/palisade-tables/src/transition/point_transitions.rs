@@ -8,7 +8,7 @@ use super::class_comparison::{ClassComparison, VerdictChange};
 use super::class_transitions::identities_in_set;
 use super::host_points;
 use super::interim_identities::InterimIdentities;
-use super::judging_ranks::{ChangeTime, JudgingRank};
+use super::judging_positions::{ChangeTime, JudgingPosition};
 use super::point_state::PointState;
 use super::{PhasedChanges, TransitionContext, class_of};
 use crate::{ClassId, IdentityId, Point, PointInterface, PolicySet, PolicySetId, TableChange};
@@ -29,12 +29,12 @@ pub(super) fn write_changes(
 ) -> bool {
     let mut leave_separately = false;
     let host = transitions.host.iter();
-    let host = host.flat_map(|(rank, by_states)| {
+    let host = host.flat_map(|(position, by_states)| {
         by_states
             .iter()
-            .map(move |(states, points)| (*rank, states, points))
+            .map(move |(states, points)| (*position, states, points))
     });
-    for (rank, (source, target), points) in host {
+    for (position, (source, target), points) in host {
         let mut sets = HostSetTransition {
             context,
             interim,
@@ -42,9 +42,10 @@ pub(super) fn write_changes(
             target: *target,
             is_stable: [*source, *target].map(|state| is_stable(state, changing)),
         };
-        let writes = sets.writes(rank, classes, phased);
-        leave_separately |=
-            rank == JudgingRank::Alone && !writes.is_empty() && !is_stable(*source, changing);
+        let writes = sets.writes(position, classes, phased);
+        leave_separately |= position == JudgingPosition::Alone
+            && !writes.is_empty()
+            && !is_stable(*source, changing);
         host_points::write_changes(context, (*source, *target), &writes, points, phased);
     }
     let mut workloads = WorkloadPoints {
@@ -200,7 +201,7 @@ struct HostSetTransition<'a, 't> {
 impl HostSetTransition<'_, '_> {
     fn writes(
         &mut self,
-        rank: JudgingRank,
+        position: JudgingPosition,
         classes: &mut ClassComparison<'_>,
         phased: &mut PhasedChanges,
     ) -> PointWrites {
@@ -209,11 +210,11 @@ impl HostSetTransition<'_, '_> {
             (PointState::Set(_), _) | (_, PointState::Set(_)) => false,
             _ => true,
         };
-        match rank {
+        match position {
             _ if is_kept => Vec::new(),
-            JudgingRank::Alone => self.writes_alone(classes, phased),
-            JudgingRank::Early(stage) => self.writes_of_early_stage(stage, classes, phased),
-            JudgingRank::Last => self.writes_of_last_stage(classes, phased),
+            JudgingPosition::Alone => self.writes_alone(classes, phased),
+            JudgingPosition::Early(stage) => self.writes_of_early_stage(stage, classes, phased),
+            JudgingPosition::Last => self.writes_of_last_stage(classes, phased),
         }
     }
 

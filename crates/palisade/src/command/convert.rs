@@ -5,7 +5,7 @@ use super::status::problem_text;
 use crate::cli::{ConvertArgs, ConvertTarget, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::{pluralize, print_output};
-use palisade_api::{ConvertReport, ObjectRef, ProblemSeverity, UnsayableReport};
+use palisade_api::{ConvertReport, InexpressibleReport, ObjectRef, ProblemSeverity};
 use palisade_convert::{Inexpressible, PolicySource, TargetDialect, convert, is_policy, to_yaml};
 use palisade_model::ObjectId;
 use palisade_source::load_manifests;
@@ -53,19 +53,23 @@ pub(crate) fn run(args: &ConvertArgs, format: OutputFormat) -> CommandResult {
             .into_iter()
             .map(|written| written.object)
             .collect(),
-        unsayable: converted.unsayable.iter().map(unsayable_report).collect(),
+        inexpressible: converted
+            .inexpressible
+            .iter()
+            .map(inexpressible_report)
+            .collect(),
     };
     print_output(format, &report, |report| {
         let documents: Vec<String> = report.objects.iter().map(to_yaml).collect();
         documents.join("---\n")
     })?;
     if format != OutputFormat::Json {
-        for line in &report.unsayable {
-            eprintln!("{}", printable(&unsayable_text(line)));
+        for line in &report.inexpressible {
+            eprintln!("{}", printable(&inexpressible_text(line)));
         }
-        if !report.unsayable.is_empty() {
+        if !report.inexpressible.is_empty() {
             let refused: BTreeSet<String> = report
-                .unsayable
+                .inexpressible
                 .iter()
                 .map(|u| u.policy.path_name())
                 .collect();
@@ -74,7 +78,7 @@ pub(crate) fn run(args: &ConvertArgs, format: OutputFormat) -> CommandResult {
         }
     }
     Ok(ExitStatus::of(
-        !report.unsayable.is_empty() || loaded.has_errors(),
+        !report.inexpressible.is_empty() || loaded.has_errors(),
     ))
 }
 
@@ -117,8 +121,8 @@ fn not_there(args: &ConvertArgs) -> String {
     )
 }
 
-fn unsayable_report(refusal: &Inexpressible) -> UnsayableReport {
-    UnsayableReport {
+fn inexpressible_report(refusal: &Inexpressible) -> InexpressibleReport {
+    InexpressibleReport {
         policy: ObjectRef::new(&refusal.policy, None),
         rule: refusal.rule.clone(),
         reason: refusal.reason.to_string(),
@@ -127,7 +131,7 @@ fn unsayable_report(refusal: &Inexpressible) -> UnsayableReport {
 }
 
 /// A refusal in one line: where, what and why.
-fn unsayable_text(refusal: &UnsayableReport) -> String {
+fn inexpressible_text(refusal: &InexpressibleReport) -> String {
     let at = refusal.at.as_ref().map(|at| format!("{at}: "));
     let rule = refusal.rule.as_ref().map(|rule| format!(": {rule}"));
     format!(

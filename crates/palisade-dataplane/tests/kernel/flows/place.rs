@@ -67,8 +67,8 @@ impl Place {
             .args(["netns", "exec", name, "nft", script])
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "nft {script}: {said}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "nft {script}: {errors}");
         String::from_utf8(output.stdout).unwrap()
     }
 

@@ -51,9 +51,9 @@ fn a_first_packet_without_an_answer_and_both_sides_at_once() {
     }
     // Both ends send at once, the denied one first: it does not determine the direction.
     for family in [0, 1] {
-        let there = datagram(A, B, family, [53, 53]);
-        let back = |_| datagram(B, A, family, [53, 53]);
-        let arrived = place.arrive(vec![(B, A, back(0)), (A, B, there), (B, A, back(1))]);
+        let first = datagram(A, B, family, [53, 53]);
+        let reply = |_| datagram(B, A, family, [53, 53]);
+        let arrived = place.arrive(vec![(B, A, reply(0)), (A, B, first), (B, A, reply(1))]);
         assert_eq!(arrived, [false, true, true], "{family}");
     }
     enforced.set(&closed, &[]);
@@ -71,8 +71,8 @@ fn the_server_goes_on_speaking_while_the_flow_is_allowed() {
     let place = Place::quiet("server");
     let mut enforced = Enforced::on(&place);
     let closed = [(A, Ingress), (B, Ingress), (A, Egress), (B, Egress)];
-    let (kept, more): (Allowed, Allowed) = ((A, B, 6, Some(80)), (A, B, 6, Some(81)));
-    enforced.set(&closed, &[kept, more]);
+    let (lasting, more): (Allowed, Allowed) = ((A, B, 6, Some(80)), (A, B, 6, Some(81)));
+    enforced.set(&closed, &[lasting, more]);
     const SYN: u8 = 2;
     const ACK: u8 = 16;
     for family in [0, 1] {
@@ -91,9 +91,9 @@ fn the_server_goes_on_speaking_while_the_flow_is_allowed() {
     }
     let before = enforced
         .driver
-        .verify(&tables(&closed, &[kept, more]))
+        .verify(&tables(&closed, &[lasting, more]))
         .unwrap();
-    let after = enforced.set(&closed, &[kept]);
+    let after = enforced.set(&closed, &[lasting]);
     assert_ne!(after.generation, before.generation);
     for family in [0, 1] {
         for _ in 0..3 {
@@ -115,7 +115,7 @@ fn the_server_goes_on_speaking_while_the_flow_is_allowed() {
     for family in [0, 1] {
         assert!(!place.arrives(A, B, segment(A, B, family, [2000, 80], SYN)));
     }
-    enforced.set(&closed, &[kept]);
+    enforced.set(&closed, &[lasting]);
     for family in [0, 1] {
         assert!(place.arrives(A, B, segment(A, B, family, [2000, 80], SYN)));
         assert!(
@@ -243,14 +243,14 @@ fn a_generation_that_comes_round_again_revives_nothing() {
     let mut set =
         |allowed: &[Allowed]| driver.resync(&tables(&closed, allowed)).unwrap().generation;
     let mut marked = Vec::new();
-    let kept: Allowed = (A, B, 17, Some(7));
-    let first = set(&[(A, B, 17, Some(53)), kept]);
+    let lasting: Allowed = (A, B, 17, Some(7));
+    let first = set(&[(A, B, 17, Some(53)), lasting]);
     assert!(place.arrives(A, B, datagram(A, B, 0, [1000, 53])));
     assert!(place.arrives(A, B, datagram(A, B, 0, [1000, 7])));
     let (mut generation, mut rounds, mut steps) = (first, 0, 0);
     while rounds < 3 || generation < first {
         steps += 1;
-        let next = set(&[(A, B, 17, Some(60 + steps % 2)), kept]);
+        let next = set(&[(A, B, 17, Some(60 + steps % 2)), lasting]);
         assert!(next != generation && steps < 300, "{generation} {next}");
         rounds += usize::from(next < generation);
         generation = next;

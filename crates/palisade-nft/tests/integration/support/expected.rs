@@ -52,7 +52,7 @@ pub(crate) fn expected(
     frame: &HookPacket,
 ) -> (bool, u32) {
     let mark = frame.conntrack.mark;
-    let kept = |passes| (passes, mark);
+    let unchanged = |passes| (passes, mark);
     let ours = |name: &Option<Str>| name.as_ref().is_some_and(|n| tables.interfaces.contains(n));
     let unknown = |name: &Option<Str>| {
         !ours(name)
@@ -62,31 +62,31 @@ pub(crate) fn expected(
     };
     let elsewhere = !ours(&frame.iif);
     if unknown(&frame.iif) || elsewhere && tables.is_spoofed(frame.iif.as_ref(), frame.source) {
-        return kept(false);
+        return unchanged(false);
     }
     if let Some(iif) = frame.iif.as_ref().filter(|_| ours(&frame.iif)) {
         let point = Point::of_workload(iif.clone(), frame.source, Direction::Egress);
         if !tables.points.contains_key(&point) {
-            return kept(false);
+            return unchanged(false);
         }
     }
     let tracked = frame.conntrack.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0;
     let live = mark & config.generation_mask() == config.mark(generation);
     let older = mark & config.midstream_bit() != 0;
     if tracked && live && !older {
-        return kept(true);
+        return unchanged(true);
     }
     let opens = frame.tcp_flags & (tcp_flag::SYN | tcp_flag::ACK) == tcp_flag::SYN;
     let older = older && frame.protocol == Protocol::TCP;
     if tracked && live && older && !opens {
-        return kept(true);
+        return unchanged(true);
     }
     let from_host = frame.iif.is_none();
     let icmp = frame.protocol.is_icmp();
     let invalid = frame.conntrack.state == ct_state::INVALID;
     let related = frame.conntrack.state == ct_state::RELATED;
     if icmp && related && live {
-        return kept(true);
+        return unchanged(true);
     }
     let answers = frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED;
     if unknown(&frame.oif) {
@@ -100,10 +100,10 @@ pub(crate) fn expected(
             let never = frame.protocol == Protocol::SCTP && !config.sctp_tracked;
             return (true, if never { mark } else { new });
         }
-        return kept(from_host);
+        return unchanged(from_host);
     }
     if !ours(&frame.iif) && !ours(&frame.oif) {
-        return kept(true);
+        return unchanged(true);
     }
     let marked = |passes| {
         let new = (mark & !config.generation_mask()) | config.mark(generation);
@@ -120,11 +120,11 @@ pub(crate) fn expected(
     if !config.judge_host_traffic {
         // The host's own errors and untracked packets, and errors about its own flows.
         if from_host && !tracked || (frame.oif.is_none() && related && frame.conntrack.reply) {
-            return kept(true);
+            return unchanged(true);
         }
     }
     if invalid && !icmp {
-        return kept(false);
+        return unchanged(false);
     }
     let judge = |packet: &Packet| tables.judge_flow(packet) == Verdict::Allow;
     let passes = judge(&first_packet(frame));
@@ -145,7 +145,7 @@ pub(crate) fn expected(
         return (passes, mark | config.midstream_bit());
     }
     if icmp && (related || invalid) {
-        return kept(passes);
+        return unchanged(passes);
     }
     marked(passes)
 }

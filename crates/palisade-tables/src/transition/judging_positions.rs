@@ -24,13 +24,13 @@ use core::net::{IpAddr, Ipv6Addr};
 use core::ops::Bound;
 use palisade_model::{Direction, PolicyStage, Prefix, Str};
 
-/// The position of a policy set in the judgement of a packet.
+/// Where a policy set stands in the judgement of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum JudgingRank {
+pub(super) enum JudgingPosition {
     /// No other stage stands before or after it.
     #[default]
     Alone,
-    /// An early stage, by its position.
+    /// An early stage, by its index.
     Early(usize),
     /// The stage after the early ones.
     Last,
@@ -71,41 +71,41 @@ impl ChangeTime {
     }
 }
 
-impl JudgingRank {
-    /// The rank of a point.
-    pub(super) fn of_point(point: &Point) -> JudgingRank {
+impl JudgingPosition {
+    /// The position of a point.
+    pub(super) fn of_point(point: &Point) -> JudgingPosition {
         match (point.stage, point.direction) {
-            _ if !point.is_host() => JudgingRank::Alone,
-            (PolicyStage::Untracked, _) => JudgingRank::Early(0),
-            (PolicyStage::PreDnat, _) => JudgingRank::Early(1),
+            _ if !point.is_host() => JudgingPosition::Alone,
+            (PolicyStage::Untracked, _) => JudgingPosition::Early(0),
+            (PolicyStage::PreDnat, _) => JudgingPosition::Early(1),
             (PolicyStage::Normal, _) | (PolicyStage::Forward, Direction::Ingress) => {
-                JudgingRank::Last
+                JudgingPosition::Last
             }
-            (PolicyStage::Forward, Direction::Egress) => JudgingRank::Alone,
+            (PolicyStage::Forward, Direction::Egress) => JudgingPosition::Alone,
         }
     }
 }
 
-/// The ranks of the policy sets of a transition.
+/// The positions of the policy sets of a transition.
 #[derive(Debug, Default)]
-pub(super) struct SetRanks {
+pub(super) struct SetPositions {
     /// `None` where neither tables have an early stage.
-    host_sets: Option<HashMap<PolicySetId, JudgingRank>>,
+    host_sets: Option<HashMap<PolicySetId, JudgingPosition>>,
 }
 
-impl SetRanks {
+impl SetPositions {
     /// Those of the sets that either tables have at points of host interfaces. Reads nothing but one point of each
     /// interface where there is no early stage.
-    pub(super) fn new(old: &Tables, new: &Tables) -> SetRanks {
+    pub(super) fn new(old: &Tables, new: &Tables) -> SetPositions {
         let both = [old, new];
         let is_layered = both.into_iter().any(has_early_stage);
         if !is_layered || TransitionFault::StagesChangeAlone.is_injected() {
-            return SetRanks::default();
+            return SetPositions::default();
         }
         let points = both.into_iter().flat_map(host_points);
-        let ranks = points.map(|(point, set)| (*set, JudgingRank::of_point(point)));
-        SetRanks {
-            host_sets: Some(ranks.collect()),
+        let positions = points.map(|(point, set)| (*set, JudgingPosition::of_point(point)));
+        SetPositions {
+            host_sets: Some(positions.collect()),
         }
     }
 
@@ -114,18 +114,18 @@ impl SetRanks {
         self.host_sets.is_some()
     }
 
-    /// The rank of a set.
-    pub(super) fn of_set(&self, set: PolicySetId) -> JudgingRank {
+    /// The position of a set.
+    pub(super) fn of_set(&self, set: PolicySetId) -> JudgingPosition {
         let known = self.host_sets.as_ref().and_then(|sets| sets.get(&set));
         known.copied().unwrap_or_default()
     }
 
-    /// The rank of a point; where nothing is layered, every point stands alone.
-    pub(super) fn of_point(&self, point: &Point) -> JudgingRank {
+    /// The position of a point; where nothing is layered, every point stands alone.
+    pub(super) fn of_point(&self, point: &Point) -> JudgingPosition {
         if self.is_layered() {
-            JudgingRank::of_point(point)
+            JudgingPosition::of_point(point)
         } else {
-            JudgingRank::Alone
+            JudgingPosition::Alone
         }
     }
 }
