@@ -41,6 +41,7 @@ named_enum! {
         /// A workload sent it to itself through a Service, and no policy that judges such traffic decided.
         HairpinEnd = "hairpin-end",
         /// No policy of an early stage decided: the next stage judges.
+        #[serde(alias = "PassEnd")]
         StageEnd = "stage-end",
         /// It is encapsulated, and the configuration denies that.
         Encapsulated = "encapsulated",
@@ -108,7 +109,7 @@ pub struct PacketEvent {
     )]
     pub direction: Option<Direction>,
     /// The stage at which a host endpoint judged the packet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "pass", skip_serializing_if = "Option::is_none")]
     pub stage: Option<HostStage>,
     /// The workload whose policy was evaluated, as `namespace/name`; `host:NODE` for a host endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -325,6 +326,18 @@ mod tests {
         );
         assert_eq!(serde_json::to_string(&packet).unwrap(), text);
         assert_eq!(serde_json::from_str::<MonitorLine>(text).unwrap(), packet);
+
+        // A line of an older agent, which called a stage a pass.
+        let older = text
+            .replace(r#""reason":"DefaultDeny""#, r#""reason":"PassEnd""#)
+            .replace(r#""endpoint":"#, r#""pass":"PreDnat","endpoint":"#);
+        let Ok(MonitorLine::Packet(packet)) = serde_json::from_str(&older) else {
+            panic!("{older}");
+        };
+        assert_eq!(
+            (packet.reason, packet.stage),
+            (PacketReason::StageEnd, Some(HostStage::PreDnat))
+        );
 
         let lost = MonitorLine::Lost(Box::new(LostEvents {
             api_version: crate::api_version(),

@@ -222,6 +222,7 @@ pub struct HostReport {
     /// The interface; `*` for any that no host endpoint names, `[ADDRESS]` for the one with this address.
     pub interface: String,
     /// The stage at which the packet is judged.
+    #[serde(alias = "pass")]
     pub stage: HostStage,
     /// Ingress where the packet arrives, egress where it leaves.
     #[cfg_attr(feature = "schema", schemars(with = "crate::schema::DirectionSchema"))]
@@ -372,6 +373,7 @@ pub enum DecisionReport {
     /// The host forwards it, and no policy that applies on forward decides.
     ForwardEnd,
     /// No policy of an early stage decides: the next stage judges.
+    #[serde(alias = "PassEnd")]
     StageEnd,
 }
 
