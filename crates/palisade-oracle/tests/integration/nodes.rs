@@ -22,6 +22,7 @@ fn node(labelled: &str) -> Object {
 fn host_endpoint(name: &str, interface: &str) -> Object {
     let mut endpoint = Endpoint::of_node("node".into(), false);
     endpoint.id = id("HostEndpoint", name);
+    endpoint.kind = EndpointKind::HostInterface;
     endpoint.labels = labels("role=host");
     endpoint.interface = Some(interface.into());
     endpoint.profiles.clear();
