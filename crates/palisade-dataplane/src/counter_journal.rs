@@ -49,11 +49,11 @@ pub enum JournalError {
     },
     /// Another version of Palisade wrote it.
     #[error(
-        "schema {found} is not supported (this build reads schemas {UNNAMED_DRIVER_SCHEMA} and {SCHEMA})"
+        "schema {schema} is not supported (this build reads schemas {UNNAMED_DRIVER_SCHEMA} and {SCHEMA})"
     )]
     Schema {
-        /// Its schema.
-        found: u32,
+        /// The schema that it has.
+        schema: u32,
     },
 }
 
@@ -122,8 +122,8 @@ pub(crate) fn decode(text: &[u8]) -> JournalContent {
                 content.driver = match header.schema {
                     SCHEMA => header.driver,
                     UNNAMED_DRIVER_SCHEMA => Some(UNNAMED_DRIVER.to_owned()),
-                    found => {
-                        content.error = Some(JournalError::Schema { found });
+                    schema => {
+                        content.error = Some(JournalError::Schema { schema });
                         None
                     }
                 };

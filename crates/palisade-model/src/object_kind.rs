@@ -51,9 +51,9 @@ struct WrittenKind {
 impl ObjectKind {
     /// The kind of a group, which is empty for the core group.
     pub fn new(group: &str, name: &str) -> Self {
-        let frequent = FREQUENT.iter().find(|known| **known == (group, name));
+        let frequent = FREQUENT.iter().find(|frequent| **frequent == (group, name));
         ObjectKind(match frequent {
-            Some(known) => Storage::Frequent(known),
+            Some(kind) => Storage::Frequent(kind),
             None => Storage::Other(Arc::new(WrittenKind {
                 group: group.into(),
                 kind: name.into(),

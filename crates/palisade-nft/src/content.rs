@@ -205,8 +205,8 @@ impl<'a> ClassContentBuilder<'a> {
         if let Some(cell) = values.as_constant() {
             return self.add_cell(map, key, cell);
         }
-        let known = self.source_port_chains.iter().find(|(v, _)| *v == values);
-        let code = match known.map(|(_, code)| *code) {
+        let existing = self.source_port_chains.iter().find(|(v, _)| *v == values);
+        let code = match existing.map(|(_, code)| *code) {
             Some(code) => code,
             None => self.add_source_port_chains(values),
         };

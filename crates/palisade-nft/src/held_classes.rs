@@ -25,7 +25,7 @@ impl HeldClasses<'_> {
     pub(crate) fn equal_programs(&self) -> [BTreeMap<ClassId, u32>; 2] {
         let mut wanted = BTreeMap::new();
         // One class of each content, by fingerprint: two of one fingerprint may differ in what they report.
-        let mut known: BTreeMap<String, Vec<(u32, &Program)>> = BTreeMap::new();
+        let mut by_fingerprint: BTreeMap<String, Vec<(u32, &Program)>> = BTreeMap::new();
         let mut next = 0;
         let normalized = |program: &Program, print: &str| {
             let mut code = LAST_VERDICT;
@@ -42,7 +42,7 @@ impl HeldClasses<'_> {
         };
         for (class, program) in &self.desired.programs {
             let digest = fingerprint(self.desired, program);
-            let same = known.entry(digest.clone()).or_default();
+            let same = by_fingerprint.entry(digest.clone()).or_default();
             let equal = |other: &Program| {
                 let (a, b) = (normalized(program, &digest), normalized(other, &digest));
                 a.elements == b.elements && a.chains == b.chains
@@ -61,10 +61,10 @@ impl HeldClasses<'_> {
         let mut stored_programs = BTreeMap::new();
         for (number, stored) in &self.stored.classes {
             let digest = stored_fingerprint(*number, stored).unwrap_or("");
-            let mut known = known.get(digest).into_iter().flatten();
+            let mut candidates = by_fingerprint.get(digest).into_iter().flatten();
             let equal =
                 |program: &Program| self.is_stored_program(*number, stored, program, digest);
-            if let Some((program, _)) = known.find(|(_, program)| equal(program)) {
+            if let Some((program, _)) = candidates.find(|(_, program)| equal(program)) {
                 stored_programs.insert(ClassId(*number), *program);
             }
         }

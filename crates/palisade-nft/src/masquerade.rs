@@ -113,14 +113,16 @@ impl Masquerade {
         match observed {
             Some(observed) if has_same_layout(observed, &wanted) => {
                 for (name, set) in &wanted.sets {
-                    let found = observed.sets.get(name).map(|set| &set.elements);
-                    let stale = found.into_iter().flatten();
+                    let installed = observed.sets.get(name).map(|set| &set.elements);
+                    let stale = installed.into_iter().flatten();
                     let stale = stale.filter(|(key, _)| !set.elements.contains_key(key));
                     ops.extend(stale.map(|(key, _)| Op::DeleteElement {
                         set: name.clone(),
                         key: key.clone(),
                     }));
-                    let is_there = |key: &&ElementKey| found.is_some_and(|f| f.contains_key(key));
+                    let is_there = |key: &&ElementKey| {
+                        installed.is_some_and(|elements| elements.contains_key(key))
+                    };
                     let new = set.elements.keys().filter(|key| !is_there(key));
                     ops.extend(new.map(|key| add_element(name, key)));
                 }
@@ -154,18 +156,18 @@ impl Masquerade {
 
 /// The addresses that a table in the kernel masquerades.
 pub fn masqueraded_addresses(observed: &Ruleset) -> BTreeSet<IpAddr> {
-    let mut found = BTreeSet::new();
+    let mut addresses = BTreeSet::new();
     for family in Family::BOTH {
         let set = observed.sets.get(source_set_name(family));
         for key in set.into_iter().flat_map(|set| set.elements.keys()) {
             if let ElementKey::Exact(bytes) = key {
                 let v4 = || Some(IpAddr::from(<[u8; 4]>::try_from(&**bytes).ok()?));
                 let v6 = || Some(IpAddr::from(<[u8; 16]>::try_from(&**bytes).ok()?));
-                found.extend(v4().or_else(v6));
+                addresses.extend(v4().or_else(v6));
             }
         }
     }
-    found
+    addresses
 }
 
 fn source_set_name(family: Family) -> &'static str {

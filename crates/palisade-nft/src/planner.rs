@@ -445,14 +445,14 @@ impl Planner {
         self.base_selection.bind(bases, class, program);
         let number = self.numbers.objects.classes.get_or_allocate(class);
         let print = fingerprint(&self.tables, program);
-        let known = self.numbers.source_port_codes.get(&class).cloned();
-        let mut known = known.unwrap_or_default().into_iter();
+        let reserved_codes = self.numbers.source_port_codes.get(&class).cloned();
+        let mut reserved_codes = reserved_codes.unwrap_or_default().into_iter();
         let mut codes = Vec::new();
         let mut next_residue = self.numbers.next_code;
         let form = self.class_form(class, &print);
         let content = class_content(&self.config, number, program, form, &mut || {
-            let known = known.next();
-            let code = known.unwrap_or_else(|| allocate_code(&mut next_residue));
+            let reserved = reserved_codes.next();
+            let code = reserved.unwrap_or_else(|| allocate_code(&mut next_residue));
             codes.push(code);
             code
         });

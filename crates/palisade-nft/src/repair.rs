@@ -49,8 +49,8 @@ pub(crate) fn restore_rules(config: &Config, observed: &Ruleset, generation: u32
         ours.chains.extend(host_chains::chains(config, stage));
     }
     for (name, set) in &mut ours.sets {
-        let found = observed.sets.get(name).filter(|s| s.decl == set.decl);
-        let data = found.into_iter().flat_map(|found| &found.elements);
+        let observed_set = observed.sets.get(name).filter(|s| s.decl == set.decl);
+        let data = observed_set.into_iter().flat_map(|s| &s.elements);
         for (key, element) in data {
             let entry = set.elements.entry(key.clone());
             entry.or_insert_with(|| element.clone());
@@ -74,12 +74,12 @@ pub(crate) fn repair_step(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep
         && observed.flags == wanted.flags
         && observed.foreign.is_empty()
         && wanted.sets.iter().all(|(name, set)| {
-            let found = observed.sets.get(name);
-            found.is_none_or(|found| found.decl == set.decl)
+            let observed_set = observed.sets.get(name);
+            observed_set.is_none_or(|s| s.decl == set.decl)
         })
         && wanted.chains.iter().all(|(name, chain)| {
-            let found = observed.chains.get(name);
-            found.is_none_or(|found| found.base_chain == chain.base_chain)
+            let observed_chain = observed.chains.get(name);
+            observed_chain.is_none_or(|c| c.base_chain == chain.base_chain)
         });
     if !is_repairable {
         return None;
@@ -102,7 +102,7 @@ pub(crate) fn repair_step(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep
                     base_chain: base,
                 });
             }
-            Some(found) if found == *chain => continue,
+            Some(observed_chain) if observed_chain == *chain => continue,
             Some(_) => {
                 let chain = name.clone();
                 ops.push(Op::FlushChain { chain });
@@ -116,11 +116,11 @@ pub(crate) fn repair_step(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep
         ops.push(Op::FlushChain { chain });
     }
     let mut adds = Vec::new();
-    for (name, found) in &observed.sets {
+    for (name, observed_set) in &observed.sets {
         let Some(set) = wanted.sets.get(name) else {
             continue;
         };
-        for (key, element) in &found.elements {
+        for (key, element) in &observed_set.elements {
             if set.elements.get(key) != Some(element) {
                 let (set, key) = (name.clone(), key.clone());
                 ops.push(Op::DeleteElement { set, key });
@@ -128,9 +128,9 @@ pub(crate) fn repair_step(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep
         }
     }
     for (name, set) in &wanted.sets {
-        let found = observed.sets.get(name);
+        let observed_set = observed.sets.get(name);
         for (key, element) in &set.elements {
-            if found.and_then(|found| found.elements.get(key)) != Some(element) {
+            if observed_set.and_then(|s| s.elements.get(key)) != Some(element) {
                 let (set, key, element) = (name.clone(), key.clone(), element.clone());
                 adds.push(Op::AddElement { set, key, element });
             }

@@ -138,8 +138,10 @@ pub(crate) fn decode(
         let bound = |op| {
             rule.exprs.iter().find_map(|expr| match expr {
                 Expr::Cmp {
-                    op: found, value, ..
-                } if *found == op => Some(u16::from_be_bytes(value.get(..2)?.try_into().ok()?)),
+                    op: operator,
+                    value,
+                    ..
+                } if *operator == op => Some(u16::from_be_bytes(value.get(..2)?.try_into().ok()?)),
                 _ => None,
             })
         };

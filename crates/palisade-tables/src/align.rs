@@ -373,12 +373,12 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
             coloring.add_unpaired_classes(classes);
         }
         coloring.add_rows([self.installed.tables, self.wanted.tables]);
-        let Some(found) = coloring.solve() else {
+        let Some(solution) = coloring.solve() else {
             return false;
         };
-        self.alignment.sets.extend(found.sets);
-        self.alignment.identities.extend(found.identities);
-        self.alignment.classes.extend(found.classes);
+        self.alignment.sets.extend(solution.sets);
+        self.alignment.identities.extend(solution.identities);
+        self.alignment.classes.extend(solution.classes);
         true
     }
 
@@ -392,12 +392,14 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
         let (installed, wanted) = (self.installed, self.wanted);
         let [old, new] = self.unpaired_sets();
         let mut rows = translated_rows(installed, Some, Some);
-        let mut known: BTreeMap<(ClassId, BTreeMap<IdentityId, ClassId>), Vec<PolicySetId>> =
-            BTreeMap::new();
+        let mut installed_sets: BTreeMap<
+            (ClassId, BTreeMap<IdentityId, ClassId>),
+            Vec<PolicySetId>,
+        > = BTreeMap::new();
         for set in old {
             let rows = rows.remove(&set).flatten().unwrap_or_default();
             let default = installed.tables.sets[&set].default;
-            known.entry((default, rows)).or_default().push(set);
+            installed_sets.entry((default, rows)).or_default().push(set);
         }
         let (identities, classes) = (&self.alignment.identities, &self.alignment.classes);
         let class = |class: ClassId| classes.get(&class).copied();
@@ -409,8 +411,8 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
                 None => Some(BTreeMap::new()),
             };
             let content = class(wanted.tables.sets[&set].default).zip(rows);
-            let found = content.and_then(|content| known.get_mut(&content)?.pop());
-            sets.extend(found.map(|found| (set, found)));
+            let installed_set = content.and_then(|content| installed_sets.get_mut(&content)?.pop());
+            sets.extend(installed_set.map(|old| (set, old)));
         }
         self.alignment.sets.extend(sets);
         self.pair_addressless_identities();
@@ -418,7 +420,8 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
 
     /// Pairs identities without addresses that have equal rows.
     fn pair_addressless_identities(&mut self) {
-        let mut known: BTreeMap<BTreeMap<PolicySetId, ClassId>, Vec<IdentityId>> = BTreeMap::new();
+        let mut installed_identities: BTreeMap<BTreeMap<PolicySetId, ClassId>, Vec<IdentityId>> =
+            BTreeMap::new();
         let mut rows: BTreeMap<IdentityId, BTreeMap<PolicySetId, ClassId>> = BTreeMap::new();
         for ((set, id), class) in &self.installed.tables.classes {
             if !self.installed.is_reachable(*id) {
@@ -426,7 +429,7 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
             }
         }
         for (id, rows) in rows {
-            known.entry(rows).or_default().push(id);
+            installed_identities.entry(rows).or_default().push(id);
         }
         let mut rows: BTreeMap<IdentityId, Option<BTreeMap<PolicySetId, ClassId>>> =
             BTreeMap::new();
@@ -445,9 +448,10 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
             }
         }
         for (id, rows) in rows {
-            let found = rows.and_then(|rows| known.get_mut(&rows)?.pop());
-            if let Some(found) = found {
-                self.alignment.identities.insert(id, found);
+            let installed_identity =
+                rows.and_then(|rows| installed_identities.get_mut(&rows)?.pop());
+            if let Some(installed_identity) = installed_identity {
+                self.alignment.identities.insert(id, installed_identity);
             }
         }
     }

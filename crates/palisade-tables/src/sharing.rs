@@ -153,7 +153,7 @@ pub fn find_shared_bases(programs: &[&Program]) -> Vec<SharedBase> {
             .or_default()
             .push(index);
     }
-    let mut found = Vec::new();
+    let mut bases = Vec::new();
     for mut sizes in by_defaults.into_values() {
         for _ in 0..MAX_ROUNDS {
             let mut base: Option<Program> = None;
@@ -171,7 +171,7 @@ pub fn find_shared_bases(programs: &[&Program]) -> Vec<SharedBase> {
             let Some(base) = base else { break };
             if members.len() > 1 {
                 members.sort_unstable();
-                found.push(SharedBase { base, members });
+                bases.push(SharedBase { base, members });
             }
             sizes = remaining;
             if sizes.is_empty() {
@@ -179,7 +179,7 @@ pub fn find_shared_bases(programs: &[&Program]) -> Vec<SharedBase> {
             }
         }
     }
-    found
+    bases
 }
 
 /// The common part of these programs, all of this size, and the base so far, if it is worth sharing.

@@ -321,12 +321,12 @@ fn the_file_of_the_last_schema_is_taken_over_without_losing_a_count() {
     // Every moment at which that agent may have been replaced.
     for end in 1..=lines.len() {
         let text = lines[..end].concat();
-        let (known, counters) = naive_totals(&text);
+        let (account_totals, counters) = naive_totals(&text);
         let live = (counters.keys().zip(1_000..))
             .map(|(key, packets)| (CounterKey::new(key.trim_matches('"')), packets));
         let live = Packets(live.collect());
         let mut expected: BTreeMap<String, u64> = BTreeMap::new();
-        for (name, [retired, reported]) in &known {
+        for (name, [retired, reported]) in &account_totals {
             let counted = counters
                 .values()
                 .zip(1_000..)

@@ -117,8 +117,8 @@ mod tests {
             value: u32,
             mask: u32,
         ) -> Result<bool, ConntrackError> {
-            let found = self.0.iter_mut().find(|other| other.id == flow.id);
-            Ok(found
+            let entry = self.0.iter_mut().find(|other| other.id == flow.id);
+            Ok(entry
                 .map(|entry| entry.mark = entry.mark & !mask | value & mask)
                 .is_some())
         }

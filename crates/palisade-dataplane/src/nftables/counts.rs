@@ -154,12 +154,12 @@ pub(super) fn add_retiring_counters(
     snapshot: &TableCounters,
 ) {
     for step in &mut transaction.steps {
-        let known = step.retiring_counters.iter();
-        let known: BTreeSet<CounterKey> = known.map(|c| counter_key(&c.location)).collect();
+        let retiring = step.retiring_counters.iter();
+        let retiring: BTreeSet<CounterKey> = retiring.map(|c| counter_key(&c.location)).collect();
         let removed = removed_counters(step, known_counters).into_iter();
         let more = removed
             .filter(|(key, accounts)| {
-                !known.contains(*key) && snapshot.value(key, accounts).is_some()
+                !retiring.contains(*key) && snapshot.value(key, accounts).is_some()
             })
             .filter_map(|(key, _)| parse_key(key));
         let more = more.map(|location| AttributedCounter {
@@ -301,11 +301,11 @@ mod tests {
             ops,
             needs_grace_period: true,
         };
-        let known = vec![harvest(element(1), vec![RuleId(1)])];
+        let retiring = vec![harvest(element(1), vec![RuleId(1)])];
         let mut transaction = Transaction {
             table: "t".into(),
             steps: vec![
-                step(vec![delete(1), delete(2), delete(3), delete(9)], known),
+                step(vec![delete(1), delete(2), delete(3), delete(9)], retiring),
                 step(vec![Op::FlushChain { chain: "c".into() }], Vec::new()),
                 step(vec![Op::DeleteTable], Vec::new()),
             ],

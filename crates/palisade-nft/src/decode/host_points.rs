@@ -115,8 +115,10 @@ impl TableDecoder {
             others.iter().all(is_same).then_some(())?;
             tables.host_interfaces.insert(name.clone());
             if *number != 0 {
-                let known = names.insert(*number, name.clone());
-                known.is_none_or(|known| known == *name).then_some(())?;
+                let previous = names.insert(*number, name.clone());
+                previous
+                    .is_none_or(|previous| previous == *name)
+                    .then_some(())?;
                 self.observed
                     .interface_numbers
                     .insert(name.clone(), *number);

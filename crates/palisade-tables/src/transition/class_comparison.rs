@@ -78,8 +78,8 @@ impl<'a> ClassComparison<'a> {
     }
 
     fn program(&self, class: ClassId) -> Option<&Arc<Program>> {
-        let known = self.new.programs.get(&class);
-        known
+        let new_program = self.new.programs.get(&class);
+        new_program
             .or_else(|| self.old.programs.get(&class))
             .or_else(|| self.interim_programs.get(&class))
     }
@@ -89,8 +89,8 @@ impl<'a> ClassComparison<'a> {
         if from == to {
             return VerdictChange::SAME;
         }
-        if let Some(known) = self.changes.get(&(from, to)) {
-            return *known;
+        if let Some(change) = self.changes.get(&(from, to)) {
+            return *change;
         }
         let relation = match (self.program(from), self.program(to)) {
             (Some(a), Some(b)) => VerdictChange {
@@ -171,8 +171,8 @@ impl<'a> ClassComparison<'a> {
             0 if !both.protocols().is_empty() => constant_program(Verdict::Deny),
             _ => both,
         };
-        let known = self.ids.find_class(&both);
-        if let Some(class) = known.or_else(|| self.interim_classes.get(&both).copied()) {
+        let existing = self.ids.find_class(&both);
+        if let Some(class) = existing.or_else(|| self.interim_classes.get(&both).copied()) {
             return class;
         }
         self.remaining_elements = self.remaining_elements.saturating_sub(both.element_count());

@@ -116,8 +116,8 @@ impl SetPositions {
 
     /// The position of a set.
     pub(super) fn of_set(&self, set: PolicySetId) -> JudgingPosition {
-        let known = self.host_sets.as_ref().and_then(|sets| sets.get(&set));
-        known.copied().unwrap_or_default()
+        let position = self.host_sets.as_ref().and_then(|sets| sets.get(&set));
+        position.copied().unwrap_or_default()
     }
 
     /// The position of a point; where nothing is layered, every point stands alone.

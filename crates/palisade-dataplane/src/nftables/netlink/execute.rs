@@ -197,13 +197,13 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
     /// # Errors
     /// If the table cannot be read.
     pub fn read_back(&mut self) -> Result<Option<Ruleset>, TableReadError> {
-        let found = TableReader::new(&mut self.nfnetlink, &self.table).table()?;
-        self.declarations = found
+        let ruleset = TableReader::new(&mut self.nfnetlink, &self.table).table()?;
+        self.declarations = ruleset
             .iter()
             .flat_map(|ruleset| &ruleset.sets)
             .map(|(name, set)| (name.clone(), set.decl.clone()))
             .collect();
-        Ok(found)
+        Ok(ruleset)
     }
 
     /// The elements of one set with their counters; `None` if the set does not exist.
@@ -377,10 +377,11 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
             }
         }
         if missing {
-            let mut found = TableReader::new(&mut self.nfnetlink, &self.table).declarations()?;
+            let mut declarations =
+                TableReader::new(&mut self.nfnetlink, &self.table).declarations()?;
             // Sets that this step creates do not exist yet, and may replace existing ones.
-            found.append(&mut self.declarations);
-            self.declarations = found;
+            declarations.append(&mut self.declarations);
+            self.declarations = declarations;
         }
         Ok(())
     }
@@ -447,8 +448,8 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
                 }
                 CounterLocation::Rule { chain, index } => {
                     if !rules.contains_key(chain) {
-                        let found = self.rules(chain)?;
-                        rules.insert(chain, found);
+                        let chain_rules = self.rules(chain)?;
+                        rules.insert(chain, chain_rules);
                     }
                     rules
                         .get(chain)

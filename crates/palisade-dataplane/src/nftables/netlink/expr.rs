@@ -170,7 +170,7 @@ pub(super) fn read(expr: &Attrs<'_>) -> Result<Expr, WireError> {
         Some(data) => data.nested(),
         None => Attrs::new(&[]),
     };
-    let known = match name {
+    let expression = match name {
         "meta" => read_meta(&data)?,
         "payload" => read_payload(&data)?,
         "ct" => read_ct(&data)?,
@@ -187,7 +187,7 @@ pub(super) fn read(expr: &Attrs<'_>) -> Result<Expr, WireError> {
         "notrack" if data.clone().next().is_none() => Some(Expr::Notrack),
         _ => None,
     };
-    Ok(known.unwrap_or_else(|| Expr::Unknown(name.into())))
+    Ok(expression.unwrap_or_else(|| Expr::Unknown(name.into())))
 }
 
 fn number(data: &Attrs<'_>, attr: u16) -> Result<Option<u32>, WireError> {

@@ -186,13 +186,13 @@ fn table_ownership(
         w.text(NFTA_TABLE_NAME, table);
     });
     let query = query.map_err(|source| wire_error(table, source))?;
-    let found = nfnetlink.get(&query).map_err(|source| OwnerError::Query {
+    let reply = nfnetlink.get(&query).map_err(|source| OwnerError::Query {
         table: table.clone(),
         source,
     })?;
-    let Some(found) = found else { return Ok(None) };
+    let Some(reply) = reply else { return Ok(None) };
     let number = |attr| {
-        found
+        reply
             .attrs()
             .find(attr)?
             .map(|attr| attr.be32())

@@ -64,12 +64,12 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
     /// The whole table; `None` if it does not exist.
     pub(super) fn table(&mut self) -> Result<Option<Ruleset>, TableReadError> {
         self.read_consistently(|this| {
-            let Some(found) = this.get_table()? else {
+            let Some(reply) = this.get_table()? else {
                 return Ok(None);
             };
             let mut ruleset = Ruleset::empty(this.table.into());
             (ruleset.comment, ruleset.flags) =
-                this.map_wire_error("the table", object::read_table(&found.attrs()))?;
+                this.map_wire_error("the table", object::read_table(&reply.attrs()))?;
             ruleset.chains = this.chains(&mut ruleset.foreign)?;
             for (name, decl) in this.declarations()? {
                 let elements = this.elements(&name, &decl)?;
@@ -94,14 +94,14 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
     ) -> Result<T, TableReadError> {
         for _ in 0..MAX_READ_ATTEMPTS {
             let before = self.nfnetlink.generation()?;
-            let found = read(self);
+            let result = read(self);
             let steady = self.nfnetlink.generation()? == before;
-            match found {
+            match result {
                 // An object may have been deleted between two queries.
                 Err(TableReadError::Query(error))
                     if !steady && error.error.errno == Errno::ENOENT => {}
                 Err(error) => return Err(error),
-                Ok(found) if steady => return Ok(found),
+                Ok(content) if steady => return Ok(content),
                 Ok(_) => {}
             }
         }
@@ -255,19 +255,19 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
         }
         let mut before: Option<BTreeMap<ElementKey, Element>> = None;
         for _ in 0..MAX_READ_ATTEMPTS {
-            let found = self.list_elements(set, decl)?;
+            let elements = self.list_elements(set, decl)?;
             let whole = match (self.element_count(set)?, &before) {
                 (Some(count), _) => {
-                    let catch_all = usize::from(found.contains_key(&ElementKey::CatchAll));
-                    found.len() - catch_all == count as usize
+                    let catch_all = usize::from(elements.contains_key(&ElementKey::CatchAll));
+                    elements.len() - catch_all == count as usize
                 }
-                (None, Some(before)) => before.keys().eq(found.keys()),
-                (None, None) => found.is_empty(),
+                (None, Some(before)) => before.keys().eq(elements.keys()),
+                (None, None) => elements.is_empty(),
             };
             if whole {
-                return Ok(found);
+                return Ok(elements);
             }
-            if before.replace(found).is_some() {
+            if before.replace(elements).is_some() {
                 wait_for_growth();
             }
         }
@@ -446,8 +446,8 @@ mod tests {
         });
         let listings = listings.iter().map(|keys| listing(keys)).collect();
         let mut fake = FakeNfnetlink { listings, set };
-        let found = TableReader::new(&mut fake, "t").elements("s", &decl())?;
-        Ok(found.into_keys().collect())
+        let elements = TableReader::new(&mut fake, "t").elements("s", &decl())?;
+        Ok(elements.into_keys().collect())
     }
 
     #[test]
