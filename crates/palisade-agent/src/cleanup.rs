@@ -10,7 +10,6 @@
 //! stay. A sysctl that another program has changed since is not restored. With `--forwarding keep` no
 //! sysctl is restored, for a host where other software relies on forwarding.
 
-use crate::clock::SystemClock;
 use crate::driver::open_all_drivers;
 use crate::forwarding::Forwarding;
 use crate::forwarding::sysctls::{self, sysctl_directory};
@@ -18,12 +17,13 @@ use crate::network_driver::{HostDrivers, NetworkDriverError};
 use crate::node_state::NodeState;
 use crate::plugin_file::{RECORD_FILE, installed_plugin};
 use crate::startup::LOCK_FILE;
-use crate::subsystem::{Installed, RunSubsystem, Runner, SubsystemError};
 use crate::subsystems::subsystems;
 use crate::workloads::Workloads;
 use palisade_api::{CleanupItem, CleanupKind};
 use palisade_config::Config;
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
+use palisade_node::clock::SystemClock;
+use palisade_node::subsystem::{Installed, RunSubsystem, Runner, SubsystemError};
 use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_text::error_chain;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ use std::sync::Arc;
 /// The agent's files in the state directory.
 const STATE_FILES: [&str; 9] = [
     "workloads.json",
-    crate::node_pools::POOLS_FILE,
+    palisade_node::node_pools::POOLS_FILE,
     "counts.log",
     "valid",
     "snapshot",

@@ -6,9 +6,9 @@
 
 use crate::node_state::NodeState;
 use crate::plugin_file::PLUGIN;
-use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_api::{CleanupItem, CleanupKind};
 use palisade_config::{CniConfig, Config};
+use palisade_node::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_sys::atomic_file::{WriteError, write_atomically};
 use palisade_sys::plain_file::FileError;
 use palisade_text::error_chain;

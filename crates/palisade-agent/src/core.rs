@@ -8,12 +8,9 @@
 //!
 //! Other threads read the policy from its [`SharedPolicy`]; nothing else is shared.
 
-use crate::clock::Clock;
-use crate::cluster_nodes::own_node_name;
 use crate::cut_connections;
 use crate::enforcer::Enforcer;
 use crate::forwarding::Forwarding;
-use crate::host_changes::HostChanges;
 use crate::interfaces::{follow_interfaces, list_interfaces};
 use crate::monitor::SharedMonitor;
 use crate::network_driver::HostDrivers;
@@ -21,10 +18,8 @@ use crate::node_state::NodeState;
 use crate::options::element_budget;
 use crate::policy_state::SharedPolicy;
 use crate::reload::{ConfigListener, reread_config};
-use crate::subsystem::{ObjectChanges, RunSubsystem, Runner, SubsystemError};
 use crate::subsystems::subsystems;
 use crate::views::CoreSnapshot;
-use crate::workload_store::WorkloadRecord;
 use crate::workloads::attach::AttachRequest;
 use crate::workloads::deletions::run_queued_deletions;
 use crate::workloads::{WorkloadError, Workloads, cni, masquerade_policy};
@@ -33,6 +28,11 @@ use palisade_config::Config;
 use palisade_dataplane::Dataplane;
 use palisade_effective::{Diagnostic, EffectiveReport, HostNetworkChange};
 use palisade_model::{EndpointId, Str, Update};
+use palisade_node::clock::Clock;
+use palisade_node::cluster_nodes::own_node_name;
+use palisade_node::host_changes::HostChanges;
+use palisade_node::subsystem::{ObjectChanges, RunSubsystem, Runner, SubsystemError};
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_source::{SourceHandle, UpdateBatch};
 use palisade_sys::fault;
 use std::collections::{BTreeMap, BTreeSet};
@@ -341,7 +341,7 @@ impl Core {
         let started = self.clock.monotonic();
         self.node.enforcer.apply(updates);
         self.node.enforcer.begin();
-        let millis = crate::clock::millis(self.clock.monotonic() - started);
+        let millis = palisade_node::clock::millis(self.clock.monotonic() - started);
         self.startup_stages.push(BootstrapStage {
             name: "kernel synchronised".to_owned(),
             millis,

@@ -14,16 +14,16 @@ use crate::core::{
     Core, CoreEvent, CoreRequest, OperationAnswer, QueuedAttach, QueuedDetach, QueuedOperation,
 };
 use crate::enforcer::NOT_IN_SYNC_REASON;
-use crate::host_changes::HostChanges;
 use crate::metrics::exposition::Exposition;
 use crate::page_cache::PageCaches;
 use crate::views::metrics::collect_metrics;
 use crate::views::status::status;
-use crate::workload_store::WorkloadRecord;
 use crate::workloads::WorkloadError;
 use crate::workloads::attach::{AttachRequest, OperationKey, container_key};
 use palisade_api::{CniAttachment, CniResponse, Status};
 use palisade_dataplane::Counters;
+use palisade_node::host_changes::HostChanges;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::netns::NetNsOpener;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::RecvTimeoutError;

@@ -5,7 +5,6 @@
 //! writes nothing: no table, link, sysctl, file, lock or socket; so it may run beside an enforcing
 //! agent.
 
-use crate::clock::SystemClock;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::driver::open_enforcing_driver;
 use crate::network_driver::HostDrivers;
@@ -19,6 +18,7 @@ use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError,
     DriverStatus, InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
 };
+use palisade_node::clock::SystemClock;
 use palisade_tables::{Atomicity, Delta, Tables};
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -7,15 +7,15 @@
 //!
 //! Never: knows a workload's interface or record, or reads a source.
 
-use crate::clock::Clock;
 use crate::masquerade::MasqueradeSubsystem;
 use crate::policy_state::{PolicyGuard, SharedPolicy};
 use crate::policy_subsystem::PolicySubsystem;
-use crate::repairs::RepairLog;
-use crate::subsystem::{RunSubsystem, Runner, SubsystemError};
 use palisade_config::Config;
 use palisade_dataplane::{Counters, Dataplane, DriverCondition, DriverError, MasqueradePolicy};
 use palisade_model::Update;
+use palisade_node::clock::Clock;
+use palisade_node::repairs::RepairLog;
+use palisade_node::subsystem::{RunSubsystem, Runner, SubsystemError};
 use palisade_sys::fault;
 use palisade_text::error_chain;
 use std::sync::Arc;

@@ -4,10 +4,10 @@
 //! Never: decides what an interface is for.
 
 use crate::enforcer::Enforcer;
-use crate::host_changes::HostChanges;
 use crate::network_driver::NetworkDriver;
-use crate::workload_store::WorkloadRecord;
 use palisade_dataplane::{Interface, InterfaceChange};
+use palisade_node::host_changes::HostChanges;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_text::error_chain;
 
 /// Tells the driver of all interfaces.

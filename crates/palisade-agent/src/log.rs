@@ -9,8 +9,8 @@
 mod line;
 mod rate_limit;
 
-use crate::clock::Clock;
 use line::{LogFields, LogLine};
+use palisade_node::clock::Clock;
 use rate_limit::{LogDecision, LogLimiter, LogMessage};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -234,14 +234,17 @@ fn verbosity(level: LevelFilter) -> u8 {
     }
 }
 
+/// The crates whose modules are components of their own, as they are parts of the agent.
+const AGENT_CRATES: [&str; 6] = ["agent", "enforcer", "network", "node", "views", "workloads"];
+
 /// The component of a log line: a module of the agent, or a crate.
 fn component(target: &'static str) -> &'static str {
     let mut parts = target.split("::");
-    let (of, module) = (parts.next().unwrap_or(target), parts.next());
-    match of.strip_prefix("palisade_") {
-        Some("agent") => module.unwrap_or("agent"),
+    let (package, module) = (parts.next().unwrap_or(target), parts.next());
+    match package.strip_prefix("palisade_") {
+        Some(name) if AGENT_CRATES.contains(&name) => module.unwrap_or(name),
         Some(name) => name,
-        None => of,
+        None => package,
     }
 }
 
@@ -281,7 +284,7 @@ mod tests {
         let (lines, passed) = (Arc::new(Mutex::new(Vec::new())), Arc::default());
         let to = Arc::clone(&lines);
         let clock = ManualClock {
-            zero: crate::clock::SystemClock.monotonic(),
+            zero: palisade_node::clock::SystemClock.monotonic(),
             passed: Arc::clone(&passed),
         };
         let sink = Box::new(move |line: &str| to.lock().unwrap().push(line.to_owned()));

@@ -3,8 +3,8 @@
 //! Workloads and nodes decide what is wanted; this writes it beside the policy, by the driver's translation. Never:
 //! affects a verdict.
 
-use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind, MasqueradePolicy};
+use palisade_node::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use std::fmt;
 
 /// The masquerade rules of this host.

@@ -1,7 +1,7 @@
 //! The errors of what the agent reads and changes of this host's network.
 
 use crate::forwarding::sysctls::SettingsError;
-use crate::subsystem::SubsystemError;
+use palisade_node::subsystem::SubsystemError;
 use palisade_sys::link::LinkError;
 use palisade_sys::netns::NetNsError;
 

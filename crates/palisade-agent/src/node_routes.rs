@@ -6,13 +6,13 @@
 //! first name does. A network to which another program has a route is left to it. Never: changes a route of
 //! others, or one before the nodes were read completely.
 
-use crate::cluster_nodes::ClusterNodes;
-use crate::host_changes::HostChanges;
 use crate::network_driver::{InstalledRoute, NetworkDriverError, NodeRoute, NodeRouteDriver};
 use crate::node_state::NodeState;
-use crate::subsystem::{ActionOutcome, ObjectChanges, Subsystem, SubsystemError};
 use palisade_api::{CleanupItem, CleanupKind, NodeRoutesStatus, Status};
 use palisade_model::{Family, Prefix, Str};
+use palisade_node::cluster_nodes::ClusterNodes;
+use palisade_node::host_changes::HostChanges;
+use palisade_node::subsystem::{ActionOutcome, ObjectChanges, Subsystem, SubsystemError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 

@@ -2,15 +2,15 @@
 //!
 //! The core owns it and lends it to one subsystem after the other.
 
-use crate::clock::Clock;
-use crate::cluster_nodes::{ClusterNodes, NodeChanges, own_node_name};
 use crate::enforcer::Enforcer;
 use crate::forwarding::Forwarding;
-use crate::node_pools::NodePools;
-use crate::subsystem::{Runner, Subsystem, SubsystemError};
 use palisade_config::Config;
 use palisade_dataplane::Counters;
 use palisade_model::{Prefix, Update};
+use palisade_node::clock::Clock;
+use palisade_node::cluster_nodes::{ClusterNodes, NodeChanges, own_node_name};
+use palisade_node::node_pools::NodePools;
+use palisade_node::subsystem::{Runner, Subsystem, SubsystemError};
 use std::sync::Arc;
 
 /// The state that subsystems share. See the module's description.

@@ -6,19 +6,19 @@
 //!
 //! Never: writes before the source is in sync.
 
-use crate::clock::{Clock, millis};
-use crate::cluster_nodes::own_node_name;
 use crate::counts::CountsFile;
 use crate::cut_connections::{HostPolicyChanges, changes_host_policy};
 use crate::metrics::CoreMetrics;
 use crate::options::element_budget;
 use crate::policy_state::SharedPolicy;
-use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_api::FlushReport;
 use palisade_config::Config;
 use palisade_dataplane::{ApplyOutcome, CounterLedger, Counters, Dataplane};
 use palisade_engine::Engine;
 use palisade_model::{HostTrafficAction, Object, ObjectKey, PolicyId, Update};
+use palisade_node::clock::{Clock, millis};
+use palisade_node::cluster_nodes::own_node_name;
+use palisade_node::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_tables::{Credit, Delta, Tables};
 use palisade_text::error_chain;
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,11 +10,11 @@
 //! Pod has a different address, the Pod keeps it. Pure bookkeeping: no kernel, no disk.
 
 use crate::host_endpoints::HostEndpoints;
-use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::{CniAttachment, EndpointState};
 use palisade_model::{
     Endpoint, EndpointId, Labels, Object, ObjectId, ObjectKey, ObjectKind, Str, Update,
 };
+use palisade_node::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_sys::fault;
 use std::collections::BTreeMap;
 

@@ -7,13 +7,11 @@
 //! timed for the status. Shutdown stops the threads and leaves the kernel as it is: enforcement
 //! continues.
 
-use crate::clock::{Clock, SystemClock, millis};
 use crate::cluster_status::write_cluster_status;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
 use crate::driver::open_enforcing_driver;
 use crate::forwarding::sysctls::sysctl_directory;
-use crate::host_changes::HostChanges;
 use crate::http::sockets::ApiSockets;
 use crate::log::Log;
 use crate::monitor::packet_queue::follow_packets;
@@ -29,6 +27,8 @@ use crate::watchers::{follow_source, watch_config_file, watch_host, watch_tamper
 use palisade_api::BootstrapStage;
 use palisade_config::Config;
 use palisade_effective::SourceNumber;
+use palisade_node::clock::{Clock, SystemClock, millis};
+use palisade_node::host_changes::HostChanges;
 use palisade_source::SourceHandle;
 use palisade_sys::link::KernelLinkEvents;
 use palisade_sys::netns::NetNs;

@@ -2,8 +2,8 @@
 
 use crate::http::sockets::ApiSocketError;
 use crate::network_driver::NetworkDriverError;
-use crate::subsystem::SubsystemError;
 use crate::workloads::WorkloadError;
+use palisade_node::subsystem::SubsystemError;
 use palisade_source::SourceError;
 use palisade_sys::lock::LockError;
 use std::io;

@@ -6,8 +6,8 @@ use crate::cni_conf::CniConfiguration;
 use crate::network_driver::NodeRouteDriver;
 use crate::node_routes::NodeRoutes;
 use crate::node_state::NodeState;
-use crate::subsystem::{RunSubsystem, Runner};
 use palisade_config::Config;
+use palisade_node::subsystem::{RunSubsystem, Runner};
 use std::sync::Arc;
 
 /// What runs after the workloads.

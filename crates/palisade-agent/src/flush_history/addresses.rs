@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn an_address_is_known_for_a_while() {
-        let id = |name: &str| crate::workload_store::pod_id("shop", name);
+        let id = |name: &str| palisade_node::workload_store::pod_id("shop", name);
         let address = IpAddr::from([10, 0, 0, 1]);
         let at = Duration::from_secs;
         let mut retired = AddressHistory::default();

@@ -5,12 +5,12 @@
 
 pub mod sysctls;
 
-use crate::host_changes::HostChanges;
 use crate::network_error::NetworkDriverError;
-use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_api::{CleanupItem, CleanupKind};
 use palisade_config::{StateConfig, WorkloadsConfig};
 use palisade_model::Str;
+use palisade_node::host_changes::HostChanges;
+use palisade_node::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_text::error_chain;
 use std::fmt;
 use sysctls::{ChangedSetting, SettingsFile};

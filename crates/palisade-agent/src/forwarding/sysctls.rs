@@ -8,6 +8,7 @@
 //! Never: changes an interface that ignored router advertisements, or restores a sysctl that another program
 //! has changed since.
 
+use palisade_node::host_changes::is_uplink;
 use palisade_sys::link::{KernelLinks, Link, LinkError, Route};
 use palisade_sys::plain_file::FileError;
 use palisade_sys::sysctl::{Sysctl, SysctlError};
@@ -32,10 +33,6 @@ const MOUNTED_SYSCTL_DIR: &str = "/host/proc/sys";
 
 /// The protocol number of routes from router advertisements.
 const RTPROT_RA: u8 = 9;
-
-/// Kinds of links, besides hardware, that may be uplinks. Other kinds lead to workloads, which must not
-/// become routers of this host because it forwards now.
-const UPLINKS: [&str; 5] = ["vlan", "bond", "team", "macvlan", "ipvlan"];
 
 /// The directory of this host's sysctls: where they are mounted in a container, or else the kernel's own.
 pub(crate) fn sysctl_directory() -> &'static Path {
@@ -165,15 +162,6 @@ fn read_setting(sysctl: &impl Sysctl, key: &str) -> Result<Option<String>, Sysct
 
 fn interface_key(family: &str, interface: &str, name: &str) -> String {
     format!("net/{family}/conf/{interface}/{name}")
-}
-
-/// Whether routers may be reached by this link.
-pub fn is_uplink(link: &Link) -> bool {
-    !link.is_loopback()
-        && link
-            .kind
-            .as_deref()
-            .is_none_or(|kind| UPLINKS.contains(&kind))
 }
 
 /// The changes that enable forwarding where it is off, and make the kernel accept router advertisements as before, also

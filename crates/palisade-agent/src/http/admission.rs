@@ -9,8 +9,6 @@
 use super::server::{SpareConnection, UNKNOWN_UID, too_many_connections};
 use super::{Operation, error_response};
 use crate::access::{Caller, OperationClass, may_call};
-use crate::clock::Clock;
-use crate::rate_limit::{RateLimit, RateLimiter};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
@@ -19,6 +17,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use palisade_api::ApiError;
+use palisade_node::clock::Clock;
+use palisade_node::rate_limit::{RateLimit, RateLimiter};
 use palisade_sys::credentials::SocketCredentials;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

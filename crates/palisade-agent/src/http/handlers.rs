@@ -14,7 +14,6 @@ use crate::node_state::NodeState;
 use crate::views::explain::FlowExplainer;
 use crate::views::policy_lookup::PolicyLookupError;
 use crate::views::{self, host_network_pod};
-use crate::workload_store::pod_id;
 use crate::workloads::attach::{AttachRequest, AttachTarget};
 use crate::workloads::{NETNS_OPEN_TIMEOUT, PreopenedNetns, WorkloadError, Workloads, cni, named};
 use axum::Extension;
@@ -30,6 +29,7 @@ use palisade_api::{
     CniResponse, ExplainQuery, MonitorQuery, ProbeResult, WorkloadAddRequest,
     WorkloadRemoveRequest,
 };
+use palisade_node::workload_store::pod_id;
 use palisade_text::error_chain;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

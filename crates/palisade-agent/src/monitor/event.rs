@@ -3,7 +3,6 @@
 //! The line is that of the rule's present definition; a deleted rule has none.
 
 use super::attribution::{AuditAttribution, PacketAttribution};
-use crate::clock::rfc3339_micros;
 use crate::policy_state::PolicyState;
 use palisade_api::{
     HostPass, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, OriginalDestination,
@@ -11,6 +10,7 @@ use palisade_api::{
 };
 use palisade_dataplane::PacketReport;
 use palisade_model::{Action, Direction, L4, Policy, PolicyId, Rule, RuleOrigin, Str};
+use palisade_node::clock::rfc3339_micros;
 use palisade_tables::{Credit, Packet, ReportReason, Verdict};
 use std::net::IpAddr;
 use std::time::Duration;

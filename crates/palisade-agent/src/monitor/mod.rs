@@ -10,15 +10,15 @@ mod event;
 pub mod hub;
 pub mod packet_queue;
 
-use crate::clock::{Clock, rfc3339_micros};
 use crate::policy_state::SharedPolicy;
-use crate::rate_limit::{RateLimit, RateLimiter};
 use attribution::{AttributionError, PacketAttribution, ReportedPacket};
 use event::PacketContext;
 use hub::MonitorHub;
 use palisade_api::{LossCause, LostEvents, MonitorQuery};
 use palisade_dataplane::{PacketReport, PacketReportBatch};
 use palisade_model::{Direction, Str};
+use palisade_node::clock::{Clock, rfc3339_micros};
+use palisade_node::rate_limit::{RateLimit, RateLimiter};
 use palisade_tables::{Credit, ReportReason};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -9,8 +9,8 @@ use super::{
 use crate::cut_connections::{ConnectionReader, TcpConnection};
 use crate::forwarding::ForwardingDriver;
 use crate::forwarding::sysctls::{self, ChangedSetting, SettingsFile};
-use crate::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_dataplane::Interface;
+use palisade_node::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_sys::link::{
     IpNet, KernelLinks, LinkChange, LinkError, MAIN_TABLE, Neighbour, Route, RouteKind, VethEnd,
 };

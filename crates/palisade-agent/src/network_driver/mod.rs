@@ -16,16 +16,16 @@ mod netns_facts;
 mod node_routes;
 mod veth_pair;
 
-pub use crate::host_changes::HOST_MAC;
 pub use crate::network_error::NetworkDriverError;
 pub use kernel::KernelNetworkDriver;
 pub use netns_facts::{AddressUse, NetnsFacts};
 pub use node_routes::{InstalledRoute, NODE_ROUTE_PROTOCOL, NodeRoute, NodeRouteDriver};
+pub use palisade_node::host_changes::HOST_MAC;
 
 use crate::cut_connections::ConnectionReader;
 use crate::forwarding::ForwardingDriver;
-use crate::workload_store::WorkloadRecord;
 use palisade_dataplane::Interface;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::link::{IpNet, MacAddr};
 use palisade_sys::netns::{NetNs, NetNsOpener};
 use std::collections::BTreeSet;

@@ -2,8 +2,8 @@
 //! the host's use of the address. [`crate::access`] decides about access.
 
 use super::{KernelNetworkDriver, NetworkDriverError};
-use crate::workload_store::WorkloadRecord;
 use palisade_model::Prefix as Network;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::link::{IpNet, KernelLinks, Link, RouteKind};
 use palisade_sys::netns::NETNS_DIR;
 use std::fmt;

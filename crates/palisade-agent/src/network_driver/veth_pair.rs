@@ -6,7 +6,7 @@
 //! namespace. This module changes nothing.
 
 use super::{KernelNetworkDriver, NetworkDriverError};
-use crate::workload_store::WorkloadRecord;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::link::{KernelLinks, Link};
 use palisade_sys::netns::NetNs;
 

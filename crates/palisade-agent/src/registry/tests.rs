@@ -1,7 +1,7 @@
 //! Which Pod is a workload's own, and what is passed on of both.
 
 use super::*;
-use crate::workload_store::{Container, pod_id};
+use palisade_node::workload_store::{Container, pod_id};
 
 fn record(owner: Option<u32>, chained: bool) -> WorkloadRecord {
     WorkloadRecord {

@@ -2,12 +2,12 @@
 
 use super::CoreSnapshot;
 use crate::registry::Workload;
-use crate::workload_store::pod_id;
 use palisade_api::{
     AppliedPolicyReport, EndpointDetail, EndpointList, EndpointState, EndpointSummary,
     IdentityList, IdentityReport, ObjectRef,
 };
 use palisade_model::{Direction, EndpointId, NamedPort, PolicyMode, Prefix};
+use palisade_node::workload_store::pod_id;
 
 /// `GET /v1/endpoints`.
 pub fn endpoint_list(core: &CoreSnapshot<'_>) -> EndpointList {

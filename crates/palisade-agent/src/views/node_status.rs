@@ -2,12 +2,12 @@
 
 use super::CoreSnapshot;
 use super::budget::{closed_policy_sets, closed_set_reason};
-use crate::clock::rfc3339;
 use palisade_api::{
     EnforcedInstead, NodeCondition, NodePolicyReport, NotEnforcedObject, PartlyClosedPolicy,
     StaleSource,
 };
 use palisade_effective::{Diagnostic, PolicyAcceptance};
+use palisade_node::clock::rfc3339;
 use palisade_text::printable;
 use std::collections::BTreeMap;
 use std::time::Duration;

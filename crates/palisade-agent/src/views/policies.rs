@@ -4,7 +4,6 @@ use super::CoreSnapshot;
 use super::budget::{budget_excess_of, budget_excesses};
 use super::policy_lookup::{PolicyLookupError, find_policy};
 use super::policy_states::PolicyStates;
-use crate::clock::rfc3339;
 use palisade_api::{
     BudgetExcess, CountedAction, ObjectRef, PacketCount, PolicyDetail, PolicyList, PolicyModeName,
     PolicySummary, RuleCounterReport,
@@ -12,6 +11,7 @@ use palisade_api::{
 use palisade_dataplane::Counters;
 use palisade_effective::{ObjectOrigin, PolicyAcceptance};
 use palisade_model::{Direction, EndpointId, ObjectId, Policy};
+use palisade_node::clock::rfc3339;
 use palisade_tables::{Credit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -296,11 +296,11 @@ impl PlaceCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload_store::pod_id;
     use palisade_model::{
         Action, DirectionRules, Order, Peer, PolicyId, PolicyMode, Precedence, Rule, RuleOrigin,
         Selector, TrafficMatch, TrafficScope,
     };
+    use palisade_node::workload_store::pod_id;
     use std::sync::Arc;
 
     fn origin(index: u32, fingerprint: u64) -> RuleOrigin {

@@ -4,7 +4,6 @@
 
 use super::CoreSnapshot;
 use super::budget::closed_set_reason;
-use crate::clock::rfc3339;
 use palisade_api::{
     BudgetExcess, BudgetFallback, ClosedCause, ClosedPartReport, PolicyFinding, PolicyState,
     PolicyStateCount, PolicyStatus,
@@ -15,6 +14,7 @@ use palisade_effective::{
 };
 use palisade_manifest::Problem;
 use palisade_model::ObjectId;
+use palisade_node::clock::rfc3339;
 use palisade_text::printable;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use crate::access::AccessDenied;
 use crate::ipam::IpamError;
 use crate::network_driver::NetworkDriverError;
-use crate::workload_store::WorkloadStoreError;
+use palisade_node::workload_store::WorkloadStoreError;
 use std::net::IpAddr;
 
 /// Why a workload was not attached or detached.
@@ -115,7 +115,7 @@ pub enum WorkloadError {
         /// The workload.
         id: String,
         /// The cause.
-        source: Box<crate::subsystem::SubsystemError>,
+        source: Box<palisade_node::subsystem::SubsystemError>,
     },
 }
 

@@ -9,12 +9,12 @@
 
 use super::Workloads;
 use super::installed::{interface_items, remove_interface};
-use crate::host_changes::HostChanges;
 use crate::network_driver::HostInterfaceState;
 use crate::node_state::NodeState;
-use crate::subsystem::{ActionOutcome, Subsystem, SubsystemError};
-use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::{CleanupItem, EndpointState};
+use palisade_node::host_changes::HostChanges;
+use palisade_node::subsystem::{ActionOutcome, Subsystem, SubsystemError};
+use palisade_node::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_text::error_chain;
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,9 +1,9 @@
 //! What workloads leave on a host without an agent: the host sides of veth pairs.
 
 use super::Workloads;
-use crate::subsystem::SubsystemError;
-use crate::workload_store::WorkloadStore;
 use palisade_api::{CleanupItem, CleanupKind};
+use palisade_node::subsystem::SubsystemError;
+use palisade_node::workload_store::WorkloadStore;
 use std::collections::BTreeSet;
 
 /// The host sides of the agent's veth pairs: recorded ones, and unrecorded ones with a generated name.

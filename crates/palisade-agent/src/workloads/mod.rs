@@ -21,19 +21,19 @@ pub mod named;
 
 pub use error::WorkloadError;
 
-use crate::clock::Clock;
-use crate::cluster_nodes::own_node_name;
-use crate::host_changes::HostChanges;
 use crate::host_endpoints::InterfaceAddresses;
 use crate::ipam::Ipam;
 use crate::network_driver::{AddressUse, NetworkDriver, NetworkDriverError};
 use crate::node_state::NodeState;
 use crate::registry::{Workload, WorkloadRegistry};
-use crate::workload_store::{WorkloadRecord, WorkloadStore};
 pub(crate) use addresses::{is_masqueraded, masquerade_policy};
 use palisade_api::EndpointState;
 use palisade_config::Config;
 use palisade_model::{EndpointId, Prefix, Str, Update};
+use palisade_node::clock::Clock;
+use palisade_node::cluster_nodes::own_node_name;
+use palisade_node::host_changes::HostChanges;
+use palisade_node::workload_store::{WorkloadRecord, WorkloadStore};
 use palisade_sys::fault;
 use palisade_sys::netns::{NetNs, NetNsError};
 use palisade_text::error_chain;

@@ -6,12 +6,12 @@ use crate::access::{AccessRequest, Caller, GroupGrants, check_access};
 use crate::node_state::NodeState;
 use crate::options::group_grants;
 use crate::registry::pod_runs_elsewhere;
-use crate::workload_store::{WorkloadRecord, pod_id};
 use palisade_api::{
     EndpointState, WorkloadAddRequest, WorkloadAddResponse, WorkloadRemoveRequest,
     WorkloadRemoveResponse,
 };
 use palisade_model::{EndpointId, NamedPort, Protocol, Str};
+use palisade_node::workload_store::{WorkloadRecord, pod_id};
 use std::net::IpAddr;
 
 /// Checks a request to attach a named workload, and makes its record.

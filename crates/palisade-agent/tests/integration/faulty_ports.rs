@@ -8,7 +8,6 @@ use palisade_agent::network_driver::{
     AddressUse, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface, NetworkDriver,
     NetworkDriverError,
 };
-use palisade_agent::workload_store::WorkloadRecord;
 use palisade_dataplane::driver::{
     AddressTranslation, ApplyOutcome, Dataplane, DriverCondition, DriverStatus, InstalledPolicy,
     Interface, InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
@@ -19,6 +18,7 @@ use palisade_dataplane::{
     Subscription,
 };
 use palisade_model::Prefix;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::netns::{NetNs, NetNsOpener};
 use palisade_tables::{Delta, Tables};
 use std::collections::{BTreeMap, BTreeSet};

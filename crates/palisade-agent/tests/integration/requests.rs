@@ -4,7 +4,6 @@ use palisade_agent::access::Caller;
 use palisade_agent::core::{Core, CoreEvent, QueuedOperation};
 use palisade_agent::metrics::exposition::Exposition;
 use palisade_agent::views;
-use palisade_agent::workload_store::WorkloadRecord;
 use palisade_agent::workloads::attach::{AttachRequest, AttachTarget};
 use palisade_agent::workloads::{WorkloadError, cni, named};
 use palisade_api::{
@@ -12,6 +11,7 @@ use palisade_api::{
     IpamCheckReport, IpamReport, Status, WorkloadAddRequest, WorkloadAddResponse,
     WorkloadRemoveRequest, WorkloadRemoveResponse,
 };
+use palisade_node::workload_store::WorkloadRecord;
 use std::sync::mpsc::channel;
 
 /// Requests to a core, made as the API makes them, and their responses.

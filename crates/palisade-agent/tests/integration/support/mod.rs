@@ -7,9 +7,9 @@ use palisade_agent::network_driver::{
     AddressUse, HostDrivers, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface,
     NetworkDriver, NetworkDriverError,
 };
-use palisade_agent::workload_store::WorkloadRecord;
 use palisade_dataplane::Interface;
 use palisade_model::Prefix;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::link::MacAddr;
 use palisade_sys::netns::{NetNs, NetNsOpener};
 use std::net::IpAddr;

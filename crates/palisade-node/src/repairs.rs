@@ -12,7 +12,7 @@ const MAX_REPAIRS: usize = 16;
 const MAX_NAMED_IN_REPAIR: usize = 4;
 
 /// The last repairs.
-pub(crate) struct RepairLog {
+pub struct RepairLog {
     clock: Arc<dyn Clock>,
     recent: VecDeque<RepairReport>,
     count: u64,
@@ -20,7 +20,7 @@ pub(crate) struct RepairLog {
 
 impl RepairLog {
     /// No repairs.
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
         RepairLog {
             clock,
             recent: VecDeque::new(),
@@ -29,7 +29,7 @@ impl RepairLog {
     }
 
     /// Records a repair of a change detected at `detected_at`.
-    pub(crate) fn record(&mut self, what: &[String], writes: usize, detected_at: Instant) {
+    pub fn record(&mut self, what: &[String], writes: usize, detected_at: Instant) {
         let millis = millis(self.clock.monotonic() - detected_at);
         let mut text = what
             .iter()
@@ -54,12 +54,12 @@ impl RepairLog {
     }
 
     /// The last repairs, oldest first.
-    pub(crate) fn recent(&self) -> impl Iterator<Item = &RepairReport> {
+    pub fn recent(&self) -> impl Iterator<Item = &RepairReport> {
         self.recent.iter()
     }
 
     /// The number of repairs since the start.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.count
     }
 }

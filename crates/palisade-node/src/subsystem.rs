@@ -2,14 +2,13 @@
 //!
 //! A [`Subsystem`] takes in what the sources and this host changed, plans actions as values, and executes each. What is
 //! the same for all is written once, in [`Runner`]: when a subsystem runs, retries with growing delays, repairs, the
-//! present failure, previews. The core runs all of them in the order of [`crate::subsystems`] after every event.
+//! present failure, previews. The core runs all of them in one order after every event.
 //!
-//! `C` is what a subsystem acts through: the dataplane for policy and its translation, the [`NodeState`] for the others.
+//! `C` is what a subsystem acts through: the dataplane for policy and its translation, the state of the node for the
+//! others.
 //!
 //! Promises: a subsystem that fails holds up no other, and is retried until it succeeds; a plan that is not executed
 //! changes nothing. Never: knows what a subsystem keeps.
-//!
-//! [`NodeState`]: crate::node_state::NodeState
 
 use crate::cluster_nodes::NodeChanges;
 use crate::host_changes::HostChanges;

@@ -2,7 +2,6 @@
 //!
 //! Only what they name is inspected. Never: says that something did change.
 
-use crate::forwarding::sysctls::is_uplink;
 use palisade_dataplane::{Interface, InterfaceChange};
 use palisade_model::Prefix;
 use palisade_sys::link::{Link, LinkEvent, MacAddr};
@@ -11,6 +10,9 @@ use std::net::IpAddr;
 
 /// The MAC address of every host-side interface; it has only one neighbour, so it need not be unique.
 pub const HOST_MAC: MacAddr = MacAddr([0xee, 0xee, 0xee, 0xee, 0xee, 0xee]);
+/// Kinds of links, besides hardware, that may be uplinks. Other kinds lead to workloads, which must not
+/// become routers of this host because it forwards now.
+const UPLINKS: [&str; 5] = ["vlan", "bond", "team", "macvlan", "ipvlan"];
 /// The maximum number of named links and addresses; beyond it, everything is inspected.
 const MAX_NAMED_CHANGES: usize = 1_000;
 
@@ -65,17 +67,17 @@ impl HostChanges {
     }
 
     /// Whether everything may have changed.
-    pub(crate) fn is_all(&self) -> bool {
+    pub fn is_all(&self) -> bool {
         self.all
     }
 
     /// The names of the links that may have changed.
-    pub(crate) fn names(&self) -> &BTreeSet<String> {
+    pub fn names(&self) -> &BTreeSet<String> {
         &self.names
     }
 
     /// Networks of more than one address whose routes may have changed.
-    pub(crate) fn networks(&self) -> &BTreeSet<Prefix> {
+    pub fn networks(&self) -> &BTreeSet<Prefix> {
         &self.networks
     }
 
@@ -135,22 +137,22 @@ impl HostChanges {
     }
 
     /// The indexes of the links that may have changed.
-    pub(crate) fn indexes(&self) -> &BTreeSet<u32> {
+    pub fn indexes(&self) -> &BTreeSet<u32> {
         &self.indexes
     }
 
     /// The links that may have changed and look like a workload's interface.
-    pub(crate) fn workload_like(&self) -> &BTreeSet<String> {
+    pub fn workload_like(&self) -> &BTreeSet<String> {
         &self.workload_like
     }
 
     /// Whether a link that may be an uplink changed.
-    pub(crate) fn concern_uplinks(&self) -> bool {
+    pub fn concern_uplinks(&self) -> bool {
         !self.uplinks.is_empty()
     }
 
     /// The interfaces that changed, each as it was told last.
-    pub(crate) fn interfaces(&self) -> impl Iterator<Item = &InterfaceChange> {
+    pub fn interfaces(&self) -> impl Iterator<Item = &InterfaceChange> {
         self.interfaces.values()
     }
 
@@ -163,14 +165,23 @@ impl HostChanges {
     }
 
     /// Whether host-wide sysctls may have changed.
-    pub(crate) fn concern_settings(&self) -> bool {
+    pub fn concern_settings(&self) -> bool {
         self.settings
     }
 
     /// The addresses whose routes or neighbours may have changed.
-    pub(crate) fn addresses(&self) -> &BTreeSet<IpAddr> {
+    pub fn addresses(&self) -> &BTreeSet<IpAddr> {
         &self.addresses
     }
+}
+
+/// Whether routers may be reached by this link.
+pub fn is_uplink(link: &Link) -> bool {
+    !link.is_loopback()
+        && link
+            .kind
+            .as_deref()
+            .is_none_or(|kind| UPLINKS.contains(&kind))
 }
 
 #[cfg(test)]

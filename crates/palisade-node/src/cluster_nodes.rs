@@ -54,7 +54,7 @@ pub struct NodeChanges {
 
 impl NodeChanges {
     /// Takes updates in.
-    pub(crate) fn of(nodes: &mut ClusterNodes, updates: &[Update]) -> Self {
+    pub fn of(nodes: &mut ClusterNodes, updates: &[Update]) -> Self {
         let mut changes = NodeChanges::default();
         for update in updates {
             if let Some((_, networks)) = nodes.apply(update) {
