@@ -8,15 +8,11 @@
 //!
 //! Other threads read the policy from its [`SharedPolicy`]; nothing else is shared.
 
-use crate::cut_connections;
-use crate::enforcer::Enforcer;
 use crate::forwarding::Forwarding;
 use crate::interfaces::{follow_interfaces, list_interfaces};
 use crate::monitor::SharedMonitor;
 use crate::network_driver::HostDrivers;
 use crate::node_state::NodeState;
-use crate::options::element_budget;
-use crate::policy_state::SharedPolicy;
 use crate::reload::{ConfigListener, reread_config};
 use crate::subsystems::subsystems;
 use crate::views::CoreSnapshot;
@@ -27,6 +23,10 @@ use palisade_api::{BootstrapStage, CniAttachment, CniResponse, SubsystemPlan};
 use palisade_config::Config;
 use palisade_dataplane::Dataplane;
 use palisade_effective::{Diagnostic, EffectiveReport, HostNetworkChange};
+use palisade_enforcer::cut_connections;
+use palisade_enforcer::enforcer::Enforcer;
+use palisade_enforcer::policy_state::SharedPolicy;
+use palisade_enforcer::policy_subsystem::element_budget;
 use palisade_model::{EndpointId, Str, Update};
 use palisade_node::clock::Clock;
 use palisade_node::cluster_nodes::own_node_name;

@@ -13,7 +13,6 @@ use crate::access::OperationClass;
 use crate::core::{
     Core, CoreEvent, CoreRequest, OperationAnswer, QueuedAttach, QueuedDetach, QueuedOperation,
 };
-use crate::enforcer::NOT_IN_SYNC_REASON;
 use crate::metrics::exposition::Exposition;
 use crate::page_cache::PageCaches;
 use crate::views::metrics::collect_metrics;
@@ -22,6 +21,7 @@ use crate::workloads::WorkloadError;
 use crate::workloads::attach::{AttachRequest, OperationKey, container_key};
 use palisade_api::{CniAttachment, CniResponse, Status};
 use palisade_dataplane::Counters;
+use palisade_enforcer::enforcer::NOT_IN_SYNC_REASON;
 use palisade_node::host_changes::HostChanges;
 use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::netns::NetNsOpener;

@@ -3,9 +3,9 @@
 //!
 //! Never: decides what an interface is for.
 
-use crate::enforcer::Enforcer;
 use crate::network_driver::NetworkDriver;
 use palisade_dataplane::{Interface, InterfaceChange};
+use palisade_enforcer::enforcer::Enforcer;
 use palisade_node::host_changes::HostChanges;
 use palisade_node::workload_store::WorkloadRecord;
 use palisade_text::error_chain;

@@ -14,9 +14,6 @@ pub enum NetworkDriverError {
     /// An operation on an interface, address or route failed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The connections of the host could not be read.
-    #[error("reading the TCP connections of this host")]
-    Connections(#[source] procfs::ProcError),
     /// A sysctl could not be changed.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -77,7 +74,6 @@ impl NetworkDriverError {
             | NetworkDriverError::BridgePort { .. }
             | NetworkDriverError::HostNetns(_) => true,
             NetworkDriverError::Link(_)
-            | NetworkDriverError::Connections(_)
             | NetworkDriverError::Forwarding(_)
             | NetworkDriverError::Settings(_) => false,
         }

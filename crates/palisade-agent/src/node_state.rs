@@ -2,10 +2,10 @@
 //!
 //! The core owns it and lends it to one subsystem after the other.
 
-use crate::enforcer::Enforcer;
 use crate::forwarding::Forwarding;
 use palisade_config::Config;
 use palisade_dataplane::Counters;
+use palisade_enforcer::enforcer::Enforcer;
 use palisade_model::{Prefix, Update};
 use palisade_node::clock::Clock;
 use palisade_node::cluster_nodes::{ClusterNodes, NodeChanges, own_node_name};

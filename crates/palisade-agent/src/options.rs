@@ -3,7 +3,6 @@
 use crate::access::GroupGrants;
 use palisade_config::{ApiConfig, EtcdConfig, KubernetesApi, KubernetesConfig, PolicyConfig};
 use palisade_effective::CidrMatchMode;
-use palisade_engine::ElementBudget;
 use palisade_etcd::EtcdOptions;
 use palisade_kubernetes::Credentials;
 use std::path::Path;
@@ -29,14 +28,6 @@ pub fn etcd_options(config: &EtcdConfig) -> Option<EtcdOptions> {
         identity: config.identity().map(owned),
         user: user.map(|user| (user, config.password_file.clone())),
     })
-}
-
-/// The maximum number of kernel elements that policy may use.
-pub(crate) fn element_budget(config: &PolicyConfig) -> ElementBudget {
-    ElementBudget {
-        set: config.set_max_elements as usize,
-        host: config.host_max_elements as usize,
-    }
 }
 
 /// What networks in Cilium's policies match.

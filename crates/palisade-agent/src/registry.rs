@@ -11,6 +11,7 @@
 
 use crate::host_endpoints::HostEndpoints;
 use palisade_api::{CniAttachment, EndpointState};
+use palisade_enforcer::policy_state::CLOSED_LABEL;
 use palisade_model::{
     Endpoint, EndpointId, Labels, Object, ObjectId, ObjectKey, ObjectKind, Str, Update,
 };
@@ -29,9 +30,6 @@ pub const FOREIGN_POD_REASON: &str =
 
 /// The reason why a workload of an unprivileged user is closed if its Pod has another address.
 pub const ELSEWHERE_REASON: &str = "its Pod has a different address: it runs on another node";
-/// The label of closed interfaces.
-pub const CLOSED_LABEL: &str = "reserved:closed";
-
 /// An attached workload.
 #[derive(Clone, Debug)]
 pub struct Workload {

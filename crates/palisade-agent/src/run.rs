@@ -16,7 +16,6 @@ use crate::http::sockets::ApiSockets;
 use crate::log::Log;
 use crate::monitor::packet_queue::follow_packets;
 use crate::network_driver::{HostDrivers, NetworkDriverError};
-use crate::options::element_budget;
 use crate::run_error::RunError;
 use crate::service::serve;
 use crate::service_manager::ServiceManager;
@@ -27,6 +26,7 @@ use crate::watchers::{follow_source, watch_config_file, watch_host, watch_tamper
 use palisade_api::BootstrapStage;
 use palisade_config::Config;
 use palisade_effective::SourceNumber;
+use palisade_enforcer::policy_subsystem::element_budget;
 use palisade_node::clock::{Clock, SystemClock, millis};
 use palisade_node::host_changes::HostChanges;
 use palisade_source::SourceHandle;

@@ -78,6 +78,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["model", "sys", "dataplane", "api", "config", "text"],
     ),
     (
+        "palisade-enforcer",
+        &[
+            "model",
+            "tables",
+            "engine",
+            "sys",
+            "dataplane",
+            "api",
+            "config",
+            "text",
+            "node",
+        ],
+    ),
+    (
         "palisade-agent",
         &[
             "model",
@@ -98,6 +112,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "config",
             "text",
             "node",
+            "enforcer",
         ],
     ),
     (
@@ -261,7 +276,7 @@ const DRIVERS: [(&str, &str, &str); 1] = [("nftables", "Nft", "palisade_nft")];
 /// The crates that the agent is made of, without their common prefix. Each is to be read by itself: [`sizes`] bounds it.
 ///
 /// [`sizes`]: crate::sizes
-pub(crate) const AGENT_CRATES: &[&str] = &["node", "agent"];
+pub(crate) const AGENT_CRATES: &[&str] = &["node", "enforcer", "agent"];
 
 /// Whether this is the source of a crate of the agent.
 fn is_of_agent(path: &str) -> bool {

@@ -1,7 +1,7 @@
 //! The Prometheus text format, version 0.0.4.
 
-use super::histogram::Histogram;
 use super::table::{METRICS, Metric};
+use palisade_enforcer::metrics::Histogram;
 use palisade_text::printable_lines;
 use std::collections::BTreeMap;
 use std::fmt::Write;

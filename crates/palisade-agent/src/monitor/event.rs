@@ -3,12 +3,12 @@
 //! The line is that of the rule's present definition; a deleted rule has none.
 
 use super::attribution::{AuditAttribution, PacketAttribution};
-use crate::policy_state::PolicyState;
 use palisade_api::{
     HostPass, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, OriginalDestination,
     PacketAudit, PacketEvent, PacketReason,
 };
 use palisade_dataplane::PacketReport;
+use palisade_enforcer::policy_state::PolicyState;
 use palisade_model::{Action, Direction, L4, Policy, PolicyId, Rule, RuleOrigin, Str};
 use palisade_node::clock::rfc3339_micros;
 use palisade_tables::{Credit, Packet, ReportReason, Verdict};

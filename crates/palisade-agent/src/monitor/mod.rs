@@ -10,12 +10,12 @@ mod event;
 pub mod hub;
 pub mod packet_queue;
 
-use crate::policy_state::SharedPolicy;
 use attribution::{AttributionError, PacketAttribution, ReportedPacket};
 use event::PacketContext;
 use hub::MonitorHub;
 use palisade_api::{LossCause, LostEvents, MonitorQuery};
 use palisade_dataplane::{PacketReport, PacketReportBatch};
+use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_model::{Direction, Str};
 use palisade_node::clock::{Clock, rfc3339_micros};
 use palisade_node::rate_limit::{RateLimit, RateLimiter};

@@ -3,8 +3,7 @@
 //! Promises: a connection is inbound if the host listens at its port; its interface is that by which packets to the
 //! other end leave. Never: names a connection within the host.
 
-use super::NetworkDriverError;
-use crate::cut_connections::TcpConnection;
+use palisade_enforcer::cut_connections::{ConnectionsError, TcpConnection};
 use palisade_sys::link::KernelLinks;
 use procfs::net::{TcpNetEntry, TcpState, tcp, tcp6};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 const MAX_PEERS: usize = 4_096;
 
 /// Reads the connections.
-pub(super) fn read(links: &mut KernelLinks) -> Result<Vec<TcpConnection>, NetworkDriverError> {
-    let mut sockets = tcp().map_err(NetworkDriverError::Connections)?;
+pub(super) fn read(links: &mut KernelLinks) -> Result<Vec<TcpConnection>, ConnectionsError> {
+    let mut sockets = tcp().map_err(ConnectionsError::Sockets)?;
     // A kernel without IPv6 has no such file.
     sockets.extend(tcp6().unwrap_or_default());
     let is_listening = |socket: &&TcpNetEntry| socket.state == TcpState::Listen;

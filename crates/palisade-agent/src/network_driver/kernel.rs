@@ -6,10 +6,10 @@ use super::{
     AddressUse, GATEWAY_V4, GATEWAY_V6, HOST_MAC, HostInterfaceState, HostInventory, NetnsFacts,
     NetnsInterface, NetworkDriver, NetworkDriverError,
 };
-use crate::cut_connections::{ConnectionReader, TcpConnection};
 use crate::forwarding::ForwardingDriver;
 use crate::forwarding::sysctls::{self, ChangedSetting, SettingsFile};
 use palisade_dataplane::Interface;
+use palisade_enforcer::cut_connections::{ConnectionReader, ConnectionsError, TcpConnection};
 use palisade_node::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_sys::link::{
     IpNet, KernelLinks, LinkChange, LinkError, MAIN_TABLE, Neighbour, Route, RouteKind, VethEnd,
@@ -476,7 +476,7 @@ impl ForwardingDriver for KernelNetworkDriver {
 }
 
 impl ConnectionReader for KernelNetworkDriver {
-    fn tcp_connections(&mut self) -> Result<Vec<TcpConnection>, NetworkDriverError> {
+    fn tcp_connections(&mut self) -> Result<Vec<TcpConnection>, ConnectionsError> {
         connections::read(&mut self.links()?)
     }
 }

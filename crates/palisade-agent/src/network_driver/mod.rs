@@ -22,9 +22,9 @@ pub use netns_facts::{AddressUse, NetnsFacts};
 pub use node_routes::{InstalledRoute, NODE_ROUTE_PROTOCOL, NodeRoute, NodeRouteDriver};
 pub use palisade_node::host_changes::HOST_MAC;
 
-use crate::cut_connections::ConnectionReader;
 use crate::forwarding::ForwardingDriver;
 use palisade_dataplane::Interface;
+use palisade_enforcer::cut_connections::ConnectionReader;
 use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::link::{IpNet, MacAddr};
 use palisade_sys::netns::{NetNs, NetNsOpener};

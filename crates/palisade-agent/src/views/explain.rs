@@ -2,10 +2,10 @@
 
 use super::host_network_pod;
 use crate::core::Core;
-use crate::policy_state::SharedPolicy;
 use palisade_analysis::ExplainError;
 use palisade_api::{ExplainQuery, Explanation};
 use palisade_config::Config;
+use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_engine::Engine;
 use palisade_model::{DenyAction, Direction, DirectionRules, EndpointId, PolicyId, Str};
 use palisade_oracle::OracleOptions;

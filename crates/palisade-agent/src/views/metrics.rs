@@ -3,11 +3,12 @@
 use super::CoreSnapshot;
 use super::budget::budget_excesses;
 use super::status::degraded_count;
+use crate::metrics::collect_process;
 use crate::metrics::exposition::Exposition;
 use crate::metrics::table::*;
-use crate::metrics::{Histogram, collect_process};
 use palisade_api::{BudgetFallback, EndpointState};
 use palisade_dataplane::{CounterValue, Counters};
+use palisade_enforcer::metrics::Histogram;
 use palisade_tables::{AuditComparison, Credit, Verdict};
 use std::collections::BTreeMap;
 
@@ -154,7 +155,7 @@ fn collect_source(core: &CoreSnapshot<'_>, out: &mut Exposition) {
 fn collect_budget(core: &CoreSnapshot<'_>, out: &mut Exposition) {
     let taken = core.policy.engine.counts().elements;
     out.add_sample(&POLICY_ELEMENTS, &[], taken as f64);
-    let budget = crate::options::element_budget(&core.config.policy);
+    let budget = palisade_enforcer::policy_subsystem::element_budget(&core.config.policy);
     for (of, most) in [("policy-set", budget.set), ("host", budget.host)] {
         out.add_sample(&POLICY_ELEMENTS_MAX, &[of], most as f64);
     }

@@ -14,14 +14,14 @@ pub mod policy_lookup;
 mod policy_states;
 pub mod status;
 
-use crate::enforcer::Enforcer;
 use crate::node_state::NodeState;
-use crate::policy_state::PolicyGuard;
 use crate::registry::WorkloadRegistry;
 use crate::workloads::Workloads;
 use palisade_api::BootstrapStage;
 use palisade_config::Config;
 use palisade_effective::EffectiveReport;
+use palisade_enforcer::enforcer::Enforcer;
+use palisade_enforcer::policy_state::PolicyGuard;
 use palisade_model::{EndpointId, Str};
 use palisade_node::subsystem::RunSubsystem;
 use palisade_node::workload_store::pod_id;

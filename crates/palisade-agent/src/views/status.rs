@@ -4,7 +4,6 @@ use super::CoreSnapshot;
 use super::budget::{budget_excesses, closed_policy_sets, closed_set_reason};
 use super::policy_states::policy_state_counts;
 use crate::host_endpoints::HostEndpointState;
-use crate::options::element_budget;
 use palisade_api::{
     AddressConflictReport, AuditSummary, DataplaneStatus, DropCounterReport, ElementBudgetReport,
     EndpointState, FollowedSource, Health, HostEndpointReport, NodeStatus, PacketCount,
@@ -13,6 +12,7 @@ use palisade_api::{
 };
 use palisade_dataplane::Counters;
 use palisade_effective::{Diagnostic, Severity};
+use palisade_enforcer::policy_subsystem::element_budget;
 use palisade_engine::TierSummary;
 use palisade_node::clock::rfc3339;
 use palisade_node::subsystem::RunSubsystem;

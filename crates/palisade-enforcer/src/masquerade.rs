@@ -9,7 +9,7 @@ use std::fmt;
 
 /// The masquerade rules of this host.
 #[derive(Debug, Default)]
-pub(crate) struct MasqueradeSubsystem {
+pub struct MasqueradeSubsystem {
     wanted: MasqueradePolicy,
     /// Whether the kernel may have something else.
     is_dirty: bool,
@@ -18,7 +18,7 @@ pub(crate) struct MasqueradeSubsystem {
 }
 
 /// Writes the masquerade rules.
-pub(crate) struct WriteMasquerade(MasqueradePolicy);
+pub struct WriteMasquerade(MasqueradePolicy);
 
 impl fmt::Display for WriteMasquerade {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,7 +28,7 @@ impl fmt::Display for WriteMasquerade {
 
 impl MasqueradeSubsystem {
     /// Sets what is wanted.
-    pub(crate) fn set_wanted(&mut self, wanted: MasqueradePolicy) {
+    pub fn set_wanted(&mut self, wanted: MasqueradePolicy) {
         self.is_dirty |= self.wanted != wanted;
         self.wanted = wanted;
     }
@@ -39,7 +39,7 @@ impl MasqueradeSubsystem {
     }
 
     /// Whether the kernel may have something else than what is wanted.
-    pub(crate) fn is_dirty(&self) -> bool {
+    pub fn is_dirty(&self) -> bool {
         self.is_dirty
     }
 

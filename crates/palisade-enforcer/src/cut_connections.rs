@@ -4,9 +4,9 @@
 //! connection that the tables before the change allowed, and those after it deny, is named; each change is one warning.
 //! Never: delays or changes what is enforced.
 
-use crate::network_error::NetworkDriverError;
 use crate::policy_state::SharedPolicy;
 use palisade_model::{Direction, L4, Object, ObjectKey, Protocol, Str, Update};
+use palisade_sys::link::LinkError;
 use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables};
 use palisade_text::error_chain;
 use std::fmt;
@@ -18,13 +18,24 @@ const NAMED: usize = 5;
 /// The greatest number of changes that wait for the thread; of more at once the rest is not examined.
 const MAX_WAITING: usize = 16;
 
+/// Why the connections of this host could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionsError {
+    /// The kernel does not list them.
+    #[error("reading the TCP connections of this host")]
+    Sockets(#[source] procfs::ProcError),
+    /// The interface of one cannot be found.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
 /// Reads the TCP connections of this host.
 pub trait ConnectionReader: Send {
     /// The established TCP connections of this host's own stack, but for those within it.
     ///
     /// # Errors
     /// If the kernel cannot be queried.
-    fn tcp_connections(&mut self) -> Result<Vec<TcpConnection>, NetworkDriverError>;
+    fn tcp_connections(&mut self) -> Result<Vec<TcpConnection>, ConnectionsError>;
 }
 
 /// An established TCP connection of this host's own stack.
@@ -150,17 +161,17 @@ pub(crate) fn changes_host_policy(update: &Update) -> bool {
 }
 
 /// The changes of host policy for the thread that examines them.
-pub(crate) struct HostPolicyChanges(SyncSender<u64>);
+pub struct HostPolicyChanges(SyncSender<u64>);
 
 impl HostPolicyChanges {
     /// Both ends.
-    pub(crate) fn channel() -> (HostPolicyChanges, Receiver<u64>) {
+    pub fn channel() -> (HostPolicyChanges, Receiver<u64>) {
         let (sender, receiver) = sync_channel(MAX_WAITING);
         (HostPolicyChanges(sender), receiver)
     }
 
     /// A flush that may change what host endpoints allow has begun; it replaces this revision.
-    pub(crate) fn send(&self, replaced: u64) {
+    pub fn send(&self, replaced: u64) {
         // Policy does not wait for a warning.
         let _ = self.0.try_send(replaced);
     }
@@ -168,7 +179,7 @@ impl HostPolicyChanges {
 
 /// Starts the thread that warns of the connections that changes cut, until the core ends; `None` if it cannot be
 /// started.
-pub(crate) fn start(
+pub fn start(
     view: SharedPolicy,
     mut reader: Box<dyn ConnectionReader>,
 ) -> Option<HostPolicyChanges> {

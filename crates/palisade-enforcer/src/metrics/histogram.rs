@@ -30,7 +30,7 @@ impl Histogram {
     }
 
     /// Each bound with the cumulative count; the last bucket is unbounded and has the total.
-    pub(super) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
+    pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = BUCKET_BOUNDS.into_iter().chain([f64::INFINITY]);
         let counts = self.counts.iter().scan(0, |sum, count| {
             *sum += count;
@@ -40,7 +40,7 @@ impl Histogram {
     }
 
     /// The sum of all durations.
-    pub(super) fn sum(&self) -> Duration {
+    pub fn sum(&self) -> Duration {
         self.sum
     }
 }

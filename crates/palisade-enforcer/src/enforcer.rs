@@ -22,16 +22,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The reason why an agent that has just started is not ready.
-pub(crate) const NOT_IN_SYNC_REASON: &str = "the policy source has not been read completely yet";
+pub const NOT_IN_SYNC_REASON: &str = "the policy source has not been read completely yet";
 /// How long counters that were read are used again.
 const MAX_COUNTER_AGE: Duration = Duration::from_secs(1);
 
 /// The enforcer. See the module's description.
 pub struct Enforcer {
-    pub(crate) dataplane: Box<dyn Dataplane>,
-    pub(crate) policy: Runner<PolicySubsystem>,
-    pub(crate) masquerade: Runner<MasqueradeSubsystem>,
-    pub(crate) repairs: RepairLog,
+    /// The driver, open for writing.
+    pub dataplane: Box<dyn Dataplane>,
+    /// Policy: the engine, and what of it is in the kernel.
+    pub policy: Runner<PolicySubsystem>,
+    /// The masquerade rules.
+    pub masquerade: Runner<MasqueradeSubsystem>,
+    /// What other programs changed and was repaired.
+    pub repairs: RepairLog,
     /// What the driver could not do when it was last asked.
     conditions: Vec<DriverCondition>,
     clock: Arc<dyn Clock>,
@@ -43,11 +47,7 @@ pub struct Enforcer {
 
 impl Enforcer {
     /// An enforcer without objects.
-    pub(crate) fn new(
-        config: &Config,
-        dataplane: Box<dyn Dataplane>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub fn new(config: &Config, dataplane: Box<dyn Dataplane>, clock: Arc<dyn Clock>) -> Self {
         Enforcer {
             conditions: dataplane.conditions(),
             dataplane,
@@ -61,22 +61,22 @@ impl Enforcer {
     }
 
     /// The policy as other threads read it.
-    pub(crate) fn view(&self) -> &SharedPolicy {
+    pub fn view(&self) -> &SharedPolicy {
         &self.policy.view
     }
 
     /// The present objects and tables.
-    pub(crate) fn state(&self) -> PolicyGuard<'_> {
+    pub fn state(&self) -> PolicyGuard<'_> {
         self.policy.view.read()
     }
 
     /// Whether the source has been read completely.
-    pub(crate) fn is_in_sync(&self) -> bool {
+    pub fn is_in_sync(&self) -> bool {
         self.policy.in_sync
     }
 
     /// Passes updates to the engine and writes the changes to the kernel.
-    pub(crate) fn apply(&mut self, updates: Vec<Update>) {
+    pub fn apply(&mut self, updates: Vec<Update>) {
         let written = self.dataplane.written_tables();
         let deletes_policy = self.policy.accept(updates, written);
         if !self.policy.in_sync {
@@ -89,7 +89,7 @@ impl Enforcer {
     }
 
     /// The source has been read completely: from now on the kernel is made to hold its policy.
-    pub(crate) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         self.policy.in_sync = true;
         self.policy.request_resync();
         self.run_policy();
@@ -112,7 +112,7 @@ impl Enforcer {
 
     /// Takes note of whether the driver can use the interfaces that it was told of. If not, the kernel counts as failed
     /// until a resync succeeds; before the first one, that is it.
-    pub(crate) fn record_interfaces(&mut self, result: Result<(), DriverError>) {
+    pub fn record_interfaces(&mut self, result: Result<(), DriverError>) {
         match result {
             Err(error) if self.policy.in_sync => {
                 self.policy.mark_failed();
@@ -141,7 +141,7 @@ impl Enforcer {
 
     /// Retries what the kernel rejected and is due. Nothing before the source is in sync: until then only a part of the
     /// nodes is known, and what is masqueraded depends on them.
-    pub(crate) fn retry_failed(&mut self) {
+    pub fn retry_failed(&mut self) {
         if !self.policy.in_sync {
             return;
         }
@@ -154,13 +154,13 @@ impl Enforcer {
     }
 
     /// When [`Enforcer::retry_failed`] is due; `None`: nothing has failed.
-    pub(crate) fn retry_due(&self) -> Option<Instant> {
+    pub fn retry_due(&self) -> Option<Instant> {
         let due = [self.policy.retry_due(), self.masquerade.retry_due()];
         due.into_iter().flatten().min()
     }
 
     /// Compares the kernel with the tables, and repairs it.
-    pub(crate) fn verify(&mut self, what: &str, detected_at: Instant) {
+    pub fn verify(&mut self, what: &str, detected_at: Instant) {
         if !self.policy.in_sync {
             return;
         }
@@ -181,10 +181,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// If the kernel rejects them; they are retried.
-    pub(crate) fn set_masquerade(
-        &mut self,
-        wanted: MasqueradePolicy,
-    ) -> Result<(), SubsystemError> {
+    pub fn set_masquerade(&mut self, wanted: MasqueradePolicy) -> Result<(), SubsystemError> {
         self.masquerade.set_wanted(wanted);
         if self.masquerade.is_dirty() {
             let now = self.clock.monotonic();
@@ -194,12 +191,12 @@ impl Enforcer {
     }
 
     /// The number of times that policy was written, or found to need no write.
-    pub(crate) fn flushes(&self) -> u64 {
+    pub fn flushes(&self) -> u64 {
         self.flushes
     }
 
     /// Why the kernel does not hold the policy of the source; empty if it does.
-    pub(crate) fn unready_reasons(&self) -> Vec<String> {
+    pub fn unready_reasons(&self) -> Vec<String> {
         let unsynced = (!self.policy.in_sync).then(|| NOT_IN_SYNC_REASON.to_owned());
         let failed = self.policy.failure();
         let failed = failed.map(|why| format!("the kernel does not hold the policy: {why}"));
@@ -207,7 +204,7 @@ impl Enforcer {
     }
 
     /// The kernel's counters; `None` if they cannot be read.
-    pub(crate) fn counters(&mut self) -> Option<Arc<Counters>> {
+    pub fn counters(&mut self) -> Option<Arc<Counters>> {
         let counters = self
             .policy
             .read_counters(&mut *self.dataplane)

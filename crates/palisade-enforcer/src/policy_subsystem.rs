@@ -9,12 +9,11 @@
 use crate::counts::CountsFile;
 use crate::cut_connections::{HostPolicyChanges, changes_host_policy};
 use crate::metrics::CoreMetrics;
-use crate::options::element_budget;
 use crate::policy_state::SharedPolicy;
 use palisade_api::FlushReport;
-use palisade_config::Config;
+use palisade_config::{Config, PolicyConfig};
 use palisade_dataplane::{ApplyOutcome, CounterLedger, Counters, Dataplane};
-use palisade_engine::Engine;
+use palisade_engine::{ElementBudget, Engine};
 use palisade_model::{HostTrafficAction, Object, ObjectKey, PolicyId, Update};
 use palisade_node::clock::{Clock, millis};
 use palisade_node::cluster_nodes::own_node_name;
@@ -27,28 +26,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The maximum number of changes whose implementation delay is measured at once.
-const MAX_UNREALISED_CHANGES: usize = 1_024;
+pub const MAX_UNREALISED_CHANGES: usize = 1_024;
 
 /// Since when the kernel enforces a policy in its present version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RealisedPolicy {
+pub struct RealisedPolicy {
     /// The revision whose flush wrote it.
-    pub(crate) revision: u64,
+    pub revision: u64,
     /// When that flush was complete, since the epoch.
-    pub(crate) since: Duration,
+    pub since: Duration,
 }
 
 /// What the kernel enforces of the present objects.
 #[derive(Debug, Default)]
-pub(crate) struct RealisationProgress {
+pub struct RealisationProgress {
     /// The policies that the kernel enforces in their present version.
-    pub(crate) realised_policies: BTreeMap<PolicyId, RealisedPolicy>,
+    pub realised_policies: BTreeMap<PolicyId, RealisedPolicy>,
     /// Policies whose present version is not in the kernel yet.
     unrealised_policies: BTreeSet<PolicyId>,
     /// When the changes of the source were detected that are not in the kernel yet.
     unrealised_changes: Vec<Instant>,
-    pub(crate) initial_flush: Option<FlushReport>,
-    pub(crate) last_flush: Option<FlushReport>,
+    /// The first flush of this process.
+    pub initial_flush: Option<FlushReport>,
+    /// The latest flush.
+    pub last_flush: Option<FlushReport>,
 }
 
 /// What is to be written.
@@ -66,14 +67,17 @@ enum PendingWrite {
 }
 
 /// The policy of this host. See the module's description.
-pub(crate) struct PolicySubsystem {
-    pub(crate) view: SharedPolicy,
+pub struct PolicySubsystem {
+    /// The policy as other threads read it.
+    pub view: SharedPolicy,
     /// The totals of what the dataplane counts.
-    pub(crate) ledger: CounterLedger,
-    pub(crate) metrics: CoreMetrics,
+    pub ledger: CounterLedger,
+    /// Its counters and histograms.
+    pub metrics: CoreMetrics,
     /// Whether the source has been read completely; nothing is written before.
-    pub(crate) in_sync: bool,
-    pub(crate) progress: RealisationProgress,
+    pub in_sync: bool,
+    /// What the kernel enforces, and since when.
+    pub progress: RealisationProgress,
     pending: PendingWrite,
     /// Whether the last resync failed.
     has_failed: bool,
@@ -88,7 +92,7 @@ pub(crate) struct PolicySubsystem {
 
 /// One write of policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PolicyWrite {
+pub enum PolicyWrite {
     /// The pending delta, to this revision.
     Execute(u64),
     /// All, compared with what the kernel has.
@@ -135,12 +139,12 @@ impl PolicySubsystem {
     }
 
     /// Sends the changes of host policy to the thread that warns of connections they cut.
-    pub(crate) fn set_host_policy_changes(&mut self, changes: HostPolicyChanges) {
+    pub fn set_host_policy_changes(&mut self, changes: HostPolicyChanges) {
         self.host_policy_changes = Some(changes);
     }
 
     /// Takes note of a change of the source: how long it takes until the kernel has it is measured.
-    pub(crate) fn record_change(&mut self, detected_at: Instant) {
+    pub fn record_change(&mut self, detected_at: Instant) {
         // Beyond this number, a kernel that rejects everything is the greater problem.
         if self.progress.unrealised_changes.len() < MAX_UNREALISED_CHANGES {
             self.progress.unrealised_changes.push(detected_at);
@@ -149,7 +153,7 @@ impl PolicySubsystem {
 
     /// Passes updates to the engine; what they change is written by the next run, once the source is in sync.
     /// `written`: the tables in the kernel, if they are known. Returns whether a policy is deleted.
-    pub(crate) fn accept(&mut self, updates: Vec<Update>, written: Option<&Tables>) -> bool {
+    pub fn accept(&mut self, updates: Vec<Update>, written: Option<&Tables>) -> bool {
         let started = self.clock.monotonic();
         let mut deletes_policy = false;
         for update in &updates {
@@ -195,7 +199,7 @@ impl PolicySubsystem {
     }
 
     /// Sets the limits of elements; they apply with the next call of [`PolicySubsystem::accept`].
-    pub(crate) fn set_budget(&mut self, budget: palisade_engine::ElementBudget) {
+    pub fn set_budget(&mut self, budget: palisade_engine::ElementBudget) {
         self.view.write().engine.set_budget(budget);
     }
 
@@ -346,7 +350,7 @@ impl PolicySubsystem {
     }
 
     /// Restores the counters saved before a restart, and saves them from now on.
-    pub(crate) fn restore_counts(&mut self, config: &Config, dataplane: &dyn Dataplane) {
+    pub fn restore_counts(&mut self, config: &Config, dataplane: &dyn Dataplane) {
         if config.dry_run {
             return;
         }
@@ -424,5 +428,13 @@ impl Subsystem<dyn Dataplane> for PolicySubsystem {
             (PolicyWrite::Execute(_) | PolicyWrite::Resync, _) => self.write_all(dataplane)?,
         }
         Ok(ActionOutcome::Done)
+    }
+}
+
+/// The maximum number of kernel elements that policy may use.
+pub fn element_budget(config: &PolicyConfig) -> ElementBudget {
+    ElementBudget {
+        set: config.set_max_elements as usize,
+        host: config.host_max_elements as usize,
     }
 }

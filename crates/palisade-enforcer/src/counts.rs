@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Why the counter journal could not be read to its end.
 #[derive(Debug, thiserror::Error)]
-pub enum CountsError {
+pub(crate) enum CountsError {
     /// Reading failed.
     #[error("reading {path}")]
     Io {
@@ -34,7 +34,7 @@ pub enum CountsError {
 
 /// The counter journal.
 #[derive(Debug)]
-pub struct CountsFile {
+pub(crate) struct CountsFile {
     path: PathBuf,
     /// The file, open for appending after the first write.
     file: Option<File>,
@@ -42,7 +42,7 @@ pub struct CountsFile {
 
 impl CountsFile {
     /// The counter journal of a state directory.
-    pub fn in_state_dir(state_dir: &Path) -> Self {
+    pub(crate) fn in_state_dir(state_dir: &Path) -> Self {
         CountsFile {
             path: state_dir.join("counts.log"),
             file: None,
@@ -54,7 +54,11 @@ impl CountsFile {
     ///
     /// # Errors
     /// Why the file was not read to its end; what comes before is restored.
-    pub fn restore(self, driver: &str, ledger: &mut CounterLedger) -> Result<(), CountsError> {
+    pub(crate) fn restore(
+        self,
+        driver: &str,
+        ledger: &mut CounterLedger,
+    ) -> Result<(), CountsError> {
         let path = self.path.clone();
         let (text, failure) = match palisade_sys::plain_file::read(&path) {
             Ok(_) if fault::is_injected("counts-not-restored") => (Vec::new(), None),

@@ -11,7 +11,6 @@
 //! file or a client.
 
 use crate::flush_history::FlushHistory;
-use crate::registry::CLOSED_LABEL;
 use palisade_engine::Engine;
 use palisade_model::{EndpointId, Str};
 use palisade_tables::{PastTables, Tables};
@@ -20,14 +19,17 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+/// The label of closed interfaces.
+pub const CLOSED_LABEL: &str = "reserved:closed";
+
 /// What the enforcer computes and has written.
 pub struct PolicyState {
     /// The objects, and the tables computed from them.
-    pub(crate) engine: Engine,
+    pub engine: Engine,
     /// What recent flushes replaced.
     pub(crate) history: FlushHistory,
     /// The revision that the kernel enforces.
-    pub(crate) realised_revision: u64,
+    pub realised_revision: u64,
 }
 
 impl PolicyState {
@@ -38,7 +40,7 @@ impl PolicyState {
 
     /// The states of the tables that may have evaluated a packet at a time, the most likely first, with their
     /// revision and whether they are past.
-    pub(crate) fn states_at(&self, at: Duration) -> Vec<(PastTables<'_>, u64, bool)> {
+    pub fn states_at(&self, at: Duration) -> Vec<(PastTables<'_>, u64, bool)> {
         let revision = if self.history.is_flush_in_progress() {
             self.engine.revision()
         } else {
@@ -48,12 +50,12 @@ impl PolicyState {
     }
 
     /// The holder of an address at a time.
-    pub(crate) fn address_holder(&self, address: IpAddr, at: Duration) -> Option<EndpointId> {
+    pub fn address_holder(&self, address: IpAddr, at: Duration) -> Option<EndpointId> {
         self.history.address_holder(&self.engine, address, at)
     }
 
     /// The workload of an interface of this host.
-    pub(crate) fn workload_at(&self, interface: &Str) -> Option<EndpointId> {
+    pub fn workload_at(&self, interface: &Str) -> Option<EndpointId> {
         let mut endpoints = self.engine.local_endpoints();
         let endpoint = endpoints.find(|endpoint| {
             !endpoint.is_host()
@@ -84,7 +86,7 @@ impl SharedPolicy {
     }
 
     /// The state, to be changed by the core. Blocks until every reader is done.
-    pub(crate) fn write(&self) -> impl DerefMut<Target = PolicyState> + use<'_> {
+    pub fn write(&self) -> impl DerefMut<Target = PolicyState> + use<'_> {
         let guard: RwLockWriteGuard<'_, PolicyState> =
             self.0.write().unwrap_or_else(PoisonError::into_inner);
         guard

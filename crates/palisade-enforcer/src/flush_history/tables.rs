@@ -81,14 +81,14 @@ impl TableHistory {
     }
 
     /// Forgets all past states.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.layers.clear();
         self.entries = 0;
     }
 
     /// The states that may have evaluated a packet at a time, the most likely first, with their
     /// revision and whether they are past.
-    pub(super) fn states_at<'a>(
+    pub(crate) fn states_at<'a>(
         &'a self,
         now: &'a Tables,
         revision: u64,
