@@ -5,7 +5,7 @@
 //! user. Every other user who can open the socket may read. The agent's own user counts as root,
 //! because it can modify the agent.
 
-use crate::network_driver::{AddressUse, NetnsFacts};
+use palisade_network::network_driver::{AddressUse, NetnsFacts};
 use std::fmt;
 use std::net::IpAddr;
 

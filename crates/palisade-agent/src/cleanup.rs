@@ -11,10 +11,6 @@
 //! sysctl is restored, for a host where other software relies on forwarding.
 
 use crate::driver::open_all_drivers;
-use crate::forwarding::Forwarding;
-use crate::forwarding::sysctls::{self, sysctl_directory};
-use crate::network_driver::{HostDrivers, NetworkDriverError};
-use crate::node_state::NodeState;
 use crate::plugin_file::{RECORD_FILE, installed_plugin};
 use crate::startup::LOCK_FILE;
 use crate::subsystems::subsystems;
@@ -22,6 +18,10 @@ use crate::workloads::Workloads;
 use palisade_api::{CleanupItem, CleanupKind};
 use palisade_config::Config;
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
+use palisade_network::forwarding::Forwarding;
+use palisade_network::forwarding::sysctls::{self, sysctl_directory};
+use palisade_network::network_driver::{HostDrivers, NetworkDriverError};
+use palisade_network::node_state::NodeState;
 use palisade_node::clock::SystemClock;
 use palisade_node::subsystem::{Installed, RunSubsystem, Runner, SubsystemError};
 use palisade_sys::lock::{InstanceLock, LockError};

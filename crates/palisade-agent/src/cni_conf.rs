@@ -4,10 +4,10 @@
 //! The file is replaced atomically. A file that the agent did not write is never changed: the agent's
 //! file contains an owner key, and a file without this key is foreign.
 
-use crate::node_state::NodeState;
 use crate::plugin_file::PLUGIN;
 use palisade_api::{CleanupItem, CleanupKind};
 use palisade_config::{CniConfig, Config};
+use palisade_network::node_state::NodeState;
 use palisade_node::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_sys::atomic_file::{WriteError, write_atomically};
 use palisade_sys::plain_file::FileError;

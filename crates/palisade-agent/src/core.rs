@@ -8,11 +8,7 @@
 //!
 //! Other threads read the policy from its [`SharedPolicy`]; nothing else is shared.
 
-use crate::forwarding::Forwarding;
-use crate::interfaces::{follow_interfaces, list_interfaces};
 use crate::monitor::SharedMonitor;
-use crate::network_driver::HostDrivers;
-use crate::node_state::NodeState;
 use crate::reload::{ConfigListener, reread_config};
 use crate::subsystems::subsystems;
 use crate::views::CoreSnapshot;
@@ -28,6 +24,10 @@ use palisade_enforcer::enforcer::Enforcer;
 use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_enforcer::policy_subsystem::element_budget;
 use palisade_model::{EndpointId, Str, Update};
+use palisade_network::forwarding::Forwarding;
+use palisade_network::interfaces::{follow_interfaces, list_interfaces};
+use palisade_network::network_driver::HostDrivers;
+use palisade_network::node_state::NodeState;
 use palisade_node::clock::Clock;
 use palisade_node::cluster_nodes::own_node_name;
 use palisade_node::host_changes::HostChanges;

@@ -7,7 +7,6 @@
 
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::driver::open_enforcing_driver;
-use crate::network_driver::HostDrivers;
 use crate::run_error::RunError;
 use crate::sources::{ConfiguredSources, SourceAccess};
 use crate::views::endpoints::endpoint_list;
@@ -18,6 +17,7 @@ use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError,
     DriverStatus, InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
 };
+use palisade_network::network_driver::HostDrivers;
 use palisade_node::clock::SystemClock;
 use palisade_tables::{Atomicity, Delta, Tables};
 use std::collections::BTreeSet;

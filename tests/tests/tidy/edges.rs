@@ -92,6 +92,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "palisade-network",
+        &[
+            "model",
+            "sys",
+            "dataplane",
+            "api",
+            "config",
+            "text",
+            "node",
+            "enforcer",
+        ],
+    ),
+    (
         "palisade-agent",
         &[
             "model",
@@ -113,6 +126,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "text",
             "node",
             "enforcer",
+            "network",
         ],
     ),
     (
@@ -276,7 +290,7 @@ const DRIVERS: [(&str, &str, &str); 1] = [("nftables", "Nft", "palisade_nft")];
 /// The crates that the agent is made of, without their common prefix. Each is to be read by itself: [`sizes`] bounds it.
 ///
 /// [`sizes`]: crate::sizes
-pub(crate) const AGENT_CRATES: &[&str] = &["node", "enforcer", "agent"];
+pub(crate) const AGENT_CRATES: &[&str] = &["node", "enforcer", "network", "agent"];
 
 /// Whether this is the source of a crate of the agent.
 fn is_of_agent(path: &str) -> bool {

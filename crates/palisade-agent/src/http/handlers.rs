@@ -9,8 +9,6 @@ use crate::core::Core;
 use crate::core_queue::{CoreHandle, CoreHealth, CoreUnavailable};
 use crate::metrics::exposition::{self, Exposition};
 use crate::metrics::table::{API_REQUESTS, CORE_QUEUE};
-use crate::network_driver::NetworkDriverError;
-use crate::node_state::NodeState;
 use crate::views::explain::FlowExplainer;
 use crate::views::policy_lookup::PolicyLookupError;
 use crate::views::{self, host_network_pod};
@@ -29,6 +27,8 @@ use palisade_api::{
     CniResponse, ExplainQuery, MonitorQuery, ProbeResult, WorkloadAddRequest,
     WorkloadRemoveRequest,
 };
+use palisade_network::network_driver::NetworkDriverError;
+use palisade_network::node_state::NodeState;
 use palisade_node::workload_store::pod_id;
 use palisade_text::error_chain;
 use serde::Serialize;

@@ -4,14 +4,14 @@
 //! administrator.
 
 use super::CoreSnapshot;
-use crate::network_driver::{HostInventory, NetworkDriverError};
-use crate::node_state::NodeState;
 use crate::workloads::{Workloads, is_masqueraded};
 use palisade_api::{
     AddressReport, EndpointState, IpamCheckReport, IpamFinding, IpamFindingKind as Kind,
     IpamReport, PoolReport,
 };
 use palisade_model::Str;
+use palisade_network::network_driver::{HostInventory, NetworkDriverError};
+use palisade_network::node_state::NodeState;
 use palisade_node::clock::rfc3339;
 use palisade_node::workload_store::{WorkloadRecord, WorkloadStoreError};
 use std::collections::{BTreeMap, BTreeSet};

@@ -14,7 +14,6 @@ pub mod policy_lookup;
 mod policy_states;
 pub mod status;
 
-use crate::node_state::NodeState;
 use crate::registry::WorkloadRegistry;
 use crate::workloads::Workloads;
 use palisade_api::BootstrapStage;
@@ -23,6 +22,7 @@ use palisade_effective::EffectiveReport;
 use palisade_enforcer::enforcer::Enforcer;
 use palisade_enforcer::policy_state::PolicyGuard;
 use palisade_model::{EndpointId, Str};
+use palisade_network::node_state::NodeState;
 use palisade_node::subsystem::RunSubsystem;
 use palisade_node::workload_store::pod_id;
 use palisade_source::UnjudgedPod;

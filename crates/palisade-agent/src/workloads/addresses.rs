@@ -3,10 +3,10 @@
 use super::cni::detach_vanished;
 use super::{WorkloadError, Workloads};
 use crate::ipam::IpamError;
-use crate::node_state::NodeState;
 use palisade_config::MasqueradeConfig;
 use palisade_dataplane::MasqueradePolicy;
 use palisade_model::{Family, Prefix, Str};
+use palisade_network::node_state::NodeState;
 use palisade_node::workload_store::WorkloadRecord;
 use palisade_text::error_chain;
 use std::collections::BTreeSet;

@@ -9,12 +9,12 @@
 use super::addresses::claim_addresses;
 use super::{PreopenedNetns, WorkloadError, Workloads, cni, named};
 use crate::access::Caller;
-use crate::interfaces::announce_workload;
-use crate::network_driver::NetworkDriverError;
-use crate::node_state::NodeState;
 use crate::registry::Workload;
 use palisade_api::{CniAddRequest, CniAttachment, EndpointState, WorkloadAddRequest};
 use palisade_model::EndpointId;
+use palisade_network::interfaces::announce_workload;
+use palisade_network::network_driver::NetworkDriverError;
+use palisade_network::node_state::NodeState;
 use palisade_node::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_sys::fault;
 use palisade_sys::netns::NetNs;

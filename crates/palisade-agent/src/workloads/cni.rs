@@ -7,13 +7,13 @@
 use super::attach::AttachPlan;
 use super::named::{check_interface, check_netns, is_dns_subdomain, parse_addresses};
 use super::{PreopenedNetns, WorkloadError, Workloads, addresses};
-use crate::network_driver::{GATEWAY_V4, GATEWAY_V6, HOST_MAC};
-use crate::node_state::NodeState;
 use palisade_api::{
     CniAddRequest, CniAddResponse, CniAddress, CniAttachment, CniCheckRequest, CniGcRequest,
     CniResponse, CniRoute, EndpointState,
 };
 use palisade_model::{EndpointId, Prefix, Str};
+use palisade_network::network_driver::{GATEWAY_V4, GATEWAY_V6, HOST_MAC};
+use palisade_network::node_state::NodeState;
 use palisade_node::workload_store::{Container, NetnsIdentity, WorkloadRecord};
 use palisade_text::error_chain;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

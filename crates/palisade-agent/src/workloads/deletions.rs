@@ -7,8 +7,8 @@
 
 use super::Workloads;
 use super::cni::del;
-use crate::node_state::NodeState;
 use palisade_api::{CniAttachment, cni_queue};
+use palisade_network::node_state::NodeState;
 use palisade_text::error_chain;
 use std::fs::{self, File};
 use std::io;

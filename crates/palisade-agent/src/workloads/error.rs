@@ -2,7 +2,7 @@
 
 use crate::access::AccessDenied;
 use crate::ipam::IpamError;
-use crate::network_driver::NetworkDriverError;
+use palisade_network::network_driver::NetworkDriverError;
 use palisade_node::workload_store::WorkloadStoreError;
 use std::net::IpAddr;
 

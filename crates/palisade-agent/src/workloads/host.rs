@@ -9,9 +9,9 @@
 
 use super::Workloads;
 use super::installed::{interface_items, remove_interface};
-use crate::network_driver::HostInterfaceState;
-use crate::node_state::NodeState;
 use palisade_api::{CleanupItem, EndpointState};
+use palisade_network::network_driver::HostInterfaceState;
+use palisade_network::node_state::NodeState;
 use palisade_node::host_changes::HostChanges;
 use palisade_node::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_node::workload_store::{ClosedInterface, WorkloadRecord};

@@ -8,10 +8,10 @@
 
 use super::addresses::{masquerade_policy, release_addresses};
 use super::{WorkloadError, Workloads};
-use crate::node_state::NodeState;
 use crate::registry::Workload;
 use palisade_api::EndpointState;
 use palisade_model::{EndpointId, Update};
+use palisade_network::node_state::NodeState;
 use palisade_node::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_sys::fault;
 use palisade_text::error_chain;

@@ -23,13 +23,13 @@ pub use error::WorkloadError;
 
 use crate::host_endpoints::InterfaceAddresses;
 use crate::ipam::Ipam;
-use crate::network_driver::{AddressUse, NetworkDriver, NetworkDriverError};
-use crate::node_state::NodeState;
 use crate::registry::{Workload, WorkloadRegistry};
 pub(crate) use addresses::{is_masqueraded, masquerade_policy};
 use palisade_api::EndpointState;
 use palisade_config::Config;
 use palisade_model::{EndpointId, Prefix, Str, Update};
+use palisade_network::network_driver::{AddressUse, NetworkDriver, NetworkDriverError};
+use palisade_network::node_state::NodeState;
 use palisade_node::clock::Clock;
 use palisade_node::cluster_nodes::own_node_name;
 use palisade_node::host_changes::HostChanges;

@@ -3,7 +3,6 @@
 use super::attach::AttachPlan;
 use super::{PreopenedNetns, WorkloadError, Workloads, addresses};
 use crate::access::{AccessRequest, Caller, GroupGrants, check_access};
-use crate::node_state::NodeState;
 use crate::options::group_grants;
 use crate::registry::pod_runs_elsewhere;
 use palisade_api::{
@@ -11,6 +10,7 @@ use palisade_api::{
     WorkloadRemoveResponse,
 };
 use palisade_model::{EndpointId, NamedPort, Protocol, Str};
+use palisade_network::node_state::NodeState;
 use palisade_node::workload_store::{WorkloadRecord, pod_id};
 use std::net::IpAddr;
 

@@ -11,7 +11,7 @@ use palisade_node::workload_store::WorkloadRecord;
 use palisade_text::error_chain;
 
 /// Tells the driver of all interfaces.
-pub(crate) fn list_interfaces(network: &mut dyn NetworkDriver, enforcer: &mut Enforcer) {
+pub fn list_interfaces(network: &mut dyn NetworkDriver, enforcer: &mut Enforcer) {
     match network.interfaces() {
         Ok(interfaces) => {
             let result = enforcer.dataplane.interfaces_listed(&interfaces);
@@ -24,7 +24,7 @@ pub(crate) fn list_interfaces(network: &mut dyn NetworkDriver, enforcer: &mut En
 }
 
 /// Tells the driver of what changed on this host.
-pub(crate) fn follow_interfaces(
+pub fn follow_interfaces(
     network: &mut dyn NetworkDriver,
     enforcer: &mut Enforcer,
     changes: &HostChanges,
@@ -37,7 +37,7 @@ pub(crate) fn follow_interfaces(
 }
 
 /// Tells the driver of the interface of a workload, which is new.
-pub(crate) fn announce_workload(enforcer: &mut Enforcer, record: &WorkloadRecord) {
+pub fn announce_workload(enforcer: &mut Enforcer, record: &WorkloadRecord) {
     let interface = record.index.map(|index| Interface {
         name: record.interface.clone(),
         index,

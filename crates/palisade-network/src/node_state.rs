@@ -15,23 +15,24 @@ use std::sync::Arc;
 
 /// The state that subsystems share. See the module's description.
 pub struct NodeState {
-    pub(crate) config: Arc<Config>,
+    /// The configuration of this process.
+    pub config: Arc<Config>,
     /// The policy in the kernel.
-    pub(crate) enforcer: Enforcer,
+    pub enforcer: Enforcer,
     /// The sysctls of forwarding: before the first workload is opened they are set.
-    pub(crate) forwarding: Runner<Forwarding>,
+    pub forwarding: Runner<Forwarding>,
     /// The nodes of the cluster.
-    pub(crate) nodes: ClusterNodes,
+    pub nodes: ClusterNodes,
     /// The pools of this host's Node, if addresses are allocated from these.
-    pub(crate) node_pools: Option<NodePools>,
+    pub node_pools: Option<NodePools>,
     /// Whether the API serves container runtimes.
-    pub(crate) serves_runtimes: bool,
+    pub serves_runtimes: bool,
     clock: Arc<dyn Clock>,
 }
 
 impl NodeState {
     /// Nothing known yet.
-    pub(crate) fn new(
+    pub fn new(
         config: Arc<Config>,
         enforcer: Enforcer,
         forwarding: Forwarding,
@@ -59,7 +60,7 @@ impl NodeState {
     }
 
     /// Takes in what updates change of nodes, and with it the pools of this host; returns what changed.
-    pub(crate) fn observe_nodes(&mut self, updates: &[Update], is_first_sync: bool) -> NodeChanges {
+    pub fn observe_nodes(&mut self, updates: &[Update], is_first_sync: bool) -> NodeChanges {
         let changes = NodeChanges::of(&mut self.nodes, updates);
         if (changes.is_changed || is_first_sync)
             && let Some(pools) = &mut self.node_pools
@@ -70,13 +71,13 @@ impl NodeState {
     }
 
     /// The address pools of this host.
-    pub(crate) fn pools(&self) -> &[Prefix] {
+    pub fn pools(&self) -> &[Prefix] {
         let node_pools = self.node_pools.as_ref();
         node_pools.map_or(self.config.ipam.networks(), NodePools::pools)
     }
 
     /// Why this host has no pools, if it waits for those of its Node.
-    pub(crate) fn missing_pools(&self) -> Option<String> {
+    pub fn missing_pools(&self) -> Option<String> {
         let pools = self.node_pools.as_ref();
         let missing = pools.filter(|pools| pools.pools().is_empty())?;
         Some(missing.problems().collect::<Vec<_>>().join("; "))
@@ -86,7 +87,7 @@ impl NodeState {
     ///
     /// # Errors
     /// If the kernel refuses; it is retried.
-    pub(crate) fn enable_forwarding(&mut self) -> Result<(), SubsystemError> {
+    pub fn enable_forwarding(&mut self) -> Result<(), SubsystemError> {
         self.forwarding.enable();
         if self.forwarding.has_work(&()) && !self.config.dry_run {
             let now = self.clock.monotonic();
@@ -96,7 +97,7 @@ impl NodeState {
     }
 
     /// Whether the kernel holds the policy of the source.
-    pub(crate) fn is_policy_in_force(&self) -> bool {
+    pub fn is_policy_in_force(&self) -> bool {
         self.enforcer.is_in_sync() && self.enforcer.policy.failure().is_none()
     }
 }

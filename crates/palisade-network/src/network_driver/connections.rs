@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 const MAX_PEERS: usize = 4_096;
 
 /// Reads the connections.
-pub(super) fn read(links: &mut KernelLinks) -> Result<Vec<TcpConnection>, ConnectionsError> {
+pub(crate) fn read(links: &mut KernelLinks) -> Result<Vec<TcpConnection>, ConnectionsError> {
     let mut sockets = tcp().map_err(ConnectionsError::Sockets)?;
     // A kernel without IPv6 has no such file.
     sockets.extend(tcp6().unwrap_or_default());

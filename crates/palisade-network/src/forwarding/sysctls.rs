@@ -35,7 +35,7 @@ const MOUNTED_SYSCTL_DIR: &str = "/host/proc/sys";
 const RTPROT_RA: u8 = 9;
 
 /// The directory of this host's sysctls: where they are mounted in a container, or else the kernel's own.
-pub(crate) fn sysctl_directory() -> &'static Path {
+pub fn sysctl_directory() -> &'static Path {
     let mounted = Path::new(MOUNTED_SYSCTL_DIR);
     if mounted.join("net").is_dir() {
         mounted

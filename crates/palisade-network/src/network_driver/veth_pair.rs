@@ -13,7 +13,7 @@ use palisade_sys::netns::NetNs;
 /// The interface inside a workload's namespace, with the nsids of the two namespaces.
 pub(super) struct InnerVeth {
     /// The interface.
-    pub(super) link: Link,
+    pub link: Link,
     /// The nsid of the namespace, as seen from the host.
     nsid_from_host: Option<i32>,
     /// The nsid of the host, as seen from the namespace.
@@ -22,7 +22,7 @@ pub(super) struct InnerVeth {
 
 impl InnerVeth {
     /// The interface with this name in a namespace; `None` if there is none.
-    pub(super) fn find(
+    pub(crate) fn find(
         host: (&NetNs, &mut KernelLinks),
         pod: &NetNs,
         name: &str,

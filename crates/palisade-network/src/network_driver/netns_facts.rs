@@ -1,5 +1,5 @@
 //! Facts about a requested namespace or address: the owner of the namespace, whether it is in use, and
-//! the host's use of the address. [`crate::access`] decides about access.
+//! the host's use of the address. It does not decide about access.
 
 use super::{KernelNetworkDriver, NetworkDriverError};
 use palisade_model::Prefix as Network;

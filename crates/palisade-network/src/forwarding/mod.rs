@@ -88,7 +88,7 @@ impl fmt::Display for SetSysctls {
 
 impl Forwarding {
     /// Of a host with these sections of the configuration.
-    pub(crate) fn new(
+    pub fn new(
         config: &WorkloadsConfig,
         state: &StateConfig,
         driver: Box<dyn ForwardingDriver>,
@@ -106,7 +106,7 @@ impl Forwarding {
     }
 
     /// Continues where an agent before left off: it forwards if sysctls were changed.
-    pub(crate) fn restore(&mut self) {
+    pub fn restore(&mut self) {
         self.is_wanted = match self.file.read() {
             Ok(changed) => self.is_managed && !changed.is_empty(),
             Err(error) => {

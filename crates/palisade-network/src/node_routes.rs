@@ -95,7 +95,7 @@ struct RouteChoice {
 
 impl NodeRoutes {
     /// None yet; if not enabled, those that exist are removed.
-    pub(crate) fn new(is_enabled: bool, driver: Box<dyn NodeRouteDriver>) -> Self {
+    pub fn new(is_enabled: bool, driver: Box<dyn NodeRouteDriver>) -> Self {
         NodeRoutes {
             driver,
             is_enabled,
