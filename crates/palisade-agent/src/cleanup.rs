@@ -11,10 +11,8 @@
 //! sysctl is restored, for a host where other software relies on forwarding.
 
 use crate::driver::open_all_drivers;
-use crate::plugin_file::{RECORD_FILE, installed_plugin};
 use crate::startup::LOCK_FILE;
 use crate::subsystems::subsystems;
-use crate::workloads::Workloads;
 use palisade_api::{CleanupItem, CleanupKind};
 use palisade_config::Config;
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
@@ -26,6 +24,8 @@ use palisade_node::clock::SystemClock;
 use palisade_node::subsystem::{Installed, RunSubsystem, Runner, SubsystemError};
 use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_text::error_chain;
+use palisade_workloads::plugin_file::{RECORD_FILE, installed_plugin};
+use palisade_workloads::workloads::Workloads;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;

@@ -4,25 +4,19 @@
 //! watchers and the API send messages to it. A crash, a restart or a failed write never opens what was
 //! closed. The agent itself makes no policy decisions.
 
-pub mod access;
 pub mod cleanup;
 mod cluster_status;
-pub mod cni_conf;
 pub mod core;
 pub mod core_queue;
 pub mod driver;
 pub mod dry_run;
-pub mod host_endpoints;
 pub mod http;
-pub mod ipam;
 pub mod leftovers;
 pub mod log;
 pub mod metrics;
 pub mod monitor;
 pub mod options;
 mod page_cache;
-pub mod plugin_file;
-pub mod registry;
 pub mod reload;
 pub mod run;
 pub mod run_error;
@@ -34,4 +28,3 @@ mod subsystems;
 pub mod supervisor;
 pub mod views;
 pub mod watchers;
-pub mod workloads;

@@ -1,7 +1,6 @@
 //! The options of other crates, made from sections of the configuration. Each is made here and nowhere else.
 
-use crate::access::GroupGrants;
-use palisade_config::{ApiConfig, EtcdConfig, KubernetesApi, KubernetesConfig, PolicyConfig};
+use palisade_config::{EtcdConfig, KubernetesApi, KubernetesConfig, PolicyConfig};
 use palisade_effective::CidrMatchMode;
 use palisade_etcd::EtcdOptions;
 use palisade_kubernetes::Credentials;
@@ -36,15 +35,5 @@ pub(crate) fn cidr_match_mode(config: &PolicyConfig) -> CidrMatchMode {
         CidrMatchMode::Nodes
     } else {
         CidrMatchMode::Outside
-    }
-}
-
-/// The grants of the members of the API's group.
-pub(crate) fn group_grants(config: &ApiConfig) -> GroupGrants {
-    GroupGrants {
-        labels: config.group_sets_labels,
-        named_netns: config.group_attaches_named_netns,
-        namespaces: config.group_namespaces.clone(),
-        workloads: config.group_workloads,
     }
 }

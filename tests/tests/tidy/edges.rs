@@ -105,6 +105,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "palisade-workloads",
+        &[
+            "model",
+            "sys",
+            "dataplane",
+            "api",
+            "config",
+            "text",
+            "node",
+            "enforcer",
+            "network",
+        ],
+    ),
+    (
         "palisade-agent",
         &[
             "model",
@@ -127,6 +141,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "node",
             "enforcer",
             "network",
+            "workloads",
         ],
     ),
     (
@@ -149,6 +164,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "config",
             "text",
             "node",
+            "workloads",
             "agent",
         ],
     ),
@@ -290,7 +306,7 @@ const DRIVERS: [(&str, &str, &str); 1] = [("nftables", "Nft", "palisade_nft")];
 /// The crates that the agent is made of, without their common prefix. Each is to be read by itself: [`sizes`] bounds it.
 ///
 /// [`sizes`]: crate::sizes
-pub(crate) const AGENT_CRATES: &[&str] = &["node", "enforcer", "network", "agent"];
+pub(crate) const AGENT_CRATES: &[&str] = &["node", "enforcer", "network", "workloads", "agent"];
 
 /// Whether this is the source of a crate of the agent.
 fn is_of_agent(path: &str) -> bool {

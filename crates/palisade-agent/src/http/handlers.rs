@@ -2,9 +2,6 @@
 
 use super::admission::{AdmissionControl, RequestCounts};
 use super::{error_response, json_response};
-use crate::access::{
-    AccessDenied, AccessRequest, Caller, GroupGrants, OperationClass, check_access,
-};
 use crate::core::Core;
 use crate::core_queue::{CoreHandle, CoreHealth, CoreUnavailable};
 use crate::metrics::exposition::{self, Exposition};
@@ -12,8 +9,6 @@ use crate::metrics::table::{API_REQUESTS, CORE_QUEUE};
 use crate::views::explain::FlowExplainer;
 use crate::views::policy_lookup::PolicyLookupError;
 use crate::views::{self, host_network_pod};
-use crate::workloads::attach::{AttachRequest, AttachTarget};
-use crate::workloads::{NETNS_OPEN_TIMEOUT, PreopenedNetns, WorkloadError, Workloads, cni, named};
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
@@ -31,6 +26,13 @@ use palisade_network::network_driver::NetworkDriverError;
 use palisade_network::node_state::NodeState;
 use palisade_node::workload_store::pod_id;
 use palisade_text::error_chain;
+use palisade_workloads::access::{
+    AccessDenied, AccessRequest, Caller, GroupGrants, OperationClass, check_access,
+};
+use palisade_workloads::workloads::attach::{AttachRequest, AttachTarget};
+use palisade_workloads::workloads::{
+    NETNS_OPEN_TIMEOUT, PreopenedNetns, WorkloadError, Workloads, cni, named,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::pin::Pin;

@@ -1,13 +1,13 @@
 //! `GET /v1/endpoints` and `/v1/identities`.
 
 use super::CoreSnapshot;
-use crate::registry::Workload;
 use palisade_api::{
     AppliedPolicyReport, EndpointDetail, EndpointList, EndpointState, EndpointSummary,
     IdentityList, IdentityReport, ObjectRef,
 };
 use palisade_model::{Direction, EndpointId, NamedPort, PolicyMode, Prefix};
 use palisade_node::workload_store::pod_id;
+use palisade_workloads::registry::Workload;
 
 /// `GET /v1/endpoints`.
 pub fn endpoint_list(core: &CoreSnapshot<'_>) -> EndpointList {

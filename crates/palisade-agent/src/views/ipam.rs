@@ -1,10 +1,9 @@
 //! The IPAM report, and a consistency check of addresses over records, disk, interfaces, routes and tables.
 //!
-//! It changes nothing: its findings are repaired by [`crate::workloads::host`], a restart, CNI GC or an
+//! It changes nothing: its findings are repaired by [`palisade_workloads::workloads::host`], a restart, CNI GC or an
 //! administrator.
 
 use super::CoreSnapshot;
-use crate::workloads::{Workloads, is_masqueraded};
 use palisade_api::{
     AddressReport, EndpointState, IpamCheckReport, IpamFinding, IpamFindingKind as Kind,
     IpamReport, PoolReport,
@@ -14,6 +13,7 @@ use palisade_network::network_driver::{HostInventory, NetworkDriverError};
 use palisade_network::node_state::NodeState;
 use palisade_node::clock::rfc3339;
 use palisade_node::workload_store::{WorkloadRecord, WorkloadStoreError};
+use palisade_workloads::workloads::{Workloads, is_masqueraded};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -99,8 +99,8 @@ pub fn ipam_check(
     let installed = node.enforcer.dataplane.observe()?;
     check_tables(workloads, node, &installed, &mut found);
     check_masquerade(workloads, node, &mut found);
-    let folder = crate::workloads::deletions::queue_dir(&workloads.config.state.dir);
-    for file in crate::workloads::deletions::queued_files(&folder)? {
+    let folder = palisade_workloads::workloads::deletions::queue_dir(&workloads.config.state.dir);
+    for file in palisade_workloads::workloads::deletions::queued_files(&folder)? {
         found.add(
             Kind::Deletion,
             file.display(),

@@ -14,8 +14,6 @@ pub mod policy_lookup;
 mod policy_states;
 pub mod status;
 
-use crate::registry::WorkloadRegistry;
-use crate::workloads::Workloads;
 use palisade_api::BootstrapStage;
 use palisade_config::Config;
 use palisade_effective::EffectiveReport;
@@ -26,6 +24,8 @@ use palisade_network::node_state::NodeState;
 use palisade_node::subsystem::RunSubsystem;
 use palisade_node::workload_store::pod_id;
 use palisade_source::UnjudgedPod;
+use palisade_workloads::registry::WorkloadRegistry;
+use palisade_workloads::workloads::Workloads;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

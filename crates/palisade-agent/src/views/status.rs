@@ -3,7 +3,6 @@
 use super::CoreSnapshot;
 use super::budget::{budget_excesses, closed_policy_sets, closed_set_reason};
 use super::policy_states::policy_state_counts;
-use crate::host_endpoints::HostEndpointState;
 use palisade_api::{
     AddressConflictReport, AuditSummary, DataplaneStatus, DropCounterReport, ElementBudgetReport,
     EndpointState, FollowedSource, Health, HostEndpointReport, NodeStatus, PacketCount,
@@ -18,6 +17,7 @@ use palisade_node::clock::rfc3339;
 use palisade_node::subsystem::RunSubsystem;
 use palisade_tables::Verdict;
 use palisade_text::printable;
+use palisade_workloads::host_endpoints::HostEndpointState;
 use std::time::Duration;
 
 /// The maximum number of source errors in the reasons of `status`, one sentence each.

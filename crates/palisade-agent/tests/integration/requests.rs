@@ -1,17 +1,17 @@
 //! Requests to a core, as the API makes them.
 
-use palisade_agent::access::Caller;
 use palisade_agent::core::{Core, CoreEvent, QueuedOperation};
 use palisade_agent::metrics::exposition::Exposition;
 use palisade_agent::views;
-use palisade_agent::workloads::attach::{AttachRequest, AttachTarget};
-use palisade_agent::workloads::{WorkloadError, cni, named};
 use palisade_api::{
     CniAddRequest, CniAddResponse, CniAttachment, CniGcRequest, CniResponse, EndpointList,
     IpamCheckReport, IpamReport, Status, WorkloadAddRequest, WorkloadAddResponse,
     WorkloadRemoveRequest, WorkloadRemoveResponse,
 };
 use palisade_node::workload_store::WorkloadRecord;
+use palisade_workloads::access::Caller;
+use palisade_workloads::workloads::attach::{AttachRequest, AttachTarget};
+use palisade_workloads::workloads::{WorkloadError, cni, named};
 use std::sync::mpsc::channel;
 
 /// Requests to a core, made as the API makes them, and their responses.

@@ -5,6 +5,7 @@
 //! user. Every other user who can open the socket may read. The agent's own user counts as root,
 //! because it can modify the agent.
 
+use palisade_config::ApiConfig;
 use palisade_network::network_driver::{AddressUse, NetnsFacts};
 use std::fmt;
 use std::net::IpAddr;
@@ -248,6 +249,16 @@ fn is_plain_netns_path(path: &str) -> bool {
     }
     let named = folders.iter().find_map(|folder| path.strip_prefix(folder));
     is_name(named.unwrap_or(path))
+}
+
+/// The grants of the members of the API's group.
+pub(crate) fn group_grants(config: &ApiConfig) -> GroupGrants {
+    GroupGrants {
+        labels: config.group_sets_labels,
+        named_netns: config.group_attaches_named_netns,
+        namespaces: config.group_namespaces.clone(),
+        workloads: config.group_workloads,
+    }
 }
 
 #[cfg(test)]

@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The key that identifies a file written by the agent.
-pub(crate) const OWNER_KEY: &str = "palisade.io/written-by";
+pub const OWNER_KEY: &str = "palisade.io/written-by";
 /// Where runtimes look for configurations, unless configured otherwise.
-pub(crate) const USUAL_CONF_DIR: &str = "/etc/cni/net.d";
+pub const USUAL_CONF_DIR: &str = "/etc/cni/net.d";
 /// The newest version that runtimes of recent years support. Newer runtimes select a version from
 /// `cniVersions`.
 const VERSION: &str = "1.0.0";
@@ -161,7 +161,7 @@ fn check_plugins(config: &CniConfig) -> Result<(), CniConfError> {
 ///
 /// # Errors
 /// See [`CniConfError`]; the existing file is then unchanged.
-pub(crate) fn install(config: &Config) -> Result<(), CniConfError> {
+pub fn install(config: &Config) -> Result<(), CniConfError> {
     let Some(conf) = CniConf::from_config(config) else {
         return Ok(());
     };
@@ -174,14 +174,14 @@ pub(crate) fn install(config: &Config) -> Result<(), CniConfError> {
 
 /// The CNI configuration as a subsystem: written once the API serves runtimes and this host has address pools.
 #[derive(Debug)]
-pub(crate) struct CniConfiguration {
+pub struct CniConfiguration {
     config: Arc<Config>,
     is_written: bool,
 }
 
 impl CniConfiguration {
     /// Not written yet.
-    pub(crate) fn new(config: Arc<Config>) -> Self {
+    pub fn new(config: Arc<Config>) -> Self {
         CniConfiguration {
             config,
             is_written: false,
@@ -190,7 +190,7 @@ impl CniConfiguration {
 }
 
 /// Writes the CNI configuration.
-pub(crate) struct WriteCniConfiguration(Option<PathBuf>);
+pub struct WriteCniConfiguration(Option<PathBuf>);
 
 impl fmt::Display for WriteCniConfiguration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -277,7 +277,7 @@ fn cni_configuration_items(config: &Config) -> Vec<CleanupItem> {
 }
 
 /// Removes the CNI configuration, unless it is to be kept.
-pub(crate) fn uninstall(config: &Config) {
+pub fn uninstall(config: &Config) {
     if let Some(conf) = CniConf::from_config(config)
         && let Err(error) = conf.remove_unless_kept()
     {

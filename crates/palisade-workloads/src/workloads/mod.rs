@@ -24,7 +24,7 @@ pub use error::WorkloadError;
 use crate::host_endpoints::InterfaceAddresses;
 use crate::ipam::Ipam;
 use crate::registry::{Workload, WorkloadRegistry};
-pub(crate) use addresses::{is_masqueraded, masquerade_policy};
+pub use addresses::{is_masqueraded, masquerade_policy};
 use palisade_api::EndpointState;
 use palisade_config::Config;
 use palisade_model::{EndpointId, Prefix, Str, Update};
@@ -50,14 +50,19 @@ pub type PreopenedNetns = Option<Result<NetNs, NetNsError>>;
 
 /// The workloads of this host. See the module's description.
 pub struct Workloads {
-    pub(crate) config: Arc<Config>,
+    /// The configuration, replaced when its file changes.
+    pub config: Arc<Config>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) network: Box<dyn NetworkDriver>,
-    pub(crate) records: WorkloadStore,
-    pub(crate) registry: WorkloadRegistry,
-    pub(crate) ipam: Ipam,
+    /// The interfaces of this host.
+    pub network: Box<dyn NetworkDriver>,
+    /// The records on disk.
+    pub records: WorkloadStore,
+    /// What policy knows of them.
+    pub registry: WorkloadRegistry,
+    /// Their addresses.
+    pub ipam: Ipam,
     /// Workloads whose attach failed and could not be rolled back; saved as pending.
-    pub(crate) leftovers: Vec<WorkloadRecord>,
+    pub leftovers: Vec<WorkloadRecord>,
     /// Whether a queued CNI DEL failed.
     deletions_failed: bool,
     /// The pending records of the workloads that are being attached; their attach brings them up, not
@@ -76,7 +81,7 @@ pub struct Workloads {
 
 impl Workloads {
     /// No workloads, with this configuration and driver.
-    pub(crate) fn new(
+    pub fn new(
         config: Arc<Config>,
         network: Box<dyn NetworkDriver>,
         clock: Arc<dyn Clock>,
@@ -109,7 +114,7 @@ impl Workloads {
 
     /// Finds the interfaces of host endpoints: those that are named, and those that are known by their addresses.
     /// Returns what changed. If the kernel cannot be asked, each keeps its interface.
-    pub(crate) fn find_host_interfaces(&mut self) -> Vec<Update> {
+    pub fn find_host_interfaces(&mut self) -> Vec<Update> {
         let names = self.registry.host_endpoints.interface_names();
         let network = &mut self.network;
         let missing = names.filter(|name| matches!(network.link_index(name), Ok(None)));
@@ -147,7 +152,7 @@ impl Workloads {
     }
 
     /// The namespace of a path: the one opened before, else it is opened now.
-    pub(crate) fn open_netns(
+    pub fn open_netns(
         &mut self,
         path: &str,
         netns: PreopenedNetns,
@@ -254,11 +259,7 @@ impl Workloads {
     }
 
     /// Notifies `waiter` when a workload opens.
-    pub(crate) fn notify_when_open(
-        &mut self,
-        id: EndpointId,
-        waiter: tokio::sync::oneshot::Sender<()>,
-    ) {
+    pub fn notify_when_open(&mut self, id: EndpointId, waiter: tokio::sync::oneshot::Sender<()>) {
         self.open_waiters
             .retain(|(_, waiting)| !waiting.is_closed());
         match self.registry.get(&id).map(|workload| workload.state) {
@@ -269,7 +270,7 @@ impl Workloads {
     }
 
     /// The present use of an address on this host.
-    pub(crate) fn address_use(
+    pub fn address_use(
         &mut self,
         address: IpAddr,
         pool: Option<Prefix>,

@@ -100,7 +100,7 @@ pub fn del_all(
 ///
 /// # Errors
 /// If its interface cannot be deleted; it then stays attached.
-pub(super) fn del(
+pub fn del(
     workloads: &mut Workloads,
     node: &mut NodeState,
     attachment: CniAttachment,

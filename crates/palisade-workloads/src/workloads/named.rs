@@ -2,8 +2,7 @@
 
 use super::attach::AttachPlan;
 use super::{PreopenedNetns, WorkloadError, Workloads, addresses};
-use crate::access::{AccessRequest, Caller, GroupGrants, check_access};
-use crate::options::group_grants;
+use crate::access::{AccessRequest, Caller, GroupGrants, check_access, group_grants};
 use crate::registry::pod_runs_elsewhere;
 use palisade_api::{
     EndpointState, WorkloadAddRequest, WorkloadAddResponse, WorkloadRemoveRequest,

@@ -60,7 +60,7 @@ pub struct WorkloadRegistry {
     /// Whether every host endpoint is in audit.
     audits_hosts: bool,
     /// The host endpoints of this host.
-    pub(crate) host_endpoints: HostEndpoints,
+    pub host_endpoints: HostEndpoints,
 }
 
 impl WorkloadRegistry {

@@ -121,7 +121,7 @@ pub enum WorkloadError {
 
 impl WorkloadError {
     /// An interface, address or route of this object could not be looked up.
-    pub(super) fn inspect(id: impl ToString) -> impl FnOnce(NetworkDriverError) -> WorkloadError {
+    pub fn inspect(id: impl ToString) -> impl FnOnce(NetworkDriverError) -> WorkloadError {
         let id = id.to_string();
         move |source| WorkloadError::Inspect {
             id,

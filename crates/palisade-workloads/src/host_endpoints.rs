@@ -85,7 +85,7 @@ impl HostEndpoints {
     }
 
     /// Adds or replaces a host endpoint of this host. Returns it with its interface.
-    pub(crate) fn upsert(&mut self, endpoint: Endpoint) -> Update {
+    pub fn upsert(&mut self, endpoint: Endpoint) -> Update {
         let id = endpoint.id.clone();
         self.is_touched = true;
         let is_named = endpoint.interface.is_some();
@@ -100,7 +100,7 @@ impl HostEndpoints {
     }
 
     /// Removes a host endpoint, if it is one of this host.
-    pub(crate) fn remove(&mut self, id: &EndpointId) {
+    pub fn remove(&mut self, id: &EndpointId) {
         self.is_touched |= self.endpoints.remove(id).is_some();
         self.assigned.remove(id);
         self.logged.remove(id);
@@ -125,7 +125,7 @@ impl HostEndpoints {
     }
 
     /// Whether objects changed since the interfaces were last found.
-    pub(crate) fn is_touched(&self) -> bool {
+    pub fn is_touched(&self) -> bool {
         self.is_touched
     }
 

@@ -21,7 +21,7 @@ impl Workloads {
     ///
     /// # Errors
     /// If the workload store cannot be read or written, or the host's interfaces cannot be inspected.
-    pub(crate) fn restore(&mut self, node: &mut NodeState) -> Result<(), WorkloadError> {
+    pub fn restore(&mut self, node: &mut NodeState) -> Result<(), WorkloadError> {
         let mut updates = Vec::new();
         let stored = self.records.read()?;
         node.forwarding.restore();
@@ -224,11 +224,7 @@ impl Workloads {
     ///
     /// # Errors
     /// As for [`Workloads::detach_all`].
-    pub(crate) fn detach(
-        &mut self,
-        node: &mut NodeState,
-        id: &EndpointId,
-    ) -> Result<bool, WorkloadError> {
+    pub fn detach(&mut self, node: &mut NodeState, id: &EndpointId) -> Result<bool, WorkloadError> {
         let results = self.detach_all(node, std::slice::from_ref(id));
         results.into_iter().last().unwrap_or(Ok(false))
     }

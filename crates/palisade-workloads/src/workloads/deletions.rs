@@ -51,10 +51,7 @@ pub fn queued_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     clippy::disallowed_methods,
     reason = "the queue directory is the interface to the CNI plugin while no agent runs"
 )]
-pub(crate) fn run_queued_deletions(
-    workloads: &mut Workloads,
-    node: &mut NodeState,
-) -> io::Result<usize> {
+pub fn run_queued_deletions(workloads: &mut Workloads, node: &mut NodeState) -> io::Result<usize> {
     let folder = queue_dir(&workloads.config.state.dir);
     fs::create_dir_all(&folder)?;
     let mut options = File::options();

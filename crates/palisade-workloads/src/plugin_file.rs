@@ -13,9 +13,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The name of the record in the state directory.
-pub(crate) const RECORD_FILE: &str = "cni-plugin.json";
+pub const RECORD_FILE: &str = "cni-plugin.json";
 /// The name of the plugin.
-pub(crate) const PLUGIN: &str = "palisade-cni";
+pub const PLUGIN: &str = "palisade-cni";
 /// The schema this build writes.
 const SCHEMA: u32 = 1;
 
@@ -86,7 +86,7 @@ fn write_record(state_dir: &Path, plugin: &Path) -> Result<(), PluginInstallErro
 }
 
 /// The copy that the state directory records, if it is still a file.
-pub(crate) fn installed_plugin(state_dir: &Path) -> Option<PathBuf> {
+pub fn installed_plugin(state_dir: &Path) -> Option<PathBuf> {
     let text = palisade_sys::plain_file::read(&state_dir.join(RECORD_FILE)).ok()?;
     let record: PluginRecord = serde_json::from_slice(&text).ok()?;
     let found = std::fs::symlink_metadata(&record.path).ok()?;

@@ -193,13 +193,13 @@ pub(super) fn generate_interface_name(
 }
 
 /// Whether the traffic of a workload to external networks is masqueraded.
-pub(crate) fn is_masqueraded(config: &MasqueradeConfig, record: &WorkloadRecord) -> bool {
+pub fn is_masqueraded(config: &MasqueradeConfig, record: &WorkloadRecord) -> bool {
     !record.chained && record.masquerade.unwrap_or(config.is_enabled)
 }
 
 /// The masquerade rules of all workloads. The networks of all nodes are exempt, and so are addresses of this
 /// host's workloads from a pool that the Node does not have any more.
-pub(crate) fn masquerade_policy(workloads: &Workloads, node: &NodeState) -> MasqueradePolicy {
+pub fn masquerade_policy(workloads: &Workloads, node: &NodeState) -> MasqueradePolicy {
     let config = &*workloads.config;
     let records = workloads.registry.records();
     let masqueraded = records.filter(|record| is_masqueraded(&config.masquerade, record));

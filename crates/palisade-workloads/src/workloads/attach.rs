@@ -42,23 +42,28 @@ pub struct AttachRequest {
 
 /// Something that only one operation of a batch may name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum OperationKey {
+pub enum OperationKey {
+    /// A workload: its namespace and name.
     Workload(String, String),
+    /// A container.
     Container(String),
+    /// A network namespace, as it was given.
     Netns(String),
+    /// A network namespace that is open: the device and inode of its file.
     OpenNetns(u64, u64),
+    /// An interface that another plugin made.
     Interface(String),
 }
 
 /// The key of a container.
-pub(crate) fn container_key(attachment: &CniAttachment) -> OperationKey {
+pub fn container_key(attachment: &CniAttachment) -> OperationKey {
     OperationKey::Container(attachment.container.clone())
 }
 
 impl AttachRequest {
     /// What this request is about. Two requests with a key in common are never in one batch, because the
     /// second depends on the result of the first.
-    pub(crate) fn keys(&self) -> BTreeSet<OperationKey> {
+    pub fn keys(&self) -> BTreeSet<OperationKey> {
         let workload = |namespace: &str, name: &str, netns: &str| {
             let netns = OperationKey::Netns(netns.to_owned());
             let workload = OperationKey::Workload(namespace.to_owned(), name.to_owned());
@@ -138,7 +143,7 @@ fn run_step(
 impl Workloads {
     /// Attaches the workloads of these requests; returns when their policy is in the kernel. The results
     /// are in the order of the requests; failed attaches are rolled back.
-    pub(crate) fn attach_all(
+    pub fn attach_all(
         &mut self,
         node: &mut NodeState,
         requests: Vec<AttachRequest>,
