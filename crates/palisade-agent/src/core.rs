@@ -8,7 +8,6 @@
 //!
 //! Other threads read the policy from its [`SharedPolicy`]; nothing else is shared.
 
-use crate::monitor::SharedMonitor;
 use crate::reload::{ConfigListener, reread_config};
 use crate::subsystems::subsystems;
 use crate::views::CoreSnapshot;
@@ -21,6 +20,7 @@ use palisade_enforcer::enforcer::Enforcer;
 use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_enforcer::policy_subsystem::element_budget;
 use palisade_model::{EndpointId, Str, Update};
+use palisade_monitor::SharedMonitor;
 use palisade_network::forwarding::Forwarding;
 use palisade_network::interfaces::{follow_interfaces, list_interfaces};
 use palisade_network::network_driver::HostDrivers;

@@ -14,7 +14,6 @@ pub mod http;
 pub mod leftovers;
 pub mod log;
 pub mod metrics;
-pub mod monitor;
 pub mod options;
 mod page_cache;
 pub mod reload;

@@ -235,7 +235,7 @@ fn verbosity(level: LevelFilter) -> u8 {
 }
 
 /// The crates whose modules are components of their own, as they are parts of the agent.
-const AGENT_CRATES: [&str; 6] = ["agent", "enforcer", "network", "node", "views", "workloads"];
+const AGENT_CRATES: [&str; 5] = ["agent", "enforcer", "network", "node", "workloads"];
 
 /// The component of a log line: a module of the agent, or a crate.
 fn component(target: &'static str) -> &'static str {
@@ -425,8 +425,11 @@ mod tests {
     #[test]
     fn components_are_modules_of_the_agent_or_crates() {
         let all = [
-            ("palisade_agent::monitor::feed", "monitor"),
+            ("palisade_monitor::packet_queue", "monitor"),
+            ("palisade_workloads::workloads::host", "workloads"),
+            ("palisade_enforcer::counts", "counts"),
             ("palisade_agent", "agent"),
+            ("palisade_agent::core", "core"),
             ("palisade_source::memory", "source"),
             ("palisade::command", "palisade"),
             ("hyper::proto", "hyper"),

@@ -119,6 +119,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "palisade-monitor",
+        &[
+            "model",
+            "tables",
+            "dataplane",
+            "api",
+            "text",
+            "node",
+            "enforcer",
+        ],
+    ),
+    (
         "palisade-agent",
         &[
             "model",
@@ -142,6 +154,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "enforcer",
             "network",
             "workloads",
+            "monitor",
         ],
     ),
     (
@@ -306,7 +319,14 @@ const DRIVERS: [(&str, &str, &str); 1] = [("nftables", "Nft", "palisade_nft")];
 /// The crates that the agent is made of, without their common prefix. Each is to be read by itself: [`sizes`] bounds it.
 ///
 /// [`sizes`]: crate::sizes
-pub(crate) const AGENT_CRATES: &[&str] = &["node", "enforcer", "network", "workloads", "agent"];
+pub(crate) const AGENT_CRATES: &[&str] = &[
+    "node",
+    "enforcer",
+    "network",
+    "workloads",
+    "monitor",
+    "agent",
+];
 
 /// Whether this is the source of a crate of the agent.
 fn is_of_agent(path: &str) -> bool {

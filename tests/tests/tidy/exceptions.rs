@@ -5,17 +5,17 @@ use crate::sizes::Exception;
 
 /// Functions with more lines than the cap, each with its lines of code.
 pub(crate) const LONG_FUNCTIONS: &[Exception] = &[
-    ("crates/palisade-agent/src/access.rs", "check_access", 83),
     (
-        "crates/palisade-agent/src/monitor/attribution.rs",
-        "attribute",
+        "crates/palisade-workloads/src/access.rs",
+        "check_access",
         83,
     ),
     (
-        "crates/palisade-agent/src/monitor/event.rs",
-        "packet_event",
-        97,
+        "crates/palisade-monitor/src/attribution.rs",
+        "attribute",
+        83,
     ),
+    ("crates/palisade-monitor/src/event.rs", "packet_event", 97),
     ("crates/palisade-agent/src/run.rs", "run", 123),
     (
         "crates/palisade-dataplane/src/nftables/netlink/expr.rs",
@@ -47,12 +47,12 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
     ("crates/palisade-agent/src/core.rs", "Core", 15),
     ("crates/palisade-agent/src/views/mod.rs", "CoreSnapshot", 13),
     (
-        "crates/palisade-agent/src/workload_store.rs",
+        "crates/palisade-node/src/workload_store.rs",
         "WorkloadRecord",
         17,
     ),
     (
-        "crates/palisade-agent/src/workloads/mod.rs",
+        "crates/palisade-workloads/src/workloads/mod.rs",
         "Workloads",
         14,
     ),
@@ -104,15 +104,15 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
 /// Circles of files, each sorted.
 pub(crate) const CIRCLES: &[&[&str]] = &[
     &[
-        "crates/palisade-agent/src/network_driver/kernel.rs",
-        "crates/palisade-agent/src/network_driver/netns_facts.rs",
-        "crates/palisade-agent/src/network_driver/veth_pair.rs",
+        "crates/palisade-network/src/network_driver/kernel.rs",
+        "crates/palisade-network/src/network_driver/netns_facts.rs",
+        "crates/palisade-network/src/network_driver/veth_pair.rs",
     ],
     &[
-        "crates/palisade-agent/src/workloads/addresses.rs",
-        "crates/palisade-agent/src/workloads/attach.rs",
-        "crates/palisade-agent/src/workloads/cni.rs",
-        "crates/palisade-agent/src/workloads/named.rs",
+        "crates/palisade-workloads/src/workloads/addresses.rs",
+        "crates/palisade-workloads/src/workloads/attach.rs",
+        "crates/palisade-workloads/src/workloads/cni.rs",
+        "crates/palisade-workloads/src/workloads/named.rs",
     ],
     &[
         "crates/palisade-engine/src/store/holder_lists.rs",

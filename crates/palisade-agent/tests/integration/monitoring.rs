@@ -3,7 +3,6 @@
 use crate::requests::CoreRequests;
 use crate::support::{OnHost, TestHost, host_drivers};
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
-use palisade_agent::monitor::MonitorBatch;
 use palisade_api::{
     LossCause, MonitorLine, MonitorQuery, MonitorVerdict, PacketEvent, PacketReason,
     WorkloadAddRequest,
@@ -15,6 +14,7 @@ use palisade_model::{
     Action, Direction, Endpoint, L4, Object, ObjectKey, Policy, PolicyId, Protocol, SourceLine,
     Update,
 };
+use palisade_monitor::MonitorBatch;
 use palisade_node::clock::Clock;
 use palisade_node::workload_store::pod_id;
 use palisade_source::UpdateBatch;

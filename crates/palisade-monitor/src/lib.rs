@@ -3,7 +3,12 @@
 //! The dataplane reports packets; the monitor evaluates each with the tables that were in force,
 //! attributes it to a rule, resolves names, and publishes it to the subscribers. It does so on a thread of its own
 //! ([`packet_queue`]), which reads the policy from its view. Packets that are not published are counted, with their
-//! rule where it is known; no packet and no subscriber holds up the core for longer than a few packets take.
+//! rule where it is known.
+//!
+//! Promises: no packet and no subscriber holds up the core for longer than a few packets take; a packet is judged by
+//! the policy of its time; what a subscriber loses is counted.
+//!
+//! Never: judges a packet otherwise than the tables, or keeps one.
 
 pub mod attribution;
 mod event;
@@ -43,7 +48,7 @@ pub struct SharedMonitor {
 
 impl SharedMonitor {
     /// A monitor of this policy without subscribers, with this rate limit of each rule.
-    pub(crate) fn new(rate: u32, view: SharedPolicy, own_node: Str, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(rate: u32, view: SharedPolicy, own_node: Str, clock: Arc<dyn Clock>) -> Self {
         SharedMonitor {
             view,
             own_node,
@@ -56,12 +61,12 @@ impl SharedMonitor {
     }
 
     /// Sets the rate limit of each rule.
-    pub(crate) fn set_rate(&self, rate: u32) {
+    pub fn set_rate(&self, rate: u32) {
         self.lock().rate = packet_rate(rate);
     }
 
     /// Adds a subscriber of the stream.
-    pub fn subscribe(&self, query: MonitorQuery) -> tokio::sync::mpsc::Receiver<axum::body::Bytes> {
+    pub fn subscribe(&self, query: MonitorQuery) -> tokio::sync::mpsc::Receiver<bytes::Bytes> {
         self.lock().hub.subscribe(query)
     }
 
@@ -115,7 +120,7 @@ pub struct MonitorBatch {
 
 impl Monitor {
     /// A monitor without subscribers, with this rate limit of each rule.
-    fn new(rate: u32, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(rate: u32, clock: Arc<dyn Clock>) -> Self {
         Monitor {
             started_at: clock.monotonic(),
             clock,

@@ -17,9 +17,9 @@ use std::time::Duration;
 
 /// The cause of a packet event, as reported.
 pub(super) struct PacketCause {
-    pub(super) reason: PacketReason,
-    pub(super) rule: Option<MonitorRule>,
-    pub(super) policies: Vec<ObjectRef>,
+    pub(crate) reason: PacketReason,
+    pub(crate) rule: Option<MonitorRule>,
+    pub(crate) policies: Vec<ObjectRef>,
 }
 
 /// The reason of packets that no rule is known for.

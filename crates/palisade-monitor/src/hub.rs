@@ -3,7 +3,7 @@
 //! Publishing never blocks: a subscriber that is too slow misses lines and is sent their number. Every
 //! subscriber receives the lines that match its query in order.
 
-use axum::body::Bytes;
+use bytes::Bytes;
 use palisade_api::{
     LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, PacketEvent,
 };

@@ -1,6 +1,5 @@
 //! A report is attributed to the rule that decides according to the oracle, on random states.
 
-use palisade_agent::monitor::attribution::{ReportedPacket, attribute};
 use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::lowered::ModelWorld;
 use palisade_generators::seeded_cases;
@@ -8,6 +7,7 @@ use palisade_model::{
     Action, Direction, Encapsulations, Endpoint, FlowOrigin, HairpinAction, HostTrafficAction,
     RuleOrigin, Update,
 };
+use palisade_monitor::attribution::{ReportedPacket, attribute};
 use palisade_oracle::{
     DecisionReason, DirectionJudgement, PreparedState, Question, RuleOutcome, RuleOwner, TraceStep,
 };
