@@ -7,14 +7,14 @@ use crate::core::{Core, CoreEvent};
 use crate::core_queue::CoreHandle;
 use crate::options::credentials;
 use crate::run_error::RunError;
-use crate::views::node_status::node_policy_report;
-use crate::views::policy_findings::policy_findings;
 use palisade_config::Config;
 use palisade_kubernetes::{
     FeedbackIntervals, NodeStatusWriter, PolicyFeedbackWriter, StatusIntervals,
 };
 use palisade_node::clock::{Clock, SystemClock, rfc3339_micros};
 use palisade_node::cluster_nodes::own_node_name;
+use palisade_views::node_status::node_policy_report;
+use palisade_views::policy_findings::policy_findings;
 use std::io;
 
 /// Starts the thread, if there is an API server and the configuration does not forbid it.

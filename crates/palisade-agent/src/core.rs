@@ -10,7 +10,6 @@
 
 use crate::reload::{ConfigListener, reread_config};
 use crate::subsystems::subsystems;
-use crate::views::CoreSnapshot;
 use palisade_api::{BootstrapStage, CniAttachment, CniResponse, SubsystemPlan};
 use palisade_config::Config;
 use palisade_dataplane::Dataplane;
@@ -32,6 +31,7 @@ use palisade_node::subsystem::{ObjectChanges, RunSubsystem, Runner, SubsystemErr
 use palisade_node::workload_store::WorkloadRecord;
 use palisade_source::{SourceHandle, UpdateBatch};
 use palisade_sys::fault;
+use palisade_views::CoreSnapshot;
 use palisade_workloads::workloads::attach::AttachRequest;
 use palisade_workloads::workloads::deletions::run_queued_deletions;
 use palisade_workloads::workloads::{WorkloadError, Workloads, cni, masquerade_policy};
@@ -545,7 +545,7 @@ impl Core {
         (&mut self.workloads, &mut self.node)
     }
 
-    /// The present state, for [`crate::views`].
+    /// The present state, for [`palisade_views`].
     pub fn snapshot(&self) -> CoreSnapshot<'_> {
         CoreSnapshot {
             now: self.clock.wall(),

@@ -6,8 +6,8 @@
 
 use crate::core::Core;
 use crate::core_queue::CoreHandle;
-use crate::views::CoreSnapshot;
 use palisade_sys::notify::{Notifier, monotonic_micros};
+use palisade_views::CoreSnapshot;
 use std::time::Duration;
 
 /// The service manager of this process, if there is one.

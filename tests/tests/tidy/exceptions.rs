@@ -45,7 +45,7 @@ pub(crate) const LONG_FUNCTIONS: &[Exception] = &[
 /// Structs and variants with more fields than the cap, each with its fields.
 pub(crate) const WIDE_TYPES: &[Exception] = &[
     ("crates/palisade-agent/src/core.rs", "Core", 15),
-    ("crates/palisade-agent/src/views/mod.rs", "CoreSnapshot", 13),
+    ("crates/palisade-views/src/lib.rs", "CoreSnapshot", 13),
     (
         "crates/palisade-node/src/workload_store.rs",
         "WorkloadRecord",

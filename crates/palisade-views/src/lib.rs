@@ -1,4 +1,6 @@
-//! The responses of the API: free functions from a read-only snapshot of the core to types of the API.
+//! The responses of the API and the metrics: free functions from a read-only snapshot of the core to types of the API.
+//!
+//! Promises: an answer is of one moment; reports are bounded.
 //!
 //! Never: changes anything, or waits; what has to be read from the kernel is read before and passed in.
 
@@ -32,23 +34,31 @@ use std::time::Duration;
 /// The state of the core at one moment.
 pub struct CoreSnapshot<'a> {
     /// The time, since the epoch.
-    pub(crate) now: Duration,
+    pub now: Duration,
     /// When the agent started, since the epoch.
-    pub(crate) started: Duration,
-    pub(crate) config: &'a Config,
-    pub(crate) enforcer: &'a Enforcer,
+    pub started: Duration,
+    /// The configuration of this process.
+    pub config: &'a Config,
+    /// Policy in the kernel.
+    pub enforcer: &'a Enforcer,
     /// The objects and tables.
-    pub(crate) policy: PolicyGuard<'a>,
-    pub(crate) node: &'a NodeState,
-    pub(crate) subsystems: &'a [Box<dyn RunSubsystem<NodeState>>],
-    pub(crate) workloads: &'a Workloads,
-    pub(crate) registry: &'a WorkloadRegistry,
+    pub policy: PolicyGuard<'a>,
+    /// What subsystems act through.
+    pub node: &'a NodeState,
+    /// The other subsystems.
+    pub subsystems: &'a [Box<dyn RunSubsystem<NodeState>>],
+    /// The workloads of this host.
+    pub workloads: &'a Workloads,
+    /// What policy knows of them.
+    pub registry: &'a WorkloadRegistry,
     /// The name and the location of each source, in the order of precedence.
-    pub(crate) sources: &'a [(String, String)],
-    pub(crate) source_report: &'a EffectiveReport,
-    pub(crate) startup_stages: &'a [BootstrapStage],
+    pub sources: &'a [(String, String)],
+    /// What is in force, and what is not.
+    pub source_report: &'a EffectiveReport,
+    /// The steps of the start, with their durations.
+    pub startup_stages: &'a [BootstrapStage],
     /// Why the state of this node could not be written to the API server.
-    pub(crate) node_status_failure: Option<&'a str>,
+    pub node_status_failure: Option<&'a str>,
 }
 
 /// The pod of this name (`namespace/name`, or a name in the namespace `default`) if it is one of these, which are on

@@ -1,16 +1,26 @@
-//! `GET /metrics`: the metrics of the core's state.
+//! `GET /metrics`: Prometheus metrics, their definition, collection and exposition.
+//!
+//! Every metric is defined once, in [`table`], which also generates the exposition and `docs/metrics.md`. The enforcer
+//! counts events in [`CoreMetrics`]; gauges are read for each scrape. No metric names a workload or a policy, because
+//! readers of metrics may not be permitted to read those.
+//!
+//! [`CoreMetrics`]: palisade_enforcer::metrics::CoreMetrics
 
-use super::CoreSnapshot;
-use super::budget::budget_excesses;
-use super::status::degraded_count;
-use crate::metrics::collect_process;
-use crate::metrics::exposition::Exposition;
-use crate::metrics::table::*;
+pub mod exposition;
+mod process;
+pub mod table;
+
+use crate::CoreSnapshot;
+use crate::budget::budget_excesses;
+use crate::status::degraded_count;
+use exposition::Exposition;
 use palisade_api::{BudgetFallback, EndpointState};
 use palisade_dataplane::{CounterValue, Counters};
 use palisade_enforcer::metrics::Histogram;
 use palisade_tables::{AuditComparison, Credit, Verdict};
+use process::collect as collect_process;
 use std::collections::BTreeMap;
+use table::*;
 
 /// Phases that are exported even before they run.
 const PHASES: [&str; 6] = ["split", "tighten", "revoke", "loosen", "merge", "delete"];

@@ -1,7 +1,6 @@
 //! Explaining one flow as the running agent sees it.
 
 use super::host_network_pod;
-use crate::core::Core;
 use palisade_analysis::ExplainError;
 use palisade_api::{ExplainQuery, Explanation};
 use palisade_config::Config;
@@ -22,12 +21,16 @@ pub struct FlowExplainer {
 }
 
 impl FlowExplainer {
-    /// Explains flows by the present and later policy of a core.
-    pub fn of_core(core: &Core) -> Self {
+    /// Explains flows by the present and later policy; these pods are on the network of their node.
+    pub fn new(
+        view: SharedPolicy,
+        config: Arc<Config>,
+        host_network_pods: BTreeMap<EndpointId, Option<Str>>,
+    ) -> Self {
         FlowExplainer {
-            view: core.policy_view().clone(),
-            config: core.shared_config(),
-            host_network_pods: core.host_network_pods().clone(),
+            view,
+            config,
+            host_network_pods,
         }
     }
 

@@ -107,7 +107,7 @@ metrics! {
 pub fn markdown() -> String {
     let mut out = String::from(
         "# Metrics\n\n\
-         Made from the table in `crates/palisade-agent/src/metrics/table.rs`; a test holds them equal.\n\n\
+         Made from the table in `crates/palisade-views/src/metrics/table.rs`; a test holds them equal.\n\n\
          `GET /metrics` answers them in Prometheus' text format, on the agent's socket and, if \
          `health-address` is set, there by TCP, beside `/healthz` (the core answers) and `/readyz` \
          (in sync, and the kernel holds the policy; otherwise 503 with the reasons). Nothing else is \
