@@ -393,9 +393,9 @@ mod tests {
         );
         *bench.passed.lock().unwrap() += rate_limit::WINDOW;
         bench.log.write_ended_counts();
-        let told = bench.lines(|| {});
+        let lines = bench.lines(|| {});
         assert_eq!(
-            told,
+            lines,
             ["2026-11-21T07:33:05.000000Z WARN log: again suppressed=5\n"]
         );
         // A new window; messages suppressed at the end of the last one are reported there.
@@ -404,10 +404,10 @@ mod tests {
             rate_limit::MAX_PER_WINDOW as usize + 1
         );
         bench.log.flush();
-        let told = bench.lines(|| {});
+        let lines = bench.lines(|| {});
         assert!(
-            told[0].ends_with("again suppressed=5\n") && told.len() == 1,
-            "{told:?}"
+            lines[0].ends_with("again suppressed=5\n") && lines.len() == 1,
+            "{lines:?}"
         );
         // The next event of the same message reports them too.
         assert_eq!(
@@ -415,8 +415,8 @@ mod tests {
             rate_limit::MAX_PER_WINDOW as usize + 1
         );
         *bench.passed.lock().unwrap() += rate_limit::WINDOW;
-        let told = bench.lines(|| tracing::warn!(n = 1, "again"));
-        assert!(told[0].ends_with("suppressed=5\n") && told[1].ends_with("again n=1\n"));
+        let lines = bench.lines(|| tracing::warn!(n = 1, "again"));
+        assert!(lines[0].ends_with("suppressed=5\n") && lines[1].ends_with("again n=1\n"));
         // Debug messages are never suppressed.
         let all = bench.lines(|| (0..many).for_each(|_| tracing::debug!("fine")));
         assert_eq!(all.len() as u64, many);

@@ -43,6 +43,27 @@ pub(crate) struct PacketContext<'a> {
     pub(crate) own_node: &'a Str,
 }
 
+/// The direction of a packet, as it was judged, or as the reason has it.
+fn packet_direction(
+    judgement: Option<&PacketAttribution>,
+    reason: ReportReason,
+) -> Option<Direction> {
+    match (judgement, reason) {
+        (Some(judgement), _) => Some(judgement.direction),
+        (None, ReportReason::Logged(direction) | ReportReason::Audited(direction)) => {
+            Some(direction)
+        }
+        (None, ReportReason::Spoofed | ReportReason::UnknownInterface) => Some(Direction::Egress),
+        (
+            None,
+            ReportReason::Denied
+            | ReportReason::Rejected
+            | ReportReason::Invalid
+            | ReportReason::NoPoint,
+        ) => None,
+    }
+}
+
 impl PacketContext<'_> {
     /// The event of a packet. `attribution`: the evaluation, its revision, and whether that revision is past.
     pub(super) fn packet_event(
@@ -53,25 +74,10 @@ impl PacketContext<'_> {
         at: Duration,
     ) -> PacketEvent {
         let packet = &report.packet;
-        let direction = match (&attribution, report.reason) {
-            (Some((judgement, ..)), _) => Some(judgement.direction),
-            (None, ReportReason::Logged(direction) | ReportReason::Audited(direction)) => {
-                Some(direction)
-            }
-            (None, ReportReason::Spoofed | ReportReason::UnknownInterface) => {
-                Some(Direction::Egress)
-            }
-            (
-                None,
-                ReportReason::Denied
-                | ReportReason::Rejected
-                | ReportReason::Invalid
-                | ReportReason::NoPoint,
-            ) => None,
-        };
-        let is_host = attribution
-            .as_ref()
-            .is_some_and(|(of, ..)| of.host_pass.is_some());
+        let judgement = attribution.as_ref().map(|(judgement, ..)| judgement);
+        let direction = packet_direction(judgement, report.reason);
+        let host_pass = judgement.and_then(|judgement| judgement.host_pass);
+        let is_host = host_pass.is_some();
         let interface = match (direction, is_host) {
             (Some(Direction::Egress), false) | (Some(Direction::Ingress), true) => {
                 judged.input_interface.as_ref()
@@ -84,7 +90,7 @@ impl PacketContext<'_> {
                 .as_ref()
                 .or(packet.output_interface.as_ref()),
         };
-        let hits = attribution.as_ref().map_or(&[][..], |(of, ..)| &of.hits);
+        let hits = judgement.map_or(&[][..], |judgement| &judgement.hits);
         let cause = self.packet_cause(report.reason, hits.last().map(|credit| &**credit));
         let logged = hits.iter().filter_map(|credit| {
             let rule = self.monitor_rule(credit)?;
@@ -106,15 +112,12 @@ impl PacketContext<'_> {
                 _ => MonitorVerdict::Denied,
             },
             rejected: report.reason == ReportReason::Rejected,
-            audit: attribution.as_ref().and_then(|(of, ..)| {
-                let audit = of.audit.as_ref()?;
-                Some(self.packet_audit(audit))
-            }),
+            audit: judgement
+                .and_then(|judgement| judgement.audit.as_ref())
+                .map(|audit| self.packet_audit(audit)),
             reason: cause.reason,
             direction,
-            pass: attribution
-                .as_ref()
-                .and_then(|(of, ..)| of.host_pass.map(HostPass::from)),
+            pass: host_pass.map(HostPass::from),
             endpoint: interface.and_then(|name| {
                 if is_host {
                     return Some(format!("host:{}", self.own_node));
@@ -255,7 +258,7 @@ impl PacketContext<'_> {
                 (
                     self.monitor_policy(policy),
                     origin,
-                    rules.map_or(&[], |of| &of.rules),
+                    rules.map_or(&[], |direction_rules| &direction_rules.rules),
                 )
             }
             Credit::ProfileRule {

@@ -225,12 +225,12 @@ fn packet_rate(per_second: u32) -> RateLimit {
 
 /// The rate-limit key of a packet: for denied, logged and audited packets it has the deciding rule.
 fn rate_key(reason: ReportReason, judgement: Option<&PacketAttribution>) -> MonitorKey {
-    let Some(of) = judgement else {
+    let Some(attribution) = judgement else {
         return (reason, None, None);
     };
-    let hits = match (&of.audit, reason) {
+    let hits = match (&attribution.audit, reason) {
         (Some(audit), ReportReason::Audited(_)) => &audit.hits,
-        _ => &of.hits,
+        _ => &attribution.hits,
     };
-    (reason, Some(of.direction), hits.last().cloned())
+    (reason, Some(attribution.direction), hits.last().cloned())
 }

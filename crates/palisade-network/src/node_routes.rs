@@ -232,15 +232,17 @@ impl NodeRoutes {
         let mut problem = None;
         let mut chosen = claimants.first().copied();
         if names.len() > 1 {
-            let holder = |of: Prefix| {
-                let route = self.routes.get(&of)?;
+            let holder = |claimed: Prefix| {
+                let route = self.routes.get(&claimed)?;
                 let reached = |name: &&Str| {
                     let facts = inputs.nodes.get(name);
                     facts.is_some_and(|facts| facts.internal_addresses.contains(&route.gateway))
                 };
-                inputs.nodes.claimants(of).find(reached)
+                inputs.nodes.claimants(claimed).find(reached)
             };
-            let holders = overlapping.iter().filter_map(|(of, _)| holder(*of));
+            let holders = overlapping
+                .iter()
+                .filter_map(|(claimed, _)| holder(*claimed));
             let winner = holder(network)
                 .or_else(|| holders.min())
                 .or(names.first().copied());

@@ -90,17 +90,17 @@ impl NodePools {
 
     /// Decides by the present nodes; returns whether the pools changed.
     pub fn update(&mut self, nodes: &ClusterNodes) -> bool {
-        let held = match self.pools.is_empty() {
+        let consequence = match self.pools.is_empty() {
             true => "pods get no addresses until then",
             false => "its former networks stay in use",
         };
         let Some(own) = nodes.own() else {
-            self.problems = vec![format!("{}; {held}", self.no_node())];
+            self.problems = vec![format!("{}; {consequence}", self.no_node())];
             return false;
         };
         if own.pod_networks.is_empty() {
             let node = &self.node;
-            self.problems = vec![format!("the Node {node} has no podCIDRs; {held}")];
+            self.problems = vec![format!("the Node {node} has no podCIDRs; {consequence}")];
             return false;
         }
         let (mut pools, mut problems) = (Vec::new(), Vec::new());

@@ -13,10 +13,12 @@ use std::fmt::Display;
 
 /// Rejected policies, followed by closed policy sets.
 pub(super) fn budget_excesses(core: &CoreSnapshot<'_>) -> Vec<BudgetExcess> {
-    let kept = &core.source_report.retained;
+    let retained = &core.source_report.retained;
     let refused = core.source_report.over_budget.iter().map(|over| {
-        let kept = kept.iter().find(|kept| kept.object == over.object);
-        let has_last_valid = kept.is_some_and(|kept| kept.since.is_some());
+        let retained = retained
+            .iter()
+            .find(|retained| retained.object == over.object);
+        let has_last_valid = retained.is_some_and(|retained| retained.since.is_some());
         let rules = over.rules.iter().map(|rule| RuleCostReport {
             policy: over.object.clone(),
             direction: rule.direction,

@@ -81,9 +81,9 @@ fn conditions(
     stale: &[StaleSource],
     (not_enforced, partly_closed): (usize, usize),
 ) -> Vec<NodeCondition> {
-    let condition = |kind: &str, is: bool, reason: &str, message: String| NodeCondition {
+    let condition = |kind: &str, holds: bool, reason: &str, message: String| NodeCondition {
         kind: kind.to_owned(),
-        status: if is { "True" } else { "False" }.to_owned(),
+        status: if holds { "True" } else { "False" }.to_owned(),
         reason: reason.to_owned(),
         message: bounded(&message),
         last_transition_time: rfc3339(core.now),
@@ -152,14 +152,14 @@ fn not_enforced_objects(core: &CoreSnapshot<'_>) -> Vec<NotEnforcedObject> {
             found.entry(name).or_insert_with(entry);
         }
     }
-    for kept in &report.retained {
-        let enforced = match kept.since {
+    for retained in &report.retained {
+        let enforced = match retained.since {
             Some(_) => EnforcedInstead::LastValid,
             None => EnforcedInstead::Isolating,
         };
         let reason = "its present definition is not valid, or there are several";
-        let entry = || object(&kept.object, enforced, "", reason);
-        found.entry(&kept.object).or_insert_with(entry).enforced = enforced;
+        let entry = || object(&retained.object, enforced, "", reason);
+        found.entry(&retained.object).or_insert_with(entry).enforced = enforced;
     }
     let closed = closed_policy_sets(core).map(|over| {
         let first = over.policies.first().map(String::as_str);

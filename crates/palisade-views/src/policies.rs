@@ -62,7 +62,7 @@ pub fn policy_detail(
     let states = PolicyStates::of(core.source_report);
     let in_force = policies_by_object(core.policy.engine.ordered_policies());
     let first = in_force.iter().filter_map(|parts| parts.first());
-    let mut ids: Vec<ObjectId> = first.map(|of| of.id.object.clone()).collect();
+    let mut ids: Vec<ObjectId> = first.map(|policy| policy.id.object.clone()).collect();
     ids.extend(states.not_enforced().map(|policy| (*policy.id).clone()));
     ids.sort();
     ids.dedup();
@@ -126,7 +126,8 @@ fn policy_summary(
             .get(&part.id)
     });
     let realised: Option<Vec<_>> = realised.collect();
-    let realised = realised.and_then(|all| all.into_iter().max_by_key(|of| of.revision));
+    let realised =
+        realised.and_then(|all| all.into_iter().max_by_key(|realised| realised.revision));
     let selected = selected_endpoints(core, parts);
     let endpoints = selected
         .iter()
@@ -211,7 +212,7 @@ fn counter_place(policy: &Policy, credit: &Credit) -> Option<(Direction, Counter
             origin,
         } if *of == policy.id => {
             let rules = policy.rules(*direction).into_iter();
-            let mut rules = rules.flat_map(|of| &of.rules);
+            let mut rules = rules.flat_map(|side| &side.rules);
             let place = rules.position(|rule| rule.origin.is_same_rule(origin));
             Some((
                 *direction,
@@ -260,8 +261,8 @@ fn rule_counters(policy: &Policy, audited: bool, counters: &Counters) -> Vec<Rul
         };
     let mut out = Vec::new();
     for direction in Direction::BOTH {
-        let of = policy.rules(direction);
-        for (at, rule) in of.into_iter().flat_map(|of| &of.rules).enumerate() {
+        let side = policy.rules(direction);
+        for (at, rule) in side.into_iter().flat_map(|side| &side.rules).enumerate() {
             let counts = places.remove(&(direction, CounterPlace::Rule(at)));
             let (index, line) = (Some(rule.origin.index), policy.rule_source(&rule.origin));
             let counts = counts.unwrap_or_default();
@@ -269,7 +270,7 @@ fn rule_counters(policy: &Policy, audited: bool, counters: &Counters) -> Vec<Rul
         }
         let line = policy.line.as_ref().map(ToString::to_string);
         let denied = places.remove(&(direction, CounterPlace::DefaultDeny));
-        if denied.is_some() || of.is_some_and(|of| of.default_deny) {
+        if denied.is_some() || side.is_some_and(|side| side.default_deny) {
             let counts = denied.unwrap_or_default();
             let action = CountedAction::DefaultDeny;
             out.push(report(direction, None, action, line.clone(), counts));

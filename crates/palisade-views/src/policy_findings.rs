@@ -52,20 +52,20 @@ fn find(
             true => problem.reason.clone(),
             false => format!("{}: {}", problem.field, problem.reason),
         };
-        let of = by_object.entry((resource, object)).or_default();
+        let entry = by_object.entry((resource, object)).or_default();
         match diagnostic.severity {
-            Severity::Error => of.errors.push(reason),
-            Severity::HeldClosed => of.closed.push(reason),
-            Severity::Warning => of.warnings.push(reason),
+            Severity::Error => entry.errors.push(reason),
+            Severity::HeldClosed => entry.closed.push(reason),
+            Severity::Warning => entry.warnings.push(reason),
         }
     }
-    let problems = by_object.iter().filter_map(|((resource, object), of)| {
+    let problems = by_object.iter().filter_map(|((resource, object), entry)| {
         let (namespace, name) = split(object)?;
         Some(PolicyProblem {
             resource: (*resource).to_owned(),
             namespace: namespace.map(str::to_owned),
             name: name.to_owned(),
-            message: bounded(of.errors.first()?),
+            message: bounded(entry.errors.first()?),
         })
     });
     let problems = problems.take(MAX_LISTED).collect();
@@ -74,28 +74,20 @@ fn find(
         FeedbackKind::of(&resource)?;
         Some((resource.to_string(), object.to_string()))
     });
-    let with_errors = by_object.iter().filter(|(_, of)| !of.errors.is_empty());
+    let with_errors = by_object
+        .iter()
+        .filter(|(_, entry)| !entry.errors.is_empty());
     let refused =
         with_errors.map(|((resource, object), _)| ((*resource).to_owned(), (*object).to_owned()));
     let all: BTreeSet<(String, String)> = in_force.chain(refused).collect();
-    let instead: BTreeMap<&str, &str> = report
-        .retained
-        .iter()
-        .map(|kept| {
-            let instead = match kept.since {
-                Some(_) => "the last valid version stays in force",
-                None => "what it selects is isolated",
-            };
-            (&*kept.object, instead)
-        })
-        .collect();
+    let instead = enforced_instead(report);
     let conditions = all.iter().filter_map(|(resource, object)| {
         let (namespace, name) = split(object)?;
         FeedbackKind::of(resource)?.condition?;
         let none = ObjectFindings::default();
-        let of = by_object.get(&(&**resource, &**object)).unwrap_or(&none);
+        let entry = by_object.get(&(&**resource, &**object)).unwrap_or(&none);
         let instead = instead.get(&**object).copied();
-        let (is_accepted, reason, message) = judge(of, instead);
+        let (is_accepted, reason, message) = judge(entry, instead);
         Some(PolicyCondition {
             resource: resource.clone(),
             namespace: namespace.map(str::to_owned),
@@ -111,6 +103,21 @@ fn find(
     }
 }
 
+/// What is in force of the objects whose present definition is not.
+fn enforced_instead(report: &EffectiveReport) -> BTreeMap<&str, &str> {
+    report
+        .retained
+        .iter()
+        .map(|retained| {
+            let instead = match retained.since {
+                Some(_) => "the last valid version stays in force",
+                None => "what it selects is isolated",
+            };
+            (&*retained.object, instead)
+        })
+        .collect()
+}
+
 /// The namespace and the name of an object, from its kind and name.
 fn split(object: &str) -> Option<(Option<&str>, &str)> {
     let (_, name) = object.split_once(' ')?;
@@ -122,18 +129,22 @@ fn split(object: &str) -> Option<(Option<&str>, &str)> {
 
 /// Whether an object is accepted, with the reason in a word and in a sentence. `instead` is what is in force if
 /// the present definition is not.
-fn judge(of: &ObjectFindings, instead: Option<&str>) -> (bool, &'static str, String) {
-    let is_refused = !of.errors.is_empty() || instead.is_some();
+fn judge(findings: &ObjectFindings, instead: Option<&str>) -> (bool, &'static str, String) {
+    let is_refused = !findings.errors.is_empty() || instead.is_some();
     let remarks = || {
-        let all: Vec<&str> = (of.closed.iter().chain(&of.warnings))
+        let all: Vec<&str> = (findings.closed.iter().chain(&findings.warnings))
             .map(String::as_str)
             .collect();
         all.join("; ")
     };
-    match (is_refused, of.closed.is_empty(), of.warnings.is_empty()) {
+    match (
+        is_refused,
+        findings.closed.is_empty(),
+        findings.warnings.is_empty(),
+    ) {
         (true, ..) => {
-            let reasons = of.errors.iter().map(String::as_str);
-            let reasons: Vec<&str> = match of.errors.is_empty() {
+            let reasons = findings.errors.iter().map(String::as_str);
+            let reasons: Vec<&str> = match findings.errors.is_empty() {
                 // The list of problems is bounded.
                 true => vec!["its present definition is not valid"],
                 false => reasons.collect(),
@@ -197,7 +208,7 @@ mod tests {
 
     #[test]
     fn conditions_say_what_is_accepted_and_what_is_in_force_instead() {
-        let kept = |object: &str, since| RetainedObject {
+        let retained = |object: &str, since| RetainedObject {
             object: object.to_owned(),
             since,
             hash: None,
@@ -219,9 +230,9 @@ mod tests {
                 diagnostic("AdminNetworkPolicy g", "a.yaml", "", Severity::Error),
             ],
             retained: vec![
-                kept("AdminNetworkPolicy c", Some(7)),
-                kept("AdminNetworkPolicy d", None),
-                kept("AdminNetworkPolicy f", None),
+                retained("AdminNetworkPolicy c", Some(7)),
+                retained("AdminNetworkPolicy d", None),
+                retained("AdminNetworkPolicy f", None),
             ],
             ..EffectiveReport::default()
         };

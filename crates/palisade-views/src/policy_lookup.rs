@@ -91,7 +91,8 @@ fn matching<'a>(
     name: &str,
 ) -> Vec<&'a ObjectId> {
     let is_of_kind = |id: &ObjectId| kind.is_none_or(|kind| is_kind(id, kind));
-    let is_in = |id: &ObjectId| namespace.is_none_or(|of| id.namespace.as_deref() == Some(of));
+    let is_in =
+        |id: &ObjectId| namespace.is_none_or(|wanted| id.namespace.as_deref() == Some(wanted));
     let all = policies.iter();
     all.filter(|id| &*id.name == name && is_in(id) && is_of_kind(id))
         .collect()
@@ -159,7 +160,7 @@ fn not_found(
     }
     let is_here = |id: &&ObjectId| {
         kind.is_none_or(|kind| is_kind(id, kind))
-            && namespace.is_none_or(|of| id.namespace.as_deref() == Some(of))
+            && namespace.is_none_or(|wanted| id.namespace.as_deref() == Some(wanted))
     };
     let here: Vec<&ObjectId> = policies.iter().filter(is_here).collect();
     let names: Vec<&str> = here.iter().map(|id| &*id.name).collect();

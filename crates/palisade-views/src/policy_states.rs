@@ -37,7 +37,11 @@ impl<'a> PolicyStates<'a> {
             }
         }
         PolicyStates {
-            deviating: report.policies.iter().map(|of| (&*of.id, of)).collect(),
+            deviating: report
+                .policies
+                .iter()
+                .map(|policy| (&*policy.id, policy))
+                .collect(),
             warnings,
         }
     }
@@ -275,7 +279,10 @@ mod tests {
             let status = row(name, std::slice::from_ref(&over));
             assert_eq!(status.0, PolicyState::OverBudget, "{name}");
         }
-        let named: Vec<&str> = states.not_enforced().map(|of| &*of.id.name).collect();
+        let named: Vec<&str> = states
+            .not_enforced()
+            .map(|policy| &*policy.id.name)
+            .collect();
         assert_eq!(named, ["nothing"]);
     }
 }

@@ -153,11 +153,11 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
 /// The host endpoints of this host.
 fn host_endpoints(core: &CoreSnapshot<'_>) -> Vec<HostEndpointReport> {
     let states = core.registry.host_endpoints.states();
-    let report = |of: HostEndpointState<'_>| HostEndpointReport {
-        kind: of.id.kind.name().to_owned(),
-        name: of.id.name.to_string(),
-        interface: of.interface.map(ToString::to_string),
-        reason: of.reason,
+    let report = |state: HostEndpointState<'_>| HostEndpointReport {
+        kind: state.id.kind.name().to_owned(),
+        name: state.id.name.to_string(),
+        interface: state.interface.map(ToString::to_string),
+        reason: state.reason,
     };
     states.map(report).collect()
 }
@@ -165,12 +165,12 @@ fn host_endpoints(core: &CoreSnapshot<'_>) -> Vec<HostEndpointReport> {
 /// The tiers that have policies, in order of evaluation.
 fn tiers(core: &CoreSnapshot<'_>) -> Vec<TierReport> {
     let tiers = core.policy.engine.tiers().into_iter();
-    let report = |of: TierSummary| TierReport {
-        name: of.tier.name.to_string(),
-        order: of.tier.order.number(),
-        default: of.tier.default,
-        missing: of.missing,
-        policies: of.policies,
+    let report = |summary: TierSummary| TierReport {
+        name: summary.tier.name.to_string(),
+        order: summary.tier.order.number(),
+        default: summary.tier.default,
+        missing: summary.missing,
+        policies: summary.policies,
     };
     tiers.map(report).collect()
 }

@@ -307,17 +307,17 @@ mod tests {
     fn it_is_written_once_and_goes_or_stays_as_configured() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("net.d");
-        let (kept, removed) = (conf(&dir, "true").unwrap(), conf(&dir, "false").unwrap());
-        assert!(kept.write().unwrap());
-        assert!(!kept.write().unwrap(), "nothing to do");
-        let text = std::fs::read(kept.path()).unwrap();
+        let (stays, removed) = (conf(&dir, "true").unwrap(), conf(&dir, "false").unwrap());
+        assert!(stays.write().unwrap());
+        assert!(!stays.write().unwrap(), "nothing to do");
+        let text = std::fs::read(stays.path()).unwrap();
         let read: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(read["plugins"][0]["type"], "palisade-cni");
         assert_eq!(read["plugins"][0]["queue"], "/var/lib/palisade/cni-queue");
-        kept.remove_unless_kept().unwrap();
-        assert!(kept.path().exists());
+        stays.remove_unless_kept().unwrap();
+        assert!(stays.path().exists());
         removed.remove_unless_kept().unwrap();
-        assert!(!kept.path().exists());
+        assert!(!stays.path().exists());
         removed.remove_unless_kept().unwrap();
         let others = std::fs::read_dir(&dir).unwrap().count();
         assert_eq!(others, 0, "no draft is left");

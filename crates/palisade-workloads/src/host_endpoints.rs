@@ -334,8 +334,8 @@ mod tests {
         }
     }
 
-    fn addresses(of: &[(&str, &str)]) -> InterfaceAddresses {
-        of.iter()
+    fn addresses(list: &[(&str, &str)]) -> InterfaceAddresses {
+        list.iter()
             .map(|(address, name)| (address.parse().unwrap(), Str::from(*name)))
             .collect()
     }
@@ -449,20 +449,26 @@ mod tests {
         let mut hosts = HostEndpoints::of_node("node-1".into());
         assert_eq!(hosts.states().count(), 0);
         hosts.upsert_policy(&policy_of_nodes(Policy::node_subject()));
-        let told = |hosts: &HostEndpoints| {
+        let reported = |hosts: &HostEndpoints| {
             let states = hosts.states();
-            let told = states.map(|of| (of.id.name.to_string(), of.interface.cloned(), of.reason));
-            told.collect::<Vec<_>>()
+            let reported = states.map(|state| {
+                (
+                    state.id.name.to_string(),
+                    state.interface.cloned(),
+                    state.reason,
+                )
+            });
+            reported.collect::<Vec<_>>()
         };
         let unknown = "there is no such Node, so no policy of nodes selects this host";
         let name = || "node-1".to_owned();
-        assert_eq!(told(&hosts), [(name(), None, Some(unknown.to_owned()))]);
+        assert_eq!(reported(&hosts), [(name(), None, Some(unknown.to_owned()))]);
         let update = hosts.upsert(Endpoint::of_node("node-1".into(), false));
         assert_eq!(interface(&update), Some("*"));
-        assert_eq!(told(&hosts), [(name(), Some("*".into()), None)]);
+        assert_eq!(reported(&hosts), [(name(), Some("*".into()), None)]);
         hosts.upsert(endpoint("every", Some(Endpoint::ANY_INTERFACE)));
         let other = "HostEndpoint every governs every interface, and policies of nodes select it";
-        let all = told(&hosts);
+        let all = reported(&hosts);
         assert!(
             all.contains(&(name(), None, Some(other.to_owned()))),
             "{all:?}"

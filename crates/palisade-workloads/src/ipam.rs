@@ -280,9 +280,9 @@ mod tests {
         assert_eq!(take(&mut ipam, Family::V4, 1), ["10.0.0.2"]);
         ipam.set_pools(&pools(&["10.0.1.0/29", "10.0.2.0/29"]));
         assert_eq!(take(&mut ipam, Family::V4, 6)[5], "10.0.2.2");
-        let held = "10.0.0.2".parse().unwrap();
-        assert_eq!(ipam.claim(held), Err(IpamError::InUse(held)));
-        assert_eq!(ipam.pool_of(held), None);
+        let allocated = "10.0.0.2".parse().unwrap();
+        assert_eq!(ipam.claim(allocated), Err(IpamError::InUse(allocated)));
+        assert_eq!(ipam.pool_of(allocated), None);
         ipam.set_pools(&[]);
         assert_eq!(
             ipam.allocate(Family::V4),
@@ -306,8 +306,8 @@ mod tests {
             range("10.0.1.0", "10.0.1.4"),
             range("fd00::", "fd00::7fff:ffff:ffff:ffff"),
         ];
-        let of = pools(&["10.0.0.0/29", "10.0.1.0/29", "fd00::/64"]);
-        let mut ipam = Ipam::new(&of, &reserved);
+        let all = pools(&["10.0.0.0/29", "10.0.1.0/29", "fd00::/64"]);
+        let mut ipam = Ipam::new(&all, &reserved);
         let given = take(&mut ipam, Family::V4, 5);
         assert_eq!(
             given,
@@ -337,7 +337,7 @@ mod tests {
             ipam.pool_usages()[..2],
             [used("10.0.0.0/29", 4, 5, 0), used("10.0.1.0/29", 2, 6, 0)]
         );
-        assert_eq!(ipam.pool_of(given[4].parse().unwrap()), Some(of[1]));
+        assert_eq!(ipam.pool_of(given[4].parse().unwrap()), Some(all[1]));
         let gives = |address: &str| ipam.can_allocate(address.parse().unwrap());
         for address in ["10.0.0.2", "10.0.0.6", "10.0.1.5", "fd00::8000:0:0:0"] {
             assert!(gives(address), "{address}");

@@ -337,15 +337,14 @@ pub(crate) fn impure_source(path: &str, text: &str) -> Vec<String> {
 /// uses.
 const DRIVERS: [(&str, &str, &str); 1] = [("nftables", "Nft", "palisade_nft")];
 
-/// The crates that the agent is made of, without their common prefix. Each is to be read by itself: [`sizes`] bounds it.
-///
-/// [`sizes`]: crate::sizes
+/// The crates that the agent is made of, without their common prefix; [`crate::sizes`] bounds each.
 pub(crate) const AGENT_CRATES: &[&str] = &[
     "node",
     "enforcer",
     "network",
     "workloads",
     "monitor",
+    "views",
     "agent",
 ];
 

@@ -15,7 +15,6 @@ pub(crate) const LONG_FUNCTIONS: &[Exception] = &[
         "attribute",
         83,
     ),
-    ("crates/palisade-monitor/src/event.rs", "packet_event", 97),
     ("crates/palisade-agent/src/run.rs", "run", 123),
     (
         "crates/palisade-dataplane/src/nftables/netlink/expr.rs",

@@ -189,8 +189,8 @@ impl AdmissionControl {
         let (parts, body) = request.into_parts();
         let content_length = parts.headers.get(CONTENT_LENGTH);
         let content_length =
-            content_length.and_then(|said| said.to_str().ok()?.parse::<u64>().ok());
-        if content_length.is_some_and(|said| said > limit as u64) {
+            content_length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if content_length.is_some_and(|length| length > limit as u64) {
             return Err(Self::body_too_large(limit));
         }
         let arriving = Limited::new(body, limit).collect();

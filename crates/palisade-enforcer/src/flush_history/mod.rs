@@ -68,7 +68,7 @@ impl FlushHistory {
         now: Duration,
     ) {
         for update in updates {
-            let (id, kept) = match update {
+            let (id, remaining) = match update {
                 Update::Upsert(Object::Endpoint(endpoint)) => {
                     (&endpoint.id, endpoint.addresses.as_slice())
                 }
@@ -78,7 +78,7 @@ impl FlushHistory {
             let Some(old) = engine.endpoint(id) else {
                 continue;
             };
-            for address in old.addresses.iter().filter(|a| !kept.contains(a)) {
+            for address in old.addresses.iter().filter(|a| !remaining.contains(a)) {
                 self.addresses.record_release(*address, id.clone(), now);
             }
         }

@@ -97,8 +97,8 @@ impl TableHistory {
         let newest = self.layers.len();
         let state = |index: usize| {
             let undone = self.layers.range(index..).map(|layer| &layer.undo);
-            let of = self.layers.get(index).map_or(revision, |l| l.revision);
-            (PastTables::new(now, undone), of, index < newest)
+            let layer_revision = self.layers.get(index).map_or(revision, |l| l.revision);
+            (PastTables::new(now, undone), layer_revision, index < newest)
         };
         let began = |index: usize| match index.checked_sub(1) {
             Some(before) => self.layers[before].began <= at,

@@ -77,8 +77,8 @@ impl KernelNetworkDriver {
     /// attached from.
     pub(super) fn netns(&self, record: &WorkloadRecord) -> Result<NetNs, NetworkDriverError> {
         let pinned = self.pinned_netns.as_ref();
-        let netns = match pinned.filter(|held| held.label() == record.netns) {
-            Some(held) => held.clone(),
+        let netns = match pinned.filter(|pinned| pinned.label() == record.netns) {
+            Some(pinned) => pinned.clone(),
             None => self.opener.open(&record.netns, CORE_NETNS_TIMEOUT)?,
         };
         match record.netns_identity {

@@ -28,7 +28,7 @@ const PHASES: [&str; 6] = ["split", "tighten", "revoke", "loosen", "merge", "del
 /// `GET /metrics`, without the API's own metrics.
 pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Exposition {
     let mut out = Exposition::default();
-    let flag = |is: bool| f64::from(u8::from(is));
+    let flag = |holds: bool| f64::from(u8::from(holds));
     let CoreSnapshot {
         enforcer, policy, ..
     } = core;
@@ -166,8 +166,8 @@ fn collect_budget(core: &CoreSnapshot<'_>, out: &mut Exposition) {
     let taken = core.policy.engine.counts().elements;
     out.add_sample(&POLICY_ELEMENTS, &[], taken as f64);
     let budget = palisade_enforcer::policy_subsystem::element_budget(&core.config.policy);
-    for (of, most) in [("policy-set", budget.set), ("host", budget.host)] {
-        out.add_sample(&POLICY_ELEMENTS_MAX, &[of], most as f64);
+    for (scope, most) in [("policy-set", budget.set), ("host", budget.host)] {
+        out.add_sample(&POLICY_ELEMENTS_MAX, &[scope], most as f64);
     }
     let over = budget_excesses(core);
     for enforced in BudgetFallback::ALL {

@@ -250,7 +250,10 @@ impl Workloads {
                 let took = now.saturating_duration_since(received_at);
                 node.enforcer.policy.metrics.attach.observe(took);
             }
-            for (_, waiting) in self.open_waiters.extract_if(.., |(of, _)| *of == id) {
+            for (_, waiting) in self
+                .open_waiters
+                .extract_if(.., |(waiting_for, _)| *waiting_for == id)
+            {
                 // The receiver may have stopped waiting.
                 let _ = waiting.send(());
             }
