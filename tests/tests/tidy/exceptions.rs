@@ -103,17 +103,6 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
 /// Circles of files, each sorted.
 pub(crate) const CIRCLES: &[&[&str]] = &[
     &[
-        "crates/palisade-network/src/network_driver/kernel.rs",
-        "crates/palisade-network/src/network_driver/netns_facts.rs",
-        "crates/palisade-network/src/network_driver/veth_pair.rs",
-    ],
-    &[
-        "crates/palisade-workloads/src/workloads/addresses.rs",
-        "crates/palisade-workloads/src/workloads/attach.rs",
-        "crates/palisade-workloads/src/workloads/cni.rs",
-        "crates/palisade-workloads/src/workloads/named.rs",
-    ],
-    &[
         "crates/palisade-engine/src/store/holder_lists.rs",
         "crates/palisade-engine/src/store/holder_store.rs",
         "crates/palisade-engine/src/store/holders.rs",

@@ -1,7 +1,8 @@
 //! The network driver of the running kernel.
 
 use super::connections;
-use super::veth_pair::InnerVeth;
+use super::netns_facts::{read_address_use, read_netns_facts};
+use super::veth_pair::{InnerVeth, check_chained, find_host_link};
 use super::{
     AddressUse, GATEWAY_V4, GATEWAY_V6, HOST_MAC, HostInterfaceState, HostInventory, NetnsFacts,
     NetnsInterface, NetworkDriver, NetworkDriverError,
@@ -28,7 +29,7 @@ const RTPROT_KERNEL: u8 = 2;
 
 /// The driver for the running kernel.
 pub struct KernelNetworkDriver {
-    pub(super) host: NetNs,
+    host: NetNs,
     opener: NetNsOpener,
     pinned_netns: Option<NetNs>,
     /// Where the host's kernel parameters are.
@@ -75,7 +76,7 @@ impl KernelNetworkDriver {
 
     /// A workload's namespace: the pinned one, or the one its path refers to, if it is the one it was
     /// attached from.
-    pub(super) fn netns(&self, record: &WorkloadRecord) -> Result<NetNs, NetworkDriverError> {
+    fn netns(&self, record: &WorkloadRecord) -> Result<NetNs, NetworkDriverError> {
         let pinned = self.pinned_netns.as_ref();
         let netns = match pinned.filter(|pinned| pinned.label() == record.netns) {
             Some(pinned) => pinned.clone(),
@@ -87,6 +88,21 @@ impl KernelNetworkDriver {
             }
             _ => Ok(netns),
         }
+    }
+
+    /// See [`check_chained`].
+    fn check_chained(&self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        check_chained(
+            (&self.host, &mut self.links()?),
+            &self.netns(record)?,
+            record,
+        )
+    }
+
+    /// The interface inside the namespace, if it can be queried.
+    fn inner_veth(&self, host: &mut KernelLinks, record: &WorkloadRecord) -> Option<InnerVeth> {
+        let pod = self.netns(record).ok()?;
+        InnerVeth::find((&self.host, host), &pod, &record.inside).ok()?
     }
 }
 
@@ -100,7 +116,7 @@ impl NetworkDriver for KernelNetworkDriver {
     }
 
     fn netns_facts(&mut self, record: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError> {
-        self.read_netns_facts(record)
+        read_netns_facts(&self.netns(record)?, &record.netns)
     }
 
     fn address_use(
@@ -109,7 +125,7 @@ impl NetworkDriver for KernelNetworkDriver {
         pool: Option<palisade_model::Prefix>,
         whole: bool,
     ) -> Result<Option<AddressUse>, NetworkDriverError> {
-        self.read_address_use(address, pool, whole)
+        read_address_use(&mut self.links()?, address, pool, whole)
     }
 
     fn link_index(&mut self, name: &str) -> Result<Option<u32>, NetworkDriverError> {
@@ -258,9 +274,7 @@ impl NetworkDriver for KernelNetworkDriver {
             return Ok(host.link(&record.interface)?.is_some());
         }
         let inner = self.inner_veth(&mut host, record);
-        Ok(self
-            .find_host_link(&host.links()?, record, inner.as_ref())
-            .is_some())
+        Ok(find_host_link(&host.links()?, record, inner.as_ref()).is_some())
     }
 
     fn netns_interface(
@@ -297,7 +311,7 @@ impl NetworkDriver for KernelNetworkDriver {
         let mut state_of = |record: &WorkloadRecord| {
             let name = &*record.interface;
             let inner = self.inner_veth(&mut host, record);
-            let Some(link) = self.find_host_link(&links, record, inner.as_ref()) else {
+            let Some(link) = find_host_link(&links, record, inner.as_ref()) else {
                 return HostInterfaceState::Missing;
             };
             if link.name != name {

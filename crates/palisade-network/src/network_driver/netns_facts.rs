@@ -1,11 +1,10 @@
 //! Facts about a requested namespace or address: the owner of the namespace, whether it is in use, and
 //! the host's use of the address. It does not decide about access.
 
-use super::{KernelNetworkDriver, NetworkDriverError};
+use super::NetworkDriverError;
 use palisade_model::Prefix as Network;
-use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::link::{IpNet, KernelLinks, Link, RouteKind};
-use palisade_sys::netns::NETNS_DIR;
+use palisade_sys::netns::{NETNS_DIR, NetNs};
 use std::fmt;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
@@ -67,58 +66,56 @@ impl fmt::Display for AddressUse {
     }
 }
 
-impl KernelNetworkDriver {
-    pub(super) fn read_netns_facts(
-        &self,
-        record: &WorkloadRecord,
-    ) -> Result<NetnsFacts, NetworkDriverError> {
-        let netns = self.netns(record)?;
-        let mut links = KernelLinks::open(&netns)?;
-        let is_in_use = |link: &Link| {
-            let made_by_kernel = link
-                .kind
-                .as_deref()
-                .is_some_and(|k| FALLBACK_LINK_KINDS.contains(&k));
-            !link.is_loopback() && (link.is_up() || !made_by_kernel)
-        };
-        Ok(NetnsFacts {
-            owner: netns.owner_uid().ok(),
-            named: is_named_netns(&record.netns),
-            used: links.links()?.iter().any(is_in_use),
-        })
-    }
+/// The facts about a namespace, which was given by this name or path.
+pub(super) fn read_netns_facts(
+    netns: &NetNs,
+    path: &str,
+) -> Result<NetnsFacts, NetworkDriverError> {
+    let mut links = KernelLinks::open(netns)?;
+    let is_in_use = |link: &Link| {
+        let made_by_kernel = link
+            .kind
+            .as_deref()
+            .is_some_and(|k| FALLBACK_LINK_KINDS.contains(&k));
+        !link.is_loopback() && (link.is_up() || !made_by_kernel)
+    };
+    Ok(NetnsFacts {
+        owner: netns.owner_uid().ok(),
+        named: is_named_netns(path),
+        used: links.links()?.iter().any(is_in_use),
+    })
+}
 
-    pub(super) fn read_address_use(
-        &self,
-        address: IpAddr,
-        pool: Option<Network>,
-        include_gateways: bool,
-    ) -> Result<Option<AddressUse>, NetworkDriverError> {
-        let mut host = self.links()?;
-        let pool_length = pool.map_or(0, |pool| pool.length());
-        if let Some(route) = host.route_to(address)? {
-            let is_more_specific = route.destination.len > pool_length;
-            match route.kind {
-                RouteKind::Local => return Ok(Some(AddressUse::Host)),
-                RouteKind::Other(_) => return Ok(Some(AddressUse::Broadcast)),
-                RouteKind::Unicast if is_more_specific => {
-                    return Ok(Some(AddressUse::Routed {
-                        destination: route.destination,
-                        link: route.link.unwrap_or_else(|| "several links".to_owned()),
-                    }));
-                }
-                RouteKind::Unicast | RouteKind::Blackhole | RouteKind::Unreachable => {}
+/// What the host uses an address for that is to be given to a workload.
+pub(super) fn read_address_use(
+    host: &mut KernelLinks,
+    address: IpAddr,
+    pool: Option<Network>,
+    include_gateways: bool,
+) -> Result<Option<AddressUse>, NetworkDriverError> {
+    let pool_length = pool.map_or(0, |pool| pool.length());
+    if let Some(route) = host.route_to(address)? {
+        let is_more_specific = route.destination.len > pool_length;
+        match route.kind {
+            RouteKind::Local => return Ok(Some(AddressUse::Host)),
+            RouteKind::Other(_) => return Ok(Some(AddressUse::Broadcast)),
+            RouteKind::Unicast if is_more_specific => {
+                return Ok(Some(AddressUse::Routed {
+                    destination: route.destination,
+                    link: route.link.unwrap_or_else(|| "several links".to_owned()),
+                }));
             }
+            RouteKind::Unicast | RouteKind::Blackhole | RouteKind::Unreachable => {}
         }
-        let gateway = [IpAddr::from(super::GATEWAY_V4), super::GATEWAY_V6.into()];
-        let is_gateway = gateway.contains(&address)
-            || include_gateways
-                && host
-                    .routes()?
-                    .iter()
-                    .any(|route| route.gateway == Some(address));
-        Ok(is_gateway.then_some(AddressUse::Gateway))
     }
+    let gateway = [IpAddr::from(super::GATEWAY_V4), super::GATEWAY_V6.into()];
+    let is_gateway = gateway.contains(&address)
+        || include_gateways
+            && host
+                .routes()?
+                .iter()
+                .any(|route| route.gateway == Some(address));
+    Ok(is_gateway.then_some(AddressUse::Gateway))
 }
 
 /// Whether a path lies in the directory of named namespaces, which only root can write.

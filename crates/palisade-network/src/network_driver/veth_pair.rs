@@ -5,7 +5,7 @@
 //! links are the ends of one pair only if both are veths, and each refers to the other's index and
 //! namespace. This module changes nothing.
 
-use super::{KernelNetworkDriver, NetworkDriverError};
+use super::NetworkDriverError;
 use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::link::{KernelLinks, Link};
 use palisade_sys::netns::NetNs;
@@ -54,59 +54,48 @@ impl InnerVeth {
     }
 }
 
-impl KernelNetworkDriver {
-    /// The interface inside the namespace, if it can be queried.
-    pub(super) fn inner_veth(
-        &self,
-        host: &mut KernelLinks,
-        record: &WorkloadRecord,
-    ) -> Option<InnerVeth> {
-        let pod = self.netns(record).ok()?;
-        InnerVeth::find((&self.host, host), &pod, &record.inside).ok()?
-    }
+/// The host side of a workload among these links, under any name. It is found by its index, which
+/// is unique; if the index is not recorded or the pair was created anew, by both ends of the pair;
+/// and if neither is known, by its name.
+pub(super) fn find_host_link<'a>(
+    links: &'a [Link],
+    record: &WorkloadRecord,
+    inner: Option<&InnerVeth>,
+) -> Option<&'a Link> {
+    let is_veth = |link: &&Link| link.kind.as_deref() == Some("veth");
+    let link_with_index = |index| links.iter().find(|link| link.index == index);
+    let by_index = record.index.and_then(link_with_index).filter(is_veth);
+    let by_peer = || inner.and_then(|inner| links.iter().find(|link| inner.is_peer(link)));
+    let only_name_known = record.index.is_none() && inner.is_none();
+    let by_name = || links.iter().find(|link| link.name == *record.interface);
+    by_index
+        .or_else(by_peer)
+        .or_else(|| by_name().filter(|_| only_name_known))
+}
 
-    /// The host side of a workload among these links, under any name. It is found by its index, which
-    /// is unique; if the index is not recorded or the pair was created anew, by both ends of the pair;
-    /// and if neither is known, by its name.
-    pub(super) fn find_host_link<'a>(
-        &self,
-        links: &'a [Link],
-        record: &WorkloadRecord,
-        inner: Option<&InnerVeth>,
-    ) -> Option<&'a Link> {
-        let is_veth = |link: &&Link| link.kind.as_deref() == Some("veth");
-        let link_with_index = |index| links.iter().find(|link| link.index == index);
-        let by_index = record.index.and_then(link_with_index).filter(is_veth);
-        let by_peer = || inner.and_then(|inner| links.iter().find(|link| inner.is_peer(link)));
-        let only_name_known = record.index.is_none() && inner.is_none();
-        let by_name = || links.iter().find(|link| link.name == *record.interface);
-        by_index
-            .or_else(by_peer)
-            .or_else(|| by_name().filter(|_| only_name_known))
+/// Checks that the interface of another plugin is the peer of the namespace's interface, and that
+/// this host forwards its packets.
+pub(super) fn check_chained(
+    (host_netns, host): (&NetNs, &mut KernelLinks),
+    pod: &NetNs,
+    record: &WorkloadRecord,
+) -> Result<(), NetworkDriverError> {
+    let name = record.interface.to_string();
+    let inner = InnerVeth::find((host_netns, host), pod, &record.inside)?
+        .ok_or_else(|| NetworkDriverError::InterfaceMissing(record.inside.clone()))?;
+    let outer = host
+        .link(&name)?
+        .ok_or(NetworkDriverError::InterfaceMissing(name.clone()))?;
+    if let Some(index) = outer.master {
+        let master = host.link_by_index(index)?;
+        return Err(NetworkDriverError::BridgePort {
+            interface: name,
+            master: master.map_or_else(|| index.to_string(), |link| link.name),
+        });
     }
-
-    /// Checks that the interface of another plugin is the peer of the namespace's interface, and that
-    /// this host forwards its packets.
-    pub(super) fn check_chained(&self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
-        let name = record.interface.to_string();
-        let mut host = self.links()?;
-        let pod = self.netns(record)?;
-        let inner = InnerVeth::find((&self.host, &mut host), &pod, &record.inside)?
-            .ok_or_else(|| NetworkDriverError::InterfaceMissing(record.inside.clone()))?;
-        let outer = host
-            .link(&name)?
-            .ok_or(NetworkDriverError::InterfaceMissing(name.clone()))?;
-        if let Some(index) = outer.master {
-            let master = host.link_by_index(index)?;
-            return Err(NetworkDriverError::BridgePort {
-                interface: name,
-                master: master.map_or_else(|| index.to_string(), |link| link.name),
-            });
-        }
-        match inner.is_peer(&outer) {
-            true => Ok(()),
-            false => Err(NetworkDriverError::NotVethPeer(name)),
-        }
+    match inner.is_peer(&outer) {
+        true => Ok(()),
+        false => Err(NetworkDriverError::NotVethPeer(name)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The addresses and interface names of workloads: claimed, allocated, released, masqueraded.
 
-use super::cni::detach_vanished;
+use super::vanished::detach_vanished;
 use super::{WorkloadError, Workloads};
 use crate::ipam::IpamError;
 use palisade_config::MasqueradeConfig;

@@ -7,6 +7,7 @@
 //! disk. While it is in progress its record is on disk as pending, whatever else is saved meanwhile.
 
 use super::addresses::claim_addresses;
+use super::attach_plan::AttachPlan;
 use super::{PreopenedNetns, WorkloadError, Workloads, cni, named};
 use crate::access::Caller;
 use crate::registry::Workload;
@@ -87,18 +88,6 @@ impl AttachRequest {
         }
         keys
     }
-}
-
-/// What a request needs.
-pub(crate) enum AttachPlan {
-    /// Nothing: the workload is attached already.
-    Present(WorkloadRecord),
-    /// An attach, with addresses of these families if the record has none.
-    New {
-        record: WorkloadRecord,
-        families: Vec<u8>,
-        netns: PreopenedNetns,
-    },
 }
 
 /// One attach of a batch.

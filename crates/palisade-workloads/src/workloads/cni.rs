@@ -4,8 +4,9 @@
 //! has one Palisade interface: a new container of the same pod replaces the former one, and later
 //! requests for the former one have no effect. [`super::attach`] attaches and [`super::lifecycle`] detaches.
 
-use super::attach::AttachPlan;
+use super::attach_plan::AttachPlan;
 use super::named::{check_interface, check_netns, is_dns_subdomain, parse_addresses};
+use super::vanished::detach_vanished;
 use super::{PreopenedNetns, WorkloadError, Workloads, addresses};
 use palisade_api::{
     CniAddRequest, CniAddResponse, CniAddress, CniAttachment, CniCheckRequest, CniGcRequest,
@@ -222,32 +223,6 @@ pub fn gc(
         None => Ok(cni_done_response(removed)),
         Some(error) => Err(error),
     }
-}
-
-/// Detaches containers whose namespace is gone, and with it their interface.
-///
-/// # Errors
-/// If one cannot be detached.
-pub(crate) fn detach_vanished(
-    workloads: &mut Workloads,
-    node: &mut NodeState,
-) -> Result<Vec<CniAttachment>, WorkloadError> {
-    let records = workloads.registry.records();
-    let containers = records.filter(|record| record.container.is_some());
-    let vanished = containers.filter(|record| !workloads.network.netns_exists(record));
-    let vanished: Vec<WorkloadRecord> = vanished.cloned().collect();
-    let mut removed = Vec::new();
-    for record in vanished {
-        let joined = workloads.network.has_interface(&record);
-        let joined = joined.map_err(WorkloadError::inspect(record.id()))?;
-        // A namespace may still exist although its path is gone.
-        if !joined {
-            tracing::info!(workload = %record.id(), netns = record.netns, "detached a workload whose network namespace no longer exists");
-            workloads.detach(node, &record.id())?;
-            removed.extend(record.attachment());
-        }
-    }
-    Ok(removed)
 }
 
 /// Workloads that this one replaces: the former container of its pod, the same container with

@@ -11,6 +11,7 @@
 
 mod addresses;
 pub mod attach;
+mod attach_plan;
 pub mod cni;
 pub mod deletions;
 mod error;
@@ -18,6 +19,7 @@ pub mod host;
 mod installed;
 mod lifecycle;
 pub mod named;
+mod vanished;
 
 pub use error::WorkloadError;
 

@@ -1,6 +1,6 @@
 //! Attach and detach of workloads by name: checks and executes the requests of users.
 
-use super::attach::AttachPlan;
+use super::attach_plan::AttachPlan;
 use super::{PreopenedNetns, WorkloadError, Workloads, addresses};
 use crate::access::{AccessRequest, Caller, GroupGrants, check_access, group_grants};
 use crate::registry::pod_runs_elsewhere;
