@@ -93,7 +93,7 @@ fn status_line(core: &mut Core) -> String {
     let CoreSnapshot {
         enforcer,
         policy,
-        registry,
+        workloads,
         ..
     } = core.snapshot();
     let health = match enforcer.unready_reasons().first() {
@@ -104,7 +104,7 @@ fn status_line(core: &mut Core) -> String {
         "{health}: revision {} of {}, {} endpoints, {} policies",
         policy.realised_revision,
         policy.engine.revision(),
-        registry.iter().count(),
+        workloads.registry.iter().count(),
         policy.engine.counts().policies
     )
 }

@@ -10,7 +10,7 @@
 use crate::masquerade::MasqueradeSubsystem;
 use crate::policy_state::{PolicyGuard, SharedPolicy};
 use crate::policy_subsystem::PolicySubsystem;
-use palisade_config::Config;
+use palisade_config::{HostConfig, NodesConfig, PolicyConfig};
 use palisade_dataplane::{Counters, Dataplane, DriverCondition, DriverError, MasqueradePolicy};
 use palisade_model::Update;
 use palisade_node::clock::Clock;
@@ -46,12 +46,16 @@ pub struct Enforcer {
 }
 
 impl Enforcer {
-    /// An enforcer without objects.
-    pub fn new(config: &Config, dataplane: Box<dyn Dataplane>, clock: Arc<dyn Clock>) -> Self {
+    /// An enforcer without objects, by the sections of the configuration that policy reads.
+    pub fn new(
+        sections: (&PolicyConfig, &HostConfig, &NodesConfig),
+        dataplane: Box<dyn Dataplane>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Enforcer {
             conditions: dataplane.conditions(),
             dataplane,
-            policy: Runner::new(PolicySubsystem::new(config, Arc::clone(&clock))),
+            policy: Runner::new(PolicySubsystem::new(sections, Arc::clone(&clock))),
             masquerade: Runner::new(MasqueradeSubsystem::default()),
             repairs: RepairLog::new(Arc::clone(&clock)),
             clock,

@@ -11,7 +11,7 @@ use crate::cut_connections::{HostPolicyChanges, changes_host_policy};
 use crate::metrics::CoreMetrics;
 use crate::policy_state::SharedPolicy;
 use palisade_api::FlushReport;
-use palisade_config::{Config, PolicyConfig};
+use palisade_config::{HostConfig, NodesConfig, PolicyConfig};
 use palisade_dataplane::{ApplyOutcome, CounterLedger, Counters, Dataplane};
 use palisade_engine::{ElementBudget, Engine};
 use palisade_model::{HostTrafficAction, Object, ObjectKey, PolicyId, Update};
@@ -22,6 +22,7 @@ use palisade_tables::{Credit, Delta, Tables};
 use palisade_text::error_chain;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -113,15 +114,18 @@ impl fmt::Display for PolicyWrite {
 
 impl PolicySubsystem {
     /// Without objects.
-    pub(crate) fn new(config: &Config, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        (policy, host, nodes): (&PolicyConfig, &HostConfig, &NodesConfig),
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let engine = Engine::new(palisade_engine::EngineOptions {
-            host_node: Some(own_node_name(&config.nodes)).filter(|name| !name.is_empty()),
-            judge_host_traffic: config.policy.host_to_endpoint == HostTrafficAction::Policy,
-            hairpin: config.policy.hairpin,
-            allowed_encapsulation: config.policy.allowed_encapsulation,
-            audit: config.policy.audit_mode,
-            failsafe: config.host.failsafe(),
-            budget: element_budget(&config.policy),
+            host_node: Some(own_node_name(nodes)).filter(|name| !name.is_empty()),
+            judge_host_traffic: policy.host_to_endpoint == HostTrafficAction::Policy,
+            hairpin: policy.hairpin,
+            allowed_encapsulation: policy.allowed_encapsulation,
+            audit: policy.audit_mode,
+            failsafe: host.failsafe(),
+            budget: element_budget(policy),
         });
         PolicySubsystem {
             view: SharedPolicy::new(engine),
@@ -350,11 +354,8 @@ impl PolicySubsystem {
     }
 
     /// Restores the counters saved before a restart, and saves them from now on.
-    pub fn restore_counts(&mut self, config: &Config, dataplane: &dyn Dataplane) {
-        if config.dry_run {
-            return;
-        }
-        let file = CountsFile::in_state_dir(&config.state.dir);
+    pub fn restore_counts(&mut self, state_dir: &Path, dataplane: &dyn Dataplane) {
+        let file = CountsFile::in_state_dir(state_dir);
         if let Err(error) = file.restore(dataplane.name(), &mut self.ledger) {
             tracing::warn!(error = %error_chain(&error), "reading the counter journal failed; counters from before the restart are lost");
         }

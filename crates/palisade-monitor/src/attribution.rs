@@ -6,7 +6,7 @@
 use palisade_dataplane::PacketReport;
 use palisade_model::{Direction, Pass};
 use palisade_tables::ReportReason;
-use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables, RuleId, Verdict};
+use palisade_tables::{Credit, DirectionVerdict, Evaluation, Packet, PastTables, RuleId, Verdict};
 use std::sync::Arc;
 
 /// The evaluation of a packet.
@@ -62,6 +62,16 @@ pub enum AttributionError {
     Contradiction,
     /// The decision depends on where the packet was sent before destination NAT, and that is not known.
     UnknownDestination,
+}
+
+/// Whether this evaluation is what the report is of.
+fn is_consistent(reason: ReportReason, seen: &Evaluation<'_>, direction: Direction) -> bool {
+    match reason {
+        ReportReason::Denied | ReportReason::Rejected => seen.cell.verdict == Verdict::Deny,
+        ReportReason::Logged(_) => seen.cell.verdict.passes() && seen.cell.log == Some(direction),
+        ReportReason::Audited(_) => seen.cell.audit_report() == Some(direction),
+        _ => false,
+    }
 }
 
 /// Attributes a report with these tables.
@@ -122,15 +132,7 @@ pub fn attribute(
                 | DirectionVerdict::Failsafe,
             ) => continue,
         };
-        let is_consistent = match reason {
-            ReportReason::Denied | ReportReason::Rejected => seen.cell.verdict == Verdict::Deny,
-            ReportReason::Logged(_) => {
-                seen.cell.verdict.passes() && seen.cell.log == Some(direction)
-            }
-            ReportReason::Audited(_) => seen.cell.audit_report() == Some(direction),
-            _ => false,
-        };
-        if is_consistent {
+        if is_consistent(reason, &seen, direction) {
             let credits = |rules: &[RuleId]| -> Vec<Arc<Credit>> {
                 let credits = rules.iter().filter_map(|rule| tables.rule(*rule));
                 credits.cloned().collect()

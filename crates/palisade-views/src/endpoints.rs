@@ -11,7 +11,7 @@ use palisade_workloads::registry::Workload;
 
 /// `GET /v1/endpoints`.
 pub fn endpoint_list(core: &CoreSnapshot<'_>) -> EndpointList {
-    let workloads = core.registry.iter();
+    let workloads = core.workloads.registry.iter();
     let endpoints = workloads.map(|(id, workload)| endpoint_summary(core, id, workload));
     EndpointList {
         api_version: palisade_api::api_version(),
@@ -26,8 +26,8 @@ pub fn endpoint_detail(
     name: &str,
 ) -> Option<EndpointDetail> {
     let id = pod_id(namespace, name);
-    let workload = core.registry.get(&id)?;
-    let in_engine = core.registry.endpoint_id(&id);
+    let workload = core.workloads.registry.get(&id)?;
+    let in_engine = core.workloads.registry.endpoint_id(&id);
     let endpoint = core.policy.engine.endpoint(&in_engine)?;
     Some(EndpointDetail {
         api_version: palisade_api::api_version(),
@@ -45,7 +45,7 @@ fn endpoint_summary(
     workload: &Workload,
 ) -> EndpointSummary {
     let record = &workload.record;
-    let in_engine = core.registry.endpoint_id(id);
+    let in_engine = core.workloads.registry.endpoint_id(id);
     let endpoint = core.policy.engine.endpoint(&in_engine);
     let labels = endpoint.iter().flat_map(|endpoint| &endpoint.labels);
     let policies = core.policy.engine.policies_of(&in_engine).into_iter();

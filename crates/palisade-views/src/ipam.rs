@@ -47,7 +47,12 @@ pub fn ipam_report(core: &CoreSnapshot<'_>) -> IpamReport {
         free: number(used.free),
     });
     let mut addresses: Vec<(IpAddr, AddressReport)> = Vec::new();
-    for record in core.registry.records().chain(&core.workloads.leftovers) {
+    for record in core
+        .workloads
+        .registry
+        .records()
+        .chain(&core.workloads.leftovers)
+    {
         for address in &record.addresses {
             addresses.push((*address, address_report(core, record, *address)));
         }

@@ -26,7 +26,6 @@ use palisade_network::node_state::NodeState;
 use palisade_node::subsystem::RunSubsystem;
 use palisade_node::workload_store::pod_id;
 use palisade_source::UnjudgedPod;
-use palisade_workloads::registry::WorkloadRegistry;
 use palisade_workloads::workloads::Workloads;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,8 +48,6 @@ pub struct CoreSnapshot<'a> {
     pub subsystems: &'a [Box<dyn RunSubsystem<NodeState>>],
     /// The workloads of this host.
     pub workloads: &'a Workloads,
-    /// What policy knows of them.
-    pub registry: &'a WorkloadRegistry,
     /// The name and the location of each source, in the order of precedence.
     pub sources: &'a [(String, String)],
     /// What is in force, and what is not.

@@ -43,7 +43,7 @@ pub fn node_policy_report(core: &CoreSnapshot<'_>) -> NodePolicyReport {
         updated: rfc3339(core.now),
         revision: core.policy.engine.revision(),
         realised_revision: core.policy.realised_revision,
-        endpoints: core.registry.iter().count(),
+        endpoints: core.workloads.registry.iter().count(),
         policies: counts.policies,
         identities: counts.identities,
         conditions: conditions(

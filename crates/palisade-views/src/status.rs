@@ -93,9 +93,10 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         started: rfc3339(core.started),
         revision: core.policy.engine.revision(),
         realised: core.policy.realised_revision,
-        endpoints: core.registry.iter().count(),
+        endpoints: core.workloads.registry.iter().count(),
         host_endpoints: host_endpoints(core),
         missing_failsafe: core
+            .workloads
             .registry
             .host_endpoints
             .missing_failsafe(&core.config.host.failsafe()),
@@ -152,7 +153,7 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
 
 /// The host endpoints of this host.
 fn host_endpoints(core: &CoreSnapshot<'_>) -> Vec<HostEndpointReport> {
-    let states = core.registry.host_endpoints.states();
+    let states = core.workloads.registry.host_endpoints.states();
     let report = |state: HostEndpointState<'_>| HostEndpointReport {
         kind: state.id.kind.name().to_owned(),
         name: state.id.name.to_string(),
@@ -287,7 +288,7 @@ fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]
     }
     reasons.extend(source_reasons(core));
     reasons.extend(closed_policy_sets(core).map(|over| closed_set_reason(&over)));
-    let workloads = core.registry.iter();
+    let workloads = core.workloads.registry.iter();
     for (id, workload) in workloads.filter(|(_, w)| w.state == EndpointState::Lost) {
         let reason = workload.reason.as_deref().unwrap_or("lost");
         reasons.push(format!(

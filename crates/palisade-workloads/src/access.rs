@@ -182,26 +182,14 @@ pub fn check_access(
         ),
         AccessRequest::Netns(_) => Ok(()),
         AccessRequest::Address {
-            address, in_pool, ..
-        } if !in_pool => deny(
-            &format!("use the address {address}: it is not in a pool"),
-            "omit --address, or use an address of a pool (palisade ipam list)",
-        ),
-        AccessRequest::Address {
-            address, usable, ..
-        } if !usable => deny(
-            &format!("use the address {address}: it is reserved"),
-            "omit --address, or use another address of the pool",
-        ),
-        AccessRequest::Address {
             address,
-            used: Some(used),
-            ..
-        } => deny(
-            &format!("use the address {address}: {used}"),
-            "omit --address, or use another address of the pool",
-        ),
-        AccessRequest::Address { .. } => Ok(()),
+            in_pool,
+            usable,
+            used,
+        } => match address_refusal(*in_pool, *usable, used.as_ref()) {
+            Some((reason, hint)) => deny(&format!("use the address {address}: {reason}"), hint),
+            None => Ok(()),
+        },
         AccessRequest::RunningPod => deny(
             "attach a Pod that has a different address: it runs on another node",
             "the name of a Pod that is not running yet",
@@ -213,6 +201,23 @@ pub fn check_access(
         ),
         AccessRequest::Workload(None) => deny("change a workload that root attached", "sudo"),
     }
+}
+
+/// Why a member may not use an address, and what to do instead; `None` if it may.
+fn address_refusal(
+    in_pool: bool,
+    is_usable: bool,
+    used: Option<&AddressUse>,
+) -> Option<(String, &'static str)> {
+    const ANOTHER: &str = "omit --address, or use another address of the pool";
+    if !in_pool {
+        let hint = "omit --address, or use an address of a pool (palisade ipam list)";
+        return Some(("it is not in a pool".to_owned(), hint));
+    }
+    if !is_usable {
+        return Some(("it is reserved".to_owned(), ANOTHER));
+    }
+    used.map(|used| (used.to_string(), ANOTHER))
 }
 
 fn access_denied(caller: Caller, action: &str, hint: &'static str) -> AccessDenied {

@@ -6,17 +6,6 @@ use crate::sizes::Exception;
 /// Functions with more lines than the cap, each with its lines of code.
 pub(crate) const LONG_FUNCTIONS: &[Exception] = &[
     (
-        "crates/palisade-workloads/src/access.rs",
-        "check_access",
-        83,
-    ),
-    (
-        "crates/palisade-monitor/src/attribution.rs",
-        "attribute",
-        83,
-    ),
-    ("crates/palisade-agent/src/run.rs", "run", 123),
-    (
         "crates/palisade-dataplane/src/nftables/netlink/expr.rs",
         "write_data",
         97,
@@ -43,17 +32,10 @@ pub(crate) const LONG_FUNCTIONS: &[Exception] = &[
 
 /// Structs and variants with more fields than the cap, each with its fields.
 pub(crate) const WIDE_TYPES: &[Exception] = &[
-    ("crates/palisade-agent/src/core.rs", "Core", 15),
-    ("crates/palisade-views/src/lib.rs", "CoreSnapshot", 13),
     (
         "crates/palisade-node/src/workload_store.rs",
         "WorkloadRecord",
         17,
-    ),
-    (
-        "crates/palisade-workloads/src/workloads/mod.rs",
-        "Workloads",
-        14,
     ),
     ("crates/palisade-analysis/src/rules.rs", "StateRules", 13),
     ("crates/palisade-api/src/cni.rs", "CniAddRequest", 13),

@@ -80,7 +80,7 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
 
 fn collect_endpoints_and_policies(core: &CoreSnapshot<'_>, out: &mut Exposition) {
     for state in EndpointState::ALL {
-        let workloads = core.registry.iter();
+        let workloads = core.workloads.registry.iter();
         let count = workloads.filter(|(_, workload)| workload.state == *state);
         out.add_sample(&ENDPOINTS, &[state.name()], count.count() as f64);
     }

@@ -124,7 +124,7 @@ fn allocate_from_pools(
 
 fn address_error(workloads: &Workloads, id: String, source: IpamError) -> WorkloadError {
     let attached = workloads.registry.records();
-    let attached = attached.chain(workloads.attaching.values());
+    let attached = attached.chain(workloads.opening.attaching.values());
     let mut holders = attached.filter(|record| match source {
         IpamError::InUse(address) => record.addresses.contains(&address),
         _ => false,

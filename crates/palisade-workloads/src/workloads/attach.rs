@@ -153,7 +153,7 @@ impl Workloads {
             }
         }
         match fault::is_injected("failed-attach-left") {
-            true => self.attaching.clear(),
+            true => self.opening.attaching.clear(),
             false => self.roll_back(node, &failed),
         }
         run_step(&mut batch, |attach| {
@@ -225,8 +225,8 @@ impl Workloads {
             pending: true,
             ..attach.record.clone()
         };
-        self.attaching.insert(attach.id.clone(), pending);
-        self.unopened.insert(attach.id.clone(), received_at);
+        self.opening.attaching.insert(attach.id.clone(), pending);
+        self.opening.unopened.insert(attach.id.clone(), received_at);
         Ok(attach)
     }
 
@@ -312,13 +312,15 @@ impl Workloads {
         });
         let mut pending = BTreeMap::new();
         run_step(batch, |attach| {
-            pending.extend(self.attaching.remove_entry(&attach.id));
+            pending.extend(self.opening.attaching.remove_entry(&attach.id));
             Ok(())
         });
         let mut is_saved = false;
         run_step(batch, |attach| {
             if !is_saved && let Err(error) = self.save_records() {
-                self.attaching.extend(pending.remove_entry(&attach.id));
+                self.opening
+                    .attaching
+                    .extend(pending.remove_entry(&attach.id));
                 return Err(error);
             }
             is_saved = true;

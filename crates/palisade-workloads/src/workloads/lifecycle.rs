@@ -171,8 +171,8 @@ impl Workloads {
     pub(crate) fn roll_back(&mut self, node: &mut NodeState, failed: &[WorkloadRecord]) {
         for record in failed {
             let id = record.id();
-            self.attaching.remove(&id);
-            self.unopened.remove(&id);
+            self.opening.attaching.remove(&id);
+            self.opening.unopened.remove(&id);
         }
         let results = self.teardown(node, failed);
         for (record, removed) in failed.iter().zip(results) {
@@ -309,7 +309,7 @@ impl Workloads {
         if self.registry.get(&id).is_some_and(is_it)
             && let Some((_, of_endpoints)) = self.registry.remove(&id)
         {
-            self.unopened.remove(&id);
+            self.opening.unopened.remove(&id);
             updates.extend(of_endpoints);
             updates.extend(self.close_orphaned_interface(record));
         }

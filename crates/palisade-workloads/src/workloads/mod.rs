@@ -67,18 +67,25 @@ pub struct Workloads {
     pub leftovers: Vec<WorkloadRecord>,
     /// Whether a queued CNI DEL failed.
     deletions_failed: bool,
-    /// The pending records of the workloads that are being attached; their attach brings them up, not
-    /// [`Workloads::open_pending`].
-    attaching: BTreeMap<EndpointId, WorkloadRecord>,
-    /// When the request of each workload arrived that has not been open since.
-    unopened: BTreeMap<EndpointId, Instant>,
-    open_waiters: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
+    opening: OpeningWorkloads,
     /// What may have changed on this host since the last run.
     host_changes: HostChanges,
     /// The number of flushes when workloads that waited for their policy were last opened.
     opened_at_flush: u64,
     /// Whether leftovers and queued CNI DELs are tried again by the next run.
     is_retry_due: bool,
+}
+
+/// The workloads that are not open yet.
+#[derive(Default)]
+struct OpeningWorkloads {
+    /// The pending records of the workloads that are being attached; their attach brings them up, not
+    /// [`Workloads::open_pending`].
+    attaching: BTreeMap<EndpointId, WorkloadRecord>,
+    /// When the request of each workload arrived that has not been open since.
+    unopened: BTreeMap<EndpointId, Instant>,
+    /// Who waits until a workload is open.
+    waiters: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
 }
 
 impl Workloads {
@@ -105,9 +112,7 @@ impl Workloads {
             network,
             leftovers: Vec::new(),
             deletions_failed: false,
-            attaching: BTreeMap::new(),
-            unopened: BTreeMap::new(),
-            open_waiters: Vec::new(),
+            opening: OpeningWorkloads::default(),
             host_changes: HostChanges::default(),
             opened_at_flush: 0,
             is_retry_due: false,
@@ -176,10 +181,10 @@ impl Workloads {
     /// pending.
     pub(crate) fn known_records(&self) -> impl Iterator<Item = &WorkloadRecord> {
         let attached = self.registry.iter();
-        let attached = attached.filter(|(id, _)| !self.attaching.contains_key(*id));
+        let attached = attached.filter(|(id, _)| !self.opening.attaching.contains_key(*id));
         let attached = attached.map(|(_, workload)| &workload.record);
         attached
-            .chain(self.attaching.values())
+            .chain(self.opening.attaching.values())
             .chain(&self.leftovers)
     }
 
@@ -219,7 +224,7 @@ impl Workloads {
         }
         let is_pending = |(id, workload): &(&EndpointId, &Workload)| {
             workload.state == EndpointState::Closed
-                && !self.attaching.contains_key(*id)
+                && !self.opening.attaching.contains_key(*id)
                 && self.registry.closed_reason(id).is_none()
         };
         let pending = self.registry.iter().filter(is_pending);
@@ -247,13 +252,14 @@ impl Workloads {
             }
         }
         if opened.is_ok() {
-            if let Some(received_at) = self.unopened.remove(&id) {
+            if let Some(received_at) = self.opening.unopened.remove(&id) {
                 let now = self.clock.monotonic();
                 let took = now.saturating_duration_since(received_at);
                 node.enforcer.policy.metrics.attach.observe(took);
             }
             for (_, waiting) in self
-                .open_waiters
+                .opening
+                .waiters
                 .extract_if(.., |(waiting_for, _)| *waiting_for == id)
             {
                 // The receiver may have stopped waiting.
@@ -265,10 +271,11 @@ impl Workloads {
 
     /// Notifies `waiter` when a workload opens.
     pub fn notify_when_open(&mut self, id: EndpointId, waiter: tokio::sync::oneshot::Sender<()>) {
-        self.open_waiters
+        self.opening
+            .waiters
             .retain(|(_, waiting)| !waiting.is_closed());
         match self.registry.get(&id).map(|workload| workload.state) {
-            Some(EndpointState::Closed) => self.open_waiters.push((id, waiter)),
+            Some(EndpointState::Closed) => self.opening.waiters.push((id, waiter)),
             // The receiver may have stopped waiting.
             _ => drop(waiter.send(())),
         }
