@@ -10,22 +10,22 @@
 //! stay. A sysctl that another program has changed since is not restored. With `--forwarding keep` no
 //! sysctl is restored, for a host where other software relies on forwarding.
 
-use crate::clock::SystemClock;
 use crate::driver::open_all_drivers;
-use crate::forwarding::Forwarding;
-use crate::forwarding::sysctls::{self, sysctl_directory};
-use crate::network_driver::{HostDrivers, NetworkDriverError};
-use crate::node_state::NodeState;
-use crate::plugin_file::{RECORD_FILE, installed_plugin};
 use crate::startup::LOCK_FILE;
-use crate::subsystem::{Installed, RunSubsystem, Runner, SubsystemError};
 use crate::subsystems::subsystems;
-use crate::workloads::Workloads;
 use palisade_api::{CleanupItem, CleanupKind};
 use palisade_config::Config;
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
+use palisade_network::forwarding::Forwarding;
+use palisade_network::forwarding::sysctls::{self, sysctl_directory};
+use palisade_network::network_driver::{HostDrivers, NetworkDriverError};
+use palisade_network::node_state::NodeState;
+use palisade_node::clock::SystemClock;
+use palisade_node::subsystem::{Installed, RunSubsystem, Runner, SubsystemError};
 use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_text::error_chain;
+use palisade_workloads::plugin_file::{RECORD_FILE, installed_plugin};
+use palisade_workloads::workloads::Workloads;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
@@ -36,7 +36,7 @@ use std::sync::Arc;
 /// The agent's files in the state directory.
 const STATE_FILES: [&str; 9] = [
     "workloads.json",
-    crate::node_pools::POOLS_FILE,
+    palisade_node::node_pools::POOLS_FILE,
     "counts.log",
     "valid",
     "snapshot",

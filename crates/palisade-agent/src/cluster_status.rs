@@ -3,18 +3,18 @@
 //! It asks the core as any other reader, one question at a time, and never blocks it. Without it, or while it
 //! fails, everything else goes on; status says why the state of this node cannot be written.
 
-use crate::clock::{Clock, SystemClock, rfc3339_micros};
-use crate::cluster_nodes::own_node_name;
 use crate::core::{Core, CoreEvent};
 use crate::core_queue::CoreHandle;
 use crate::options::credentials;
 use crate::run_error::RunError;
-use crate::views::node_status::node_policy_report;
-use crate::views::policy_findings::policy_findings;
 use palisade_config::Config;
 use palisade_kubernetes::{
     FeedbackIntervals, NodeStatusWriter, PolicyFeedbackWriter, StatusIntervals,
 };
+use palisade_node::clock::{Clock, SystemClock, rfc3339_micros};
+use palisade_node::cluster_nodes::own_node_name;
+use palisade_views::node_status::node_policy_report;
+use palisade_views::policy_findings::policy_findings;
 use std::io;
 
 /// Starts the thread, if there is an API server and the configuration does not forbid it.

@@ -8,33 +8,33 @@
 //!
 //! Other threads read the policy from its [`SharedPolicy`]; nothing else is shared.
 
-use crate::clock::Clock;
-use crate::cluster_nodes::own_node_name;
-use crate::cut_connections;
-use crate::enforcer::Enforcer;
-use crate::forwarding::Forwarding;
-use crate::host_changes::HostChanges;
-use crate::interfaces::{follow_interfaces, list_interfaces};
-use crate::monitor::SharedMonitor;
-use crate::network_driver::HostDrivers;
-use crate::node_state::NodeState;
-use crate::options::element_budget;
-use crate::policy_state::SharedPolicy;
 use crate::reload::{ConfigListener, reread_config};
-use crate::subsystem::{ObjectChanges, RunSubsystem, Runner, SubsystemError};
 use crate::subsystems::subsystems;
-use crate::views::CoreSnapshot;
-use crate::workload_store::WorkloadRecord;
-use crate::workloads::attach::AttachRequest;
-use crate::workloads::deletions::run_queued_deletions;
-use crate::workloads::{WorkloadError, Workloads, cni, masquerade_policy};
 use palisade_api::{BootstrapStage, CniAttachment, CniResponse, SubsystemPlan};
 use palisade_config::Config;
 use palisade_dataplane::Dataplane;
 use palisade_effective::{Diagnostic, EffectiveReport, HostNetworkChange};
+use palisade_enforcer::cut_connections;
+use palisade_enforcer::enforcer::Enforcer;
+use palisade_enforcer::policy_state::SharedPolicy;
+use palisade_enforcer::policy_subsystem::element_budget;
 use palisade_model::{EndpointId, Str, Update};
+use palisade_monitor::SharedMonitor;
+use palisade_network::forwarding::Forwarding;
+use palisade_network::interfaces::{follow_interfaces, list_interfaces};
+use palisade_network::network_driver::HostDrivers;
+use palisade_network::node_state::NodeState;
+use palisade_node::clock::Clock;
+use palisade_node::cluster_nodes::own_node_name;
+use palisade_node::host_changes::HostChanges;
+use palisade_node::subsystem::{ObjectChanges, RunSubsystem, Runner, SubsystemError};
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_source::{SourceHandle, UpdateBatch};
 use palisade_sys::fault;
+use palisade_views::CoreSnapshot;
+use palisade_workloads::workloads::attach::AttachRequest;
+use palisade_workloads::workloads::deletions::run_queued_deletions;
+use palisade_workloads::workloads::{WorkloadError, Workloads, cni, masquerade_policy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -118,10 +118,7 @@ pub struct Core {
     subsystems: Vec<Box<dyn RunSubsystem<NodeState>>>,
     monitor: SharedMonitor,
     clock: Arc<dyn Clock>,
-    sources: Vec<(String, String)>,
-    source_report: EffectiveReport,
-    /// The pods on the network of their node, each with the node that it names.
-    host_network_pods: BTreeMap<EndpointId, Option<Str>>,
+    sources: SourceStates,
     started: Duration,
     startup_stages: Vec<BootstrapStage>,
     /// Why the state of this node could not be written to the API server.
@@ -129,7 +126,19 @@ pub struct Core {
     config_listeners: Vec<ConfigListener>,
     /// What no failsafe port keeps open, as it was logged last.
     missing_failsafe: Vec<String>,
-    source_handles: Vec<SourceHandle>,
+}
+
+/// What the core knows of the sources.
+#[derive(Default)]
+struct SourceStates {
+    /// The name and the location of each, in the order of precedence.
+    names: Vec<(String, String)>,
+    handles: Vec<SourceHandle>,
+    /// What is in force of them, and what is not.
+    report: EffectiveReport,
+    /// The pods on the network of their node, each with the node that it names.
+    host_network_pods: BTreeMap<EndpointId, Option<Str>>,
+    /// Who waits until they are in sync, and the kernel with them.
     sync_waiters: Vec<tokio::sync::oneshot::Sender<()>>,
 }
 
@@ -144,7 +153,8 @@ impl Core {
             node_routes,
             connections,
         } = parts.host;
-        let mut enforcer = Enforcer::new(&config, parts.dataplane, Arc::clone(&clock));
+        let sections = (&config.policy, &config.host, &config.nodes);
+        let mut enforcer = Enforcer::new(sections, parts.dataplane, Arc::clone(&clock));
         let view = enforcer.view().clone();
         if let Some(changes) =
             connections.and_then(|reader| cut_connections::start(view.clone(), reader))
@@ -171,15 +181,14 @@ impl Core {
             monitor,
             started: clock.wall(),
             clock,
-            sources: parts.sources,
-            source_report: EffectiveReport::default(),
-            host_network_pods: BTreeMap::new(),
+            sources: SourceStates {
+                names: parts.sources,
+                ..SourceStates::default()
+            },
             startup_stages: Vec::new(),
             node_status_failure: None,
             config_listeners: Vec::new(),
             missing_failsafe: Vec::new(),
-            source_handles: Vec::new(),
-            sync_waiters: Vec::new(),
         };
         core.workloads.ipam.set_pools(core.node.pools());
         core
@@ -193,7 +202,9 @@ impl Core {
         let NodeState {
             enforcer, config, ..
         } = &mut self.node;
-        (enforcer.policy).restore_counts(config, &*enforcer.dataplane);
+        if !config.dry_run {
+            (enforcer.policy).restore_counts(&config.state.dir, &*enforcer.dataplane);
+        }
         list_interfaces(&mut *self.workloads.network, enforcer);
         self.workloads.restore(&mut self.node)
     }
@@ -286,8 +297,10 @@ impl Core {
         self.record_report(batch.report);
         for change in batch.host_network {
             match change {
-                HostNetworkChange::Set { id, node } => self.host_network_pods.insert(id, node),
-                HostNetworkChange::Removed(id) => self.host_network_pods.remove(&id),
+                HostNetworkChange::Set { id, node } => {
+                    self.sources.host_network_pods.insert(id, node)
+                }
+                HostNetworkChange::Removed(id) => self.sources.host_network_pods.remove(&id),
             };
         }
         let is_first_sync = in_sync && !self.node.enforcer.is_in_sync();
@@ -341,12 +354,12 @@ impl Core {
         let started = self.clock.monotonic();
         self.node.enforcer.apply(updates);
         self.node.enforcer.begin();
-        let millis = crate::clock::millis(self.clock.monotonic() - started);
+        let millis = palisade_node::clock::millis(self.clock.monotonic() - started);
         self.startup_stages.push(BootstrapStage {
             name: "kernel synchronised".to_owned(),
             millis,
         });
-        for waiter in self.sync_waiters.drain(..) {
+        for waiter in self.sources.sync_waiters.drain(..) {
             // The receiver may have stopped waiting.
             let _ = waiter.send(());
         }
@@ -354,7 +367,7 @@ impl Core {
 
     /// Keeps the report of the sources, and logs the problems that are new.
     fn record_report(&mut self, report: EffectiveReport) {
-        let known: BTreeSet<&Diagnostic> = self.source_report.problems.iter().collect();
+        let known: BTreeSet<&Diagnostic> = self.sources.report.problems.iter().collect();
         let mut new = (report.problems.iter()).filter(|diagnostic| !known.contains(diagnostic));
         for diagnostic in new.by_ref().take(MAX_LOGGED_PROBLEMS) {
             tracing::warn!(
@@ -367,7 +380,7 @@ impl Core {
         if more > 0 {
             tracing::warn!(more, "more problems of the source; see `palisade status`");
         }
-        self.source_report = report;
+        self.sources.report = report;
     }
 
     /// Notifies `waiter` once the source is in sync and the kernel has been resynchronised.
@@ -375,7 +388,7 @@ impl Core {
         if self.node.enforcer.is_in_sync() || fault::is_injected("told-before-in-line") {
             let _ = waiter.send(());
         } else {
-            self.sync_waiters.push(waiter);
+            self.sources.sync_waiters.push(waiter);
         }
     }
 
@@ -417,12 +430,12 @@ impl Core {
 
     /// Sets what makes the sources report and read again what could not be read.
     pub fn set_source_handles(&mut self, handles: Vec<SourceHandle>) {
-        self.source_handles = handles;
+        self.sources.handles = handles;
     }
 
     /// Makes the sources report and read again what could not be read; called where an operator asks for a reload.
     pub fn refresh_sources(&self) {
-        self.source_handles.iter().for_each(SourceHandle::refresh);
+        self.sources.handles.iter().for_each(SourceHandle::refresh);
     }
 
     /// Logs what no failsafe port keeps open, once for each change of it.
@@ -517,7 +530,7 @@ impl Core {
 
     /// The pods on the network of their node, each with the node that it names.
     pub fn host_network_pods(&self) -> &BTreeMap<EndpointId, Option<Str>> {
-        &self.host_network_pods
+        &self.sources.host_network_pods
     }
 
     /// The clock.
@@ -545,7 +558,7 @@ impl Core {
         (&mut self.workloads, &mut self.node)
     }
 
-    /// The present state, for [`crate::views`].
+    /// The present state, for [`palisade_views`].
     pub fn snapshot(&self) -> CoreSnapshot<'_> {
         CoreSnapshot {
             now: self.clock.wall(),
@@ -556,9 +569,8 @@ impl Core {
             node: &self.node,
             subsystems: &self.subsystems,
             workloads: &self.workloads,
-            registry: &self.workloads.registry,
-            sources: &self.sources,
-            source_report: &self.source_report,
+            sources: &self.sources.names,
+            source_report: &self.sources.report,
             startup_stages: &self.startup_stages,
             node_status_failure: self.node_status_failure.as_deref(),
         }

@@ -9,22 +9,22 @@
 //!
 //! Never: reorders events except by merging, or drops anything but client requests.
 
-use crate::access::OperationClass;
 use crate::core::{
     Core, CoreEvent, CoreRequest, OperationAnswer, QueuedAttach, QueuedDetach, QueuedOperation,
 };
-use crate::enforcer::NOT_IN_SYNC_REASON;
-use crate::host_changes::HostChanges;
-use crate::metrics::exposition::Exposition;
 use crate::page_cache::PageCaches;
-use crate::views::metrics::collect_metrics;
-use crate::views::status::status;
-use crate::workload_store::WorkloadRecord;
-use crate::workloads::WorkloadError;
-use crate::workloads::attach::{AttachRequest, OperationKey, container_key};
 use palisade_api::{CniAttachment, CniResponse, Status};
 use palisade_dataplane::Counters;
+use palisade_enforcer::enforcer::NOT_IN_SYNC_REASON;
+use palisade_node::host_changes::HostChanges;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::netns::NetNsOpener;
+use palisade_views::metrics::collect_metrics;
+use palisade_views::metrics::exposition::Exposition;
+use palisade_views::status::status;
+use palisade_workloads::access::OperationClass;
+use palisade_workloads::workloads::WorkloadError;
+use palisade_workloads::workloads::attach::{AttachRequest, OperationKey, container_key};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -5,21 +5,21 @@
 //! writes nothing: no table, link, sysctl, file, lock or socket; so it may run beside an enforcing
 //! agent.
 
-use crate::clock::SystemClock;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::driver::open_enforcing_driver;
-use crate::network_driver::HostDrivers;
 use crate::run_error::RunError;
 use crate::sources::{ConfiguredSources, SourceAccess};
-use crate::views::endpoints::endpoint_list;
-use crate::views::status::status;
 use palisade_api::{DryRunPlan, DryRunReport};
 use palisade_config::Config;
 use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError,
     DriverStatus, InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
 };
+use palisade_network::network_driver::HostDrivers;
+use palisade_node::clock::SystemClock;
 use palisade_tables::{Atomicity, Delta, Tables};
+use palisade_views::endpoints::endpoint_list;
+use palisade_views::status::status;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::ControlFlow;

@@ -5,11 +5,11 @@
 //! nothing.
 
 use crate::cleanup::{CleanupError, installed_parts, lock_without_agent, removal_order};
-use crate::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
 use crate::driver::open_all_drivers;
-use crate::plugin_file::PLUGIN;
 use palisade_api::{CleanupItem, LeftoverItem, LeftoverKind};
 use palisade_config::Config;
+use palisade_workloads::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
+use palisade_workloads::plugin_file::PLUGIN;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -9,8 +9,8 @@
 mod line;
 mod rate_limit;
 
-use crate::clock::Clock;
 use line::{LogFields, LogLine};
+use palisade_node::clock::Clock;
 use rate_limit::{LogDecision, LogLimiter, LogMessage};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -234,14 +234,17 @@ fn verbosity(level: LevelFilter) -> u8 {
     }
 }
 
+/// The crates whose modules are components of their own, as they are parts of the agent.
+const AGENT_CRATES: [&str; 5] = ["agent", "enforcer", "network", "node", "workloads"];
+
 /// The component of a log line: a module of the agent, or a crate.
 fn component(target: &'static str) -> &'static str {
     let mut parts = target.split("::");
-    let (of, module) = (parts.next().unwrap_or(target), parts.next());
-    match of.strip_prefix("palisade_") {
-        Some("agent") => module.unwrap_or("agent"),
+    let (package, module) = (parts.next().unwrap_or(target), parts.next());
+    match package.strip_prefix("palisade_") {
+        Some(name) if AGENT_CRATES.contains(&name) => module.unwrap_or(name),
         Some(name) => name,
-        None => of,
+        None => package,
     }
 }
 
@@ -281,7 +284,7 @@ mod tests {
         let (lines, passed) = (Arc::new(Mutex::new(Vec::new())), Arc::default());
         let to = Arc::clone(&lines);
         let clock = ManualClock {
-            zero: crate::clock::SystemClock.monotonic(),
+            zero: palisade_node::clock::SystemClock.monotonic(),
             passed: Arc::clone(&passed),
         };
         let sink = Box::new(move |line: &str| to.lock().unwrap().push(line.to_owned()));
@@ -390,9 +393,9 @@ mod tests {
         );
         *bench.passed.lock().unwrap() += rate_limit::WINDOW;
         bench.log.write_ended_counts();
-        let told = bench.lines(|| {});
+        let lines = bench.lines(|| {});
         assert_eq!(
-            told,
+            lines,
             ["2026-11-21T07:33:05.000000Z WARN log: again suppressed=5\n"]
         );
         // A new window; messages suppressed at the end of the last one are reported there.
@@ -401,10 +404,10 @@ mod tests {
             rate_limit::MAX_PER_WINDOW as usize + 1
         );
         bench.log.flush();
-        let told = bench.lines(|| {});
+        let lines = bench.lines(|| {});
         assert!(
-            told[0].ends_with("again suppressed=5\n") && told.len() == 1,
-            "{told:?}"
+            lines[0].ends_with("again suppressed=5\n") && lines.len() == 1,
+            "{lines:?}"
         );
         // The next event of the same message reports them too.
         assert_eq!(
@@ -412,8 +415,8 @@ mod tests {
             rate_limit::MAX_PER_WINDOW as usize + 1
         );
         *bench.passed.lock().unwrap() += rate_limit::WINDOW;
-        let told = bench.lines(|| tracing::warn!(n = 1, "again"));
-        assert!(told[0].ends_with("suppressed=5\n") && told[1].ends_with("again n=1\n"));
+        let lines = bench.lines(|| tracing::warn!(n = 1, "again"));
+        assert!(lines[0].ends_with("suppressed=5\n") && lines[1].ends_with("again n=1\n"));
         // Debug messages are never suppressed.
         let all = bench.lines(|| (0..many).for_each(|_| tracing::debug!("fine")));
         assert_eq!(all.len() as u64, many);
@@ -422,8 +425,11 @@ mod tests {
     #[test]
     fn components_are_modules_of_the_agent_or_crates() {
         let all = [
-            ("palisade_agent::monitor::feed", "monitor"),
+            ("palisade_monitor::packet_queue", "monitor"),
+            ("palisade_workloads::workloads::host", "workloads"),
+            ("palisade_enforcer::counts", "counts"),
             ("palisade_agent", "agent"),
+            ("palisade_agent::core", "core"),
             ("palisade_source::memory", "source"),
             ("palisade::command", "palisade"),
             ("hyper::proto", "hyper"),

@@ -1,9 +1,7 @@
 //! The options of other crates, made from sections of the configuration. Each is made here and nowhere else.
 
-use crate::access::GroupGrants;
-use palisade_config::{ApiConfig, EtcdConfig, KubernetesApi, KubernetesConfig, PolicyConfig};
+use palisade_config::{EtcdConfig, KubernetesApi, KubernetesConfig, PolicyConfig};
 use palisade_effective::CidrMatchMode;
-use palisade_engine::ElementBudget;
 use palisade_etcd::EtcdOptions;
 use palisade_kubernetes::Credentials;
 use std::path::Path;
@@ -31,29 +29,11 @@ pub fn etcd_options(config: &EtcdConfig) -> Option<EtcdOptions> {
     })
 }
 
-/// The maximum number of kernel elements that policy may use.
-pub(crate) fn element_budget(config: &PolicyConfig) -> ElementBudget {
-    ElementBudget {
-        set: config.set_max_elements as usize,
-        host: config.host_max_elements as usize,
-    }
-}
-
 /// What networks in Cilium's policies match.
 pub(crate) fn cidr_match_mode(config: &PolicyConfig) -> CidrMatchMode {
     if config.cidrs_match_nodes {
         CidrMatchMode::Nodes
     } else {
         CidrMatchMode::Outside
-    }
-}
-
-/// The grants of the members of the API's group.
-pub(crate) fn group_grants(config: &ApiConfig) -> GroupGrants {
-    GroupGrants {
-        labels: config.group_sets_labels,
-        named_netns: config.group_attaches_named_netns,
-        namespaces: config.group_namespaces.clone(),
-        workloads: config.group_workloads,
     }
 }

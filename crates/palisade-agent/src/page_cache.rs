@@ -5,8 +5,8 @@
 //! after a change was queued for the core sees that change. Packet counters may be one second old. At
 //! most one request per page is sent to the core at a time.
 
-use crate::metrics::exposition::Exposition;
 use palisade_api::Status;
+use palisade_views::metrics::exposition::Exposition;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;

@@ -7,18 +7,12 @@
 //! timed for the status. Shutdown stops the threads and leaves the kernel as it is: enforcement
 //! continues.
 
-use crate::clock::{Clock, SystemClock, millis};
 use crate::cluster_status::write_cluster_status;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
 use crate::driver::open_enforcing_driver;
-use crate::forwarding::sysctls::sysctl_directory;
-use crate::host_changes::HostChanges;
 use crate::http::sockets::ApiSockets;
 use crate::log::Log;
-use crate::monitor::packet_queue::follow_packets;
-use crate::network_driver::{HostDrivers, NetworkDriverError};
-use crate::options::element_budget;
 use crate::run_error::RunError;
 use crate::service::serve;
 use crate::service_manager::ServiceManager;
@@ -28,13 +22,23 @@ use crate::supervisor::Supervisor;
 use crate::watchers::{follow_source, watch_config_file, watch_host, watch_tampering};
 use palisade_api::BootstrapStage;
 use palisade_config::Config;
+use palisade_dataplane::{PacketReportBatch, Subscription, TamperEvent};
 use palisade_effective::SourceNumber;
+use palisade_enforcer::policy_subsystem::element_budget;
+use palisade_monitor::packet_queue::follow_packets;
+use palisade_network::forwarding::sysctls::sysctl_directory;
+use palisade_network::network_driver::{HostDrivers, NetworkDriverError};
+use palisade_node::clock::{Clock, SystemClock, millis};
+use palisade_node::host_changes::HostChanges;
 use palisade_source::SourceHandle;
 use palisade_sys::link::KernelLinkEvents;
 use palisade_sys::netns::NetNs;
 use palisade_text::error_chain;
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use tokio::runtime::Runtime;
 
 /// Runs the agent until SIGTERM or SIGINT.
 ///
@@ -86,59 +90,14 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     });
     stages.measure("workloads restored", || core.restore())?;
     core.add_startup_stages(stages.done);
-    let ConfiguredSources { set, sources } = sources;
-    let budget = set.budget_handle();
-    let set = Arc::new(Mutex::new(set));
-    let mut handles = Vec::new();
-    let mut source_threads = Vec::new();
-    for (number, opened) in (SourceNumber::MIN..).zip(sources) {
-        handles.push(opened.handle.clone());
-        let (to_core, set, source) = (handle.clone(), Arc::clone(&set), opened.source);
-        let follow = move || follow_source(source, number, &set, &to_core);
-        source_threads.push((opened.name, opened.handle, follow));
-    }
-    core.set_source_handles(handles.clone());
-    core.add_config_listener(Box::new(move |config| {
-        log.configure(config.log.level, config.log.is_json);
-        if budget.set(element_budget(&config.policy)) {
-            handles.iter().for_each(SourceHandle::refresh);
-        }
-    }));
-
-    let started = |name| move |error| RunError::Thread(name, error);
-    let mut followed = Vec::new();
-    for (name, source, follow) in source_threads {
-        let thread = supervisor.spawn_supervised(name, follow);
-        followed.push((source, thread.map_err(started(name))?));
-    }
-    // Watchers are not joined at shutdown: they block on the kernel only.
-    for tamper in tamper_events {
-        let to_core = handle.clone();
-        supervisor
-            .spawn_supervised("tamper-watch", move || watch_tampering(tamper, &to_core))
-            .map_err(started("tamper-watch"))?;
-    }
-    for packets in packet_reports {
-        let monitor = core.monitor().clone();
-        let follow = move || follow_packets(packets, &monitor);
-        // Not supervised: without it packets are not reported, but enforcement is not affected.
-        spawn_thread("packet-watch", follow)?;
-    }
-    let to_core = handle.clone();
-    supervisor
-        .spawn_supervised("host-watch", move || watch_host(links, &to_core))
-        .map_err(started("host-watch"))?;
-    // Covers changes from before the subscription.
-    let (changes, seen) = (HostChanges::all(), clock.monotonic());
-    handle.send(CoreEvent::HostChanged {
-        changes,
-        detected_at: seen,
-    });
-    if let Some(path) = config_file {
-        let to_core = handle.clone();
-        // Not supervised: without it the file is reread on SIGHUP only.
-        spawn_thread("config-watch", move || watch_config_file(&path, &to_core))?;
-    }
+    let followed = follow_sources(sources, &mut core, &handle, &supervisor, log)?;
+    let watches = Watches {
+        tamper_events,
+        packet_reports,
+        links,
+        config_file,
+    };
+    watches.start(&supervisor, &core, &handle, &clock)?;
     let core_thread = supervisor
         .spawn_supervised("core", move || {
             run_core(core, &events);
@@ -147,17 +106,9 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         .map_err(started("core"))?;
 
     write_cluster_status(&status_config, &handle)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| RunError::Thread("the runtime", error))?;
-    let served = runtime.block_on(serve(
-        &handle,
-        &mut sockets,
-        &guard,
-        manager,
-        supervisor.take_exits(),
-    ));
+    let exits = supervisor.take_exits();
+    let runtime = new_runtime()?;
+    let served = runtime.block_on(serve(&handle, &mut sockets, &guard, manager, exits));
     tracing::info!("stopping; the kernel keeps enforcing");
     // The threads that send to the core are joined before the core, so no event is lost.
     followed.iter().for_each(|(source, _)| source.stop());
@@ -171,10 +122,107 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     served
 }
 
+/// Starts the threads of the sources, which send to the core; the handle of each, and its thread.
+fn follow_sources(
+    sources: ConfiguredSources,
+    core: &mut Core,
+    core_handle: &CoreHandle,
+    supervisor: &Supervisor,
+    log: Log,
+) -> Result<Vec<(SourceHandle, JoinHandle<()>)>, RunError> {
+    let ConfiguredSources { set, sources } = sources;
+    let budget = set.budget_handle();
+    let set = Arc::new(Mutex::new(set));
+    let mut handles = Vec::new();
+    let mut source_threads = Vec::new();
+    for (number, opened) in (SourceNumber::MIN..).zip(sources) {
+        handles.push(opened.handle.clone());
+        let (to_core, set, source) = (core_handle.clone(), Arc::clone(&set), opened.source);
+        let follow = move || follow_source(source, number, &set, &to_core);
+        source_threads.push((opened.name, opened.handle, follow));
+    }
+    core.set_source_handles(handles.clone());
+    core.add_config_listener(Box::new(move |config| {
+        log.configure(config.log.level, config.log.is_json);
+        if budget.set(element_budget(&config.policy)) {
+            handles.iter().for_each(SourceHandle::refresh);
+        }
+    }));
+
+    let mut followed = Vec::new();
+    for (name, source, follow) in source_threads {
+        let thread = supervisor.spawn_supervised(name, follow);
+        followed.push((source, thread.map_err(started(name))?));
+    }
+    Ok(followed)
+}
+
+/// What is watched besides the sources.
+struct Watches {
+    tamper_events: Vec<Subscription<TamperEvent>>,
+    packet_reports: Vec<Subscription<PacketReportBatch>>,
+    links: KernelLinkEvents,
+    config_file: Option<PathBuf>,
+}
+
+impl Watches {
+    /// Starts their threads, which send to the core.
+    fn start(
+        self,
+        supervisor: &Supervisor,
+        core: &Core,
+        handle: &CoreHandle,
+        clock: &dyn Clock,
+    ) -> Result<(), RunError> {
+        // Watchers are not joined at shutdown: they block on the kernel only.
+        for tamper in self.tamper_events {
+            let to_core = handle.clone();
+            supervisor
+                .spawn_supervised("tamper-watch", move || watch_tampering(tamper, &to_core))
+                .map_err(started("tamper-watch"))?;
+        }
+        for packets in self.packet_reports {
+            let monitor = core.monitor().clone();
+            let follow = move || follow_packets(packets, &monitor);
+            // Not supervised: without it packets are not reported, but enforcement is not affected.
+            spawn_thread("packet-watch", follow)?;
+        }
+        let to_core = handle.clone();
+        supervisor
+            .spawn_supervised("host-watch", move || watch_host(self.links, &to_core))
+            .map_err(started("host-watch"))?;
+        // Covers changes from before the subscription.
+        let (changes, seen) = (HostChanges::all(), clock.monotonic());
+        handle.send(CoreEvent::HostChanged {
+            changes,
+            detected_at: seen,
+        });
+        if let Some(path) = self.config_file {
+            let to_core = handle.clone();
+            // Not supervised: without it the file is reread on SIGHUP only.
+            spawn_thread("config-watch", move || watch_config_file(&path, &to_core))?;
+        }
+        Ok(())
+    }
+}
+
+/// The error of a thread of this name that does not start.
+fn started(name: &'static str) -> impl FnOnce(std::io::Error) -> RunError {
+    move |error| RunError::Thread(name, error)
+}
+
+/// What runs the API, on this thread.
+fn new_runtime() -> Result<Runtime, RunError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(started("the runtime"))
+}
+
 fn spawn_thread(
     name: &'static str,
     work: impl FnOnce() + Send + 'static,
-) -> Result<std::thread::JoinHandle<()>, RunError> {
+) -> Result<JoinHandle<()>, RunError> {
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(work)

@@ -1,11 +1,11 @@
 //! Why the agent did not start, or stopped.
 
 use crate::http::sockets::ApiSocketError;
-use crate::network_driver::NetworkDriverError;
-use crate::subsystem::SubsystemError;
-use crate::workloads::WorkloadError;
+use palisade_network::network_driver::NetworkDriverError;
+use palisade_node::subsystem::SubsystemError;
 use palisade_source::SourceError;
 use palisade_sys::lock::LockError;
+use palisade_workloads::workloads::WorkloadError;
 use std::io;
 use std::path::PathBuf;
 

@@ -5,7 +5,6 @@
 //! times out); the service manager is notified of readiness only after the first sync. At shutdown the
 //! socket is removed first, then requests in progress finish; [`crate::run`] joins the threads.
 
-use crate::cni_conf;
 use crate::core::Core;
 use crate::core_queue::CoreHandle;
 use crate::http::admission::AdmissionControl;
@@ -14,6 +13,7 @@ use crate::http::sockets::ApiSockets;
 use crate::run_error::RunError;
 use crate::service_manager::ServiceManager;
 use crate::supervisor::ThreadExit;
+use palisade_workloads::cni_conf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;

@@ -6,8 +6,8 @@
 
 use crate::core::Core;
 use crate::core_queue::CoreHandle;
-use crate::views::CoreSnapshot;
 use palisade_sys::notify::{Notifier, monotonic_micros};
+use palisade_views::CoreSnapshot;
 use std::time::Duration;
 
 /// The service manager of this process, if there is one.
@@ -93,7 +93,7 @@ fn status_line(core: &mut Core) -> String {
     let CoreSnapshot {
         enforcer,
         policy,
-        registry,
+        workloads,
         ..
     } = core.snapshot();
     let health = match enforcer.unready_reasons().first() {
@@ -104,7 +104,7 @@ fn status_line(core: &mut Core) -> String {
         "{health}: revision {} of {}, {} endpoints, {} policies",
         policy.realised_revision,
         policy.engine.revision(),
-        registry.iter().count(),
+        workloads.registry.iter().count(),
         policy.engine.counts().policies
     )
 }

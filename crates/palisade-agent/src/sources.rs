@@ -1,9 +1,10 @@
 //! The sources that the configuration names, in the order of their precedence: the API server, etcd, then
 //! the directory, which may add objects to theirs.
 
-use crate::options::{cidr_match_mode, credentials, element_budget, etcd_options};
+use crate::options::{cidr_match_mode, credentials, etcd_options};
 use palisade_config::Config;
 use palisade_effective::{SourceDelta, SourceNumber};
+use palisade_enforcer::policy_subsystem::element_budget;
 use palisade_etcd::Etcd;
 use palisade_kubernetes::ApiServer;
 use palisade_remote::RemoteSource;

@@ -166,9 +166,9 @@ mod tests {
         drop(begin(root, "run/p/p.sock").unwrap());
         assert_eq!(all(root), Vec::<PathBuf>::new());
         let lock = begin(root, "run/p/p.sock").unwrap().commit().unwrap();
-        let held = begin(root, "run/p/p.sock").unwrap_err();
+        let refused = begin(root, "run/p/p.sock").unwrap_err();
         let pid = std::process::id().to_string();
-        assert!(held.to_string().contains(&pid), "{held}");
+        assert!(refused.to_string().contains(&pid), "{refused}");
         drop(lock);
         let before = all(root);
         assert!(before.contains(&root.join("lib/state").join(LOCK_FILE)));

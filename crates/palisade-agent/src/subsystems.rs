@@ -2,12 +2,12 @@
 //!
 //! Policy and masquerading run before them, by the enforcer: what they open is judged already.
 
-use crate::cni_conf::CniConfiguration;
-use crate::network_driver::NodeRouteDriver;
-use crate::node_routes::NodeRoutes;
-use crate::node_state::NodeState;
-use crate::subsystem::{RunSubsystem, Runner};
 use palisade_config::Config;
+use palisade_network::network_driver::NodeRouteDriver;
+use palisade_network::node_routes::NodeRoutes;
+use palisade_network::node_state::NodeState;
+use palisade_node::subsystem::{RunSubsystem, Runner};
+use palisade_workloads::cni_conf::CniConfiguration;
 use std::sync::Arc;
 
 /// What runs after the workloads.

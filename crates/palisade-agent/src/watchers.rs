@@ -4,12 +4,12 @@
 //! a busy core finds one event and not thousands. Never: blocks on anything but its source, the kernel,
 //! or the queue of batches.
 
-use crate::clock::{Clock, SystemClock};
 use crate::core::CoreEvent;
 use crate::core_queue::CoreHandle;
-use crate::host_changes::HostChanges;
 use palisade_dataplane::{Subscription, TamperEvent};
 use palisade_effective::{SourceDelta, SourceNumber};
+use palisade_node::clock::{Clock, SystemClock};
+use palisade_node::host_changes::HostChanges;
 use palisade_source::{FileWatch, Source, SourceError, SourceSet};
 use palisade_sys::link::{LinkError, LinkEvents};
 use palisade_text::error_chain;

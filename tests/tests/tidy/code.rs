@@ -9,8 +9,17 @@ pub(crate) fn without_comments_and_strings(text: &str) -> String {
 
 /// The code without comments, strings and the modules of unit tests.
 pub(crate) fn product_code(text: &str) -> String {
+    without_unit_tests(without_comments_and_strings(text))
+}
+
+/// The lines of code without comments, blank lines and the modules of unit tests; a string is code.
+pub(crate) fn product_lines(text: &str) -> usize {
+    let code = without_unit_tests(without_comments(text));
+    code.lines().filter(|line| !line.trim().is_empty()).count()
+}
+
+fn without_unit_tests(mut code: String) -> String {
     const TESTS: &str = "#[cfg(test)]\nmod ";
-    let mut code = without_comments_and_strings(text);
     while let Some(start) = code.find(TESTS) {
         let body = start + TESTS.len();
         let Some(end) = code[body..].find([';', '{']).map(|end| body + end) else {

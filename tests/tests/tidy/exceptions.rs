@@ -5,18 +5,6 @@ use crate::sizes::Exception;
 
 /// Functions with more lines than the cap, each with its lines of code.
 pub(crate) const LONG_FUNCTIONS: &[Exception] = &[
-    ("crates/palisade-agent/src/access.rs", "check_access", 83),
-    (
-        "crates/palisade-agent/src/monitor/attribution.rs",
-        "attribute",
-        83,
-    ),
-    (
-        "crates/palisade-agent/src/monitor/event.rs",
-        "packet_event",
-        97,
-    ),
-    ("crates/palisade-agent/src/run.rs", "run", 123),
     (
         "crates/palisade-dataplane/src/nftables/netlink/expr.rs",
         "write_data",
@@ -44,17 +32,10 @@ pub(crate) const LONG_FUNCTIONS: &[Exception] = &[
 
 /// Structs and variants with more fields than the cap, each with its fields.
 pub(crate) const WIDE_TYPES: &[Exception] = &[
-    ("crates/palisade-agent/src/core.rs", "Core", 15),
-    ("crates/palisade-agent/src/views/mod.rs", "CoreSnapshot", 13),
     (
-        "crates/palisade-agent/src/workload_store.rs",
+        "crates/palisade-node/src/workload_store.rs",
         "WorkloadRecord",
         17,
-    ),
-    (
-        "crates/palisade-agent/src/workloads/mod.rs",
-        "Workloads",
-        14,
     ),
     ("crates/palisade-analysis/src/rules.rs", "StateRules", 13),
     ("crates/palisade-api/src/cni.rs", "CniAddRequest", 13),
@@ -103,17 +84,6 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
 
 /// Circles of files, each sorted.
 pub(crate) const CIRCLES: &[&[&str]] = &[
-    &[
-        "crates/palisade-agent/src/network_driver/kernel.rs",
-        "crates/palisade-agent/src/network_driver/netns_facts.rs",
-        "crates/palisade-agent/src/network_driver/veth_pair.rs",
-    ],
-    &[
-        "crates/palisade-agent/src/workloads/addresses.rs",
-        "crates/palisade-agent/src/workloads/attach.rs",
-        "crates/palisade-agent/src/workloads/cni.rs",
-        "crates/palisade-agent/src/workloads/named.rs",
-    ],
     &[
         "crates/palisade-engine/src/store/holder_lists.rs",
         "crates/palisade-engine/src/store/holder_store.rs",

@@ -203,6 +203,20 @@ fn types_have_few_fields() {
 }
 
 #[test]
+fn no_crate_of_the_agent_is_large() {
+    let sources = sources();
+    let files: Vec<_> = sources
+        .iter()
+        .map(|source| (&*source.path, &*source.text))
+        .collect();
+    let crates = edges::AGENT_CRATES;
+    for (name, lines) in sizes::crate_lines(crates, &files) {
+        println!("palisade-{name}: {lines} lines of code");
+    }
+    none(&sizes::large_crates(crates, &files));
+}
+
+#[test]
 fn the_impl_of_a_type_stands_in_few_files() {
     let sources = sources();
     let files = sources.iter().map(|source| (&*source.path, &*source.text));

@@ -10,6 +10,9 @@ pub(crate) const LONGEST_FUNCTION: usize = 80;
 /// No struct, and no variant of an enum, of the product has more fields.
 pub(crate) const MOST_FIELDS: usize = 12;
 
+/// No crate that the agent is made of has more lines of code: a subsystem that outgrows its crate gets one of its own.
+pub(crate) const LARGEST_AGENT_CRATE: usize = 6_000;
+
 /// Something with a size: its file, its name, its size.
 pub(crate) type Sized = (String, String, usize);
 
@@ -25,6 +28,36 @@ pub(crate) fn is_product(path: &str) -> bool {
                 .split('/')
                 .any(|part| part == "tests" || part == "tests.rs")
         })
+}
+
+/// The lines of product code of these crates, which are named without their common prefix, of all files of the tree.
+pub(crate) fn crate_lines<'a>(
+    crates: &'a [&'a str],
+    files: &[(&str, &str)],
+) -> impl Iterator<Item = (&'a str, usize)> {
+    crates.iter().map(|name| {
+        let folder = format!("crates/palisade-{name}/src/");
+        let own_files = files
+            .iter()
+            .filter(|(path, _)| path.starts_with(&folder) && is_product(path));
+        (
+            *name,
+            own_files.map(|(_, text)| code::product_lines(text)).sum(),
+        )
+    })
+}
+
+/// Complaints about crates that are larger than [`LARGEST_AGENT_CRATE`], and about those that have no file.
+pub(crate) fn large_crates(crates: &[&str], files: &[(&str, &str)]) -> Vec<String> {
+    crate_lines(crates, files)
+        .filter_map(|(name, lines)| match lines {
+            0 => Some(format!("palisade-{name} has no file")),
+            lines if lines > LARGEST_AGENT_CRATE => Some(format!(
+                "palisade-{name} has {lines} lines, more than {LARGEST_AGENT_CRATE}: it becomes two crates"
+            )),
+            _ => None,
+        })
+        .collect()
 }
 
 /// The functions of a file that are longer than [`LONGEST_FUNCTION`].
@@ -283,4 +316,27 @@ fn an_exception_may_only_shrink() {
     assert_eq!(compare(&sized(99), &list), 1, "the entry is not true");
     assert_eq!(compare(&[], &list), 1, "it does not exceed any more");
     assert_eq!(compare(&sized(100), &[]), 1, "it is not listed");
+}
+
+#[test]
+fn a_large_crate_is_seen() {
+    let text = "//! A.\n\nfn a() {\n    // Why.\n    b(\"x\ny\")\n}\n\n#[cfg(test)]\nmod tests {\n    fn c() {}\n}\n";
+    let folder = "crates/palisade-node/src";
+    let (a, tests) = (format!("{folder}/a.rs"), format!("{folder}/a/tests.rs"));
+    let files = [
+        (&*a, text),
+        (&*tests, text),
+        ("crates/palisade/src/b.rs", text),
+    ];
+    assert_eq!(
+        crate_lines(&["node"], &files).collect::<Vec<_>>(),
+        [("node", 4)]
+    );
+    assert_eq!(large_crates(&["node"], &files), [""; 0]);
+    let long = "fn a() {}\n".repeat(LARGEST_AGENT_CRATE + 1);
+    let files = [(&*a, &*long)];
+    let complaints = large_crates(&["node", "network"], &files);
+    assert_eq!(complaints.len(), 2, "{complaints:?}");
+    assert!(complaints[0].contains("6001 lines"));
+    assert!(complaints[1].contains("no file"));
 }

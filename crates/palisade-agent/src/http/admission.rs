@@ -4,13 +4,10 @@
 //! ([`palisade_sys::credentials`]), supplementary groups included, so there is no race with a process
 //! that ends or changes its groups. Everyone who can open the socket may read; its mode (0660, root and
 //! the API's group) decides who can. A request without known credentials can change nothing. The
-//! handlers check further permissions with [`crate::access`]; they receive the caller.
+//! handlers check further permissions with [`palisade_workloads::access`]; they receive the caller.
 
 use super::server::{SpareConnection, UNKNOWN_UID, too_many_connections};
 use super::{Operation, error_response};
-use crate::access::{Caller, OperationClass, may_call};
-use crate::clock::Clock;
-use crate::rate_limit::{RateLimit, RateLimiter};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
@@ -19,7 +16,10 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use palisade_api::ApiError;
+use palisade_node::clock::Clock;
+use palisade_node::rate_limit::{RateLimit, RateLimiter};
 use palisade_sys::credentials::SocketCredentials;
+use palisade_workloads::access::{Caller, OperationClass, may_call};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -189,8 +189,8 @@ impl AdmissionControl {
         let (parts, body) = request.into_parts();
         let content_length = parts.headers.get(CONTENT_LENGTH);
         let content_length =
-            content_length.and_then(|said| said.to_str().ok()?.parse::<u64>().ok());
-        if content_length.is_some_and(|said| said > limit as u64) {
+            content_length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if content_length.is_some_and(|length| length > limit as u64) {
             return Err(Self::body_too_large(limit));
         }
         let arriving = Limited::new(body, limit).collect();

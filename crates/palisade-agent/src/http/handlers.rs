@@ -2,21 +2,8 @@
 
 use super::admission::{AdmissionControl, RequestCounts};
 use super::{error_response, json_response};
-use crate::access::{
-    AccessDenied, AccessRequest, Caller, GroupGrants, OperationClass, check_access,
-};
 use crate::core::Core;
 use crate::core_queue::{CoreHandle, CoreHealth, CoreUnavailable};
-use crate::metrics::exposition::{self, Exposition};
-use crate::metrics::table::{API_REQUESTS, CORE_QUEUE};
-use crate::network_driver::NetworkDriverError;
-use crate::node_state::NodeState;
-use crate::views::explain::FlowExplainer;
-use crate::views::policy_lookup::PolicyLookupError;
-use crate::views::{self, host_network_pod};
-use crate::workload_store::pod_id;
-use crate::workloads::attach::{AttachRequest, AttachTarget};
-use crate::workloads::{NETNS_OPEN_TIMEOUT, PreopenedNetns, WorkloadError, Workloads, cni, named};
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
@@ -30,7 +17,22 @@ use palisade_api::{
     CniResponse, ExplainQuery, MonitorQuery, ProbeResult, WorkloadAddRequest,
     WorkloadRemoveRequest,
 };
+use palisade_network::network_driver::NetworkDriverError;
+use palisade_network::node_state::NodeState;
+use palisade_node::workload_store::pod_id;
 use palisade_text::error_chain;
+use palisade_views::explain::FlowExplainer;
+use palisade_views::host_network_pod;
+use palisade_views::metrics::exposition::{self, Exposition};
+use palisade_views::metrics::table::{API_REQUESTS, CORE_QUEUE};
+use palisade_views::policy_lookup::PolicyLookupError;
+use palisade_workloads::access::{
+    AccessDenied, AccessRequest, Caller, GroupGrants, OperationClass, check_access,
+};
+use palisade_workloads::workloads::attach::{AttachRequest, AttachTarget};
+use palisade_workloads::workloads::{
+    NETNS_OPEN_TIMEOUT, PreopenedNetns, WorkloadError, Workloads, cni, named,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::pin::Pin;
@@ -154,7 +156,7 @@ pub(super) async fn status(State(core): State<CoreHandle>) -> Response {
 
 pub(super) async fn endpoints(State(core): State<CoreHandle>) -> Response {
     respond_read(&core, |core| {
-        Ok(views::endpoints::endpoint_list(&core.snapshot()))
+        Ok(palisade_views::endpoints::endpoint_list(&core.snapshot()))
     })
     .await
 }
@@ -165,7 +167,7 @@ pub(super) async fn endpoint(
 ) -> Response {
     respond_read(&core, move |core| {
         let snapshot = core.snapshot();
-        views::endpoints::endpoint_detail(&snapshot, &namespace, &name).ok_or_else(|| {
+        palisade_views::endpoints::endpoint_detail(&snapshot, &namespace, &name).ok_or_else(|| {
             let full_name = format!("{namespace}/{name}");
             let pods = core.host_network_pods();
             let error = ApiError::new(match host_network_pod(pods, &full_name) {
@@ -183,14 +185,14 @@ pub(super) async fn endpoint(
 
 pub(super) async fn identities(State(core): State<CoreHandle>) -> Response {
     respond_read(&core, |core| {
-        Ok(views::endpoints::identity_list(&core.snapshot()))
+        Ok(palisade_views::endpoints::identity_list(&core.snapshot()))
     })
     .await
 }
 
 pub(super) async fn policies(State(core): State<CoreHandle>) -> Response {
     respond_read(&core, |core| {
-        Ok(views::policies::policy_list(&core.snapshot()))
+        Ok(palisade_views::policies::policy_list(&core.snapshot()))
     })
     .await
 }
@@ -231,7 +233,8 @@ async fn policy_named(core: &CoreHandle, segments: Vec<String>) -> Response {
                 ApiError::new(reason).with_hint("palisade policy list"),
             )
         };
-        views::policies::policy_detail(&core.snapshot(), &segments, &counters).map_err(refused)
+        palisade_views::policies::policy_detail(&core.snapshot(), &segments, &counters)
+            .map_err(refused)
     })
     .await
 }
@@ -241,7 +244,10 @@ pub(super) async fn explain(
     QueryParameters(query): QueryParameters<ExplainQuery>,
 ) -> Response {
     let explainer = core
-        .ask_for_client(OperationClass::Read, |core| FlowExplainer::of_core(core))
+        .ask_for_client(OperationClass::Read, |core| {
+            let pods = core.host_network_pods().clone();
+            FlowExplainer::new(core.policy_view().clone(), core.shared_config(), pods)
+        })
         .await;
     let explainer = match explainer {
         Ok(explainer) => explainer,
@@ -298,13 +304,16 @@ impl futures_core::Stream for LineStream {
 }
 
 pub(super) async fn ipam(State(core): State<CoreHandle>) -> Response {
-    respond_read(&core, |core| Ok(views::ipam::ipam_report(&core.snapshot()))).await
+    respond_read(&core, |core| {
+        Ok(palisade_views::ipam::ipam_report(&core.snapshot()))
+    })
+    .await
 }
 
 pub(super) async fn ipam_check(State(core): State<CoreHandle>) -> Response {
     respond_read(&core, |core| {
         let (workloads, node) = core.parts();
-        views::ipam::ipam_check(workloads, node).map_err(|error| {
+        palisade_views::ipam::ipam_check(workloads, node).map_err(|error| {
             let error = ApiError::new(format!("checking IPAM: {}", error_chain(&error)));
             (StatusCode::INTERNAL_SERVER_ERROR, error)
         })

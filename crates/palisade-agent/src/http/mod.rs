@@ -10,9 +10,7 @@ mod handlers;
 pub mod server;
 pub mod sockets;
 
-use crate::access::OperationClass;
 use crate::core_queue::CoreHandle;
-use crate::metrics::exposition;
 use admission::{AdmissionControl, OperationGate};
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
@@ -23,6 +21,8 @@ use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
 use palisade_api::{ApiError, ErrorCode, path};
 use palisade_text::printable_json;
+use palisade_views::metrics::exposition;
+use palisade_workloads::access::OperationClass;
 use serde::Serialize;
 use std::sync::Arc;
 

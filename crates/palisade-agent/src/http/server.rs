@@ -383,18 +383,18 @@ mod tests {
             per_user: 2,
             all_but_root: 3,
         };
-        let held = Arc::new(OpenConnections {
+        let connections = Arc::new(OpenConnections {
             limits: room,
             by_user: Mutex::default(),
         });
-        let enter = |uid| OpenConnections::acquire(&held, uid);
+        let enter = |uid| OpenConnections::acquire(&connections, uid);
         let _first = [enter(7).unwrap(), enter(7).unwrap(), enter(8).unwrap()];
         assert!(enter(7).is_none(), "two each");
         assert!(enter(9).is_none(), "three of all but root");
         let root: Vec<_> = (0..4).map(|_| enter(0).unwrap()).collect();
         assert!(enter(0).is_none(), "four of root");
         drop((root, _first));
-        assert!(held.by_user.lock().unwrap().is_empty());
+        assert!(connections.by_user.lock().unwrap().is_empty());
     }
 
     #[tokio::test]

@@ -5,9 +5,9 @@
 //! address.
 
 use super::admission::{AdmissionControl, ApiPrincipals, RequestLimits, parse_group_id};
-use crate::clock::SystemClock;
-use crate::rate_limit::RateLimit;
 use palisade_config::ApiConfig;
+use palisade_node::clock::SystemClock;
+use palisade_node::rate_limit::RateLimit;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,7 @@
 //! A log line: collects its fields and formats them as text or JSON. Untrusted values are escaped, so
 //! they can neither begin a new line nor send control sequences to a terminal.
 
-use crate::clock::rfc3339_micros;
+use palisade_node::clock::rfc3339_micros;
 use palisade_text::{is_unprintable, printable, printable_json};
 use serde_json::{Map, Value};
 use std::fmt::{Debug, Write};

@@ -122,7 +122,7 @@ impl LogLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Clock, SystemClock};
+    use palisade_node::clock::{Clock, SystemClock};
 
     #[test]
     fn memory_is_bounded_and_everything_left_out_is_counted() {

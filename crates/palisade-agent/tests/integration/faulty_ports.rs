@@ -4,11 +4,6 @@
 //! A death is a panic with [`Died`] that drops the core. Unlike kill -9 it happens at exactly the chosen call;
 //! the state of kernel and disk is the same.
 
-use palisade_agent::network_driver::{
-    AddressUse, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface, NetworkDriver,
-    NetworkDriverError,
-};
-use palisade_agent::workload_store::WorkloadRecord;
 use palisade_dataplane::driver::{
     AddressTranslation, ApplyOutcome, Dataplane, DriverCondition, DriverStatus, InstalledPolicy,
     Interface, InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
@@ -19,6 +14,11 @@ use palisade_dataplane::{
     Subscription,
 };
 use palisade_model::Prefix;
+use palisade_network::network_driver::{
+    AddressUse, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface, NetworkDriver,
+    NetworkDriverError,
+};
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::netns::{NetNs, NetNsOpener};
 use palisade_tables::{Delta, Tables};
 use std::collections::{BTreeMap, BTreeSet};

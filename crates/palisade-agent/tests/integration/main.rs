@@ -3,7 +3,6 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod api;
-mod attribution;
 mod core_operations;
 mod faulty_ports;
 mod monitoring;

@@ -2,10 +2,7 @@
 
 use crate::requests::CoreRequests;
 use crate::support::{OnHost, TestHost, host_drivers};
-use palisade_agent::clock::Clock;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
-use palisade_agent::monitor::MonitorBatch;
-use palisade_agent::workload_store::pod_id;
 use palisade_api::{
     LossCause, MonitorLine, MonitorQuery, MonitorVerdict, PacketEvent, PacketReason,
     WorkloadAddRequest,
@@ -17,6 +14,9 @@ use palisade_model::{
     Action, Direction, Endpoint, L4, Object, ObjectKey, Policy, PolicyId, Protocol, SourceLine,
     Update,
 };
+use palisade_monitor::MonitorBatch;
+use palisade_node::clock::Clock;
+use palisade_node::workload_store::pod_id;
 use palisade_source::UpdateBatch;
 use palisade_tables::Packet;
 use palisade_tables::ReportReason;

@@ -1,17 +1,16 @@
 //! Requests to a core, as the API makes them.
 
-use palisade_agent::access::Caller;
 use palisade_agent::core::{Core, CoreEvent, QueuedOperation};
-use palisade_agent::metrics::exposition::Exposition;
-use palisade_agent::views;
-use palisade_agent::workload_store::WorkloadRecord;
-use palisade_agent::workloads::attach::{AttachRequest, AttachTarget};
-use palisade_agent::workloads::{WorkloadError, cni, named};
 use palisade_api::{
     CniAddRequest, CniAddResponse, CniAttachment, CniGcRequest, CniResponse, EndpointList,
     IpamCheckReport, IpamReport, Status, WorkloadAddRequest, WorkloadAddResponse,
     WorkloadRemoveRequest, WorkloadRemoveResponse,
 };
+use palisade_node::workload_store::WorkloadRecord;
+use palisade_views::metrics::exposition::Exposition;
+use palisade_workloads::access::Caller;
+use palisade_workloads::workloads::attach::{AttachRequest, AttachTarget};
+use palisade_workloads::workloads::{WorkloadError, cni, named};
 use std::sync::mpsc::channel;
 
 /// Requests to a core, made as the API makes them, and their responses.
@@ -77,25 +76,25 @@ pub(crate) trait CoreRequests {
 
     fn status(&mut self) -> Status {
         let counters = self.core().parts().1.recent_counters();
-        views::status::status(&self.core().snapshot(), counters.as_deref())
+        palisade_views::status::status(&self.core().snapshot(), counters.as_deref())
     }
 
     fn endpoint_list(&mut self) -> EndpointList {
-        views::endpoints::endpoint_list(&self.core().snapshot())
+        palisade_views::endpoints::endpoint_list(&self.core().snapshot())
     }
 
     fn collect_metrics(&mut self) -> Exposition {
         let counters = self.core().parts().1.recent_counters();
-        views::metrics::collect_metrics(&self.core().snapshot(), counters.as_deref())
+        palisade_views::metrics::collect_metrics(&self.core().snapshot(), counters.as_deref())
     }
 
     fn ipam_report(&mut self) -> IpamReport {
-        views::ipam::ipam_report(&self.core().snapshot())
+        palisade_views::ipam::ipam_report(&self.core().snapshot())
     }
 
-    fn ipam_check(&mut self) -> Result<IpamCheckReport, views::ipam::IpamCheckError> {
+    fn ipam_check(&mut self) -> Result<IpamCheckReport, palisade_views::ipam::IpamCheckError> {
         let (workloads, node) = self.core().parts();
-        views::ipam::ipam_check(workloads, node)
+        palisade_views::ipam::ipam_check(workloads, node)
     }
 }
 

@@ -10,15 +10,15 @@ use crate::faulty_ports::{
 
 use crate::requests::CoreRequests;
 use crate::support::{OnHost, TestHost, host_drivers};
-use palisade_agent::clock::Clock;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
-use palisade_agent::network_driver::HostInventory;
-use palisade_agent::network_driver::{HostInterfaceState, NetnsInterface, NetworkDriverError};
-use palisade_agent::workload_store::WorkloadRecord;
 use palisade_api::{CniAddRequest, CniAttachment, CniGcRequest};
 use palisade_config::Config;
 use palisade_generators::{case_seeds, line};
 use palisade_model::{Endpoint, Object, Update};
+use palisade_network::network_driver::HostInventory;
+use palisade_network::network_driver::{HostInterfaceState, NetnsInterface, NetworkDriverError};
+use palisade_node::clock::Clock;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_source::UpdateBatch;
 use palisade_sys::link::MacAddr;
 use palisade_testkit::FakeDataplane;

@@ -6,14 +6,14 @@ use crate::faulty_ports::{
 };
 
 use crate::requests::CoreRequests;
-use palisade_agent::clock::SystemClock;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::driver::open_enforcing_driver;
-use palisade_agent::network_driver::{HostDrivers, KernelNetworkDriver};
 use palisade_api::{CniAddRequest, CniAddResponse, CniAttachment};
 use palisade_config::Config;
 use palisade_generators::line;
 use palisade_model::{Endpoint, Object, Update};
+use palisade_network::network_driver::{HostDrivers, KernelNetworkDriver};
+use palisade_node::clock::SystemClock;
 use palisade_source::UpdateBatch;
 use palisade_testkit::lab::{Lab, NodeId};
 use palisade_testkit::need_root;

@@ -5,11 +5,11 @@ use super::{endpoint, status};
 use crate::cli::{AgentArgs, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
-use palisade_agent::clock::SystemClock;
 use palisade_agent::log::Log;
 use palisade_agent::run_error::RunError;
 use palisade_agent::service_manager::ServiceManager;
 use palisade_api::SubsystemPlan;
+use palisade_node::clock::SystemClock;
 use palisade_text::{error_chain, printable};
 
 /// Runs the agent until it is stopped; with --dry-run, shows what it would do.

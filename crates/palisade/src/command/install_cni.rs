@@ -4,9 +4,9 @@ use super::agent_config;
 use crate::cli::{InstallCniArgs, OutputFormat};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
-use palisade_agent::plugin_file::install_plugin;
 use palisade_api::{CniInstallOutcome, CniInstallReport};
 use palisade_text::error_chain;
+use palisade_workloads::plugin_file::install_plugin;
 
 /// Installs the plugin; success also if it was there already.
 pub(crate) fn run(args: InstallCniArgs, format: OutputFormat) -> CommandResult {

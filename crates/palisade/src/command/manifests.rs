@@ -73,7 +73,7 @@ pub(crate) fn problem_reports(loaded: &LoadedInput) -> Vec<ProblemReport> {
     loaded
         .diagnostics
         .iter()
-        .map(palisade_agent::views::status::problem_report)
+        .map(palisade_views::status::problem_report)
         .collect()
 }
 

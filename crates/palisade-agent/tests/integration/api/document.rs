@@ -1,10 +1,10 @@
 //! The OpenAPI document: generated from the list of operations and the API types, and compared with
 //! `docs/openapi.json`. After an intended change run with `PALISADE_BLESS=1` and review the difference.
 
-use palisade_agent::access::OperationClass;
 use palisade_agent::http::{OPENAPI, Operation, OperationInput, OperationOutput, operations};
 use palisade_api as api;
 use palisade_testkit::spelling::{is_camel_case, is_enum_value};
+use palisade_workloads::access::OperationClass;
 use schemars::generate::{Contract, SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 use std::path::Path;

@@ -3,14 +3,14 @@
 use super::site::{Host, Site, reader, root};
 use palisade_agent::http::health_router;
 use palisade_agent::http::server::{ApiListener, ConnectionLimits, serve};
-use palisade_agent::metrics::table::{METRICS, MetricKind, markdown};
-use palisade_agent::rate_limit::RateLimit;
 use palisade_dataplane::{CountAccount, CounterValue};
 use palisade_model::{
     DirectionRules, Namespace, Object, ObjectId, ObjectKind, Order, Policy, PolicyId, PolicyMode,
     Precedence, Selector, TrafficScope, Update, tier_name,
 };
+use palisade_node::rate_limit::RateLimit;
 use palisade_tables::AuditComparison;
+use palisade_views::metrics::table::{METRICS, MetricKind, markdown};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -2,15 +2,15 @@
 //! built rarely.
 
 use super::site::{Site, reader, root};
-use palisade_agent::clock::{Clock, SystemClock};
 use palisade_agent::core::CoreEvent;
 use palisade_agent::core_queue::CoreHandle;
 use palisade_agent::core_queue::MAX_WAITING;
-use palisade_agent::host_changes::HostChanges;
 use palisade_agent::http::server::{ApiListener, ConnectionLimits, serve};
-use palisade_agent::rate_limit::RateLimit;
 use palisade_agent::watchers::{watch_host, watch_tampering};
 use palisade_dataplane::{DriverError, DriverErrorKind, Subscription, TamperEvent};
+use palisade_node::clock::{Clock, SystemClock};
+use palisade_node::host_changes::HostChanges;
+use palisade_node::rate_limit::RateLimit;
 use palisade_source::UpdateBatch;
 use palisade_sys::link::{Link, LinkError, LinkEvent, LinkEvents};
 use palisade_sys::netlink::OpenError;

@@ -7,7 +7,7 @@ use hyper::body::Frame;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use palisade_agent::http::server::{ApiListener, ConnectionLimits, HEAD_LIMIT, serve};
-use palisade_agent::rate_limit::RateLimit;
+use palisade_node::rate_limit::RateLimit;
 use palisade_sys::credentials::SocketCredentials;
 use serde_json::Value;
 use std::convert::Infallible;

@@ -1,10 +1,10 @@
 //! The permissions of members of the API's group, tested through the API.
 
 use super::site::{GROUP, Host, Site, reader, root};
-use palisade_agent::network_driver::{AddressUse, NetnsFacts};
-use palisade_agent::rate_limit::RateLimit;
 use palisade_generators::line;
 use palisade_model::{Endpoint, Object, Update};
+use palisade_network::network_driver::{AddressUse, NetnsFacts};
+use palisade_node::rate_limit::RateLimit;
 use palisade_sys::credentials::SocketCredentials;
 use serde_json::{Value, json};
 

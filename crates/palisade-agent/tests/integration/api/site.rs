@@ -8,16 +8,18 @@ use http_body_util::BodyExt;
 use hyper::service::Service;
 use hyper::{Request, StatusCode};
 use hyper_util::service::TowerToHyperService;
-use palisade_agent::clock::{Clock, SystemClock};
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::core_queue::{CoreHandle, run_core};
 use palisade_agent::http::admission::{AdmissionControl, ApiPrincipals, RequestLimits};
 use palisade_agent::http::router;
-use palisade_agent::network_driver::{AddressUse, NetnsFacts, NetnsInterface, NetworkDriverError};
-use palisade_agent::rate_limit::RateLimit;
-use palisade_agent::workload_store::WorkloadRecord;
 use palisade_config::Config;
 use palisade_model::Update;
+use palisade_network::network_driver::{
+    AddressUse, NetnsFacts, NetnsInterface, NetworkDriverError,
+};
+use palisade_node::clock::{Clock, SystemClock};
+use palisade_node::rate_limit::RateLimit;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_source::UpdateBatch;
 use palisade_sys::credentials::SocketCredentials;
 use palisade_sys::link::{IpNet, MacAddr};

@@ -4,8 +4,8 @@
 use super::{Host, core, remove, synced};
 use crate::requests::CoreRequests;
 use palisade_agent::core::{Core, CoreEvent};
-use palisade_agent::host_changes::HostChanges;
 use palisade_api::{CniAddRequest, CniAttachment, CniGcRequest, CniPrevResult, EndpointState};
+use palisade_node::host_changes::HostChanges;
 use palisade_sys::link::{Link, LinkEvent};
 use palisade_testkit::FakeDataplane;
 use std::time::Instant;

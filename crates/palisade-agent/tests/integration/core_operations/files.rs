@@ -80,7 +80,7 @@ fn a_deletion_that_waits_is_carried_out_once() {
         ..CniAddRequest::default()
     })
     .unwrap();
-    let folder = palisade_agent::workloads::deletions::queue_dir(dir.path());
+    let folder = palisade_workloads::workloads::deletions::queue_dir(dir.path());
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join(palisade_api::cni_queue::file_name(&attachment));
     let text = serde_json::to_vec(&attachment).unwrap();

@@ -9,11 +9,7 @@ mod revisions;
 
 use crate::requests::CoreRequests;
 use crate::support::{OnHost, TestHost, host_drivers};
-use palisade_agent::clock::Clock;
 use palisade_agent::core::{Core, CoreEvent, CoreParts};
-use palisade_agent::host_changes::HostChanges;
-use palisade_agent::network_driver::{HostInterfaceState, NetworkDriverError};
-use palisade_agent::workload_store::WorkloadRecord;
 use palisade_api::{
     EndpointState, Health, PacketReason, WorkloadAddRequest, WorkloadRemoveRequest,
 };
@@ -22,6 +18,10 @@ use palisade_dataplane::{
     AddressTranslation, CountAccount, CounterValue, Dataplane, MasqueradePolicy,
 };
 use palisade_model::Str;
+use palisade_network::network_driver::{HostInterfaceState, NetworkDriverError};
+use palisade_node::clock::Clock;
+use palisade_node::host_changes::HostChanges;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_source::UpdateBatch;
 use palisade_sys::link::{Link, LinkEvent};
 use palisade_tables::ReportReason;

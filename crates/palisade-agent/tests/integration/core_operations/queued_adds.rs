@@ -2,18 +2,18 @@
 
 use super::{Host, Ticking, core, synced};
 use crate::requests::CoreRequests;
-use palisade_agent::access::OperationClass;
-use palisade_agent::clock::Clock;
 use palisade_agent::core::{Core, CoreEvent};
 use palisade_agent::core_queue::{CoreHandle, run_core};
-use palisade_agent::workload_store::WorkloadRecord;
-use palisade_agent::workloads::WorkloadError;
-use palisade_agent::workloads::attach::{AttachRequest, AttachTarget};
 use palisade_api::{CniAddRequest, CniAttachment, CniResponse};
 use palisade_generators::line;
 use palisade_model::{Object, Update};
+use palisade_node::clock::Clock;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_source::UpdateBatch;
 use palisade_testkit::FakeDataplane;
+use palisade_workloads::access::OperationClass;
+use palisade_workloads::workloads::WorkloadError;
+use palisade_workloads::workloads::attach::{AttachRequest, AttachTarget};
 
 fn cni_request(name: &str) -> CniAddRequest {
     CniAddRequest {

@@ -2,14 +2,14 @@
 
 use super::{Host, Ticking, add, core, synced};
 use crate::requests::CoreRequests;
-use palisade_agent::clock::Clock;
 use palisade_agent::core::{Core, CoreEvent};
-use palisade_agent::views::policies::policy_list;
 use palisade_api::PolicySummary;
 use palisade_generators::line;
 use palisade_model::{Object, ObjectKey, Policy, Update};
+use palisade_node::clock::Clock;
 use palisade_source::UpdateBatch;
 use palisade_testkit::FakeDataplane;
+use palisade_views::policies::policy_list;
 
 /// A policy of a namespace that isolates every pod and allows this often everything.
 fn policy(name: &str, rules: usize) -> Policy {

@@ -1,15 +1,15 @@
 //! The network driver of tests without a kernel: every operation succeeds, unless a test's own host says
 //! otherwise.
 
-use palisade_agent::forwarding::ForwardingDriver;
-use palisade_agent::forwarding::sysctls::{ChangedSetting, SettingsFile};
-use palisade_agent::network_driver::{
+use palisade_dataplane::Interface;
+use palisade_model::Prefix;
+use palisade_network::forwarding::ForwardingDriver;
+use palisade_network::forwarding::sysctls::{ChangedSetting, SettingsFile};
+use palisade_network::network_driver::{
     AddressUse, HostDrivers, HostInterfaceState, HostInventory, NetnsFacts, NetnsInterface,
     NetworkDriver, NetworkDriverError,
 };
-use palisade_agent::workload_store::WorkloadRecord;
-use palisade_dataplane::Interface;
-use palisade_model::Prefix;
+use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::link::MacAddr;
 use palisade_sys::netns::{NetNs, NetNsOpener};
 use std::net::IpAddr;

@@ -1,0 +1,300 @@
+//! Packet events: resolves addresses and rule numbers to names and source lines.
+//!
+//! The line is that of the rule's present definition; a deleted rule has none.
+
+use super::attribution::{AuditAttribution, PacketAttribution};
+use palisade_api::{
+    HostStage, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, OriginalDestination,
+    PacketAudit, PacketEvent, PacketReason,
+};
+use palisade_dataplane::PacketReport;
+use palisade_enforcer::policy_state::PolicyState;
+use palisade_model::{Action, Direction, L4, Policy, PolicyId, Rule, RuleOrigin, Str};
+use palisade_node::clock::rfc3339_micros;
+use palisade_tables::{Packet, ReportReason, Verdict, VerdictCause};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// The cause of a packet event, as reported.
+pub(super) struct PacketCause {
+    pub(crate) reason: PacketReason,
+    pub(crate) rule: Option<MonitorRule>,
+    pub(crate) policies: Vec<ObjectRef>,
+}
+
+/// The reason of packets that no rule is known for.
+pub(super) fn packet_reason(reason: ReportReason) -> PacketReason {
+    match reason {
+        ReportReason::Denied => PacketReason::Denied,
+        ReportReason::Rejected => PacketReason::Rejected,
+        ReportReason::Logged(_) => PacketReason::Logged,
+        ReportReason::Audited(_) => PacketReason::Audited,
+        ReportReason::Spoofed => PacketReason::Spoofed,
+        ReportReason::UnknownInterface => PacketReason::UnknownInterface,
+        ReportReason::Invalid => PacketReason::Invalid,
+        ReportReason::NoPoint => PacketReason::NoPoint,
+    }
+}
+
+/// What packets are judged by and named from.
+pub(crate) struct PacketContext<'a> {
+    pub(crate) state: &'a PolicyState,
+    /// The name of this host's node.
+    pub(crate) own_node: &'a Str,
+}
+
+/// The direction of a packet, as it was judged, or as the reason has it.
+fn packet_direction(
+    judgement: Option<&PacketAttribution>,
+    reason: ReportReason,
+) -> Option<Direction> {
+    match (judgement, reason) {
+        (Some(judgement), _) => Some(judgement.direction),
+        (None, ReportReason::Logged(direction) | ReportReason::Audited(direction)) => {
+            Some(direction)
+        }
+        (None, ReportReason::Spoofed | ReportReason::UnknownInterface) => Some(Direction::Egress),
+        (
+            None,
+            ReportReason::Denied
+            | ReportReason::Rejected
+            | ReportReason::Invalid
+            | ReportReason::NoPoint,
+        ) => None,
+    }
+}
+
+impl PacketContext<'_> {
+    /// The event of a packet. `attribution`: the evaluation, its revision, and whether that revision is past.
+    pub(super) fn packet_event(
+        &self,
+        report: &PacketReport,
+        judged: &Packet,
+        attribution: Option<(PacketAttribution, u64, bool)>,
+        at: Duration,
+    ) -> PacketEvent {
+        let packet = &report.packet;
+        let judgement = attribution.as_ref().map(|(judgement, ..)| judgement);
+        let direction = packet_direction(judgement, report.reason);
+        let host_stage = judgement.and_then(|judgement| judgement.host_stage);
+        let is_host = host_stage.is_some();
+        let interface = match (direction, is_host) {
+            (Some(Direction::Egress), false) | (Some(Direction::Ingress), true) => {
+                judged.input_interface.as_ref()
+            }
+            (Some(Direction::Ingress), false) | (Some(Direction::Egress), true) => {
+                judged.output_interface.as_ref()
+            }
+            (None, _) => packet
+                .input_interface
+                .as_ref()
+                .or(packet.output_interface.as_ref()),
+        };
+        let hits = judgement.map_or(&[][..], |judgement| &judgement.hits);
+        let cause = self.packet_cause(report.reason, hits.last().map(|credit| &**credit));
+        let logged = hits.iter().filter_map(|credit| {
+            let rule = self.monitor_rule(credit)?;
+            (rule.action == Some(Action::Log)).then_some(rule)
+        });
+        let (ports, icmp) = match packet.l4 {
+            L4::Ports {
+                source,
+                destination,
+            } => (Some((source, destination)), None),
+            L4::Icmp { kind, code } => (None, Some((kind, code))),
+            L4::None => (None, None),
+        };
+        PacketEvent {
+            api_version: palisade_api::api_version(),
+            time: rfc3339_micros(at),
+            verdict: match report.reason {
+                ReportReason::Logged(_) | ReportReason::Audited(_) => MonitorVerdict::Allowed,
+                _ => MonitorVerdict::Denied,
+            },
+            rejected: report.reason == ReportReason::Rejected,
+            audit: judgement
+                .and_then(|judgement| judgement.audit.as_ref())
+                .map(|audit| self.packet_audit(audit)),
+            reason: cause.reason,
+            direction,
+            stage: host_stage.map(HostStage::from),
+            endpoint: interface.and_then(|name| {
+                if is_host {
+                    return Some(format!("host:{}", self.own_node));
+                }
+                let id = self.state.workload_at(name)?;
+                let namespace = id.namespace.as_deref().unwrap_or_default();
+                Some(format!("{namespace}/{}", id.name))
+            }),
+            source: self.monitor_endpoint(packet.source, ports.map(|(port, _)| port), at),
+            destination: self.monitor_endpoint(packet.destination, ports.map(|(_, port)| port), at),
+            original_destination: packet.pre_dnat.map(|sent| OriginalDestination {
+                address: sent.destination,
+                port: ports.map(|_| sent.port),
+            }),
+            protocol: packet.protocol.into(),
+            icmp_type: icmp.map(|(kind, _)| kind),
+            icmp_code: icmp.map(|(_, code)| code),
+            reply: report.reply,
+            rule: cause.rule,
+            policies: cause.policies,
+            logged: logged.collect(),
+            length: report.length,
+            interface: interface.map(|name| name.to_string()),
+            revision: attribution.as_ref().map(|(_, revision, _)| *revision),
+            stale: attribution.as_ref().is_some_and(|(.., past)| *past),
+        }
+    }
+
+    fn monitor_endpoint(
+        &self,
+        address: IpAddr,
+        port: Option<u16>,
+        at: Duration,
+    ) -> MonitorEndpoint {
+        let holder = self.state.address_holder(address, at);
+        MonitorEndpoint {
+            address: address.to_string(),
+            port,
+            namespace: holder
+                .as_ref()
+                .and_then(|id| Some(id.namespace.as_deref()?.to_owned())),
+            name: holder.map(|id| id.name.to_string()),
+        }
+    }
+
+    /// What an event says of a packet with this reason and this cause of its verdict.
+    pub(super) fn packet_cause(
+        &self,
+        why: ReportReason,
+        credit: Option<&VerdictCause>,
+    ) -> PacketCause {
+        let without_rule = |reason| PacketCause {
+            reason,
+            rule: None,
+            policies: Vec::new(),
+        };
+        match (why, credit) {
+            (
+                ReportReason::Denied
+                | ReportReason::Rejected
+                | ReportReason::Logged(_)
+                | ReportReason::Audited(_),
+                credit,
+            ) => credit.map_or_else(|| without_rule(PacketReason::Unknown), |c| self.cause(c)),
+            (other, _) => without_rule(packet_reason(other)),
+        }
+    }
+
+    /// How an event names the cause of a verdict; in audit, that of the verdict that it would be otherwise.
+    fn cause(&self, credit: &VerdictCause) -> PacketCause {
+        let without_rule = |reason| PacketCause {
+            reason,
+            rule: None,
+            policies: Vec::new(),
+        };
+        match credit {
+            VerdictCause::Rule { .. } => PacketCause {
+                rule: self.monitor_rule(credit),
+                ..without_rule(PacketReason::Rule)
+            },
+            VerdictCause::ProfileRule { .. } => PacketCause {
+                rule: self.monitor_rule(credit),
+                ..without_rule(PacketReason::Profile)
+            },
+            VerdictCause::TierDefault { policies, .. } => PacketCause {
+                policies: policies.iter().map(|id| self.monitor_policy(id)).collect(),
+                ..without_rule(PacketReason::DefaultDeny)
+            },
+            VerdictCause::MissingProfile { .. } | VerdictCause::NoProfileMatch { .. } => {
+                without_rule(PacketReason::Profile)
+            }
+            VerdictCause::ForwardEnd { .. } => without_rule(PacketReason::ForwardEnd),
+            VerdictCause::HairpinEnd { .. } => without_rule(PacketReason::HairpinEnd),
+            VerdictCause::StageEnd { .. } => without_rule(PacketReason::StageEnd),
+            VerdictCause::Encapsulated => without_rule(PacketReason::Encapsulated),
+            VerdictCause::EndpointInAudit { .. } => without_rule(PacketReason::EndpointInAudit),
+            VerdictCause::Audit { cause, .. } => self.cause(cause),
+        }
+    }
+
+    /// The evaluation if nothing were in audit.
+    fn packet_audit(&self, audit: &AuditAttribution) -> PacketAudit {
+        let unknown = PacketCause {
+            reason: PacketReason::Unknown,
+            rule: None,
+            policies: Vec::new(),
+        };
+        let cause = audit
+            .hits
+            .last()
+            .map_or(unknown, |credit| self.cause(credit));
+        PacketAudit {
+            verdict: match audit.verdict {
+                Verdict::Allow | Verdict::Continue => MonitorVerdict::Allowed,
+                Verdict::Deny => MonitorVerdict::Denied,
+            },
+            reason: cause.reason,
+            rule: cause.rule,
+            policies: cause.policies,
+        }
+    }
+
+    fn monitor_policy(&self, id: &PolicyId) -> ObjectRef {
+        let current = self.state.engine.policy(id);
+        let line = current.as_ref().and_then(|policy| policy.line.as_ref());
+        ObjectRef::new(&id.object, line)
+    }
+
+    /// The rule of a credit, with its present location.
+    fn monitor_rule(&self, credit: &VerdictCause) -> Option<MonitorRule> {
+        let of_policy;
+        let mut in_force = None;
+        let (policy, origin, rules): (_, &RuleOrigin, &[Rule]) = match credit {
+            VerdictCause::Rule {
+                policy,
+                direction,
+                origin,
+            } => {
+                of_policy = self.state.engine.policy(policy);
+                in_force = of_policy.as_ref();
+                let rules = in_force.and_then(|now: &Policy| now.rules(*direction));
+                (
+                    self.monitor_policy(policy),
+                    origin,
+                    rules.map_or(&[], |direction_rules| &direction_rules.rules),
+                )
+            }
+            VerdictCause::ProfileRule {
+                profile,
+                direction,
+                origin,
+            } => {
+                let policy = ObjectRef {
+                    kind: "Profile".to_owned(),
+                    namespace: None,
+                    name: profile.to_string(),
+                    line: None,
+                };
+                let now = self.state.engine.profile(profile);
+                let rules = now.map(|now| match direction {
+                    Direction::Ingress => now.ingress.as_slice(),
+                    Direction::Egress => now.egress.as_slice(),
+                });
+                (policy, origin, rules.unwrap_or_default())
+            }
+            _ => return None,
+        };
+        let now = rules.iter().find(|rule| rule.origin.is_same_rule(origin));
+        let line = now.and_then(|rule| match in_force {
+            Some(policy) => policy.rule_source(&rule.origin),
+            None => rule.origin.line.as_ref().map(ToString::to_string),
+        });
+        Some(MonitorRule {
+            policy: ObjectRef { line, ..policy },
+            index: now.map_or(origin.index, |rule| rule.origin.index),
+            rule_name: origin.name.as_deref().map(str::to_owned),
+            action: now.map(|rule| rule.action),
+        })
+    }
+}

@@ -1,0 +1,351 @@
+//! The subscribers of the packet stream, and the most recent packets.
+//!
+//! Publishing never blocks: a subscriber that is too slow misses lines and is sent their number. Every
+//! subscriber receives the lines that match its query in order.
+
+use bytes::Bytes;
+use palisade_api::{
+    LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, PacketEvent,
+};
+use std::collections::VecDeque;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+/// The number of recent packets kept.
+pub const MAX_RECENT: usize = 1024;
+/// The queue length of a subscriber, in addition to the recent packets.
+const SUBSCRIBER_QUEUE: usize = 1024;
+
+struct MonitorSubscriber {
+    sender: Sender<Bytes>,
+    query: MonitorQuery,
+    dropped: u64,
+}
+
+/// Publishes packets to the subscribers of the stream.
+#[derive(Default)]
+pub struct MonitorHub {
+    subscribers: Vec<MonitorSubscriber>,
+    recent: VecDeque<PacketEvent>,
+}
+
+impl MonitorHub {
+    /// Adds a subscriber; returns its lines, each with a line feed.
+    pub fn subscribe(&mut self, query: MonitorQuery) -> Receiver<Bytes> {
+        self.subscribers.retain(|reader| !reader.sender.is_closed());
+        let (lines, receiver) = channel(MAX_RECENT + SUBSCRIBER_QUEUE);
+        let matching: Vec<&PacketEvent> = self
+            .recent
+            .iter()
+            .filter(|e| matches_query(&query, e))
+            .collect();
+        let skip = matching.len().saturating_sub(query.last);
+        for event in &matching[skip..] {
+            let line = encode_line(&MonitorLine::Packet(Box::new((*event).clone())));
+            // The queue has room for all recent packets.
+            let _ = lines.try_send(line);
+        }
+        if !query.stop {
+            self.subscribers.push(MonitorSubscriber {
+                sender: lines,
+                query,
+                dropped: 0,
+            });
+        }
+        receiver
+    }
+
+    /// Publishes a packet.
+    pub fn publish_packet(&mut self, event: PacketEvent) {
+        let mut line = None;
+        self.subscribers.retain_mut(|reader| {
+            if !matches_query(&reader.query, &event) {
+                return true;
+            }
+            let line = line
+                .get_or_insert_with(|| encode_line(&MonitorLine::Packet(Box::new(event.clone()))))
+                .clone();
+            reader.send(line, 1, &event.time)
+        });
+        if self.recent.len() == MAX_RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(event);
+    }
+
+    /// Publishes lost packets to every subscriber, whatever its query.
+    pub fn publish_loss(&mut self, lost: LostEvents) {
+        let (count, time) = (lost.count, lost.time.clone());
+        let line = encode_line(&MonitorLine::Lost(Box::new(lost)));
+        self.subscribers
+            .retain_mut(|reader| reader.send(line.clone(), count, &time));
+    }
+}
+
+impl MonitorSubscriber {
+    /// Sends a line that stands for this many packets; false if the subscriber is gone.
+    fn send(&mut self, line: Bytes, packets: u64, time: &str) -> bool {
+        if self.dropped > 0 {
+            let missed = LostEvents {
+                api_version: palisade_api::api_version(),
+                time: time.to_owned(),
+                cause: LossCause::Client,
+                count: self.dropped,
+                reason: None,
+                rule: None,
+                policies: Vec::new(),
+            };
+            match self
+                .sender
+                .try_send(encode_line(&MonitorLine::Lost(Box::new(missed))))
+            {
+                Ok(()) => self.dropped = 0,
+                Err(TrySendError::Full(_)) => {
+                    self.dropped += packets;
+                    return true;
+                }
+                Err(TrySendError::Closed(_)) => return false,
+            }
+        }
+        match self.sender.try_send(line) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_)) => {
+                self.dropped += packets;
+                true
+            }
+            Err(TrySendError::Closed(_)) => false,
+        }
+    }
+}
+
+fn encode_line(line: &MonitorLine) -> Bytes {
+    // These types contain no map with non-string keys, so serialization cannot fail.
+    let json = serde_json::to_string(line).unwrap_or_default();
+    let mut text = palisade_text::printable_json(&json).into_owned();
+    text.push('\n');
+    text.into()
+}
+
+/// Whether a packet matches a query.
+pub fn matches_query(query: &MonitorQuery, event: &PacketEvent) -> bool {
+    let is_named = |end: &MonitorEndpoint, name: &str| {
+        let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
+        end.namespace.as_deref() == Some(namespace) && end.name.as_deref() == Some(name)
+    };
+    let is_endpoint =
+        |end: &MonitorEndpoint, wanted: &str| end.address == wanted || is_named(end, wanted);
+    let (source, destination) = (&event.source, &event.destination);
+    let judged = event.endpoint.as_deref();
+    let endpoint = query.endpoint.as_deref().is_none_or(|wanted| {
+        let judged = judged.is_some_and(|judged| {
+            judged == wanted || judged.strip_prefix("default/") == Some(wanted)
+        });
+        judged || is_named(source, wanted) || is_named(destination, wanted)
+    });
+    let namespace = query.namespace.as_deref().is_none_or(|wanted| {
+        let ends = [source, destination];
+        let of_end = |end: &&MonitorEndpoint| end.namespace.as_deref() == Some(wanted);
+        let judged = judged.and_then(|name| name.split_once('/'));
+        judged.is_some_and(|(namespace, _)| namespace == wanted) || ends.iter().any(of_end)
+    });
+    endpoint
+        && namespace
+        && query.verdict.is_none_or(|wanted| wanted == event.verdict)
+        && (!query.audit
+            || event
+                .audit
+                .as_ref()
+                .is_some_and(|a| a.verdict != event.verdict))
+        && query
+            .from
+            .as_deref()
+            .is_none_or(|from| is_endpoint(source, from))
+        && query
+            .to
+            .as_deref()
+            .is_none_or(|to| is_endpoint(destination, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_api::{MonitorVerdict, PacketReason, ProtocolName};
+
+    fn end(address: &str, name: Option<(&str, &str)>) -> MonitorEndpoint {
+        MonitorEndpoint {
+            address: address.to_owned(),
+            port: None,
+            namespace: name.map(|(namespace, _)| namespace.to_owned()),
+            name: name.map(|(_, name)| name.to_owned()),
+        }
+    }
+
+    fn event(length: u32) -> PacketEvent {
+        PacketEvent {
+            original_destination: None,
+            stage: None,
+            api_version: palisade_api::api_version(),
+            time: "t".to_owned(),
+            rejected: false,
+            verdict: MonitorVerdict::Denied,
+            audit: None,
+            reason: PacketReason::Rule,
+            direction: None,
+            endpoint: Some("shop/db".to_owned()),
+            source: end("10.0.0.9", None),
+            destination: end("10.0.0.1", Some(("shop", "db"))),
+            protocol: ProtocolName::Udp,
+            icmp_type: None,
+            icmp_code: None,
+            reply: false,
+            rule: None,
+            policies: Vec::new(),
+            logged: Vec::new(),
+            length,
+            interface: None,
+            revision: None,
+            stale: false,
+        }
+    }
+
+    fn read(receiver: &mut Receiver<Bytes>) -> Vec<MonitorLine> {
+        let lines = std::iter::from_fn(|| receiver.try_recv().ok());
+        lines
+            .map(|line| serde_json::from_slice(&line).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn filters() {
+        let text = |text: &str| Some(text.to_owned());
+        let none = MonitorQuery::default;
+        let event = event(1);
+        for (query, fits) in [
+            (none(), true),
+            (
+                MonitorQuery {
+                    endpoint: text("shop/db"),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    endpoint: text("db"),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                MonitorQuery {
+                    namespace: text("shop"),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    namespace: text("default"),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                MonitorQuery {
+                    verdict: Some(MonitorVerdict::Denied),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    verdict: Some(MonitorVerdict::Allowed),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                MonitorQuery {
+                    from: text("10.0.0.9"),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    from: text("shop/db"),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                MonitorQuery {
+                    to: text("shop/db"),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    to: text("shop/db"),
+                    namespace: text("x"),
+                    ..none()
+                },
+                false,
+            ),
+        ] {
+            assert_eq!(matches_query(&query, &event), fits, "{query:?}");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_is_too_slow_is_told_what_it_missed_and_holds_nobody_up() {
+        let mut hub = MonitorHub::default();
+        let mut slow = hub.subscribe(MonitorQuery::default());
+        let mut fast = hub.subscribe(MonitorQuery::default());
+        let all = (MAX_RECENT + SUBSCRIBER_QUEUE + 500) as u32;
+        let mut got = 0;
+        for length in 0..all {
+            hub.publish_packet(event(length));
+            got += read(&mut fast).len();
+        }
+        assert_eq!(got, all as usize);
+        assert_eq!(read(&mut slow).len(), MAX_RECENT + SUBSCRIBER_QUEUE);
+        hub.publish_packet(event(all));
+        let late = read(&mut slow);
+        let [MonitorLine::Lost(lost), MonitorLine::Packet(packet)] = &late[..] else {
+            panic!("{late:?}");
+        };
+        assert_eq!((lost.cause, lost.count), (LossCause::Client, 500));
+        assert_eq!(packet.length, all);
+        drop((slow, fast));
+        hub.publish_packet(event(0));
+        assert!(hub.subscribers.is_empty());
+    }
+
+    #[test]
+    fn the_last_packets_come_first() {
+        let mut hub = MonitorHub::default();
+        for length in 0..MAX_RECENT as u32 + 5 {
+            hub.publish_packet(event(length));
+        }
+        let lengths = |lines: Vec<MonitorLine>| -> Vec<u32> {
+            let length = |line| match line {
+                MonitorLine::Packet(packet) => packet.length,
+                MonitorLine::Lost(_) => panic!("lost"),
+            };
+            lines.into_iter().map(length).collect()
+        };
+        let query = MonitorQuery {
+            last: 2,
+            stop: true,
+            ..MonitorQuery::default()
+        };
+        let mut receiver = hub.subscribe(query.clone());
+        assert_eq!(lengths(read(&mut receiver)), [1027, 1028]);
+        assert!(receiver.is_closed() && hub.subscribers.is_empty());
+        let last = MAX_RECENT + 100;
+        let mut receiver = hub.subscribe(MonitorQuery { last, ..query });
+        assert_eq!(lengths(read(&mut receiver)).len(), MAX_RECENT);
+    }
+}

@@ -1,0 +1,236 @@
+//! The packet monitor: reports packets that were denied, dropped or matched by a Log rule.
+//!
+//! The dataplane reports packets; the monitor evaluates each with the tables that were in force,
+//! attributes it to a rule, resolves names, and publishes it to the subscribers. It does so on a thread of its own
+//! ([`packet_queue`]), which reads the policy from its view. Packets that are not published are counted, with their
+//! rule where it is known.
+//!
+//! Promises: no packet and no subscriber holds up the core for longer than a few packets take; a packet is judged by
+//! the policy of its time; what a subscriber loses is counted.
+//!
+//! Never: judges a packet otherwise than the tables, or keeps one.
+
+pub mod attribution;
+mod event;
+pub mod hub;
+pub mod packet_queue;
+
+use attribution::{AttributionError, PacketAttribution, ReportedPacket};
+use event::PacketContext;
+use hub::MonitorHub;
+use palisade_api::{LossCause, LostEvents, MonitorQuery};
+use palisade_dataplane::{PacketReport, PacketReportBatch};
+use palisade_enforcer::policy_state::SharedPolicy;
+use palisade_model::{Direction, Str};
+use palisade_node::clock::{Clock, rfc3339_micros};
+use palisade_node::rate_limit::{RateLimit, RateLimiter};
+use palisade_tables::{ReportReason, VerdictCause};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The minimum interval between loss reports.
+const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The key of the rate limit `monitor-rate`: reason, direction, rule.
+type MonitorKey = (ReportReason, Option<Direction>, Option<Arc<VerdictCause>>);
+
+/// The packets that are judged before the core may change the policy again.
+const PACKETS_PER_READ: usize = 32;
+
+/// The monitor, shared by the thread of the packets and those that subscribe.
+#[derive(Clone)]
+pub struct SharedMonitor {
+    view: SharedPolicy,
+    own_node: Str,
+    monitor: Arc<Mutex<Monitor>>,
+}
+
+impl SharedMonitor {
+    /// A monitor of this policy without subscribers, with this rate limit of each rule.
+    pub fn new(rate: u32, view: SharedPolicy, own_node: Str, clock: Arc<dyn Clock>) -> Self {
+        SharedMonitor {
+            view,
+            own_node,
+            monitor: Arc::new(Mutex::new(Monitor::new(rate, clock))),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Monitor> {
+        self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the rate limit of each rule.
+    pub fn set_rate(&self, rate: u32) {
+        self.lock().rate = packet_rate(rate);
+    }
+
+    /// Adds a subscriber of the stream.
+    pub fn subscribe(&self, query: MonitorQuery) -> tokio::sync::mpsc::Receiver<bytes::Bytes> {
+        self.lock().hub.subscribe(query)
+    }
+
+    /// Reports packets from the dataplane.
+    pub fn report_packets(&self, mut batch: MonitorBatch) {
+        let packets = std::mem::take(&mut batch.reports.packets);
+        let is_idle = packets.is_empty();
+        for packets in packets.chunks(PACKETS_PER_READ) {
+            let state = self.view.read();
+            let context = PacketContext {
+                state: &state,
+                own_node: &self.own_node,
+            };
+            let mut monitor = self.lock();
+            for report in packets {
+                monitor.report_packet(report, &context);
+            }
+        }
+        let state = self.view.read();
+        let context = PacketContext {
+            state: &state,
+            own_node: &self.own_node,
+        };
+        self.lock().report_batch_losses(batch, is_idle, &context);
+    }
+}
+
+/// The limits, the losses and the subscribers.
+struct Monitor {
+    clock: Arc<dyn Clock>,
+    limiter: RateLimiter<MonitorKey>,
+    rate: RateLimit,
+    hub: MonitorHub,
+    /// Unreported packets by the place of the loss; published together periodically.
+    losses: BTreeMap<(LossCause, ReportReason), u64>,
+    /// Packets over the rate limit, published with the losses.
+    over_rate: BTreeMap<MonitorKey, u64>,
+    /// The origin of the monitor's time, and the time of the last loss report.
+    started_at: Instant,
+    losses_reported_at: Duration,
+}
+
+/// A batch of packets from the dataplane, with the losses of the queue.
+#[derive(Debug, Default)]
+pub struct MonitorBatch {
+    /// The reports of the dataplane.
+    pub reports: PacketReportBatch,
+    /// Packets dropped by the queue.
+    pub dropped: BTreeMap<ReportReason, u64>,
+}
+
+impl Monitor {
+    /// A monitor without subscribers, with this rate limit of each rule.
+    pub(crate) fn new(rate: u32, clock: Arc<dyn Clock>) -> Self {
+        Monitor {
+            started_at: clock.monotonic(),
+            clock,
+            limiter: RateLimiter::default(),
+            rate: packet_rate(rate),
+            hub: MonitorHub::default(),
+            losses: BTreeMap::new(),
+            over_rate: BTreeMap::new(),
+            losses_reported_at: Duration::ZERO,
+        }
+    }
+
+    /// Counts the losses of a batch, and publishes losses: periodically, and at the end of a burst.
+    fn report_batch_losses(
+        &mut self,
+        batch: MonitorBatch,
+        is_idle: bool,
+        context: &PacketContext<'_>,
+    ) {
+        let mut add_losses = |cause, lost: BTreeMap<ReportReason, u64>| {
+            for (reason, count) in lost {
+                *self.losses.entry((cause, reason)).or_default() += count;
+            }
+        };
+        add_losses(LossCause::Kernel, batch.reports.lost);
+        add_losses(LossCause::Agent, batch.dropped);
+        let now = self.monitor_time();
+        if is_idle || now.saturating_sub(self.losses_reported_at) >= LOSS_REPORT_INTERVAL {
+            self.losses_reported_at = now;
+            self.report_losses(context);
+        }
+    }
+
+    /// Time since the start, for rate limits.
+    fn monitor_time(&self) -> Duration {
+        let now = self.clock.monotonic();
+        now.saturating_duration_since(self.started_at)
+    }
+
+    fn report_packet(&mut self, report: &PacketReport, context: &PacketContext<'_>) {
+        let at = report.time.unwrap_or_else(|| self.clock.wall());
+        let reported = ReportedPacket::from(report);
+        let mut attribution = None;
+        for (tables, revision, past) in context.state.states_at(at) {
+            match attribution::attribute(&tables, &reported) {
+                Ok(judgement) => attribution = Some((judgement, revision, past)),
+                Err(AttributionError::Contradiction) => continue,
+                // Another state may tell, but not that it decided.
+                Err(AttributionError::UnknownDestination) => {}
+            }
+            break;
+        }
+        let key = rate_key(
+            report.reason,
+            attribution.as_ref().map(|(judgement, ..)| judgement),
+        );
+        let (now, rate) = (self.clock.monotonic(), self.rate);
+        let admitted = self.limiter.try_acquire(key.clone(), rate, now);
+        if admitted.is_err() {
+            *self.over_rate.entry(key).or_default() += 1;
+            return;
+        }
+        let event = context.packet_event(report, &reported.first, attribution, at);
+        self.hub.publish_packet(event);
+    }
+
+    fn report_losses(&mut self, context: &PacketContext<'_>) {
+        let time = rfc3339_micros(self.clock.wall());
+        for ((cause, reason), count) in std::mem::take(&mut self.losses) {
+            self.hub.publish_loss(LostEvents {
+                api_version: palisade_api::api_version(),
+                time: time.clone(),
+                cause,
+                count,
+                reason: Some(event::packet_reason(reason)),
+                rule: None,
+                policies: Vec::new(),
+            });
+        }
+        for ((reason, _, credit), count) in std::mem::take(&mut self.over_rate) {
+            let decided = context.packet_cause(reason, credit.as_deref());
+            self.hub.publish_loss(LostEvents {
+                api_version: palisade_api::api_version(),
+                time: time.clone(),
+                cause: LossCause::Rate,
+                count,
+                reason: Some(decided.reason),
+                rule: decided.rule,
+                policies: decided.policies,
+            });
+        }
+    }
+}
+
+/// A burst is as large as the packets of a second.
+fn packet_rate(per_second: u32) -> RateLimit {
+    RateLimit {
+        per_second,
+        burst: per_second,
+    }
+}
+
+/// The rate-limit key of a packet: for denied, logged and audited packets it has the deciding rule.
+fn rate_key(reason: ReportReason, judgement: Option<&PacketAttribution>) -> MonitorKey {
+    let Some(attribution) = judgement else {
+        return (reason, None, None);
+    };
+    let hits = match (&attribution.audit, reason) {
+        (Some(audit), ReportReason::Audited(_)) => &audit.hits,
+        _ => &attribution.hits,
+    };
+    (reason, Some(attribution.direction), hits.last().cloned())
+}

@@ -1,0 +1,82 @@
+//! The Prometheus text format, version 0.0.4.
+
+use super::table::{METRICS, Metric};
+use palisade_enforcer::metrics::Histogram;
+use palisade_text::printable_lines;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Its `Content-Type`.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Samples by metric.
+#[derive(Clone, Debug, Default)]
+pub struct Exposition {
+    samples: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Exposition {
+    /// Adds a sample with these label values.
+    pub fn add_sample(&mut self, metric: &Metric, labels: &[&str], value: f64) {
+        let line = format!(
+            "{}{} {value}",
+            metric.name,
+            label_text(metric, labels, None)
+        );
+        self.samples.entry(metric.name).or_default().push(line);
+    }
+
+    /// Adds a histogram with these label values.
+    pub fn add_histogram(&mut self, metric: &Metric, labels: &[&str], histogram: &Histogram) {
+        let lines = self.samples.entry(metric.name).or_default();
+        let name = metric.name;
+        let mut count = 0;
+        for (bound, sum) in histogram.cumulative() {
+            let bound = match bound.is_infinite() {
+                true => "+Inf".to_owned(),
+                false => bound.to_string(),
+            };
+            let braces = label_text(metric, labels, Some(&bound));
+            lines.push(format!("{name}_bucket{braces} {sum}"));
+            count = sum;
+        }
+        let braces = label_text(metric, labels, None);
+        let seconds = histogram.sum().as_secs_f64();
+        lines.push(format!("{name}_sum{braces} {seconds}"));
+        lines.push(format!("{name}_count{braces} {count}"));
+    }
+
+    /// The text, with all metrics in the order of the table.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for metric in METRICS {
+            let Metric { name, help, .. } = metric;
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "# HELP {name} {help}");
+            let _ = writeln!(out, "# TYPE {name} {}", metric.kind.text());
+            for line in self.samples.get(name).into_iter().flatten() {
+                let _ = writeln!(out, "{line}");
+            }
+        }
+        out
+    }
+}
+
+fn label_text(metric: &Metric, labels: &[&str], bound: Option<&str>) -> String {
+    let named = metric.labels.iter().copied().zip(labels.iter().copied());
+    let pairs: Vec<String> = named
+        .chain(bound.map(|bound| ("le", bound)))
+        .map(|(name, value)| format!("{name}=\"{}\"", escape_label(value)))
+        .collect();
+    match pairs.is_empty() {
+        true => String::new(),
+        false => format!("{{{}}}", pairs.join(",")),
+    }
+}
+
+fn escape_label(value: &str) -> String {
+    printable_lines(value)
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
