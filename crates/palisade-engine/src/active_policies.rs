@@ -4,8 +4,8 @@
 //! number of local endpoints it applies to. A policy whose subject names a namespace is evaluated
 //! only for endpoints of that namespace; policies with the same subject are evaluated once.
 
-use crate::holder_labels::HolderLabels;
-use crate::store::{HashMap, HolderStore, NamedPolicies, PolicyEdit, PolicyNumber};
+use crate::address_owner_labels::AddressOwnerLabels;
+use crate::store::{AddressOwnerStore, HashMap, NamedPolicies, PolicyEdit, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{
@@ -125,7 +125,7 @@ impl ActivePolicies {
     pub(crate) fn recompute(
         &mut self,
         state: &State,
-        store: &HolderStore,
+        store: &AddressOwnerStore,
         policies: NamedPolicies<'_>,
         edits: &BTreeMap<PolicyNumber, PolicyEdit>,
         endpoints: &BTreeSet<EndpointId>,
@@ -183,7 +183,7 @@ impl ActivePolicies {
 
     fn update_policy(
         &mut self,
-        store: &HolderStore,
+        store: &AddressOwnerStore,
         policies: NamedPolicies<'_>,
         number: PolicyNumber,
         reach: Option<SubjectScope>,
@@ -191,7 +191,7 @@ impl ActivePolicies {
         changes: &mut ActivePolicyChanges,
     ) {
         let selects = |id: &EndpointId| {
-            let labels = HolderLabels::endpoint(store, id);
+            let labels = AddressOwnerLabels::endpoint(store, id);
             labels.is_some_and(|labels| policies.selects(number, &labels))
         };
         let was = self.selected.contains_key(&number);
@@ -250,7 +250,7 @@ impl ActivePolicies {
     fn update_endpoint(
         &mut self,
         state: &State,
-        store: &HolderStore,
+        store: &AddressOwnerStore,
         policies: NamedPolicies<'_>,
         id: &EndpointId,
         changes: &mut ActivePolicyChanges,
@@ -312,12 +312,12 @@ impl ActivePolicies {
     /// The indexed policies that select an endpoint.
     fn selecting_policies(
         &self,
-        store: &HolderStore,
+        store: &AddressOwnerStore,
         policies: NamedPolicies<'_>,
         endpoint: &EndpointId,
     ) -> BTreeSet<PolicyNumber> {
         let mut selecting = BTreeSet::new();
-        let Some(labels) = HolderLabels::endpoint(store, endpoint) else {
+        let Some(labels) = AddressOwnerLabels::endpoint(store, endpoint) else {
             return selecting;
         };
         if let Some(name) = &endpoint.namespace {

@@ -9,7 +9,7 @@ use crate::faults::EngineFault;
 use crate::identities::{Identities, IdentityInputs};
 use crate::judged_traffic::JudgedTraffic;
 use crate::sets::PolicySetKey;
-use crate::store::{HolderId, HolderSlot, NamedPolicies, PolicyNumber};
+use crate::store::{AddressOwnerId, AddressOwnerSlot, NamedPolicies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -167,10 +167,9 @@ impl<'a> ApplicableRules<'a> {
         let own = match tests.peek() {
             None => Vec::new(),
             Some(_) => {
-                let holders = address_holders(inputs, address);
-                let holds = |own: &Peer| {
-                    own_address_matches(inputs.identity_inputs, own, address, &holders)
-                };
+                let owners = owners_at(inputs, address);
+                let holds =
+                    |own: &Peer| own_address_matches(inputs.identity_inputs, own, address, &owners);
                 tests.map(holds).collect()
             }
         };
@@ -219,14 +218,14 @@ impl<'a> ApplicableRules<'a> {
     }
 }
 
-/// All holders of an address.
-fn address_holders(inputs: PointInputs<'_>, address: IpAddr) -> Vec<HolderSlot> {
+/// All owners of an address.
+fn owners_at(inputs: PointInputs<'_>, address: IpAddr) -> Vec<AddressOwnerSlot> {
     let identity_inputs = inputs.identity_inputs;
     let owner = inputs.identities.owner(address);
     let nodes = inputs.identities.nodes_at(address).iter();
     let sets = identity_inputs.state.network_sets.values();
     let slot = |id: &ObjectId| {
-        let id = HolderId::NetworkSet(id.clone());
+        let id = AddressOwnerId::NetworkSet(id.clone());
         identity_inputs.label_index.store.find(&id)
     };
     owner
@@ -243,11 +242,11 @@ pub(crate) fn own_address_matches(
     inputs: IdentityInputs<'_>,
     own: &Peer,
     address: IpAddr,
-    holders: &[HolderSlot],
+    owners: &[AddressOwnerSlot],
 ) -> bool {
     let any = |selector: &Selector| {
-        let mut holders = holders.iter();
-        holders.any(|slot| inputs.label_index.matches(*slot, selector))
+        let mut owners = owners.iter();
+        owners.any(|slot| inputs.label_index.matches(*slot, selector))
     };
     let within = |nets: &[Prefix]| nets.iter().any(|net| net.contains(address));
     EngineFault::OwnAddressIgnored.is_injected()

@@ -16,8 +16,8 @@ use crate::program_pool::{CreditPool, ProgramPool};
 use crate::selectors::ActiveSelectors;
 use crate::sets::{PolicyOrProfile, PolicySetInputs, PolicySets};
 use crate::store::{
-    HashMap, HolderId, HolderKind, HolderObject, HolderSlot, HolderView, NamedPolicies, Policies,
-    PolicyEdit, PolicyNumber, ReplacedHolder,
+    AddressOwnerId, AddressOwnerKind, AddressOwnerObject, AddressOwnerSlot, AddressOwnerView,
+    HashMap, NamedPolicies, Policies, PolicyEdit, PolicyNumber, ReplacedAddressOwner,
 };
 use crate::tracked_addresses::AddressEvent;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ use host_nodes::{HostNodes, is_relabelled};
 /// What updates changed since the last flush.
 #[derive(Debug, Default)]
 struct PendingChanges {
-    holders: Vec<HolderSlot>,
+    owners: Vec<AddressOwnerSlot>,
     locals: BTreeSet<EndpointId>,
     policies: BTreeMap<PolicyNumber, PolicyEdit>,
     profiles: BTreeSet<Str>,
@@ -47,7 +47,7 @@ struct PendingChanges {
     tiers: bool,
     /// An address has a new owner, or its owner another interface.
     address_moved: bool,
-    network_sets: BTreeSet<HolderSlot>,
+    network_sets: BTreeSet<AddressOwnerSlot>,
 }
 
 /// All objects, and everything computed from them.
@@ -66,10 +66,10 @@ pub(crate) struct Graph {
     pub(crate) programs: ProgramPool,
     pub(crate) credits: CreditPool,
     /// Endpoints by the names of their named ports.
-    slots_by_named_port: BTreeMap<Str, BTreeSet<HolderSlot>>,
+    slots_by_named_port: BTreeMap<Str, BTreeSet<AddressOwnerSlot>>,
     host_nodes: HostNodes,
     /// The networks of the network sets that match an active selector.
-    network_set_nets: BTreeMap<HolderSlot, Vec<Prefix>>,
+    network_set_nets: BTreeMap<AddressOwnerSlot, Vec<Prefix>>,
     pending: PendingChanges,
     /// Whether every endpoint is in audit.
     pub(crate) audit: bool,
@@ -188,7 +188,7 @@ impl Graph {
         self.state.apply(update);
     }
 
-    /// Marks the holders whose inherited labels changed: of a namespace, or of one service account
+    /// Marks the owners whose inherited labels changed: of a namespace, or of one service account
     /// in it.
     fn mark_namespace_members(&mut self, namespace: &Str, account: Option<&Str>) {
         let store = &self.label_index.store;
@@ -200,13 +200,13 @@ impl Graph {
                 continue;
             };
             let own = view.shared().and_then(|common| common.account.as_ref());
-            if account.is_some() && view.kind() == HolderKind::Endpoint && own != account {
+            if account.is_some() && view.kind() == AddressOwnerKind::Endpoint && own != account {
                 continue;
             }
             if is_local_view(&view) {
                 self.pending.locals.extend(store.endpoint_id(slot));
             }
-            self.pending.holders.push(slot);
+            self.pending.owners.push(slot);
         }
     }
 
@@ -229,7 +229,7 @@ impl Graph {
         let put = self
             .label_index
             .store
-            .upsert(HolderObject::Endpoint(&endpoint));
+            .upsert(AddressOwnerObject::Endpoint(&endpoint));
         let Some((slot, before)) = put else {
             return;
         };
@@ -258,8 +258,8 @@ impl Graph {
     }
 
     /// Records what a new endpoint affects.
-    fn mark_new_endpoint(&mut self, slot: HolderSlot, endpoint: &Endpoint) {
-        self.pending.holders.push(slot);
+    fn mark_new_endpoint(&mut self, slot: AddressOwnerSlot, endpoint: &Endpoint) {
+        self.pending.owners.push(slot);
         if is_local(endpoint) {
             self.pending.locals.insert(endpoint.id.clone());
         }
@@ -290,24 +290,24 @@ impl Graph {
     /// `present` is false, the endpoint in the slot is about to be removed.
     fn mark_endpoint_change(
         &mut self,
-        slot: HolderSlot,
-        before: Option<&ReplacedHolder>,
+        slot: AddressOwnerSlot,
+        before: Option<&ReplacedAddressOwner>,
         present: bool,
     ) {
         let Graph {
-            label_index: holders,
+            label_index: owners,
             identities,
             slots_by_named_port: ports,
             pending: touched,
             ..
         } = self;
-        let store = &holders.store;
+        let store = &owners.store;
         let now = store.view(slot);
         let (old, new) = match present {
             true => (before.map(|before| store.view_replaced(before)), now),
             false => (now, None),
         };
-        let local = |view: &Option<HolderView<'_>>| view.as_ref().is_some_and(is_local_view);
+        let local = |view: &Option<AddressOwnerView<'_>>| view.as_ref().is_some_and(is_local_view);
         if local(&old) || local(&new) {
             touched.locals.extend(store.endpoint_id(slot));
         }
@@ -324,7 +324,7 @@ impl Graph {
             if !claimed_addresses(&old).any(|other| other == address) {
                 identities.queue(address, AddressEvent::Claim(slot, true));
             } else if claim_changed {
-                identities.queue(address, AddressEvent::HolderChange);
+                identities.queue(address, AddressEvent::OwnerChange);
             }
         }
         for (view, is_present) in [(&old, false), (&new, true)] {
@@ -350,18 +350,19 @@ impl Graph {
             _ => true,
         };
         if relabelled {
-            touched.holders.push(slot);
+            touched.owners.push(slot);
         }
     }
 
     fn update_node(&mut self, name: &Str, new: Option<Node>) {
-        let id = HolderId::Node(name.clone());
+        let id = AddressOwnerId::Node(name.clone());
         let old = self.state.nodes.remove(name);
         if is_relabelled(old.as_ref(), new.as_ref()) {
             let hosts = self.host_nodes.host_endpoints(&self.state, name);
             self.pending.locals.extend(hosts.cloned());
         }
-        let Some(slot) = self.set_holder(&id, new.as_ref().map(HolderObject::Node)) else {
+        let Some(slot) = self.set_address_owner(&id, new.as_ref().map(AddressOwnerObject::Node))
+        else {
             return;
         };
         for (node, is_present) in [(&old, false), (&new, true)] {
@@ -375,8 +376,9 @@ impl Graph {
 
     fn update_network_set(&mut self, id: &ObjectId, new: Option<NetworkSet>) {
         self.state.network_sets.remove(id);
-        let object = new.as_ref().map(HolderObject::NetworkSet);
-        let Some(slot) = self.set_holder(&HolderId::NetworkSet(id.clone()), object) else {
+        let object = new.as_ref().map(AddressOwnerObject::NetworkSet);
+        let Some(slot) = self.set_address_owner(&AddressOwnerId::NetworkSet(id.clone()), object)
+        else {
             return;
         };
         self.pending.network_sets.insert(slot);
@@ -384,11 +386,11 @@ impl Graph {
     }
 
     /// Inserts, replaces or, without `object`, removes a node or a network set.
-    fn set_holder(
+    fn set_address_owner(
         &mut self,
-        id: &HolderId,
-        object: Option<HolderObject<'_>>,
-    ) -> Option<HolderSlot> {
+        id: &AddressOwnerId,
+        object: Option<AddressOwnerObject<'_>>,
+    ) -> Option<AddressOwnerSlot> {
         let store = &mut self.label_index.store;
         let slot = match object.and_then(|object| store.upsert(object)) {
             Some((slot, before)) => {
@@ -401,19 +403,19 @@ impl Graph {
         if object.is_none() {
             store.remove(slot);
         }
-        self.pending.holders.push(slot);
+        self.pending.owners.push(slot);
         Some(slot)
     }
 
     /// Recomputes all stages, and returns what changed in the desired tables.
     pub(crate) fn flush(&mut self) -> FlushResult {
         let mut pending = core::mem::take(&mut self.pending);
-        pending.holders.sort_unstable();
-        pending.holders.dedup();
-        let holders_changed = !pending.holders.is_empty() || self.identities.has_queued_addresses();
+        pending.owners.sort_unstable();
+        pending.owners.dedup();
+        let owners_changed = !pending.owners.is_empty() || self.identities.has_queued_addresses();
         let mut locals = self.recompute_active_rules(&pending);
         self.recompute_selectors(&pending);
-        if holders_changed {
+        if owners_changed {
             locals.extend(self.points.own_address_tested.iter().cloned());
         }
         let identity_inputs = IdentityInputs {
@@ -520,7 +522,7 @@ impl Graph {
             .take_changes(&mut self.label_index.store.names);
         let moved = self.label_index.recompute(
             &self.selectors,
-            &pending.holders,
+            &pending.owners,
             &changes.keys,
             &changes.added,
             &changes.removed,
@@ -532,22 +534,22 @@ impl Graph {
                 continue;
             };
             match view.kind() {
-                HolderKind::Endpoint => {
+                AddressOwnerKind::Endpoint => {
                     for address in effective_addresses(view.addresses()) {
-                        self.identities.queue(address, AddressEvent::HolderChange);
+                        self.identities.queue(address, AddressEvent::OwnerChange);
                     }
                 }
-                HolderKind::Node => {
+                AddressOwnerKind::Node => {
                     let node = self.state.nodes.get(view.name());
                     for address in node.into_iter().flat_map(|n| &n.addresses) {
-                        self.identities.queue(*address, AddressEvent::HolderChange);
+                        self.identities.queue(*address, AddressEvent::OwnerChange);
                     }
                 }
-                HolderKind::NetworkSet => drop(sets.insert(slot)),
+                AddressOwnerKind::NetworkSet => drop(sets.insert(slot)),
             }
         }
         for slot in sets {
-            if let Some(HolderId::NetworkSet(id)) = self.label_index.store.id(slot) {
+            if let Some(AddressOwnerId::NetworkSet(id)) = self.label_index.store.id(slot) {
                 self.update_network_set_nets(&id, slot);
             }
         }
@@ -562,14 +564,14 @@ impl Graph {
                     .into_iter()
                     .flat_map(|v| effective_addresses(v.addresses()))
                 {
-                    self.identities.queue(address, AddressEvent::HolderChange);
+                    self.identities.queue(address, AddressEvent::OwnerChange);
                 }
             }
         }
     }
 
     /// Updates the networks of a network set whose networks or matched selectors changed.
-    fn update_network_set_nets(&mut self, id: &ObjectId, slot: HolderSlot) {
+    fn update_network_set_nets(&mut self, id: &ObjectId, slot: AddressOwnerSlot) {
         for net in self.network_set_nets.remove(&slot).unwrap_or_default() {
             self.identities.set_network_set(net, slot, false);
         }

@@ -2,14 +2,16 @@
 //!
 //! Tracked addresses are those that endpoints or nodes hold. Tracked networks are those that active
 //! rules name or that matched network sets contain. Each has an identity: the active selectors that
-//! its holders match, the longest network of an active rule that covers it, and the numbers of the
+//! its owners match, the longest network of an active rule that covers it, and the numbers of the
 //! named ports that active rules use. Only what changed is recomputed. An entry of the address
 //! table is written only where it differs from the next shorter prefix.
 
 use crate::active_rules::ActiveRules;
 use crate::faults::EngineFault;
 use crate::label_index::LabelIndex;
-use crate::store::{HashMap, HolderKind, HolderSlot, HolderView, NONE, SharedAttributes};
+use crate::store::{
+    AddressOwnerKind, AddressOwnerSlot, AddressOwnerView, HashMap, NONE, SharedAttributes,
+};
 use crate::tracked_addresses::{AddressEvent, AddressOwnership, ChangedAddress, TrackedAddresses};
 use crate::tracked_networks::{TrackedNetwork, TrackedNetworks};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -22,7 +24,7 @@ use palisade_tables::IdentityId;
 /// What distinguishes an identity from all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct IdentityKey {
-    /// The active selectors that some holder of the address matches, sorted.
+    /// The active selectors that some owner of the address matches, sorted.
     pub(crate) selectors: Vec<u32>,
     /// The longest covering network that an active rule names.
     pub(crate) net: Option<Prefix>,
@@ -95,21 +97,21 @@ pub(crate) struct IdentityInputs<'a> {
 }
 
 impl<'a> IdentityInputs<'a> {
-    fn endpoint(&self, slot: HolderSlot) -> Option<HolderView<'a>> {
+    fn endpoint(&self, slot: AddressOwnerSlot) -> Option<AddressOwnerView<'a>> {
         let view = self.label_index.store.view(slot)?;
-        (view.kind() == HolderKind::Endpoint).then_some(view)
+        (view.kind() == AddressOwnerKind::Endpoint).then_some(view)
     }
 
-    fn shared(&self, slot: HolderSlot) -> Option<&'a SharedAttributes> {
+    fn shared(&self, slot: AddressOwnerSlot) -> Option<&'a SharedAttributes> {
         self.label_index.store.shared_in(slot)
     }
 
     /// Of several claimants the owner is the local one, then the newest, then the greatest name.
-    fn owner(&self, claimants: &[HolderSlot]) -> Option<HolderSlot> {
+    fn owner(&self, claimants: &[AddressOwnerSlot]) -> Option<AddressOwnerSlot> {
         if let [only] = claimants {
             return Some(*only);
         }
-        let strength = |slot: &HolderSlot| {
+        let strength = |slot: &AddressOwnerSlot| {
             let endpoint = self.endpoint(*slot)?;
             let created = match EngineFault::OldestClaimWins.is_injected() {
                 true => u64::MAX - endpoint.created(),
@@ -134,7 +136,7 @@ struct IdentityMove {
 /// A changed address with its new owner.
 struct AddressMove {
     changed: ChangedAddress,
-    owner: Option<HolderSlot>,
+    owner: Option<AddressOwnerSlot>,
     identity: IdentityMove,
 }
 
@@ -143,7 +145,7 @@ struct AddressMove {
 struct KeyList {
     keys: Vec<Arc<IdentityKey>>,
     numbers: HashMap<Arc<IdentityKey>, u32>,
-    /// The key of an address by the signature of its only holder and the network that covers it.
+    /// The key of an address by the signature of its only owner and the network that covers it.
     by_signature: HashMap<(u32, Option<Prefix>), u32>,
 }
 
@@ -196,17 +198,17 @@ impl Identities {
     }
 
     /// The slot of the endpoint that owns an address.
-    pub(crate) fn owner(&self, address: IpAddr) -> Option<HolderSlot> {
+    pub(crate) fn owner(&self, address: IpAddr) -> Option<AddressOwnerSlot> {
         self.addresses.owner(address)
     }
 
     /// The addresses that several endpoints claim, with all claimants.
-    pub(crate) fn contested(&self) -> impl Iterator<Item = (IpAddr, &[HolderSlot])> {
+    pub(crate) fn contested(&self) -> impl Iterator<Item = (IpAddr, &[AddressOwnerSlot])> {
         self.addresses.contested()
     }
 
     /// The nodes that have an address.
-    pub(crate) fn nodes_at(&self, address: IpAddr) -> &[HolderSlot] {
+    pub(crate) fn nodes_at(&self, address: IpAddr) -> &[AddressOwnerSlot] {
         self.addresses.nodes(address)
     }
 
@@ -219,7 +221,7 @@ impl Identities {
     }
 
     /// Adds, updates or removes a network of a matched network set.
-    pub(crate) fn set_network_set(&mut self, net: Prefix, slot: HolderSlot, holds: bool) {
+    pub(crate) fn set_network_set(&mut self, net: Prefix, slot: AddressOwnerSlot, holds: bool) {
         if EngineFault::NetworkSetIgnored.is_injected() {
             return;
         }
@@ -370,8 +372,8 @@ impl Identities {
                 (owner, Some(keys.add(key)))
             }
         };
-        // A local endpoint's new address may have live flows of its previous holder, whether that
-        // holder is known here or not.
+        // A local endpoint's new address may have live flows of its previous owner, whether that
+        // owner is known here or not.
         if owner.is_some() && changed.previous_owner != owner {
             let local =
                 || owner.is_some_and(|slot| inputs.shared(slot).is_some_and(|s| s.attached));
@@ -391,8 +393,8 @@ impl Identities {
         &self,
         inputs: IdentityInputs<'_>,
         prefix: Prefix,
-        nodes: &[HolderSlot],
-        owner: Option<HolderSlot>,
+        nodes: &[AddressOwnerSlot],
+        owner: Option<AddressOwnerSlot>,
     ) -> IdentityKey {
         let mut key = IdentityKey::default();
         for (covering, region) in self.networks.covering(prefix.address(), prefix.length()) {
@@ -562,13 +564,13 @@ impl IdentityIndex {
     }
 }
 
-/// Whether a holder has named ports that may be part of its key.
-fn has_named_ports(inputs: IdentityInputs<'_>, owner: HolderSlot) -> bool {
+/// Whether an owner has named ports that may be part of its key.
+fn has_named_ports(inputs: IdentityInputs<'_>, owner: AddressOwnerSlot) -> bool {
     let endpoint = inputs.shared(owner);
     endpoint.is_some_and(|endpoint| !endpoint.ports.is_empty())
 }
 
-fn named_ports(inputs: IdentityInputs<'_>, owner: HolderSlot) -> Vec<(Str, Protocol, u16)> {
+fn named_ports(inputs: IdentityInputs<'_>, owner: AddressOwnerSlot) -> Vec<(Str, Protocol, u16)> {
     let Some(endpoint) = inputs.shared(owner) else {
         return Vec::new();
     };

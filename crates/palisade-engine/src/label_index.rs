@@ -1,15 +1,15 @@
-//! Labels of holders, their signatures, and which active selectors they match.
+//! Labels of the owners of addresses, their signatures, and which active selectors they match.
 //!
-//! A signature is what active selectors can see of a holder: each tested key with its value if a
-//! selector names it, else only its presence. Holders with equal signatures share one evaluation of
+//! A signature is what active selectors can see of an owner: each tested key with its value if a
+//! selector names it, else only its presence. Owners with equal signatures share one evaluation of
 //! every selector. Keys and values that no selector tests cost nothing. All those that selectors of
-//! one flush newly test take one pass over the holders that may have them.
+//! one flush newly test take one pass over the owners that may have them.
 
-use crate::holder_labels::HolderLabels;
+use crate::address_owner_labels::AddressOwnerLabels;
 use crate::key_numbers::{KeyNumber, find_key, key_number, key_parts};
 use crate::selector_index::{RequiredTest, required_tests};
 use crate::selectors::{ActiveSelectors, KeyUsage, TestedKeyChange, TestedKeys};
-use crate::store::{HashMap, HolderSlot, HolderStore, InternPool, NONE, hash};
+use crate::store::{AddressOwnerSlot, AddressOwnerStore, HashMap, InternPool, NONE, hash};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) type MatchedSelectors = Arc<[u32]>;
 /// A key, and its value as active selectors see it.
 type LabelPair = (KeyNumber, u32);
 
-/// The reserved labels that a holder does not have in common with all of its namespace and shared attributes.
+/// The reserved labels that an owner does not have in common with all of its namespace and shared attributes.
 const RESERVED_OF_ONE: [&str; 3] = [reserved::NAME, reserved::NODE, reserved::OWN_NODE];
 
 /// Stands for all values of a key that no active selector names.
@@ -51,15 +51,15 @@ struct LabelSignature {
     pairs: Box<[LabelPair]>,
     matched: MatchedSelectors,
     /// Its first member.
-    first: HolderSlot,
+    first: AddressOwnerSlot,
     /// The recomputation that added it.
     generation: u64,
 }
 
-/// All holders with their signatures and the selectors they match.
+/// All owners with their signatures and the selectors they match.
 #[derive(Debug, Default)]
 pub(crate) struct LabelIndex {
-    pub(crate) store: HolderStore,
+    pub(crate) store: AddressOwnerStore,
     signatures: Vec<Option<LabelSignature>>,
     free: Vec<u32>,
     index: HashTable<u32>,
@@ -74,8 +74,8 @@ impl LabelIndex {
         self.signatures.len() - self.free.len()
     }
 
-    /// The active selectors that a holder matches.
-    pub(crate) fn matched_selectors(&self, slot: HolderSlot) -> &[u32] {
+    /// The active selectors that an owner matches.
+    pub(crate) fn matched_selectors(&self, slot: AddressOwnerSlot) -> &[u32] {
         let signature = self.get(self.store.signature(slot));
         signature.map_or(&[], |signature| &*signature.matched)
     }
@@ -88,29 +88,29 @@ impl LabelIndex {
         self.signatures.get_mut(number as usize)?.as_mut()
     }
 
-    /// Whether a selector matches the holder in a slot.
-    pub(crate) fn matches(&self, slot: HolderSlot, selector: &Selector) -> bool {
+    /// Whether a selector matches the owner in a slot.
+    pub(crate) fn matches(&self, slot: AddressOwnerSlot, selector: &Selector) -> bool {
         let view = self.store.view(slot);
         let view = view.filter(|view| !view.is_template());
-        view.is_some_and(|view| selector.matches(&HolderLabels { view }))
+        view.is_some_and(|view| selector.matches(&AddressOwnerLabels { view }))
     }
 
-    /// Updates signatures after changes of holders and active selectors. Returns the slots of the
-    /// holders that had a signature before and whose matched selectors may have changed.
+    /// Updates signatures after changes of owners and active selectors. Returns the slots of the
+    /// owners that had a signature before and whose matched selectors may have changed.
     pub(crate) fn recompute(
         &mut self,
         selectors: &ActiveSelectors,
-        changed: &[HolderSlot],
+        changed: &[AddressOwnerSlot],
         keys: &[TestedKeyChange],
         added: &BTreeSet<u32>,
         removed: &BTreeMap<u32, Arc<Selector>>,
-    ) -> Vec<HolderSlot> {
+    ) -> Vec<AddressOwnerSlot> {
         self.generation += 1;
         let mut moved = Vec::new();
         let mut dirty = changed.to_vec();
-        // Where all holders changed there are no others to find.
+        // Where all owners changed there are no others to find.
         if changed.len() < self.store.len() + self.store.removed().len() {
-            self.holders_with_changed_keys(keys, &mut dirty);
+            self.owners_with_changed_keys(keys, &mut dirty);
             dirty.sort_unstable();
             dirty.dedup();
         }
@@ -135,7 +135,7 @@ impl LabelIndex {
         selectors: &ActiveSelectors,
         added: &BTreeSet<u32>,
         removed: &BTreeMap<u32, Arc<Selector>>,
-        moved: &mut Vec<HolderSlot>,
+        moved: &mut Vec<AddressOwnerSlot>,
     ) {
         let mut altered: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for number in added {
@@ -210,9 +210,13 @@ impl LabelIndex {
         }
     }
 
-    /// The holders with a key or value that is newly tested: by namespace if the key is one of
-    /// namespaces, else in one pass over all holders.
-    fn holders_with_changed_keys(&self, changes: &[TestedKeyChange], out: &mut Vec<HolderSlot>) {
+    /// The owners with a key or value that is newly tested: by namespace if the key is one of
+    /// namespaces, else in one pass over all owners.
+    fn owners_with_changed_keys(
+        &self,
+        changes: &[TestedKeyChange],
+        out: &mut Vec<AddressOwnerSlot>,
+    ) {
         let mut wanted_values: BTreeMap<KeyNumber, Option<BTreeSet<u32>>> = BTreeMap::new();
         for change in changes {
             match change.value {
@@ -259,7 +263,7 @@ impl LabelIndex {
         }
         if !facts.is_empty() {
             for (slot, view) in self.store.views() {
-                let seen = HolderLabels { view };
+                let seen = AddressOwnerLabels { view };
                 let sees = |(scope, key, values): &(LabelScope, &str, &Option<BTreeSet<u32>>)| {
                     seen.value(*scope, key)
                         .is_some_and(|value| has(values, value))
@@ -270,15 +274,15 @@ impl LabelIndex {
             }
         }
         if own {
-            self.holders_with_own_keys(&wanted_values, out);
+            self.owners_with_own_keys(&wanted_values, out);
         }
     }
 
-    /// The holders that have one of these keys or values as own labels.
-    fn holders_with_own_keys(
+    /// The owners that have one of these keys or values as own labels.
+    fn owners_with_own_keys(
         &self,
         wanted_values: &BTreeMap<KeyNumber, Option<BTreeSet<u32>>>,
-        out: &mut Vec<HolderSlot>,
+        out: &mut Vec<AddressOwnerSlot>,
     ) {
         type Wanted<'a> = Vec<(usize, &'a Option<BTreeSet<u32>>)>;
         let names = &self.store.names;
@@ -317,12 +321,12 @@ impl LabelIndex {
         }
     }
 
-    /// Assigns a holder its signature, or none if it is removed. Returns whether it had one and its
+    /// Assigns an owner its signature, or none if it is removed. Returns whether it had one and its
     /// matched selectors changed.
     fn assign_signature(
         &mut self,
         selectors: &ActiveSelectors,
-        slot: HolderSlot,
+        slot: AddressOwnerSlot,
         scratch: &mut Scratch,
     ) -> bool {
         if !self.collect_pairs(selectors, slot, scratch) {
@@ -354,12 +358,12 @@ impl LabelIndex {
         matches_differ
     }
 
-    /// Collects what active selectors see of a holder. Returns false if it is removed, or a
+    /// Collects what active selectors see of an owner. Returns false if it is removed, or a
     /// template: that stands for pods that do not exist yet and holds no address.
     fn collect_pairs(
         &mut self,
         selectors: &ActiveSelectors,
-        slot: HolderSlot,
+        slot: AddressOwnerSlot,
         scratch: &mut Scratch,
     ) -> bool {
         scratch.labels.pairs.clear();
@@ -399,8 +403,8 @@ impl LabelIndex {
         true
     }
 
-    /// Collects the labels that only this holder has: its own, its name and what its node is.
-    fn collect_own(&self, keys: &TestedKeys, slot: HolderSlot, scratch: &mut Scratch) {
+    /// Collects the labels that only this owner has: its own, its name and what its node is.
+    fn collect_own(&self, keys: &TestedKeys, slot: AddressOwnerSlot, scratch: &mut Scratch) {
         let Some(view) = self.store.view(slot) else {
             return;
         };
@@ -418,7 +422,7 @@ impl LabelIndex {
                 }
             }
         }
-        let seen = HolderLabels { view };
+        let seen = AddressOwnerLabels { view };
         for name in RESERVED_OF_ONE {
             let key = self
                 .reserved_key(name)
@@ -431,13 +435,13 @@ impl LabelIndex {
         }
     }
 
-    /// Collects the labels that a holder has in common with all of its namespace and shared
+    /// Collects the labels that an owner has in common with all of its namespace and shared
     /// attributes.
-    fn collect_inherited(&self, keys: &TestedKeys, slot: HolderSlot, scratch: &mut Scratch) {
+    fn collect_inherited(&self, keys: &TestedKeys, slot: AddressOwnerSlot, scratch: &mut Scratch) {
         let Some(view) = self.store.view(slot) else {
             return;
         };
-        let seen = HolderLabels { view };
+        let seen = AddressOwnerLabels { view };
         let namespace = seen.view.namespace;
         for scope in [
             LabelScope::Namespace,
@@ -519,8 +523,8 @@ impl LabelIndex {
         number
     }
 
-    /// Removes a holder from its signature; a signature without members is removed.
-    fn leave_signature(&mut self, slot: HolderSlot) {
+    /// Removes an owner from its signature; a signature without members is removed.
+    fn leave_signature(&mut self, slot: AddressOwnerSlot) {
         let number = self.store.signature(slot);
         if number == NONE {
             return;
@@ -556,10 +560,10 @@ impl LabelIndex {
     }
 }
 
-/// The most entries of the maps in [`Scratch`]: they help where many holders have them in common.
+/// The most entries of the maps in [`Scratch`]: they help where many owners have them in common.
 const MAX_COMMON: usize = 1024;
 
-/// Buffers for evaluating one holder, reused for the next, and what holders of one recomputation
+/// Buffers for evaluating one owner, reused for the next, and what owners of one recomputation
 /// have in common.
 #[derive(Default)]
 struct Scratch {
@@ -573,7 +577,7 @@ struct Scratch {
     inherited_pairs: Vec<LabelPair>,
 }
 
-/// What active selectors see of a holder.
+/// What active selectors see of an owner.
 #[derive(Default)]
 struct CollectedLabels {
     pairs: Vec<LabelPair>,
@@ -582,7 +586,7 @@ struct CollectedLabels {
 }
 
 impl CollectedLabels {
-    fn add(&mut self, store: &HolderStore, key: KeyNumber, usage: &KeyUsage, value: &str) {
+    fn add(&mut self, store: &AddressOwnerStore, key: KeyNumber, usage: &KeyUsage, value: &str) {
         let known = store.names.find(value);
         match known.filter(|value| usage.names_value(*value)) {
             Some(value) => self.pairs.push((key, value)),

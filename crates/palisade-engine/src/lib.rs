@@ -12,6 +12,7 @@ extern crate alloc;
 
 mod active_policies;
 mod active_rules;
+mod address_owner_labels;
 mod applicable_rules;
 mod budget;
 mod compiler;
@@ -19,7 +20,6 @@ mod cost;
 mod encapsulation;
 mod faults;
 mod graph;
-mod holder_labels;
 mod host_points;
 mod identities;
 mod judged_traffic;

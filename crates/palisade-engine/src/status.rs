@@ -3,8 +3,8 @@
 //! Everything is computed from the objects and the tables on request; nothing is stored.
 
 use crate::Engine;
+use crate::address_owner_labels::AddressOwnerLabels;
 use crate::applicable_rules::sort_policies;
-use crate::holder_labels::HolderLabels;
 use crate::identities::IdentityKey;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -42,8 +42,8 @@ pub struct EngineCounts {
     pub elements: usize,
     /// Interned policy bodies: policies without names, namespaces and lines.
     pub policy_bodies: usize,
-    /// All else that is kept for objects: holders, local endpoints, active policies, points, selectors,
-    /// signatures, credits, and interned parts of holders and policies.
+    /// All else that is kept for objects: owners, local endpoints, active policies, points, selectors,
+    /// signatures, credits, and interned parts of owners and policies.
     pub others: usize,
 }
 
@@ -234,7 +234,7 @@ impl Engine {
     pub fn policies_of(&self, endpoint: &EndpointId) -> Vec<AppliedPolicy> {
         let state = &self.graph.state;
         let store = &self.graph.label_index.store;
-        let Some(labels) = HolderLabels::endpoint(store, endpoint) else {
+        let Some(labels) = AddressOwnerLabels::endpoint(store, endpoint) else {
             return Vec::new();
         };
         let policies = self.graph.named_policies();

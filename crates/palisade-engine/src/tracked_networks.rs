@@ -3,7 +3,7 @@
 //! A lookup tries only the prefix lengths in use, so it takes few steps. Nothing here interprets
 //! identities.
 
-use crate::store::HolderSlot;
+use crate::store::AddressOwnerSlot;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::IpAddr;
 use palisade_model::{Family, Prefix};
@@ -12,7 +12,7 @@ use palisade_model::{Family, Prefix};
 #[derive(Debug, Default)]
 pub(crate) struct TrackedNetwork {
     pub(crate) referenced: bool,
-    pub(crate) network_sets: BTreeSet<HolderSlot>,
+    pub(crate) network_sets: BTreeSet<AddressOwnerSlot>,
     pub(crate) identity: u32,
 }
 

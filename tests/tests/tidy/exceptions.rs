@@ -75,8 +75,8 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
     ),
     ("crates/palisade-engine/src/graph.rs", "Graph", 22),
     (
-        "crates/palisade-engine/src/store/holder_store.rs",
-        "HolderStore",
+        "crates/palisade-engine/src/store/address_owner_store.rs",
+        "AddressOwnerStore",
         14,
     ),
     (
@@ -115,9 +115,9 @@ pub(crate) const CIRCLES: &[&[&str]] = &[
         "crates/palisade-agent/src/workloads/named.rs",
     ],
     &[
-        "crates/palisade-engine/src/store/holder_lists.rs",
-        "crates/palisade-engine/src/store/holder_store.rs",
-        "crates/palisade-engine/src/store/holders.rs",
+        "crates/palisade-engine/src/store/address_owner_lists.rs",
+        "crates/palisade-engine/src/store/address_owner_store.rs",
+        "crates/palisade-engine/src/store/address_owners.rs",
         "crates/palisade-engine/src/store/inherited_labels.rs",
     ],
     &[

@@ -1,11 +1,11 @@
-//! The labels of namespaces and service accounts, which their holders inherit, and the namespaces in audit.
+//! The labels of namespaces and service accounts, which the owners of addresses in them inherit, and the namespaces in audit.
 //!
-//! A cluster may have a namespace for each pod, so the encoding is that of holders: an interned
+//! A cluster may have a namespace for each pod, so the encoding is that of owners: an interned
 //! list of keys, values as bytes. Labels are given back exactly as they came. Nothing here
 //! interprets them.
 
+use super::address_owner_store::{AddressOwnerStore, NONE};
 use super::encoding::{ByteReader, write_text};
-use super::holder_store::{HolderStore, NONE};
 use super::pool::HashMap;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ impl InheritedLabels {
     }
 }
 
-impl HolderStore {
+impl AddressOwnerStore {
     /// Whether an endpoint is in audit, by itself or with its namespace.
     pub(crate) fn is_in_audit(&self, endpoint: &Endpoint) -> bool {
         let namespace = endpoint.id.namespace.as_ref();
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn what_is_described_comes_back_and_leaves_nothing_behind() {
-        let mut columns = HolderStore::default();
+        let mut columns = AddressOwnerStore::default();
         let labels = Labels::from([("a".into(), "1".into()), ("b".into(), "2".into())]);
         let (space, account): (Str, Str) = ("space".into(), "account".into());
         assert!(columns.set_inherited_labels(&space, None, Some(&labels)));
@@ -195,9 +195,9 @@ mod tests {
             "said again"
         );
         assert!(columns.set_inherited_labels(&space, Some(&account), Some(&labels)));
-        let number_of = |columns: &HolderStore| columns.names.find::<str>("space").unwrap();
+        let number_of = |columns: &AddressOwnerStore| columns.names.find::<str>("space").unwrap();
         let number = number_of(&columns);
-        let label = |columns: &HolderStore, key| {
+        let label = |columns: &AddressOwnerStore, key| {
             let number = columns.names.find(key);
             let value = columns.namespace_label(number_of(columns), key, number);
             value.map(Str::from)

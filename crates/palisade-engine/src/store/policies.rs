@@ -3,10 +3,10 @@
 //! A *body* is a policy without its name, relative to its namespace, or the one that its subject names, and
 //! to its line; equal bodies are kept once. Policies are given back exactly as they came. A deleted policy keeps its number until
 //! the flush has processed the deletion. What a policy selects is not known here. Names are in the
-//! pool of the holders' names, which callers pass: a namespace has one number everywhere.
+//! pool of the owners' names, which callers pass: a namespace has one number everywhere.
 
+use super::address_owner_store::NONE;
 use super::chunked_vec::ChunkedVec;
-use super::holder_store::NONE;
 use super::policy_bodies::{BodyRules, PolicyBodies, PolicyBody};
 use super::pool::{HashMap, InternPool, hash};
 use super::relative::{self, PLACEHOLDER, RelativeLabels};

@@ -1,16 +1,17 @@
-//! The store of all holders of addresses: endpoints, network sets and nodes.
+//! The store of all owners of addresses: endpoints, network sets and nodes.
 //!
 //! Common attributes are interned: lists of label keys; kind, account, profiles and ports together;
-//! names. A holder's own attributes are one string of bytes. An endpoint is given back exactly as
-//! it came. A removed holder keeps its slot until [`HolderStore::free_removed`]. Nothing here
+//! names. An owner's own attributes are one string of bytes. An endpoint is given back exactly as
+//! it came. A removed owner keeps its slot until [`AddressOwnerStore::free_removed`]. Nothing here
 //! interprets labels.
 
+use super::address_owner_lists::{ListLinks, UNLINKED};
+use super::address_owners::{
+    AddressOwnerAttributes, AddressOwnerId, AddressOwnerKind, AddressOwnerObject, AddressOwnerView,
+    SharedAttributes, flag, text,
+};
 use super::chunked_vec::ChunkedVec;
 use super::encoding::{write_addresses, write_number, write_text};
-use super::holder_lists::{ListLinks, UNLINKED};
-use super::holders::{
-    HolderAttributes, HolderId, HolderKind, HolderObject, HolderView, SharedAttributes, flag, text,
-};
 use super::inherited_labels::InheritedLabels;
 use super::pool::{HashMap, InternPool, hash};
 use alloc::boxed::Box;
@@ -18,14 +19,14 @@ use alloc::vec::Vec;
 use hashbrown::HashTable;
 use palisade_model::{Endpoint, EndpointId, Labels, ObjectId, Owner, Str};
 
-/// The number of a holder in the store, until it is freed.
-pub(crate) type HolderSlot = u32;
+/// The number of an owner in the store, until it is freed.
+pub(crate) type AddressOwnerSlot = u32;
 
 /// No slot, name or signature.
 pub(crate) const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
-pub(super) struct HolderRecord {
+pub(super) struct AddressOwnerRecord {
     encoded: Box<[u8]>,
     namespace: u32,
     keys: u32,
@@ -38,50 +39,50 @@ pub(super) struct HolderRecord {
     pub(super) neighbours: ListLinks,
 }
 
-/// The number of [`HolderStore::likely_keys`].
+/// The number of [`AddressOwnerStore::likely_keys`].
 const LIKELY: usize = 256;
 
-/// Marks a removed holder.
+/// Marks a removed owner.
 const REMOVED: u32 = 1 << 31;
 
-/// A holder as before an update, to be released with [`HolderStore::release_replaced`].
+/// An owner as before an update, to be released with [`AddressOwnerStore::release_replaced`].
 #[derive(Debug)]
-pub(crate) struct ReplacedHolder {
+pub(crate) struct ReplacedAddressOwner {
     encoded: Box<[u8]>,
     keys: u32,
     shared: u32,
     namespace: u32,
 }
 
-/// All holders.
+/// All owners.
 #[derive(Debug, Default)]
-pub(crate) struct HolderStore {
-    pub(super) records: ChunkedVec<HolderRecord>,
-    free: Vec<HolderSlot>,
-    /// Slots of holders removed since the last call of [`HolderStore::free_removed`].
-    removed: Vec<HolderSlot>,
-    /// By namespace and name, stored with their hash: growing the table does not read the holders.
-    index: HashTable<(u32, HolderSlot)>,
+pub(crate) struct AddressOwnerStore {
+    pub(super) records: ChunkedVec<AddressOwnerRecord>,
+    free: Vec<AddressOwnerSlot>,
+    /// Slots of owners removed since the last call of [`AddressOwnerStore::free_removed`].
+    removed: Vec<AddressOwnerSlot>,
+    /// By namespace and name, stored with their hash: growing the table does not read the owners.
+    index: HashTable<(u32, AddressOwnerSlot)>,
     pub(crate) names: InternPool<Str>,
     pub(super) key_lists: InternPool<Box<[u32]>>,
     shared_attributes: InternPool<SharedAttributes>,
     /// The labels of namespaces and service accounts.
     pub(crate) inherited_labels: InheritedLabels,
-    /// The first holder of each namespace.
-    pub(super) namespaces: HashMap<u32, HolderSlot>,
+    /// The first owner of each namespace.
+    pub(super) namespaces: HashMap<u32, AddressOwnerSlot>,
     /// The name of the node of this host, as its endpoints name it.
     pub(crate) host_node: Option<Str>,
-    /// The number of holders, without removed ones.
+    /// The number of owners, without removed ones.
     live_count: usize,
     /// Lists of keys that the next labels are likely to have, by a part of a hash of their ends.
     likely_keys: Vec<u32>,
-    /// Those of the last holder inserted, likely to be those of the next one.
+    /// Those of the last owner inserted, likely to be those of the next one.
     last_shared: u32,
     scratch: Vec<u8>,
 }
 
-impl HolderStore {
-    /// The number of holders, without removed ones.
+impl AddressOwnerStore {
+    /// The number of owners, without removed ones.
     pub(crate) fn len(&self) -> usize {
         self.live_count
     }
@@ -98,8 +99,8 @@ impl HolderStore {
         ]
     }
 
-    /// The shared attributes of the holder in a slot, removed or not.
-    pub(crate) fn shared_in(&self, slot: HolderSlot) -> Option<&SharedAttributes> {
+    /// The shared attributes of the owner in a slot, removed or not.
+    pub(crate) fn shared_in(&self, slot: AddressOwnerSlot) -> Option<&SharedAttributes> {
         self.shared(self.records.get(slot)?.shared & !REMOVED)
     }
 
@@ -120,37 +121,46 @@ impl HolderStore {
             .map(|(number, keys)| (number, &**keys))
     }
 
-    /// The slot of a holder that is not removed.
-    pub(crate) fn find(&self, id: &HolderId) -> Option<HolderSlot> {
+    /// The slot of an owner that is not removed.
+    pub(crate) fn find(&self, id: &AddressOwnerId) -> Option<AddressOwnerSlot> {
         let slot = match id {
-            HolderId::Endpoint(id) => self.find_slot(HolderKind::Endpoint, Some(id), &id.name),
-            HolderId::NetworkSet(id) => self.find_slot(HolderKind::NetworkSet, Some(id), &id.name),
-            HolderId::Node(name) => self.find_slot(HolderKind::Node, None, name),
+            AddressOwnerId::Endpoint(id) => {
+                self.find_slot(AddressOwnerKind::Endpoint, Some(id), &id.name)
+            }
+            AddressOwnerId::NetworkSet(id) => {
+                self.find_slot(AddressOwnerKind::NetworkSet, Some(id), &id.name)
+            }
+            AddressOwnerId::Node(name) => self.find_slot(AddressOwnerKind::Node, None, name),
         }?;
         self.view(slot).map(|_| slot)
     }
 
     /// The slot of an endpoint that is not removed.
-    pub(crate) fn find_endpoint(&self, id: &EndpointId) -> Option<HolderSlot> {
-        let slot = self.find_slot(HolderKind::Endpoint, Some(id), &id.name)?;
+    pub(crate) fn find_endpoint(&self, id: &EndpointId) -> Option<AddressOwnerSlot> {
+        let slot = self.find_slot(AddressOwnerKind::Endpoint, Some(id), &id.name)?;
         self.view(slot).map(|_| slot)
     }
 
-    /// The slot of a name, also of a removed holder.
-    fn find_slot(&self, kind: HolderKind, id: Option<&ObjectId>, name: &str) -> Option<HolderSlot> {
+    /// The slot of a name, also of a removed owner.
+    fn find_slot(
+        &self,
+        kind: AddressOwnerKind,
+        id: Option<&ObjectId>,
+        name: &str,
+    ) -> Option<AddressOwnerSlot> {
         let namespace = match id.and_then(|id| id.namespace.as_deref()) {
             Some(namespace) => self.names.find(namespace)?,
             None => NONE,
         };
-        let is = |slot: &HolderSlot| {
+        let is = |slot: &AddressOwnerSlot| {
             self.records.get(*slot).is_some_and(|record| {
                 record.namespace == namespace
-                    && HolderAttributes::read(&record.encoded).name == name.as_bytes()
+                    && AddressOwnerAttributes::read(&record.encoded).name == name.as_bytes()
                     && self
                         .shared_attributes
                         .get(record.shared & !REMOVED)
                         .is_some_and(|common| {
-                            common.holder_kind == kind && id.is_none_or(|id| common.kind == id.kind)
+                            common.owner_kind == kind && id.is_none_or(|id| common.kind == id.kind)
                         })
             })
         };
@@ -161,10 +171,10 @@ impl HolderStore {
         found.map(|(_, slot)| *slot)
     }
 
-    /// The holder in a slot, unless it is removed.
-    pub(crate) fn view(&self, slot: HolderSlot) -> Option<HolderView<'_>> {
+    /// The owner in a slot, unless it is removed.
+    pub(crate) fn view(&self, slot: AddressOwnerSlot) -> Option<AddressOwnerView<'_>> {
         let record = self.records.get(slot)?;
-        (record.shared & REMOVED == 0).then_some(HolderView {
+        (record.shared & REMOVED == 0).then_some(AddressOwnerView {
             store: self,
             encoded: &record.encoded,
             namespace: record.namespace,
@@ -173,9 +183,12 @@ impl HolderStore {
         })
     }
 
-    /// A holder as before an update.
-    pub(crate) fn view_replaced<'a>(&'a self, before: &'a ReplacedHolder) -> HolderView<'a> {
-        HolderView {
+    /// An owner as before an update.
+    pub(crate) fn view_replaced<'a>(
+        &'a self,
+        before: &'a ReplacedAddressOwner,
+    ) -> AddressOwnerView<'a> {
+        AddressOwnerView {
             store: self,
             encoded: &before.encoded,
             namespace: before.namespace,
@@ -184,36 +197,36 @@ impl HolderStore {
         }
     }
 
-    /// The name of a holder, removed or not.
-    pub(crate) fn id(&self, slot: HolderSlot) -> Option<HolderId> {
+    /// The name of an owner, removed or not.
+    pub(crate) fn id(&self, slot: AddressOwnerSlot) -> Option<AddressOwnerId> {
         let record = self.records.get(slot)?;
         let common = self.shared_attributes.get(record.shared & !REMOVED)?;
-        let name: Str = text(HolderAttributes::read(&record.encoded).name).into();
+        let name: Str = text(AddressOwnerAttributes::read(&record.encoded).name).into();
         let id = |name| ObjectId {
             namespace: self.names.get(record.namespace).cloned(),
             name,
             kind: common.kind.clone(),
         };
-        Some(match common.holder_kind {
-            HolderKind::Endpoint => HolderId::Endpoint(id(name)),
-            HolderKind::NetworkSet => HolderId::NetworkSet(id(name)),
-            HolderKind::Node => HolderId::Node(name),
+        Some(match common.owner_kind {
+            AddressOwnerKind::Endpoint => AddressOwnerId::Endpoint(id(name)),
+            AddressOwnerKind::NetworkSet => AddressOwnerId::NetworkSet(id(name)),
+            AddressOwnerKind::Node => AddressOwnerId::Node(name),
         })
     }
 
     /// The name of an endpoint.
-    pub(crate) fn endpoint_id(&self, slot: HolderSlot) -> Option<EndpointId> {
+    pub(crate) fn endpoint_id(&self, slot: AddressOwnerSlot) -> Option<EndpointId> {
         match self.id(slot)? {
-            HolderId::Endpoint(id) => Some(id),
+            AddressOwnerId::Endpoint(id) => Some(id),
             _ => None,
         }
     }
 
     /// The endpoint in a slot, exactly as it was given, but for its UID.
-    pub(crate) fn endpoint(&self, slot: HolderSlot) -> Option<Endpoint> {
+    pub(crate) fn endpoint(&self, slot: AddressOwnerSlot) -> Option<Endpoint> {
         let view = self.view(slot)?;
         let common = view.shared()?;
-        let HolderId::Endpoint(id) = self.id(slot)? else {
+        let AddressOwnerId::Endpoint(id) = self.id(slot)? else {
             return None;
         };
         let own = view.attributes();
@@ -245,29 +258,29 @@ impl HolderStore {
     }
 
     /// The slots of all endpoints that are not removed.
-    pub(crate) fn endpoints(&self) -> impl Iterator<Item = HolderSlot> {
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = AddressOwnerSlot> {
         let slots = self.views();
-        slots.filter_map(|(slot, view)| (view.kind() == HolderKind::Endpoint).then_some(slot))
+        slots.filter_map(|(slot, view)| (view.kind() == AddressOwnerKind::Endpoint).then_some(slot))
     }
 
-    /// All holders that are not removed.
-    pub(crate) fn views(&self) -> impl Iterator<Item = (HolderSlot, HolderView<'_>)> {
+    /// All owners that are not removed.
+    pub(crate) fn views(&self) -> impl Iterator<Item = (AddressOwnerSlot, AddressOwnerView<'_>)> {
         let all = self.records.iter();
         all.filter_map(|(slot, _)| Some((slot, self.view(slot)?)))
     }
 
     /// Every slot with its list of label keys and its signature.
-    pub(crate) fn slot_signatures(&self) -> impl Iterator<Item = (HolderSlot, u32, u32)> {
+    pub(crate) fn slot_signatures(&self) -> impl Iterator<Item = (AddressOwnerSlot, u32, u32)> {
         let all = self.records.iter();
         all.map(|(slot, record)| (slot, record.keys, record.signature))
     }
 
-    /// Inserts a holder, or replaces the one with its name. Returns the slot and the holder
+    /// Inserts an owner, or replaces the one with its name. Returns the slot and the owner
     /// replaced, if that was not removed; `None` if nothing changed.
     pub(crate) fn upsert(
         &mut self,
-        object: HolderObject<'_>,
-    ) -> Option<(HolderSlot, Option<ReplacedHolder>)> {
+        object: AddressOwnerObject<'_>,
+    ) -> Option<(AddressOwnerSlot, Option<ReplacedAddressOwner>)> {
         let id = object.id();
         let found = self.find_slot(object.kind(), id, object.name());
         let alive = found.filter(|slot| self.view(*slot).is_some());
@@ -299,7 +312,7 @@ impl HolderStore {
             return Some((self.insert(object, new, keys, common), None));
         };
         let record = self.records.get_mut(slot)?;
-        let before = ReplacedHolder {
+        let before = ReplacedAddressOwner {
             encoded: core::mem::replace(&mut record.encoded, new),
             keys: core::mem::replace(&mut record.keys, keys),
             shared: core::mem::replace(&mut record.shared, common) & !REMOVED,
@@ -314,14 +327,14 @@ impl HolderStore {
 
     fn insert(
         &mut self,
-        object: HolderObject<'_>,
+        object: AddressOwnerObject<'_>,
         encoded: Box<[u8]>,
         keys: u32,
         common: u32,
-    ) -> HolderSlot {
+    ) -> AddressOwnerSlot {
         let namespace = object.id().and_then(|id| id.namespace.as_ref());
         let namespace = namespace.map_or(NONE, |name| self.acquire_name(name));
-        let record = HolderRecord {
+        let record = AddressOwnerRecord {
             encoded,
             namespace,
             keys,
@@ -346,8 +359,8 @@ impl HolderStore {
         slot
     }
 
-    /// Marks a holder as removed.
-    pub(crate) fn remove(&mut self, slot: HolderSlot) {
+    /// Marks an owner as removed.
+    pub(crate) fn remove(&mut self, slot: AddressOwnerSlot) {
         let record = self.records.get_mut(slot);
         if let Some(record) = record.filter(|record| record.shared & REMOVED == 0) {
             record.shared |= REMOVED;
@@ -356,13 +369,13 @@ impl HolderStore {
         }
     }
 
-    /// The slots of holders removed since the last call of [`HolderStore::free_removed`]; some may
+    /// The slots of owners removed since the last call of [`AddressOwnerStore::free_removed`]; some may
     /// have come back.
-    pub(crate) fn removed(&self) -> &[HolderSlot] {
+    pub(crate) fn removed(&self) -> &[AddressOwnerSlot] {
         &self.removed
     }
 
-    /// Frees the slots of removed holders.
+    /// Frees the slots of removed owners.
     pub(crate) fn free_removed(&mut self) {
         for slot in core::mem::take(&mut self.removed) {
             if self.view(slot).is_none() {
@@ -377,7 +390,7 @@ impl HolderStore {
         }
     }
 
-    fn free_slot(&mut self, slot: HolderSlot) {
+    fn free_slot(&mut self, slot: AddressOwnerSlot) {
         let Some(record) = self.records.get(slot) else {
             return;
         };
@@ -386,7 +399,7 @@ impl HolderStore {
         }
         let key = name_hash(
             record.namespace,
-            HolderAttributes::read(&record.encoded).name,
+            AddressOwnerAttributes::read(&record.encoded).name,
         );
         let found = self
             .index
@@ -397,7 +410,7 @@ impl HolderStore {
         let Some(record) = self.records.get_mut(slot) else {
             return;
         };
-        let before = ReplacedHolder {
+        let before = ReplacedAddressOwner {
             // The slot stays marked as removed while it is free.
             encoded: core::mem::take(&mut record.encoded),
             keys: record.keys,
@@ -411,8 +424,8 @@ impl HolderStore {
         self.free.push(slot);
     }
 
-    /// Releases the interned values of a replaced holder.
-    pub(crate) fn release_replaced(&mut self, before: ReplacedHolder) {
+    /// Releases the interned values of a replaced owner.
+    pub(crate) fn release_replaced(&mut self, before: ReplacedAddressOwner) {
         self.release_encoded(&before.encoded);
         self.release_keys(before.keys);
         self.shared_attributes.release(before.shared);
@@ -423,7 +436,7 @@ impl HolderStore {
         self.names.acquire_with::<str>(name, || name.clone())
     }
 
-    /// The number of the key list of these labels; counts one use more. Many holders have the same
+    /// The number of the key list of these labels; counts one use more. Many owners have the same
     /// keys: the last list of this length with these ends is compared first, which takes less than to
     /// look up every key.
     pub(crate) fn acquire_keys(&mut self, labels: &Labels) -> u32 {
@@ -461,7 +474,7 @@ impl HolderStore {
         }
     }
 
-    fn acquire_shared(&mut self, object: HolderObject<'_>) -> u32 {
+    fn acquire_shared(&mut self, object: AddressOwnerObject<'_>) -> u32 {
         let last = self.shared_attributes.get(self.last_shared);
         if last.is_some_and(|common| object.has_shared(common)) {
             self.shared_attributes.retain(self.last_shared);
@@ -471,11 +484,11 @@ impl HolderStore {
         self.last_shared
     }
 
-    fn encode(&mut self, object: HolderObject<'_>, out: &mut Vec<u8>) {
+    fn encode(&mut self, object: AddressOwnerObject<'_>, out: &mut Vec<u8>) {
         out.push(0);
         write_text(out, object.name());
         match object {
-            HolderObject::Endpoint(endpoint) => {
+            AddressOwnerObject::Endpoint(endpoint) => {
                 let flags = self.encode_endpoint(endpoint, out);
                 if let Some(first) = out.first_mut() {
                     *first = flags;
@@ -511,9 +524,9 @@ impl HolderStore {
         flags
     }
 
-    /// Releases the names in a holder's encoded attributes.
+    /// Releases the names in an owner's encoded attributes.
     fn release_encoded(&mut self, encoded: &[u8]) {
-        let own = HolderAttributes::read(encoded);
+        let own = AddressOwnerAttributes::read(encoded);
         self.names.release(own.node);
         if let Some((kind, name)) = own.owner {
             self.names.release(kind);
@@ -522,7 +535,7 @@ impl HolderStore {
     }
 }
 
-/// A hash of a holder's name.
+/// A hash of an owner's name.
 fn name_hash(namespace: u32, name: &[u8]) -> u32 {
     let [a, b, c, d, ..] = hash(&(namespace, name)).to_le_bytes();
     u32::from_le_bytes([a, b, c, d])

@@ -1,37 +1,37 @@
-//! One holder (endpoint, network set or node): shared attributes, own attributes, object of an
+//! One owner of addresses (endpoint, network set or node): shared attributes, own attributes, object of an
 //! update.
 //!
-//! A [`HolderView`] reads a holder from the store without copying it. Nothing here modifies the
+//! An [`AddressOwnerView`] reads an owner from the store without copying it. Nothing here modifies the
 //! store.
 
-use super::encoding::{ByteReader, HolderAddresses};
-use super::holder_store::{HolderStore, NONE};
+use super::address_owner_store::{AddressOwnerStore, NONE};
+use super::encoding::{ByteReader, EncodedAddresses};
 use alloc::vec::Vec;
 use palisade_model::{
     Endpoint, EndpointId, EndpointKind, Labels, NamedPort, NetworkSet, NetworkSetKind, Node,
     ObjectId, ObjectKind, Str,
 };
 
-/// The name of a holder.
+/// The name of an owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum HolderId {
+pub(crate) enum AddressOwnerId {
     Endpoint(EndpointId),
     NetworkSet(ObjectId),
     Node(Str),
 }
 
-/// The kind of a holder.
+/// The kind of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum HolderKind {
+pub(crate) enum AddressOwnerKind {
     Endpoint,
     NetworkSet,
     Node,
 }
 
-/// Attributes that many holders have in common, interned.
+/// Attributes that many owners have in common, interned.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SharedAttributes {
-    pub(crate) holder_kind: HolderKind,
+    pub(crate) owner_kind: AddressOwnerKind,
     /// Empty for a node, which has a name only.
     pub(crate) kind: ObjectKind,
     /// What an endpoint is.
@@ -59,11 +59,11 @@ impl SharedAttributes {
     }
 }
 
-/// The attributes that a holder does not share, decoded from its bytes.
+/// The attributes that an owner does not share, decoded from its bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HolderAttributes<'a> {
+pub(crate) struct AddressOwnerAttributes<'a> {
     pub(crate) name: &'a [u8],
-    pub(crate) addresses: HolderAddresses<'a>,
+    pub(crate) addresses: EncodedAddresses<'a>,
     pub(crate) node: u32,
     pub(crate) interface: Option<&'a [u8]>,
     pub(crate) created: u64,
@@ -73,7 +73,7 @@ pub(crate) struct HolderAttributes<'a> {
 }
 
 pub(crate) mod flag {
-    //! Bits of the first byte of a holder's encoded attributes: which of them it has.
+    //! Bits of the first byte of an owner's encoded attributes: which of them it has.
 
     pub(crate) const INTERFACE: u8 = 1;
     pub(crate) const CREATED: u8 = 2;
@@ -81,14 +81,14 @@ pub(crate) mod flag {
     pub(crate) const NODE: u8 = 8;
 }
 
-impl<'a> HolderAttributes<'a> {
+impl<'a> AddressOwnerAttributes<'a> {
     pub(crate) fn read(facts: &'a [u8]) -> Self {
         let mut reader = ByteReader(facts);
         let flags = reader.byte();
         let name = reader.text_bytes();
         let addresses = reader.addresses();
         let has = |bit: u8| flags & bit != 0;
-        HolderAttributes {
+        AddressOwnerAttributes {
             name,
             addresses,
             node: if has(flag::NODE) {
@@ -108,10 +108,10 @@ impl<'a> HolderAttributes<'a> {
     }
 }
 
-/// A holder as it is, or as it was before an update.
+/// An owner as it is, or as it was before an update.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HolderView<'a> {
-    pub(crate) store: &'a HolderStore,
+pub(crate) struct AddressOwnerView<'a> {
+    pub(crate) store: &'a AddressOwnerStore,
     pub(super) encoded: &'a [u8],
     pub(crate) namespace: u32,
     /// The number of its list of label keys.
@@ -120,18 +120,18 @@ pub(crate) struct HolderView<'a> {
     pub(crate) shared: u32,
 }
 
-impl<'a> HolderView<'a> {
-    pub(super) fn attributes(&self) -> HolderAttributes<'a> {
-        HolderAttributes::read(self.encoded)
+impl<'a> AddressOwnerView<'a> {
+    pub(super) fn attributes(&self) -> AddressOwnerAttributes<'a> {
+        AddressOwnerAttributes::read(self.encoded)
     }
 
     pub(crate) fn shared(&self) -> Option<&'a SharedAttributes> {
         self.store.shared(self.shared)
     }
 
-    pub(crate) fn kind(&self) -> HolderKind {
+    pub(crate) fn kind(&self) -> AddressOwnerKind {
         self.shared()
-            .map_or(HolderKind::Endpoint, |common| common.holder_kind)
+            .map_or(AddressOwnerKind::Endpoint, |common| common.owner_kind)
     }
 
     /// Whether it is attached to this host.
@@ -162,7 +162,7 @@ impl<'a> HolderView<'a> {
         })
     }
 
-    pub(crate) fn addresses(&self) -> HolderAddresses<'a> {
+    pub(crate) fn addresses(&self) -> EncodedAddresses<'a> {
         self.attributes().addresses
     }
 
@@ -186,7 +186,7 @@ impl<'a> HolderView<'a> {
 
     /// The value of [`palisade_model::reserved::OWN_NODE`], seen by the endpoints of this host.
     pub(crate) fn own_node_value(&self) -> Option<&'static str> {
-        let is_node = self.kind() == HolderKind::Node;
+        let is_node = self.kind() == AddressOwnerKind::Node;
         let own_node = self.store.host_node.as_deref().filter(|_| is_node);
         palisade_model::own_node_value(self.name(), own_node)
     }
@@ -197,7 +197,7 @@ impl<'a> HolderView<'a> {
     }
 
     /// Whether selectors see the same labels in both, apart from namespace and account labels.
-    pub(crate) fn has_same_labels(&self, other: &HolderView<'_>) -> bool {
+    pub(crate) fn has_same_labels(&self, other: &AddressOwnerView<'_>) -> bool {
         let (a, b) = (self.attributes(), other.attributes());
         self.keys == other.keys
             && a.node == b.node
@@ -212,7 +212,7 @@ impl<'a> HolderView<'a> {
     }
 
     /// Whether both have the same precedence as claimants of an address, and the same named ports.
-    pub(crate) fn has_same_claim(&self, other: &HolderView<'_>) -> bool {
+    pub(crate) fn has_same_claim(&self, other: &AddressOwnerView<'_>) -> bool {
         self.attributes().created == other.attributes().created
             && match (self.shared(), other.shared()) {
                 (Some(a), Some(b)) => a.attached == b.attached && a.ports == b.ports,
@@ -221,7 +221,7 @@ impl<'a> HolderView<'a> {
     }
 
     /// Whether both have the same interface.
-    pub(crate) fn has_same_interface(&self, other: &HolderView<'_>) -> bool {
+    pub(crate) fn has_same_interface(&self, other: &AddressOwnerView<'_>) -> bool {
         self.attributes().interface == other.attributes().interface
     }
 }
@@ -230,52 +230,52 @@ pub(crate) fn text(bytes: &[u8]) -> &str {
     core::str::from_utf8(bytes).unwrap_or_default()
 }
 
-/// The object of an update, as a holder.
+/// The object of an update, as an owner.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum HolderObject<'a> {
+pub(crate) enum AddressOwnerObject<'a> {
     Endpoint(&'a Endpoint),
     NetworkSet(&'a NetworkSet),
     Node(&'a Node),
 }
 
-impl<'a> HolderObject<'a> {
-    pub(crate) fn kind(&self) -> HolderKind {
+impl<'a> AddressOwnerObject<'a> {
+    pub(crate) fn kind(&self) -> AddressOwnerKind {
         match self {
-            HolderObject::Endpoint(_) => HolderKind::Endpoint,
-            HolderObject::NetworkSet(_) => HolderKind::NetworkSet,
-            HolderObject::Node(_) => HolderKind::Node,
+            AddressOwnerObject::Endpoint(_) => AddressOwnerKind::Endpoint,
+            AddressOwnerObject::NetworkSet(_) => AddressOwnerKind::NetworkSet,
+            AddressOwnerObject::Node(_) => AddressOwnerKind::Node,
         }
     }
 
     pub(crate) fn id(&self) -> Option<&'a ObjectId> {
         match self {
-            HolderObject::Endpoint(e) => Some(&e.id),
-            HolderObject::NetworkSet(s) => Some(&s.id),
-            HolderObject::Node(_) => None,
+            AddressOwnerObject::Endpoint(e) => Some(&e.id),
+            AddressOwnerObject::NetworkSet(s) => Some(&s.id),
+            AddressOwnerObject::Node(_) => None,
         }
     }
 
     pub(crate) fn name(&self) -> &'a str {
         match self {
-            HolderObject::Node(n) => &n.name,
+            AddressOwnerObject::Node(n) => &n.name,
             _ => self.id().map_or("", |id| &id.name),
         }
     }
 
     pub(crate) fn labels(&self) -> &'a Labels {
         match self {
-            HolderObject::Endpoint(e) => &e.labels,
-            HolderObject::NetworkSet(s) => &s.labels,
-            HolderObject::Node(n) => &n.labels,
+            AddressOwnerObject::Endpoint(e) => &e.labels,
+            AddressOwnerObject::NetworkSet(s) => &s.labels,
+            AddressOwnerObject::Node(n) => &n.labels,
         }
     }
 
     pub(crate) fn has_shared(&self, common: &SharedAttributes) -> bool {
         let id = self.id();
-        common.holder_kind == self.kind()
+        common.owner_kind == self.kind()
             && common.kind == id.map_or_else(ObjectKind::default, |id| id.kind.clone())
             && match self {
-                HolderObject::Endpoint(e) => {
+                AddressOwnerObject::Endpoint(e) => {
                     common.endpoint == Some(e.kind)
                         && common.attached == e.interface.is_some()
                         && common.audit == e.audit
@@ -283,24 +283,24 @@ impl<'a> HolderObject<'a> {
                         && common.profiles == e.profiles
                         && common.ports == e.ports
                 }
-                HolderObject::NetworkSet(set) => common.network_set == Some(set.kind),
-                HolderObject::Node(_) => true,
+                AddressOwnerObject::NetworkSet(set) => common.network_set == Some(set.kind),
+                AddressOwnerObject::Node(_) => true,
             }
     }
 
     pub(crate) fn shared_attributes(&self) -> SharedAttributes {
         let id = self.id();
         let endpoint = match self {
-            HolderObject::Endpoint(endpoint) => Some(endpoint),
+            AddressOwnerObject::Endpoint(endpoint) => Some(endpoint),
             _ => None,
         };
         SharedAttributes {
-            holder_kind: self.kind(),
+            owner_kind: self.kind(),
             kind: id.map_or_else(ObjectKind::default, |id| id.kind.clone()),
             endpoint: endpoint.map(|e| e.kind),
             network_set: match self {
-                HolderObject::NetworkSet(set) => Some(set.kind),
-                HolderObject::Endpoint(_) | HolderObject::Node(_) => None,
+                AddressOwnerObject::NetworkSet(set) => Some(set.kind),
+                AddressOwnerObject::Endpoint(_) | AddressOwnerObject::Node(_) => None,
             },
             attached: endpoint.is_some_and(|e| e.interface.is_some()),
             audit: endpoint.is_some_and(|e| e.audit),
