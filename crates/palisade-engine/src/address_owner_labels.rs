@@ -4,9 +4,10 @@
 //! Nothing is copied or cached here.
 
 use crate::store::{
-    AddressOwnerId, AddressOwnerKind, AddressOwnerStore, AddressOwnerView, SharedAttributes,
+    AddressOwnerId, AddressOwnerKind, AddressOwnerSlot, AddressOwnerStore, AddressOwnerView,
+    SharedAttributes,
 };
-use palisade_model::{EndpointId, LabelKey, LabelLookup, LabelScope, reserved};
+use palisade_model::{EndpointId, LabelKey, LabelLookup, LabelScope, Selector, reserved};
 
 /// An owner's labels, for a selector to test.
 pub(crate) struct AddressOwnerLabels<'a> {
@@ -18,6 +19,17 @@ impl<'a> AddressOwnerLabels<'a> {
     pub(crate) fn endpoint(store: &'a AddressOwnerStore, id: &EndpointId) -> Option<Self> {
         let view = store.view(store.find_endpoint(id)?)?;
         Some(AddressOwnerLabels { view })
+    }
+
+    /// Whether a selector matches the owner in a slot, which is no template.
+    pub(crate) fn matches(
+        store: &'a AddressOwnerStore,
+        slot: AddressOwnerSlot,
+        selector: &Selector,
+    ) -> bool {
+        let view = store.view(slot);
+        let view = view.filter(|view| !view.is_template());
+        view.is_some_and(|view| selector.matches(&AddressOwnerLabels { view }))
     }
 
     pub(crate) fn value(&self, scope: LabelScope, key: &str) -> Option<&'a str> {

@@ -5,6 +5,7 @@
 
 use crate::active_policies::ActivePolicies;
 use crate::active_rules::{ActiveRules, OwnEndReferences, ResolvedRules};
+use crate::address_owner_labels::AddressOwnerLabels;
 use crate::faults::EngineFault;
 use crate::identities::{Identities, IdentityInputs};
 use crate::judged_traffic::JudgedTraffic;
@@ -200,7 +201,7 @@ impl<'a> ApplicableRules<'a> {
         };
         let ports: BTreeSet<(Str, Protocol, u16)> = asked.into_iter().filter_map(number).collect();
         let is_tested = self.own_end_references().any(|own| own.family);
-        let store = &inputs.identity_inputs.label_index.store;
+        let store = &inputs.identity_inputs.store;
         let audited = inputs.audit || store.is_in_audit(self.endpoint);
         PolicySetKey {
             direction: self.direction,
@@ -226,7 +227,7 @@ fn owners_at(inputs: PointInputs<'_>, address: IpAddr) -> Vec<AddressOwnerSlot> 
     let sets = identity_inputs.state.network_sets.values();
     let slot = |id: &ObjectId| {
         let id = AddressOwnerId::NetworkSet(id.clone());
-        identity_inputs.label_index.store.find(&id)
+        identity_inputs.store.find(&id)
     };
     owner
         .into_iter()
@@ -246,7 +247,7 @@ pub(crate) fn own_address_matches(
 ) -> bool {
     let any = |selector: &Selector| {
         let mut owners = owners.iter();
-        owners.any(|slot| inputs.label_index.matches(*slot, selector))
+        owners.any(|slot| AddressOwnerLabels::matches(inputs.store, *slot, selector))
     };
     let within = |nets: &[Prefix]| nets.iter().any(|net| net.contains(address));
     EngineFault::OwnAddressIgnored.is_injected()

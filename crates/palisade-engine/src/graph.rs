@@ -16,8 +16,9 @@ use crate::program_pool::{CreditPool, ProgramPool};
 use crate::selectors::ActiveSelectors;
 use crate::sets::{PolicyOrProfile, PolicySetInputs, PolicySets};
 use crate::store::{
-    AddressOwnerId, AddressOwnerKind, AddressOwnerObject, AddressOwnerSlot, AddressOwnerView,
-    HashMap, NamedPolicies, Policies, PolicyEdit, PolicyNumber, ReplacedAddressOwner,
+    AddressOwnerId, AddressOwnerKind, AddressOwnerObject, AddressOwnerSlot, AddressOwnerStore,
+    AddressOwnerView, HashMap, NamedPolicies, Policies, PolicyEdit, PolicyNumber,
+    ReplacedAddressOwner,
 };
 use crate::tracked_addresses::AddressEvent;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -55,6 +56,8 @@ struct PendingChanges {
 pub(crate) struct Graph {
     /// Every object but policies, namespaces, service accounts, and the endpoints of other hosts.
     pub(crate) state: State,
+    /// Every endpoint, network set and node.
+    pub(crate) store: AddressOwnerStore,
     pub(crate) policies: Policies,
     pub(crate) selectors: ActiveSelectors,
     pub(crate) label_index: LabelIndex,
@@ -135,14 +138,11 @@ impl Graph {
 
     /// The policies with the pool of their names.
     pub(crate) fn named_policies(&self) -> NamedPolicies<'_> {
-        self.policies.named(&self.label_index.store.names)
+        self.policies.named(&self.store.names)
     }
 
     fn upsert_policy(&mut self, policy: Policy) {
-        if let Some((number, edit)) = self
-            .policies
-            .upsert(&mut self.label_index.store.names, policy)
-        {
+        if let Some((number, edit)) = self.policies.upsert(&mut self.store.names, policy) {
             let known = self.pending.policies.entry(number).or_default();
             *known = known.union(edit);
         }
@@ -165,10 +165,7 @@ impl Graph {
         account: Option<&Str>,
         labels: Option<&Labels>,
     ) {
-        let changed = self
-            .label_index
-            .store
-            .set_inherited_labels(namespace, account, labels);
+        let changed = self.store.set_inherited_labels(namespace, account, labels);
         if changed && !(account.is_none() && EngineFault::NamespaceLabelsStale.is_injected()) {
             self.mark_namespace_members(namespace, account);
         }
@@ -191,7 +188,7 @@ impl Graph {
     /// Marks the owners whose inherited labels changed: of a namespace, or of one service account
     /// in it.
     fn mark_namespace_members(&mut self, namespace: &Str, account: Option<&Str>) {
-        let store = &self.label_index.store;
+        let store = &self.store;
         let Some(number) = store.names.find::<str>(namespace) else {
             return;
         };
@@ -212,7 +209,7 @@ impl Graph {
 
     /// Sets whether a namespace is in audit, and marks its local endpoints if that changed.
     fn set_namespace_audit(&mut self, namespace: &Str, audit: bool) {
-        let store = &mut self.label_index.store;
+        let store = &mut self.store;
         if store.set_namespace_audit(namespace, audit) {
             let locals = self.state.endpoints.keys();
             let members = locals.filter(|id| id.namespace.as_ref() == Some(namespace));
@@ -222,24 +219,21 @@ impl Graph {
 
     /// Whether a local endpoint is in audit.
     pub(crate) fn is_in_audit(&self, endpoint: &Endpoint) -> bool {
-        self.audit || self.label_index.store.is_in_audit(endpoint)
+        self.audit || self.store.is_in_audit(endpoint)
     }
 
     fn upsert_endpoint(&mut self, endpoint: Endpoint) {
-        let put = self
-            .label_index
-            .store
-            .upsert(AddressOwnerObject::Endpoint(&endpoint));
+        let put = self.store.upsert(AddressOwnerObject::Endpoint(&endpoint));
         let Some((slot, before)) = put else {
             return;
         };
         let mut was = None;
         if let Some(before) = before {
             self.mark_endpoint_change(slot, Some(&before), true);
-            if is_local_view(&self.label_index.store.view_replaced(&before)) {
+            if is_local_view(&self.store.view_replaced(&before)) {
                 was = self.state.endpoints.remove(&endpoint.id);
             }
-            self.label_index.store.release_replaced(before);
+            self.store.release_replaced(before);
         } else {
             self.mark_new_endpoint(slot, &endpoint);
         }
@@ -253,8 +247,7 @@ impl Graph {
     /// Sets the node of this host, before the first update.
     pub(crate) fn set_host_node(&mut self, name: Option<Str>) {
         self.state.host_node = name.clone();
-        self.label_index.store.host_node =
-            name.filter(|_| !EngineFault::OwnNodeUnknown.is_injected());
+        self.store.host_node = name.filter(|_| !EngineFault::OwnNodeUnknown.is_injected());
     }
 
     /// Records what a new endpoint affects.
@@ -277,11 +270,11 @@ impl Graph {
     }
 
     fn remove_endpoint(&mut self, id: &EndpointId) {
-        let Some(slot) = self.label_index.store.find_endpoint(id) else {
+        let Some(slot) = self.store.find_endpoint(id) else {
             return;
         };
         self.mark_endpoint_change(slot, None, false);
-        self.label_index.store.remove(slot);
+        self.store.remove(slot);
         let was = self.state.endpoints.remove(id);
         self.host_nodes.update(was.as_ref(), None);
     }
@@ -295,13 +288,12 @@ impl Graph {
         present: bool,
     ) {
         let Graph {
-            label_index: owners,
+            store,
             identities,
             slots_by_named_port: ports,
             pending: touched,
             ..
         } = self;
-        let store = &owners.store;
         let now = store.view(slot);
         let (old, new) = match present {
             true => (before.map(|before| store.view_replaced(before)), now),
@@ -391,7 +383,7 @@ impl Graph {
         id: &AddressOwnerId,
         object: Option<AddressOwnerObject<'_>>,
     ) -> Option<AddressOwnerSlot> {
-        let store = &mut self.label_index.store;
+        let store = &mut self.store;
         let slot = match object.and_then(|object| store.upsert(object)) {
             Some((slot, before)) => {
                 let before = before.into_iter();
@@ -420,6 +412,7 @@ impl Graph {
         }
         let identity_inputs = IdentityInputs {
             state: &self.state,
+            store: &self.store,
             label_index: &self.label_index,
             active_rules: &self.active_rules,
         };
@@ -427,7 +420,7 @@ impl Graph {
         let points = self.points.recompute(
             PointInputs {
                 identity_inputs,
-                policies: self.policies.named(&self.label_index.store.names),
+                policies: self.policies.named(&self.store.names),
                 active_policies: &self.active_policies,
                 active_rules: &self.active_rules,
                 identities: &self.identities,
@@ -439,13 +432,13 @@ impl Graph {
         );
         let inputs = PolicySetInputs {
             state: &self.state,
-            policies: self.policies.named(&self.label_index.store.names),
+            policies: self.policies.named(&self.store.names),
             active_rules: &self.active_rules,
         };
         let sets = self.sets.recompute(inputs, &mut self.credits);
         let mut differences = self.write(&identities, &points, &sets);
         self.sweep(&mut differences);
-        let store = &mut self.label_index.store;
+        let store = &mut self.store;
         self.policies.release_deleted(&mut store.names);
         store.free_removed();
         FlushResult {
@@ -459,8 +452,8 @@ impl Graph {
         let edits = &pending.policies;
         let changes = self.active_policies.recompute(
             &self.state,
-            &self.label_index.store,
-            self.policies.named(&self.label_index.store.names),
+            &self.store,
+            self.policies.named(&self.store.names),
             edits,
             &pending.locals,
         );
@@ -470,7 +463,7 @@ impl Graph {
             let known = self.active_rules.policy(number).is_some();
             let edit = edits.get(&number).copied().unwrap_or_default();
             if active && (!known || edit.rules || edit.order) {
-                let policies = self.policies.named(&self.label_index.store.names);
+                let policies = self.policies.named(&self.store.names);
                 let others =
                     (self.active_rules).activate_policy(policies, number, &mut self.selectors);
                 // Endpoints that a newly active policy selects are among those that changed.
@@ -517,10 +510,9 @@ impl Graph {
 
     /// Recomputes selectors and signatures, and marks the addresses that this affects.
     fn recompute_selectors(&mut self, pending: &PendingChanges) {
-        let changes = self
-            .selectors
-            .take_changes(&mut self.label_index.store.names);
+        let changes = self.selectors.take_changes(&mut self.store.names);
         let moved = self.label_index.recompute(
+            &mut self.store,
             &self.selectors,
             &pending.owners,
             &changes.keys,
@@ -529,7 +521,7 @@ impl Graph {
         );
         let mut sets = pending.network_sets.clone();
         for slot in moved {
-            let store = &self.label_index.store;
+            let store = &self.store;
             let Some(view) = store.view(slot) else {
                 continue;
             };
@@ -549,7 +541,7 @@ impl Graph {
             }
         }
         for slot in sets {
-            if let Some(AddressOwnerId::NetworkSet(id)) = self.label_index.store.id(slot) {
+            if let Some(AddressOwnerId::NetworkSet(id)) = self.store.id(slot) {
                 self.update_network_set_nets(&id, slot);
             }
         }
@@ -559,7 +551,7 @@ impl Graph {
         }
         for (name, _) in self.active_rules.take_port_changes() {
             for slot in self.slots_by_named_port.get(&name).into_iter().flatten() {
-                let view = self.label_index.store.view(*slot);
+                let view = self.store.view(*slot);
                 for address in view
                     .into_iter()
                     .flat_map(|v| effective_addresses(v.addresses()))
@@ -576,7 +568,12 @@ impl Graph {
             self.identities.set_network_set(net, slot, false);
         }
         let set = self.state.network_sets.get(id);
-        if let Some(set) = set.filter(|_| !self.label_index.matched_selectors(slot).is_empty()) {
+        if let Some(set) = set.filter(|_| {
+            !self
+                .label_index
+                .matched_selectors(&self.store, slot)
+                .is_empty()
+        }) {
             for net in &set.nets {
                 self.identities.set_network_set(*net, slot, true);
             }

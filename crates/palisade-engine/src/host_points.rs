@@ -241,7 +241,7 @@ impl<'a> OwnEnd<'a> {
             regions.extend(sets.flat_map(|set| set.nets.iter().copied()));
             let nodes = state.nodes.values();
             regions.extend(nodes.flat_map(|node| node.addresses.iter().copied().map(Prefix::host)));
-            for (_, view) in inputs.identity_inputs.label_index.store.views() {
+            for (_, view) in inputs.identity_inputs.store.views() {
                 if view.kind() == AddressOwnerKind::Endpoint && !view.is_template() {
                     regions.extend(view.addresses().map(Prefix::host));
                 }
@@ -270,7 +270,7 @@ impl<'a> OwnEnd<'a> {
             .tests
             .iter()
             .map(|test| own_prefix_matches(inputs, test, own, &owners));
-        let store = &inputs.identity_inputs.label_index.store;
+        let store = &inputs.identity_inputs.store;
         let owner_ports = owner.and_then(|slot| store.shared_in(slot));
         let port = |name: &str, protocol: Protocol| match self.asks_ports_of_owner {
             false => self.endpoint.named_port(name, protocol),
@@ -290,7 +290,7 @@ fn owners_of(
     own: Prefix,
     owner: Option<AddressOwnerSlot>,
 ) -> Vec<AddressOwnerSlot> {
-    let store = &inputs.identity_inputs.label_index.store;
+    let store = &inputs.identity_inputs.store;
     let nodes = match own.is_host() {
         true => inputs.identities.nodes_at(own.address()),
         false => &[],

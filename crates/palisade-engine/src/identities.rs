@@ -10,7 +10,8 @@ use crate::active_rules::ActiveRules;
 use crate::faults::EngineFault;
 use crate::label_index::LabelIndex;
 use crate::store::{
-    AddressOwnerKind, AddressOwnerSlot, AddressOwnerView, HashMap, NONE, SharedAttributes,
+    AddressOwnerKind, AddressOwnerSlot, AddressOwnerStore, AddressOwnerView, HashMap, NONE,
+    SharedAttributes,
 };
 use crate::tracked_addresses::{AddressEvent, AddressOwnership, ChangedAddress, TrackedAddresses};
 use crate::tracked_networks::{TrackedNetwork, TrackedNetworks};
@@ -92,18 +93,19 @@ impl Default for Identities {
 #[derive(Clone, Copy)]
 pub(crate) struct IdentityInputs<'a> {
     pub(crate) state: &'a State,
+    pub(crate) store: &'a AddressOwnerStore,
     pub(crate) label_index: &'a LabelIndex,
     pub(crate) active_rules: &'a ActiveRules,
 }
 
 impl<'a> IdentityInputs<'a> {
     fn endpoint(&self, slot: AddressOwnerSlot) -> Option<AddressOwnerView<'a>> {
-        let view = self.label_index.store.view(slot)?;
+        let view = self.store.view(slot)?;
         (view.kind() == AddressOwnerKind::Endpoint).then_some(view)
     }
 
     fn shared(&self, slot: AddressOwnerSlot) -> Option<&'a SharedAttributes> {
-        self.label_index.store.shared_in(slot)
+        self.store.shared_in(slot)
     }
 
     /// Of several claimants the owner is the local one, then the newest, then the greatest name.
@@ -117,7 +119,7 @@ impl<'a> IdentityInputs<'a> {
                 true => u64::MAX - endpoint.created(),
                 false => endpoint.created(),
             };
-            let id: Option<EndpointId> = self.label_index.store.endpoint_id(*slot);
+            let id: Option<EndpointId> = self.store.endpoint_id(*slot);
             Some((endpoint.is_attached(), created, id))
         };
         claimants.iter().copied().max_by_key(strength)
@@ -350,7 +352,7 @@ impl Identities {
             AddressOwnership::Unheld => (None, None),
             AddressOwnership::Single(slot) if !has_named_ports(inputs, slot) => {
                 let mut around = self.networks.covering(changed.address, prefix.length());
-                let signature = inputs.label_index.store.signature(slot);
+                let signature = inputs.store.signature(slot);
                 let aspect = (signature, around.next().map(|(prefix, _)| prefix));
                 let key = match keys.by_signature.get(&aspect) {
                     Some(key) => *key,
@@ -400,7 +402,7 @@ impl Identities {
         for (covering, region) in self.networks.covering(prefix.address(), prefix.length()) {
             for set in &region.network_sets {
                 key.selectors
-                    .extend(inputs.label_index.matched_selectors(*set));
+                    .extend(inputs.label_index.matched_selectors(inputs.store, *set));
             }
             if region.referenced
                 && (key.net.is_none() || EngineFault::LongestPrefixLost.is_injected())
@@ -410,11 +412,11 @@ impl Identities {
         }
         for node in nodes {
             key.selectors
-                .extend(inputs.label_index.matched_selectors(*node));
+                .extend(inputs.label_index.matched_selectors(inputs.store, *node));
         }
         if let Some(owner) = owner {
             key.selectors
-                .extend(inputs.label_index.matched_selectors(owner));
+                .extend(inputs.label_index.matched_selectors(inputs.store, owner));
             key.ports = named_ports(inputs, owner);
         }
         key.selectors.sort_unstable();

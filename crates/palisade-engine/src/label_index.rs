@@ -56,10 +56,9 @@ struct LabelSignature {
     generation: u64,
 }
 
-/// All owners with their signatures and the selectors they match.
+/// The signatures of all owners, and the selectors they match.
 #[derive(Debug, Default)]
 pub(crate) struct LabelIndex {
-    pub(crate) store: AddressOwnerStore,
     signatures: Vec<Option<LabelSignature>>,
     free: Vec<u32>,
     index: HashTable<u32>,
@@ -75,8 +74,12 @@ impl LabelIndex {
     }
 
     /// The active selectors that an owner matches.
-    pub(crate) fn matched_selectors(&self, slot: AddressOwnerSlot) -> &[u32] {
-        let signature = self.get(self.store.signature(slot));
+    pub(crate) fn matched_selectors(
+        &self,
+        store: &AddressOwnerStore,
+        slot: AddressOwnerSlot,
+    ) -> &[u32] {
+        let signature = self.get(store.signature(slot));
         signature.map_or(&[], |signature| &*signature.matched)
     }
 
@@ -88,17 +91,11 @@ impl LabelIndex {
         self.signatures.get_mut(number as usize)?.as_mut()
     }
 
-    /// Whether a selector matches the owner in a slot.
-    pub(crate) fn matches(&self, slot: AddressOwnerSlot, selector: &Selector) -> bool {
-        let view = self.store.view(slot);
-        let view = view.filter(|view| !view.is_template());
-        view.is_some_and(|view| selector.matches(&AddressOwnerLabels { view }))
-    }
-
     /// Updates signatures after changes of owners and active selectors. Returns the slots of the
     /// owners that had a signature before and whose matched selectors may have changed.
     pub(crate) fn recompute(
         &mut self,
+        store: &mut AddressOwnerStore,
         selectors: &ActiveSelectors,
         changed: &[AddressOwnerSlot],
         keys: &[TestedKeyChange],
@@ -109,21 +106,21 @@ impl LabelIndex {
         let mut moved = Vec::new();
         let mut dirty = changed.to_vec();
         // Where all owners changed there are no others to find.
-        if changed.len() < self.store.len() + self.store.removed().len() {
-            self.owners_with_changed_keys(keys, &mut dirty);
+        if changed.len() < store.len() + store.removed().len() {
+            owners_with_changed_keys(store, keys, &mut dirty);
             dirty.sort_unstable();
             dirty.dedup();
         }
         let mut scratch = Scratch::default();
         for slot in dirty {
-            if self.assign_signature(selectors, slot, &mut scratch) {
+            if self.assign_signature(store, selectors, slot, &mut scratch) {
                 moved.push(slot);
             }
         }
         for name in scratch.acquired {
-            self.store.names.release(name);
+            store.names.release(name);
         }
-        self.update_matches(selectors, added, removed, &mut moved);
+        self.update_matches(store, selectors, added, removed, &mut moved);
         moved.sort_unstable();
         moved.dedup();
         moved
@@ -132,6 +129,7 @@ impl LabelIndex {
     /// Adds new selectors to the signatures that existed before, and removes ended ones from them.
     fn update_matches(
         &mut self,
+        store: &AddressOwnerStore,
         selectors: &ActiveSelectors,
         added: &BTreeSet<u32>,
         removed: &BTreeMap<u32, Arc<Selector>>,
@@ -142,12 +140,12 @@ impl LabelIndex {
             let Some(selector) = selectors.get(*number) else {
                 continue;
             };
-            for signature in self.matching_signatures(selector) {
+            for signature in self.matching_signatures(&store.names, selector) {
                 altered.entry(signature).or_default().insert(*number);
             }
         }
         for selector in removed.values() {
-            for signature in self.matching_signatures(selector) {
+            for signature in self.matching_signatures(&store.names, selector) {
                 altered.entry(signature).or_default();
             }
         }
@@ -164,13 +162,12 @@ impl LabelIndex {
             matched.dedup();
             signature.matched = matched.into();
             let first = signature.first;
-            moved.extend(self.store.signature_members(first));
+            moved.extend(store.signature_members(first));
         }
     }
 
     /// The signatures that a selector matches, of those that existed before this recomputation.
-    fn matching_signatures(&self, selector: &Selector) -> Vec<u32> {
-        let names = &self.store.names;
+    fn matching_signatures(&self, names: &InternPool<Str>, selector: &Selector) -> Vec<u32> {
         let under = |test: &RequiredTest| -> Vec<&BTreeSet<u32>> {
             match test {
                 RequiredTest::Values(key, values) => {
@@ -210,127 +207,17 @@ impl LabelIndex {
         }
     }
 
-    /// The owners with a key or value that is newly tested: by namespace if the key is one of
-    /// namespaces, else in one pass over all owners.
-    fn owners_with_changed_keys(
-        &self,
-        changes: &[TestedKeyChange],
-        out: &mut Vec<AddressOwnerSlot>,
-    ) {
-        let mut wanted_values: BTreeMap<KeyNumber, Option<BTreeSet<u32>>> = BTreeMap::new();
-        for change in changes {
-            match change.value {
-                Some(value) => {
-                    let of = wanted_values
-                        .entry(change.key)
-                        .or_insert_with(|| Some(BTreeSet::new()));
-                    of.iter_mut().for_each(|values| {
-                        values.insert(value);
-                    });
-                }
-                None => drop(wanted_values.insert(change.key, None)),
-            }
-        }
-        let names = &self.store.names;
-        let has = |values: &Option<BTreeSet<u32>>, value: &str| match values {
-            Some(values) => names.find(value).is_some_and(|n| values.contains(&n)),
-            None => true,
-        };
-        let mut facts: Vec<(LabelScope, &str, &Option<BTreeSet<u32>>)> = Vec::new();
-        let mut own = false;
-        for (key, values) in &wanted_values {
-            let (scope, number) = key_parts(*key);
-            let Some(name) = names.get(number) else {
-                continue;
-            };
-            match (scope, values) {
-                (LabelScope::Own, _) => own = true,
-                (LabelScope::Namespace, _) => {
-                    for namespace in self.store.namespaces() {
-                        let value = self.store.namespace_label(namespace, name, Some(number));
-                        if value.is_some_and(|value| has(values, value)) {
-                            out.extend(self.store.in_namespace(namespace));
-                        }
-                    }
-                }
-                (LabelScope::Reserved, Some(values)) if **name == *reserved::NAMESPACE => {
-                    for namespace in values {
-                        out.extend(self.store.in_namespace(*namespace));
-                    }
-                }
-                (scope, values) => facts.push((scope, name, values)),
-            }
-        }
-        if !facts.is_empty() {
-            for (slot, view) in self.store.views() {
-                let seen = AddressOwnerLabels { view };
-                let sees = |(scope, key, values): &(LabelScope, &str, &Option<BTreeSet<u32>>)| {
-                    seen.value(*scope, key)
-                        .is_some_and(|value| has(values, value))
-                };
-                if facts.iter().any(sees) {
-                    out.push(slot);
-                }
-            }
-        }
-        if own {
-            self.owners_with_own_keys(&wanted_values, out);
-        }
-    }
-
-    /// The owners that have one of these keys or values as own labels.
-    fn owners_with_own_keys(
-        &self,
-        wanted_values: &BTreeMap<KeyNumber, Option<BTreeSet<u32>>>,
-        out: &mut Vec<AddressOwnerSlot>,
-    ) {
-        type Wanted<'a> = Vec<(usize, &'a Option<BTreeSet<u32>>)>;
-        let names = &self.store.names;
-        let mut wanted: Vec<Wanted<'_>> = Vec::new();
-        let mut any = false;
-        for (number, keys) in self.store.key_lists() {
-            wanted.resize_with(number as usize + 1, Vec::new);
-            for (at, key) in keys.iter().enumerate() {
-                if let Some(values) = wanted_values.get(&key_number(LabelScope::Own, *key)) {
-                    wanted[number as usize].push((at, values));
-                    any = true;
-                }
-            }
-        }
-        if !any {
-            return;
-        }
-        for (slot, keys, signature) in self.store.slot_signatures() {
-            let Some(wanted) = wanted.get(keys as usize).filter(|w| !w.is_empty()) else {
-                continue;
-            };
-            if signature == NONE {
-                continue;
-            }
-            let has = |(at, values): &(usize, &Option<BTreeSet<u32>>)| match values {
-                None => true,
-                Some(values) => self.store.view(slot).is_some_and(|view| {
-                    let mut value = view.values_at(core::iter::once(*at));
-                    let number = value.next().and_then(|value| names.find(value));
-                    number.is_some_and(|number| values.contains(&number))
-                }),
-            };
-            if wanted.iter().any(has) {
-                out.push(slot);
-            }
-        }
-    }
-
     /// Assigns an owner its signature, or none if it is removed. Returns whether it had one and its
     /// matched selectors changed.
     fn assign_signature(
         &mut self,
+        store: &mut AddressOwnerStore,
         selectors: &ActiveSelectors,
         slot: AddressOwnerSlot,
         scratch: &mut Scratch,
     ) -> bool {
-        if !self.collect_pairs(selectors, slot, scratch) {
-            self.leave_signature(slot);
+        if !collect_pairs(store, selectors, slot, scratch) {
+            self.leave_signature(store, slot);
             return false;
         }
         let key = hash(scratch.labels.pairs.as_slice());
@@ -340,9 +227,9 @@ impl LabelIndex {
         };
         let number = match self.index.find(key, same) {
             Some(number) => *number,
-            None => self.add_signature(selectors, &scratch.labels.pairs),
+            None => self.add_signature(&mut store.names, selectors, &scratch.labels.pairs),
         };
-        let was = self.store.signature(slot);
+        let was = store.signature(slot);
         if was == number {
             return false;
         }
@@ -350,139 +237,20 @@ impl LabelIndex {
             (Some(old), Some(new)) => old.matched != new.matched,
             _ => false,
         };
-        self.leave_signature(slot);
+        self.leave_signature(store, slot);
         if let Some(Some(signature)) = self.signatures.get_mut(number as usize) {
             let first = core::mem::replace(&mut signature.first, slot);
-            self.store.join_signature(slot, number, first);
+            store.join_signature(slot, number, first);
         }
         matches_differ
     }
 
-    /// Collects what active selectors see of an owner. Returns false if it is removed, or a
-    /// template: that stands for pods that do not exist yet and holds no address.
-    fn collect_pairs(
+    fn add_signature(
         &mut self,
+        names: &mut InternPool<Str>,
         selectors: &ActiveSelectors,
-        slot: AddressOwnerSlot,
-        scratch: &mut Scratch,
-    ) -> bool {
-        scratch.labels.pairs.clear();
-        let Some(view) = self.store.view(slot).filter(|view| !view.is_template()) else {
-            return false;
-        };
-        let keys = selectors.keys();
-        let origin = (view.namespace, view.shared);
-        if !scratch.tested.contains_key(&view.keys) {
-            let key = |name: &u32| key_number(LabelScope::Own, *name);
-            let all = view.keys().iter().map(key).enumerate();
-            let tested = all.filter(|(_, key)| keys.get(*key).is_some());
-            if scratch.tested.len() == MAX_COMMON {
-                scratch.tested.clear();
-            }
-            scratch.tested.insert(view.keys, tested.collect());
-        }
-        self.collect_own(keys, slot, scratch);
-        self.intern_new_values(scratch);
-        if let Some(inherited) = scratch.inherited.get(&origin) {
-            let inherited = scratch.inherited_pairs.get(inherited.clone());
-            scratch.labels.pairs.extend(inherited.into_iter().flatten());
-        } else {
-            let own = scratch.labels.pairs.len();
-            self.collect_inherited(keys, slot, scratch);
-            self.intern_new_values(scratch);
-            if scratch.inherited.len() == MAX_COMMON {
-                scratch.inherited.clear();
-                scratch.inherited_pairs.clear();
-            }
-            let first = scratch.inherited_pairs.len();
-            scratch.inherited_pairs.extend(&scratch.labels.pairs[own..]);
-            let inherited = first..scratch.inherited_pairs.len();
-            scratch.inherited.insert(origin, inherited);
-        }
-        scratch.labels.pairs.sort_unstable();
-        true
-    }
-
-    /// Collects the labels that only this owner has: its own, its name and what its node is.
-    fn collect_own(&self, keys: &TestedKeys, slot: AddressOwnerSlot, scratch: &mut Scratch) {
-        let Some(view) = self.store.view(slot) else {
-            return;
-        };
-        let tested = scratch
-            .tested
-            .get(&view.keys)
-            .map_or(&[][..], Vec::as_slice);
-        let labels = &mut scratch.labels;
-        let values = view.values_at(tested.iter().map(|(place, _)| *place));
-        for ((_, key), value) in tested.iter().zip(values) {
-            if let Some(used) = keys.get(*key) {
-                match used.depends_on_value() {
-                    true => labels.add(&self.store, *key, used, value),
-                    false => labels.pairs.push((*key, UNNAMED_VALUE)),
-                }
-            }
-        }
-        let seen = AddressOwnerLabels { view };
-        for name in RESERVED_OF_ONE {
-            let key = self
-                .reserved_key(name)
-                .and_then(|key| Some((key, keys.get(key)?)));
-            if let Some((key, used)) = key
-                && let Some(value) = seen.value(LabelScope::Reserved, name)
-            {
-                scratch.labels.add(&self.store, key, used, value);
-            }
-        }
-    }
-
-    /// Collects the labels that an owner has in common with all of its namespace and shared
-    /// attributes.
-    fn collect_inherited(&self, keys: &TestedKeys, slot: AddressOwnerSlot, scratch: &mut Scratch) {
-        let Some(view) = self.store.view(slot) else {
-            return;
-        };
-        let seen = AddressOwnerLabels { view };
-        let namespace = seen.view.namespace;
-        for scope in [
-            LabelScope::Namespace,
-            LabelScope::ServiceAccount,
-            LabelScope::Reserved,
-        ] {
-            for number in keys.names_in_scope(scope) {
-                let key = key_number(scope, number);
-                let Some(name) = self.store.names.get(number) else {
-                    continue;
-                };
-                let value = match scope {
-                    LabelScope::Namespace => {
-                        self.store.namespace_label(namespace, name, Some(number))
-                    }
-                    LabelScope::Reserved if RESERVED_OF_ONE.contains(&&**name) => continue,
-                    _ => seen.value(scope, name),
-                };
-                if let (Some(used), Some(value)) = (keys.get(key), value) {
-                    scratch.labels.add(&self.store, key, used, value);
-                }
-            }
-        }
-    }
-
-    /// The key of a reserved label, if its name is interned.
-    fn reserved_key(&self, name: &str) -> Option<KeyNumber> {
-        let name = self.store.names.find(name)?;
-        Some(key_number(LabelScope::Reserved, name))
-    }
-
-    fn intern_new_values(&mut self, scratch: &mut Scratch) {
-        for (key, value) in scratch.labels.new_values.drain(..) {
-            let value = self.store.acquire_name(&value);
-            scratch.acquired.push(value);
-            scratch.labels.pairs.push((key, value));
-        }
-    }
-
-    fn add_signature(&mut self, selectors: &ActiveSelectors, pairs: &[LabelPair]) -> u32 {
-        let names = &mut self.store.names;
+        pairs: &[LabelPair],
+    ) -> u32 {
         for (key, value) in pairs {
             names.retain(key_parts(*key).1);
             names.retain(*value);
@@ -524,12 +292,12 @@ impl LabelIndex {
     }
 
     /// Removes an owner from its signature; a signature without members is removed.
-    fn leave_signature(&mut self, slot: AddressOwnerSlot) {
-        let number = self.store.signature(slot);
+    fn leave_signature(&mut self, store: &mut AddressOwnerStore, slot: AddressOwnerSlot) {
+        let number = store.signature(slot);
         if number == NONE {
             return;
         }
-        let Some(first) = self.store.leave_signature(slot) else {
+        let Some(first) = store.leave_signature(slot) else {
             return;
         };
         let Some(signature) = self.get_mut(number) else {
@@ -554,8 +322,8 @@ impl LabelIndex {
                     self.by_label.remove(pair);
                 }
             }
-            self.store.names.release(key_parts(pair.0).1);
-            self.store.names.release(pair.1);
+            store.names.release(key_parts(pair.0).1);
+            store.names.release(pair.1);
         }
     }
 }
@@ -593,5 +361,245 @@ impl CollectedLabels {
             None if usage.substring_tests > 0 => self.new_values.push((key, value.into())),
             None => self.pairs.push((key, UNNAMED_VALUE)),
         }
+    }
+}
+
+/// The owners with a key or value that is newly tested: by namespace if the key is one of
+/// namespaces, else in one pass over all owners.
+fn owners_with_changed_keys(
+    store: &AddressOwnerStore,
+    changes: &[TestedKeyChange],
+    out: &mut Vec<AddressOwnerSlot>,
+) {
+    let mut wanted_values: BTreeMap<KeyNumber, Option<BTreeSet<u32>>> = BTreeMap::new();
+    for change in changes {
+        match change.value {
+            Some(value) => {
+                let of = wanted_values
+                    .entry(change.key)
+                    .or_insert_with(|| Some(BTreeSet::new()));
+                of.iter_mut().for_each(|values| {
+                    values.insert(value);
+                });
+            }
+            None => drop(wanted_values.insert(change.key, None)),
+        }
+    }
+    let names = &store.names;
+    let has = |values: &Option<BTreeSet<u32>>, value: &str| match values {
+        Some(values) => names.find(value).is_some_and(|n| values.contains(&n)),
+        None => true,
+    };
+    let mut facts: Vec<(LabelScope, &str, &Option<BTreeSet<u32>>)> = Vec::new();
+    let mut own = false;
+    for (key, values) in &wanted_values {
+        let (scope, number) = key_parts(*key);
+        let Some(name) = names.get(number) else {
+            continue;
+        };
+        match (scope, values) {
+            (LabelScope::Own, _) => own = true,
+            (LabelScope::Namespace, _) => {
+                for namespace in store.namespaces() {
+                    let value = store.namespace_label(namespace, name, Some(number));
+                    if value.is_some_and(|value| has(values, value)) {
+                        out.extend(store.in_namespace(namespace));
+                    }
+                }
+            }
+            (LabelScope::Reserved, Some(values)) if **name == *reserved::NAMESPACE => {
+                for namespace in values {
+                    out.extend(store.in_namespace(*namespace));
+                }
+            }
+            (scope, values) => facts.push((scope, name, values)),
+        }
+    }
+    if !facts.is_empty() {
+        for (slot, view) in store.views() {
+            let seen = AddressOwnerLabels { view };
+            let sees = |(scope, key, values): &(LabelScope, &str, &Option<BTreeSet<u32>>)| {
+                seen.value(*scope, key)
+                    .is_some_and(|value| has(values, value))
+            };
+            if facts.iter().any(sees) {
+                out.push(slot);
+            }
+        }
+    }
+    if own {
+        owners_with_own_keys(store, &wanted_values, out);
+    }
+}
+
+/// The owners that have one of these keys or values as own labels.
+fn owners_with_own_keys(
+    store: &AddressOwnerStore,
+    wanted_values: &BTreeMap<KeyNumber, Option<BTreeSet<u32>>>,
+    out: &mut Vec<AddressOwnerSlot>,
+) {
+    type Wanted<'a> = Vec<(usize, &'a Option<BTreeSet<u32>>)>;
+    let names = &store.names;
+    let mut wanted: Vec<Wanted<'_>> = Vec::new();
+    let mut any = false;
+    for (number, keys) in store.key_lists() {
+        wanted.resize_with(number as usize + 1, Vec::new);
+        for (at, key) in keys.iter().enumerate() {
+            if let Some(values) = wanted_values.get(&key_number(LabelScope::Own, *key)) {
+                wanted[number as usize].push((at, values));
+                any = true;
+            }
+        }
+    }
+    if !any {
+        return;
+    }
+    for (slot, keys, signature) in store.slot_signatures() {
+        let Some(wanted) = wanted.get(keys as usize).filter(|w| !w.is_empty()) else {
+            continue;
+        };
+        if signature == NONE {
+            continue;
+        }
+        let has = |(at, values): &(usize, &Option<BTreeSet<u32>>)| match values {
+            None => true,
+            Some(values) => store.view(slot).is_some_and(|view| {
+                let mut value = view.values_at(core::iter::once(*at));
+                let number = value.next().and_then(|value| names.find(value));
+                number.is_some_and(|number| values.contains(&number))
+            }),
+        };
+        if wanted.iter().any(has) {
+            out.push(slot);
+        }
+    }
+}
+
+/// Collects what active selectors see of an owner. Returns false if it is removed, or a
+/// template: that stands for pods that do not exist yet and holds no address.
+fn collect_pairs(
+    store: &mut AddressOwnerStore,
+    selectors: &ActiveSelectors,
+    slot: AddressOwnerSlot,
+    scratch: &mut Scratch,
+) -> bool {
+    scratch.labels.pairs.clear();
+    let Some(view) = store.view(slot).filter(|view| !view.is_template()) else {
+        return false;
+    };
+    let keys = selectors.keys();
+    let origin = (view.namespace, view.shared);
+    if !scratch.tested.contains_key(&view.keys) {
+        let key = |name: &u32| key_number(LabelScope::Own, *name);
+        let all = view.keys().iter().map(key).enumerate();
+        let tested = all.filter(|(_, key)| keys.get(*key).is_some());
+        if scratch.tested.len() == MAX_COMMON {
+            scratch.tested.clear();
+        }
+        scratch.tested.insert(view.keys, tested.collect());
+    }
+    collect_own(store, keys, slot, scratch);
+    intern_new_values(store, scratch);
+    if let Some(inherited) = scratch.inherited.get(&origin) {
+        let inherited = scratch.inherited_pairs.get(inherited.clone());
+        scratch.labels.pairs.extend(inherited.into_iter().flatten());
+    } else {
+        let own = scratch.labels.pairs.len();
+        collect_inherited(store, keys, slot, scratch);
+        intern_new_values(store, scratch);
+        if scratch.inherited.len() == MAX_COMMON {
+            scratch.inherited.clear();
+            scratch.inherited_pairs.clear();
+        }
+        let first = scratch.inherited_pairs.len();
+        scratch.inherited_pairs.extend(&scratch.labels.pairs[own..]);
+        let inherited = first..scratch.inherited_pairs.len();
+        scratch.inherited.insert(origin, inherited);
+    }
+    scratch.labels.pairs.sort_unstable();
+    true
+}
+
+/// Collects the labels that only this owner has: its own, its name and what its node is.
+fn collect_own(
+    store: &AddressOwnerStore,
+    keys: &TestedKeys,
+    slot: AddressOwnerSlot,
+    scratch: &mut Scratch,
+) {
+    let Some(view) = store.view(slot) else {
+        return;
+    };
+    let tested = scratch
+        .tested
+        .get(&view.keys)
+        .map_or(&[][..], Vec::as_slice);
+    let labels = &mut scratch.labels;
+    let values = view.values_at(tested.iter().map(|(place, _)| *place));
+    for ((_, key), value) in tested.iter().zip(values) {
+        if let Some(used) = keys.get(*key) {
+            match used.depends_on_value() {
+                true => labels.add(store, *key, used, value),
+                false => labels.pairs.push((*key, UNNAMED_VALUE)),
+            }
+        }
+    }
+    let seen = AddressOwnerLabels { view };
+    for name in RESERVED_OF_ONE {
+        let key = reserved_key(&store.names, name).and_then(|key| Some((key, keys.get(key)?)));
+        if let Some((key, used)) = key
+            && let Some(value) = seen.value(LabelScope::Reserved, name)
+        {
+            scratch.labels.add(store, key, used, value);
+        }
+    }
+}
+
+/// Collects the labels that an owner has in common with all of its namespace and shared
+/// attributes.
+fn collect_inherited(
+    store: &AddressOwnerStore,
+    keys: &TestedKeys,
+    slot: AddressOwnerSlot,
+    scratch: &mut Scratch,
+) {
+    let Some(view) = store.view(slot) else {
+        return;
+    };
+    let seen = AddressOwnerLabels { view };
+    let namespace = seen.view.namespace;
+    for scope in [
+        LabelScope::Namespace,
+        LabelScope::ServiceAccount,
+        LabelScope::Reserved,
+    ] {
+        for number in keys.names_in_scope(scope) {
+            let key = key_number(scope, number);
+            let Some(name) = store.names.get(number) else {
+                continue;
+            };
+            let value = match scope {
+                LabelScope::Namespace => store.namespace_label(namespace, name, Some(number)),
+                LabelScope::Reserved if RESERVED_OF_ONE.contains(&&**name) => continue,
+                _ => seen.value(scope, name),
+            };
+            if let (Some(used), Some(value)) = (keys.get(key), value) {
+                scratch.labels.add(store, key, used, value);
+            }
+        }
+    }
+}
+
+/// The key of a reserved label, if its name is interned.
+fn reserved_key(names: &InternPool<Str>, name: &str) -> Option<KeyNumber> {
+    let name = names.find(name)?;
+    Some(key_number(LabelScope::Reserved, name))
+}
+
+fn intern_new_values(store: &mut AddressOwnerStore, scratch: &mut Scratch) {
+    for (key, value) in scratch.labels.new_values.drain(..) {
+        let value = store.acquire_name(&value);
+        scratch.acquired.push(value);
+        scratch.labels.pairs.push((key, value));
     }
 }

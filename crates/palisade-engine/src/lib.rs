@@ -220,7 +220,7 @@ impl Engine {
     /// All objects, assembled anew on each call. For single objects use [`Engine::endpoint`] and
     /// [`Engine::policy`].
     pub fn state(&self) -> State {
-        let store = &self.graph.label_index.store;
+        let store = &self.graph.store;
         let (namespaces, service_accounts) = store.namespaces_and_accounts();
         let endpoints = store.endpoints().filter_map(|slot| store.endpoint(slot));
         State {
@@ -234,7 +234,7 @@ impl Engine {
 
     /// An endpoint, exactly as its last update gave it, but for its UID, which is not kept.
     pub fn endpoint(&self, id: &EndpointId) -> Option<Endpoint> {
-        let store = &self.graph.label_index.store;
+        let store = &self.graph.store;
         store.endpoint(store.find_endpoint(id)?)
     }
 

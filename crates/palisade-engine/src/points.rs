@@ -187,8 +187,7 @@ impl JudgementPoints {
             _ => inputs.identities.owner(point.own.address()),
         };
         let first = || claims.keys().next();
-        let owner =
-            owner.and_then(|slot| inputs.identity_inputs.label_index.store.endpoint_id(slot));
+        let owner = owner.and_then(|slot| inputs.identity_inputs.store.endpoint_id(slot));
         let owner = owner.filter(|owner| claims.contains_key(owner));
         let owner = owner.as_ref().or_else(first)?;
         self.claims.get(point)?.get(owner).cloned()

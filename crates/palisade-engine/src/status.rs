@@ -112,7 +112,7 @@ impl Engine {
     /// Addresses that several live endpoints claim, in order.
     pub fn address_conflicts(&self) -> Vec<AddressConflict> {
         let graph = &self.graph;
-        let name = |slot: &u32| graph.label_index.store.endpoint_id(*slot);
+        let name = |slot: &u32| graph.store.endpoint_id(*slot);
         let contested = graph.identities.contested();
         contested
             .filter_map(|(address, claimants)| {
@@ -132,7 +132,7 @@ impl Engine {
     /// Numbers of objects, table entries and interned values.
     pub fn counts(&self) -> EngineCounts {
         let graph = &self.graph;
-        let store = &graph.label_index.store;
+        let store = &graph.store;
         let [kinds, subjects, rules, policy_bodies] = graph.policies.pool_sizes();
         let identities: BTreeSet<IdentityId> = graph.desired.addresses.values().copied().collect();
         let others = [
@@ -166,7 +166,7 @@ impl Engine {
         let endpoints = endpoints.filter(|endpoint| graph.is_in_audit(endpoint));
         AuditCounts {
             policies: graph.policies.audit_count(),
-            namespaces: graph.label_index.store.inherited_labels.audit_count(),
+            namespaces: graph.store.inherited_labels.audit_count(),
             endpoints: endpoints.count(),
         }
     }
@@ -233,7 +233,7 @@ impl Engine {
     /// exist.
     pub fn policies_of(&self, endpoint: &EndpointId) -> Vec<AppliedPolicy> {
         let state = &self.graph.state;
-        let store = &self.graph.label_index.store;
+        let store = &self.graph.store;
         let Some(labels) = AddressOwnerLabels::endpoint(store, endpoint) else {
             return Vec::new();
         };
@@ -342,6 +342,6 @@ impl Engine {
     /// The endpoint that owns an address.
     pub fn address_owner(&self, address: IpAddr) -> Option<EndpointId> {
         let slot = self.graph.identities.owner(address)?;
-        self.graph.label_index.store.endpoint_id(slot)
+        self.graph.store.endpoint_id(slot)
     }
 }
