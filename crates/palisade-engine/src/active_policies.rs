@@ -322,11 +322,11 @@ impl ActivePolicies {
         };
         if let Some(name) = &endpoint.namespace {
             if let Some(own) = store.names.find::<str>(name) {
-                let here = (own, 0)..=(own, PolicyNumber::MAX);
+                let here = (own, PolicyNumber::MIN)..=(own, PolicyNumber::MAX);
                 let home = self.by_own_namespace.range(here).map(|(_, number)| *number);
                 selecting.extend(home.filter(|number| policies.selects(*number, &labels)));
             }
-            let here = (name.clone(), 0)..=(name.clone(), PolicyNumber::MAX);
+            let here = (name.clone(), PolicyNumber::MIN)..=(name.clone(), PolicyNumber::MAX);
             let bound = self.by_namespace.range(here).map(|(_, number)| *number);
             selecting.extend(bound.filter(|number| policies.selects(*number, &labels)));
         }

@@ -4,6 +4,7 @@
 //! rules share them. References to peers are counted, so that only selectors, networks and
 //! named ports of active rules distinguish identities.
 
+use crate::selector_index::SelectorNumber;
 use crate::selectors::ActiveSelectors;
 use crate::store::{HashMap, NamedPolicies, PolicyNumber};
 use crate::traffic::{for_each_named_port, merge_port_lists};
@@ -18,8 +19,8 @@ use palisade_model::{
 /// A test of the peer's address.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PeerTest {
-    pub(crate) selector: Option<u32>,
-    pub(crate) not_selector: Option<u32>,
+    pub(crate) selector: Option<SelectorNumber>,
+    pub(crate) not_selector: Option<SelectorNumber>,
     pub(crate) nets: Option<Vec<Prefix>>,
     pub(crate) not_nets: Vec<Prefix>,
 }
@@ -74,7 +75,7 @@ pub(crate) struct ResolvedDirectionRules {
 /// What the rules of a source refer to at the peer.
 #[derive(Debug, Default)]
 struct PeerReferences {
-    selectors: Vec<u32>,
+    selectors: Vec<SelectorNumber>,
     nets: Vec<Prefix>,
     ports: Vec<(Str, Protocol)>,
 }

@@ -9,9 +9,10 @@
 use crate::active_rules::ActiveRules;
 use crate::faults::EngineFault;
 use crate::label_index::LabelIndex;
+use crate::selector_index::SelectorNumber;
 use crate::store::{
     AddressOwnerKind, AddressOwnerSlot, AddressOwnerStore, AddressOwnerView, HashMap, NONE,
-    SharedAttributes,
+    SharedAttributes, SignatureNumber,
 };
 use crate::tracked_addresses::{AddressEvent, AddressOwnership, ChangedAddress, TrackedAddresses};
 use crate::tracked_networks::{TrackedNetwork, TrackedNetworks};
@@ -26,7 +27,7 @@ use palisade_tables::IdentityId;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct IdentityKey {
     /// The active selectors that some owner of the address matches, sorted.
-    pub(crate) selectors: Vec<u32>,
+    pub(crate) selectors: Vec<SelectorNumber>,
     /// The longest covering network that an active rule names.
     pub(crate) net: Option<Prefix>,
     /// The numbers of the named ports that active rules use.
@@ -43,9 +44,9 @@ struct Identity {
 /// Identities by the selectors and the network of their keys.
 #[derive(Debug, Default)]
 struct IdentityIndex {
-    by_selector: BTreeMap<u32, BTreeSet<u32>>,
+    by_selector: BTreeMap<SelectorNumber, BTreeSet<IdentityId>>,
     /// By [`IdentityKey::net`].
-    by_net: BTreeSet<(Prefix, u32)>,
+    by_net: BTreeSet<(Prefix, IdentityId)>,
 }
 
 /// Changes of one recomputation.
@@ -55,11 +56,11 @@ pub(crate) struct IdentityChanges {
     /// none.
     pub(crate) entries: Vec<(Prefix, Option<IdentityId>)>,
     /// New identities.
-    pub(crate) added: BTreeSet<u32>,
+    pub(crate) added: BTreeSet<IdentityId>,
     /// Identities with another key than before.
-    pub(crate) rekeyed: BTreeSet<u32>,
+    pub(crate) rekeyed: BTreeSet<IdentityId>,
     /// Removed identities.
-    pub(crate) removed: BTreeSet<u32>,
+    pub(crate) removed: BTreeSet<IdentityId>,
 }
 
 /// All identities, and the addresses and networks that have them.
@@ -67,10 +68,10 @@ pub(crate) struct IdentityChanges {
 pub(crate) struct Identities {
     addresses: TrackedAddresses,
     networks: TrackedNetworks,
-    identities: BTreeMap<u32, Identity>,
-    numbers: HashMap<Arc<IdentityKey>, u32>,
+    identities: BTreeMap<IdentityId, Identity>,
+    numbers: HashMap<Arc<IdentityKey>, IdentityId>,
     index: IdentityIndex,
-    next: u32,
+    next: IdentityId,
     /// Tracked networks to recompute together with everything inside them.
     dirty_networks: BTreeSet<Prefix>,
 }
@@ -83,7 +84,7 @@ impl Default for Identities {
             identities: BTreeMap::new(),
             numbers: HashMap::default(),
             index: IdentityIndex::default(),
-            next: IdentityId::UNKNOWN.0 + 1,
+            next: IdentityId(IdentityId::UNKNOWN.0 + 1),
             dirty_networks: BTreeSet::new(),
         }
     }
@@ -126,13 +127,17 @@ impl<'a> IdentityInputs<'a> {
     }
 }
 
+/// The index of a key in a [`KeyList`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct KeyIndex(u32);
+
 /// The change of the identity of a tracked address or network.
 #[derive(Clone, Copy)]
 struct IdentityMove {
     /// The identity before.
-    old_identity: u32,
+    old_identity: IdentityId,
     /// The number of its new key; `None` if it is removed.
-    key: Option<u32>,
+    key: Option<KeyIndex>,
 }
 
 /// A changed address with its new owner.
@@ -146,17 +151,17 @@ struct AddressMove {
 #[derive(Default)]
 struct KeyList {
     keys: Vec<Arc<IdentityKey>>,
-    numbers: HashMap<Arc<IdentityKey>, u32>,
+    numbers: HashMap<Arc<IdentityKey>, KeyIndex>,
     /// The key of an address by the signature of its only owner and the network that covers it.
-    by_signature: HashMap<(u32, Option<Prefix>), u32>,
+    by_signature: HashMap<(SignatureNumber, Option<Prefix>), KeyIndex>,
 }
 
 impl KeyList {
-    fn add(&mut self, key: IdentityKey) -> u32 {
+    fn add(&mut self, key: IdentityKey) -> KeyIndex {
         if let Some(number) = self.numbers.get(&key) {
             return *number;
         }
-        let number = u32::try_from(self.keys.len()).unwrap_or(NONE);
+        let number = KeyIndex(u32::try_from(self.keys.len()).unwrap_or(NONE));
         let key = Arc::new(key);
         self.keys.push(key.clone());
         self.numbers.insert(key, number);
@@ -166,24 +171,24 @@ impl KeyList {
 
 impl Identities {
     /// An unused identity number.
-    pub(crate) fn allocate_id(&mut self) -> u32 {
+    pub(crate) fn allocate_id(&mut self) -> IdentityId {
         let number = self.next;
-        self.next = self.next.wrapping_add(1);
+        self.next = IdentityId(self.next.0.wrapping_add(1));
         number
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = (u32, &IdentityKey)> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (IdentityId, &IdentityKey)> {
         self.identities
             .iter()
             .map(|(number, of)| (*number, &*of.key))
     }
 
-    pub(crate) fn key(&self, number: u32) -> Option<&IdentityKey> {
+    pub(crate) fn key(&self, number: IdentityId) -> Option<&IdentityKey> {
         self.identities.get(&number).map(|of| &*of.key)
     }
 
     /// The identities that match a selector.
-    pub(crate) fn matching(&self, selector: u32) -> impl Iterator<Item = u32> {
+    pub(crate) fn matching(&self, selector: SelectorNumber) -> impl Iterator<Item = IdentityId> {
         self.index
             .by_selector
             .get(&selector)
@@ -193,8 +198,8 @@ impl Identities {
     }
 
     /// The identities whose network lies inside a network.
-    pub(crate) fn within(&self, net: Prefix) -> impl Iterator<Item = u32> {
-        let from = self.index.by_net.range((net, 0)..);
+    pub(crate) fn within(&self, net: Prefix) -> impl Iterator<Item = IdentityId> {
+        let from = self.index.by_net.range((net, IdentityId(0))..);
         let inside = from.take_while(move |(prefix, _)| net.covers(*prefix));
         inside.map(|(_, number)| *number)
     }
@@ -279,7 +284,7 @@ impl Identities {
         let moves = networks.iter().map(|(_, moved)| *moved);
         let moves = moves.chain(hosts.iter().map(|host| host.identity));
         let numbers = self.assign_numbers(moves, &keys);
-        let assigned = |moved: &IdentityMove| moved.key.map(|key| numbers.assigned[key as usize]);
+        let assigned = |moved: &IdentityMove| moved.key.map(|key| numbers.assigned[key.0 as usize]);
         for (prefix, moved) in &networks {
             match assigned(moved) {
                 Some(number) => self.networks.entry(*prefix).identity = number,
@@ -334,7 +339,7 @@ impl Identities {
             }
         });
         IdentityMove {
-            old_identity: region.map_or(0, |r| r.identity),
+            old_identity: region.map_or(IdentityId::UNKNOWN, |r| r.identity),
             key: key.map(|key| keys.add(key)),
         }
     }
@@ -426,7 +431,7 @@ impl Identities {
 
     /// The identity of the entry to write for a prefix; `None` where the covering network has the
     /// same. `held` is the identity of an address that is held.
-    fn table_entry(&self, prefix: Prefix, held: Option<u32>) -> Option<IdentityId> {
+    fn table_entry(&self, prefix: Prefix, held: Option<IdentityId>) -> Option<IdentityId> {
         let region = || self.networks.get(prefix).map(|r| r.identity);
         let own = held.or_else(region)?;
         let mut around = (prefix.length().checked_sub(1))
@@ -434,8 +439,8 @@ impl Identities {
             .flat_map(|longest| self.networks.covering(prefix.address(), longest));
         let above = around
             .next()
-            .map_or(IdentityId::UNKNOWN.0, |(_, r)| r.identity);
-        (own != above).then_some(IdentityId(own))
+            .map_or(IdentityId::UNKNOWN, |(_, r)| r.identity);
+        (own != above).then_some(own)
     }
 
     /// Assigns identity numbers to the new keys of addresses and networks. An identity without
@@ -448,16 +453,16 @@ impl Identities {
         let keys = &list.keys;
         // Only the default key has neither selectors nor a network nor ports.
         let nobody = list.numbers.get(&IdentityKey::default()).copied();
-        let named = |key: Option<u32>| key.filter(|key| Some(*key) != nobody);
-        let mut lost_members: HashMap<u32, usize> = HashMap::default();
+        let named = |key: Option<KeyIndex>| key.filter(|key| Some(*key) != nobody);
+        let mut lost_members: HashMap<IdentityId, usize> = HashMap::default();
         let mut gained_members = alloc::vec![0_usize; keys.len()];
         for moved in moves.clone() {
             *lost_members.entry(moved.old_identity).or_default() += 1;
             if let Some(key) = named(moved.key) {
-                gained_members[key as usize] += 1;
+                gained_members[key.0 as usize] += 1;
             }
         }
-        lost_members.remove(&IdentityId::UNKNOWN.0);
+        lost_members.remove(&IdentityId::UNKNOWN);
         let mut numbered = NumberAssignment::default();
         for (number, lost) in &lost_members {
             let Some(identity) = self.identities.get_mut(number) else {
@@ -468,22 +473,22 @@ impl Identities {
                 numbered.removed.insert(*number);
             }
         }
-        let mut reusable: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+        let mut reusable: BTreeMap<(IdentityId, KeyIndex), usize> = BTreeMap::new();
         if !numbered.removed.is_empty() {
             for moved in moves {
                 let Some(key) = named(moved.key) else {
                     continue;
                 };
                 if numbered.removed.contains(&moved.old_identity)
-                    && !self.numbers.contains_key(&keys[key as usize])
+                    && !self.numbers.contains_key(&keys[key.0 as usize])
                 {
                     *reusable.entry((moved.old_identity, key)).or_default() += 1;
                 }
             }
         }
-        let mut heirs: Vec<(usize, u32, &Arc<IdentityKey>)> = reusable
+        let mut heirs: Vec<(usize, IdentityId, &Arc<IdentityKey>)> = reusable
             .into_iter()
-            .map(|((was, key), members)| (members, was, &keys[key as usize]))
+            .map(|((was, key), members)| (members, was, &keys[key.0 as usize]))
             .collect();
         heirs.sort_by(|a, b| b.cmp(a));
         let mut given: BTreeSet<&Arc<IdentityKey>> = BTreeSet::new();
@@ -506,7 +511,7 @@ impl Identities {
                 self.index.update(&gone.key, *number, false);
             }
         }
-        numbered.assigned = alloc::vec![IdentityId::UNKNOWN.0; keys.len()];
+        numbered.assigned = alloc::vec![IdentityId::UNKNOWN; keys.len()];
         for (at, (key, members)) in keys.iter().zip(gained_members).enumerate() {
             if members == 0 {
                 continue;
@@ -538,15 +543,15 @@ impl Identities {
 #[derive(Default)]
 struct NumberAssignment {
     /// The identity number of each key.
-    assigned: Vec<u32>,
-    added: BTreeSet<u32>,
-    rekeyed: BTreeSet<u32>,
-    removed: BTreeSet<u32>,
+    assigned: Vec<IdentityId>,
+    added: BTreeSet<IdentityId>,
+    rekeyed: BTreeSet<IdentityId>,
+    removed: BTreeSet<IdentityId>,
 }
 
 impl IdentityIndex {
     /// Adds an identity under its selectors and network, or removes it.
-    fn update(&mut self, key: &IdentityKey, number: u32, present: bool) {
+    fn update(&mut self, key: &IdentityKey, number: IdentityId, present: bool) {
         for selector in &key.selectors {
             let under = self.by_selector.entry(*selector).or_default();
             match present {

@@ -7,9 +7,11 @@
 
 use crate::address_owner_labels::AddressOwnerLabels;
 use crate::key_numbers::{KeyNumber, find_key, key_number, key_parts};
-use crate::selector_index::{RequiredTest, required_tests};
+use crate::selector_index::{RequiredTest, SelectorNumber, required_tests};
 use crate::selectors::{ActiveSelectors, KeyUsage, TestedKeyChange, TestedKeys};
-use crate::store::{AddressOwnerSlot, AddressOwnerStore, HashMap, InternPool, NONE, hash};
+use crate::store::{
+    AddressOwnerSlot, AddressOwnerStore, HashMap, InternPool, NONE, SignatureNumber, hash,
+};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -19,7 +21,7 @@ use hashbrown::HashTable;
 use palisade_model::{LabelKey, LabelLookup, LabelScope, Selector, Str, reserved};
 
 /// The numbers of selectors, sorted.
-pub(crate) type MatchedSelectors = Arc<[u32]>;
+pub(crate) type MatchedSelectors = Arc<[SelectorNumber]>;
 
 /// A key, and its value as active selectors see it.
 type LabelPair = (KeyNumber, u32);
@@ -60,10 +62,10 @@ struct LabelSignature {
 #[derive(Debug, Default)]
 pub(crate) struct LabelIndex {
     signatures: Vec<Option<LabelSignature>>,
-    free: Vec<u32>,
-    index: HashTable<u32>,
+    free: Vec<SignatureNumber>,
+    index: HashTable<SignatureNumber>,
     /// Signatures by key and value.
-    by_label: BTreeMap<LabelPair, BTreeSet<u32>>,
+    by_label: BTreeMap<LabelPair, BTreeSet<SignatureNumber>>,
     generation: u64,
 }
 
@@ -78,17 +80,17 @@ impl LabelIndex {
         &self,
         store: &AddressOwnerStore,
         slot: AddressOwnerSlot,
-    ) -> &[u32] {
+    ) -> &[SelectorNumber] {
         let signature = self.get(store.signature(slot));
         signature.map_or(&[], |signature| &*signature.matched)
     }
 
-    fn get(&self, number: u32) -> Option<&LabelSignature> {
-        self.signatures.get(number as usize)?.as_ref()
+    fn get(&self, number: SignatureNumber) -> Option<&LabelSignature> {
+        self.signatures.get(number.0 as usize)?.as_ref()
     }
 
-    fn get_mut(&mut self, number: u32) -> Option<&mut LabelSignature> {
-        self.signatures.get_mut(number as usize)?.as_mut()
+    fn get_mut(&mut self, number: SignatureNumber) -> Option<&mut LabelSignature> {
+        self.signatures.get_mut(number.0 as usize)?.as_mut()
     }
 
     /// Updates signatures after changes of owners and active selectors. Returns the slots of the
@@ -99,8 +101,8 @@ impl LabelIndex {
         selectors: &ActiveSelectors,
         changed: &[AddressOwnerSlot],
         keys: &[TestedKeyChange],
-        added: &BTreeSet<u32>,
-        removed: &BTreeMap<u32, Arc<Selector>>,
+        added: &BTreeSet<SelectorNumber>,
+        removed: &BTreeMap<SelectorNumber, Arc<Selector>>,
     ) -> Vec<AddressOwnerSlot> {
         self.generation += 1;
         let mut moved = Vec::new();
@@ -131,11 +133,11 @@ impl LabelIndex {
         &mut self,
         store: &AddressOwnerStore,
         selectors: &ActiveSelectors,
-        added: &BTreeSet<u32>,
-        removed: &BTreeMap<u32, Arc<Selector>>,
+        added: &BTreeSet<SelectorNumber>,
+        removed: &BTreeMap<SelectorNumber, Arc<Selector>>,
         moved: &mut Vec<AddressOwnerSlot>,
     ) {
-        let mut altered: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        let mut altered: BTreeMap<SignatureNumber, BTreeSet<SelectorNumber>> = BTreeMap::new();
         for number in added {
             let Some(selector) = selectors.get(*number) else {
                 continue;
@@ -154,7 +156,7 @@ impl LabelIndex {
                 continue;
             };
             let kept = signature.matched.iter().copied();
-            let mut matched: Vec<u32> = kept
+            let mut matched: Vec<SelectorNumber> = kept
                 .filter(|n| !removed.contains_key(n))
                 .chain(found)
                 .collect();
@@ -167,8 +169,12 @@ impl LabelIndex {
     }
 
     /// The signatures that a selector matches, of those that existed before this recomputation.
-    fn matching_signatures(&self, names: &InternPool<Str>, selector: &Selector) -> Vec<u32> {
-        let under = |test: &RequiredTest| -> Vec<&BTreeSet<u32>> {
+    fn matching_signatures(
+        &self,
+        names: &InternPool<Str>,
+        selector: &Selector,
+    ) -> Vec<SignatureNumber> {
+        let under = |test: &RequiredTest| -> Vec<&BTreeSet<SignatureNumber>> {
             match test {
                 RequiredTest::Values(key, values) => {
                     let of = |value: &u32| self.by_label.get(&(*key, *value));
@@ -181,7 +187,7 @@ impl LabelIndex {
                 RequiredTest::Never => Vec::new(),
             }
         };
-        let matches = |number: &u32| {
+        let matches = |number: &SignatureNumber| {
             self.get(*number).is_some_and(|signature| {
                 let pairs = &signature.pairs;
                 signature.generation < self.generation
@@ -202,7 +208,7 @@ impl LabelIndex {
                 .collect(),
             None => {
                 let all = 0..u32::try_from(self.signatures.len()).unwrap_or(u32::MAX);
-                all.filter(matches).collect()
+                all.map(SignatureNumber).filter(matches).collect()
             }
         }
     }
@@ -221,7 +227,7 @@ impl LabelIndex {
             return false;
         }
         let key = hash(scratch.labels.pairs.as_slice());
-        let same = |number: &u32| {
+        let same = |number: &SignatureNumber| {
             let signature = self.get(*number);
             signature.is_some_and(|signature| *signature.pairs == *scratch.labels.pairs)
         };
@@ -238,7 +244,7 @@ impl LabelIndex {
             _ => false,
         };
         self.leave_signature(store, slot);
-        if let Some(Some(signature)) = self.signatures.get_mut(number as usize) {
+        if let Some(Some(signature)) = self.signatures.get_mut(number.0 as usize) {
             let first = core::mem::replace(&mut signature.first, slot);
             store.join_signature(slot, number, first);
         }
@@ -250,13 +256,13 @@ impl LabelIndex {
         names: &mut InternPool<Str>,
         selectors: &ActiveSelectors,
         pairs: &[LabelPair],
-    ) -> u32 {
+    ) -> SignatureNumber {
         for (key, value) in pairs {
             names.retain(key_parts(*key).1);
             names.retain(*value);
         }
         let sighting = SignatureLabels { pairs, names };
-        let mut matched: Vec<u32> = selectors
+        let mut matched: Vec<SelectorNumber> = selectors
             .index
             .candidates(pairs.iter().copied())
             .filter(|number| selectors.get(*number).is_some_and(|s| s.matches(&sighting)))
@@ -266,25 +272,25 @@ impl LabelIndex {
         let signature = Some(LabelSignature {
             pairs: pairs.into(),
             matched: matched.into(),
-            first: NONE,
+            first: AddressOwnerSlot::NONE,
             generation: self.generation,
         });
         let number = match self.free.pop() {
             Some(number) => {
-                self.signatures[number as usize] = signature;
+                self.signatures[number.0 as usize] = signature;
                 number
             }
             None => {
                 self.signatures.push(signature);
-                u32::try_from(self.signatures.len() - 1).unwrap_or(NONE)
+                SignatureNumber(u32::try_from(self.signatures.len() - 1).unwrap_or(NONE))
             }
         };
         for pair in pairs {
             self.by_label.entry(*pair).or_default().insert(number);
         }
         let signatures = &self.signatures;
-        let again = |number: &u32| {
-            let signature = signatures.get(*number as usize).and_then(Option::as_ref);
+        let again = |number: &SignatureNumber| {
+            let signature = signatures.get(number.0 as usize).and_then(Option::as_ref);
             signature.map_or(0, |signature| hash(&*signature.pairs))
         };
         self.index.insert_unique(hash(pairs), number, again);
@@ -294,7 +300,7 @@ impl LabelIndex {
     /// Removes an owner from its signature; a signature without members is removed.
     fn leave_signature(&mut self, store: &mut AddressOwnerStore, slot: AddressOwnerSlot) {
         let number = store.signature(slot);
-        if number == NONE {
+        if number == SignatureNumber::NONE {
             return;
         }
         let Some(first) = store.leave_signature(slot) else {
@@ -304,10 +310,10 @@ impl LabelIndex {
             return;
         };
         signature.first = first;
-        if first != NONE {
+        if first != AddressOwnerSlot::NONE {
             return;
         }
-        let Some(gone) = self.signatures[number as usize].take() else {
+        let Some(gone) = self.signatures[number.0 as usize].take() else {
             return;
         };
         self.free.push(number);
@@ -458,7 +464,7 @@ fn owners_with_own_keys(
         let Some(wanted) = wanted.get(keys as usize).filter(|w| !w.is_empty()) else {
             continue;
         };
-        if signature == NONE {
+        if signature == SignatureNumber::NONE {
             continue;
         }
         let has = |(at, values): &(usize, &Option<BTreeSet<u32>>)| match values {

@@ -70,7 +70,7 @@ struct GraphIds<'a> {
 
 impl TransitionIds for GraphIds<'_> {
     fn allocate_identity(&mut self) -> IdentityId {
-        IdentityId(self.identities.allocate_id())
+        self.identities.allocate_id()
     }
 
     fn allocate_set(&mut self) -> PolicySetId {

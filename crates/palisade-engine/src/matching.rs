@@ -19,8 +19,8 @@ use palisade_tables::{ClassId, Credit, Program, RuleId, Verdict};
 /// One step that applies to an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum MatchedStep {
-    /// A rule: position of its source, rule group, index of the rule in the group.
-    Rule(u32, u32, u32),
+    /// A rule, with the position of its source.
+    Rule(u32, RulePosition),
     /// The fallback of a block.
     Fallback,
 }
@@ -145,16 +145,16 @@ impl PolicySetRules {
         }
     }
 
-    pub(crate) fn rule(&self, (group, rule): RulePosition) -> Option<&ResolvedRule> {
-        self.group(group)?.1.rules.get(rule as usize)
+    pub(crate) fn rule(&self, place: RulePosition) -> Option<&ResolvedRule> {
+        self.group(place.group)?.1.rules.get(place.index as usize)
     }
 
     /// The steps of a view, given the rules that match, in order.
     fn matched_steps(&self, matched: &[RulePosition], view: PolicyView) -> MatchedSteps {
         let mut cursors: Vec<GroupCursor<'_>> = matched
-            .chunk_by(|a, b| a.0 == b.0)
+            .chunk_by(|a, b| a.group == b.group)
             .filter_map(|rules| {
-                let (kind, _) = self.group(rules.first()?.0)?;
+                let (kind, _) = self.group(rules.first()?.group)?;
                 Some(GroupCursor {
                     positions: &kind.positions,
                     rules,
@@ -193,7 +193,7 @@ impl PolicySetRules {
                     if !fits {
                         continue;
                     }
-                    steps.push((number, MatchedStep::Rule(at, place.0, place.1)));
+                    steps.push((number, MatchedStep::Rule(at, *place)));
                     passes |= body.action == Action::Pass;
                     if body.action != Action::Log && self.applicable_traffic(body).any(is_total) {
                         decided = true;
@@ -340,9 +340,7 @@ impl PolicySetRules {
         let block = self.blocks.get(block as usize)?;
         match step {
             MatchedStep::Fallback => Some(block.fallback_in(view)?.0),
-            MatchedStep::Rule(at, group, rule) => {
-                self.rule_credit(context, block, at, self.rule((group, rule))?)
-            }
+            MatchedStep::Rule(at, place) => self.rule_credit(context, block, at, self.rule(place)?),
         }
     }
 
@@ -363,8 +361,8 @@ impl PolicySetRules {
                 let (_, verdict) = of.fallback_in(view)?;
                 TemplateStep::Fallback(block, verdict)
             }
-            MatchedStep::Rule(_, group, rule) => {
-                let body = self.rule((group, rule))?;
+            MatchedStep::Rule(_, place) => {
+                let body = self.rule(place)?;
                 let next = cache.traffic.len();
                 let traffic = match cache.traffic.get(&*body.traffic) {
                     Some(number) => *number,
@@ -410,13 +408,13 @@ impl PolicySetRules {
         };
         let step = |((block, matched), id): (&(u32, MatchedStep), &RuleId)| {
             let of = self.blocks.get(*block as usize)?;
-            let MatchedStep::Rule(_, group, rule) = *matched else {
+            let MatchedStep::Rule(_, place) = *matched else {
                 return Some(SequenceStep {
                     id: *id,
                     operation: StepOperation::Fallback(of.fallback_in(view)?.1),
                 });
             };
-            let body = self.rule((group, rule))?;
+            let body = self.rule(place)?;
             Some(SequenceStep {
                 id: *id,
                 operation: StepOperation::Rule {

@@ -5,6 +5,7 @@
 use crate::active_rules::ResolvedRule;
 use crate::identities::IdentityKey;
 use crate::peer_rule_index::{PeerRuleIndex, PrefixLengths};
+use crate::selector_index::SelectorNumber;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use palisade_model::Prefix;
@@ -13,7 +14,7 @@ use palisade_tables::PolicySetId;
 /// The sets that may distinguish identities, by the peers of their rules.
 #[derive(Debug, Default)]
 pub(crate) struct PolicySetIndex {
-    selectors: BTreeSet<(u32, PolicySetId)>,
+    selectors: BTreeSet<(SelectorNumber, PolicySetId)>,
     nets: BTreeSet<(Prefix, PolicySetId)>,
     lengths: PrefixLengths,
     all_identities: BTreeSet<PolicySetId>,
@@ -22,7 +23,7 @@ pub(crate) struct PolicySetIndex {
 /// Peers of the rules that changed in a set.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedPeers {
-    pub(crate) selectors: BTreeSet<u32>,
+    pub(crate) selectors: BTreeSet<SelectorNumber>,
     pub(crate) nets: BTreeSet<Prefix>,
 }
 

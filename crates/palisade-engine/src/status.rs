@@ -6,6 +6,7 @@ use crate::Engine;
 use crate::address_owner_labels::AddressOwnerLabels;
 use crate::applicable_rules::sort_policies;
 use crate::identities::IdentityKey;
+use crate::store::AddressOwnerSlot;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -112,7 +113,7 @@ impl Engine {
     /// Addresses that several live endpoints claim, in order.
     pub fn address_conflicts(&self) -> Vec<AddressConflict> {
         let graph = &self.graph;
-        let name = |slot: &u32| graph.store.endpoint_id(*slot);
+        let name = |slot: &AddressOwnerSlot| graph.store.endpoint_id(*slot);
         let contested = graph.identities.contested();
         contested
             .filter_map(|(address, claimants)| {
@@ -319,15 +320,15 @@ impl Engine {
 
     /// All identities with their members and keys, by number.
     pub fn identities(&self) -> Vec<IdentityView> {
-        let mut members: BTreeMap<u32, Vec<Prefix>> = BTreeMap::new();
+        let mut members: BTreeMap<IdentityId, Vec<Prefix>> = BTreeMap::new();
         for (prefix, identity) in &self.graph.desired.addresses {
-            members.entry(identity.0).or_default().push(*prefix);
+            members.entry(*identity).or_default().push(*prefix);
         }
         let graph = &self.graph;
-        let view = |(number, key): (u32, &IdentityKey)| {
+        let view = |(number, key): (IdentityId, &IdentityKey)| {
             let selectors = key.selectors.iter();
             Some(IdentityView {
-                id: IdentityId(number),
+                id: number,
                 members: members.remove(&number)?,
                 selectors: selectors
                     .filter_map(|s| graph.selectors.get(*s).cloned())

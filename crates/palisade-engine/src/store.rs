@@ -12,16 +12,16 @@ mod address_owners;
 mod chunked_vec;
 mod encoding;
 mod inherited_labels;
+mod numbers;
 mod policies;
 mod policy_bodies;
 mod pool;
 mod relative;
 
-pub(crate) use address_owner_store::{
-    AddressOwnerSlot, AddressOwnerStore, NONE, ReplacedAddressOwner,
-};
+pub(crate) use address_owner_store::{AddressOwnerStore, ReplacedAddressOwner};
 pub(crate) use address_owners::{
     AddressOwnerId, AddressOwnerKind, AddressOwnerObject, AddressOwnerView, SharedAttributes,
 };
-pub(crate) use policies::{NamedPolicies, Policies, PolicyEdit, PolicyNumber};
+pub(crate) use numbers::{AddressOwnerSlot, NONE, PolicyNumber, SignatureNumber};
+pub(crate) use policies::{NamedPolicies, Policies, PolicyEdit};
 pub(crate) use pool::{HashMap, InternPool, hash};

@@ -10,15 +10,16 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use palisade_model::Prefix;
+use palisade_tables::IdentityId;
 
 /// Marks an address whose claims are in the separate map. No slot equals it.
-const MULTIPLE: u32 = NONE - 1;
+const MULTIPLE: AddressOwnerSlot = AddressOwnerSlot(NONE - 1);
 
 /// An address that something holds: its only claimant or a mark, and its identity.
 #[derive(Clone, Copy, Debug)]
 struct TrackedAddress {
-    claimant: u32,
-    identity: u32,
+    claimant: AddressOwnerSlot,
+    identity: IdentityId,
 }
 
 /// An address with several claimants, or with nodes.
@@ -55,11 +56,11 @@ pub(crate) enum AddressOwnership<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChangedAddress {
     pub(crate) address: IpAddr,
-    /// As in [`TrackedAddress`]; [`NONE`] where nothing holds it.
-    claimant: u32,
+    /// As in [`TrackedAddress`]; [`AddressOwnerSlot::NONE`] where nothing holds it.
+    claimant: AddressOwnerSlot,
     /// The owner and the identity, as of the last recomputation.
     pub(crate) previous_owner: Option<AddressOwnerSlot>,
-    pub(crate) previous_identity: u32,
+    pub(crate) previous_identity: IdentityId,
 }
 
 /// All tracked addresses.
@@ -143,23 +144,27 @@ impl TrackedAddresses {
             let address = events[0].0;
             let tracked = self.get(address).copied();
             let previous_owner = self.owner(address);
-            let mut claimant = tracked.map_or(NONE, |tracked| tracked.claimant);
+            let mut claimant = tracked.map_or(AddressOwnerSlot::NONE, |tracked| tracked.claimant);
             for (_, event) in events {
                 claimant = match *event {
                     AddressEvent::OwnerChange => continue,
-                    AddressEvent::Claim(slot, true) if claimant == NONE || claimant == slot => slot,
-                    AddressEvent::Claim(slot, false) if claimant == slot => NONE,
+                    AddressEvent::Claim(slot, true)
+                        if claimant == AddressOwnerSlot::NONE || claimant == slot =>
+                    {
+                        slot
+                    }
+                    AddressEvent::Claim(slot, false) if claimant == slot => AddressOwnerSlot::NONE,
                     event => self.apply_to_claims(address, claimant, previous_owner, event),
                 };
             }
-            if claimant == NONE && tracked.is_none() {
+            if claimant == AddressOwnerSlot::NONE && tracked.is_none() {
                 continue;
             }
             changed.push(ChangedAddress {
                 address,
                 claimant,
                 previous_owner,
-                previous_identity: tracked.map_or(0, |tracked| tracked.identity),
+                previous_identity: tracked.map_or(IdentityId::UNKNOWN, |tracked| tracked.identity),
             });
         }
         changed
@@ -170,15 +175,15 @@ impl TrackedAddresses {
     fn apply_to_claims(
         &mut self,
         address: IpAddr,
-        claimant: u32,
+        claimant: AddressOwnerSlot,
         owner: Option<AddressOwnerSlot>,
         event: AddressEvent,
-    ) -> u32 {
+    ) -> AddressOwnerSlot {
         let claims = self.multiple.entry(address).or_default();
         if claimant != MULTIPLE {
             claims
                 .claimants
-                .extend((claimant != NONE).then_some(claimant));
+                .extend((claimant != AddressOwnerSlot::NONE).then_some(claimant));
             claims.owner = owner;
         }
         match event {
@@ -187,7 +192,7 @@ impl TrackedAddresses {
             AddressEvent::OwnerChange => {}
         }
         let claimant = match (&*claims.claimants, &*claims.nodes) {
-            ([], []) => NONE,
+            ([], []) => AddressOwnerSlot::NONE,
             ([only], []) => *only,
             _ => return MULTIPLE,
         };
@@ -198,7 +203,7 @@ impl TrackedAddresses {
     /// The claims on a changed address.
     pub(crate) fn ownership(&self, changed: &ChangedAddress) -> AddressOwnership<'_> {
         match changed.claimant {
-            NONE => AddressOwnership::Unheld,
+            AddressOwnerSlot::NONE => AddressOwnership::Unheld,
             MULTIPLE => match self.multiple.get(&changed.address) {
                 Some(claims) => AddressOwnership::Multiple(claims),
                 None => AddressOwnership::Unheld,
@@ -211,10 +216,15 @@ impl TrackedAddresses {
     /// address is removed.
     pub(crate) fn store<'a>(
         &mut self,
-        changed: impl Iterator<Item = (&'a ChangedAddress, Option<AddressOwnerSlot>, Option<u32>)>
-        + Clone,
+        changed: impl Iterator<
+            Item = (
+                &'a ChangedAddress,
+                Option<AddressOwnerSlot>,
+                Option<IdentityId>,
+            ),
+        > + Clone,
     ) {
-        let tracked = |changed: &ChangedAddress, identity: Option<u32>| {
+        let tracked = |changed: &ChangedAddress, identity: Option<IdentityId>| {
             Some(TrackedAddress {
                 claimant: changed.claimant,
                 identity: identity?,

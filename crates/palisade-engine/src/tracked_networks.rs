@@ -7,13 +7,24 @@ use crate::store::AddressOwnerSlot;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::IpAddr;
 use palisade_model::{Family, Prefix};
+use palisade_tables::IdentityId;
 
 /// A network with an identity of its own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TrackedNetwork {
     pub(crate) referenced: bool,
     pub(crate) network_sets: BTreeSet<AddressOwnerSlot>,
-    pub(crate) identity: u32,
+    pub(crate) identity: IdentityId,
+}
+
+impl Default for TrackedNetwork {
+    fn default() -> Self {
+        TrackedNetwork {
+            referenced: false,
+            network_sets: BTreeSet::new(),
+            identity: IdentityId::UNKNOWN,
+        }
+    }
 }
 
 impl TrackedNetwork {

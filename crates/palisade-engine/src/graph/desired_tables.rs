@@ -24,8 +24,8 @@ impl Graph {
         sets: &PolicySetChanges,
     ) -> TableDifferences {
         let mut differences = TableDifferences {
-            new_identities: identities.added.iter().map(|n| IdentityId(*n)).collect(),
-            removed_identities: identities.removed.iter().map(|n| IdentityId(*n)).collect(),
+            new_identities: identities.added.iter().copied().collect(),
+            removed_identities: identities.removed.iter().copied().collect(),
             ..TableDifferences::default()
         };
         differences.addresses = self.write_addresses(&identities.entries);
@@ -71,14 +71,14 @@ impl Graph {
         for (number, part) in &sets.changed_peers {
             self.write_changed_peers(*number, part, &mut whole, &mut differences);
         }
-        let affected: BTreeSet<u32> = identities
+        let affected: BTreeSet<IdentityId> = identities
             .added
             .union(&identities.rekeyed)
             .copied()
             .collect();
         for identity in &identities.removed {
             for number in self.distinguishing_sets(*identity) {
-                self.write_class(number, IdentityId(*identity), None, &mut differences);
+                self.write_class(number, *identity, None, &mut differences);
             }
         }
         for identity in &affected {
@@ -129,10 +129,10 @@ impl Graph {
     }
 
     /// The sets in which an identity has a class entry, or may get one.
-    fn distinguishing_sets(&self, identity: u32) -> Vec<PolicySetId> {
+    fn distinguishing_sets(&self, identity: IdentityId) -> Vec<PolicySetId> {
         let key = self.identities.key(identity);
         let mut sets = key.map_or_else(Vec::new, |key| self.sets.distinguishing_sets(key));
-        let written = self.sets_by_identity.get(&IdentityId(identity));
+        let written = self.sets_by_identity.get(&identity);
         sets.extend(written.into_iter().flatten());
         sets.sort_unstable();
         sets.dedup();
@@ -166,7 +166,7 @@ impl Graph {
         differences: &mut TableDifferences,
     ) {
         let selectors = changed_peers.selectors.iter();
-        let mut identities: Vec<u32> = selectors
+        let mut identities: Vec<IdentityId> = selectors
             .flat_map(|selector| self.identities.matching(*selector))
             .collect();
         let nets = changed_peers.nets.iter();
@@ -179,7 +179,7 @@ impl Graph {
     fn write_classes(
         &mut self,
         number: PolicySetId,
-        mut identities: Vec<u32>,
+        mut identities: Vec<IdentityId>,
         whole: &mut BTreeSet<PolicySetId>,
         differences: &mut TableDifferences,
     ) {
@@ -214,7 +214,7 @@ impl Graph {
                 },
                 _ => None,
             };
-            self.write_class(number, IdentityId(identity), entry, differences);
+            self.write_class(number, identity, entry, differences);
         }
         if self.usage.required(number) > self.budget.set {
             self.recompute_savings();

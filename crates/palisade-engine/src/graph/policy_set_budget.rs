@@ -8,8 +8,9 @@ use crate::budget::{
 use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
 use crate::matching::{ClassCache, ClassKey, CompileContext, MatchedStep};
+use crate::peer_rule_index::RulePosition;
 use crate::sets::PolicySetRules;
-use crate::store::{HashMap, hash};
+use crate::store::{HashMap, PolicyNumber, hash};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -26,7 +27,7 @@ const MAX_REPORTED_RULES: usize = 5;
 struct CompiledSet {
     default: ClassId,
     /// The class of each identity that may have one other than the default.
-    classes: Vec<(u32, ClassId)>,
+    classes: Vec<(IdentityId, ClassId)>,
     /// Elements saved by sharing.
     saved: usize,
     /// The budget they need, in elements.
@@ -145,8 +146,8 @@ impl Graph {
     }
 
     /// The identities that may have a class other than the default of the set.
-    fn distinguished_identities(&self, number: PolicySetId) -> Vec<u32> {
-        let mut identities: Vec<u32> = Vec::new();
+    fn distinguished_identities(&self, number: PolicySetId) -> Vec<IdentityId> {
+        let mut identities: Vec<IdentityId> = Vec::new();
         match self.sets.get(number).map(PolicySetRules::peer_references) {
             Some(Some((selectors, nets))) => {
                 identities.extend(selectors.flat_map(|s| self.identities.matching(s)));
@@ -168,13 +169,13 @@ impl Graph {
     ) {
         self.usage.set_closed(number, None);
         self.write_default(number, compiled.default, differences);
-        let mut entries: BTreeMap<u32, ClassId> = compiled.classes.into_iter().collect();
+        let mut entries: BTreeMap<IdentityId, ClassId> = compiled.classes.into_iter().collect();
         for identity in self.identities_in_set(number) {
-            let entry = entries.remove(&identity.0);
+            let entry = entries.remove(&identity);
             self.write_class(number, identity, entry, differences);
         }
         for (identity, class) in entries {
-            self.write_class(number, IdentityId(identity), Some(class), differences);
+            self.write_class(number, identity, Some(class), differences);
         }
         self.usage.set_savings(number, compiled.saved);
     }
@@ -435,12 +436,13 @@ impl Graph {
     /// identity matches counts once, since its elements are shared.
     fn estimate(&self, number: PolicySetId, set: &PolicySetRules) -> (usize, Vec<RuleCost>) {
         let mut seen: BTreeSet<u64> = BTreeSet::new();
-        let mut weights: HashMap<(u32, u32), usize> = HashMap::default();
-        let mut rule_weights: BTreeMap<(u32, u32), (u32, usize)> = BTreeMap::new();
+        let mut weights: HashMap<RulePosition, usize> = HashMap::default();
+        // By the position of the source and the index of the rule.
+        let mut rule_weights: BTreeMap<(u32, u32), usize> = BTreeMap::new();
         let nobody = IdentityKey::default();
         let asked = self.distinguished_identities(number);
-        let everyone: BTreeSet<(u32, u32)> = matched_rules(&set.class_key(&nobody))
-            .map(|(_, kind, rule)| (kind, rule))
+        let everyone: BTreeSet<RulePosition> = matched_rules(&set.class_key(&nobody))
+            .map(|(_, rule)| rule)
             .collect();
         let keys = asked.into_iter().filter_map(|id| self.identities.key(id));
         let mut elements = 0_usize;
@@ -451,40 +453,38 @@ impl Graph {
                 continue;
             }
             let is_first = seen.len() == 1;
-            for (at, kind, rule) in matched_rules(&met) {
-                let weight = weights.entry((kind, rule)).or_insert_with(|| {
-                    let body = set.rule((kind, rule));
+            for (source, rule) in matched_rules(&met) {
+                let weight = weights.entry(rule).or_insert_with(|| {
+                    let body = set.rule(rule);
                     body.map_or(0, |body| crate::traffic::element_weight(&body.traffic))
                 });
-                if !is_first && *weight >= SHARE_MIN_ELEMENTS && everyone.contains(&(kind, rule)) {
+                if !is_first && *weight >= SHARE_MIN_ELEMENTS && everyone.contains(&rule) {
                     continue;
                 }
                 elements += *weight;
-                rule_weights.entry((at, rule)).or_insert((kind, 0)).1 += *weight;
+                *rule_weights.entry((source, rule.index)).or_default() += *weight;
             }
         }
-        let mut rules: Vec<((u32, u32), (u32, usize))> = rule_weights.into_iter().collect();
-        rules.sort_by_key(|(place, (_, weight))| (core::cmp::Reverse(*weight), *place));
+        let mut rules: Vec<((u32, u32), usize)> = rule_weights.into_iter().collect();
+        rules.sort_by_key(|(place, weight)| (core::cmp::Reverse(*weight), *place));
         rules.truncate(MAX_REPORTED_RULES);
-        let told = rules
-            .into_iter()
-            .filter_map(|((at, place), (_, elements))| {
-                let policy = *set.key.policies.get(at as usize)?;
-                self.rule_cost(policy, set.key.direction, place, elements)
-            });
+        let told = rules.into_iter().filter_map(|((source, index), elements)| {
+            let policy = *set.key.policies.get(source as usize)?;
+            self.rule_cost(policy, set.key.direction, index, elements)
+        });
         (elements, told.collect())
     }
 
     fn rule_cost(
         &self,
-        policy: u32,
+        policy: PolicyNumber,
         direction: Direction,
-        place: u32,
+        index: u32,
         elements: usize,
     ) -> Option<RuleCost> {
         let id: PolicyId = self.named_policies().id(policy)?;
         let whole = self.named_policies().get(policy)?;
-        let rule = whole.rules(direction)?.rules.get(place as usize)?;
+        let rule = whole.rules(direction)?.rules.get(index as usize)?;
         Some(RuleCost {
             policy: id,
             direction,
@@ -495,12 +495,12 @@ impl Graph {
     }
 }
 
-/// The rules in a class key: position of the source, rule group, index of the rule in the group.
-fn matched_rules(met: &ClassKey) -> impl Iterator<Item = (u32, u32, u32)> {
+/// The rules in a class key, each with the position of its source.
+fn matched_rules(met: &ClassKey) -> impl Iterator<Item = (u32, RulePosition)> {
     met.audited_steps()
         .iter()
         .filter_map(|(_, step)| match step {
-            MatchedStep::Rule(at, kind, rule) => Some((*at, *kind, *rule)),
+            MatchedStep::Rule(source, rule) => Some((*source, *rule)),
             MatchedStep::Fallback => None,
         })
 }

@@ -177,7 +177,7 @@ impl<'a> PolicySetBuilder<'a> {
             first_own_test: self.next_own_test,
         });
         let Some(number) = kind else { return };
-        if let Some(Some(kind)) = self.set.groups.get_mut(number as usize) {
+        if let Some(Some(kind)) = self.set.groups.get_mut(number.0 as usize) {
             kind.positions.push(at);
         }
         if let Some((_, side)) = self.set.group(number) {

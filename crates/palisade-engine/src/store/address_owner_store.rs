@@ -13,17 +13,12 @@ use super::address_owners::{
 use super::chunked_vec::ChunkedVec;
 use super::encoding::{write_addresses, write_number, write_text};
 use super::inherited_labels::InheritedLabels;
+use super::numbers::{AddressOwnerSlot, NONE, SignatureNumber};
 use super::pool::{HashMap, InternPool, hash};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 use palisade_model::{Endpoint, EndpointId, Labels, ObjectId, Owner, Str};
-
-/// The number of an owner in the store, until it is freed.
-pub(crate) type AddressOwnerSlot = u32;
-
-/// No slot, name or signature.
-pub(crate) const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(super) struct AddressOwnerRecord {
@@ -32,7 +27,7 @@ pub(super) struct AddressOwnerRecord {
     keys: u32,
     /// With [`REMOVED`] while it waits to be freed.
     shared: u32,
-    pub(super) signature: u32,
+    pub(super) signature: SignatureNumber,
     /// The neighbours in the list of its signature.
     pub(super) members: ListLinks,
     /// The neighbours in the list of its namespace.
@@ -101,7 +96,7 @@ impl AddressOwnerStore {
 
     /// The shared attributes of the owner in a slot, removed or not.
     pub(crate) fn shared_in(&self, slot: AddressOwnerSlot) -> Option<&SharedAttributes> {
-        self.shared(self.records.get(slot)?.shared & !REMOVED)
+        self.shared(self.records.get(slot.0)?.shared & !REMOVED)
     }
 
     /// Shared attributes by number.
@@ -153,7 +148,7 @@ impl AddressOwnerStore {
             None => NONE,
         };
         let is = |slot: &AddressOwnerSlot| {
-            self.records.get(*slot).is_some_and(|record| {
+            self.records.get(slot.0).is_some_and(|record| {
                 record.namespace == namespace
                     && AddressOwnerAttributes::read(&record.encoded).name == name.as_bytes()
                     && self
@@ -173,7 +168,7 @@ impl AddressOwnerStore {
 
     /// The owner in a slot, unless it is removed.
     pub(crate) fn view(&self, slot: AddressOwnerSlot) -> Option<AddressOwnerView<'_>> {
-        let record = self.records.get(slot)?;
+        let record = self.records.get(slot.0)?;
         (record.shared & REMOVED == 0).then_some(AddressOwnerView {
             store: self,
             encoded: &record.encoded,
@@ -199,7 +194,7 @@ impl AddressOwnerStore {
 
     /// The name of an owner, removed or not.
     pub(crate) fn id(&self, slot: AddressOwnerSlot) -> Option<AddressOwnerId> {
-        let record = self.records.get(slot)?;
+        let record = self.records.get(slot.0)?;
         let common = self.shared_attributes.get(record.shared & !REMOVED)?;
         let name: Str = text(AddressOwnerAttributes::read(&record.encoded).name).into();
         let id = |name| ObjectId {
@@ -266,13 +261,18 @@ impl AddressOwnerStore {
     /// All owners that are not removed.
     pub(crate) fn views(&self) -> impl Iterator<Item = (AddressOwnerSlot, AddressOwnerView<'_>)> {
         let all = self.records.iter();
-        all.filter_map(|(slot, _)| Some((slot, self.view(slot)?)))
+        all.filter_map(|(slot, _)| {
+            let slot = AddressOwnerSlot(slot);
+            Some((slot, self.view(slot)?))
+        })
     }
 
     /// Every slot with its list of label keys and its signature.
-    pub(crate) fn slot_signatures(&self) -> impl Iterator<Item = (AddressOwnerSlot, u32, u32)> {
+    pub(crate) fn slot_signatures(
+        &self,
+    ) -> impl Iterator<Item = (AddressOwnerSlot, u32, SignatureNumber)> {
         let all = self.records.iter();
-        all.map(|(slot, record)| (slot, record.keys, record.signature))
+        all.map(|(slot, record)| (AddressOwnerSlot(slot), record.keys, record.signature))
     }
 
     /// Inserts an owner, or replaces the one with its name. Returns the slot and the owner
@@ -290,7 +290,7 @@ impl AddressOwnerStore {
         encoded.clear();
         self.encode(object, &mut encoded);
         let same = alive
-            .and_then(|slot| self.records.get(slot))
+            .and_then(|slot| self.records.get(slot.0))
             .is_some_and(|r| r.keys == keys && r.shared == common && *r.encoded == *encoded);
         let new: Box<[u8]> = match same {
             true => Box::default(),
@@ -311,7 +311,7 @@ impl AddressOwnerStore {
         let Some(slot) = found else {
             return Some((self.insert(object, new, keys, common), None));
         };
-        let record = self.records.get_mut(slot)?;
+        let record = self.records.get_mut(slot.0)?;
         let before = ReplacedAddressOwner {
             encoded: core::mem::replace(&mut record.encoded, new),
             keys: core::mem::replace(&mut record.keys, keys),
@@ -339,18 +339,18 @@ impl AddressOwnerStore {
             namespace,
             keys,
             shared: common,
-            signature: NONE,
+            signature: SignatureNumber::NONE,
             members: UNLINKED,
             neighbours: UNLINKED,
         };
         let slot = match self.free.pop() {
             Some(slot) => {
-                if let Some(place) = self.records.get_mut(slot) {
+                if let Some(place) = self.records.get_mut(slot.0) {
                     *place = record;
                 }
                 slot
             }
-            None => self.records.push(record),
+            None => AddressOwnerSlot(self.records.push(record)),
         };
         let key = name_hash(namespace, object.name().as_bytes());
         self.index
@@ -361,7 +361,7 @@ impl AddressOwnerStore {
 
     /// Marks an owner as removed.
     pub(crate) fn remove(&mut self, slot: AddressOwnerSlot) {
-        let record = self.records.get_mut(slot);
+        let record = self.records.get_mut(slot.0);
         if let Some(record) = record.filter(|record| record.shared & REMOVED == 0) {
             record.shared |= REMOVED;
             self.live_count -= 1;
@@ -391,7 +391,7 @@ impl AddressOwnerStore {
     }
 
     fn free_slot(&mut self, slot: AddressOwnerSlot) {
-        let Some(record) = self.records.get(slot) else {
+        let Some(record) = self.records.get(slot.0) else {
             return;
         };
         if record.encoded.is_empty() {
@@ -407,7 +407,7 @@ impl AddressOwnerStore {
         if let Ok(entry) = found {
             entry.remove();
         }
-        let Some(record) = self.records.get_mut(slot) else {
+        let Some(record) = self.records.get_mut(slot.0) else {
             return;
         };
         let before = ReplacedAddressOwner {

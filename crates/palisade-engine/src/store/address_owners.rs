@@ -4,8 +4,9 @@
 //! An [`AddressOwnerView`] reads an owner from the store without copying it. Nothing here modifies the
 //! store.
 
-use super::address_owner_store::{AddressOwnerStore, NONE};
+use super::address_owner_store::AddressOwnerStore;
 use super::encoding::{ByteReader, EncodedAddresses};
+use super::numbers::NONE;
 use alloc::vec::Vec;
 use palisade_model::{
     Endpoint, EndpointId, EndpointKind, Labels, NamedPort, NetworkSet, NetworkSetKind, Node,

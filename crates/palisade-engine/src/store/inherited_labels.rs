@@ -4,8 +4,9 @@
 //! list of keys, values as bytes. Labels are given back exactly as they came. Nothing here
 //! interprets them.
 
-use super::address_owner_store::{AddressOwnerStore, NONE};
+use super::address_owner_store::AddressOwnerStore;
 use super::encoding::{ByteReader, write_text};
+use super::numbers::NONE;
 use super::pool::HashMap;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
