@@ -321,7 +321,7 @@ impl ActivePolicies {
             return selecting;
         };
         if let Some(name) = &endpoint.namespace {
-            if let Some(own) = store.names.find::<str>(name) {
+            if let Some(own) = store.names().find::<str>(name) {
                 let here = (own, PolicyNumber::MIN)..=(own, PolicyNumber::MAX);
                 let home = self.by_own_namespace.range(here).map(|(_, number)| *number);
                 selecting.extend(home.filter(|number| policies.selects(*number, &labels)));

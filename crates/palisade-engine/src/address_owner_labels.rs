@@ -37,7 +37,7 @@ impl<'a> AddressOwnerLabels<'a> {
         match scope {
             LabelScope::Own => self.view.value(key),
             LabelScope::Namespace => {
-                columns.namespace_label(namespace, key, columns.names.find(key))
+                columns.namespace_label(namespace, key, columns.names().find(key))
             }
             LabelScope::ServiceAccount => {
                 let account = self.view.shared()?.account.as_ref()?;
@@ -64,7 +64,7 @@ impl<'a> AddressOwnerLabels<'a> {
                 AddressOwnerKind::Endpoint => self.view.shared()?.endpoint?.reserved_kind(),
             }),
             reserved::NAMESPACE => {
-                let name = self.view.store.names.get(self.view.namespace)?;
+                let name = self.view.store.names().get(self.view.namespace)?;
                 Some(name)
             }
             reserved::NAME => Some(self.view.name()),

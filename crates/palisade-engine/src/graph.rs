@@ -138,11 +138,11 @@ impl Graph {
 
     /// The policies with the pool of their names.
     pub(crate) fn named_policies(&self) -> NamedPolicies<'_> {
-        self.policies.named(&self.store.names)
+        self.policies.named(self.store.names())
     }
 
     fn upsert_policy(&mut self, policy: Policy) {
-        if let Some((number, edit)) = self.policies.upsert(&mut self.store.names, policy) {
+        if let Some((number, edit)) = self.policies.upsert(self.store.names_mut(), policy) {
             let known = self.pending.policies.entry(number).or_default();
             *known = known.union(edit);
         }
@@ -189,7 +189,7 @@ impl Graph {
     /// in it.
     fn mark_namespace_members(&mut self, namespace: &Str, account: Option<&Str>) {
         let store = &self.store;
-        let Some(number) = store.names.find::<str>(namespace) else {
+        let Some(number) = store.names().find::<str>(namespace) else {
             return;
         };
         for slot in store.in_namespace(number) {
@@ -420,7 +420,7 @@ impl Graph {
         let points = self.points.recompute(
             PointInputs {
                 identity_inputs,
-                policies: self.policies.named(&self.store.names),
+                policies: self.policies.named(self.store.names()),
                 active_policies: &self.active_policies,
                 active_rules: &self.active_rules,
                 identities: &self.identities,
@@ -432,14 +432,14 @@ impl Graph {
         );
         let inputs = PolicySetInputs {
             state: &self.state,
-            policies: self.policies.named(&self.store.names),
+            policies: self.policies.named(self.store.names()),
             active_rules: &self.active_rules,
         };
         let sets = self.sets.recompute(inputs, &mut self.credits);
         let mut differences = self.write(&identities, &points, &sets);
         self.sweep(&mut differences);
         let store = &mut self.store;
-        self.policies.release_deleted(&mut store.names);
+        self.policies.release_deleted(store.names_mut());
         store.free_removed();
         FlushResult {
             differences,
@@ -453,7 +453,7 @@ impl Graph {
         let changes = self.active_policies.recompute(
             &self.state,
             &self.store,
-            self.policies.named(&self.store.names),
+            self.policies.named(self.store.names()),
             edits,
             &pending.locals,
         );
@@ -463,7 +463,7 @@ impl Graph {
             let known = self.active_rules.policy(number).is_some();
             let edit = edits.get(&number).copied().unwrap_or_default();
             if active && (!known || edit.rules || edit.order) {
-                let policies = self.policies.named(&self.store.names);
+                let policies = self.policies.named(self.store.names());
                 let others =
                     (self.active_rules).activate_policy(policies, number, &mut self.selectors);
                 // Endpoints that a newly active policy selects are among those that changed.
@@ -510,7 +510,7 @@ impl Graph {
 
     /// Recomputes selectors and signatures, and marks the addresses that this affects.
     fn recompute_selectors(&mut self, pending: &PendingChanges) {
-        let changes = self.selectors.take_changes(&mut self.store.names);
+        let changes = self.selectors.take_changes(self.store.names_mut());
         let moved = self.label_index.recompute(
             &mut self.store,
             &self.selectors,

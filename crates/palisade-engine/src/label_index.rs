@@ -120,7 +120,7 @@ impl LabelIndex {
             }
         }
         for name in scratch.acquired {
-            store.names.release(name);
+            store.names_mut().release(name);
         }
         self.update_matches(store, selectors, added, removed, &mut moved);
         moved.sort_unstable();
@@ -142,12 +142,12 @@ impl LabelIndex {
             let Some(selector) = selectors.get(*number) else {
                 continue;
             };
-            for signature in self.matching_signatures(&store.names, selector) {
+            for signature in self.matching_signatures(store.names(), selector) {
                 altered.entry(signature).or_default().insert(*number);
             }
         }
         for selector in removed.values() {
-            for signature in self.matching_signatures(&store.names, selector) {
+            for signature in self.matching_signatures(store.names(), selector) {
                 altered.entry(signature).or_default();
             }
         }
@@ -233,7 +233,7 @@ impl LabelIndex {
         };
         let number = match self.index.find(key, same) {
             Some(number) => *number,
-            None => self.add_signature(&mut store.names, selectors, &scratch.labels.pairs),
+            None => self.add_signature(store.names_mut(), selectors, &scratch.labels.pairs),
         };
         let was = store.signature(slot);
         if was == number {
@@ -328,8 +328,8 @@ impl LabelIndex {
                     self.by_label.remove(pair);
                 }
             }
-            store.names.release(key_parts(pair.0).1);
-            store.names.release(pair.1);
+            store.names_mut().release(key_parts(pair.0).1);
+            store.names_mut().release(pair.1);
         }
     }
 }
@@ -361,7 +361,7 @@ struct CollectedLabels {
 
 impl CollectedLabels {
     fn add(&mut self, store: &AddressOwnerStore, key: KeyNumber, usage: &KeyUsage, value: &str) {
-        let known = store.names.find(value);
+        let known = store.names().find(value);
         match known.filter(|value| usage.names_value(*value)) {
             Some(value) => self.pairs.push((key, value)),
             None if usage.substring_tests > 0 => self.new_values.push((key, value.into())),
@@ -391,7 +391,7 @@ fn owners_with_changed_keys(
             None => drop(wanted_values.insert(change.key, None)),
         }
     }
-    let names = &store.names;
+    let names = store.names();
     let has = |values: &Option<BTreeSet<u32>>, value: &str| match values {
         Some(values) => names.find(value).is_some_and(|n| values.contains(&n)),
         None => true,
@@ -445,7 +445,7 @@ fn owners_with_own_keys(
     out: &mut Vec<AddressOwnerSlot>,
 ) {
     type Wanted<'a> = Vec<(usize, &'a Option<BTreeSet<u32>>)>;
-    let names = &store.names;
+    let names = store.names();
     let mut wanted: Vec<Wanted<'_>> = Vec::new();
     let mut any = false;
     for (number, keys) in store.key_lists() {
@@ -552,7 +552,7 @@ fn collect_own(
     }
     let seen = AddressOwnerLabels { view };
     for name in RESERVED_OF_ONE {
-        let key = reserved_key(&store.names, name).and_then(|key| Some((key, keys.get(key)?)));
+        let key = reserved_key(store.names(), name).and_then(|key| Some((key, keys.get(key)?)));
         if let Some((key, used)) = key
             && let Some(value) = seen.value(LabelScope::Reserved, name)
         {
@@ -581,7 +581,7 @@ fn collect_inherited(
     ] {
         for number in keys.names_in_scope(scope) {
             let key = key_number(scope, number);
-            let Some(name) = store.names.get(number) else {
+            let Some(name) = store.names().get(number) else {
                 continue;
             };
             let value = match scope {

@@ -167,7 +167,7 @@ impl Engine {
         let endpoints = endpoints.filter(|endpoint| graph.is_in_audit(endpoint));
         AuditCounts {
             policies: graph.policies.audit_count(),
-            namespaces: graph.store.inherited_labels.audit_count(),
+            namespaces: graph.store.audited_namespaces(),
             endpoints: endpoints.count(),
         }
     }

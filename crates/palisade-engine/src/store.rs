@@ -6,12 +6,14 @@
 //! [`AddressOwnerView`], a policy is a number and its [`PolicyBody`], and objects come back exactly as they
 //! were given. Nothing here knows what selectors, tiers or identities mean.
 
-mod address_owner_lists;
+mod address_owner_records;
 mod address_owner_store;
+mod address_owner_view;
 mod address_owners;
 mod chunked_vec;
 mod encoding;
 mod inherited_labels;
+mod name_pools;
 mod numbers;
 mod policies;
 mod policy_bodies;
@@ -19,8 +21,9 @@ mod pool;
 mod relative;
 
 pub(crate) use address_owner_store::{AddressOwnerStore, ReplacedAddressOwner};
+pub(crate) use address_owner_view::AddressOwnerView;
 pub(crate) use address_owners::{
-    AddressOwnerId, AddressOwnerKind, AddressOwnerObject, AddressOwnerView, SharedAttributes,
+    AddressOwnerId, AddressOwnerKind, AddressOwnerObject, SharedAttributes,
 };
 pub(crate) use numbers::{AddressOwnerSlot, NONE, PolicyNumber, SignatureNumber};
 pub(crate) use policies::{NamedPolicies, Policies, PolicyEdit};

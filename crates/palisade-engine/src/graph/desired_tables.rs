@@ -198,7 +198,7 @@ impl Graph {
                 return;
             }
             let mut context = CompileContext {
-                policies: self.policies.named(&self.store.names),
+                policies: self.policies.named(self.store.names()),
                 credits: &mut self.credits,
                 programs: &mut self.programs,
                 denied_encapsulation: self.denied_encapsulation,

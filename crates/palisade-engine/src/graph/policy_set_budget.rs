@@ -90,7 +90,7 @@ impl Graph {
         let identities = self.distinguished_identities(number);
         let set = self.sets.get(number)?;
         let mut context = CompileContext {
-            policies: self.policies.named(&self.store.names),
+            policies: self.policies.named(self.store.names()),
             credits: &mut self.credits,
             programs: &mut self.programs,
             denied_encapsulation: self.denied_encapsulation,

@@ -5,72 +5,51 @@
 //! it came. A removed owner keeps its slot until [`AddressOwnerStore::free_removed`]. Nothing here
 //! interprets labels.
 
-use super::address_owner_lists::{ListLinks, UNLINKED};
+use super::address_owner_records::{AddressOwnerRecord, AddressOwnerRecords, UNLINKED};
 use super::address_owners::{
-    AddressOwnerAttributes, AddressOwnerId, AddressOwnerKind, AddressOwnerObject, AddressOwnerView,
-    SharedAttributes, flag, text,
+    AddressOwnerAttributes, AddressOwnerId, AddressOwnerKind, AddressOwnerObject, SharedAttributes,
+    flag, text,
 };
-use super::chunked_vec::ChunkedVec;
 use super::encoding::{write_addresses, write_number, write_text};
 use super::inherited_labels::InheritedLabels;
+use super::name_pools::NamePools;
 use super::numbers::{AddressOwnerSlot, NONE, SignatureNumber};
-use super::pool::{HashMap, InternPool, hash};
+use super::pool::{InternPool, hash};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
-use palisade_model::{Endpoint, EndpointId, Labels, ObjectId, Owner, Str};
-
-#[derive(Debug)]
-pub(super) struct AddressOwnerRecord {
-    encoded: Box<[u8]>,
-    namespace: u32,
-    keys: u32,
-    /// With [`REMOVED`] while it waits to be freed.
-    shared: u32,
-    pub(super) signature: SignatureNumber,
-    /// The neighbours in the list of its signature.
-    pub(super) members: ListLinks,
-    /// The neighbours in the list of its namespace.
-    pub(super) neighbours: ListLinks,
-}
-
-/// The number of [`AddressOwnerStore::likely_keys`].
-const LIKELY: usize = 256;
+use palisade_model::{Endpoint, EndpointId, Labels, Namespace, ObjectId, ServiceAccount, Str};
 
 /// Marks a removed owner.
-const REMOVED: u32 = 1 << 31;
+pub(super) const REMOVED: u32 = 1 << 31;
 
 /// An owner as before an update, to be released with [`AddressOwnerStore::release_replaced`].
 #[derive(Debug)]
 pub(crate) struct ReplacedAddressOwner {
-    encoded: Box<[u8]>,
-    keys: u32,
-    shared: u32,
-    namespace: u32,
+    pub(super) encoded: Box<[u8]>,
+    pub(super) keys: u32,
+    pub(super) shared: u32,
+    pub(super) namespace: u32,
 }
 
 /// All owners.
 #[derive(Debug, Default)]
 pub(crate) struct AddressOwnerStore {
-    pub(super) records: ChunkedVec<AddressOwnerRecord>,
+    records: AddressOwnerRecords,
     free: Vec<AddressOwnerSlot>,
     /// Slots of owners removed since the last call of [`AddressOwnerStore::free_removed`].
     removed: Vec<AddressOwnerSlot>,
     /// By namespace and name, stored with their hash: growing the table does not read the owners.
     index: HashTable<(u32, AddressOwnerSlot)>,
-    pub(crate) names: InternPool<Str>,
-    pub(super) key_lists: InternPool<Box<[u32]>>,
+    pools: NamePools,
     shared_attributes: InternPool<SharedAttributes>,
     /// The labels of namespaces and service accounts.
-    pub(crate) inherited_labels: InheritedLabels,
-    /// The first owner of each namespace.
-    pub(super) namespaces: HashMap<u32, AddressOwnerSlot>,
+    inherited_labels: InheritedLabels,
     /// The name of the node of this host, as its endpoints name it.
     pub(crate) host_node: Option<Str>,
     /// The number of owners, without removed ones.
     live_count: usize,
-    /// Lists of keys that the next labels are likely to have, by a part of a hash of their ends.
-    likely_keys: Vec<u32>,
     /// Those of the last owner inserted, likely to be those of the next one.
     last_shared: u32,
     scratch: Vec<u8>,
@@ -87,8 +66,8 @@ impl AddressOwnerStore {
     pub(crate) fn pool_sizes(&self) -> [usize; 5] {
         [
             self.index.len(),
-            self.names.len(),
-            self.key_lists.len(),
+            self.pools.names.len(),
+            self.pools.key_list_count(),
             self.shared_attributes.len(),
             self.inherited_labels.len(),
         ]
@@ -96,7 +75,7 @@ impl AddressOwnerStore {
 
     /// The shared attributes of the owner in a slot, removed or not.
     pub(crate) fn shared_in(&self, slot: AddressOwnerSlot) -> Option<&SharedAttributes> {
-        self.shared(self.records.get(slot.0)?.shared & !REMOVED)
+        self.shared(self.records.get(slot)?.shared & !REMOVED)
     }
 
     /// Shared attributes by number.
@@ -104,16 +83,39 @@ impl AddressOwnerStore {
         self.shared_attributes.get(number)
     }
 
+    /// The names, which policies and selectors use too: a name has one number everywhere.
+    pub(crate) fn names(&self) -> &InternPool<Str> {
+        &self.pools.names
+    }
+
+    /// The names, to count uses.
+    pub(crate) fn names_mut(&mut self) -> &mut InternPool<Str> {
+        &mut self.pools.names
+    }
+
     /// A list of label keys: the sorted numbers of their names.
     pub(crate) fn key_list(&self, number: u32) -> &[u32] {
-        self.key_lists.get(number).map_or(&[], |keys| keys)
+        self.pools.key_list(number)
     }
 
     /// All lists of label keys with their numbers.
     pub(crate) fn key_lists(&self) -> impl Iterator<Item = (u32, &[u32])> {
-        self.key_lists
-            .iter()
-            .map(|(number, keys)| (number, &**keys))
+        self.pools.key_lists()
+    }
+
+    pub(super) fn record(&self, slot: AddressOwnerSlot) -> Option<&AddressOwnerRecord> {
+        self.records.get(slot)
+    }
+
+    /// The slots, also of removed owners and free ones.
+    pub(super) fn slots(&self) -> impl Iterator<Item = AddressOwnerSlot> {
+        self.records.iter().map(|(slot, _)| slot)
+    }
+
+    /// Whether the owner in a slot is not removed.
+    fn is_live(&self, slot: AddressOwnerSlot) -> bool {
+        let record = self.records.get(slot);
+        record.is_some_and(|record| record.shared & REMOVED == 0)
     }
 
     /// The slot of an owner that is not removed.
@@ -127,13 +129,13 @@ impl AddressOwnerStore {
             }
             AddressOwnerId::Node(name) => self.find_slot(AddressOwnerKind::Node, None, name),
         }?;
-        self.view(slot).map(|_| slot)
+        self.is_live(slot).then_some(slot)
     }
 
     /// The slot of an endpoint that is not removed.
     pub(crate) fn find_endpoint(&self, id: &EndpointId) -> Option<AddressOwnerSlot> {
         let slot = self.find_slot(AddressOwnerKind::Endpoint, Some(id), &id.name)?;
-        self.view(slot).map(|_| slot)
+        self.is_live(slot).then_some(slot)
     }
 
     /// The slot of a name, also of a removed owner.
@@ -144,11 +146,11 @@ impl AddressOwnerStore {
         name: &str,
     ) -> Option<AddressOwnerSlot> {
         let namespace = match id.and_then(|id| id.namespace.as_deref()) {
-            Some(namespace) => self.names.find(namespace)?,
+            Some(namespace) => self.pools.names.find(namespace)?,
             None => NONE,
         };
         let is = |slot: &AddressOwnerSlot| {
-            self.records.get(slot.0).is_some_and(|record| {
+            self.records.get(*slot).is_some_and(|record| {
                 record.namespace == namespace
                     && AddressOwnerAttributes::read(&record.encoded).name == name.as_bytes()
                     && self
@@ -166,39 +168,13 @@ impl AddressOwnerStore {
         found.map(|(_, slot)| *slot)
     }
 
-    /// The owner in a slot, unless it is removed.
-    pub(crate) fn view(&self, slot: AddressOwnerSlot) -> Option<AddressOwnerView<'_>> {
-        let record = self.records.get(slot.0)?;
-        (record.shared & REMOVED == 0).then_some(AddressOwnerView {
-            store: self,
-            encoded: &record.encoded,
-            namespace: record.namespace,
-            keys: record.keys,
-            shared: record.shared,
-        })
-    }
-
-    /// An owner as before an update.
-    pub(crate) fn view_replaced<'a>(
-        &'a self,
-        before: &'a ReplacedAddressOwner,
-    ) -> AddressOwnerView<'a> {
-        AddressOwnerView {
-            store: self,
-            encoded: &before.encoded,
-            namespace: before.namespace,
-            keys: before.keys,
-            shared: before.shared,
-        }
-    }
-
     /// The name of an owner, removed or not.
     pub(crate) fn id(&self, slot: AddressOwnerSlot) -> Option<AddressOwnerId> {
-        let record = self.records.get(slot.0)?;
+        let record = self.records.get(slot)?;
         let common = self.shared_attributes.get(record.shared & !REMOVED)?;
         let name: Str = text(AddressOwnerAttributes::read(&record.encoded).name).into();
         let id = |name| ObjectId {
-            namespace: self.names.get(record.namespace).cloned(),
+            namespace: self.pools.names.get(record.namespace).cloned(),
             name,
             kind: common.kind.clone(),
         };
@@ -217,62 +193,12 @@ impl AddressOwnerStore {
         }
     }
 
-    /// The endpoint in a slot, exactly as it was given, but for its UID.
-    pub(crate) fn endpoint(&self, slot: AddressOwnerSlot) -> Option<Endpoint> {
-        let view = self.view(slot)?;
-        let common = view.shared()?;
-        let AddressOwnerId::Endpoint(id) = self.id(slot)? else {
-            return None;
-        };
-        let own = view.attributes();
-        let mut values = own.values;
-        let labels = view.keys().iter().filter_map(|key| {
-            let value = values.text();
-            Some((self.names.get(*key)?.clone(), value.into()))
-        });
-        Some(Endpoint {
-            id,
-            kind: common.endpoint?,
-            labels: labels.collect(),
-            service_account: common.account.clone(),
-            node: self.names.get(own.node).cloned(),
-            interface: own.interface.map(|bytes| text(bytes).into()),
-            addresses: own.addresses.collect(),
-            ports: common.ports.clone(),
-            profiles: common.profiles.clone(),
-            created: own.created,
-            owner: own.owner.and_then(|(kind, name)| {
-                Some(Owner {
-                    kind: self.names.get(kind)?.clone(),
-                    name: self.names.get(name)?.clone(),
-                })
-            }),
-            audit: common.audit,
-            uid: None,
-        })
-    }
-
-    /// The slots of all endpoints that are not removed.
-    pub(crate) fn endpoints(&self) -> impl Iterator<Item = AddressOwnerSlot> {
-        let slots = self.views();
-        slots.filter_map(|(slot, view)| (view.kind() == AddressOwnerKind::Endpoint).then_some(slot))
-    }
-
-    /// All owners that are not removed.
-    pub(crate) fn views(&self) -> impl Iterator<Item = (AddressOwnerSlot, AddressOwnerView<'_>)> {
-        let all = self.records.iter();
-        all.filter_map(|(slot, _)| {
-            let slot = AddressOwnerSlot(slot);
-            Some((slot, self.view(slot)?))
-        })
-    }
-
     /// Every slot with its list of label keys and its signature.
     pub(crate) fn slot_signatures(
         &self,
     ) -> impl Iterator<Item = (AddressOwnerSlot, u32, SignatureNumber)> {
         let all = self.records.iter();
-        all.map(|(slot, record)| (AddressOwnerSlot(slot), record.keys, record.signature))
+        all.map(|(slot, record)| (slot, record.keys, record.signature))
     }
 
     /// Inserts an owner, or replaces the one with its name. Returns the slot and the owner
@@ -283,14 +209,14 @@ impl AddressOwnerStore {
     ) -> Option<(AddressOwnerSlot, Option<ReplacedAddressOwner>)> {
         let id = object.id();
         let found = self.find_slot(object.kind(), id, object.name());
-        let alive = found.filter(|slot| self.view(*slot).is_some());
-        let keys = self.acquire_keys(object.labels());
+        let alive = found.filter(|slot| self.is_live(*slot));
+        let keys = self.pools.acquire_keys(object.labels());
         let common = self.acquire_shared(object);
         let mut encoded = core::mem::take(&mut self.scratch);
         encoded.clear();
         self.encode(object, &mut encoded);
         let same = alive
-            .and_then(|slot| self.records.get(slot.0))
+            .and_then(|slot| self.records.get(slot))
             .is_some_and(|r| r.keys == keys && r.shared == common && *r.encoded == *encoded);
         let new: Box<[u8]> = match same {
             true => Box::default(),
@@ -298,7 +224,7 @@ impl AddressOwnerStore {
         };
         if same {
             self.release_encoded(&encoded);
-            self.release_keys(keys);
+            self.pools.release_keys(keys);
             self.shared_attributes.release(common);
         }
         self.scratch = encoded;
@@ -311,7 +237,7 @@ impl AddressOwnerStore {
         let Some(slot) = found else {
             return Some((self.insert(object, new, keys, common), None));
         };
-        let record = self.records.get_mut(slot.0)?;
+        let record = self.records.get_mut(slot)?;
         let before = ReplacedAddressOwner {
             encoded: core::mem::replace(&mut record.encoded, new),
             keys: core::mem::replace(&mut record.keys, keys),
@@ -333,7 +259,7 @@ impl AddressOwnerStore {
         common: u32,
     ) -> AddressOwnerSlot {
         let namespace = object.id().and_then(|id| id.namespace.as_ref());
-        let namespace = namespace.map_or(NONE, |name| self.acquire_name(name));
+        let namespace = namespace.map_or(NONE, |name| self.pools.acquire_name(name));
         let record = AddressOwnerRecord {
             encoded,
             namespace,
@@ -345,23 +271,23 @@ impl AddressOwnerStore {
         };
         let slot = match self.free.pop() {
             Some(slot) => {
-                if let Some(place) = self.records.get_mut(slot.0) {
+                if let Some(place) = self.records.get_mut(slot) {
                     *place = record;
                 }
                 slot
             }
-            None => AddressOwnerSlot(self.records.push(record)),
+            None => self.records.push(record),
         };
         let key = name_hash(namespace, object.name().as_bytes());
         self.index
             .insert_unique(widen_hash(key), (key, slot), |(key, _)| widen_hash(*key));
-        self.join_namespace(slot, namespace);
+        self.records.join_namespace(slot, namespace);
         slot
     }
 
     /// Marks an owner as removed.
     pub(crate) fn remove(&mut self, slot: AddressOwnerSlot) {
-        let record = self.records.get_mut(slot.0);
+        let record = self.records.get_mut(slot);
         if let Some(record) = record.filter(|record| record.shared & REMOVED == 0) {
             record.shared |= REMOVED;
             self.live_count -= 1;
@@ -378,20 +304,19 @@ impl AddressOwnerStore {
     /// Frees the slots of removed owners.
     pub(crate) fn free_removed(&mut self) {
         for slot in core::mem::take(&mut self.removed) {
-            if self.view(slot).is_none() {
+            if !self.is_live(slot) {
                 self.free_slot(slot);
             }
         }
         if self.index.is_empty() {
-            self.records = ChunkedVec::default();
+            self.records = AddressOwnerRecords::default();
             self.free = Vec::new();
             self.index = HashTable::new();
-            self.namespaces = HashMap::default();
         }
     }
 
     fn free_slot(&mut self, slot: AddressOwnerSlot) {
-        let Some(record) = self.records.get(slot.0) else {
+        let Some(record) = self.records.get(slot) else {
             return;
         };
         if record.encoded.is_empty() {
@@ -407,7 +332,7 @@ impl AddressOwnerStore {
         if let Ok(entry) = found {
             entry.remove();
         }
-        let Some(record) = self.records.get_mut(slot.0) else {
+        let Some(record) = self.records.get_mut(slot) else {
             return;
         };
         let before = ReplacedAddressOwner {
@@ -417,61 +342,18 @@ impl AddressOwnerStore {
             shared: record.shared & !REMOVED,
             namespace: record.namespace,
         };
-        self.leave_namespace(slot, before.namespace);
+        self.records.leave_namespace(slot, before.namespace);
         let namespace = before.namespace;
         self.release_replaced(before);
-        self.names.release(namespace);
+        self.pools.names.release(namespace);
         self.free.push(slot);
     }
 
     /// Releases the interned values of a replaced owner.
     pub(crate) fn release_replaced(&mut self, before: ReplacedAddressOwner) {
         self.release_encoded(&before.encoded);
-        self.release_keys(before.keys);
+        self.pools.release_keys(before.keys);
         self.shared_attributes.release(before.shared);
-    }
-
-    /// The number of a name; counts one use more.
-    pub(crate) fn acquire_name(&mut self, name: &Str) -> u32 {
-        self.names.acquire_with::<str>(name, || name.clone())
-    }
-
-    /// The number of the key list of these labels; counts one use more. Many owners have the same
-    /// keys: the last list of this length with these ends is compared first, which takes less than to
-    /// look up every key.
-    pub(crate) fn acquire_keys(&mut self, labels: &Labels) -> u32 {
-        let ends = (labels.keys().next(), labels.keys().last());
-        let [hint, ..] = hash(&(labels.len(), ends)).to_le_bytes();
-        self.likely_keys.resize(LIKELY, NONE);
-        let likely = self.likely_keys[usize::from(hint)];
-        let is_likely = self.key_lists.get(likely).is_some_and(|keys| {
-            let name = |key: &u32| self.names.get(*key).map(|name| &**name);
-            keys.len() == labels.len()
-                && (keys.iter().map(name)).eq(labels.keys().map(|key| Some(&**key)))
-        });
-        if is_likely {
-            self.key_lists.retain(likely);
-            return likely;
-        }
-        let keys: Vec<u32> = labels.keys().map(|key| self.acquire_name(key)).collect();
-        let before = self.key_lists.len();
-        let number = (self.key_lists).acquire_with(keys.as_slice(), || keys.as_slice().into());
-        if self.key_lists.len() == before {
-            for key in keys {
-                self.names.release(key);
-            }
-        }
-        self.likely_keys[usize::from(hint)] = number;
-        number
-    }
-
-    /// Counts one use of a key list less.
-    pub(crate) fn release_keys(&mut self, number: u32) {
-        if let Some(gone) = self.key_lists.release(number) {
-            for key in gone {
-                self.names.release(key);
-            }
-        }
     }
 
     fn acquire_shared(&mut self, object: AddressOwnerObject<'_>) -> u32 {
@@ -506,7 +388,7 @@ impl AddressOwnerStore {
         write_addresses(out, &endpoint.addresses);
         if let Some(node) = &endpoint.node {
             flags |= flag::NODE;
-            write_number(out, u64::from(self.acquire_name(node)));
+            write_number(out, u64::from(self.pools.acquire_name(node)));
         }
         if let Some(interface) = &endpoint.interface {
             flags |= flag::INTERFACE;
@@ -518,8 +400,8 @@ impl AddressOwnerStore {
         }
         if let Some(owner) = &endpoint.owner {
             flags |= flag::OWNER;
-            write_number(out, u64::from(self.acquire_name(&owner.kind)));
-            write_number(out, u64::from(self.acquire_name(&owner.name)));
+            write_number(out, u64::from(self.pools.acquire_name(&owner.kind)));
+            write_number(out, u64::from(self.pools.acquire_name(&owner.name)));
         }
         flags
     }
@@ -527,11 +409,110 @@ impl AddressOwnerStore {
     /// Releases the names in an owner's encoded attributes.
     fn release_encoded(&mut self, encoded: &[u8]) {
         let own = AddressOwnerAttributes::read(encoded);
-        self.names.release(own.node);
+        self.pools.names.release(own.node);
         if let Some((kind, name)) = own.owner {
-            self.names.release(kind);
-            self.names.release(name);
+            self.pools.names.release(kind);
+            self.pools.names.release(name);
         }
+    }
+
+    /// The namespaces that owners are in, in no particular order.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = u32> {
+        self.records.namespaces()
+    }
+
+    /// The endpoints and network sets of a namespace, removed or not.
+    pub(crate) fn in_namespace(&self, namespace: u32) -> impl Iterator<Item = AddressOwnerSlot> {
+        self.records.in_namespace(namespace)
+    }
+
+    /// The signature of the owner in a slot.
+    pub(crate) fn signature(&self, slot: AddressOwnerSlot) -> SignatureNumber {
+        self.records.signature(slot)
+    }
+
+    /// Makes an owner the first member of a signature.
+    pub(crate) fn join_signature(
+        &mut self,
+        slot: AddressOwnerSlot,
+        signature: SignatureNumber,
+        first: AddressOwnerSlot,
+    ) {
+        self.records.join_signature(slot, signature, first);
+    }
+
+    /// Removes an owner from the members of its signature. Returns the new first member if it was
+    /// the first.
+    pub(crate) fn leave_signature(&mut self, slot: AddressOwnerSlot) -> Option<AddressOwnerSlot> {
+        self.records.leave_signature(slot)
+    }
+
+    /// The members of a signature, starting at the first.
+    pub(crate) fn signature_members(
+        &self,
+        first: AddressOwnerSlot,
+    ) -> impl Iterator<Item = AddressOwnerSlot> {
+        self.records.signature_members(first)
+    }
+
+    /// Whether an endpoint is in audit, by itself or with its namespace.
+    pub(crate) fn is_in_audit(&self, endpoint: &Endpoint) -> bool {
+        self.inherited_labels.is_in_audit(endpoint)
+    }
+
+    /// The number of namespaces in audit.
+    pub(crate) fn audited_namespaces(&self) -> usize {
+        self.inherited_labels.audit_count()
+    }
+
+    /// Sets whether a namespace is in audit. Returns whether that changed anything.
+    pub(crate) fn set_namespace_audit(&mut self, namespace: &Str, audit: bool) -> bool {
+        self.inherited_labels.set_audit(namespace, audit)
+    }
+
+    /// Sets or, without `labels`, removes the labels of a namespace or of a service account in it.
+    /// Returns whether that changed anything.
+    pub(crate) fn set_inherited_labels(
+        &mut self,
+        namespace: &Str,
+        account: Option<&Str>,
+        labels: Option<&Labels>,
+    ) -> bool {
+        self.inherited_labels
+            .set(&mut self.pools, namespace, account, labels)
+    }
+
+    /// A label of a namespace: see [`InheritedLabels::namespace_label`].
+    pub(crate) fn namespace_label(
+        &self,
+        namespace: u32,
+        key: &str,
+        number: Option<u32>,
+    ) -> Option<&str> {
+        self.inherited_labels
+            .namespace_label(&self.pools, namespace, key, number)
+    }
+
+    /// A label of a service account, if it has an object.
+    pub(crate) fn account_label(&self, namespace: u32, account: &str, key: &str) -> Option<&str> {
+        self.inherited_labels
+            .account_label(&self.pools, namespace, account, key)
+    }
+
+    /// All namespaces and service accounts with an object, exactly as they were given.
+    #[allow(clippy::type_complexity, reason = "the two maps are those of `State`")]
+    pub(crate) fn namespaces_and_accounts(
+        &self,
+    ) -> (
+        BTreeMap<Str, Namespace>,
+        BTreeMap<(Str, Str), ServiceAccount>,
+    ) {
+        self.inherited_labels.namespaces_and_accounts(&self.pools)
+    }
+
+    /// The number of a name; counts one use more.
+    pub(crate) fn acquire_name(&mut self, name: &Str) -> u32 {
+        self.pools.acquire_name(name)
     }
 }
 

@@ -1,10 +1,6 @@
-//! One owner of addresses (endpoint, network set or node): shared attributes, own attributes, object of an
-//! update.
-//!
-//! An [`AddressOwnerView`] reads an owner from the store without copying it. Nothing here modifies the
-//! store.
+//! One owner of addresses (endpoint, network set or node): name, shared attributes, own attributes, object of an
+//! update. Nothing here knows the store.
 
-use super::address_owner_store::AddressOwnerStore;
 use super::encoding::{ByteReader, EncodedAddresses};
 use super::numbers::NONE;
 use alloc::vec::Vec;
@@ -106,124 +102,6 @@ impl<'a> AddressOwnerAttributes<'a> {
             owner: has(flag::OWNER).then(|| (reader.reference(), reader.reference())),
             values: reader,
         }
-    }
-}
-
-/// An owner as it is, or as it was before an update.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AddressOwnerView<'a> {
-    pub(crate) store: &'a AddressOwnerStore,
-    pub(super) encoded: &'a [u8],
-    pub(crate) namespace: u32,
-    /// The number of its list of label keys.
-    pub(crate) keys: u32,
-    /// The number of its shared attributes.
-    pub(crate) shared: u32,
-}
-
-impl<'a> AddressOwnerView<'a> {
-    pub(super) fn attributes(&self) -> AddressOwnerAttributes<'a> {
-        AddressOwnerAttributes::read(self.encoded)
-    }
-
-    pub(crate) fn shared(&self) -> Option<&'a SharedAttributes> {
-        self.store.shared(self.shared)
-    }
-
-    pub(crate) fn kind(&self) -> AddressOwnerKind {
-        self.shared()
-            .map_or(AddressOwnerKind::Endpoint, |common| common.owner_kind)
-    }
-
-    /// Whether it is attached to this host.
-    pub(crate) fn is_attached(&self) -> bool {
-        self.shared().is_some_and(|shared| shared.attached)
-    }
-
-    pub(crate) fn is_template(&self) -> bool {
-        self.shared().is_some_and(SharedAttributes::is_template)
-    }
-
-    /// The numbers of its label keys, in order.
-    pub(crate) fn keys(&self) -> &'a [u32] {
-        self.store.key_list(self.keys)
-    }
-
-    /// The values of those of its own labels whose keys are at these places, in ascending order.
-    pub(crate) fn values_at(
-        &self,
-        places: impl Iterator<Item = usize>,
-    ) -> impl Iterator<Item = &'a str> {
-        let mut values = self.attributes().values;
-        let mut at = 0;
-        places.map(move |place| {
-            values.skip_texts(place - at);
-            at = place + 1;
-            values.text()
-        })
-    }
-
-    pub(crate) fn addresses(&self) -> EncodedAddresses<'a> {
-        self.attributes().addresses
-    }
-
-    /// When it was created, as its object says.
-    pub(crate) fn created(&self) -> u64 {
-        self.attributes().created
-    }
-
-    /// The value of one of its own labels.
-    pub(crate) fn value(&self, key: &str) -> Option<&'a str> {
-        let key = self.store.names.find(key)?;
-        let at = self.keys().iter().position(|k| *k == key)?;
-        self.values_at(core::iter::once(at)).next()
-    }
-
-    /// The name of the node that it says it runs on.
-    pub(crate) fn node(&self) -> Option<&'a str> {
-        let name = self.store.names.get(self.attributes().node)?;
-        Some(name)
-    }
-
-    /// The value of [`palisade_model::reserved::OWN_NODE`], seen by the endpoints of this host.
-    pub(crate) fn own_node_value(&self) -> Option<&'static str> {
-        let is_node = self.kind() == AddressOwnerKind::Node;
-        let own_node = self.store.host_node.as_deref().filter(|_| is_node);
-        palisade_model::own_node_value(self.name(), own_node)
-    }
-
-    /// The text of its name.
-    pub(crate) fn name(&self) -> &'a str {
-        text(self.attributes().name)
-    }
-
-    /// Whether selectors see the same labels in both, apart from namespace and account labels.
-    pub(crate) fn has_same_labels(&self, other: &AddressOwnerView<'_>) -> bool {
-        let (a, b) = (self.attributes(), other.attributes());
-        self.keys == other.keys
-            && a.node == b.node
-            && a.values.0 == b.values.0
-            && match (self.shared(), other.shared()) {
-                (Some(a), Some(b)) => {
-                    (a.is_host(), a.is_template(), &a.account)
-                        == (b.is_host(), b.is_template(), &b.account)
-                }
-                _ => false,
-            }
-    }
-
-    /// Whether both have the same precedence as claimants of an address, and the same named ports.
-    pub(crate) fn has_same_claim(&self, other: &AddressOwnerView<'_>) -> bool {
-        self.attributes().created == other.attributes().created
-            && match (self.shared(), other.shared()) {
-                (Some(a), Some(b)) => a.attached == b.attached && a.ports == b.ports,
-                _ => false,
-            }
-    }
-
-    /// Whether both have the same interface.
-    pub(crate) fn has_same_interface(&self, other: &AddressOwnerView<'_>) -> bool {
-        self.attributes().interface == other.attributes().interface
     }
 }
 

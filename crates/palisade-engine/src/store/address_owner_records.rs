@@ -1,10 +1,12 @@
-//! The lists of the address owners of each namespace and of each signature, linked through their records.
+//! The records of address owners, and the lists of those of each namespace and of each signature, linked through them.
 //!
 //! An owner joins and leaves a list in a few steps, and the lists take no memory of their own.
 //! Nothing here knows what a signature is.
 
-use super::address_owner_store::{AddressOwnerRecord, AddressOwnerStore};
+use super::chunked_vec::ChunkedVec;
 use super::numbers::{AddressOwnerSlot, NONE, SignatureNumber};
+use super::pool::HashMap;
+use alloc::boxed::Box;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ListLinks {
@@ -17,14 +19,56 @@ pub(super) const UNLINKED: ListLinks = ListLinks {
     next: AddressOwnerSlot::NONE,
 };
 
-impl AddressOwnerStore {
+/// An owner as the store keeps it.
+#[derive(Debug)]
+pub(super) struct AddressOwnerRecord {
+    pub(super) encoded: Box<[u8]>,
+    pub(super) namespace: u32,
+    pub(super) keys: u32,
+    /// With the mark of a removed owner while it waits to be freed.
+    pub(super) shared: u32,
+    pub(super) signature: SignatureNumber,
+    /// The neighbours in the list of its signature.
+    pub(super) members: ListLinks,
+    /// The neighbours in the list of its namespace.
+    pub(super) neighbours: ListLinks,
+}
+
+/// All records.
+#[derive(Debug, Default)]
+pub(super) struct AddressOwnerRecords {
+    records: ChunkedVec<AddressOwnerRecord>,
+    /// The first owner of each namespace.
+    namespaces: HashMap<u32, AddressOwnerSlot>,
+}
+
+impl AddressOwnerRecords {
+    pub(super) fn get(&self, slot: AddressOwnerSlot) -> Option<&AddressOwnerRecord> {
+        self.records.get(slot.0)
+    }
+
+    pub(super) fn get_mut(&mut self, slot: AddressOwnerSlot) -> Option<&mut AddressOwnerRecord> {
+        self.records.get_mut(slot.0)
+    }
+
+    /// Adds a record under a new slot.
+    pub(super) fn push(&mut self, record: AddressOwnerRecord) -> AddressOwnerSlot {
+        AddressOwnerSlot(self.records.push(record))
+    }
+
+    /// Every record with its slot.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (AddressOwnerSlot, &AddressOwnerRecord)> {
+        let all = self.records.iter();
+        all.map(|(slot, record)| (AddressOwnerSlot(slot), record))
+    }
+
     /// The namespaces that owners are in, in no particular order.
-    pub(crate) fn namespaces(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = u32> {
         self.namespaces.keys().copied()
     }
 
     /// The endpoints and network sets of a namespace, removed or not.
-    pub(crate) fn in_namespace(&self, namespace: u32) -> impl Iterator<Item = AddressOwnerSlot> {
+    pub(super) fn in_namespace(&self, namespace: u32) -> impl Iterator<Item = AddressOwnerSlot> {
         let first = self.namespaces.get(&namespace).copied();
         self.follow(first.unwrap_or(AddressOwnerSlot::NONE), |record| {
             record.neighbours
@@ -50,14 +94,14 @@ impl AddressOwnerStore {
     }
 
     /// The signature of the owner in a slot.
-    pub(crate) fn signature(&self, slot: AddressOwnerSlot) -> SignatureNumber {
+    pub(super) fn signature(&self, slot: AddressOwnerSlot) -> SignatureNumber {
         self.records
             .get(slot.0)
             .map_or(SignatureNumber::NONE, |r| r.signature)
     }
 
     /// Makes an owner the first member of a signature.
-    pub(crate) fn join_signature(
+    pub(super) fn join_signature(
         &mut self,
         slot: AddressOwnerSlot,
         signature: SignatureNumber,
@@ -71,13 +115,13 @@ impl AddressOwnerStore {
 
     /// Removes an owner from the members of its signature. Returns the new first member if it was
     /// the first.
-    pub(crate) fn leave_signature(&mut self, slot: AddressOwnerSlot) -> Option<AddressOwnerSlot> {
+    pub(super) fn leave_signature(&mut self, slot: AddressOwnerSlot) -> Option<AddressOwnerSlot> {
         self.records.get_mut(slot.0)?.signature = SignatureNumber::NONE;
         self.unlink(slot, |record| &mut record.members)
     }
 
     /// The members of a signature, starting at the first.
-    pub(crate) fn signature_members(
+    pub(super) fn signature_members(
         &self,
         first: AddressOwnerSlot,
     ) -> impl Iterator<Item = AddressOwnerSlot> {
