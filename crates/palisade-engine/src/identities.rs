@@ -450,70 +450,106 @@ impl Identities {
         moves: impl Iterator<Item = IdentityMove> + Clone,
         list: &KeyList,
     ) -> NumberAssignment {
-        let keys = &list.keys;
         // Only the default key has neither selectors nor a network nor ports.
         let nobody = list.numbers.get(&IdentityKey::default()).copied();
         let named = |key: Option<KeyIndex>| key.filter(|key| Some(*key) != nobody);
         let mut lost_members: HashMap<IdentityId, usize> = HashMap::default();
-        let mut gained_members = alloc::vec![0_usize; keys.len()];
-        for moved in moves.clone() {
-            *lost_members.entry(moved.old_identity).or_default() += 1;
-            if let Some(key) = named(moved.key) {
+        let mut gained_members = alloc::vec![0_usize; list.keys.len()];
+        for identity_move in moves.clone() {
+            *lost_members.entry(identity_move.old_identity).or_default() += 1;
+            if let Some(key) = named(identity_move.key) {
                 gained_members[key.0 as usize] += 1;
             }
         }
         lost_members.remove(&IdentityId::UNKNOWN);
-        let mut numbered = NumberAssignment::default();
-        for (number, lost) in &lost_members {
-            let Some(identity) = self.identities.get_mut(number) else {
-                continue;
-            };
-            identity.members -= lost;
-            if identity.members == 0 && !list.numbers.contains_key(&identity.key) {
-                numbered.removed.insert(*number);
-            }
-        }
+        let mut numbered = NumberAssignment {
+            removed: self.remove_members(&lost_members, list),
+            ..NumberAssignment::default()
+        };
         let mut reusable: BTreeMap<(IdentityId, KeyIndex), usize> = BTreeMap::new();
         if !numbered.removed.is_empty() {
-            for moved in moves {
-                let Some(key) = named(moved.key) else {
+            for identity_move in moves {
+                let Some(key) = named(identity_move.key) else {
                     continue;
                 };
-                if numbered.removed.contains(&moved.old_identity)
-                    && !self.numbers.contains_key(&keys[key.0 as usize])
+                if numbered.removed.contains(&identity_move.old_identity)
+                    && !self.numbers.contains_key(&list.keys[key.0 as usize])
                 {
-                    *reusable.entry((moved.old_identity, key)).or_default() += 1;
+                    *reusable
+                        .entry((identity_move.old_identity, key))
+                        .or_default() += 1;
                 }
             }
         }
-        let mut heirs: Vec<(usize, IdentityId, &Arc<IdentityKey>)> = reusable
-            .into_iter()
-            .map(|((was, key), members)| (members, was, &keys[key.0 as usize]))
-            .collect();
-        heirs.sort_by(|a, b| b.cmp(a));
-        let mut given: BTreeSet<&Arc<IdentityKey>> = BTreeSet::new();
-        for (_, was, key) in heirs {
-            if !given.contains(key) && numbered.removed.remove(&was) {
-                given.insert(key);
-                if let Some(identity) = self.identities.get_mut(&was) {
-                    self.numbers.remove(&identity.key);
-                    let old = core::mem::replace(&mut identity.key, key.clone());
-                    self.index.update(&old, was, false);
-                }
-                self.numbers.insert(key.clone(), was);
-                self.index.update(key, was, true);
-                numbered.rekeyed.insert(was);
-            }
-        }
+        self.pass_numbers_on(reusable, list, &mut numbered);
         for number in &numbered.removed {
             if let Some(gone) = self.identities.remove(number) {
                 self.numbers.remove(&gone.key);
                 self.index.update(&gone.key, *number, false);
             }
         }
-        numbered.assigned = alloc::vec![IdentityId::UNKNOWN; keys.len()];
-        for (at, (key, members)) in keys.iter().zip(gained_members).enumerate() {
-            if members == 0 {
+        self.add_members(&gained_members, list, &mut numbered);
+        numbered
+    }
+
+    /// Takes members from identities. Returns those without members left whose key nothing has any more.
+    fn remove_members(
+        &mut self,
+        lost_members: &HashMap<IdentityId, usize>,
+        list: &KeyList,
+    ) -> BTreeSet<IdentityId> {
+        let mut unused = BTreeSet::new();
+        for (number, lost) in lost_members {
+            let Some(identity) = self.identities.get_mut(number) else {
+                continue;
+            };
+            identity.members -= lost;
+            if identity.members == 0 && !list.numbers.contains_key(&identity.key) {
+                unused.insert(*number);
+            }
+        }
+        unused
+    }
+
+    /// Gives the numbers of removed identities to new keys: each to the one that takes most of its members.
+    /// `reusable` has the members that a key takes from a removed identity.
+    fn pass_numbers_on(
+        &mut self,
+        reusable: BTreeMap<(IdentityId, KeyIndex), usize>,
+        list: &KeyList,
+        numbered: &mut NumberAssignment,
+    ) {
+        let mut heirs: Vec<(usize, IdentityId, &Arc<IdentityKey>)> = reusable
+            .into_iter()
+            .map(|((number, key), members)| (members, number, &list.keys[key.0 as usize]))
+            .collect();
+        heirs.sort_by(|a, b| b.cmp(a));
+        let mut given: BTreeSet<&Arc<IdentityKey>> = BTreeSet::new();
+        for (_, number, key) in heirs {
+            if !given.contains(key) && numbered.removed.remove(&number) {
+                given.insert(key);
+                if let Some(identity) = self.identities.get_mut(&number) {
+                    self.numbers.remove(&identity.key);
+                    let old = core::mem::replace(&mut identity.key, key.clone());
+                    self.index.update(&old, number, false);
+                }
+                self.numbers.insert(key.clone(), number);
+                self.index.update(key, number, true);
+                numbered.rekeyed.insert(number);
+            }
+        }
+    }
+
+    /// Gives each key with members its identity, a new one where there is none, and the members.
+    fn add_members(
+        &mut self,
+        gained_members: &[usize],
+        list: &KeyList,
+        numbered: &mut NumberAssignment,
+    ) {
+        numbered.assigned = alloc::vec![IdentityId::UNKNOWN; list.keys.len()];
+        for (index, (key, members)) in list.keys.iter().zip(gained_members).enumerate() {
+            if *members == 0 {
                 continue;
             }
             let number = match self.numbers.get(key) {
@@ -532,11 +568,10 @@ impl Identities {
                 }
             };
             if let Some(identity) = self.identities.get_mut(&number) {
-                identity.members += members;
+                identity.members += *members;
             }
-            numbered.assigned[at] = number;
+            numbered.assigned[index] = number;
         }
-        numbered
     }
 }
 

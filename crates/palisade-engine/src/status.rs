@@ -113,7 +113,7 @@ impl Engine {
     /// Addresses that several live endpoints claim, in order.
     pub fn address_conflicts(&self) -> Vec<AddressConflict> {
         let graph = &self.graph;
-        let name = |slot: &AddressOwnerSlot| graph.store.endpoint_id(*slot);
+        let name = |slot: &AddressOwnerSlot| graph.objects.store.endpoint_id(*slot);
         let contested = graph.identities.contested();
         contested
             .filter_map(|(address, claimants)| {
@@ -133,22 +133,22 @@ impl Engine {
     /// Numbers of objects, table entries and interned values.
     pub fn counts(&self) -> EngineCounts {
         let graph = &self.graph;
-        let store = &graph.store;
-        let [kinds, subjects, rules, policy_bodies] = graph.policies.pool_sizes();
+        let store = &graph.objects.store;
+        let [kinds, subjects, rules, policy_bodies] = graph.objects.policies.pool_sizes();
         let identities: BTreeSet<IdentityId> = graph.desired.addresses.values().copied().collect();
         let others = [
             store.len(),
             store.pool_sizes().iter().sum(),
-            graph.state.endpoints.len(),
-            graph.active_policies.active_count(),
+            graph.objects.state.endpoints.len(),
+            graph.active.policies.active_count(),
             graph.desired.points.len(),
-            graph.selectors.iter().count(),
-            graph.label_index.signatures(),
-            graph.credits.len(),
+            graph.active.selectors.iter().count(),
+            graph.active.label_index.signatures(),
+            graph.classes.credits.len(),
             kinds + subjects + rules,
         ];
         EngineCounts {
-            policies: graph.policies.len(),
+            policies: graph.objects.policies.len(),
             identities: identities.len(),
             addresses: graph.desired.addresses.len(),
             policy_sets: graph.desired.sets.len(),
@@ -166,8 +166,8 @@ impl Engine {
         let endpoints = self.local_endpoints();
         let endpoints = endpoints.filter(|endpoint| graph.is_in_audit(endpoint));
         AuditCounts {
-            policies: graph.policies.audit_count(),
-            namespaces: graph.store.audited_namespaces(),
+            policies: graph.objects.policies.audit_count(),
+            namespaces: graph.objects.store.audited_namespaces(),
             endpoints: endpoints.count(),
         }
     }
@@ -175,10 +175,10 @@ impl Engine {
     /// References to missing objects: of policies to tiers, and of local endpoints to profiles.
     pub fn missing_references(&self) -> MissingReferences {
         let mut missing = MissingReferences::default();
-        let policies = self.graph.named_policies();
+        let policies = self.graph.objects.named_policies();
         for number in policies.numbers() {
             let tier = policies.body(number).map(|body| &body.tier);
-            if let Some(tier) = tier.filter(|tier| self.graph.state.tier(tier).is_none())
+            if let Some(tier) = tier.filter(|tier| self.graph.objects.state.tier(tier).is_none())
                 && let Some(id) = policies.id(number)
             {
                 missing.tiers.entry(tier.clone()).or_default().push(id);
@@ -188,7 +188,7 @@ impl Engine {
         for endpoint in self.local_endpoints() {
             for profile in &endpoint.profiles {
                 let builtin = **profile == *Profile::ALLOW_ALL;
-                if !builtin && !self.graph.state.profiles.contains_key(profile) {
+                if !builtin && !self.graph.objects.state.profiles.contains_key(profile) {
                     let of = missing.profiles.entry(profile.clone()).or_default();
                     of.push(endpoint.id.clone());
                 }
@@ -199,7 +199,7 @@ impl Engine {
 
     /// The tiers that have policies, in order of evaluation. The time depends on the number of policies.
     pub fn tiers(&self) -> Vec<TierSummary> {
-        let policies = self.graph.named_policies();
+        let policies = self.graph.objects.named_policies();
         let mut counts: BTreeMap<&Str, usize> = BTreeMap::new();
         for body in policies
             .numbers()
@@ -208,7 +208,7 @@ impl Engine {
             *counts.entry(&body.tier).or_default() += 1;
         }
         let summary = |(name, policies): (&Str, usize)| {
-            let tier = self.graph.state.tier(name);
+            let tier = self.graph.objects.state.tier(name);
             TierSummary {
                 missing: tier.is_none(),
                 tier: tier.unwrap_or_else(|| Tier {
@@ -227,18 +227,18 @@ impl Engine {
 
     /// The endpoints attached to this host, by name.
     pub fn local_endpoints(&self) -> impl Iterator<Item = &Endpoint> {
-        self.graph.state.endpoints.values()
+        self.graph.objects.state.endpoints.values()
     }
 
     /// The policies that select an endpoint, in evaluation order. Empty if the endpoint does not
     /// exist.
     pub fn policies_of(&self, endpoint: &EndpointId) -> Vec<AppliedPolicy> {
-        let state = &self.graph.state;
-        let store = &self.graph.store;
+        let state = &self.graph.objects.state;
+        let store = &self.graph.objects.store;
         let Some(labels) = AddressOwnerLabels::endpoint(store, endpoint) else {
             return Vec::new();
         };
-        let policies = self.graph.named_policies();
+        let policies = self.graph.objects.named_policies();
         let selecting = policies.numbers();
         let selecting = selecting.filter(|number| policies.selects(*number, &labels));
         sort_policies(state, policies, selecting)
@@ -258,15 +258,15 @@ impl Engine {
 
     /// The local endpoints that a policy selects, by name.
     pub fn selected_endpoints(&self, policy: &PolicyId) -> Vec<&EndpointId> {
-        let number = self.graph.named_policies().find(policy);
+        let number = self.graph.objects.named_policies().find(policy);
         let of = number.into_iter();
-        of.flat_map(|number| self.graph.active_policies.endpoints_selected_by(number))
+        of.flat_map(|number| self.graph.active.policies.endpoints_selected_by(number))
             .collect()
     }
 
     /// The object of every policy, with its resource if it is of a server; one of several parts comes several times.
     pub fn policy_objects(&self) -> Vec<(ObjectId, Option<Str>)> {
-        let policies = self.graph.named_policies();
+        let policies = self.graph.objects.named_policies();
         let row = |number| {
             Some((
                 policies.id(number)?.object,
@@ -278,14 +278,15 @@ impl Engine {
 
     /// All policies, in evaluation order.
     pub fn ordered_policies(&self) -> Vec<Policy> {
-        let policies = self.graph.named_policies();
-        let numbers = sort_policies(&self.graph.state, policies, policies.numbers()).into_iter();
+        let policies = self.graph.objects.named_policies();
+        let numbers =
+            sort_policies(&self.graph.objects.state, policies, policies.numbers()).into_iter();
         numbers.filter_map(|number| policies.get(number)).collect()
     }
 
     /// The policy set that judges each of an endpoint's addresses in each direction.
     pub fn points_of(&self, endpoint: &EndpointId) -> Vec<(Point, PolicySetId)> {
-        let Some(endpoint) = self.graph.state.endpoints.get(endpoint) else {
+        let Some(endpoint) = self.graph.objects.state.endpoints.get(endpoint) else {
             return Vec::new();
         };
         let Some(interface) = &endpoint.interface else {
@@ -331,7 +332,7 @@ impl Engine {
                 id: number,
                 members: members.remove(&number)?,
                 selectors: selectors
-                    .filter_map(|s| graph.selectors.get(*s).cloned())
+                    .filter_map(|s| graph.active.selectors.get(*s).cloned())
                     .collect(),
                 net: key.net,
                 ports: key.ports.clone(),
@@ -343,6 +344,6 @@ impl Engine {
     /// The endpoint that owns an address.
     pub fn address_owner(&self, address: IpAddr) -> Option<EndpointId> {
         let slot = self.graph.identities.owner(address)?;
-        self.graph.store.endpoint_id(slot)
+        self.graph.objects.store.endpoint_id(slot)
     }
 }

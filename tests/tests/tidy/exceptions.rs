@@ -22,16 +22,6 @@ pub(crate) const LONG_FUNCTIONS: &[Exception] = &[
         "write_data",
         97,
     ),
-    (
-        "crates/palisade-engine/src/graph/desired_tables.rs",
-        "write",
-        81,
-    ),
-    (
-        "crates/palisade-engine/src/identities.rs",
-        "assign_numbers",
-        92,
-    ),
     ("crates/palisade-nft/src/names.rs", "declarations", 84),
     ("crates/palisade-nft/src/repair.rs", "repair_step", 89),
     (
@@ -73,12 +63,6 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
         "EffectiveObjects",
         14,
     ),
-    ("crates/palisade-engine/src/graph.rs", "Graph", 22),
-    (
-        "crates/palisade-engine/src/store/address_owner_store.rs",
-        "AddressOwnerStore",
-        14,
-    ),
     (
         "crates/palisade-kubernetes/src/resource_watch.rs",
         "ResourceWatch",
@@ -113,12 +97,6 @@ pub(crate) const CIRCLES: &[&[&str]] = &[
         "crates/palisade-agent/src/workloads/attach.rs",
         "crates/palisade-agent/src/workloads/cni.rs",
         "crates/palisade-agent/src/workloads/named.rs",
-    ],
-    &[
-        "crates/palisade-engine/src/store/address_owner_lists.rs",
-        "crates/palisade-engine/src/store/address_owner_store.rs",
-        "crates/palisade-engine/src/store/address_owners.rs",
-        "crates/palisade-engine/src/store/inherited_labels.rs",
     ],
     &[
         "crates/palisade-model/src/net.rs",

@@ -33,6 +33,28 @@ impl Graph {
         let nets = nets.filter(|(prefix, _)| !prefix.is_host());
         let lengths = nets.map(|(prefix, _)| (prefix.family(), prefix.length()));
         differences.lengths = lengths.chain(self.identities.net_lengths()).collect();
+        self.write_points(points, &mut differences);
+        for number in &sets.removed {
+            self.remove_set(*number, &mut differences);
+        }
+        for number in &sets.stale {
+            self.write_set(*number, &mut differences);
+        }
+        // Sets to write as a whole: those that are closed, and those that become too large.
+        let mut whole: BTreeSet<PolicySetId> = BTreeSet::new();
+        for (number, part) in &sets.changed_peers {
+            self.write_changed_peers(*number, part, &mut whole, &mut differences);
+        }
+        self.write_changed_identities(identities, sets, &mut whole, &mut differences);
+        for number in whole {
+            self.write_set(number, &mut differences);
+        }
+        self.allocate_host_budget(&mut differences);
+        differences
+    }
+
+    /// Writes which set judges each point, and the interfaces.
+    fn write_points(&mut self, points: &PointChanges, differences: &mut TableDifferences) {
         for (point, to) in &points.points {
             let was = match to {
                 Some(set) => self.desired.points.insert(point.clone(), *set),
@@ -60,17 +82,17 @@ impl Graph {
                 differences.host_interfaces.insert(name.clone());
             }
         }
-        for number in &sets.removed {
-            self.remove_set(*number, &mut differences);
-        }
-        for number in &sets.stale {
-            self.write_set(*number, &mut differences);
-        }
-        // Sets to write as a whole: those that are closed, and those that become too large.
-        let mut whole: BTreeSet<PolicySetId> = BTreeSet::new();
-        for (number, part) in &sets.changed_peers {
-            self.write_changed_peers(*number, part, &mut whole, &mut differences);
-        }
+    }
+
+    /// Updates the classes of identities that are new, have another key, or are removed. Adds sets to `whole` that
+    /// must be written as a whole.
+    fn write_changed_identities(
+        &mut self,
+        identities: &IdentityChanges,
+        sets: &PolicySetChanges,
+        whole: &mut BTreeSet<PolicySetId>,
+        differences: &mut TableDifferences,
+    ) {
         let affected: BTreeSet<IdentityId> = identities
             .added
             .union(&identities.rekeyed)
@@ -78,26 +100,21 @@ impl Graph {
             .collect();
         for identity in &identities.removed {
             for number in self.distinguishing_sets(*identity) {
-                self.write_class(number, *identity, None, &mut differences);
+                self.write_class(number, *identity, None, differences);
             }
         }
         for identity in &affected {
             for number in self.distinguishing_sets(*identity) {
                 if !sets.stale.contains(&number) {
                     let one = Vec::from([*identity]);
-                    self.write_classes(number, one, &mut whole, &mut differences);
+                    self.write_classes(number, one, whole, differences);
                 }
             }
         }
         if !identities.removed.is_empty() || !affected.is_empty() {
-            whole.extend(self.usage.closed_sets().map(|(number, _)| number));
+            whole.extend(self.classes.usage.closed_sets().map(|(number, _)| number));
             whole.extend(self.sets.omitting_audit().map(|(number, _)| number));
         }
-        for number in whole {
-            self.write_set(number, &mut differences);
-        }
-        self.allocate_host_budget(&mut differences);
-        differences
     }
 
     /// Writes entries of the address table. Returns those that differ, with their old identity.
@@ -132,7 +149,7 @@ impl Graph {
     fn distinguishing_sets(&self, identity: IdentityId) -> Vec<PolicySetId> {
         let key = self.identities.key(identity);
         let mut sets = key.map_or_else(Vec::new, |key| self.sets.distinguishing_sets(key));
-        let written = self.sets_by_identity.get(&identity);
+        let written = self.classes.sets_by_identity.get(&identity);
         sets.extend(written.into_iter().flatten());
         sets.sort_unstable();
         sets.dedup();
@@ -143,12 +160,12 @@ impl Graph {
         let Some(gone) = self.desired.sets.remove(&number) else {
             return;
         };
-        self.programs.release(gone.default);
+        self.classes.programs.release(gone.default);
         differences.sets.insert(number);
         for identity in self.identities_in_set(number) {
             self.write_class(number, identity, None, differences);
         }
-        self.usage.remove(number);
+        self.classes.usage.remove(number);
     }
 
     pub(super) fn identities_in_set(&self, set: PolicySetId) -> Vec<IdentityId> {
@@ -190,19 +207,22 @@ impl Graph {
         identities.dedup();
         let mut cache = ClassCache::default();
         for identity in identities {
-            let compiled = self.usage.compiled_elements(number) / COMPILED_PER_WRITTEN;
-            let too_large = compiled > self.budget.set;
+            let compiled = self.classes.usage.compiled_elements(number) / COMPILED_PER_WRITTEN;
+            let too_large = compiled > self.options.budget.set;
             let omits_audit = self.sets.get(number).and_then(PolicySetRules::omits_audit);
-            if too_large || omits_audit.is_some() || self.usage.close_reason(number).is_some() {
+            if too_large
+                || omits_audit.is_some()
+                || self.classes.usage.close_reason(number).is_some()
+            {
                 whole.insert(number);
                 return;
             }
             let mut context = CompileContext {
-                policies: self.policies.named(self.store.names()),
-                credits: &mut self.credits,
-                programs: &mut self.programs,
-                denied_encapsulation: self.denied_encapsulation,
-                max_elements: self.budget.set,
+                policies: self.objects.named_policies(),
+                credits: &mut self.classes.credits,
+                programs: &mut self.classes.programs,
+                denied_encapsulation: self.options.denied_encapsulation,
+                max_elements: self.options.budget.set,
             };
             let entry = match (self.identities.key(identity), self.sets.get(number)) {
                 (Some(key), Some(set)) => match set.class_of(key, &mut context, &mut cache) {
@@ -216,10 +236,10 @@ impl Graph {
             };
             self.write_class(number, identity, entry, differences);
         }
-        if self.usage.required(number) > self.budget.set {
+        if self.classes.usage.required(number) > self.options.budget.set {
             self.recompute_savings();
         }
-        if self.usage.required(number) > self.budget.set {
+        if self.classes.usage.required(number) > self.options.budget.set {
             whole.insert(number);
         }
     }
@@ -240,36 +260,38 @@ impl Graph {
             return;
         }
         if let Some(class) = entry {
-            self.programs.acquire(class);
-            self.usage
-                .add_class(number, class, self.programs.elements(class));
+            self.classes.programs.acquire(class);
+            self.classes
+                .usage
+                .add_class(number, class, self.classes.programs.elements(class));
         }
         if let Some(class) = was {
-            self.usage
-                .remove_class(number, class, self.programs.elements(class));
-            self.programs.release(class);
+            self.classes
+                .usage
+                .remove_class(number, class, self.classes.programs.elements(class));
+            self.classes.programs.release(class);
         }
-        let sets = self.sets_by_identity.entry(identity).or_default();
+        let sets = self.classes.sets_by_identity.entry(identity).or_default();
         match (entry, sets.binary_search(&number)) {
             (Some(_), Err(at)) => sets.insert(at, number),
             (None, Ok(at)) => drop(sets.remove(at)),
             _ => {}
         }
         if sets.is_empty() {
-            self.sets_by_identity.remove(&identity);
+            self.classes.sets_by_identity.remove(&identity);
         }
         differences.classes.insert(key);
     }
 
     /// Removes unused programs and rules from the tables, and adds new ones.
     pub(super) fn sweep(&mut self, differences: &mut TableDifferences) {
-        let gone = self.programs.sweep();
-        for class in self.programs.take_created() {
-            let Some(program) = self.programs.get(class).cloned() else {
+        let gone = self.classes.programs.sweep();
+        for class in self.classes.programs.take_created() {
+            let Some(program) = self.classes.programs.get(class).cloned() else {
                 continue;
             };
             for rule in credited_rules(&program) {
-                if let Some(credit) = self.credits.acquire_for_program(rule) {
+                if let Some(credit) = self.classes.credits.acquire_for_program(rule) {
                     self.desired.rules.insert(rule, credit);
                     differences.rules.insert(rule);
                 }
@@ -283,13 +305,13 @@ impl Graph {
             }
             differences.programs.insert(class);
             for rule in credited_rules(&program) {
-                if self.credits.release_from_program(rule) {
+                if self.classes.credits.release_from_program(rule) {
                     self.desired.rules.remove(&rule);
                     differences.rules.insert(rule);
                 }
             }
         }
-        self.credits.sweep();
+        self.classes.credits.sweep();
     }
 }
 

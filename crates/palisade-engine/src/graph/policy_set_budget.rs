@@ -41,20 +41,21 @@ impl Graph {
     pub(super) fn write_set(&mut self, number: PolicySetId, differences: &mut TableDifferences) {
         self.recompute_savings();
         let others = self
+            .classes
             .usage
             .total()
-            .saturating_sub(self.usage.required(number));
+            .saturating_sub(self.classes.usage.required(number));
         self.sets.set_omits_audit(number, None);
         let mut compiled = self.compile_set(number);
         let omission = AuditOmission {
             exceeded: ExceededLimit::Set,
-            required_elements: self.budget.set,
+            required_elements: self.options.budget.set,
         };
         if compiled.is_none() && self.omit_audit(number, omission) {
             compiled = self.compile_set(number);
         }
         let closed = match compiled {
-            Some(compiled) if others + compiled.required_elements <= self.budget.host => {
+            Some(compiled) if others + compiled.required_elements <= self.options.budget.host => {
                 return self.open_set(number, compiled, differences);
             }
             Some(compiled) => CloseReason {
@@ -64,7 +65,7 @@ impl Graph {
             },
             None => CloseReason {
                 exceeded: ExceededLimit::Set,
-                required_elements: self.budget.set,
+                required_elements: self.options.budget.set,
                 without_audit: None,
             },
         };
@@ -85,15 +86,15 @@ impl Graph {
     fn compile_set(&mut self, number: PolicySetId) -> Option<CompiledSet> {
         let most = match EngineFault::BudgetIgnored.is_injected() {
             true => usize::MAX,
-            false => self.budget.set,
+            false => self.options.budget.set,
         };
         let identities = self.distinguished_identities(number);
         let set = self.sets.get(number)?;
         let mut context = CompileContext {
-            policies: self.policies.named(self.store.names()),
-            credits: &mut self.credits,
-            programs: &mut self.programs,
-            denied_encapsulation: self.denied_encapsulation,
+            policies: self.objects.named_policies(),
+            credits: &mut self.classes.credits,
+            programs: &mut self.classes.programs,
+            denied_encapsulation: self.options.denied_encapsulation,
             max_elements: most,
         };
         let mut cache = ClassCache::default();
@@ -131,17 +132,18 @@ impl Graph {
 
     /// The elements that sharing saves among these classes.
     fn savings(&self, classes: impl Iterator<Item = ClassId>) -> usize {
-        let large = classes.filter(|class| self.programs.elements(*class) >= SHARE_MIN_ELEMENTS);
-        let programs = large.filter_map(|class| self.programs.get(class));
+        let large =
+            classes.filter(|class| self.classes.programs.elements(*class) >= SHARE_MIN_ELEMENTS);
+        let programs = large.filter_map(|class| self.classes.programs.get(class));
         let programs: Vec<&Program> = programs.map(|program| &**program).collect();
         sharing_savings(&programs)
     }
 
     /// Computes the savings of the sets whose large programs changed.
     pub(super) fn recompute_savings(&mut self) {
-        for number in self.usage.take_stale() {
-            let saved = self.savings(self.usage.classes(number));
-            self.usage.set_savings(number, saved);
+        for number in self.classes.usage.take_stale() {
+            let saved = self.savings(self.classes.usage.classes(number));
+            self.classes.usage.set_savings(number, saved);
         }
     }
 
@@ -167,7 +169,7 @@ impl Graph {
         compiled: CompiledSet,
         differences: &mut TableDifferences,
     ) {
-        self.usage.set_closed(number, None);
+        self.classes.usage.set_closed(number, None);
         self.write_default(number, compiled.default, differences);
         let mut entries: BTreeMap<IdentityId, ClassId> = compiled.classes.into_iter().collect();
         for identity in self.identities_in_set(number) {
@@ -177,7 +179,7 @@ impl Graph {
         for (identity, class) in entries {
             self.write_class(number, identity, Some(class), differences);
         }
-        self.usage.set_savings(number, compiled.saved);
+        self.classes.usage.set_savings(number, compiled.saved);
     }
 
     /// Makes a set deny everything.
@@ -190,15 +192,15 @@ impl Graph {
         let Some(credit) = self.sets.get(number).map(|set| self.closed_set_credit(set)) else {
             return;
         };
-        self.usage.set_closed(number, Some(closed));
-        let rule = self.credits.intern(credit);
+        self.classes.usage.set_closed(number, Some(closed));
+        let rule = self.classes.credits.intern(credit);
         let denied = Program::constant(Cell {
             verdict: Verdict::Deny,
             hits: Vec::from([rule]),
             log: None,
             audit: None,
         });
-        let Some(class) = self.programs.intern(denied, usize::MAX) else {
+        let Some(class) = self.classes.programs.intern(denied, usize::MAX) else {
             return;
         };
         self.write_default(number, class, differences);
@@ -213,14 +215,14 @@ impl Graph {
         let numbers = &set.key.policies;
         let first = numbers
             .first()
-            .and_then(|policy| self.policies.body(*policy));
+            .and_then(|policy| self.objects.policies.body(*policy));
         match first {
             Some(said) => Credit::TierDefault {
                 tier: said.tier.clone(),
                 direction,
                 policies: numbers
                     .iter()
-                    .filter_map(|p| self.named_policies().id(*p))
+                    .filter_map(|p| self.objects.named_policies().id(*p))
                     .collect(),
             },
             None => Credit::NoProfileMatch { direction },
@@ -234,14 +236,18 @@ impl Graph {
         default: ClassId,
         differences: &mut TableDifferences,
     ) {
-        self.programs.acquire(default);
-        self.usage
-            .add_class(number, default, self.programs.elements(default));
+        self.classes.programs.acquire(default);
+        self.classes
+            .usage
+            .add_class(number, default, self.classes.programs.elements(default));
         let was = self.desired.sets.insert(number, PolicySet { default });
         if let Some(was) = was {
-            self.usage
-                .remove_class(number, was.default, self.programs.elements(was.default));
-            self.programs.release(was.default);
+            self.classes.usage.remove_class(
+                number,
+                was.default,
+                self.classes.programs.elements(was.default),
+            );
+            self.classes.programs.release(was.default);
         }
         if was != Some(PolicySet { default }) {
             differences.sets.insert(number);
@@ -257,25 +263,25 @@ impl Graph {
             |(_, closed): (PolicySetId, CloseReason)| closed.exceeded == ExceededLimit::Host;
         let lacks_audit =
             |(_, set): (PolicySetId, &PolicySetRules)| set.audit_omitted_for_host().is_some();
-        if self.usage.total() <= self.budget.host
-            && !self.usage.closed_sets().any(bound_by_host)
+        if self.classes.usage.total() <= self.options.budget.host
+            && !self.classes.usage.closed_sets().any(bound_by_host)
             && !self.sets.omitting_audit().any(lacks_audit)
         {
             return;
         }
-        let mut sets: Vec<PolicySetId> = self.usage.sets().collect();
+        let mut sets: Vec<PolicySetId> = self.classes.usage.sets().collect();
         sets.sort_by(|a, b| self.compare_sets(*a, *b));
-        let mut room = self.budget.host;
+        let mut room = self.options.budget.host;
         let mut open = Vec::new();
         for number in sets {
-            let closed = self.usage.close_reason(number);
+            let closed = self.classes.usage.close_reason(number);
             let set = self.sets.get(number);
             let omitted = set.and_then(PolicySetRules::audit_omitted_for_host);
             let needs = match (closed, omitted) {
                 (Some(closed), _) if closed.exceeded == ExceededLimit::Set => continue,
                 (Some(closed), _) => closed.required_elements,
                 (None, Some(omitted)) => omitted.required_elements,
-                (None, None) => self.usage.required(number),
+                (None, None) => self.classes.usage.required(number),
             };
             if let Some(left) = room.checked_sub(needs) {
                 room = left;
@@ -288,7 +294,7 @@ impl Graph {
                 continue;
             }
             let without_audit = match (closed, omitted) {
-                (None, Some(_)) => Some(self.usage.required(number)),
+                (None, Some(_)) => Some(self.classes.usage.required(number)),
                 (Some(closed), _) if closed.without_audit.is_some() => closed.without_audit,
                 _ => self.needs_without_audit(number),
             };
@@ -313,7 +319,7 @@ impl Graph {
                 without_audit,
             };
             match closed {
-                Some(_) => self.usage.set_closed(number, Some(reason)),
+                Some(_) => self.classes.usage.set_closed(number, Some(reason)),
                 None => self.close_set(number, reason, differences),
             }
         }
@@ -329,7 +335,7 @@ impl Graph {
     fn needs_without_audit(&mut self, number: PolicySetId) -> Option<usize> {
         let omission = AuditOmission {
             exceeded: ExceededLimit::Host,
-            required_elements: self.budget.host,
+            required_elements: self.options.budget.host,
         };
         self.omit_audit(number, omission).then_some(())?;
         let compiled = self.compile_set(number);
@@ -344,7 +350,7 @@ impl Graph {
         };
         let (a, b) = (&a.key, &b.key);
         let pairs = a.policies.iter().zip(&b.policies);
-        let mut policies = pairs.map(|(a, b)| self.named_policies().compare_names(*a, *b));
+        let mut policies = pairs.map(|(a, b)| self.objects.named_policies().compare_names(*a, *b));
         let first = policies.find(|order| order.is_ne());
         let rest = || {
             let key = |key: &crate::sets::PolicySetKey| {
@@ -365,12 +371,13 @@ impl Graph {
 
     /// The elements that all policy sets take.
     pub(crate) fn elements(&self) -> usize {
-        self.usage.written_elements()
+        self.classes.usage.written_elements()
     }
 
     /// The sets that are closed because they would exceed a limit.
     pub(crate) fn closed_policy_sets(&self) -> Vec<ClosedPolicySet> {
-        let mut closed: Vec<(PolicySetId, CloseReason)> = self.usage.closed_sets().collect();
+        let mut closed: Vec<(PolicySetId, CloseReason)> =
+            self.classes.usage.closed_sets().collect();
         closed.sort_by(|(a, _), (b, _)| self.compare_sets(*a, *b));
         let told = closed.into_iter();
         told.filter_map(|(number, closed)| self.closed_policy_set(number, closed))
@@ -384,7 +391,7 @@ impl Graph {
         let mut sets: Vec<(Direction, Vec<PolicyId>)> = sets
             .map(|(_, set)| {
                 let policies = set.key.policies.iter();
-                let ids = policies.filter_map(|policy| self.named_policies().id(*policy));
+                let ids = policies.filter_map(|policy| self.objects.named_policies().id(*policy));
                 (set.key.direction, ids.collect())
             })
             .collect();
@@ -395,11 +402,11 @@ impl Graph {
 
     /// The policies of a closed set; `None` if it is open.
     pub(crate) fn closed_policies(&self, number: PolicySetId) -> Option<Vec<PolicyId>> {
-        self.usage.close_reason(number)?;
+        self.classes.usage.close_reason(number)?;
         let policies = self.sets.get(number)?.key.policies.iter();
         Some(
             policies
-                .filter_map(|p| self.named_policies().id(*p))
+                .filter_map(|p| self.objects.named_policies().id(*p))
                 .collect(),
         )
     }
@@ -415,7 +422,7 @@ impl Graph {
         let numbers = set.key.policies.iter();
         Some(ClosedPolicySet {
             policies: numbers
-                .filter_map(|p| self.named_policies().id(*p))
+                .filter_map(|p| self.objects.named_policies().id(*p))
                 .collect(),
             direction,
             exceeded: closed.exceeded,
@@ -424,8 +431,8 @@ impl Graph {
                 ExceededLimit::Set => elements.max(closed.required_elements + 1),
             },
             budget: match closed.exceeded {
-                ExceededLimit::Host => self.budget.host,
-                ExceededLimit::Set => self.budget.set,
+                ExceededLimit::Host => self.options.budget.host,
+                ExceededLimit::Set => self.options.budget.set,
             },
             rules,
         })
@@ -482,8 +489,8 @@ impl Graph {
         index: u32,
         elements: usize,
     ) -> Option<RuleCost> {
-        let id: PolicyId = self.named_policies().id(policy)?;
-        let whole = self.named_policies().get(policy)?;
+        let id: PolicyId = self.objects.named_policies().id(policy)?;
+        let whole = self.objects.named_policies().get(policy)?;
         let rule = whole.rules(direction)?.rules.get(index as usize)?;
         Some(RuleCost {
             policy: id,
