@@ -91,8 +91,9 @@ impl ActivePolicies {
         &self,
         policy: PolicyNumber,
     ) -> impl Iterator<Item = &EndpointId> {
-        let of = self.locals.iter();
-        of.filter(move |(_, local)| local.policies.binary_search(&policy).is_ok())
+        let locals = self.locals.iter();
+        locals
+            .filter(move |(_, local)| local.policies.binary_search(&policy).is_ok())
             .map(|(id, _)| id)
     }
 
@@ -101,8 +102,9 @@ impl ActivePolicies {
         &self,
         profile: &Str,
     ) -> impl Iterator<Item = &EndpointId> {
-        let of = self.locals.iter();
-        of.filter(|(_, local)| local.profiles.contains(profile))
+        let locals = self.locals.iter();
+        locals
+            .filter(|(_, local)| local.profiles.contains(profile))
             .map(|(id, _)| id)
     }
 
@@ -194,7 +196,7 @@ impl ActivePolicies {
             let labels = AddressOwnerLabels::endpoint(store, id);
             labels.is_some_and(|labels| policies.selects(number, &labels))
         };
-        let was = self.selected.contains_key(&number);
+        let was_active = self.selected.contains_key(&number);
         let once;
         let now: &BTreeSet<EndpointId> = match reach {
             None => {
@@ -221,7 +223,7 @@ impl ActivePolicies {
                         begun: Vec::new(),
                     }
                 });
-                if !was && !selection.endpoints.is_empty() {
+                if !was_active && !selection.endpoints.is_empty() {
                     changes.policies.insert(number);
                     selection.begun.push(number);
                     return;
@@ -229,11 +231,11 @@ impl ActivePolicies {
                 &selection.endpoints
             }
         };
-        if !was && now.is_empty() {
+        if !was_active && now.is_empty() {
             return;
         }
         changes.policies.insert(number);
-        if was {
+        if was_active {
             for (id, local) in &mut self.locals {
                 if !now.contains(id)
                     && let Ok(at) = local.policies.binary_search(&number)
@@ -256,13 +258,13 @@ impl ActivePolicies {
         changes: &mut ActivePolicyChanges,
     ) {
         let now = state.endpoints.get(id).filter(|e| is_local(e));
-        let was = self.locals.remove(id);
-        if was.is_none() && now.is_none() {
+        let previous = self.locals.remove(id);
+        if previous.is_none() && now.is_none() {
             return;
         }
         changes.locals.insert(id.clone());
         self.index_endpoint(id, now.is_some());
-        let old = was.unwrap_or_default();
+        let old = previous.unwrap_or_default();
         let new = now.map_or_else(LocalEndpoint::default, |e| LocalEndpoint {
             policies: self
                 .selecting_policies(store, policies, &e.id)
@@ -300,9 +302,10 @@ impl ActivePolicies {
     fn index_endpoint(&mut self, id: &EndpointId, present: bool) {
         let Some(name) = &id.namespace else { return };
         let locals = self.locals_by_namespace.entry(name.clone()).or_default();
-        match present {
-            true => locals.insert(id.clone()),
-            false => locals.remove(id),
+        if present {
+            locals.insert(id.clone())
+        } else {
+            locals.remove(id)
         };
         if locals.is_empty() {
             self.locals_by_namespace.remove(name);

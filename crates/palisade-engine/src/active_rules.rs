@@ -188,11 +188,13 @@ impl ActiveRules {
                 bodies
             }
         };
-        let was = self.policies.insert(number, saying);
-        let Some(was) = was else { return true };
-        let same = self.shared_rules.get(&was);
+        let previous = self.policies.insert(number, saying);
+        let Some(previous) = previous else {
+            return true;
+        };
+        let same = self.shared_rules.get(&previous);
         let same = same.is_some_and(|(bodies, _)| bodies.has_same_own_end_references(&shared));
-        self.release_shared(was, selectors);
+        self.release_shared(previous, selectors);
         !same
     }
 
@@ -229,15 +231,15 @@ impl ActiveRules {
             Some((rules, false))
         };
         let bodies = self.resolve_rules(rules, Selector::clone, selectors);
-        if let Some(was) = self.profiles.insert(profile.name.clone(), bodies) {
-            self.release_rules(&was, selectors);
+        if let Some(previous) = self.profiles.insert(profile.name.clone(), bodies) {
+            self.release_rules(&previous, selectors);
         }
     }
 
     /// Removes the rules of a profile that is no longer active.
     pub(crate) fn deactivate_profile(&mut self, name: &Str, selectors: &mut ActiveSelectors) {
-        if let Some(was) = self.profiles.remove(name) {
-            self.release_rules(&was, selectors);
+        if let Some(previous) = self.profiles.remove(name) {
+            self.release_rules(&previous, selectors);
         }
     }
 
@@ -249,7 +251,7 @@ impl ActiveRules {
         selectors: &mut ActiveSelectors,
     ) -> Arc<ResolvedRules> {
         let mut peer_references = PeerReferences::default();
-        let mut of = |direction| -> Option<ResolvedDirectionRules> {
+        let mut resolve_side = |direction| -> Option<ResolvedDirectionRules> {
             let (rules, default_deny) = rules(direction)?;
             let mut side = ResolvedDirectionRules {
                 default_deny,
@@ -270,8 +272,8 @@ impl ActiveRules {
             Some(side)
         };
         let bodies = ResolvedRules {
-            ingress: of(Direction::Ingress),
-            egress: of(Direction::Egress),
+            ingress: resolve_side(Direction::Ingress),
+            egress: resolve_side(Direction::Egress),
             peers: peer_references,
         };
         for net in &bodies.peers.nets {

@@ -56,20 +56,22 @@ pub(crate) fn sort_policies(
             tiers.push((&body.tier, tier_rank(state, &body.tier)));
             tiers.len() - 1
         });
-        let precedence = match EngineFault::PolicyOrderIgnored.is_injected() {
-            true => Precedence {
+        let precedence = if EngineFault::PolicyOrderIgnored.is_injected() {
+            Precedence {
                 order: Order::Last,
                 rank: u8::MAX - body.precedence.rank,
-            },
-            false => body.precedence,
+            }
+        } else {
+            body.precedence
         };
         placed.push((tier, precedence, number));
     }
     let place = |tier: usize| tiers.get(tier).map(|(name, place)| (*place, *name));
     placed.sort_unstable_by(|(tier, precedence, number), (other, than, policy)| {
-        let tiers = match tier == other {
-            true => Ordering::Equal,
-            false => place(*tier).cmp(&place(*other)),
+        let tiers = if tier == other {
+            Ordering::Equal
+        } else {
+            place(*tier).cmp(&place(*other))
         };
         let here = || policies.compare_names(*number, *policy);
         tiers.then(precedence.cmp(than)).then_with(here)
@@ -132,9 +134,10 @@ impl<'a> ApplicableRules<'a> {
         let policies: Vec<PolicyNumber> = policies.iter().filter(governs).copied().collect();
         let active = inputs.active_rules;
         let of_policies = policies.iter().filter_map(|number| active.policy(*number));
-        let profiles = match traffic.has_profiles() {
-            true => &endpoint.profiles,
-            false => &[][..],
+        let profiles = if traffic.has_profiles() {
+            &endpoint.profiles
+        } else {
+            &[][..]
         };
         let of_profiles = profiles.iter().filter_map(|name| active.profile(name));
         ApplicableRules {
@@ -208,9 +211,10 @@ impl<'a> ApplicableRules<'a> {
             traffic: self.traffic,
             audit: audited && !EngineFault::EndpointAuditIgnored.is_injected(),
             policies: self.policies.clone(),
-            profiles: match self.traffic.has_profiles() {
-                true => self.endpoint.profiles.clone(),
-                false => Vec::new(),
+            profiles: if self.traffic.has_profiles() {
+                self.endpoint.profiles.clone()
+            } else {
+                Vec::new()
             },
             own_tests,
             ports: ports.into_iter().collect(),

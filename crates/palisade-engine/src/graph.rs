@@ -208,18 +208,18 @@ impl Graph {
         let Some((slot, before)) = put else {
             return;
         };
-        let mut was = None;
+        let mut previous = None;
         if let Some(before) = before {
             self.mark_endpoint_change(slot, Some(&before), true);
             if is_local_view(&self.objects.store.view_replaced(&before)) {
-                was = self.objects.state.endpoints.remove(&endpoint.id);
+                previous = self.objects.state.endpoints.remove(&endpoint.id);
             }
             self.objects.store.release_replaced(before);
         } else {
             self.mark_new_endpoint(slot, &endpoint);
         }
         let now = Some(&endpoint).filter(|endpoint| is_local(endpoint));
-        self.indexes.host_nodes.update(was.as_ref(), now);
+        self.indexes.host_nodes.update(previous.as_ref(), now);
         if is_local(&endpoint) {
             self.objects
                 .state
@@ -248,8 +248,8 @@ impl Graph {
                 .queue(address, AddressEvent::Claim(slot, true));
         }
         for port in &endpoint.ports {
-            let of = self.indexes.slots_by_named_port.entry(port.name.clone());
-            of.or_default().insert(slot);
+            let slots = self.indexes.slots_by_named_port.entry(port.name.clone());
+            slots.or_default().insert(slot);
         }
     }
 
@@ -259,8 +259,8 @@ impl Graph {
         };
         self.mark_endpoint_change(slot, None, false);
         self.objects.store.remove(slot);
-        let was = self.objects.state.endpoints.remove(id);
-        self.indexes.host_nodes.update(was.as_ref(), None);
+        let previous = self.objects.state.endpoints.remove(id);
+        self.indexes.host_nodes.update(previous.as_ref(), None);
     }
 
     /// Records what a change of an endpoint affects. `before` is the endpoint that was replaced. If
@@ -275,18 +275,19 @@ impl Graph {
             objects: Objects { store, .. },
             identities,
             indexes,
-            pending: touched,
+            pending,
             ..
         } = self;
         let ports = &mut indexes.slots_by_named_port;
         let now = store.view(slot);
-        let (old, new) = match present {
-            true => (before.map(|before| store.view_replaced(before)), now),
-            false => (now, None),
+        let (old, new) = if present {
+            (before.map(|before| store.view_replaced(before)), now)
+        } else {
+            (now, None)
         };
         let local = |view: &Option<AddressOwnerView<'_>>| view.as_ref().is_some_and(is_local_view);
         if local(&old) || local(&new) {
-            touched.locals.extend(store.endpoint_id(slot));
+            pending.locals.extend(store.endpoint_id(slot));
         }
         for address in claimed_addresses(&old) {
             if !claimed_addresses(&new).any(|other| other == address) {
@@ -308,12 +309,13 @@ impl Graph {
             let not_template = view.as_ref().filter(|view| !view.is_template());
             let common = not_template.and_then(|view| view.shared());
             for port in common.into_iter().flat_map(|common| &common.ports) {
-                let of = ports.entry(port.name.clone()).or_default();
-                match is_present {
-                    true => of.insert(slot),
-                    false => of.remove(&slot),
+                let slots = ports.entry(port.name.clone()).or_default();
+                if is_present {
+                    slots.insert(slot)
+                } else {
+                    slots.remove(&slot)
                 };
-                if of.is_empty() {
+                if slots.is_empty() {
                     ports.remove(&port.name);
                 }
             }
@@ -321,13 +323,13 @@ impl Graph {
         let relabelled = match (&old, &new) {
             (Some(old), Some(new)) => {
                 let holds = new.addresses().next().is_some();
-                touched.address_moved |= !old.has_same_interface(new) && holds;
+                pending.address_moved |= !old.has_same_interface(new) && holds;
                 !old.has_same_labels(new)
             }
             _ => true,
         };
         if relabelled {
-            touched.owners.push(slot);
+            pending.owners.push(slot);
         }
     }
 

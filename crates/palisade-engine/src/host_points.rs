@@ -49,9 +49,11 @@ impl HostPoints {
             Some(name) if **name != *Endpoint::LOOPBACK => PointInterface::Host(name.clone()),
             _ => return,
         };
-        let rank = match endpoint.is_node_endpoint() {
-            true if !EngineFault::NodeEndpointFirst.is_injected() => PlaceRank::OfNode,
-            _ => PlaceRank::Written,
+        let is_last = endpoint.is_node_endpoint() && !EngineFault::NodeEndpointFirst.is_injected();
+        let rank = if is_last {
+            PlaceRank::OfNode
+        } else {
+            PlaceRank::Written
         };
         let of_place = self.by_place.entry(place.clone()).or_default();
         of_place.insert((rank, endpoint.id.clone()));
@@ -105,9 +107,10 @@ impl HostPoints {
             let points = new.iter();
             let points = points.map(|(point, set)| (point.clone(), Some(*set)));
             changes.points.extend(points);
-            let old = match new.is_empty() {
-                true => self.assigned.remove(&place),
-                false => self.assigned.insert(place, new.clone()),
+            let old = if new.is_empty() {
+                self.assigned.remove(&place)
+            } else {
+                self.assigned.insert(place, new.clone())
             };
             for (point, set) in old.into_iter().flatten() {
                 if !new.contains_key(&point) {
@@ -262,9 +265,10 @@ impl<'a> OwnEnd<'a> {
             .is_host()
             .then(|| inputs.identities.owner(address))
             .flatten();
-        let owners = match self.tests.is_empty() {
-            true => Vec::new(),
-            false => owners_of(inputs, own, owner),
+        let owners = if self.tests.is_empty() {
+            Vec::new()
+        } else {
+            owners_of(inputs, own, owner)
         };
         let tests = self
             .tests
@@ -272,13 +276,16 @@ impl<'a> OwnEnd<'a> {
             .map(|test| own_prefix_matches(inputs, test, own, &owners));
         let store = &inputs.identity_inputs.store;
         let owner_ports = owner.and_then(|slot| store.shared_in(slot));
-        let port = |name: &str, protocol: Protocol| match self.asks_ports_of_owner {
-            false => self.endpoint.named_port(name, protocol),
-            true => owner_ports.and_then(|shared| {
-                let mut ports = shared.ports.iter();
-                let port = ports.find(|p| *p.name == *name && p.protocol == protocol);
-                port.map(|port| port.port)
-            }),
+        let port = |name: &str, protocol: Protocol| {
+            if self.asks_ports_of_owner {
+                owner_ports.and_then(|shared| {
+                    let mut ports = shared.ports.iter();
+                    let port = ports.find(|p| *p.name == *name && p.protocol == protocol);
+                    port.map(|port| port.port)
+                })
+            } else {
+                self.endpoint.named_port(name, protocol)
+            }
         };
         rules.set_key_of(inputs, own.family(), tests.collect(), port)
     }
@@ -291,9 +298,10 @@ fn owners_of(
     owner: Option<AddressOwnerSlot>,
 ) -> Vec<AddressOwnerSlot> {
     let store = &inputs.identity_inputs.store;
-    let nodes = match own.is_host() {
-        true => inputs.identities.nodes_at(own.address()),
-        false => &[],
+    let nodes = if own.is_host() {
+        inputs.identities.nodes_at(own.address())
+    } else {
+        &[]
     };
     let sets = inputs.identity_inputs.state.network_sets.values();
     let sets = sets.filter(|set| set.nets.iter().any(|net| net.covers(own)));

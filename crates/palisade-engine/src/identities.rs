@@ -116,9 +116,10 @@ impl<'a> IdentityInputs<'a> {
         }
         let strength = |slot: &AddressOwnerSlot| {
             let endpoint = self.endpoint(*slot)?;
-            let created = match EngineFault::OldestClaimWins.is_injected() {
-                true => u64::MAX - endpoint.created(),
-                false => endpoint.created(),
+            let created = if EngineFault::OldestClaimWins.is_injected() {
+                u64::MAX - endpoint.created()
+            } else {
+                endpoint.created()
             };
             let id: Option<EndpointId> = self.store.endpoint_id(*slot);
             Some((endpoint.is_attached(), created, id))
@@ -180,11 +181,11 @@ impl Identities {
     pub(crate) fn keys(&self) -> impl Iterator<Item = (IdentityId, &IdentityKey)> {
         self.identities
             .iter()
-            .map(|(number, of)| (*number, &*of.key))
+            .map(|(number, identity)| (*number, &*identity.key))
     }
 
     pub(crate) fn key(&self, number: IdentityId) -> Option<&IdentityKey> {
-        self.identities.get(&number).map(|of| &*of.key)
+        self.identities.get(&number).map(|identity| &*identity.key)
     }
 
     /// The identities that match a selector.
@@ -327,15 +328,16 @@ impl Identities {
         let region = self.networks.get(prefix);
         let key = region.is_some_and(TrackedNetwork::is_used).then(|| {
             let address = prefix.address();
-            let held = prefix.is_host()
+            let is_held = prefix.is_host()
                 && match hosts.binary_search_by_key(&address, |host| host.changed.address) {
                     Ok(at) => hosts[at].identity.key.is_some(),
                     Err(_) => self.addresses.is_tracked(address),
                 };
             // A tracked network of one address that is held needs no identity: the address has one.
-            match held {
-                true => IdentityKey::default(),
-                false => self.compute_key(inputs, prefix, &[], None),
+            if is_held {
+                IdentityKey::default()
+            } else {
+                self.compute_key(inputs, prefix, &[], None)
             }
         });
         IdentityMove {
@@ -430,10 +432,10 @@ impl Identities {
     }
 
     /// The identity of the entry to write for a prefix; `None` where the covering network has the
-    /// same. `held` is the identity of an address that is held.
-    fn table_entry(&self, prefix: Prefix, held: Option<IdentityId>) -> Option<IdentityId> {
+    /// same. `host_identity` is that of an address that an owner has.
+    fn table_entry(&self, prefix: Prefix, host_identity: Option<IdentityId>) -> Option<IdentityId> {
         let region = || self.networks.get(prefix).map(|r| r.identity);
-        let own = held.or_else(region)?;
+        let own = host_identity.or_else(region)?;
         let mut around = (prefix.length().checked_sub(1))
             .into_iter()
             .flat_map(|longest| self.networks.covering(prefix.address(), longest));
@@ -589,18 +591,20 @@ impl IdentityIndex {
     fn update(&mut self, key: &IdentityKey, number: IdentityId, present: bool) {
         for selector in &key.selectors {
             let under = self.by_selector.entry(*selector).or_default();
-            match present {
-                true => under.insert(number),
-                false => under.remove(&number),
+            if present {
+                under.insert(number)
+            } else {
+                under.remove(&number)
             };
             if under.is_empty() {
                 self.by_selector.remove(selector);
             }
         }
         if let Some(net) = key.net {
-            match present {
-                true => self.by_net.insert((net, number)),
-                false => self.by_net.remove(&(net, number)),
+            if present {
+                self.by_net.insert((net, number))
+            } else {
+                self.by_net.remove(&(net, number))
             };
         }
     }

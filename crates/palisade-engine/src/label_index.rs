@@ -151,14 +151,14 @@ impl LabelIndex {
                 altered.entry(signature).or_default();
             }
         }
-        for (number, found) in altered {
+        for (number, added_selectors) in altered {
             let Some(signature) = self.get_mut(number) else {
                 continue;
             };
-            let kept = signature.matched.iter().copied();
-            let mut matched: Vec<SelectorNumber> = kept
+            let previous = signature.matched.iter().copied();
+            let mut matched: Vec<SelectorNumber> = previous
                 .filter(|n| !removed.contains_key(n))
-                .chain(found)
+                .chain(added_selectors)
                 .collect();
             matched.sort_unstable();
             matched.dedup();
@@ -177,12 +177,12 @@ impl LabelIndex {
         let under = |test: &RequiredTest| -> Vec<&BTreeSet<SignatureNumber>> {
             match test {
                 RequiredTest::Values(key, values) => {
-                    let of = |value: &u32| self.by_label.get(&(*key, *value));
-                    values.iter().filter_map(of).collect()
+                    let signatures = |value: &u32| self.by_label.get(&(*key, *value));
+                    values.iter().filter_map(signatures).collect()
                 }
                 RequiredTest::Present(key) => {
-                    let there = self.by_label.range((*key, 0)..=(*key, u32::MAX));
-                    there.map(|(_, signatures)| signatures).collect()
+                    let entries = self.by_label.range((*key, 0)..=(*key, u32::MAX));
+                    entries.map(|(_, signatures)| signatures).collect()
                 }
                 RequiredTest::Never => Vec::new(),
             }
@@ -198,9 +198,9 @@ impl LabelIndex {
         let least = tests
             .iter()
             .map(under)
-            .min_by_key(|found| found.iter().map(|set| set.len()).sum::<usize>());
+            .min_by_key(|sets| sets.iter().map(|set| set.len()).sum::<usize>());
         match least {
-            Some(found) => found
+            Some(sets) => sets
                 .into_iter()
                 .flatten()
                 .copied()
@@ -235,11 +235,11 @@ impl LabelIndex {
             Some(number) => *number,
             None => self.add_signature(store.names_mut(), selectors, &scratch.labels.pairs),
         };
-        let was = store.signature(slot);
-        if was == number {
+        let previous = store.signature(slot);
+        if previous == number {
             return false;
         }
-        let matches_differ = match (self.get(was), self.get(number)) {
+        let matches_differ = match (self.get(previous), self.get(number)) {
             (Some(old), Some(new)) => old.matched != new.matched,
             _ => false,
         };
@@ -322,9 +322,9 @@ impl LabelIndex {
             entry.remove();
         }
         for pair in &gone.pairs {
-            if let Some(there) = self.by_label.get_mut(pair) {
-                there.remove(&number);
-                if there.is_empty() {
+            if let Some(signatures) = self.by_label.get_mut(pair) {
+                signatures.remove(&number);
+                if signatures.is_empty() {
                     self.by_label.remove(pair);
                 }
             }
@@ -381,10 +381,10 @@ fn owners_with_changed_keys(
     for change in changes {
         match change.value {
             Some(value) => {
-                let of = wanted_values
+                let values_of_key = wanted_values
                     .entry(change.key)
                     .or_insert_with(|| Some(BTreeSet::new()));
-                of.iter_mut().for_each(|values| {
+                values_of_key.iter_mut().for_each(|values| {
                     values.insert(value);
                 });
             }
@@ -423,9 +423,10 @@ fn owners_with_changed_keys(
     }
     if !facts.is_empty() {
         for (slot, view) in store.views() {
-            let seen = AddressOwnerLabels { view };
+            let labels = AddressOwnerLabels { view };
             let sees = |(scope, key, values): &(LabelScope, &str, &Option<BTreeSet<u32>>)| {
-                seen.value(*scope, key)
+                labels
+                    .value(*scope, key)
                     .is_some_and(|value| has(values, value))
             };
             if facts.iter().any(sees) {
@@ -544,9 +545,10 @@ fn collect_own(
     let values = view.values_at(tested.iter().map(|(place, _)| *place));
     for ((_, key), value) in tested.iter().zip(values) {
         if let Some(used) = keys.get(*key) {
-            match used.depends_on_value() {
-                true => labels.add(store, *key, used, value),
-                false => labels.pairs.push((*key, UNNAMED_VALUE)),
+            if used.depends_on_value() {
+                labels.add(store, *key, used, value)
+            } else {
+                labels.pairs.push((*key, UNNAMED_VALUE))
             }
         }
     }

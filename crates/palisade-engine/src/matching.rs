@@ -129,9 +129,10 @@ impl PolicySetRules {
 
     /// What determines the class of an identity.
     pub(crate) fn class_key(&self, identity: &IdentityKey) -> ClassKey {
-        let ports = match self.index.uses_peer_named_ports() {
-            true => identity.ports.clone(),
-            false => Vec::new(),
+        let ports = if self.index.uses_peer_named_ports() {
+            identity.ports.clone()
+        } else {
+            Vec::new()
         };
         let audited = self.is_audited()
             && self.omits_audit().is_none()
@@ -357,8 +358,8 @@ impl PolicySetRules {
         }
         let operation = match matched {
             MatchedStep::Fallback => {
-                let of = self.blocks.get(block as usize)?;
-                let (_, verdict) = of.fallback_in(view)?;
+                let decision_block = self.blocks.get(block as usize)?;
+                let (_, verdict) = decision_block.fallback_in(view)?;
                 TemplateStep::Fallback(block, verdict)
             }
             MatchedStep::Rule(_, place) => {
@@ -396,9 +397,10 @@ impl PolicySetRules {
             Direction::Egress => PortEnd::Source,
         };
         let resolve_port = |end: PortEnd, name: &Str, protocol: Protocol| {
-            let ports = match end == own_end {
-                true => &key.ports,
-                false => peer_ports,
+            let ports = if end == own_end {
+                &key.ports
+            } else {
+                peer_ports
             };
             let any = EngineFault::NamedPortAnyProtocol.is_injected();
             ports
@@ -407,11 +409,11 @@ impl PolicySetRules {
                 .map(|(_, _, port)| *port)
         };
         let step = |((block, matched), id): (&(u32, MatchedStep), &RuleId)| {
-            let of = self.blocks.get(*block as usize)?;
+            let decision_block = self.blocks.get(*block as usize)?;
             let MatchedStep::Rule(_, place) = *matched else {
                 return Some(SequenceStep {
                     id: *id,
-                    operation: StepOperation::Fallback(of.fallback_in(view)?.1),
+                    operation: StepOperation::Fallback(decision_block.fallback_in(view)?.1),
                 });
             };
             let body = self.rule(place)?;
@@ -420,12 +422,12 @@ impl PolicySetRules {
                 operation: StepOperation::Rule {
                     action: match body.action {
                         Action::Pass
-                            if of.profile.is_some()
+                            if decision_block.profile.is_some()
                                 && !EngineFault::PassInProfileAllows.is_injected() =>
                         {
                             Action::Deny
                         }
-                        Action::Pass if of.profile.is_some() => Action::Allow,
+                        Action::Pass if decision_block.profile.is_some() => Action::Allow,
                         action => action,
                     },
                     next: steps.partition_point(|(other, _)| other <= block),

@@ -70,16 +70,16 @@ impl PeerRuleIndex {
             for peer in &body.peers {
                 match (&peer.selector, &peer.nets) {
                     (Some(selector), _) => {
-                        let there = self.selectors.entry(*selector).or_default();
-                        there.push(RulePosition { group, index });
+                        let positions = self.selectors.entry(*selector).or_default();
+                        positions.push(RulePosition { group, index });
                     }
                     (None, Some(nets)) => {
                         for net in nets {
-                            let there = self.nets.entry(*net).or_default();
-                            if there.is_empty() {
+                            let positions = self.nets.entry(*net).or_default();
+                            if positions.is_empty() {
                                 self.lengths.count(*net, true);
                             }
-                            there.push(RulePosition { group, index });
+                            positions.push(RulePosition { group, index });
                         }
                     }
                     (None, None) => {
@@ -98,20 +98,20 @@ impl PeerRuleIndex {
             for peer in &body.peers {
                 match (&peer.selector, &peer.nets) {
                     (Some(selector), _) => {
-                        if let Some(there) = self.selectors.get_mut(selector) {
-                            there.retain(|rule| rule.group != group);
-                            if there.is_empty() {
+                        if let Some(positions) = self.selectors.get_mut(selector) {
+                            positions.retain(|rule| rule.group != group);
+                            if positions.is_empty() {
                                 self.selectors.remove(selector);
                             }
                         }
                     }
                     (None, Some(nets)) => {
                         for net in nets {
-                            let Some(there) = self.nets.get_mut(net) else {
+                            let Some(positions) = self.nets.get_mut(net) else {
                                 continue;
                             };
-                            there.retain(|rule| rule.group != group);
-                            if there.is_empty() {
+                            positions.retain(|rule| rule.group != group);
+                            if positions.is_empty() {
                                 self.nets.remove(net);
                                 self.lengths.count(*net, false);
                             }

@@ -68,9 +68,10 @@ impl PolicySetIndex {
     }
 
     fn update_net(&mut self, number: PolicySetId, net: Prefix, present: bool) {
-        let changed = match present {
-            true => self.nets.insert((net, number)),
-            false => self.nets.remove(&(net, number)),
+        let changed = if present {
+            self.nets.insert((net, number))
+        } else {
+            self.nets.remove(&(net, number))
         };
         if changed {
             self.lengths.count(net, present);
@@ -85,17 +86,19 @@ impl PolicySetIndex {
         changed_peers: &ChangedPeers,
     ) {
         for selector in &changed_peers.selectors {
-            match index.selectors.contains_key(selector) {
-                true => self.selectors.insert((*selector, number)),
-                false => self.selectors.remove(&(*selector, number)),
+            if index.selectors.contains_key(selector) {
+                self.selectors.insert((*selector, number))
+            } else {
+                self.selectors.remove(&(*selector, number))
             };
         }
         for net in &changed_peers.nets {
             self.update_net(number, *net, index.nets.contains_key(net));
         }
-        match index.needs_all_identities() {
-            true => self.all_identities.insert(number),
-            false => self.all_identities.remove(&number),
+        if index.needs_all_identities() {
+            self.all_identities.insert(number)
+        } else {
+            self.all_identities.remove(&number)
         };
     }
 }

@@ -102,8 +102,8 @@ impl ActiveSelectorIndex {
                 let Some(bucket) = self.buckets.get(key) else {
                     return 0;
                 };
-                let there = values.iter().filter_map(|value| bucket.values.get(value));
-                there.map(BTreeSet::len).sum()
+                let selectors = values.iter().filter_map(|value| bucket.values.get(value));
+                selectors.map(BTreeSet::len).sum()
             }
             RequiredTest::Present(key) => self.buckets.get(key).map_or(0, |b| b.present.len()),
             RequiredTest::Never => 0,
@@ -116,9 +116,9 @@ impl ActiveSelectorIndex {
             Some(RequiredTest::Values(key, values)) => {
                 if let Some(bucket) = self.buckets.get_mut(&key) {
                     for value in &values {
-                        if let Some(there) = bucket.values.get_mut(value) {
-                            there.remove(&number);
-                            if there.is_empty() {
+                        if let Some(selectors) = bucket.values.get_mut(value) {
+                            selectors.remove(&number);
+                            if selectors.is_empty() {
                                 bucket.values.remove(value);
                             }
                         }

@@ -198,17 +198,17 @@ impl PolicySets {
     pub(crate) fn mark_edited(&mut self, source: &PolicyOrProfile) {
         match source {
             PolicyOrProfile::Policy(number) => {
-                let of = (*number, PolicySetId(0))..=(*number, PolicySetId(u32::MAX));
+                let range = (*number, PolicySetId(0))..=(*number, PolicySetId(u32::MAX));
                 let sets = self
                     .by_policy
-                    .range(of)
+                    .range(range)
                     .map(|(policy, set)| (*set, *policy));
                 self.edited.extend(sets);
             }
             PolicyOrProfile::Profile(name) => {
-                let of = (name.clone(), PolicySetId(0))..=(name.clone(), PolicySetId(u32::MAX));
+                let range = (name.clone(), PolicySetId(0))..=(name.clone(), PolicySetId(u32::MAX));
                 self.stale
-                    .extend(self.by_profile.range(of).map(|(_, set)| *set));
+                    .extend(self.by_profile.range(range).map(|(_, set)| *set));
             }
         }
     }

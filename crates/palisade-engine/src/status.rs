@@ -184,13 +184,16 @@ impl Engine {
                 missing.tiers.entry(tier.clone()).or_default().push(id);
             }
         }
-        missing.tiers.values_mut().for_each(|of| of.sort());
+        missing
+            .tiers
+            .values_mut()
+            .for_each(|policies| policies.sort());
         for endpoint in self.local_endpoints() {
             for profile in &endpoint.profiles {
                 let builtin = **profile == *Profile::ALLOW_ALL;
                 if !builtin && !self.graph.objects.state.profiles.contains_key(profile) {
-                    let of = missing.profiles.entry(profile.clone()).or_default();
-                    of.push(endpoint.id.clone());
+                    let endpoints = missing.profiles.entry(profile.clone()).or_default();
+                    endpoints.push(endpoint.id.clone());
                 }
             }
         }
@@ -221,7 +224,7 @@ impl Engine {
         };
         let mut tiers: Vec<TierSummary> = counts.into_iter().map(summary).collect();
         // By name already.
-        tiers.sort_by_key(|of| (of.missing, of.tier.order));
+        tiers.sort_by_key(|summary| (summary.missing, summary.tier.order));
         tiers
     }
 
@@ -259,8 +262,9 @@ impl Engine {
     /// The local endpoints that a policy selects, by name.
     pub fn selected_endpoints(&self, policy: &PolicyId) -> Vec<&EndpointId> {
         let number = self.graph.objects.named_policies().find(policy);
-        let of = number.into_iter();
-        of.flat_map(|number| self.graph.active.policies.endpoints_selected_by(number))
+        let numbers = number.into_iter();
+        numbers
+            .flat_map(|number| self.graph.active.policies.endpoints_selected_by(number))
             .collect()
     }
 

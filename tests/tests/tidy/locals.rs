@@ -6,10 +6,9 @@ use crate::code;
 const BANNED: [&str; 8] = ["held", "is", "kept", "of", "said", "there", "told", "was"];
 
 /// Crates whose names are not yet so.
-const EXEMPT_CRATES: [&str; 9] = [
+const EXEMPT_CRATES: [&str; 8] = [
     "palisade-agent",
     "palisade-dataplane",
-    "palisade-engine",
     "palisade-etcd",
     "palisade-kubernetes",
     "palisade-model",

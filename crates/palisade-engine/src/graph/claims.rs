@@ -8,9 +8,10 @@ use core::net::IpAddr;
 pub(super) fn effective_addresses<I: Iterator<Item = IpAddr>>(
     addresses: I,
 ) -> impl Iterator<Item = IpAddr> {
-    let known = match EngineFault::SecondAddressIgnored.is_injected() {
-        true => 1,
-        false => usize::MAX,
+    let known = if EngineFault::SecondAddressIgnored.is_injected() {
+        1
+    } else {
+        usize::MAX
     };
     addresses.take(known)
 }

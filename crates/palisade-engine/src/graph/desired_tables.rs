@@ -56,27 +56,29 @@ impl Graph {
     /// Writes which set judges each point, and the interfaces.
     fn write_points(&mut self, points: &PointChanges, differences: &mut TableDifferences) {
         for (point, to) in &points.points {
-            let was = match to {
+            let previous = match to {
                 Some(set) => self.desired.points.insert(point.clone(), *set),
                 None => self.desired.points.remove(point),
             };
-            if was != *to {
+            if previous != *to {
                 differences.points.insert(point.clone());
             }
         }
         for (name, ours) in &points.interfaces {
-            let changed = match ours {
-                true => self.desired.interfaces.insert(name.clone()),
-                false => self.desired.interfaces.remove(name),
+            let changed = if *ours {
+                self.desired.interfaces.insert(name.clone())
+            } else {
+                self.desired.interfaces.remove(name)
             };
             if changed {
                 differences.interfaces.insert(name.clone());
             }
         }
         for (name, is_own) in &points.host_interfaces {
-            let changed = match is_own {
-                true => self.desired.host_interfaces.insert(name.clone()),
-                false => self.desired.host_interfaces.remove(name),
+            let changed = if *is_own {
+                self.desired.host_interfaces.insert(name.clone())
+            } else {
+                self.desired.host_interfaces.remove(name)
             };
             if changed {
                 differences.host_interfaces.insert(name.clone());
@@ -126,20 +128,20 @@ impl Graph {
         let mut differ = Vec::new();
         if addresses.is_empty() {
             // Built in one go, the map is dense; by inserts in order it would be half empty.
-            let there = entries
+            let present = entries
                 .iter()
                 .filter_map(|(p, entry)| Some((*p, (*entry)?)));
-            *addresses = there.collect();
+            *addresses = present.collect();
             differ.extend(addresses.keys().map(|prefix| (*prefix, None)));
             return differ;
         }
         for (prefix, entry) in entries {
-            let was = match entry {
+            let previous = match entry {
                 Some(identity) => addresses.insert(*prefix, *identity),
                 None => addresses.remove(prefix),
             };
-            if was != *entry {
-                differ.push((*prefix, was));
+            if previous != *entry {
+                differ.push((*prefix, previous));
             }
         }
         differ
@@ -252,11 +254,11 @@ impl Graph {
         differences: &mut TableDifferences,
     ) {
         let key = (number, identity);
-        let was = match entry {
+        let previous = match entry {
             Some(class) => self.desired.classes.insert(key, class),
             None => self.desired.classes.remove(&key),
         };
-        if was == entry {
+        if previous == entry {
             return;
         }
         if let Some(class) = entry {
@@ -265,7 +267,7 @@ impl Graph {
                 .usage
                 .add_class(number, class, self.classes.programs.elements(class));
         }
-        if let Some(class) = was {
+        if let Some(class) = previous {
             self.classes
                 .usage
                 .remove_class(number, class, self.classes.programs.elements(class));

@@ -84,9 +84,10 @@ impl Graph {
 
     /// Compiles the classes of a set. `None` if they exceed the budget of the set.
     fn compile_set(&mut self, number: PolicySetId) -> Option<CompiledSet> {
-        let most = match EngineFault::BudgetIgnored.is_injected() {
-            true => usize::MAX,
-            false => self.options.budget.set,
+        let most = if EngineFault::BudgetIgnored.is_injected() {
+            usize::MAX
+        } else {
+            self.options.budget.set
         };
         let identities = self.distinguished_identities(number);
         let set = self.sets.get(number)?;
@@ -217,8 +218,8 @@ impl Graph {
             .first()
             .and_then(|policy| self.objects.policies.body(*policy));
         match first {
-            Some(said) => Credit::TierDefault {
-                tier: said.tier.clone(),
+            Some(body) => Credit::TierDefault {
+                tier: body.tier.clone(),
                 direction,
                 policies: numbers
                     .iter()
@@ -240,16 +241,16 @@ impl Graph {
         self.classes
             .usage
             .add_class(number, default, self.classes.programs.elements(default));
-        let was = self.desired.sets.insert(number, PolicySet { default });
-        if let Some(was) = was {
+        let previous = self.desired.sets.insert(number, PolicySet { default });
+        if let Some(previous) = previous {
             self.classes.usage.remove_class(
                 number,
-                was.default,
-                self.classes.programs.elements(was.default),
+                previous.default,
+                self.classes.programs.elements(previous.default),
             );
-            self.classes.programs.release(was.default);
+            self.classes.programs.release(previous.default);
         }
-        if was != Some(PolicySet { default }) {
+        if previous != Some(PolicySet { default }) {
             differences.sets.insert(number);
         }
     }
@@ -379,8 +380,8 @@ impl Graph {
         let mut closed: Vec<(PolicySetId, CloseReason)> =
             self.classes.usage.closed_sets().collect();
         closed.sort_by(|(a, _), (b, _)| self.compare_sets(*a, *b));
-        let told = closed.into_iter();
-        told.filter_map(|(number, closed)| self.closed_policy_set(number, closed))
+        let sets = closed.into_iter();
+        sets.filter_map(|(number, closed)| self.closed_policy_set(number, closed))
             .collect()
     }
 
@@ -442,25 +443,27 @@ impl Graph {
     /// rule counts for every distinct class key that it is part of, but a large rule that every
     /// identity matches counts once, since its elements are shared.
     fn estimate(&self, number: PolicySetId, set: &PolicySetRules) -> (usize, Vec<RuleCost>) {
-        let mut seen: BTreeSet<u64> = BTreeSet::new();
+        let mut class_keys: BTreeSet<u64> = BTreeSet::new();
         let mut weights: HashMap<RulePosition, usize> = HashMap::default();
         // By the position of the source and the index of the rule.
         let mut rule_weights: BTreeMap<(u32, u32), usize> = BTreeMap::new();
         let nobody = IdentityKey::default();
-        let asked = self.distinguished_identities(number);
+        let identities = self.distinguished_identities(number);
         let everyone: BTreeSet<RulePosition> = matched_rules(&set.class_key(&nobody))
             .map(|(_, rule)| rule)
             .collect();
-        let keys = asked.into_iter().filter_map(|id| self.identities.key(id));
+        let keys = identities
+            .into_iter()
+            .filter_map(|id| self.identities.key(id));
         let mut elements = 0_usize;
         for key in core::iter::once(&nobody).chain(keys) {
             elements += 1;
-            let met = set.class_key(key);
-            if !seen.insert(hash(&met)) {
+            let class_key = set.class_key(key);
+            if !class_keys.insert(hash(&class_key)) {
                 continue;
             }
-            let is_first = seen.len() == 1;
-            for (source, rule) in matched_rules(&met) {
+            let is_first = class_keys.len() == 1;
+            for (source, rule) in matched_rules(&class_key) {
                 let weight = weights.entry(rule).or_insert_with(|| {
                     let body = set.rule(rule);
                     body.map_or(0, |body| crate::traffic::element_weight(&body.traffic))
@@ -473,13 +476,13 @@ impl Graph {
             }
         }
         let mut rules: Vec<((u32, u32), usize)> = rule_weights.into_iter().collect();
-        rules.sort_by_key(|(place, weight)| (core::cmp::Reverse(*weight), *place));
+        rules.sort_by_key(|(position, weight)| (core::cmp::Reverse(*weight), *position));
         rules.truncate(MAX_REPORTED_RULES);
-        let told = rules.into_iter().filter_map(|((source, index), elements)| {
+        let costs = rules.into_iter().filter_map(|((source, index), elements)| {
             let policy = *set.key.policies.get(source as usize)?;
             self.rule_cost(policy, set.key.direction, index, elements)
         });
-        (elements, told.collect())
+        (elements, costs.collect())
     }
 
     fn rule_cost(

@@ -53,9 +53,10 @@ impl<'a> PolicySetBuilder<'a> {
             let credit = Credit::EndpointInAudit {
                 direction: key.direction,
             };
-            let verdict = match is_early {
-                true => Verdict::Continue,
-                false => Verdict::Allow,
+            let verdict = if is_early {
+                Verdict::Continue
+            } else {
+                Verdict::Allow
             };
             let fallback = self.acquire_fallback(credit, verdict);
             self.add_block([Some(fallback), None], None);
@@ -160,9 +161,10 @@ impl<'a> PolicySetBuilder<'a> {
             profile: name.clone(),
             direction,
         };
-        let verdict = match EngineFault::MissingProfileAllows.is_injected() {
-            true => Verdict::Allow,
-            false => Verdict::Deny,
+        let verdict = if EngineFault::MissingProfileAllows.is_injected() {
+            Verdict::Allow
+        } else {
+            Verdict::Deny
         };
         self.add_fallback(credit, verdict);
     }

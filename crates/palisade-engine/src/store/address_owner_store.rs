@@ -149,7 +149,7 @@ impl AddressOwnerStore {
             Some(namespace) => self.pools.names.find(namespace)?,
             None => NONE,
         };
-        let is = |slot: &AddressOwnerSlot| {
+        let has_name = |slot: &AddressOwnerSlot| {
             self.records.get(*slot).is_some_and(|record| {
                 record.namespace == namespace
                     && AddressOwnerAttributes::read(&record.encoded).name == name.as_bytes()
@@ -162,10 +162,12 @@ impl AddressOwnerStore {
             })
         };
         let key = name_hash(namespace, name.as_bytes());
-        let found = self
+        let entry = self
             .index
-            .find(widen_hash(key), |(of, slot)| *of == key && is(slot));
-        found.map(|(_, slot)| *slot)
+            .find(widen_hash(key), |(name_hash_of_slot, slot)| {
+                *name_hash_of_slot == key && has_name(slot)
+            });
+        entry.map(|(_, slot)| *slot)
     }
 
     /// The name of an owner, removed or not.
@@ -208,8 +210,8 @@ impl AddressOwnerStore {
         object: AddressOwnerObject<'_>,
     ) -> Option<(AddressOwnerSlot, Option<ReplacedAddressOwner>)> {
         let id = object.id();
-        let found = self.find_slot(object.kind(), id, object.name());
-        let alive = found.filter(|slot| self.is_live(*slot));
+        let known_slot = self.find_slot(object.kind(), id, object.name());
+        let alive = known_slot.filter(|slot| self.is_live(*slot));
         let keys = self.pools.acquire_keys(object.labels());
         let common = self.acquire_shared(object);
         let mut encoded = core::mem::take(&mut self.scratch);
@@ -218,9 +220,10 @@ impl AddressOwnerStore {
         let same = alive
             .and_then(|slot| self.records.get(slot))
             .is_some_and(|r| r.keys == keys && r.shared == common && *r.encoded == *encoded);
-        let new: Box<[u8]> = match same {
-            true => Box::default(),
-            false => encoded.as_slice().into(),
+        let new: Box<[u8]> = if same {
+            Box::default()
+        } else {
+            encoded.as_slice().into()
         };
         if same {
             self.release_encoded(&encoded);
@@ -234,7 +237,7 @@ impl AddressOwnerStore {
         if alive.is_none() {
             self.live_count += 1;
         }
-        let Some(slot) = found else {
+        let Some(slot) = known_slot else {
             return Some((self.insert(object, new, keys, common), None));
         };
         let record = self.records.get_mut(slot)?;
@@ -326,10 +329,10 @@ impl AddressOwnerStore {
             record.namespace,
             AddressOwnerAttributes::read(&record.encoded).name,
         );
-        let found = self
+        let entry = self
             .index
             .find_entry(widen_hash(key), |(_, other)| *other == slot);
-        if let Ok(entry) = found {
+        if let Ok(entry) = entry {
             entry.remove();
         }
         let Some(record) = self.records.get_mut(slot) else {

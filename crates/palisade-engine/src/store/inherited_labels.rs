@@ -55,9 +55,10 @@ impl InheritedLabels {
 
     /// Sets whether a namespace is in audit. Returns whether that changed anything.
     pub(super) fn set_audit(&mut self, namespace: &Str, audit: bool) -> bool {
-        match audit {
-            true => self.audit.insert(namespace.clone()),
-            false => self.audit.remove(namespace),
+        if audit {
+            self.audit.insert(namespace.clone())
+        } else {
+            self.audit.remove(namespace)
         }
     }
 
@@ -86,10 +87,10 @@ impl InheritedLabels {
             keys,
             values: values.into(),
         };
-        let was = self.all.insert(owner, encoded);
-        let same = was.is_some() && was.as_ref() == self.all.get(&owner);
-        if let Some(was) = was {
-            release_labels(pools, owner, &was);
+        let previous = self.all.insert(owner, encoded);
+        let same = previous.is_some() && previous.as_ref() == self.all.get(&owner);
+        if let Some(previous) = previous {
+            release_labels(pools, owner, &previous);
         }
         !same
     }
@@ -101,10 +102,10 @@ impl InheritedLabels {
             return false;
         };
         let owner = LabelOwner { namespace, account };
-        let Some(was) = self.all.remove(&owner) else {
+        let Some(previous) = self.all.remove(&owner) else {
             return false;
         };
-        release_labels(pools, owner, &was);
+        release_labels(pools, owner, &previous);
         if self.all.is_empty() {
             self.all = HashMap::default();
         }

@@ -210,7 +210,11 @@ impl Policies {
             names.release(name);
         }
         for number in core::mem::take(&mut self.deleted) {
-            let Some(record) = self.records.get(number.0).filter(|of| of.body == NONE) else {
+            let Some(record) = self
+                .records
+                .get(number.0)
+                .filter(|record| record.body == NONE)
+            else {
                 continue;
             };
             let Some((namespace, name, kind)) = self.numbers.release(number.0) else {
@@ -370,9 +374,10 @@ impl<'a> NamedPolicies<'a> {
             return Ordering::Equal;
         }
         let namespace = |number| Some(name(number)?.1);
-        let by_namespace = match EngineFault::TieByNamespace.is_injected() {
-            true => namespace(a).cmp(&namespace(b)),
-            false => Ordering::Equal,
+        let by_namespace = if EngineFault::TieByNamespace.is_injected() {
+            namespace(a).cmp(&namespace(b))
+        } else {
+            Ordering::Equal
         };
         by_namespace.then_with(|| name(a).cmp(&name(b)))
     }
