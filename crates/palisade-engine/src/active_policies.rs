@@ -4,8 +4,8 @@
 //! number of local endpoints it applies to. A policy whose subject names a namespace is evaluated
 //! only for endpoints of that namespace; policies with the same subject are evaluated once.
 
-use crate::holder_labels::HolderLabels;
-use crate::store::{HashMap, HolderStore, NamedPolicies, PolicyEdit, PolicyNumber};
+use crate::address_owner_labels::AddressOwnerLabels;
+use crate::store::{AddressOwnerStore, HashMap, NamedPolicies, PolicyEdit, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{
@@ -91,8 +91,9 @@ impl ActivePolicies {
         &self,
         policy: PolicyNumber,
     ) -> impl Iterator<Item = &EndpointId> {
-        let of = self.locals.iter();
-        of.filter(move |(_, local)| local.policies.binary_search(&policy).is_ok())
+        let locals = self.locals.iter();
+        locals
+            .filter(move |(_, local)| local.policies.binary_search(&policy).is_ok())
             .map(|(id, _)| id)
     }
 
@@ -101,8 +102,9 @@ impl ActivePolicies {
         &self,
         profile: &Str,
     ) -> impl Iterator<Item = &EndpointId> {
-        let of = self.locals.iter();
-        of.filter(|(_, local)| local.profiles.contains(profile))
+        let locals = self.locals.iter();
+        locals
+            .filter(|(_, local)| local.profiles.contains(profile))
             .map(|(id, _)| id)
     }
 
@@ -125,7 +127,7 @@ impl ActivePolicies {
     pub(crate) fn recompute(
         &mut self,
         state: &State,
-        store: &HolderStore,
+        store: &AddressOwnerStore,
         policies: NamedPolicies<'_>,
         edits: &BTreeMap<PolicyNumber, PolicyEdit>,
         endpoints: &BTreeSet<EndpointId>,
@@ -183,7 +185,7 @@ impl ActivePolicies {
 
     fn update_policy(
         &mut self,
-        store: &HolderStore,
+        store: &AddressOwnerStore,
         policies: NamedPolicies<'_>,
         number: PolicyNumber,
         reach: Option<SubjectScope>,
@@ -191,10 +193,10 @@ impl ActivePolicies {
         changes: &mut ActivePolicyChanges,
     ) {
         let selects = |id: &EndpointId| {
-            let labels = HolderLabels::endpoint(store, id);
+            let labels = AddressOwnerLabels::endpoint(store, id);
             labels.is_some_and(|labels| policies.selects(number, &labels))
         };
-        let was = self.selected.contains_key(&number);
+        let was_active = self.selected.contains_key(&number);
         let once;
         let now: &BTreeSet<EndpointId> = match reach {
             None => {
@@ -221,7 +223,7 @@ impl ActivePolicies {
                         begun: Vec::new(),
                     }
                 });
-                if !was && !selection.endpoints.is_empty() {
+                if !was_active && !selection.endpoints.is_empty() {
                     changes.policies.insert(number);
                     selection.begun.push(number);
                     return;
@@ -229,11 +231,11 @@ impl ActivePolicies {
                 &selection.endpoints
             }
         };
-        if !was && now.is_empty() {
+        if !was_active && now.is_empty() {
             return;
         }
         changes.policies.insert(number);
-        if was {
+        if was_active {
             for (id, local) in &mut self.locals {
                 if !now.contains(id)
                     && let Ok(at) = local.policies.binary_search(&number)
@@ -250,19 +252,19 @@ impl ActivePolicies {
     fn update_endpoint(
         &mut self,
         state: &State,
-        store: &HolderStore,
+        store: &AddressOwnerStore,
         policies: NamedPolicies<'_>,
         id: &EndpointId,
         changes: &mut ActivePolicyChanges,
     ) {
         let now = state.endpoints.get(id).filter(|e| is_local(e));
-        let was = self.locals.remove(id);
-        if was.is_none() && now.is_none() {
+        let previous = self.locals.remove(id);
+        if previous.is_none() && now.is_none() {
             return;
         }
         changes.locals.insert(id.clone());
         self.index_endpoint(id, now.is_some());
-        let old = was.unwrap_or_default();
+        let old = previous.unwrap_or_default();
         let new = now.map_or_else(LocalEndpoint::default, |e| LocalEndpoint {
             policies: self
                 .selecting_policies(store, policies, &e.id)
@@ -300,9 +302,10 @@ impl ActivePolicies {
     fn index_endpoint(&mut self, id: &EndpointId, present: bool) {
         let Some(name) = &id.namespace else { return };
         let locals = self.locals_by_namespace.entry(name.clone()).or_default();
-        match present {
-            true => locals.insert(id.clone()),
-            false => locals.remove(id),
+        if present {
+            locals.insert(id.clone())
+        } else {
+            locals.remove(id)
         };
         if locals.is_empty() {
             self.locals_by_namespace.remove(name);
@@ -312,21 +315,21 @@ impl ActivePolicies {
     /// The indexed policies that select an endpoint.
     fn selecting_policies(
         &self,
-        store: &HolderStore,
+        store: &AddressOwnerStore,
         policies: NamedPolicies<'_>,
         endpoint: &EndpointId,
     ) -> BTreeSet<PolicyNumber> {
         let mut selecting = BTreeSet::new();
-        let Some(labels) = HolderLabels::endpoint(store, endpoint) else {
+        let Some(labels) = AddressOwnerLabels::endpoint(store, endpoint) else {
             return selecting;
         };
         if let Some(name) = &endpoint.namespace {
-            if let Some(own) = store.names.find::<str>(name) {
-                let here = (own, 0)..=(own, PolicyNumber::MAX);
+            if let Some(own) = store.names().find::<str>(name) {
+                let here = (own, PolicyNumber::MIN)..=(own, PolicyNumber::MAX);
                 let home = self.by_own_namespace.range(here).map(|(_, number)| *number);
                 selecting.extend(home.filter(|number| policies.selects(*number, &labels)));
             }
-            let here = (name.clone(), 0)..=(name.clone(), PolicyNumber::MAX);
+            let here = (name.clone(), PolicyNumber::MIN)..=(name.clone(), PolicyNumber::MAX);
             let bound = self.by_namespace.range(here).map(|(_, number)| *number);
             selecting.extend(bound.filter(|number| policies.selects(*number, &labels)));
         }

@@ -4,6 +4,7 @@
 //! rules share them. References to peers are counted, so that only selectors, networks and
 //! named ports of active rules distinguish identities.
 
+use crate::selector_index::SelectorNumber;
 use crate::selectors::ActiveSelectors;
 use crate::store::{HashMap, NamedPolicies, PolicyNumber};
 use crate::traffic::{for_each_named_port, merge_port_lists};
@@ -18,8 +19,8 @@ use palisade_model::{
 /// A test of the peer's address.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PeerTest {
-    pub(crate) selector: Option<u32>,
-    pub(crate) not_selector: Option<u32>,
+    pub(crate) selector: Option<SelectorNumber>,
+    pub(crate) not_selector: Option<SelectorNumber>,
     pub(crate) nets: Option<Vec<Prefix>>,
     pub(crate) not_nets: Vec<Prefix>,
 }
@@ -74,7 +75,7 @@ pub(crate) struct ResolvedDirectionRules {
 /// What the rules of a source refer to at the peer.
 #[derive(Debug, Default)]
 struct PeerReferences {
-    selectors: Vec<u32>,
+    selectors: Vec<SelectorNumber>,
     nets: Vec<Prefix>,
     ports: Vec<(Str, Protocol)>,
 }
@@ -187,11 +188,13 @@ impl ActiveRules {
                 bodies
             }
         };
-        let was = self.policies.insert(number, saying);
-        let Some(was) = was else { return true };
-        let same = self.shared_rules.get(&was);
+        let previous = self.policies.insert(number, saying);
+        let Some(previous) = previous else {
+            return true;
+        };
+        let same = self.shared_rules.get(&previous);
         let same = same.is_some_and(|(bodies, _)| bodies.has_same_own_end_references(&shared));
-        self.release_shared(was, selectors);
+        self.release_shared(previous, selectors);
         !same
     }
 
@@ -228,15 +231,15 @@ impl ActiveRules {
             Some((rules, false))
         };
         let bodies = self.resolve_rules(rules, Selector::clone, selectors);
-        if let Some(was) = self.profiles.insert(profile.name.clone(), bodies) {
-            self.release_rules(&was, selectors);
+        if let Some(previous) = self.profiles.insert(profile.name.clone(), bodies) {
+            self.release_rules(&previous, selectors);
         }
     }
 
     /// Removes the rules of a profile that is no longer active.
     pub(crate) fn deactivate_profile(&mut self, name: &Str, selectors: &mut ActiveSelectors) {
-        if let Some(was) = self.profiles.remove(name) {
-            self.release_rules(&was, selectors);
+        if let Some(previous) = self.profiles.remove(name) {
+            self.release_rules(&previous, selectors);
         }
     }
 
@@ -248,7 +251,7 @@ impl ActiveRules {
         selectors: &mut ActiveSelectors,
     ) -> Arc<ResolvedRules> {
         let mut peer_references = PeerReferences::default();
-        let mut of = |direction| -> Option<ResolvedDirectionRules> {
+        let mut resolve_side = |direction| -> Option<ResolvedDirectionRules> {
             let (rules, default_deny) = rules(direction)?;
             let mut side = ResolvedDirectionRules {
                 default_deny,
@@ -269,8 +272,8 @@ impl ActiveRules {
             Some(side)
         };
         let bodies = ResolvedRules {
-            ingress: of(Direction::Ingress),
-            egress: of(Direction::Egress),
+            ingress: resolve_side(Direction::Ingress),
+            egress: resolve_side(Direction::Egress),
             peers: peer_references,
         };
         for net in &bodies.peers.nets {

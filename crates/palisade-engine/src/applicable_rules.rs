@@ -5,11 +5,12 @@
 
 use crate::active_policies::ActivePolicies;
 use crate::active_rules::{ActiveRules, OwnEndReferences, ResolvedRules};
+use crate::address_owner_labels::AddressOwnerLabels;
 use crate::faults::EngineFault;
 use crate::identities::{Identities, IdentityInputs};
 use crate::judged_traffic::JudgedTraffic;
 use crate::sets::PolicySetKey;
-use crate::store::{HolderId, HolderSlot, NamedPolicies, PolicyNumber};
+use crate::store::{AddressOwnerId, AddressOwnerSlot, NamedPolicies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -55,20 +56,22 @@ pub(crate) fn sort_policies(
             tiers.push((&body.tier, tier_rank(state, &body.tier)));
             tiers.len() - 1
         });
-        let precedence = match EngineFault::PolicyOrderIgnored.is_injected() {
-            true => Precedence {
+        let precedence = if EngineFault::PolicyOrderIgnored.is_injected() {
+            Precedence {
                 order: Order::Last,
                 rank: u8::MAX - body.precedence.rank,
-            },
-            false => body.precedence,
+            }
+        } else {
+            body.precedence
         };
         placed.push((tier, precedence, number));
     }
     let place = |tier: usize| tiers.get(tier).map(|(name, place)| (*place, *name));
     placed.sort_unstable_by(|(tier, precedence, number), (other, than, policy)| {
-        let tiers = match tier == other {
-            true => Ordering::Equal,
-            false => place(*tier).cmp(&place(*other)),
+        let tiers = if tier == other {
+            Ordering::Equal
+        } else {
+            place(*tier).cmp(&place(*other))
         };
         let here = || policies.compare_names(*number, *policy);
         tiers.then(precedence.cmp(than)).then_with(here)
@@ -132,9 +135,10 @@ impl<'a> ApplicableRules<'a> {
         let policies: Vec<PolicyNumber> = policies.iter().filter(governs).copied().collect();
         let active = inputs.active_rules;
         let of_policies = policies.iter().filter_map(|number| active.policy(*number));
-        let profiles = match traffic.has_profiles() {
-            true => &endpoint.profiles,
-            false => &[][..],
+        let profiles = if traffic.has_profiles() {
+            &endpoint.profiles
+        } else {
+            &[][..]
         };
         let of_profiles = profiles.iter().filter_map(|name| active.profile(name));
         ApplicableRules {
@@ -168,10 +172,9 @@ impl<'a> ApplicableRules<'a> {
         let own = match tests.peek() {
             None => Vec::new(),
             Some(_) => {
-                let holders = address_holders(inputs, address);
-                let holds = |own: &Peer| {
-                    own_address_matches(inputs.identity_inputs, own, address, &holders)
-                };
+                let owners = owners_at(inputs, address);
+                let holds =
+                    |own: &Peer| own_address_matches(inputs.identity_inputs, own, address, &owners);
                 tests.map(holds).collect()
             }
         };
@@ -202,16 +205,17 @@ impl<'a> ApplicableRules<'a> {
         };
         let ports: BTreeSet<(Str, Protocol, u16)> = asked.into_iter().filter_map(number).collect();
         let is_tested = self.own_end_references().any(|own| own.family);
-        let store = &inputs.identity_inputs.label_index.store;
+        let store = &inputs.identity_inputs.store;
         let audited = inputs.audit || store.is_in_audit(self.endpoint);
         PolicySetKey {
             direction: self.direction,
             traffic: self.traffic,
             audit: audited && !EngineFault::EndpointAuditIgnored.is_injected(),
             policies: self.policies.clone(),
-            profiles: match self.traffic.has_profiles() {
-                true => self.endpoint.profiles.clone(),
-                false => Vec::new(),
+            profiles: if self.traffic.has_profiles() {
+                self.endpoint.profiles.clone()
+            } else {
+                Vec::new()
             },
             own_tests,
             ports: ports.into_iter().collect(),
@@ -220,15 +224,15 @@ impl<'a> ApplicableRules<'a> {
     }
 }
 
-/// All holders of an address.
-fn address_holders(inputs: PointInputs<'_>, address: IpAddr) -> Vec<HolderSlot> {
+/// All owners of an address.
+fn owners_at(inputs: PointInputs<'_>, address: IpAddr) -> Vec<AddressOwnerSlot> {
     let identity_inputs = inputs.identity_inputs;
     let owner = inputs.identities.owner(address);
     let nodes = inputs.identities.nodes_at(address).iter();
     let sets = identity_inputs.state.network_sets.values();
     let slot = |id: &ObjectId| {
-        let id = HolderId::NetworkSet(id.clone());
-        identity_inputs.label_index.store.find(&id)
+        let id = AddressOwnerId::NetworkSet(id.clone());
+        identity_inputs.store.find(&id)
     };
     owner
         .into_iter()
@@ -244,11 +248,11 @@ pub(crate) fn own_address_matches(
     inputs: IdentityInputs<'_>,
     own: &Peer,
     address: IpAddr,
-    holders: &[HolderSlot],
+    owners: &[AddressOwnerSlot],
 ) -> bool {
     let any = |selector: &Selector| {
-        let mut holders = holders.iter();
-        holders.any(|slot| inputs.label_index.matches(*slot, selector))
+        let mut owners = owners.iter();
+        owners.any(|slot| AddressOwnerLabels::matches(inputs.store, *slot, selector))
     };
     let within = |nets: &[Prefix]| nets.iter().any(|net| net.contains(address));
     EngineFault::OwnAddressIgnored.is_injected()

@@ -66,7 +66,7 @@ pub(crate) fn compile(
     protocols.sort_unstable();
     protocols.dedup();
     let regions = |protocol| -> Vec<Vec<TrafficRegion>> {
-        let of = |step: &SequenceStep<'_>| match &step.operation {
+        let step_regions = |step: &SequenceStep<'_>| match &step.operation {
             StepOperation::Rule { terms, .. } => merge_regions(
                 terms
                     .iter()
@@ -75,7 +75,7 @@ pub(crate) fn compile(
             ),
             StepOperation::Fallback(_) => Vec::new(),
         };
-        steps.iter().map(of).collect()
+        steps.iter().map(step_regions).collect()
     };
     let mut remaining = max_source_ports;
     let rest = compile_protocol(sequence, &regions(None), &mut remaining)?;
@@ -102,11 +102,11 @@ fn compile_protocol(
 ) -> Option<PortMap<SourcePortMap>> {
     let mut edges: Vec<RegionEdge> = Vec::new();
     let mut active = ActiveRegions::new();
-    for (step, (of, does)) in regions.iter().zip(&sequence.steps).enumerate() {
-        if matches!(does.operation, StepOperation::Fallback(_)) {
+    for (step, (step_regions, operation_step)) in regions.iter().zip(&sequence.steps).enumerate() {
+        if matches!(operation_step.operation, StepOperation::Fallback(_)) {
             active.insert((step, 0));
         }
-        for (number, region) in of.iter().enumerate() {
+        for (number, region) in step_regions.iter().enumerate() {
             for range in region.key.ranges() {
                 edges.push((u32::from(range.first), true, step, number));
                 edges.push((u32::from(range.last) + 1, false, step, number));
@@ -119,9 +119,10 @@ fn compile_protocol(
     let mut first = 0;
     while first <= u32::from(u16::MAX) {
         while let Some((_, begins, step, region)) = edges.next_if(|edge| edge.0 <= first) {
-            match begins {
-                true => active.insert((step, region)),
-                false => active.remove(&(step, region)),
+            if begins {
+                active.insert((step, region))
+            } else {
+                active.remove(&(step, region))
             };
         }
         let next = edges

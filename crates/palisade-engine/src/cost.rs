@@ -99,22 +99,22 @@ impl<'a> DirectionCost<'a> {
         let traffic: Vec<Vec<TrafficMatch>> =
             rules.iter().map(|r| merge_port_lists(&r.traffic)).collect();
         let mut everyone = Vec::new();
-        let mut asked: BTreeMap<Atom<'a>, Vec<usize>> = BTreeMap::new();
+        let mut rules_by_atom: BTreeMap<Atom<'a>, Vec<usize>> = BTreeMap::new();
         for (place, rule) in rules.iter().enumerate() {
             if rule.peers.iter().any(Peer::is_any) {
                 everyone.push(place);
                 continue;
             }
             for atom in rule.peers.iter().flat_map(peer_atoms) {
-                let of = asked.entry(atom).or_default();
-                if of.last() != Some(&place) {
-                    of.push(place);
+                let named_by = rules_by_atom.entry(atom).or_default();
+                if named_by.last() != Some(&place) {
+                    named_by.push(place);
                 }
             }
         }
         let mut groups = BTreeMap::new();
-        for of in asked.into_values() {
-            *groups.entry(of).or_default() += 1;
+        for named_by in rules_by_atom.into_values() {
+            *groups.entry(named_by).or_default() += 1;
         }
         DirectionCost {
             direction,
@@ -141,7 +141,7 @@ impl<'a> DirectionCost<'a> {
         let upper: usize = self
             .groups
             .iter()
-            .map(|(of, peers)| peers + at_most(weight(of)))
+            .map(|(rule_indexes, peers)| peers + at_most(weight(rule_indexes)))
             .sum();
         let mut shares = alloc::vec![0_usize; self.rules.len()];
         let mut room = if at_most(0) + upper > ESTIMATE_UP_TO {
@@ -155,21 +155,23 @@ impl<'a> DirectionCost<'a> {
         // Rules for all peers have a share in each class that is not compiled.
         let mut others = 0;
         let mut large: Vec<Program> = Vec::new();
-        for (of, peers) in classes {
-            let named = weight(of);
+        for (rule_indexes, peers) in classes {
+            let named = weight(rule_indexes);
             cost.elements += peers;
             let ranges = named + everyone;
             let compiled = match sweeps.checked_sub(ranges) {
                 Some(left) if room > 0 => {
                     sweeps = left;
-                    self.compile_group(of)
+                    self.compile_group(rule_indexes)
                 }
                 _ => None,
             };
             cost.compiled += peers;
             let Some(program) = compiled else {
                 others += 1;
-                of.iter().for_each(|at| shares[*at] += self.weights[*at]);
+                rule_indexes
+                    .iter()
+                    .for_each(|at| shares[*at] += self.weights[*at]);
                 cost.elements += at_most(named);
                 cost.compiled += at_most(named);
                 continue;

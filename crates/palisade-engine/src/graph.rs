@@ -4,42 +4,39 @@
 //! policies, active rules, selectors, label signatures, identities, points, policy sets, classes.
 //! Each stage recomputes what the stages before it changed, and nothing else.
 
-use crate::active_policies::{ActivePolicies, is_builtin, is_local};
-use crate::active_rules::ActiveRules;
+use crate::active_policies::{is_builtin, is_local};
 use crate::applicable_rules::PointInputs;
-use crate::budget::{BudgetUsage, ElementBudget};
 use crate::faults::EngineFault;
 use crate::identities::{Identities, IdentityInputs};
-use crate::label_index::LabelIndex;
 use crate::points::JudgementPoints;
-use crate::program_pool::{CreditPool, ProgramPool};
-use crate::selectors::ActiveSelectors;
 use crate::sets::{PolicyOrProfile, PolicySetInputs, PolicySets};
 use crate::store::{
-    HashMap, HolderId, HolderKind, HolderObject, HolderSlot, HolderView, NamedPolicies, Policies,
-    PolicyEdit, PolicyNumber, ReplacedHolder,
+    AddressOwnerId, AddressOwnerKind, AddressOwnerObject, AddressOwnerSlot, AddressOwnerView,
+    PolicyEdit, PolicyNumber, ReplacedAddressOwner,
 };
 use crate::tracked_addresses::AddressEvent;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{
-    Encapsulations, Endpoint, EndpointId, Labels, NetworkSet, Node, Object, ObjectId, ObjectKey,
-    Policy, PolicyId, Prefix, State, Str, Update,
+    Endpoint, EndpointId, Labels, NetworkSet, Node, Object, ObjectId, ObjectKey, Policy, PolicyId,
+    Str, Update,
 };
-use palisade_tables::{IdentityId, Point, PolicySetId, TableDifferences, Tables};
+use palisade_tables::{Point, PolicySetId, TableDifferences, Tables};
 
 mod claims;
 mod desired_tables;
 mod host_nodes;
+mod parts;
 mod policy_set_budget;
 
 use claims::{claimed_addresses, effective_addresses, is_local_view};
-use host_nodes::{HostNodes, is_relabelled};
+use host_nodes::is_relabelled;
+use parts::{ActiveObjects, Classes, GraphOptions, ObjectIndexes, Objects};
 
 /// What updates changed since the last flush.
 #[derive(Debug, Default)]
 struct PendingChanges {
-    holders: Vec<HolderSlot>,
+    owners: Vec<AddressOwnerSlot>,
     locals: BTreeSet<EndpointId>,
     policies: BTreeMap<PolicyNumber, PolicyEdit>,
     profiles: BTreeSet<Str>,
@@ -47,41 +44,21 @@ struct PendingChanges {
     tiers: bool,
     /// An address has a new owner, or its owner another interface.
     address_moved: bool,
-    network_sets: BTreeSet<HolderSlot>,
+    network_sets: BTreeSet<AddressOwnerSlot>,
 }
 
 /// All objects, and everything computed from them.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
-    /// Every object but policies, namespaces, service accounts, and the endpoints of other hosts.
-    pub(crate) state: State,
-    pub(crate) policies: Policies,
-    pub(crate) selectors: ActiveSelectors,
-    pub(crate) label_index: LabelIndex,
-    pub(crate) active_policies: ActivePolicies,
-    active_rules: ActiveRules,
+    pub(crate) objects: Objects,
+    indexes: ObjectIndexes,
+    pending: PendingChanges,
+    pub(crate) options: GraphOptions,
+    pub(crate) active: ActiveObjects,
     pub(crate) identities: Identities,
     points: JudgementPoints,
     pub(crate) sets: PolicySets,
-    pub(crate) programs: ProgramPool,
-    pub(crate) credits: CreditPool,
-    /// Endpoints by the names of their named ports.
-    slots_by_named_port: BTreeMap<Str, BTreeSet<HolderSlot>>,
-    host_nodes: HostNodes,
-    /// The networks of the network sets that match an active selector.
-    network_set_nets: BTreeMap<HolderSlot, Vec<Prefix>>,
-    pending: PendingChanges,
-    /// Whether every endpoint is in audit.
-    pub(crate) audit: bool,
-    /// Whether the policies whose kind judges hairpin traffic do.
-    pub(crate) judges_hairpin_by_kind: bool,
-    /// Encapsulations that endpoints may not send even where rules allow them.
-    pub(crate) denied_encapsulation: Encapsulations,
-    /// The limits on the elements of policy sets, and the elements in use.
-    pub(crate) budget: ElementBudget,
-    usage: BudgetUsage,
-    /// The sets in which each identity has an entry, in order.
-    pub(crate) sets_by_identity: HashMap<IdentityId, Vec<PolicySetId>>,
+    pub(crate) classes: Classes,
     /// The tables that the objects require.
     pub(crate) desired: Tables,
 }
@@ -133,15 +110,11 @@ impl Graph {
         self.points.host_points_of(endpoint)
     }
 
-    /// The policies with the pool of their names.
-    pub(crate) fn named_policies(&self) -> NamedPolicies<'_> {
-        self.policies.named(&self.label_index.store.names)
-    }
-
     fn upsert_policy(&mut self, policy: Policy) {
         if let Some((number, edit)) = self
+            .objects
             .policies
-            .upsert(&mut self.label_index.store.names, policy)
+            .upsert(self.objects.store.names_mut(), policy)
         {
             let known = self.pending.policies.entry(number).or_default();
             *known = known.union(edit);
@@ -152,8 +125,10 @@ impl Graph {
         if EngineFault::DeletedPolicyStays.is_injected() {
             return;
         }
-        let number = self.named_policies().find(id);
-        if let Some((number, edit)) = number.and_then(|n| Some((n, self.policies.remove(n)?))) {
+        let number = self.objects.named_policies().find(id);
+        if let Some((number, edit)) =
+            number.and_then(|n| Some((n, self.objects.policies.remove(n)?)))
+        {
             self.pending.policies.insert(number, edit);
         }
     }
@@ -166,7 +141,7 @@ impl Graph {
         labels: Option<&Labels>,
     ) {
         let changed = self
-            .label_index
+            .objects
             .store
             .set_inherited_labels(namespace, account, labels);
         if changed && !(account.is_none() && EngineFault::NamespaceLabelsStale.is_injected()) {
@@ -185,14 +160,14 @@ impl Graph {
             ObjectKey::Tier(_) => self.pending.tiers = true,
             _ => {}
         }
-        self.state.apply(update);
+        self.objects.state.apply(update);
     }
 
-    /// Marks the holders whose inherited labels changed: of a namespace, or of one service account
+    /// Marks the owners whose inherited labels changed: of a namespace, or of one service account
     /// in it.
     fn mark_namespace_members(&mut self, namespace: &Str, account: Option<&Str>) {
-        let store = &self.label_index.store;
-        let Some(number) = store.names.find::<str>(namespace) else {
+        let store = &self.objects.store;
+        let Some(number) = store.names().find::<str>(namespace) else {
             return;
         };
         for slot in store.in_namespace(number) {
@@ -200,21 +175,21 @@ impl Graph {
                 continue;
             };
             let own = view.shared().and_then(|common| common.account.as_ref());
-            if account.is_some() && view.kind() == HolderKind::Endpoint && own != account {
+            if account.is_some() && view.kind() == AddressOwnerKind::Endpoint && own != account {
                 continue;
             }
             if is_local_view(&view) {
                 self.pending.locals.extend(store.endpoint_id(slot));
             }
-            self.pending.holders.push(slot);
+            self.pending.owners.push(slot);
         }
     }
 
     /// Sets whether a namespace is in audit, and marks its local endpoints if that changed.
     fn set_namespace_audit(&mut self, namespace: &Str, audit: bool) {
-        let store = &mut self.label_index.store;
+        let store = &mut self.objects.store;
         if store.set_namespace_audit(namespace, audit) {
-            let locals = self.state.endpoints.keys();
+            let locals = self.objects.state.endpoints.keys();
             let members = locals.filter(|id| id.namespace.as_ref() == Some(namespace));
             self.pending.locals.extend(members.cloned());
         }
@@ -222,44 +197,46 @@ impl Graph {
 
     /// Whether a local endpoint is in audit.
     pub(crate) fn is_in_audit(&self, endpoint: &Endpoint) -> bool {
-        self.audit || self.label_index.store.is_in_audit(endpoint)
+        self.options.audit || self.objects.store.is_in_audit(endpoint)
     }
 
     fn upsert_endpoint(&mut self, endpoint: Endpoint) {
         let put = self
-            .label_index
+            .objects
             .store
-            .upsert(HolderObject::Endpoint(&endpoint));
+            .upsert(AddressOwnerObject::Endpoint(&endpoint));
         let Some((slot, before)) = put else {
             return;
         };
-        let mut was = None;
+        let mut previous = None;
         if let Some(before) = before {
             self.mark_endpoint_change(slot, Some(&before), true);
-            if is_local_view(&self.label_index.store.view_replaced(&before)) {
-                was = self.state.endpoints.remove(&endpoint.id);
+            if is_local_view(&self.objects.store.view_replaced(&before)) {
+                previous = self.objects.state.endpoints.remove(&endpoint.id);
             }
-            self.label_index.store.release_replaced(before);
+            self.objects.store.release_replaced(before);
         } else {
             self.mark_new_endpoint(slot, &endpoint);
         }
         let now = Some(&endpoint).filter(|endpoint| is_local(endpoint));
-        self.host_nodes.update(was.as_ref(), now);
+        self.indexes.host_nodes.update(previous.as_ref(), now);
         if is_local(&endpoint) {
-            self.state.endpoints.insert(endpoint.id.clone(), endpoint);
+            self.objects
+                .state
+                .endpoints
+                .insert(endpoint.id.clone(), endpoint);
         }
     }
 
     /// Sets the node of this host, before the first update.
     pub(crate) fn set_host_node(&mut self, name: Option<Str>) {
-        self.state.host_node = name.clone();
-        self.label_index.store.host_node =
-            name.filter(|_| !EngineFault::OwnNodeUnknown.is_injected());
+        self.objects.state.host_node = name.clone();
+        self.objects.store.host_node = name.filter(|_| !EngineFault::OwnNodeUnknown.is_injected());
     }
 
     /// Records what a new endpoint affects.
-    fn mark_new_endpoint(&mut self, slot: HolderSlot, endpoint: &Endpoint) {
-        self.pending.holders.push(slot);
+    fn mark_new_endpoint(&mut self, slot: AddressOwnerSlot, endpoint: &Endpoint) {
+        self.pending.owners.push(slot);
         if is_local(endpoint) {
             self.pending.locals.insert(endpoint.id.clone());
         }
@@ -271,45 +248,46 @@ impl Graph {
                 .queue(address, AddressEvent::Claim(slot, true));
         }
         for port in &endpoint.ports {
-            let of = self.slots_by_named_port.entry(port.name.clone());
-            of.or_default().insert(slot);
+            let slots = self.indexes.slots_by_named_port.entry(port.name.clone());
+            slots.or_default().insert(slot);
         }
     }
 
     fn remove_endpoint(&mut self, id: &EndpointId) {
-        let Some(slot) = self.label_index.store.find_endpoint(id) else {
+        let Some(slot) = self.objects.store.find_endpoint(id) else {
             return;
         };
         self.mark_endpoint_change(slot, None, false);
-        self.label_index.store.remove(slot);
-        let was = self.state.endpoints.remove(id);
-        self.host_nodes.update(was.as_ref(), None);
+        self.objects.store.remove(slot);
+        let previous = self.objects.state.endpoints.remove(id);
+        self.indexes.host_nodes.update(previous.as_ref(), None);
     }
 
     /// Records what a change of an endpoint affects. `before` is the endpoint that was replaced. If
     /// `present` is false, the endpoint in the slot is about to be removed.
     fn mark_endpoint_change(
         &mut self,
-        slot: HolderSlot,
-        before: Option<&ReplacedHolder>,
+        slot: AddressOwnerSlot,
+        before: Option<&ReplacedAddressOwner>,
         present: bool,
     ) {
         let Graph {
-            label_index: holders,
+            objects: Objects { store, .. },
             identities,
-            slots_by_named_port: ports,
-            pending: touched,
+            indexes,
+            pending,
             ..
         } = self;
-        let store = &holders.store;
+        let ports = &mut indexes.slots_by_named_port;
         let now = store.view(slot);
-        let (old, new) = match present {
-            true => (before.map(|before| store.view_replaced(before)), now),
-            false => (now, None),
+        let (old, new) = if present {
+            (before.map(|before| store.view_replaced(before)), now)
+        } else {
+            (now, None)
         };
-        let local = |view: &Option<HolderView<'_>>| view.as_ref().is_some_and(is_local_view);
+        let local = |view: &Option<AddressOwnerView<'_>>| view.as_ref().is_some_and(is_local_view);
         if local(&old) || local(&new) {
-            touched.locals.extend(store.endpoint_id(slot));
+            pending.locals.extend(store.endpoint_id(slot));
         }
         for address in claimed_addresses(&old) {
             if !claimed_addresses(&new).any(|other| other == address) {
@@ -324,19 +302,20 @@ impl Graph {
             if !claimed_addresses(&old).any(|other| other == address) {
                 identities.queue(address, AddressEvent::Claim(slot, true));
             } else if claim_changed {
-                identities.queue(address, AddressEvent::HolderChange);
+                identities.queue(address, AddressEvent::OwnerChange);
             }
         }
         for (view, is_present) in [(&old, false), (&new, true)] {
             let not_template = view.as_ref().filter(|view| !view.is_template());
             let common = not_template.and_then(|view| view.shared());
             for port in common.into_iter().flat_map(|common| &common.ports) {
-                let of = ports.entry(port.name.clone()).or_default();
-                match is_present {
-                    true => of.insert(slot),
-                    false => of.remove(&slot),
+                let slots = ports.entry(port.name.clone()).or_default();
+                if is_present {
+                    slots.insert(slot)
+                } else {
+                    slots.remove(&slot)
                 };
-                if of.is_empty() {
+                if slots.is_empty() {
                     ports.remove(&port.name);
                 }
             }
@@ -344,24 +323,28 @@ impl Graph {
         let relabelled = match (&old, &new) {
             (Some(old), Some(new)) => {
                 let holds = new.addresses().next().is_some();
-                touched.address_moved |= !old.has_same_interface(new) && holds;
+                pending.address_moved |= !old.has_same_interface(new) && holds;
                 !old.has_same_labels(new)
             }
             _ => true,
         };
         if relabelled {
-            touched.holders.push(slot);
+            pending.owners.push(slot);
         }
     }
 
     fn update_node(&mut self, name: &Str, new: Option<Node>) {
-        let id = HolderId::Node(name.clone());
-        let old = self.state.nodes.remove(name);
+        let id = AddressOwnerId::Node(name.clone());
+        let old = self.objects.state.nodes.remove(name);
         if is_relabelled(old.as_ref(), new.as_ref()) {
-            let hosts = self.host_nodes.host_endpoints(&self.state, name);
+            let hosts = self
+                .indexes
+                .host_nodes
+                .host_endpoints(&self.objects.state, name);
             self.pending.locals.extend(hosts.cloned());
         }
-        let Some(slot) = self.set_holder(&id, new.as_ref().map(HolderObject::Node)) else {
+        let Some(slot) = self.set_address_owner(&id, new.as_ref().map(AddressOwnerObject::Node))
+        else {
             return;
         };
         for (node, is_present) in [(&old, false), (&new, true)] {
@@ -370,26 +353,33 @@ impl Graph {
                     .queue(*address, AddressEvent::Node(slot, is_present));
             }
         }
-        self.state.nodes.extend(new.map(|n| (name.clone(), n)));
+        self.objects
+            .state
+            .nodes
+            .extend(new.map(|n| (name.clone(), n)));
     }
 
     fn update_network_set(&mut self, id: &ObjectId, new: Option<NetworkSet>) {
-        self.state.network_sets.remove(id);
-        let object = new.as_ref().map(HolderObject::NetworkSet);
-        let Some(slot) = self.set_holder(&HolderId::NetworkSet(id.clone()), object) else {
+        self.objects.state.network_sets.remove(id);
+        let object = new.as_ref().map(AddressOwnerObject::NetworkSet);
+        let Some(slot) = self.set_address_owner(&AddressOwnerId::NetworkSet(id.clone()), object)
+        else {
             return;
         };
         self.pending.network_sets.insert(slot);
-        self.state.network_sets.extend(new.map(|s| (id.clone(), s)));
+        self.objects
+            .state
+            .network_sets
+            .extend(new.map(|s| (id.clone(), s)));
     }
 
     /// Inserts, replaces or, without `object`, removes a node or a network set.
-    fn set_holder(
+    fn set_address_owner(
         &mut self,
-        id: &HolderId,
-        object: Option<HolderObject<'_>>,
-    ) -> Option<HolderSlot> {
-        let store = &mut self.label_index.store;
+        id: &AddressOwnerId,
+        object: Option<AddressOwnerObject<'_>>,
+    ) -> Option<AddressOwnerSlot> {
+        let store = &mut self.objects.store;
         let slot = match object.and_then(|object| store.upsert(object)) {
             Some((slot, before)) => {
                 let before = before.into_iter();
@@ -401,50 +391,51 @@ impl Graph {
         if object.is_none() {
             store.remove(slot);
         }
-        self.pending.holders.push(slot);
+        self.pending.owners.push(slot);
         Some(slot)
     }
 
     /// Recomputes all stages, and returns what changed in the desired tables.
     pub(crate) fn flush(&mut self) -> FlushResult {
         let mut pending = core::mem::take(&mut self.pending);
-        pending.holders.sort_unstable();
-        pending.holders.dedup();
-        let holders_changed = !pending.holders.is_empty() || self.identities.has_queued_addresses();
+        pending.owners.sort_unstable();
+        pending.owners.dedup();
+        let owners_changed = !pending.owners.is_empty() || self.identities.has_queued_addresses();
         let mut locals = self.recompute_active_rules(&pending);
         self.recompute_selectors(&pending);
-        if holders_changed {
+        if owners_changed {
             locals.extend(self.points.own_address_tested.iter().cloned());
         }
         let identity_inputs = IdentityInputs {
-            state: &self.state,
-            label_index: &self.label_index,
-            active_rules: &self.active_rules,
+            state: &self.objects.state,
+            store: &self.objects.store,
+            label_index: &self.active.label_index,
+            active_rules: &self.active.rules,
         };
         let (identities, address_moved) = self.identities.recompute(identity_inputs);
         let points = self.points.recompute(
             PointInputs {
                 identity_inputs,
-                policies: self.policies.named(&self.label_index.store.names),
-                active_policies: &self.active_policies,
-                active_rules: &self.active_rules,
+                policies: self.objects.named_policies(),
+                active_policies: &self.active.policies,
+                active_rules: &self.active.rules,
                 identities: &self.identities,
-                audit: self.audit,
-                judges_hairpin_by_kind: self.judges_hairpin_by_kind,
+                audit: self.options.audit,
+                judges_hairpin_by_kind: self.options.judges_hairpin_by_kind,
             },
             &locals,
             &mut self.sets,
         );
         let inputs = PolicySetInputs {
-            state: &self.state,
-            policies: self.policies.named(&self.label_index.store.names),
-            active_rules: &self.active_rules,
+            state: &self.objects.state,
+            policies: self.objects.named_policies(),
+            active_rules: &self.active.rules,
         };
-        let sets = self.sets.recompute(inputs, &mut self.credits);
+        let sets = self.sets.recompute(inputs, &mut self.classes.credits);
         let mut differences = self.write(&identities, &points, &sets);
         self.sweep(&mut differences);
-        let store = &mut self.label_index.store;
-        self.policies.release_deleted(&mut store.names);
+        let store = &mut self.objects.store;
+        self.objects.policies.release_deleted(store.names_mut());
         store.free_removed();
         FlushResult {
             differences,
@@ -455,59 +446,65 @@ impl Graph {
     /// Recomputes active policies and rules. Returns the local endpoints whose points to recompute.
     fn recompute_active_rules(&mut self, pending: &PendingChanges) -> BTreeSet<EndpointId> {
         let edits = &pending.policies;
-        let changes = self.active_policies.recompute(
-            &self.state,
-            &self.label_index.store,
-            self.policies.named(&self.label_index.store.names),
+        let changes = self.active.policies.recompute(
+            &self.objects.state,
+            &self.objects.store,
+            self.objects.named_policies(),
             edits,
             &pending.locals,
         );
         let mut locals = changes.locals;
         for number in changes.policies {
-            let active = self.active_policies.is_active(number);
-            let known = self.active_rules.policy(number).is_some();
+            let active = self.active.policies.is_active(number);
+            let known = self.active.rules.policy(number).is_some();
             let edit = edits.get(&number).copied().unwrap_or_default();
             if active && (!known || edit.rules || edit.order) {
-                let policies = self.policies.named(&self.label_index.store.names);
-                let others =
-                    (self.active_rules).activate_policy(policies, number, &mut self.selectors);
+                let policies = self.objects.named_policies();
+                let others = (self.active.rules).activate_policy(
+                    policies,
+                    number,
+                    &mut self.active.selectors,
+                );
                 // Endpoints that a newly active policy selects are among those that changed.
                 if known && (others || edit.order) {
-                    locals.extend(self.active_policies.endpoints_selected_by(number).cloned());
+                    locals.extend(self.active.policies.endpoints_selected_by(number).cloned());
                 }
             } else if known && !active {
-                self.active_rules
-                    .deactivate_policy(number, &mut self.selectors);
+                self.active
+                    .rules
+                    .deactivate_policy(number, &mut self.active.selectors);
             }
             self.sets.mark_edited(&PolicyOrProfile::Policy(number));
         }
         for name in changes.profiles.union(&pending.profiles) {
             let source = PolicyOrProfile::Profile(name.clone());
-            let profile = self.state.profiles.get(name);
-            let judges = self.active_policies.is_profile_active(name) && !is_builtin(name);
+            let profile = self.objects.state.profiles.get(name);
+            let judges = self.active.policies.is_profile_active(name) && !is_builtin(name);
             match profile.filter(|_| judges) {
                 Some(profile) => {
-                    let known = self.active_rules.profile(name).is_some();
+                    let known = self.active.rules.profile(name).is_some();
                     if known && !pending.profiles.contains(name) {
                         continue;
                     }
-                    self.active_rules
-                        .activate_profile(profile, &mut self.selectors);
-                    locals.extend(self.active_policies.endpoints_with_profile(name).cloned());
+                    self.active
+                        .rules
+                        .activate_profile(profile, &mut self.active.selectors);
+                    locals.extend(self.active.policies.endpoints_with_profile(name).cloned());
                 }
                 None => {
                     // Endpoints may still name it: its rules no longer refer to their own end.
-                    if self.active_rules.profile(name).is_some() {
-                        locals.extend(self.active_policies.endpoints_with_profile(name).cloned());
+                    if self.active.rules.profile(name).is_some() {
+                        locals.extend(self.active.policies.endpoints_with_profile(name).cloned());
                     }
-                    self.active_rules
-                        .deactivate_profile(name, &mut self.selectors);
+                    self.active
+                        .rules
+                        .deactivate_profile(name, &mut self.active.selectors);
                 }
             }
             self.sets.mark_edited(&source);
         }
         if pending.tiers {
-            locals.extend(self.active_policies.local_endpoints().cloned());
+            locals.extend(self.active.policies.local_endpoints().cloned());
             self.sets.mark_all_stale();
         }
         locals
@@ -516,69 +513,88 @@ impl Graph {
     /// Recomputes selectors and signatures, and marks the addresses that this affects.
     fn recompute_selectors(&mut self, pending: &PendingChanges) {
         let changes = self
+            .active
             .selectors
-            .take_changes(&mut self.label_index.store.names);
-        let moved = self.label_index.recompute(
-            &self.selectors,
-            &pending.holders,
+            .take_changes(self.objects.store.names_mut());
+        let moved = self.active.label_index.recompute(
+            &mut self.objects.store,
+            &self.active.selectors,
+            &pending.owners,
             &changes.keys,
             &changes.added,
             &changes.removed,
         );
         let mut sets = pending.network_sets.clone();
         for slot in moved {
-            let store = &self.label_index.store;
+            let store = &self.objects.store;
             let Some(view) = store.view(slot) else {
                 continue;
             };
             match view.kind() {
-                HolderKind::Endpoint => {
+                AddressOwnerKind::Endpoint => {
                     for address in effective_addresses(view.addresses()) {
-                        self.identities.queue(address, AddressEvent::HolderChange);
+                        self.identities.queue(address, AddressEvent::OwnerChange);
                     }
                 }
-                HolderKind::Node => {
-                    let node = self.state.nodes.get(view.name());
+                AddressOwnerKind::Node => {
+                    let node = self.objects.state.nodes.get(view.name());
                     for address in node.into_iter().flat_map(|n| &n.addresses) {
-                        self.identities.queue(*address, AddressEvent::HolderChange);
+                        self.identities.queue(*address, AddressEvent::OwnerChange);
                     }
                 }
-                HolderKind::NetworkSet => drop(sets.insert(slot)),
+                AddressOwnerKind::NetworkSet => drop(sets.insert(slot)),
             }
         }
         for slot in sets {
-            if let Some(HolderId::NetworkSet(id)) = self.label_index.store.id(slot) {
+            if let Some(AddressOwnerId::NetworkSet(id)) = self.objects.store.id(slot) {
                 self.update_network_set_nets(&id, slot);
             }
         }
-        for net in self.active_rules.take_net_changes() {
-            let asked = self.active_rules.references_net(net);
+        for net in self.active.rules.take_net_changes() {
+            let asked = self.active.rules.references_net(net);
             self.identities.set_referenced(net, asked);
         }
-        for (name, _) in self.active_rules.take_port_changes() {
-            for slot in self.slots_by_named_port.get(&name).into_iter().flatten() {
-                let view = self.label_index.store.view(*slot);
+        for (name, _) in self.active.rules.take_port_changes() {
+            for slot in self
+                .indexes
+                .slots_by_named_port
+                .get(&name)
+                .into_iter()
+                .flatten()
+            {
+                let view = self.objects.store.view(*slot);
                 for address in view
                     .into_iter()
                     .flat_map(|v| effective_addresses(v.addresses()))
                 {
-                    self.identities.queue(address, AddressEvent::HolderChange);
+                    self.identities.queue(address, AddressEvent::OwnerChange);
                 }
             }
         }
     }
 
     /// Updates the networks of a network set whose networks or matched selectors changed.
-    fn update_network_set_nets(&mut self, id: &ObjectId, slot: HolderSlot) {
-        for net in self.network_set_nets.remove(&slot).unwrap_or_default() {
+    fn update_network_set_nets(&mut self, id: &ObjectId, slot: AddressOwnerSlot) {
+        for net in self
+            .indexes
+            .network_set_nets
+            .remove(&slot)
+            .unwrap_or_default()
+        {
             self.identities.set_network_set(net, slot, false);
         }
-        let set = self.state.network_sets.get(id);
-        if let Some(set) = set.filter(|_| !self.label_index.matched_selectors(slot).is_empty()) {
+        let set = self.objects.state.network_sets.get(id);
+        if let Some(set) = set.filter(|_| {
+            !self
+                .active
+                .label_index
+                .matched_selectors(&self.objects.store, slot)
+                .is_empty()
+        }) {
             for net in &set.nets {
                 self.identities.set_network_set(*net, slot, true);
             }
-            self.network_set_nets.insert(slot, set.nets.clone());
+            self.indexes.network_set_nets.insert(slot, set.nets.clone());
         }
     }
 }

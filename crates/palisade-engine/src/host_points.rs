@@ -6,7 +6,7 @@
 //! tests the own end, there is a point for each network or address at which it may decide otherwise than at the one
 //! above; elsewhere one for each family.
 //!
-//! Rules that test the own end of a host endpoint cost a pass over all addresses at each change of a holder. Nothing
+//! Rules that test the own end of a host endpoint cost a pass over all addresses at each change of an owner. Nothing
 //! else here depends on the number of addresses.
 
 use crate::applicable_rules::{
@@ -15,7 +15,7 @@ use crate::applicable_rules::{
 use crate::faults::EngineFault;
 use crate::judged_traffic::JudgedTraffic;
 use crate::sets::{PolicySetKey, PolicySets};
-use crate::store::{HolderId, HolderKind, HolderSlot, PolicyNumber};
+use crate::store::{AddressOwnerId, AddressOwnerKind, AddressOwnerSlot, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -51,9 +51,11 @@ impl HostPoints {
             Some(name) if **name != *Endpoint::LOOPBACK => PointInterface::Host(name.clone()),
             _ => return,
         };
-        let rank = match endpoint.is_node_endpoint() {
-            true if !EngineFault::NodeEndpointFirst.is_injected() => PlaceRank::OfNode,
-            _ => PlaceRank::Written,
+        let is_last = endpoint.is_node_endpoint() && !EngineFault::NodeEndpointFirst.is_injected();
+        let rank = if is_last {
+            PlaceRank::OfNode
+        } else {
+            PlaceRank::Written
         };
         let of_place = self.by_place.entry(place.clone()).or_default();
         of_place.insert((rank, endpoint.id.clone()));
@@ -107,9 +109,10 @@ impl HostPoints {
             let points = new.iter();
             let points = points.map(|(point, set)| (point.clone(), Some(*set)));
             changes.points.extend(points);
-            let old = match new.is_empty() {
-                true => self.assigned.remove(&place),
-                false => self.assigned.insert(place, new.clone()),
+            let old = if new.is_empty() {
+                self.assigned.remove(&place)
+            } else {
+                self.assigned.insert(place, new.clone())
             };
             for (point, set) in old.into_iter().flatten() {
                 if !new.contains_key(&point) {
@@ -182,7 +185,7 @@ fn point_keys(
 struct OwnEnd<'a> {
     tests: Vec<&'a Peer>,
     /// Whether named ports of the own end are those of whatever endpoint has its address.
-    asks_ports_of_holder: bool,
+    asks_ports_of_owner: bool,
     endpoint: &'a Endpoint,
 }
 
@@ -191,14 +194,14 @@ impl<'a> OwnEnd<'a> {
         let mut references = rules.own_end_references();
         OwnEnd {
             tests: rules.own_tests().collect(),
-            asks_ports_of_holder: stage != PolicyStage::Normal
+            asks_ports_of_owner: stage != PolicyStage::Normal
                 && references.any(|own| !own.ports.is_empty()),
             endpoint,
         }
     }
 
     fn is_tested(&self) -> bool {
-        !self.tests.is_empty() || self.asks_ports_of_holder
+        !self.tests.is_empty() || self.asks_ports_of_owner
     }
 
     /// The set of each network or address of a family that may differ from the one above it.
@@ -232,19 +235,19 @@ impl<'a> OwnEnd<'a> {
         let of_tests = self.tests.iter();
         let of_tests = of_tests.flat_map(|test| test.nets.iter().flatten().chain(&test.not_nets));
         regions.extend(of_tests.copied());
-        let asks_holders = self.asks_ports_of_holder
+        let asks_owners = self.asks_ports_of_owner
             || self
                 .tests
                 .iter()
                 .any(|test| test.selector.is_some() || test.not_selector.is_some());
-        if asks_holders {
+        if asks_owners {
             let state = inputs.identity_inputs.state;
             let sets = state.network_sets.values();
             regions.extend(sets.flat_map(|set| set.nets.iter().copied()));
             let nodes = state.nodes.values();
             regions.extend(nodes.flat_map(|node| node.addresses.iter().copied().map(Prefix::host)));
-            for (_, view) in inputs.identity_inputs.label_index.store.views() {
-                if view.kind() == HolderKind::Endpoint && !view.is_template() {
+            for (_, view) in inputs.identity_inputs.store.views() {
+                if view.kind() == AddressOwnerKind::Endpoint && !view.is_template() {
                     regions.extend(view.addresses().map(Prefix::host));
                 }
             }
@@ -264,38 +267,47 @@ impl<'a> OwnEnd<'a> {
             .is_host()
             .then(|| inputs.identities.owner(address))
             .flatten();
-        let holders = match self.tests.is_empty() {
-            true => Vec::new(),
-            false => holders_of(inputs, own, owner),
+        let owners = if self.tests.is_empty() {
+            Vec::new()
+        } else {
+            owners_of(inputs, own, owner)
         };
         let tests = self
             .tests
             .iter()
-            .map(|test| own_prefix_matches(inputs, test, own, &holders));
-        let store = &inputs.identity_inputs.label_index.store;
-        let holder_ports = owner.and_then(|slot| store.shared_in(slot));
-        let port = |name: &str, protocol: Protocol| match self.asks_ports_of_holder {
-            false => self.endpoint.named_port(name, protocol),
-            true => holder_ports.and_then(|shared| {
-                let mut ports = shared.ports.iter();
-                let port = ports.find(|p| *p.name == *name && p.protocol == protocol);
-                port.map(|port| port.port)
-            }),
+            .map(|test| own_prefix_matches(inputs, test, own, &owners));
+        let store = &inputs.identity_inputs.store;
+        let owner_ports = owner.and_then(|slot| store.shared_in(slot));
+        let port = |name: &str, protocol: Protocol| {
+            if self.asks_ports_of_owner {
+                owner_ports.and_then(|shared| {
+                    let mut ports = shared.ports.iter();
+                    let port = ports.find(|p| *p.name == *name && p.protocol == protocol);
+                    port.map(|port| port.port)
+                })
+            } else {
+                self.endpoint.named_port(name, protocol)
+            }
         };
         rules.set_key_of(inputs, own.family(), tests.collect(), port)
     }
 }
 
 /// All that holds every address of a network, or an address.
-fn holders_of(inputs: PointInputs<'_>, own: Prefix, owner: Option<HolderSlot>) -> Vec<HolderSlot> {
-    let store = &inputs.identity_inputs.label_index.store;
-    let nodes = match own.is_host() {
-        true => inputs.identities.nodes_at(own.address()),
-        false => &[],
+fn owners_of(
+    inputs: PointInputs<'_>,
+    own: Prefix,
+    owner: Option<AddressOwnerSlot>,
+) -> Vec<AddressOwnerSlot> {
+    let store = &inputs.identity_inputs.store;
+    let nodes = if own.is_host() {
+        inputs.identities.nodes_at(own.address())
+    } else {
+        &[]
     };
     let sets = inputs.identity_inputs.state.network_sets.values();
     let sets = sets.filter(|set| set.nets.iter().any(|net| net.covers(own)));
-    let sets = sets.filter_map(|set| store.find(&HolderId::NetworkSet(set.id.clone())));
+    let sets = sets.filter_map(|set| store.find(&AddressOwnerId::NetworkSet(set.id.clone())));
     owner
         .into_iter()
         .chain(nodes.iter().copied())
@@ -308,7 +320,7 @@ fn own_prefix_matches(
     inputs: PointInputs<'_>,
     test: &Peer,
     own: Prefix,
-    holders: &[HolderSlot],
+    owners: &[AddressOwnerSlot],
 ) -> bool {
     // A network of a test covers a region or holds none of its own addresses, since it is a region itself.
     let within = |net: &Prefix| net.covers(own);
@@ -317,10 +329,10 @@ fn own_prefix_matches(
         .as_ref()
         .is_none_or(|nets| nets.iter().any(within))
         && !test.not_nets.iter().any(within);
-    let by_holders = Peer {
+    let by_owners = Peer {
         nets: None,
         not_nets: Vec::new(),
         ..test.clone()
     };
-    nets_hold && own_address_matches(inputs.identity_inputs, &by_holders, own.address(), holders)
+    nets_hold && own_address_matches(inputs.identity_inputs, &by_owners, own.address(), owners)
 }

@@ -2,14 +2,18 @@
 //!
 //! Tracked addresses are those that endpoints or nodes hold. Tracked networks are those that active
 //! rules name or that matched network sets contain. Each has an identity: the active selectors that
-//! its holders match, the longest network of an active rule that covers it, and the numbers of the
+//! its owners match, the longest network of an active rule that covers it, and the numbers of the
 //! named ports that active rules use. Only what changed is recomputed. An entry of the address
 //! table is written only where it differs from the next shorter prefix.
 
 use crate::active_rules::ActiveRules;
 use crate::faults::EngineFault;
 use crate::label_index::LabelIndex;
-use crate::store::{HashMap, HolderKind, HolderSlot, HolderView, NONE, SharedAttributes};
+use crate::selector_index::SelectorNumber;
+use crate::store::{
+    AddressOwnerKind, AddressOwnerSlot, AddressOwnerStore, AddressOwnerView, HashMap, NONE,
+    SharedAttributes, SignatureNumber,
+};
 use crate::tracked_addresses::{AddressEvent, AddressOwnership, ChangedAddress, TrackedAddresses};
 use crate::tracked_networks::{TrackedNetwork, TrackedNetworks};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -22,8 +26,8 @@ use palisade_tables::IdentityId;
 /// What distinguishes an identity from all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct IdentityKey {
-    /// The active selectors that some holder of the address matches, sorted.
-    pub(crate) selectors: Vec<u32>,
+    /// The active selectors that some owner of the address matches, sorted.
+    pub(crate) selectors: Vec<SelectorNumber>,
     /// The longest covering network that an active rule names.
     pub(crate) net: Option<Prefix>,
     /// The numbers of the named ports that active rules use.
@@ -40,9 +44,9 @@ struct Identity {
 /// Identities by the selectors and the network of their keys.
 #[derive(Debug, Default)]
 struct IdentityIndex {
-    by_selector: BTreeMap<u32, BTreeSet<u32>>,
+    by_selector: BTreeMap<SelectorNumber, BTreeSet<IdentityId>>,
     /// By [`IdentityKey::net`].
-    by_net: BTreeSet<(Prefix, u32)>,
+    by_net: BTreeSet<(Prefix, IdentityId)>,
 }
 
 /// Changes of one recomputation.
@@ -52,11 +56,11 @@ pub(crate) struct IdentityChanges {
     /// none.
     pub(crate) entries: Vec<(Prefix, Option<IdentityId>)>,
     /// New identities.
-    pub(crate) added: BTreeSet<u32>,
+    pub(crate) added: BTreeSet<IdentityId>,
     /// Identities with another key than before.
-    pub(crate) rekeyed: BTreeSet<u32>,
+    pub(crate) rekeyed: BTreeSet<IdentityId>,
     /// Removed identities.
-    pub(crate) removed: BTreeSet<u32>,
+    pub(crate) removed: BTreeSet<IdentityId>,
 }
 
 /// All identities, and the addresses and networks that have them.
@@ -64,10 +68,10 @@ pub(crate) struct IdentityChanges {
 pub(crate) struct Identities {
     addresses: TrackedAddresses,
     networks: TrackedNetworks,
-    identities: BTreeMap<u32, Identity>,
-    numbers: HashMap<Arc<IdentityKey>, u32>,
+    identities: BTreeMap<IdentityId, Identity>,
+    numbers: HashMap<Arc<IdentityKey>, IdentityId>,
     index: IdentityIndex,
-    next: u32,
+    next: IdentityId,
     /// Tracked networks to recompute together with everything inside them.
     dirty_networks: BTreeSet<Prefix>,
 }
@@ -80,7 +84,7 @@ impl Default for Identities {
             identities: BTreeMap::new(),
             numbers: HashMap::default(),
             index: IdentityIndex::default(),
-            next: IdentityId::UNKNOWN.0 + 1,
+            next: IdentityId(IdentityId::UNKNOWN.0 + 1),
             dirty_networks: BTreeSet::new(),
         }
     }
@@ -90,51 +94,57 @@ impl Default for Identities {
 #[derive(Clone, Copy)]
 pub(crate) struct IdentityInputs<'a> {
     pub(crate) state: &'a State,
+    pub(crate) store: &'a AddressOwnerStore,
     pub(crate) label_index: &'a LabelIndex,
     pub(crate) active_rules: &'a ActiveRules,
 }
 
 impl<'a> IdentityInputs<'a> {
-    fn endpoint(&self, slot: HolderSlot) -> Option<HolderView<'a>> {
-        let view = self.label_index.store.view(slot)?;
-        (view.kind() == HolderKind::Endpoint).then_some(view)
+    fn endpoint(&self, slot: AddressOwnerSlot) -> Option<AddressOwnerView<'a>> {
+        let view = self.store.view(slot)?;
+        (view.kind() == AddressOwnerKind::Endpoint).then_some(view)
     }
 
-    fn shared(&self, slot: HolderSlot) -> Option<&'a SharedAttributes> {
-        self.label_index.store.shared_in(slot)
+    fn shared(&self, slot: AddressOwnerSlot) -> Option<&'a SharedAttributes> {
+        self.store.shared_in(slot)
     }
 
     /// Of several claimants the owner is the local one, then the newest, then the greatest name.
-    fn owner(&self, claimants: &[HolderSlot]) -> Option<HolderSlot> {
+    fn owner(&self, claimants: &[AddressOwnerSlot]) -> Option<AddressOwnerSlot> {
         if let [only] = claimants {
             return Some(*only);
         }
-        let strength = |slot: &HolderSlot| {
+        let strength = |slot: &AddressOwnerSlot| {
             let endpoint = self.endpoint(*slot)?;
-            let created = match EngineFault::OldestClaimWins.is_injected() {
-                true => u64::MAX - endpoint.created(),
-                false => endpoint.created(),
+            let created = if EngineFault::OldestClaimWins.is_injected() {
+                u64::MAX - endpoint.created()
+            } else {
+                endpoint.created()
             };
-            let id: Option<EndpointId> = self.label_index.store.endpoint_id(*slot);
+            let id: Option<EndpointId> = self.store.endpoint_id(*slot);
             Some((endpoint.is_attached(), created, id))
         };
         claimants.iter().copied().max_by_key(strength)
     }
 }
 
+/// The index of a key in a [`KeyList`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct KeyIndex(u32);
+
 /// The change of the identity of a tracked address or network.
 #[derive(Clone, Copy)]
 struct IdentityMove {
     /// The identity before.
-    old_identity: u32,
+    old_identity: IdentityId,
     /// The number of its new key; `None` if it is removed.
-    key: Option<u32>,
+    key: Option<KeyIndex>,
 }
 
 /// A changed address with its new owner.
 struct AddressMove {
     changed: ChangedAddress,
-    owner: Option<HolderSlot>,
+    owner: Option<AddressOwnerSlot>,
     identity: IdentityMove,
 }
 
@@ -142,17 +152,17 @@ struct AddressMove {
 #[derive(Default)]
 struct KeyList {
     keys: Vec<Arc<IdentityKey>>,
-    numbers: HashMap<Arc<IdentityKey>, u32>,
-    /// The key of an address by the signature of its only holder and the network that covers it.
-    by_signature: HashMap<(u32, Option<Prefix>), u32>,
+    numbers: HashMap<Arc<IdentityKey>, KeyIndex>,
+    /// The key of an address by the signature of its only owner and the network that covers it.
+    by_signature: HashMap<(SignatureNumber, Option<Prefix>), KeyIndex>,
 }
 
 impl KeyList {
-    fn add(&mut self, key: IdentityKey) -> u32 {
+    fn add(&mut self, key: IdentityKey) -> KeyIndex {
         if let Some(number) = self.numbers.get(&key) {
             return *number;
         }
-        let number = u32::try_from(self.keys.len()).unwrap_or(NONE);
+        let number = KeyIndex(u32::try_from(self.keys.len()).unwrap_or(NONE));
         let key = Arc::new(key);
         self.keys.push(key.clone());
         self.numbers.insert(key, number);
@@ -162,24 +172,24 @@ impl KeyList {
 
 impl Identities {
     /// An unused identity number.
-    pub(crate) fn allocate_id(&mut self) -> u32 {
+    pub(crate) fn allocate_id(&mut self) -> IdentityId {
         let number = self.next;
-        self.next = self.next.wrapping_add(1);
+        self.next = IdentityId(self.next.0.wrapping_add(1));
         number
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = (u32, &IdentityKey)> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (IdentityId, &IdentityKey)> {
         self.identities
             .iter()
-            .map(|(number, of)| (*number, &*of.key))
+            .map(|(number, identity)| (*number, &*identity.key))
     }
 
-    pub(crate) fn key(&self, number: u32) -> Option<&IdentityKey> {
-        self.identities.get(&number).map(|of| &*of.key)
+    pub(crate) fn key(&self, number: IdentityId) -> Option<&IdentityKey> {
+        self.identities.get(&number).map(|identity| &*identity.key)
     }
 
     /// The identities that match a selector.
-    pub(crate) fn matching(&self, selector: u32) -> impl Iterator<Item = u32> {
+    pub(crate) fn matching(&self, selector: SelectorNumber) -> impl Iterator<Item = IdentityId> {
         self.index
             .by_selector
             .get(&selector)
@@ -189,24 +199,24 @@ impl Identities {
     }
 
     /// The identities whose network lies inside a network.
-    pub(crate) fn within(&self, net: Prefix) -> impl Iterator<Item = u32> {
-        let from = self.index.by_net.range((net, 0)..);
+    pub(crate) fn within(&self, net: Prefix) -> impl Iterator<Item = IdentityId> {
+        let from = self.index.by_net.range((net, IdentityId(0))..);
         let inside = from.take_while(move |(prefix, _)| net.covers(*prefix));
         inside.map(|(_, number)| *number)
     }
 
     /// The slot of the endpoint that owns an address.
-    pub(crate) fn owner(&self, address: IpAddr) -> Option<HolderSlot> {
+    pub(crate) fn owner(&self, address: IpAddr) -> Option<AddressOwnerSlot> {
         self.addresses.owner(address)
     }
 
     /// The addresses that several endpoints claim, with all claimants.
-    pub(crate) fn contested(&self) -> impl Iterator<Item = (IpAddr, &[HolderSlot])> {
+    pub(crate) fn contested(&self) -> impl Iterator<Item = (IpAddr, &[AddressOwnerSlot])> {
         self.addresses.contested()
     }
 
     /// The nodes that have an address.
-    pub(crate) fn nodes_at(&self, address: IpAddr) -> &[HolderSlot] {
+    pub(crate) fn nodes_at(&self, address: IpAddr) -> &[AddressOwnerSlot] {
         self.addresses.nodes(address)
     }
 
@@ -219,7 +229,7 @@ impl Identities {
     }
 
     /// Adds, updates or removes a network of a matched network set.
-    pub(crate) fn set_network_set(&mut self, net: Prefix, slot: HolderSlot, holds: bool) {
+    pub(crate) fn set_network_set(&mut self, net: Prefix, slot: AddressOwnerSlot, holds: bool) {
         if EngineFault::NetworkSetIgnored.is_injected() {
             return;
         }
@@ -275,7 +285,7 @@ impl Identities {
         let moves = networks.iter().map(|(_, moved)| *moved);
         let moves = moves.chain(hosts.iter().map(|host| host.identity));
         let numbers = self.assign_numbers(moves, &keys);
-        let assigned = |moved: &IdentityMove| moved.key.map(|key| numbers.assigned[key as usize]);
+        let assigned = |moved: &IdentityMove| moved.key.map(|key| numbers.assigned[key.0 as usize]);
         for (prefix, moved) in &networks {
             match assigned(moved) {
                 Some(number) => self.networks.entry(*prefix).identity = number,
@@ -318,19 +328,20 @@ impl Identities {
         let region = self.networks.get(prefix);
         let key = region.is_some_and(TrackedNetwork::is_used).then(|| {
             let address = prefix.address();
-            let held = prefix.is_host()
+            let is_held = prefix.is_host()
                 && match hosts.binary_search_by_key(&address, |host| host.changed.address) {
                     Ok(at) => hosts[at].identity.key.is_some(),
                     Err(_) => self.addresses.is_tracked(address),
                 };
             // A tracked network of one address that is held needs no identity: the address has one.
-            match held {
-                true => IdentityKey::default(),
-                false => self.compute_key(inputs, prefix, &[], None),
+            if is_held {
+                IdentityKey::default()
+            } else {
+                self.compute_key(inputs, prefix, &[], None)
             }
         });
         IdentityMove {
-            old_identity: region.map_or(0, |r| r.identity),
+            old_identity: region.map_or(IdentityId::UNKNOWN, |r| r.identity),
             key: key.map(|key| keys.add(key)),
         }
     }
@@ -348,7 +359,7 @@ impl Identities {
             AddressOwnership::Unheld => (None, None),
             AddressOwnership::Single(slot) if !has_named_ports(inputs, slot) => {
                 let mut around = self.networks.covering(changed.address, prefix.length());
-                let signature = inputs.label_index.store.signature(slot);
+                let signature = inputs.store.signature(slot);
                 let aspect = (signature, around.next().map(|(prefix, _)| prefix));
                 let key = match keys.by_signature.get(&aspect) {
                     Some(key) => *key,
@@ -370,8 +381,8 @@ impl Identities {
                 (owner, Some(keys.add(key)))
             }
         };
-        // A local endpoint's new address may have live flows of its previous holder, whether that
-        // holder is known here or not.
+        // A local endpoint's new address may have live flows of its previous owner, whether that
+        // owner is known here or not.
         if owner.is_some() && changed.previous_owner != owner {
             let local =
                 || owner.is_some_and(|slot| inputs.shared(slot).is_some_and(|s| s.attached));
@@ -391,14 +402,14 @@ impl Identities {
         &self,
         inputs: IdentityInputs<'_>,
         prefix: Prefix,
-        nodes: &[HolderSlot],
-        owner: Option<HolderSlot>,
+        nodes: &[AddressOwnerSlot],
+        owner: Option<AddressOwnerSlot>,
     ) -> IdentityKey {
         let mut key = IdentityKey::default();
         for (covering, region) in self.networks.covering(prefix.address(), prefix.length()) {
             for set in &region.network_sets {
                 key.selectors
-                    .extend(inputs.label_index.matched_selectors(*set));
+                    .extend(inputs.label_index.matched_selectors(inputs.store, *set));
             }
             if region.referenced
                 && (key.net.is_none() || EngineFault::LongestPrefixLost.is_injected())
@@ -408,11 +419,11 @@ impl Identities {
         }
         for node in nodes {
             key.selectors
-                .extend(inputs.label_index.matched_selectors(*node));
+                .extend(inputs.label_index.matched_selectors(inputs.store, *node));
         }
         if let Some(owner) = owner {
             key.selectors
-                .extend(inputs.label_index.matched_selectors(owner));
+                .extend(inputs.label_index.matched_selectors(inputs.store, owner));
             key.ports = named_ports(inputs, owner);
         }
         key.selectors.sort_unstable();
@@ -421,17 +432,17 @@ impl Identities {
     }
 
     /// The identity of the entry to write for a prefix; `None` where the covering network has the
-    /// same. `held` is the identity of an address that is held.
-    fn table_entry(&self, prefix: Prefix, held: Option<u32>) -> Option<IdentityId> {
+    /// same. `host_identity` is that of an address that an owner has.
+    fn table_entry(&self, prefix: Prefix, host_identity: Option<IdentityId>) -> Option<IdentityId> {
         let region = || self.networks.get(prefix).map(|r| r.identity);
-        let own = held.or_else(region)?;
+        let own = host_identity.or_else(region)?;
         let mut around = (prefix.length().checked_sub(1))
             .into_iter()
             .flat_map(|longest| self.networks.covering(prefix.address(), longest));
         let above = around
             .next()
-            .map_or(IdentityId::UNKNOWN.0, |(_, r)| r.identity);
-        (own != above).then_some(IdentityId(own))
+            .map_or(IdentityId::UNKNOWN, |(_, r)| r.identity);
+        (own != above).then_some(own)
     }
 
     /// Assigns identity numbers to the new keys of addresses and networks. An identity without
@@ -441,70 +452,106 @@ impl Identities {
         moves: impl Iterator<Item = IdentityMove> + Clone,
         list: &KeyList,
     ) -> NumberAssignment {
-        let keys = &list.keys;
         // Only the default key has neither selectors nor a network nor ports.
         let nobody = list.numbers.get(&IdentityKey::default()).copied();
-        let named = |key: Option<u32>| key.filter(|key| Some(*key) != nobody);
-        let mut lost_members: HashMap<u32, usize> = HashMap::default();
-        let mut gained_members = alloc::vec![0_usize; keys.len()];
-        for moved in moves.clone() {
-            *lost_members.entry(moved.old_identity).or_default() += 1;
-            if let Some(key) = named(moved.key) {
-                gained_members[key as usize] += 1;
+        let named = |key: Option<KeyIndex>| key.filter(|key| Some(*key) != nobody);
+        let mut lost_members: HashMap<IdentityId, usize> = HashMap::default();
+        let mut gained_members = alloc::vec![0_usize; list.keys.len()];
+        for identity_move in moves.clone() {
+            *lost_members.entry(identity_move.old_identity).or_default() += 1;
+            if let Some(key) = named(identity_move.key) {
+                gained_members[key.0 as usize] += 1;
             }
         }
-        lost_members.remove(&IdentityId::UNKNOWN.0);
-        let mut numbered = NumberAssignment::default();
-        for (number, lost) in &lost_members {
-            let Some(identity) = self.identities.get_mut(number) else {
-                continue;
-            };
-            identity.members -= lost;
-            if identity.members == 0 && !list.numbers.contains_key(&identity.key) {
-                numbered.removed.insert(*number);
-            }
-        }
-        let mut reusable: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+        lost_members.remove(&IdentityId::UNKNOWN);
+        let mut numbered = NumberAssignment {
+            removed: self.remove_members(&lost_members, list),
+            ..NumberAssignment::default()
+        };
+        let mut reusable: BTreeMap<(IdentityId, KeyIndex), usize> = BTreeMap::new();
         if !numbered.removed.is_empty() {
-            for moved in moves {
-                let Some(key) = named(moved.key) else {
+            for identity_move in moves {
+                let Some(key) = named(identity_move.key) else {
                     continue;
                 };
-                if numbered.removed.contains(&moved.old_identity)
-                    && !self.numbers.contains_key(&keys[key as usize])
+                if numbered.removed.contains(&identity_move.old_identity)
+                    && !self.numbers.contains_key(&list.keys[key.0 as usize])
                 {
-                    *reusable.entry((moved.old_identity, key)).or_default() += 1;
+                    *reusable
+                        .entry((identity_move.old_identity, key))
+                        .or_default() += 1;
                 }
             }
         }
-        let mut heirs: Vec<(usize, u32, &Arc<IdentityKey>)> = reusable
-            .into_iter()
-            .map(|((was, key), members)| (members, was, &keys[key as usize]))
-            .collect();
-        heirs.sort_by(|a, b| b.cmp(a));
-        let mut given: BTreeSet<&Arc<IdentityKey>> = BTreeSet::new();
-        for (_, was, key) in heirs {
-            if !given.contains(key) && numbered.removed.remove(&was) {
-                given.insert(key);
-                if let Some(identity) = self.identities.get_mut(&was) {
-                    self.numbers.remove(&identity.key);
-                    let old = core::mem::replace(&mut identity.key, key.clone());
-                    self.index.update(&old, was, false);
-                }
-                self.numbers.insert(key.clone(), was);
-                self.index.update(key, was, true);
-                numbered.rekeyed.insert(was);
-            }
-        }
+        self.pass_numbers_on(reusable, list, &mut numbered);
         for number in &numbered.removed {
             if let Some(gone) = self.identities.remove(number) {
                 self.numbers.remove(&gone.key);
                 self.index.update(&gone.key, *number, false);
             }
         }
-        numbered.assigned = alloc::vec![IdentityId::UNKNOWN.0; keys.len()];
-        for (at, (key, members)) in keys.iter().zip(gained_members).enumerate() {
-            if members == 0 {
+        self.add_members(&gained_members, list, &mut numbered);
+        numbered
+    }
+
+    /// Takes members from identities. Returns those without members left whose key nothing has any more.
+    fn remove_members(
+        &mut self,
+        lost_members: &HashMap<IdentityId, usize>,
+        list: &KeyList,
+    ) -> BTreeSet<IdentityId> {
+        let mut unused = BTreeSet::new();
+        for (number, lost) in lost_members {
+            let Some(identity) = self.identities.get_mut(number) else {
+                continue;
+            };
+            identity.members -= lost;
+            if identity.members == 0 && !list.numbers.contains_key(&identity.key) {
+                unused.insert(*number);
+            }
+        }
+        unused
+    }
+
+    /// Gives the numbers of removed identities to new keys: each to the one that takes most of its members.
+    /// `reusable` has the members that a key takes from a removed identity.
+    fn pass_numbers_on(
+        &mut self,
+        reusable: BTreeMap<(IdentityId, KeyIndex), usize>,
+        list: &KeyList,
+        numbered: &mut NumberAssignment,
+    ) {
+        let mut heirs: Vec<(usize, IdentityId, &Arc<IdentityKey>)> = reusable
+            .into_iter()
+            .map(|((number, key), members)| (members, number, &list.keys[key.0 as usize]))
+            .collect();
+        heirs.sort_by(|a, b| b.cmp(a));
+        let mut given: BTreeSet<&Arc<IdentityKey>> = BTreeSet::new();
+        for (_, number, key) in heirs {
+            if !given.contains(key) && numbered.removed.remove(&number) {
+                given.insert(key);
+                if let Some(identity) = self.identities.get_mut(&number) {
+                    self.numbers.remove(&identity.key);
+                    let old = core::mem::replace(&mut identity.key, key.clone());
+                    self.index.update(&old, number, false);
+                }
+                self.numbers.insert(key.clone(), number);
+                self.index.update(key, number, true);
+                numbered.rekeyed.insert(number);
+            }
+        }
+    }
+
+    /// Gives each key with members its identity, a new one where there is none, and the members.
+    fn add_members(
+        &mut self,
+        gained_members: &[usize],
+        list: &KeyList,
+        numbered: &mut NumberAssignment,
+    ) {
+        numbered.assigned = alloc::vec![IdentityId::UNKNOWN; list.keys.len()];
+        for (index, (key, members)) in list.keys.iter().zip(gained_members).enumerate() {
+            if *members == 0 {
                 continue;
             }
             let number = match self.numbers.get(key) {
@@ -523,52 +570,53 @@ impl Identities {
                 }
             };
             if let Some(identity) = self.identities.get_mut(&number) {
-                identity.members += members;
+                identity.members += *members;
             }
-            numbered.assigned[at] = number;
+            numbered.assigned[index] = number;
         }
-        numbered
     }
 }
 
 #[derive(Default)]
 struct NumberAssignment {
     /// The identity number of each key.
-    assigned: Vec<u32>,
-    added: BTreeSet<u32>,
-    rekeyed: BTreeSet<u32>,
-    removed: BTreeSet<u32>,
+    assigned: Vec<IdentityId>,
+    added: BTreeSet<IdentityId>,
+    rekeyed: BTreeSet<IdentityId>,
+    removed: BTreeSet<IdentityId>,
 }
 
 impl IdentityIndex {
     /// Adds an identity under its selectors and network, or removes it.
-    fn update(&mut self, key: &IdentityKey, number: u32, present: bool) {
+    fn update(&mut self, key: &IdentityKey, number: IdentityId, present: bool) {
         for selector in &key.selectors {
             let under = self.by_selector.entry(*selector).or_default();
-            match present {
-                true => under.insert(number),
-                false => under.remove(&number),
+            if present {
+                under.insert(number)
+            } else {
+                under.remove(&number)
             };
             if under.is_empty() {
                 self.by_selector.remove(selector);
             }
         }
         if let Some(net) = key.net {
-            match present {
-                true => self.by_net.insert((net, number)),
-                false => self.by_net.remove(&(net, number)),
+            if present {
+                self.by_net.insert((net, number))
+            } else {
+                self.by_net.remove(&(net, number))
             };
         }
     }
 }
 
-/// Whether a holder has named ports that may be part of its key.
-fn has_named_ports(inputs: IdentityInputs<'_>, owner: HolderSlot) -> bool {
+/// Whether an owner has named ports that may be part of its key.
+fn has_named_ports(inputs: IdentityInputs<'_>, owner: AddressOwnerSlot) -> bool {
     let endpoint = inputs.shared(owner);
     endpoint.is_some_and(|endpoint| !endpoint.ports.is_empty())
 }
 
-fn named_ports(inputs: IdentityInputs<'_>, owner: HolderSlot) -> Vec<(Str, Protocol, u16)> {
+fn named_ports(inputs: IdentityInputs<'_>, owner: AddressOwnerSlot) -> Vec<(Str, Protocol, u16)> {
     let Some(endpoint) = inputs.shared(owner) else {
         return Vec::new();
     };

@@ -6,7 +6,8 @@ use crate::store::InternPool;
 use palisade_model::{LabelKey, LabelScope, Str};
 
 /// A label key as a number: the number of its name and its scope.
-pub(crate) type KeyNumber = u32;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct KeyNumber(u32);
 
 /// The number of bits for a scope.
 const SCOPE_BITS: u32 = 3;
@@ -15,19 +16,19 @@ const SCOPE_MASK: u32 = (1 << SCOPE_BITS) - 1;
 
 /// The number of a key whose name has this number.
 pub(crate) fn key_number(scope: LabelScope, name: u32) -> KeyNumber {
-    name << SCOPE_BITS | scope as u32
+    KeyNumber(name << SCOPE_BITS | scope as u32)
 }
 
 /// The scope and the number of the name of a key.
 pub(crate) fn key_parts(key: KeyNumber) -> (LabelScope, u32) {
-    let scope = match key & SCOPE_MASK {
+    let scope = match key.0 & SCOPE_MASK {
         0 => LabelScope::Own,
         1 => LabelScope::Namespace,
         2 => LabelScope::ServiceAccount,
         3 => LabelScope::Reserved,
         _ => LabelScope::Node,
     };
-    (scope, key >> SCOPE_BITS)
+    (scope, key.0 >> SCOPE_BITS)
 }
 
 /// The number of a key, if its name is interned.

@@ -12,6 +12,7 @@ extern crate alloc;
 
 mod active_policies;
 mod active_rules;
+mod address_owner_labels;
 mod applicable_rules;
 mod budget;
 mod compiler;
@@ -19,7 +20,6 @@ mod cost;
 mod encapsulation;
 mod faults;
 mod graph;
-mod holder_labels;
 mod host_points;
 mod identities;
 mod judged_traffic;
@@ -70,7 +70,7 @@ struct GraphIds<'a> {
 
 impl TransitionIds for GraphIds<'_> {
     fn allocate_identity(&mut self) -> IdentityId {
-        IdentityId(self.identities.allocate_id())
+        self.identities.allocate_id()
     }
 
     fn allocate_set(&mut self) -> PolicySetId {
@@ -133,11 +133,11 @@ impl Engine {
         graph.desired.judge_host_traffic = options.judge_host_traffic;
         graph.desired.judge_hairpin = (options.hairpin == HairpinAction::Policy)
             != EngineFault::HairpinModeInverted.is_injected();
-        graph.judges_hairpin_by_kind = options.hairpin == HairpinAction::ByKind;
+        graph.options.judges_hairpin_by_kind = options.hairpin == HairpinAction::ByKind;
         graph.desired.failsafe = options.failsafe;
-        graph.audit = options.audit;
-        graph.budget = options.budget;
-        graph.denied_encapsulation = options.allowed_encapsulation.complement();
+        graph.options.audit = options.audit;
+        graph.options.budget = options.budget;
+        graph.options.denied_encapsulation = options.allowed_encapsulation.complement();
         Engine {
             written: graph.desired.clone(),
             graph,
@@ -157,9 +157,8 @@ impl Engine {
             desired,
             identities,
             sets,
-            programs,
-            sets_by_identity,
-            budget,
+            classes,
+            options,
             ..
         } = &mut self.graph;
         flushed.differences.retain_changed(&self.written, desired);
@@ -167,17 +166,20 @@ impl Engine {
             revision: self.revision,
             differences: &flushed.differences,
             sets_of_identity: &|identity| {
-                sets_by_identity.get(&identity).map_or(&[], Vec::as_slice)
+                classes
+                    .sets_by_identity
+                    .get(&identity)
+                    .map_or(&[], Vec::as_slice)
             },
             revoke: flushed.address_moved,
-            max_interim_elements: budget.host.max(ElementBudget::default().host),
+            max_interim_elements: options.budget.host.max(ElementBudget::default().host),
             is_closed_interface: &|_| false,
             is_own_address: &|_| false,
         };
         let mut ids = GraphIds {
             identities,
             sets,
-            programs,
+            programs: &mut classes.programs,
         };
         let delta = transition(&self.written, desired, &hints, &mut ids);
         for change in delta.steps.iter().flat_map(|step| &step.changes) {
@@ -190,8 +192,8 @@ impl Engine {
 
     /// Sets the element budget. It takes effect with the next batch.
     pub fn set_budget(&mut self, budget: ElementBudget) {
-        if self.graph.budget != budget {
-            self.graph.budget = budget;
+        if self.graph.options.budget != budget {
+            self.graph.options.budget = budget;
             self.graph.sets.mark_all_stale();
         }
     }
@@ -220,21 +222,21 @@ impl Engine {
     /// All objects, assembled anew on each call. For single objects use [`Engine::endpoint`] and
     /// [`Engine::policy`].
     pub fn state(&self) -> State {
-        let store = &self.graph.label_index.store;
+        let store = &self.graph.objects.store;
         let (namespaces, service_accounts) = store.namespaces_and_accounts();
         let endpoints = store.endpoints().filter_map(|slot| store.endpoint(slot));
         State {
             endpoints: endpoints.map(|e| (e.id.clone(), e)).collect(),
-            policies: self.graph.named_policies().all(),
+            policies: self.graph.objects.named_policies().all(),
             namespaces,
             service_accounts,
-            ..self.graph.state.clone()
+            ..self.graph.objects.state.clone()
         }
     }
 
     /// An endpoint, exactly as its last update gave it, but for its UID, which is not kept.
     pub fn endpoint(&self, id: &EndpointId) -> Option<Endpoint> {
-        let store = &self.graph.label_index.store;
+        let store = &self.graph.objects.store;
         store.endpoint(store.find_endpoint(id)?)
     }
 
@@ -245,22 +247,22 @@ impl Engine {
 
     /// A policy, exactly as its last update gave it.
     pub fn policy(&self, id: &PolicyId) -> Option<Policy> {
-        let policies = self.graph.named_policies();
+        let policies = self.graph.objects.named_policies();
         policies.get(policies.find(id)?)
     }
 
     /// A profile, exactly as its last update gave it.
     pub fn profile(&self, name: &str) -> Option<&Profile> {
-        self.graph.state.profiles.get(name)
+        self.graph.objects.state.profiles.get(name)
     }
 
     /// A tier: of an object, or built in.
     pub fn tier(&self, name: &str) -> Option<Tier> {
-        self.graph.state.tier(name)
+        self.graph.objects.state.tier(name)
     }
 
     /// Whether a policy of this name exists.
     pub fn has_policy(&self, id: &PolicyId) -> bool {
-        self.graph.named_policies().find(id).is_some()
+        self.graph.objects.named_policies().find(id).is_some()
     }
 }

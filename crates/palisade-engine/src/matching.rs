@@ -19,8 +19,8 @@ use palisade_tables::{ClassId, Program, RuleId, Verdict, VerdictCause};
 /// One step that applies to an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum MatchedStep {
-    /// A rule: position of its source, rule group, index of the rule in the group.
-    Rule(u32, u32, u32),
+    /// A rule, with the position of its source.
+    Rule(u32, RulePosition),
     /// The fallback of a block.
     Fallback,
 }
@@ -129,9 +129,10 @@ impl PolicySetRules {
 
     /// What determines the class of an identity.
     pub(crate) fn class_key(&self, identity: &IdentityKey) -> ClassKey {
-        let ports = match self.index.uses_peer_named_ports() {
-            true => identity.ports.clone(),
-            false => Vec::new(),
+        let ports = if self.index.uses_peer_named_ports() {
+            identity.ports.clone()
+        } else {
+            Vec::new()
         };
         let audited = self.is_audited()
             && self.omits_audit().is_none()
@@ -145,16 +146,16 @@ impl PolicySetRules {
         }
     }
 
-    pub(crate) fn rule(&self, (group, rule): RulePosition) -> Option<&ResolvedRule> {
-        self.group(group)?.1.rules.get(rule as usize)
+    pub(crate) fn rule(&self, place: RulePosition) -> Option<&ResolvedRule> {
+        self.group(place.group)?.1.rules.get(place.index as usize)
     }
 
     /// The steps of a view, given the rules that match, in order.
     fn matched_steps(&self, matched: &[RulePosition], view: PolicyView) -> MatchedSteps {
         let mut cursors: Vec<GroupCursor<'_>> = matched
-            .chunk_by(|a, b| a.0 == b.0)
+            .chunk_by(|a, b| a.group == b.group)
             .filter_map(|rules| {
-                let (kind, _) = self.group(rules.first()?.0)?;
+                let (kind, _) = self.group(rules.first()?.group)?;
                 Some(GroupCursor {
                     positions: &kind.positions,
                     rules,
@@ -193,7 +194,7 @@ impl PolicySetRules {
                     if !fits {
                         continue;
                     }
-                    steps.push((number, MatchedStep::Rule(at, place.0, place.1)));
+                    steps.push((number, MatchedStep::Rule(at, *place)));
                     passes |= body.action == Action::Pass;
                     if body.action != Action::Log && self.applicable_traffic(body).any(is_total) {
                         decided = true;
@@ -340,9 +341,7 @@ impl PolicySetRules {
         let block = self.blocks.get(block as usize)?;
         match step {
             MatchedStep::Fallback => Some(block.fallback_in(view)?.0),
-            MatchedStep::Rule(at, group, rule) => {
-                self.rule_credit(context, block, at, self.rule((group, rule))?)
-            }
+            MatchedStep::Rule(at, place) => self.rule_credit(context, block, at, self.rule(place)?),
         }
     }
 
@@ -359,12 +358,12 @@ impl PolicySetRules {
         }
         let operation = match matched {
             MatchedStep::Fallback => {
-                let of = self.blocks.get(block as usize)?;
-                let (_, verdict) = of.fallback_in(view)?;
+                let decision_block = self.blocks.get(block as usize)?;
+                let (_, verdict) = decision_block.fallback_in(view)?;
                 TemplateStep::Fallback(block, verdict)
             }
-            MatchedStep::Rule(_, group, rule) => {
-                let body = self.rule((group, rule))?;
+            MatchedStep::Rule(_, place) => {
+                let body = self.rule(place)?;
                 let next = cache.traffic.len();
                 let traffic = match cache.traffic.get(&*body.traffic) {
                     Some(number) => *number,
@@ -398,9 +397,10 @@ impl PolicySetRules {
             Direction::Egress => PortEnd::Source,
         };
         let resolve_port = |end: PortEnd, name: &Str, protocol: Protocol| {
-            let ports = match end == own_end {
-                true => &key.ports,
-                false => peer_ports,
+            let ports = if end == own_end {
+                &key.ports
+            } else {
+                peer_ports
             };
             let any = EngineFault::NamedPortAnyProtocol.is_injected();
             ports
@@ -409,25 +409,25 @@ impl PolicySetRules {
                 .map(|(_, _, port)| *port)
         };
         let step = |((block, matched), id): (&(u32, MatchedStep), &RuleId)| {
-            let of = self.blocks.get(*block as usize)?;
-            let MatchedStep::Rule(_, group, rule) = *matched else {
+            let decision_block = self.blocks.get(*block as usize)?;
+            let MatchedStep::Rule(_, place) = *matched else {
                 return Some(SequenceStep {
                     id: *id,
-                    operation: StepOperation::Fallback(of.fallback_in(view)?.1),
+                    operation: StepOperation::Fallback(decision_block.fallback_in(view)?.1),
                 });
             };
-            let body = self.rule((group, rule))?;
+            let body = self.rule(place)?;
             Some(SequenceStep {
                 id: *id,
                 operation: StepOperation::Rule {
                     action: match body.action {
                         Action::Pass
-                            if of.profile.is_some()
+                            if decision_block.profile.is_some()
                                 && !EngineFault::PassInProfileAllows.is_injected() =>
                         {
                             Action::Deny
                         }
-                        Action::Pass if of.profile.is_some() => Action::Allow,
+                        Action::Pass if decision_block.profile.is_some() => Action::Allow,
                         action => action,
                     },
                     next: steps.partition_point(|(other, _)| other <= block),

@@ -7,17 +7,27 @@
 use crate::active_rules::{PeerTest, ResolvedDirectionRules};
 use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
+use crate::selector_index::SelectorNumber;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::{Family, Prefix};
 
-/// A rule: number of its rule group, index in the group.
-pub(crate) type RulePosition = (u32, u32);
+/// The number of a rule group of a policy set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RuleGroupNumber(pub(crate) u32);
+
+/// A rule of a policy set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RulePosition {
+    pub(crate) group: RuleGroupNumber,
+    /// Its index in the group.
+    pub(crate) index: u32,
+}
 
 /// The rules of a set by their peers.
 #[derive(Debug, Default)]
 pub(crate) struct PeerRuleIndex {
-    pub(crate) selectors: BTreeMap<u32, Vec<RulePosition>>,
+    pub(crate) selectors: BTreeMap<SelectorNumber, Vec<RulePosition>>,
     pub(crate) nets: BTreeMap<Prefix, Vec<RulePosition>>,
     lengths: PrefixLengths,
     any_peer: Vec<RulePosition>,
@@ -54,26 +64,26 @@ impl PrefixLengths {
 
 impl PeerRuleIndex {
     /// Adds the rules of a group.
-    pub(crate) fn insert(&mut self, group: u32, rules: &ResolvedDirectionRules) {
-        for (rule, body) in (0..).zip(&rules.rules) {
+    pub(crate) fn insert(&mut self, group: RuleGroupNumber, rules: &ResolvedDirectionRules) {
+        for (index, body) in (0..).zip(&rules.rules) {
             self.named_port_rules += usize::from(body.uses_peer_named_ports);
             for peer in &body.peers {
                 match (&peer.selector, &peer.nets) {
                     (Some(selector), _) => {
-                        let there = self.selectors.entry(*selector).or_default();
-                        there.push((group, rule));
+                        let positions = self.selectors.entry(*selector).or_default();
+                        positions.push(RulePosition { group, index });
                     }
                     (None, Some(nets)) => {
                         for net in nets {
-                            let there = self.nets.entry(*net).or_default();
-                            if there.is_empty() {
+                            let positions = self.nets.entry(*net).or_default();
+                            if positions.is_empty() {
                                 self.lengths.count(*net, true);
                             }
-                            there.push((group, rule));
+                            positions.push(RulePosition { group, index });
                         }
                     }
                     (None, None) => {
-                        self.any_peer.push((group, rule));
+                        self.any_peer.push(RulePosition { group, index });
                         self.excluding_peers += usize::from(!peer.is_any());
                     }
                 }
@@ -82,26 +92,26 @@ impl PeerRuleIndex {
     }
 
     /// Removes the rules of a group.
-    pub(crate) fn remove(&mut self, group: u32, rules: &ResolvedDirectionRules) {
+    pub(crate) fn remove(&mut self, group: RuleGroupNumber, rules: &ResolvedDirectionRules) {
         for body in &rules.rules {
             self.named_port_rules -= usize::from(body.uses_peer_named_ports);
             for peer in &body.peers {
                 match (&peer.selector, &peer.nets) {
                     (Some(selector), _) => {
-                        if let Some(there) = self.selectors.get_mut(selector) {
-                            there.retain(|(of, _)| *of != group);
-                            if there.is_empty() {
+                        if let Some(positions) = self.selectors.get_mut(selector) {
+                            positions.retain(|rule| rule.group != group);
+                            if positions.is_empty() {
                                 self.selectors.remove(selector);
                             }
                         }
                     }
                     (None, Some(nets)) => {
                         for net in nets {
-                            let Some(there) = self.nets.get_mut(net) else {
+                            let Some(positions) = self.nets.get_mut(net) else {
                                 continue;
                             };
-                            there.retain(|(of, _)| *of != group);
-                            if there.is_empty() {
+                            positions.retain(|rule| rule.group != group);
+                            if positions.is_empty() {
                                 self.nets.remove(net);
                                 self.lengths.count(*net, false);
                             }
@@ -111,7 +121,7 @@ impl PeerRuleIndex {
                 }
             }
         }
-        self.any_peer.retain(|(of, _)| *of != group);
+        self.any_peer.retain(|rule| rule.group != group);
     }
 
     /// Whether rules may distinguish any identity, not only those with a selector or network of a
@@ -158,7 +168,7 @@ fn peer_matches(peer: &PeerTest, identity: &IdentityKey) -> bool {
             .net
             .is_some_and(|at| nets.iter().any(|net| net.covers(at)))
     };
-    let selected = |number: u32| identity.selectors.binary_search(&number).is_ok();
+    let selected = |number: SelectorNumber| identity.selectors.binary_search(&number).is_ok();
     peer.selector.is_none_or(selected)
         && (EngineFault::NotSelectorIgnored.is_injected()
             || !peer.not_selector.is_some_and(selected))

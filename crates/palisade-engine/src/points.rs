@@ -64,11 +64,11 @@ impl JudgementPoints {
             let set = self
                 .select_key(inputs, &point)
                 .map(|key| sets.acquire(&key));
-            let was = match set {
+            let previous = match set {
                 Some(set) => self.assigned.insert(point.clone(), set),
                 None => self.assigned.remove(&point),
             };
-            was.into_iter().for_each(|set| sets.release(set));
+            previous.into_iter().for_each(|set| sets.release(set));
             changes.points.insert(point, set);
         }
         self.host
@@ -139,24 +139,26 @@ impl JudgementPoints {
         let mut points = Vec::new();
         for direction in Direction::BOTH {
             let traffic = JudgedTraffic::Workload;
-            let judging = ApplicableRules::new(inputs, endpoint, policies, (traffic, direction));
-            if judging
+            let workload_rules =
+                ApplicableRules::new(inputs, endpoint, policies, (traffic, direction));
+            if workload_rules
                 .own_end_references()
                 .any(|own| !own.tests.is_empty())
             {
                 self.own_address_tested.insert(endpoint.id.clone());
             }
             let traffic = JudgedTraffic::Hairpin;
-            let of_hairpin = ApplicableRules::new(inputs, endpoint, policies, (traffic, direction));
-            let judges_hairpin = inputs.judges_hairpin_by_kind && !of_hairpin.is_empty();
-            let of_hairpin = judges_hairpin.then_some(of_hairpin);
+            let hairpin_rules =
+                ApplicableRules::new(inputs, endpoint, policies, (traffic, direction));
+            let judges_hairpin = inputs.judges_hairpin_by_kind && !hairpin_rules.is_empty();
+            let hairpin_rules = judges_hairpin.then_some(hairpin_rules);
             let addresses = endpoint.addresses.iter();
             let judged = addresses.flat_map(|address| {
                 let point = Point::of_workload(interface.clone(), *address, direction);
-                let hairpin = of_hairpin.as_ref().and_then(|rules| {
+                let hairpin = hairpin_rules.as_ref().and_then(|rules| {
                     Some((hairpin_point(&point)?, rules.set_key(inputs, *address)))
                 });
-                [(point, judging.set_key(inputs, *address))]
+                [(point, workload_rules.set_key(inputs, *address))]
                     .into_iter()
                     .chain(hairpin)
             });
@@ -187,8 +189,7 @@ impl JudgementPoints {
             _ => inputs.identities.owner(point.local.address()),
         };
         let first = || claims.keys().next();
-        let owner =
-            owner.and_then(|slot| inputs.identity_inputs.label_index.store.endpoint_id(slot));
+        let owner = owner.and_then(|slot| inputs.identity_inputs.store.endpoint_id(slot));
         let owner = owner.filter(|owner| claims.contains_key(owner));
         let owner = owner.as_ref().or_else(first)?;
         self.claims.get(point)?.get(owner).cloned()
@@ -196,9 +197,13 @@ impl JudgementPoints {
 }
 
 /// The point of hairpin traffic of the same address and direction.
-fn hairpin_point(of: &Point) -> Option<Point> {
-    let (interface, address) = of.workload()?;
-    Some(Point::of_hairpin(interface.clone(), address, of.direction))
+fn hairpin_point(point: &Point) -> Option<Point> {
+    let (interface, address) = point.workload()?;
+    Some(Point::of_hairpin(
+        interface.clone(),
+        address,
+        point.direction,
+    ))
 }
 
 /// What endpoints of one recomputation have in common.

@@ -5,6 +5,7 @@
 use crate::active_rules::ResolvedRule;
 use crate::identities::IdentityKey;
 use crate::peer_rule_index::{PeerRuleIndex, PrefixLengths};
+use crate::selector_index::SelectorNumber;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use palisade_model::Prefix;
@@ -13,7 +14,7 @@ use palisade_tables::PolicySetId;
 /// The sets that may distinguish identities, by the peers of their rules.
 #[derive(Debug, Default)]
 pub(crate) struct PolicySetIndex {
-    selectors: BTreeSet<(u32, PolicySetId)>,
+    selectors: BTreeSet<(SelectorNumber, PolicySetId)>,
     nets: BTreeSet<(Prefix, PolicySetId)>,
     lengths: PrefixLengths,
     all_identities: BTreeSet<PolicySetId>,
@@ -22,7 +23,7 @@ pub(crate) struct PolicySetIndex {
 /// Peers of the rules that changed in a set.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedPeers {
-    pub(crate) selectors: BTreeSet<u32>,
+    pub(crate) selectors: BTreeSet<SelectorNumber>,
     pub(crate) nets: BTreeSet<Prefix>,
 }
 
@@ -67,9 +68,10 @@ impl PolicySetIndex {
     }
 
     fn update_net(&mut self, number: PolicySetId, net: Prefix, present: bool) {
-        let changed = match present {
-            true => self.nets.insert((net, number)),
-            false => self.nets.remove(&(net, number)),
+        let changed = if present {
+            self.nets.insert((net, number))
+        } else {
+            self.nets.remove(&(net, number))
         };
         if changed {
             self.lengths.count(net, present);
@@ -84,17 +86,19 @@ impl PolicySetIndex {
         changed_peers: &ChangedPeers,
     ) {
         for selector in &changed_peers.selectors {
-            match index.selectors.contains_key(selector) {
-                true => self.selectors.insert((*selector, number)),
-                false => self.selectors.remove(&(*selector, number)),
+            if index.selectors.contains_key(selector) {
+                self.selectors.insert((*selector, number))
+            } else {
+                self.selectors.remove(&(*selector, number))
             };
         }
         for net in &changed_peers.nets {
             self.update_net(number, *net, index.nets.contains_key(net));
         }
-        match index.needs_all_identities() {
-            true => self.all_identities.insert(number),
-            false => self.all_identities.remove(&number),
+        if index.needs_all_identities() {
+            self.all_identities.insert(number)
+        } else {
+            self.all_identities.remove(&number)
         };
     }
 }

@@ -34,8 +34,8 @@ impl ProgramPool {
     }
 
     fn find_hashed(&self, key: u64, program: &Program) -> Option<ClassId> {
-        let same = |(of, class): &(u64, ClassId)| {
-            *of == key && self.get(*class).is_some_and(|known| **known == *program)
+        let same = |(program_hash, class): &(u64, ClassId)| {
+            *program_hash == key && self.get(*class).is_some_and(|known| **known == *program)
         };
         self.numbers.find(key, same).map(|(_, class)| *class)
     }
@@ -111,7 +111,7 @@ impl ProgramPool {
             let idle = known.is_some_and(|known| known.uses == 0);
             if idle && let Some(ProgramEntry { program, .. }) = self.programs.remove(&class) {
                 let key = hash(&*program);
-                if let Ok(entry) = self.numbers.find_entry(key, |(_, of)| *of == class) {
+                if let Ok(entry) = self.numbers.find_entry(key, |(_, other)| *other == class) {
                     entry.remove();
                 }
                 gone.push((class, program));

@@ -10,6 +10,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{LabelKey, Selector, Str};
 
+/// The number of an active selector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SelectorNumber(pub(crate) u32);
+
 /// A test that must hold for a selector to match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequiredTest {
@@ -49,22 +53,27 @@ pub(crate) fn required_tests(selector: &Selector, names: &InternPool<Str>) -> Ve
 /// The selectors under one key.
 #[derive(Debug, Default)]
 struct KeyBucket {
-    values: BTreeMap<u32, BTreeSet<u32>>,
-    present: BTreeSet<u32>,
+    values: BTreeMap<u32, BTreeSet<SelectorNumber>>,
+    present: BTreeSet<SelectorNumber>,
 }
 
 /// Active selectors by a test that they require.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveSelectorIndex {
     buckets: BTreeMap<KeyNumber, KeyBucket>,
-    unindexed: BTreeSet<u32>,
+    unindexed: BTreeSet<SelectorNumber>,
     /// The test under which each indexed selector is entered.
-    tests: BTreeMap<u32, RequiredTest>,
+    tests: BTreeMap<SelectorNumber, RequiredTest>,
 }
 
 impl ActiveSelectorIndex {
     /// Adds a selector.
-    pub(crate) fn insert(&mut self, number: u32, selector: &Selector, names: &InternPool<Str>) {
+    pub(crate) fn insert(
+        &mut self,
+        number: SelectorNumber,
+        selector: &Selector,
+        names: &InternPool<Str>,
+    ) {
         let tests = required_tests(selector, names).into_iter();
         let Some(place) = tests.min_by_key(|test| self.load(test)) else {
             self.unindexed.insert(number);
@@ -93,8 +102,8 @@ impl ActiveSelectorIndex {
                 let Some(bucket) = self.buckets.get(key) else {
                     return 0;
                 };
-                let there = values.iter().filter_map(|value| bucket.values.get(value));
-                there.map(BTreeSet::len).sum()
+                let selectors = values.iter().filter_map(|value| bucket.values.get(value));
+                selectors.map(BTreeSet::len).sum()
             }
             RequiredTest::Present(key) => self.buckets.get(key).map_or(0, |b| b.present.len()),
             RequiredTest::Never => 0,
@@ -102,14 +111,14 @@ impl ActiveSelectorIndex {
     }
 
     /// Removes a selector.
-    pub(crate) fn remove(&mut self, number: u32) {
+    pub(crate) fn remove(&mut self, number: SelectorNumber) {
         let key = match self.tests.remove(&number) {
             Some(RequiredTest::Values(key, values)) => {
                 if let Some(bucket) = self.buckets.get_mut(&key) {
                     for value in &values {
-                        if let Some(there) = bucket.values.get_mut(value) {
-                            there.remove(&number);
-                            if there.is_empty() {
+                        if let Some(selectors) = bucket.values.get_mut(value) {
+                            selectors.remove(&number);
+                            if selectors.is_empty() {
                                 bucket.values.remove(value);
                             }
                         }
@@ -139,7 +148,7 @@ impl ActiveSelectorIndex {
     pub(crate) fn candidates(
         &self,
         labels: impl Iterator<Item = (KeyNumber, u32)>,
-    ) -> impl Iterator<Item = u32> {
+    ) -> impl Iterator<Item = SelectorNumber> {
         let under = labels.filter_map(|(key, value)| {
             let bucket = self.buckets.get(&key)?;
             let named = bucket.values.get(&value).into_iter().flatten();

@@ -4,7 +4,7 @@
 //! endpoint's profile. Nothing here evaluates selectors.
 
 use crate::key_numbers::{KeyNumber, find_key, key_number, key_parts};
-use crate::selector_index::ActiveSelectorIndex;
+use crate::selector_index::{ActiveSelectorIndex, SelectorNumber};
 use crate::store::{HashMap, InternPool};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -78,28 +78,28 @@ impl TestedKeys {
 /// The active selectors.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveSelectors {
-    numbers: BTreeMap<Arc<Selector>, u32>,
-    selectors: BTreeMap<u32, (Arc<Selector>, usize)>,
+    numbers: BTreeMap<Arc<Selector>, SelectorNumber>,
+    selectors: BTreeMap<SelectorNumber, (Arc<Selector>, usize)>,
     next: u32,
     keys: TestedKeys,
     pub(crate) index: ActiveSelectorIndex,
     /// Selectors added, and selectors that may be unused, since [`Self::take_changes`] was last
     /// called.
-    added: BTreeSet<u32>,
-    removed: BTreeSet<u32>,
+    added: BTreeSet<SelectorNumber>,
+    removed: BTreeSet<SelectorNumber>,
 }
 
 /// Changes between two calls of [`ActiveSelectors::take_changes`].
 #[derive(Debug, Default)]
 pub(crate) struct SelectorChanges {
     pub(crate) keys: Vec<TestedKeyChange>,
-    pub(crate) added: BTreeSet<u32>,
-    pub(crate) removed: BTreeMap<u32, Arc<Selector>>,
+    pub(crate) added: BTreeSet<SelectorNumber>,
+    pub(crate) removed: BTreeMap<SelectorNumber, Arc<Selector>>,
 }
 
 impl ActiveSelectors {
     /// Counts one use more and returns the selector's number.
-    pub(crate) fn acquire(&mut self, selector: &Selector) -> u32 {
+    pub(crate) fn acquire(&mut self, selector: &Selector) -> SelectorNumber {
         if let Some(number) = self.numbers.get(selector) {
             let number = *number;
             if let Some((_, uses)) = self.selectors.get_mut(&number) {
@@ -107,7 +107,7 @@ impl ActiveSelectors {
             }
             return number;
         }
-        let number = self.next;
+        let number = SelectorNumber(self.next);
         self.next += 1;
         let shared = Arc::new(selector.clone());
         self.numbers.insert(shared.clone(), number);
@@ -117,7 +117,7 @@ impl ActiveSelectors {
     }
 
     /// Counts one use less.
-    pub(crate) fn release(&mut self, number: u32) {
+    pub(crate) fn release(&mut self, number: SelectorNumber) {
         if let Some((_, uses)) = self.selectors.get_mut(&number) {
             *uses = uses.saturating_sub(1);
             if *uses == 0 {
@@ -158,12 +158,12 @@ impl ActiveSelectors {
     }
 
     /// The selector with this number.
-    pub(crate) fn get(&self, number: u32) -> Option<&Selector> {
+    pub(crate) fn get(&self, number: SelectorNumber) -> Option<&Selector> {
         self.selectors.get(&number).map(|(selector, _)| &**selector)
     }
 
     /// Every active selector with its number.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Selector)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SelectorNumber, &Selector)> {
         self.selectors
             .iter()
             .map(|(number, (selector, _))| (*number, &**selector))

@@ -10,9 +10,10 @@ use crate::active_rules::{ActiveRules, ResolvedDirectionRules, ResolvedRules};
 use crate::budget::{AuditOmission, ExceededLimit};
 use crate::identities::IdentityKey;
 use crate::judged_traffic::JudgedTraffic;
-use crate::peer_rule_index::PeerRuleIndex;
+use crate::peer_rule_index::{PeerRuleIndex, RuleGroupNumber};
 use crate::policy_set_index::{ChangedPeers, PolicySetIndex};
 use crate::program_pool::CreditPool;
+use crate::selector_index::SelectorNumber;
 use crate::store::{NamedPolicies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -68,7 +69,7 @@ pub(super) struct RuleGroup {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SourceSegment {
     /// The rule group; `None` if the source has no rules.
-    group: Option<u32>,
+    group: Option<RuleGroupNumber>,
     /// Whether it is enforced.
     pub(super) mode: PolicyMode,
     /// The index of its first test in [`PolicySetKey::own_tests`].
@@ -197,17 +198,17 @@ impl PolicySets {
     pub(crate) fn mark_edited(&mut self, source: &PolicyOrProfile) {
         match source {
             PolicyOrProfile::Policy(number) => {
-                let of = (*number, PolicySetId(0))..=(*number, PolicySetId(u32::MAX));
+                let range = (*number, PolicySetId(0))..=(*number, PolicySetId(u32::MAX));
                 let sets = self
                     .by_policy
-                    .range(of)
+                    .range(range)
                     .map(|(policy, set)| (*set, *policy));
                 self.edited.extend(sets);
             }
             PolicyOrProfile::Profile(name) => {
-                let of = (name.clone(), PolicySetId(0))..=(name.clone(), PolicySetId(u32::MAX));
+                let range = (name.clone(), PolicySetId(0))..=(name.clone(), PolicySetId(u32::MAX));
                 self.stale
-                    .extend(self.by_profile.range(of).map(|(_, set)| *set));
+                    .extend(self.by_profile.range(range).map(|(_, set)| *set));
             }
         }
     }
@@ -303,15 +304,21 @@ impl PolicySetRules {
     /// distinguish any identity.
     pub(crate) fn peer_references(
         &self,
-    ) -> Option<(impl Iterator<Item = u32>, impl Iterator<Item = Prefix>)> {
+    ) -> Option<(
+        impl Iterator<Item = SelectorNumber>,
+        impl Iterator<Item = Prefix>,
+    )> {
         let index = &self.index;
         let asked = (index.selectors.keys().copied(), index.nets.keys().copied());
         (!index.needs_all_identities()).then_some(asked)
     }
 
     /// A rule group, and its rules of the set's direction.
-    pub(super) fn group(&self, number: u32) -> Option<(&RuleGroup, &ResolvedDirectionRules)> {
-        let kind = self.groups.get(number as usize)?.as_ref()?;
+    pub(super) fn group(
+        &self,
+        number: RuleGroupNumber,
+    ) -> Option<(&RuleGroup, &ResolvedDirectionRules)> {
+        let kind = self.groups.get(number.0 as usize)?.as_ref()?;
         Some((kind, kind.rules.direction(self.key.direction)?))
     }
 
@@ -342,14 +349,14 @@ impl PolicySetRules {
     }
 
     /// The group of these rules, new or known. `None` if they do not govern the direction.
-    fn intern_rules(&mut self, bodies: &Arc<ResolvedRules>) -> Option<u32> {
+    fn intern_rules(&mut self, bodies: &Arc<ResolvedRules>) -> Option<RuleGroupNumber> {
         let same = |kind: &Option<RuleGroup>| {
             kind.as_ref()
                 .is_some_and(|kind| Arc::ptr_eq(&kind.rules, bodies))
         };
         let side = bodies.direction(self.key.direction)?;
         if let Some(known) = self.groups.iter().position(same) {
-            return u32::try_from(known).ok();
+            return u32::try_from(known).ok().map(RuleGroupNumber);
         }
         let kind = RuleGroup {
             rules: bodies.clone(),
@@ -365,7 +372,7 @@ impl PolicySetRules {
                 self.groups.len() - 1
             }
         };
-        let number = u32::try_from(number).ok()?;
+        let number = RuleGroupNumber(u32::try_from(number).ok()?);
         self.index.insert(number, side);
         Some(number)
     }
@@ -426,11 +433,11 @@ impl PolicySetRules {
         let Some(new_group) = self.intern_rules(&new) else {
             return false;
         };
-        if let Some(Some(kind)) = self.groups.get_mut(new_group as usize) {
+        if let Some(Some(kind)) = self.groups.get_mut(new_group.0 as usize) {
             let after = kind.positions.partition_point(|other| *other < place);
             kind.positions.insert(after, place);
         }
-        let slot = &mut self.groups[old_group as usize];
+        let slot = &mut self.groups[old_group.0 as usize];
         if let Some(kind) = slot {
             kind.positions.retain(|other| *other != place);
             if kind.positions.is_empty() {

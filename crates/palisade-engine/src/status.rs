@@ -3,9 +3,10 @@
 //! Everything is computed from the objects and the tables on request; nothing is stored.
 
 use crate::Engine;
+use crate::address_owner_labels::AddressOwnerLabels;
 use crate::applicable_rules::sort_policies;
-use crate::holder_labels::HolderLabels;
 use crate::identities::IdentityKey;
+use crate::store::AddressOwnerSlot;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -42,8 +43,8 @@ pub struct EngineCounts {
     pub elements: usize,
     /// Interned policy bodies: policies without names, namespaces and lines.
     pub policy_bodies: usize,
-    /// All else that is kept for objects: holders, local endpoints, active policies, points, selectors,
-    /// signatures, credits, and interned parts of holders and policies.
+    /// All else that is kept for objects: owners, local endpoints, active policies, points, selectors,
+    /// signatures, credits, and interned parts of owners and policies.
     pub others: usize,
 }
 
@@ -112,7 +113,7 @@ impl Engine {
     /// Addresses that several live endpoints claim, in order.
     pub fn address_conflicts(&self) -> Vec<AddressConflict> {
         let graph = &self.graph;
-        let name = |slot: &u32| graph.label_index.store.endpoint_id(*slot);
+        let name = |slot: &AddressOwnerSlot| graph.objects.store.endpoint_id(*slot);
         let contested = graph.identities.contested();
         contested
             .filter_map(|(address, claimants)| {
@@ -132,22 +133,22 @@ impl Engine {
     /// Numbers of objects, table entries and interned values.
     pub fn counts(&self) -> EngineCounts {
         let graph = &self.graph;
-        let store = &graph.label_index.store;
-        let [kinds, subjects, rules, policy_bodies] = graph.policies.pool_sizes();
+        let store = &graph.objects.store;
+        let [kinds, subjects, rules, policy_bodies] = graph.objects.policies.pool_sizes();
         let identities: BTreeSet<IdentityId> = graph.desired.addresses.values().copied().collect();
         let others = [
             store.len(),
             store.pool_sizes().iter().sum(),
-            graph.state.endpoints.len(),
-            graph.active_policies.active_count(),
+            graph.objects.state.endpoints.len(),
+            graph.active.policies.active_count(),
             graph.desired.points.len(),
-            graph.selectors.iter().count(),
-            graph.label_index.signatures(),
-            graph.credits.len(),
+            graph.active.selectors.iter().count(),
+            graph.active.label_index.signatures(),
+            graph.classes.credits.len(),
             kinds + subjects + rules,
         ];
         EngineCounts {
-            policies: graph.policies.len(),
+            policies: graph.objects.policies.len(),
             identities: identities.len(),
             addresses: graph.desired.addresses.len(),
             policy_sets: graph.desired.sets.len(),
@@ -165,8 +166,8 @@ impl Engine {
         let endpoints = self.local_endpoints();
         let endpoints = endpoints.filter(|endpoint| graph.is_in_audit(endpoint));
         AuditCounts {
-            policies: graph.policies.audit_count(),
-            namespaces: graph.label_index.store.inherited_labels.audit_count(),
+            policies: graph.objects.policies.audit_count(),
+            namespaces: graph.objects.store.audited_namespaces(),
             endpoints: endpoints.count(),
         }
     }
@@ -174,22 +175,25 @@ impl Engine {
     /// References to missing objects: of policies to tiers, and of local endpoints to profiles.
     pub fn missing_references(&self) -> MissingReferences {
         let mut missing = MissingReferences::default();
-        let policies = self.graph.named_policies();
+        let policies = self.graph.objects.named_policies();
         for number in policies.numbers() {
             let tier = policies.body(number).map(|body| &body.tier);
-            if let Some(tier) = tier.filter(|tier| self.graph.state.tier(tier).is_none())
+            if let Some(tier) = tier.filter(|tier| self.graph.objects.state.tier(tier).is_none())
                 && let Some(id) = policies.id(number)
             {
                 missing.tiers.entry(tier.clone()).or_default().push(id);
             }
         }
-        missing.tiers.values_mut().for_each(|of| of.sort());
+        missing
+            .tiers
+            .values_mut()
+            .for_each(|policies| policies.sort());
         for endpoint in self.local_endpoints() {
             for profile in &endpoint.profiles {
                 let builtin = **profile == *Profile::ALLOW_ALL;
-                if !builtin && !self.graph.state.profiles.contains_key(profile) {
-                    let of = missing.profiles.entry(profile.clone()).or_default();
-                    of.push(endpoint.id.clone());
+                if !builtin && !self.graph.objects.state.profiles.contains_key(profile) {
+                    let endpoints = missing.profiles.entry(profile.clone()).or_default();
+                    endpoints.push(endpoint.id.clone());
                 }
             }
         }
@@ -198,7 +202,7 @@ impl Engine {
 
     /// The tiers that have policies, in order of evaluation. The time depends on the number of policies.
     pub fn tiers(&self) -> Vec<TierSummary> {
-        let policies = self.graph.named_policies();
+        let policies = self.graph.objects.named_policies();
         let mut counts: BTreeMap<&Str, usize> = BTreeMap::new();
         for body in policies
             .numbers()
@@ -207,7 +211,7 @@ impl Engine {
             *counts.entry(&body.tier).or_default() += 1;
         }
         let summary = |(name, policies): (&Str, usize)| {
-            let tier = self.graph.state.tier(name);
+            let tier = self.graph.objects.state.tier(name);
             TierSummary {
                 missing: tier.is_none(),
                 tier: tier.unwrap_or_else(|| Tier {
@@ -220,24 +224,24 @@ impl Engine {
         };
         let mut tiers: Vec<TierSummary> = counts.into_iter().map(summary).collect();
         // By name already.
-        tiers.sort_by_key(|of| (of.missing, of.tier.order));
+        tiers.sort_by_key(|summary| (summary.missing, summary.tier.order));
         tiers
     }
 
     /// The endpoints attached to this host, by name.
     pub fn local_endpoints(&self) -> impl Iterator<Item = &Endpoint> {
-        self.graph.state.endpoints.values()
+        self.graph.objects.state.endpoints.values()
     }
 
     /// The policies that select an endpoint, in evaluation order. Empty if the endpoint does not
     /// exist.
     pub fn policies_of(&self, endpoint: &EndpointId) -> Vec<AppliedPolicy> {
-        let state = &self.graph.state;
-        let store = &self.graph.label_index.store;
-        let Some(labels) = HolderLabels::endpoint(store, endpoint) else {
+        let state = &self.graph.objects.state;
+        let store = &self.graph.objects.store;
+        let Some(labels) = AddressOwnerLabels::endpoint(store, endpoint) else {
             return Vec::new();
         };
-        let policies = self.graph.named_policies();
+        let policies = self.graph.objects.named_policies();
         let selecting = policies.numbers();
         let selecting = selecting.filter(|number| policies.selects(*number, &labels));
         sort_policies(state, policies, selecting)
@@ -257,15 +261,16 @@ impl Engine {
 
     /// The local endpoints that a policy selects, by name.
     pub fn selected_endpoints(&self, policy: &PolicyId) -> Vec<&EndpointId> {
-        let number = self.graph.named_policies().find(policy);
-        let of = number.into_iter();
-        of.flat_map(|number| self.graph.active_policies.endpoints_selected_by(number))
+        let number = self.graph.objects.named_policies().find(policy);
+        let numbers = number.into_iter();
+        numbers
+            .flat_map(|number| self.graph.active.policies.endpoints_selected_by(number))
             .collect()
     }
 
     /// The object of every policy, with its resource if it is of a server; one of several parts comes several times.
     pub fn policy_objects(&self) -> Vec<(ObjectId, Option<Str>)> {
-        let policies = self.graph.named_policies();
+        let policies = self.graph.objects.named_policies();
         let row = |number| {
             Some((
                 policies.id(number)?.object,
@@ -277,14 +282,15 @@ impl Engine {
 
     /// All policies, in evaluation order.
     pub fn ordered_policies(&self) -> Vec<Policy> {
-        let policies = self.graph.named_policies();
-        let numbers = sort_policies(&self.graph.state, policies, policies.numbers()).into_iter();
+        let policies = self.graph.objects.named_policies();
+        let numbers =
+            sort_policies(&self.graph.objects.state, policies, policies.numbers()).into_iter();
         numbers.filter_map(|number| policies.get(number)).collect()
     }
 
     /// The policy set that judges each of an endpoint's addresses in each direction.
     pub fn points_of(&self, endpoint: &EndpointId) -> Vec<(Point, PolicySetId)> {
-        let Some(endpoint) = self.graph.state.endpoints.get(endpoint) else {
+        let Some(endpoint) = self.graph.objects.state.endpoints.get(endpoint) else {
             return Vec::new();
         };
         let Some(interface) = &endpoint.interface else {
@@ -319,18 +325,18 @@ impl Engine {
 
     /// All identities with their members and keys, by number.
     pub fn identities(&self) -> Vec<IdentityView> {
-        let mut members: BTreeMap<u32, Vec<Prefix>> = BTreeMap::new();
+        let mut members: BTreeMap<IdentityId, Vec<Prefix>> = BTreeMap::new();
         for (prefix, identity) in &self.graph.desired.addresses {
-            members.entry(identity.0).or_default().push(*prefix);
+            members.entry(*identity).or_default().push(*prefix);
         }
         let graph = &self.graph;
-        let view = |(number, key): (u32, &IdentityKey)| {
+        let view = |(number, key): (IdentityId, &IdentityKey)| {
             let selectors = key.selectors.iter();
             Some(IdentityView {
-                id: IdentityId(number),
+                id: number,
                 members: members.remove(&number)?,
                 selectors: selectors
-                    .filter_map(|s| graph.selectors.get(*s).cloned())
+                    .filter_map(|s| graph.active.selectors.get(*s).cloned())
                     .collect(),
                 net: key.net,
                 ports: key.ports.clone(),
@@ -342,6 +348,6 @@ impl Engine {
     /// The endpoint that owns an address.
     pub fn address_owner(&self, address: IpAddr) -> Option<EndpointId> {
         let slot = self.graph.identities.owner(address)?;
-        self.graph.label_index.store.endpoint_id(slot)
+        self.graph.objects.store.endpoint_id(slot)
     }
 }

@@ -1,23 +1,30 @@
-//! The compact storage: holders of addresses, the labels of namespaces and service accounts, and
+//! The compact storage: owners of addresses, the labels of namespaces and service accounts, and
 //! policies, many of which are alike.
 //!
-//! Equal parts are kept once, what remains of a holder is a string of bytes, and a policy is stored
-//! relative to its namespace and line. All this is known here only: outside, a holder is a
-//! [`HolderView`], a policy is a number and its [`PolicyBody`], and objects come back exactly as they
+//! Equal parts are kept once, what remains of an owner is a string of bytes, and a policy is stored
+//! relative to its namespace and line. All this is known here only: outside, an owner is an
+//! [`AddressOwnerView`], a policy is a number and its [`PolicyBody`], and objects come back exactly as they
 //! were given. Nothing here knows what selectors, tiers or identities mean.
 
+mod address_owner_records;
+mod address_owner_store;
+mod address_owner_view;
+mod address_owners;
 mod chunked_vec;
 mod encoding;
-mod holder_lists;
-mod holder_store;
-mod holders;
 mod inherited_labels;
+mod name_pools;
+mod numbers;
 mod policies;
 mod policy_bodies;
 mod pool;
 mod relative;
 
-pub(crate) use holder_store::{HolderSlot, HolderStore, NONE, ReplacedHolder};
-pub(crate) use holders::{HolderId, HolderKind, HolderObject, HolderView, SharedAttributes};
-pub(crate) use policies::{NamedPolicies, Policies, PolicyEdit, PolicyNumber};
+pub(crate) use address_owner_store::{AddressOwnerStore, ReplacedAddressOwner};
+pub(crate) use address_owner_view::AddressOwnerView;
+pub(crate) use address_owners::{
+    AddressOwnerId, AddressOwnerKind, AddressOwnerObject, SharedAttributes,
+};
+pub(crate) use numbers::{AddressOwnerSlot, NONE, PolicyNumber, SignatureNumber};
+pub(crate) use policies::{NamedPolicies, Policies, PolicyEdit};
 pub(crate) use pool::{HashMap, InternPool, hash};

@@ -5,40 +5,41 @@
 //! node: it takes two numbers. All others are in a separate map. Nothing here interprets
 //! identities.
 
-use crate::store::{HolderSlot, NONE};
+use crate::store::{AddressOwnerSlot, NONE};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use palisade_model::Prefix;
+use palisade_tables::IdentityId;
 
 /// Marks an address whose claims are in the separate map. No slot equals it.
-const MULTIPLE: u32 = NONE - 1;
+const MULTIPLE: AddressOwnerSlot = AddressOwnerSlot(NONE - 1);
 
 /// An address that something holds: its only claimant or a mark, and its identity.
 #[derive(Clone, Copy, Debug)]
 struct TrackedAddress {
-    holder: u32,
-    identity: u32,
+    claimant: AddressOwnerSlot,
+    identity: IdentityId,
 }
 
 /// An address with several claimants, or with nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AddressClaims {
-    pub(crate) claimants: Vec<HolderSlot>,
-    pub(crate) nodes: Vec<HolderSlot>,
+    pub(crate) claimants: Vec<AddressOwnerSlot>,
+    pub(crate) nodes: Vec<AddressOwnerSlot>,
     /// The claimant that owns it, as of the last recomputation.
-    owner: Option<HolderSlot>,
+    owner: Option<AddressOwnerSlot>,
 }
 
 /// What may change the identity of an address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AddressEvent {
     /// An endpoint claims the address, or no longer does.
-    Claim(HolderSlot, bool),
+    Claim(AddressOwnerSlot, bool),
     /// A node has the address, or no longer does.
-    Node(HolderSlot, bool),
-    /// A holder of the address changed in some way.
-    HolderChange,
+    Node(AddressOwnerSlot, bool),
+    /// The owner of the address, or a claimant, changed in some way.
+    OwnerChange,
 }
 
 /// The claims on an address.
@@ -47,7 +48,7 @@ pub(crate) enum AddressOwnership<'a> {
     /// Nothing holds it any more.
     Unheld,
     /// One endpoint.
-    Single(HolderSlot),
+    Single(AddressOwnerSlot),
     Multiple(&'a AddressClaims),
 }
 
@@ -55,11 +56,11 @@ pub(crate) enum AddressOwnership<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChangedAddress {
     pub(crate) address: IpAddr,
-    /// As in [`TrackedAddress`]; [`NONE`] where nothing holds it.
-    holder: u32,
+    /// As in [`TrackedAddress`]; [`AddressOwnerSlot::NONE`] where nothing holds it.
+    claimant: AddressOwnerSlot,
     /// The owner and the identity, as of the last recomputation.
-    pub(crate) previous_owner: Option<HolderSlot>,
-    pub(crate) previous_identity: u32,
+    pub(crate) previous_owner: Option<AddressOwnerSlot>,
+    pub(crate) previous_identity: IdentityId,
 }
 
 /// All tracked addresses.
@@ -80,15 +81,15 @@ impl TrackedAddresses {
     }
 
     /// The claimant that owns an address, as of the last recomputation.
-    pub(crate) fn owner(&self, address: IpAddr) -> Option<HolderSlot> {
-        match self.get(address)?.holder {
+    pub(crate) fn owner(&self, address: IpAddr) -> Option<AddressOwnerSlot> {
+        match self.get(address)?.claimant {
             MULTIPLE => self.multiple.get(&address)?.owner,
             slot => Some(slot),
         }
     }
 
     /// The nodes that have an address.
-    pub(crate) fn nodes(&self, address: IpAddr) -> &[HolderSlot] {
+    pub(crate) fn nodes(&self, address: IpAddr) -> &[AddressOwnerSlot] {
         let claims = self.multiple.get(&address);
         claims.map_or(&[], |claims| &claims.nodes)
     }
@@ -99,7 +100,7 @@ impl TrackedAddresses {
     }
 
     /// The addresses that several endpoints claim.
-    pub(crate) fn contested(&self) -> impl Iterator<Item = (IpAddr, &[HolderSlot])> {
+    pub(crate) fn contested(&self) -> impl Iterator<Item = (IpAddr, &[AddressOwnerSlot])> {
         let many = self.multiple.iter().filter(|(_, c)| c.claimants.len() > 1);
         many.map(|(address, claims)| (*address, &*claims.claimants))
     }
@@ -111,7 +112,7 @@ impl TrackedAddresses {
 
     /// Queues the tracked addresses inside a network.
     pub(crate) fn queue_within(&mut self, net: Prefix) {
-        let event = AddressEvent::HolderChange;
+        let event = AddressEvent::OwnerChange;
         match (net.address(), net.last()) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
                 let inside = self.v4.range(first..=last);
@@ -143,60 +144,66 @@ impl TrackedAddresses {
             let address = events[0].0;
             let tracked = self.get(address).copied();
             let previous_owner = self.owner(address);
-            let mut holder = tracked.map_or(NONE, |tracked| tracked.holder);
+            let mut claimant = tracked.map_or(AddressOwnerSlot::NONE, |tracked| tracked.claimant);
             for (_, event) in events {
-                holder = match *event {
-                    AddressEvent::HolderChange => continue,
-                    AddressEvent::Claim(slot, true) if holder == NONE || holder == slot => slot,
-                    AddressEvent::Claim(slot, false) if holder == slot => NONE,
-                    event => self.apply_to_claims(address, holder, previous_owner, event),
+                claimant = match *event {
+                    AddressEvent::OwnerChange => continue,
+                    AddressEvent::Claim(slot, true)
+                        if claimant == AddressOwnerSlot::NONE || claimant == slot =>
+                    {
+                        slot
+                    }
+                    AddressEvent::Claim(slot, false) if claimant == slot => AddressOwnerSlot::NONE,
+                    event => self.apply_to_claims(address, claimant, previous_owner, event),
                 };
             }
-            if holder == NONE && tracked.is_none() {
+            if claimant == AddressOwnerSlot::NONE && tracked.is_none() {
                 continue;
             }
             changed.push(ChangedAddress {
                 address,
-                holder,
+                claimant,
                 previous_owner,
-                previous_identity: tracked.map_or(0, |tracked| tracked.identity),
+                previous_identity: tracked.map_or(IdentityId::UNKNOWN, |tracked| tracked.identity),
             });
         }
         changed
     }
 
     /// Applies an event to an address in the separate map, where it is put if it is not there.
-    /// Returns its holder or mark, taken out of the map if it needs no longer be there.
+    /// Returns its claimant or mark, taken out of the map if it needs no longer be there.
     fn apply_to_claims(
         &mut self,
         address: IpAddr,
-        holder: u32,
-        owner: Option<HolderSlot>,
+        claimant: AddressOwnerSlot,
+        owner: Option<AddressOwnerSlot>,
         event: AddressEvent,
-    ) -> u32 {
+    ) -> AddressOwnerSlot {
         let claims = self.multiple.entry(address).or_default();
-        if holder != MULTIPLE {
-            claims.claimants.extend((holder != NONE).then_some(holder));
+        if claimant != MULTIPLE {
+            claims
+                .claimants
+                .extend((claimant != AddressOwnerSlot::NONE).then_some(claimant));
             claims.owner = owner;
         }
         match event {
             AddressEvent::Claim(slot, present) => set_member(&mut claims.claimants, slot, present),
             AddressEvent::Node(slot, present) => set_member(&mut claims.nodes, slot, present),
-            AddressEvent::HolderChange => {}
+            AddressEvent::OwnerChange => {}
         }
-        let holder = match (&*claims.claimants, &*claims.nodes) {
-            ([], []) => NONE,
+        let claimant = match (&*claims.claimants, &*claims.nodes) {
+            ([], []) => AddressOwnerSlot::NONE,
             ([only], []) => *only,
             _ => return MULTIPLE,
         };
         self.multiple.remove(&address);
-        holder
+        claimant
     }
 
     /// The claims on a changed address.
     pub(crate) fn ownership(&self, changed: &ChangedAddress) -> AddressOwnership<'_> {
-        match changed.holder {
-            NONE => AddressOwnership::Unheld,
+        match changed.claimant {
+            AddressOwnerSlot::NONE => AddressOwnership::Unheld,
             MULTIPLE => match self.multiple.get(&changed.address) {
                 Some(claims) => AddressOwnership::Multiple(claims),
                 None => AddressOwnership::Unheld,
@@ -209,15 +216,21 @@ impl TrackedAddresses {
     /// address is removed.
     pub(crate) fn store<'a>(
         &mut self,
-        changed: impl Iterator<Item = (&'a ChangedAddress, Option<HolderSlot>, Option<u32>)> + Clone,
+        changed: impl Iterator<
+            Item = (
+                &'a ChangedAddress,
+                Option<AddressOwnerSlot>,
+                Option<IdentityId>,
+            ),
+        > + Clone,
     ) {
-        let tracked = |changed: &ChangedAddress, identity: Option<u32>| {
+        let tracked = |changed: &ChangedAddress, identity: Option<IdentityId>| {
             Some(TrackedAddress {
-                holder: changed.holder,
+                claimant: changed.claimant,
                 identity: identity?,
             })
         };
-        for (changed, owner, _) in changed.clone().filter(|(c, ..)| c.holder == MULTIPLE) {
+        for (changed, owner, _) in changed.clone().filter(|(c, ..)| c.claimant == MULTIPLE) {
             if let Some(claims) = self.multiple.get_mut(&changed.address) {
                 claims.owner = owner;
             }
@@ -249,7 +262,7 @@ impl TrackedAddresses {
     }
 }
 
-fn set_member(slots: &mut Vec<HolderSlot>, slot: HolderSlot, present: bool) {
+fn set_member(slots: &mut Vec<AddressOwnerSlot>, slot: AddressOwnerSlot, present: bool) {
     slots.retain(|other| *other != slot);
     if present {
         slots.push(slot);

@@ -3,17 +3,28 @@
 //! A lookup tries only the prefix lengths in use, so it takes few steps. Nothing here interprets
 //! identities.
 
-use crate::store::HolderSlot;
+use crate::store::AddressOwnerSlot;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::IpAddr;
 use palisade_model::{Family, Prefix};
+use palisade_tables::IdentityId;
 
 /// A network with an identity of its own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TrackedNetwork {
     pub(crate) referenced: bool,
-    pub(crate) network_sets: BTreeSet<HolderSlot>,
-    pub(crate) identity: u32,
+    pub(crate) network_sets: BTreeSet<AddressOwnerSlot>,
+    pub(crate) identity: IdentityId,
+}
+
+impl Default for TrackedNetwork {
+    fn default() -> Self {
+        TrackedNetwork {
+            referenced: false,
+            network_sets: BTreeSet::new(),
+            identity: IdentityId::UNKNOWN,
+        }
+    }
 }
 
 impl TrackedNetwork {

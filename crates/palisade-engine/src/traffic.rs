@@ -170,20 +170,21 @@ pub(crate) fn element_weight(terms: &[TrafficMatch]) -> usize {
         let specs = test.any_of.iter().flatten().chain(&test.not);
         specs.map(size).sum::<usize>().max(1)
     };
-    let of = |term: &TrafficMatch| {
+    let weight = |term: &TrafficMatch| {
         let protocols = match term.protocol {
             None if !term.destination.is_any() || !term.source.is_any() => {
                 Protocol::WITH_PORTS.len()
             }
             _ => 1,
         };
-        let sources = match term.source.is_any() {
-            true => 1,
-            false => 2 * list(&term.source) + 1,
+        let sources = if term.source.is_any() {
+            1
+        } else {
+            2 * list(&term.source) + 1
         };
         protocols * list(&term.destination) * sources
     };
-    terms.iter().map(of).sum()
+    terms.iter().map(weight).sum()
 }
 
 /// Calls `each` with every (name, protocol) that a port test of a term may resolve.

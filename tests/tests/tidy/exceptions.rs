@@ -10,16 +10,6 @@ pub(crate) const LONG_FUNCTIONS: &[Exception] = &[
         "write_data",
         97,
     ),
-    (
-        "crates/palisade-engine/src/graph/desired_tables.rs",
-        "write",
-        81,
-    ),
-    (
-        "crates/palisade-engine/src/identities.rs",
-        "assign_numbers",
-        92,
-    ),
     ("crates/palisade-nft/src/names.rs", "declarations", 84),
     ("crates/palisade-nft/src/repair.rs", "repair_step", 89),
     (
@@ -54,12 +44,6 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
         "EffectiveObjects",
         14,
     ),
-    ("crates/palisade-engine/src/graph.rs", "Graph", 22),
-    (
-        "crates/palisade-engine/src/store/holder_store.rs",
-        "HolderStore",
-        14,
-    ),
     (
         "crates/palisade-kubernetes/src/resource_watch.rs",
         "ResourceWatch",
@@ -83,15 +67,7 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
 ];
 
 /// Circles of files, each sorted.
-pub(crate) const CIRCLES: &[&[&str]] = &[
-    &[
-        "crates/palisade-engine/src/store/holder_lists.rs",
-        "crates/palisade-engine/src/store/holder_store.rs",
-        "crates/palisade-engine/src/store/holders.rs",
-        "crates/palisade-engine/src/store/inherited_labels.rs",
-    ],
-    &[
-        "crates/palisade-model/src/net.rs",
-        "crates/palisade-model/src/ranges.rs",
-    ],
-];
+pub(crate) const CIRCLES: &[&[&str]] = &[&[
+    "crates/palisade-model/src/net.rs",
+    "crates/palisade-model/src/ranges.rs",
+]];

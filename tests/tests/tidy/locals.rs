@@ -6,8 +6,7 @@ use crate::code;
 const BANNED: [&str; 8] = ["held", "is", "kept", "of", "said", "there", "told", "was"];
 
 /// Crates whose names are not yet so.
-const EXEMPT_CRATES: [&str; 5] = [
-    "palisade-engine",
+const EXEMPT_CRATES: [&str; 4] = [
     "palisade-etcd",
     "palisade-kubernetes",
     "palisade-source",

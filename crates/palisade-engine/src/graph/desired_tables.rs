@@ -24,8 +24,8 @@ impl Graph {
         sets: &PolicySetChanges,
     ) -> TableDifferences {
         let mut differences = TableDifferences {
-            new_identities: identities.added.iter().map(|n| IdentityId(*n)).collect(),
-            removed_identities: identities.removed.iter().map(|n| IdentityId(*n)).collect(),
+            new_identities: identities.added.iter().copied().collect(),
+            removed_identities: identities.removed.iter().copied().collect(),
             ..TableDifferences::default()
         };
         differences.addresses = self.write_addresses(&identities.entries);
@@ -33,33 +33,7 @@ impl Graph {
         let nets = nets.filter(|(prefix, _)| !prefix.is_host());
         let lengths = nets.map(|(prefix, _)| (prefix.family(), prefix.length()));
         differences.lengths = lengths.chain(self.identities.net_lengths()).collect();
-        for (point, to) in &points.points {
-            let was = match to {
-                Some(set) => self.desired.points.insert(point.clone(), *set),
-                None => self.desired.points.remove(point),
-            };
-            if was != *to {
-                differences.points.insert(point.clone());
-            }
-        }
-        for (name, ours) in &points.interfaces {
-            let changed = match ours {
-                true => self.desired.interfaces.insert(name.clone()),
-                false => self.desired.interfaces.remove(name),
-            };
-            if changed {
-                differences.interfaces.insert(name.clone());
-            }
-        }
-        for (name, is_own) in &points.host_interfaces {
-            let changed = match is_own {
-                true => self.desired.host_interfaces.insert(name.clone()),
-                false => self.desired.host_interfaces.remove(name),
-            };
-            if changed {
-                differences.host_interfaces.insert(name.clone());
-            }
-        }
+        self.write_points(points, &mut differences);
         for number in &sets.removed {
             self.remove_set(*number, &mut differences);
         }
@@ -71,33 +45,78 @@ impl Graph {
         for (number, part) in &sets.changed_peers {
             self.write_changed_peers(*number, part, &mut whole, &mut differences);
         }
-        let affected: BTreeSet<u32> = identities
+        self.write_changed_identities(identities, sets, &mut whole, &mut differences);
+        for number in whole {
+            self.write_set(number, &mut differences);
+        }
+        self.allocate_host_budget(&mut differences);
+        differences
+    }
+
+    /// Writes which set judges each point, and the interfaces.
+    fn write_points(&mut self, points: &PointChanges, differences: &mut TableDifferences) {
+        for (point, to) in &points.points {
+            let previous = match to {
+                Some(set) => self.desired.points.insert(point.clone(), *set),
+                None => self.desired.points.remove(point),
+            };
+            if previous != *to {
+                differences.points.insert(point.clone());
+            }
+        }
+        for (name, ours) in &points.interfaces {
+            let changed = if *ours {
+                self.desired.interfaces.insert(name.clone())
+            } else {
+                self.desired.interfaces.remove(name)
+            };
+            if changed {
+                differences.interfaces.insert(name.clone());
+            }
+        }
+        for (name, is_own) in &points.host_interfaces {
+            let changed = if *is_own {
+                self.desired.host_interfaces.insert(name.clone())
+            } else {
+                self.desired.host_interfaces.remove(name)
+            };
+            if changed {
+                differences.host_interfaces.insert(name.clone());
+            }
+        }
+    }
+
+    /// Updates the classes of identities that are new, have another key, or are removed. Adds sets to `whole` that
+    /// must be written as a whole.
+    fn write_changed_identities(
+        &mut self,
+        identities: &IdentityChanges,
+        sets: &PolicySetChanges,
+        whole: &mut BTreeSet<PolicySetId>,
+        differences: &mut TableDifferences,
+    ) {
+        let affected: BTreeSet<IdentityId> = identities
             .added
             .union(&identities.rekeyed)
             .copied()
             .collect();
         for identity in &identities.removed {
             for number in self.distinguishing_sets(*identity) {
-                self.write_class(number, IdentityId(*identity), None, &mut differences);
+                self.write_class(number, *identity, None, differences);
             }
         }
         for identity in &affected {
             for number in self.distinguishing_sets(*identity) {
                 if !sets.stale.contains(&number) {
                     let one = Vec::from([*identity]);
-                    self.write_classes(number, one, &mut whole, &mut differences);
+                    self.write_classes(number, one, whole, differences);
                 }
             }
         }
         if !identities.removed.is_empty() || !affected.is_empty() {
-            whole.extend(self.usage.closed_sets().map(|(number, _)| number));
+            whole.extend(self.classes.usage.closed_sets().map(|(number, _)| number));
             whole.extend(self.sets.omitting_audit().map(|(number, _)| number));
         }
-        for number in whole {
-            self.write_set(number, &mut differences);
-        }
-        self.allocate_host_budget(&mut differences);
-        differences
     }
 
     /// Writes entries of the address table. Returns those that differ, with their old identity.
@@ -109,30 +128,30 @@ impl Graph {
         let mut differ = Vec::new();
         if addresses.is_empty() {
             // Built in one go, the map is dense; by inserts in order it would be half empty.
-            let there = entries
+            let present = entries
                 .iter()
                 .filter_map(|(p, entry)| Some((*p, (*entry)?)));
-            *addresses = there.collect();
+            *addresses = present.collect();
             differ.extend(addresses.keys().map(|prefix| (*prefix, None)));
             return differ;
         }
         for (prefix, entry) in entries {
-            let was = match entry {
+            let previous = match entry {
                 Some(identity) => addresses.insert(*prefix, *identity),
                 None => addresses.remove(prefix),
             };
-            if was != *entry {
-                differ.push((*prefix, was));
+            if previous != *entry {
+                differ.push((*prefix, previous));
             }
         }
         differ
     }
 
     /// The sets in which an identity has a class entry, or may get one.
-    fn distinguishing_sets(&self, identity: u32) -> Vec<PolicySetId> {
+    fn distinguishing_sets(&self, identity: IdentityId) -> Vec<PolicySetId> {
         let key = self.identities.key(identity);
         let mut sets = key.map_or_else(Vec::new, |key| self.sets.distinguishing_sets(key));
-        let written = self.sets_by_identity.get(&IdentityId(identity));
+        let written = self.classes.sets_by_identity.get(&identity);
         sets.extend(written.into_iter().flatten());
         sets.sort_unstable();
         sets.dedup();
@@ -143,12 +162,12 @@ impl Graph {
         let Some(gone) = self.desired.sets.remove(&number) else {
             return;
         };
-        self.programs.release(gone.default);
+        self.classes.programs.release(gone.default);
         differences.sets.insert(number);
         for identity in self.identities_in_set(number) {
             self.write_class(number, identity, None, differences);
         }
-        self.usage.remove(number);
+        self.classes.usage.remove(number);
     }
 
     pub(super) fn identities_in_set(&self, set: PolicySetId) -> Vec<IdentityId> {
@@ -166,7 +185,7 @@ impl Graph {
         differences: &mut TableDifferences,
     ) {
         let selectors = changed_peers.selectors.iter();
-        let mut identities: Vec<u32> = selectors
+        let mut identities: Vec<IdentityId> = selectors
             .flat_map(|selector| self.identities.matching(*selector))
             .collect();
         let nets = changed_peers.nets.iter();
@@ -179,7 +198,7 @@ impl Graph {
     fn write_classes(
         &mut self,
         number: PolicySetId,
-        mut identities: Vec<u32>,
+        mut identities: Vec<IdentityId>,
         whole: &mut BTreeSet<PolicySetId>,
         differences: &mut TableDifferences,
     ) {
@@ -190,19 +209,22 @@ impl Graph {
         identities.dedup();
         let mut cache = ClassCache::default();
         for identity in identities {
-            let compiled = self.usage.compiled_elements(number) / COMPILED_PER_WRITTEN;
-            let too_large = compiled > self.budget.set;
+            let compiled = self.classes.usage.compiled_elements(number) / COMPILED_PER_WRITTEN;
+            let too_large = compiled > self.options.budget.set;
             let omits_audit = self.sets.get(number).and_then(PolicySetRules::omits_audit);
-            if too_large || omits_audit.is_some() || self.usage.close_reason(number).is_some() {
+            if too_large
+                || omits_audit.is_some()
+                || self.classes.usage.close_reason(number).is_some()
+            {
                 whole.insert(number);
                 return;
             }
             let mut context = CompileContext {
-                policies: self.policies.named(&self.label_index.store.names),
-                credits: &mut self.credits,
-                programs: &mut self.programs,
-                denied_encapsulation: self.denied_encapsulation,
-                max_elements: self.budget.set,
+                policies: self.objects.named_policies(),
+                credits: &mut self.classes.credits,
+                programs: &mut self.classes.programs,
+                denied_encapsulation: self.options.denied_encapsulation,
+                max_elements: self.options.budget.set,
             };
             let entry = match (self.identities.key(identity), self.sets.get(number)) {
                 (Some(key), Some(set)) => match set.class_of(key, &mut context, &mut cache) {
@@ -214,12 +236,12 @@ impl Graph {
                 },
                 _ => None,
             };
-            self.write_class(number, IdentityId(identity), entry, differences);
+            self.write_class(number, identity, entry, differences);
         }
-        if self.usage.required(number) > self.budget.set {
+        if self.classes.usage.required(number) > self.options.budget.set {
             self.recompute_savings();
         }
-        if self.usage.required(number) > self.budget.set {
+        if self.classes.usage.required(number) > self.options.budget.set {
             whole.insert(number);
         }
     }
@@ -232,44 +254,46 @@ impl Graph {
         differences: &mut TableDifferences,
     ) {
         let key = (number, identity);
-        let was = match entry {
+        let previous = match entry {
             Some(class) => self.desired.classes.insert(key, class),
             None => self.desired.classes.remove(&key),
         };
-        if was == entry {
+        if previous == entry {
             return;
         }
         if let Some(class) = entry {
-            self.programs.acquire(class);
-            self.usage
-                .add_class(number, class, self.programs.elements(class));
+            self.classes.programs.acquire(class);
+            self.classes
+                .usage
+                .add_class(number, class, self.classes.programs.elements(class));
         }
-        if let Some(class) = was {
-            self.usage
-                .remove_class(number, class, self.programs.elements(class));
-            self.programs.release(class);
+        if let Some(class) = previous {
+            self.classes
+                .usage
+                .remove_class(number, class, self.classes.programs.elements(class));
+            self.classes.programs.release(class);
         }
-        let sets = self.sets_by_identity.entry(identity).or_default();
+        let sets = self.classes.sets_by_identity.entry(identity).or_default();
         match (entry, sets.binary_search(&number)) {
             (Some(_), Err(at)) => sets.insert(at, number),
             (None, Ok(at)) => drop(sets.remove(at)),
             _ => {}
         }
         if sets.is_empty() {
-            self.sets_by_identity.remove(&identity);
+            self.classes.sets_by_identity.remove(&identity);
         }
         differences.classes.insert(key);
     }
 
     /// Removes unused programs and rules from the tables, and adds new ones.
     pub(super) fn sweep(&mut self, differences: &mut TableDifferences) {
-        let gone = self.programs.sweep();
-        for class in self.programs.take_created() {
-            let Some(program) = self.programs.get(class).cloned() else {
+        let gone = self.classes.programs.sweep();
+        for class in self.classes.programs.take_created() {
+            let Some(program) = self.classes.programs.get(class).cloned() else {
                 continue;
             };
             for rule in counted_rules(&program) {
-                if let Some(credit) = self.credits.acquire_for_program(rule) {
+                if let Some(credit) = self.classes.credits.acquire_for_program(rule) {
                     self.desired.rules.insert(rule, credit);
                     differences.rules.insert(rule);
                 }
@@ -283,13 +307,13 @@ impl Graph {
             }
             differences.programs.insert(class);
             for rule in counted_rules(&program) {
-                if self.credits.release_from_program(rule) {
+                if self.classes.credits.release_from_program(rule) {
                     self.desired.rules.remove(&rule);
                     differences.rules.insert(rule);
                 }
             }
         }
-        self.credits.sweep();
+        self.classes.credits.sweep();
     }
 }
 

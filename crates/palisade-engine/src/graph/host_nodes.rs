@@ -45,7 +45,8 @@ impl HostNodes {
     ) -> impl Iterator<Item = &'a EndpointId> {
         let is_known = self.endpoints.contains_key(node);
         let all = state.endpoints.values().filter(move |_| is_known);
-        let of_node = all.filter(move |of| of.is_host() && of.node.as_ref() == Some(node));
+        let of_node =
+            all.filter(move |endpoint| endpoint.is_host() && endpoint.node.as_ref() == Some(node));
         of_node.map(|endpoint| &endpoint.id)
     }
 }

@@ -8,8 +8,9 @@ use crate::budget::{
 use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
 use crate::matching::{ClassCache, ClassKey, CompileContext, MatchedStep};
+use crate::peer_rule_index::RulePosition;
 use crate::sets::PolicySetRules;
-use crate::store::{HashMap, hash};
+use crate::store::{HashMap, PolicyNumber, hash};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -27,7 +28,7 @@ const MAX_REPORTED_RULES: usize = 5;
 struct CompiledSet {
     default: ClassId,
     /// The class of each identity that may have one other than the default.
-    classes: Vec<(u32, ClassId)>,
+    classes: Vec<(IdentityId, ClassId)>,
     /// Elements saved by sharing.
     saved: usize,
     /// The budget they need, in elements.
@@ -41,20 +42,21 @@ impl Graph {
     pub(super) fn write_set(&mut self, number: PolicySetId, differences: &mut TableDifferences) {
         self.recompute_savings();
         let others = self
+            .classes
             .usage
             .total()
-            .saturating_sub(self.usage.required(number));
+            .saturating_sub(self.classes.usage.required(number));
         self.sets.set_omits_audit(number, None);
         let mut compiled = self.compile_set(number);
         let omission = AuditOmission {
             exceeded: ExceededLimit::Set,
-            required_elements: self.budget.set,
+            required_elements: self.options.budget.set,
         };
         if compiled.is_none() && self.omit_audit(number, omission) {
             compiled = self.compile_set(number);
         }
         let closed = match compiled {
-            Some(compiled) if others + compiled.required_elements <= self.budget.host => {
+            Some(compiled) if others + compiled.required_elements <= self.options.budget.host => {
                 return self.open_set(number, compiled, differences);
             }
             Some(compiled) => CloseReason {
@@ -64,7 +66,7 @@ impl Graph {
             },
             None => CloseReason {
                 exceeded: ExceededLimit::Set,
-                required_elements: self.budget.set,
+                required_elements: self.options.budget.set,
                 without_audit: None,
             },
         };
@@ -83,17 +85,18 @@ impl Graph {
 
     /// Compiles the classes of a set. `None` if they exceed the budget of the set.
     fn compile_set(&mut self, number: PolicySetId) -> Option<CompiledSet> {
-        let most = match EngineFault::BudgetIgnored.is_injected() {
-            true => usize::MAX,
-            false => self.budget.set,
+        let most = if EngineFault::BudgetIgnored.is_injected() {
+            usize::MAX
+        } else {
+            self.options.budget.set
         };
         let identities = self.distinguished_identities(number);
         let set = self.sets.get(number)?;
         let mut context = CompileContext {
-            policies: self.policies.named(&self.label_index.store.names),
-            credits: &mut self.credits,
-            programs: &mut self.programs,
-            denied_encapsulation: self.denied_encapsulation,
+            policies: self.objects.named_policies(),
+            credits: &mut self.classes.credits,
+            programs: &mut self.classes.programs,
+            denied_encapsulation: self.options.denied_encapsulation,
             max_elements: most,
         };
         let mut cache = ClassCache::default();
@@ -131,23 +134,24 @@ impl Graph {
 
     /// The elements that sharing saves among these classes.
     fn savings(&self, classes: impl Iterator<Item = ClassId>) -> usize {
-        let large = classes.filter(|class| self.programs.elements(*class) >= SHARE_MIN_ELEMENTS);
-        let programs = large.filter_map(|class| self.programs.get(class));
+        let large =
+            classes.filter(|class| self.classes.programs.elements(*class) >= SHARE_MIN_ELEMENTS);
+        let programs = large.filter_map(|class| self.classes.programs.get(class));
         let programs: Vec<&Program> = programs.map(|program| &**program).collect();
         sharing_savings(&programs)
     }
 
     /// Computes the savings of the sets whose large programs changed.
     pub(super) fn recompute_savings(&mut self) {
-        for number in self.usage.take_stale() {
-            let saved = self.savings(self.usage.classes(number));
-            self.usage.set_savings(number, saved);
+        for number in self.classes.usage.take_stale() {
+            let saved = self.savings(self.classes.usage.classes(number));
+            self.classes.usage.set_savings(number, saved);
         }
     }
 
     /// The identities that may have a class other than the default of the set.
-    fn distinguished_identities(&self, number: PolicySetId) -> Vec<u32> {
-        let mut identities: Vec<u32> = Vec::new();
+    fn distinguished_identities(&self, number: PolicySetId) -> Vec<IdentityId> {
+        let mut identities: Vec<IdentityId> = Vec::new();
         match self.sets.get(number).map(PolicySetRules::peer_references) {
             Some(Some((selectors, nets))) => {
                 identities.extend(selectors.flat_map(|s| self.identities.matching(s)));
@@ -167,17 +171,17 @@ impl Graph {
         compiled: CompiledSet,
         differences: &mut TableDifferences,
     ) {
-        self.usage.set_closed(number, None);
+        self.classes.usage.set_closed(number, None);
         self.write_default(number, compiled.default, differences);
-        let mut entries: BTreeMap<u32, ClassId> = compiled.classes.into_iter().collect();
+        let mut entries: BTreeMap<IdentityId, ClassId> = compiled.classes.into_iter().collect();
         for identity in self.identities_in_set(number) {
-            let entry = entries.remove(&identity.0);
+            let entry = entries.remove(&identity);
             self.write_class(number, identity, entry, differences);
         }
         for (identity, class) in entries {
-            self.write_class(number, IdentityId(identity), Some(class), differences);
+            self.write_class(number, identity, Some(class), differences);
         }
-        self.usage.set_savings(number, compiled.saved);
+        self.classes.usage.set_savings(number, compiled.saved);
     }
 
     /// Makes a set deny everything.
@@ -190,15 +194,15 @@ impl Graph {
         let Some(credit) = self.sets.get(number).map(|set| self.closed_set_credit(set)) else {
             return;
         };
-        self.usage.set_closed(number, Some(closed));
-        let rule = self.credits.intern(credit);
+        self.classes.usage.set_closed(number, Some(closed));
+        let rule = self.classes.credits.intern(credit);
         let denied = Program::constant(Cell {
             verdict: Verdict::Deny,
             causes: Vec::from([rule]),
             log: None,
             audit: None,
         });
-        let Some(class) = self.programs.intern(denied, usize::MAX) else {
+        let Some(class) = self.classes.programs.intern(denied, usize::MAX) else {
             return;
         };
         self.write_default(number, class, differences);
@@ -213,14 +217,14 @@ impl Graph {
         let numbers = &set.key.policies;
         let first = numbers
             .first()
-            .and_then(|policy| self.policies.body(*policy));
+            .and_then(|policy| self.objects.policies.body(*policy));
         match first {
-            Some(said) => VerdictCause::TierDefault {
-                tier: said.tier.clone(),
+            Some(body) => VerdictCause::TierDefault {
+                tier: body.tier.clone(),
                 direction,
                 policies: numbers
                     .iter()
-                    .filter_map(|p| self.named_policies().id(*p))
+                    .filter_map(|p| self.objects.named_policies().id(*p))
                     .collect(),
             },
             None => VerdictCause::NoProfileMatch { direction },
@@ -234,16 +238,20 @@ impl Graph {
         default: ClassId,
         differences: &mut TableDifferences,
     ) {
-        self.programs.acquire(default);
-        self.usage
-            .add_class(number, default, self.programs.elements(default));
-        let was = self.desired.sets.insert(number, PolicySet { default });
-        if let Some(was) = was {
-            self.usage
-                .remove_class(number, was.default, self.programs.elements(was.default));
-            self.programs.release(was.default);
+        self.classes.programs.acquire(default);
+        self.classes
+            .usage
+            .add_class(number, default, self.classes.programs.elements(default));
+        let previous = self.desired.sets.insert(number, PolicySet { default });
+        if let Some(previous) = previous {
+            self.classes.usage.remove_class(
+                number,
+                previous.default,
+                self.classes.programs.elements(previous.default),
+            );
+            self.classes.programs.release(previous.default);
         }
-        if was != Some(PolicySet { default }) {
+        if previous != Some(PolicySet { default }) {
             differences.sets.insert(number);
         }
     }
@@ -257,25 +265,25 @@ impl Graph {
             |(_, closed): (PolicySetId, CloseReason)| closed.exceeded == ExceededLimit::Host;
         let lacks_audit =
             |(_, set): (PolicySetId, &PolicySetRules)| set.audit_omitted_for_host().is_some();
-        if self.usage.total() <= self.budget.host
-            && !self.usage.closed_sets().any(bound_by_host)
+        if self.classes.usage.total() <= self.options.budget.host
+            && !self.classes.usage.closed_sets().any(bound_by_host)
             && !self.sets.omitting_audit().any(lacks_audit)
         {
             return;
         }
-        let mut sets: Vec<PolicySetId> = self.usage.sets().collect();
+        let mut sets: Vec<PolicySetId> = self.classes.usage.sets().collect();
         sets.sort_by(|a, b| self.compare_sets(*a, *b));
-        let mut room = self.budget.host;
+        let mut room = self.options.budget.host;
         let mut open = Vec::new();
         for number in sets {
-            let closed = self.usage.close_reason(number);
+            let closed = self.classes.usage.close_reason(number);
             let set = self.sets.get(number);
             let omitted = set.and_then(PolicySetRules::audit_omitted_for_host);
             let needs = match (closed, omitted) {
                 (Some(closed), _) if closed.exceeded == ExceededLimit::Set => continue,
                 (Some(closed), _) => closed.required_elements,
                 (None, Some(omitted)) => omitted.required_elements,
-                (None, None) => self.usage.required(number),
+                (None, None) => self.classes.usage.required(number),
             };
             if let Some(left) = room.checked_sub(needs) {
                 room = left;
@@ -288,7 +296,7 @@ impl Graph {
                 continue;
             }
             let without_audit = match (closed, omitted) {
-                (None, Some(_)) => Some(self.usage.required(number)),
+                (None, Some(_)) => Some(self.classes.usage.required(number)),
                 (Some(closed), _) if closed.without_audit.is_some() => closed.without_audit,
                 _ => self.needs_without_audit(number),
             };
@@ -313,7 +321,7 @@ impl Graph {
                 without_audit,
             };
             match closed {
-                Some(_) => self.usage.set_closed(number, Some(reason)),
+                Some(_) => self.classes.usage.set_closed(number, Some(reason)),
                 None => self.close_set(number, reason, differences),
             }
         }
@@ -329,7 +337,7 @@ impl Graph {
     fn needs_without_audit(&mut self, number: PolicySetId) -> Option<usize> {
         let omission = AuditOmission {
             exceeded: ExceededLimit::Host,
-            required_elements: self.budget.host,
+            required_elements: self.options.budget.host,
         };
         self.omit_audit(number, omission).then_some(())?;
         let compiled = self.compile_set(number);
@@ -344,7 +352,7 @@ impl Graph {
         };
         let (a, b) = (&a.key, &b.key);
         let pairs = a.policies.iter().zip(&b.policies);
-        let mut policies = pairs.map(|(a, b)| self.named_policies().compare_names(*a, *b));
+        let mut policies = pairs.map(|(a, b)| self.objects.named_policies().compare_names(*a, *b));
         let first = policies.find(|order| order.is_ne());
         let rest = || {
             let key = |key: &crate::sets::PolicySetKey| {
@@ -365,15 +373,16 @@ impl Graph {
 
     /// The elements that all policy sets take.
     pub(crate) fn elements(&self) -> usize {
-        self.usage.written_elements()
+        self.classes.usage.written_elements()
     }
 
     /// The sets that are closed because they would exceed a limit.
     pub(crate) fn closed_policy_sets(&self) -> Vec<ClosedPolicySet> {
-        let mut closed: Vec<(PolicySetId, CloseReason)> = self.usage.closed_sets().collect();
+        let mut closed: Vec<(PolicySetId, CloseReason)> =
+            self.classes.usage.closed_sets().collect();
         closed.sort_by(|(a, _), (b, _)| self.compare_sets(*a, *b));
-        let told = closed.into_iter();
-        told.filter_map(|(number, closed)| self.closed_policy_set(number, closed))
+        let sets = closed.into_iter();
+        sets.filter_map(|(number, closed)| self.closed_policy_set(number, closed))
             .collect()
     }
 
@@ -384,7 +393,7 @@ impl Graph {
         let mut sets: Vec<(Direction, Vec<PolicyId>)> = sets
             .map(|(_, set)| {
                 let policies = set.key.policies.iter();
-                let ids = policies.filter_map(|policy| self.named_policies().id(*policy));
+                let ids = policies.filter_map(|policy| self.objects.named_policies().id(*policy));
                 (set.key.direction, ids.collect())
             })
             .collect();
@@ -395,11 +404,11 @@ impl Graph {
 
     /// The policies of a closed set; `None` if it is open.
     pub(crate) fn closed_policies(&self, number: PolicySetId) -> Option<Vec<PolicyId>> {
-        self.usage.close_reason(number)?;
+        self.classes.usage.close_reason(number)?;
         let policies = self.sets.get(number)?.key.policies.iter();
         Some(
             policies
-                .filter_map(|p| self.named_policies().id(*p))
+                .filter_map(|p| self.objects.named_policies().id(*p))
                 .collect(),
         )
     }
@@ -415,7 +424,7 @@ impl Graph {
         let numbers = set.key.policies.iter();
         Some(ClosedPolicySet {
             policies: numbers
-                .filter_map(|p| self.named_policies().id(*p))
+                .filter_map(|p| self.objects.named_policies().id(*p))
                 .collect(),
             direction,
             exceeded: closed.exceeded,
@@ -424,8 +433,8 @@ impl Graph {
                 ExceededLimit::Set => elements.max(closed.required_elements + 1),
             },
             budget: match closed.exceeded {
-                ExceededLimit::Host => self.budget.host,
-                ExceededLimit::Set => self.budget.set,
+                ExceededLimit::Host => self.options.budget.host,
+                ExceededLimit::Set => self.options.budget.set,
             },
             rules,
         })
@@ -435,57 +444,58 @@ impl Graph {
     /// rule counts for every distinct class key that it is part of, but a large rule that every
     /// identity matches counts once, since its elements are shared.
     fn estimate(&self, number: PolicySetId, set: &PolicySetRules) -> (usize, Vec<RuleCost>) {
-        let mut seen: BTreeSet<u64> = BTreeSet::new();
-        let mut weights: HashMap<(u32, u32), usize> = HashMap::default();
-        let mut rule_weights: BTreeMap<(u32, u32), (u32, usize)> = BTreeMap::new();
+        let mut class_keys: BTreeSet<u64> = BTreeSet::new();
+        let mut weights: HashMap<RulePosition, usize> = HashMap::default();
+        // By the position of the source and the index of the rule.
+        let mut rule_weights: BTreeMap<(u32, u32), usize> = BTreeMap::new();
         let nobody = IdentityKey::default();
-        let asked = self.distinguished_identities(number);
-        let everyone: BTreeSet<(u32, u32)> = matched_rules(&set.class_key(&nobody))
-            .map(|(_, kind, rule)| (kind, rule))
+        let identities = self.distinguished_identities(number);
+        let everyone: BTreeSet<RulePosition> = matched_rules(&set.class_key(&nobody))
+            .map(|(_, rule)| rule)
             .collect();
-        let keys = asked.into_iter().filter_map(|id| self.identities.key(id));
+        let keys = identities
+            .into_iter()
+            .filter_map(|id| self.identities.key(id));
         let mut elements = 0_usize;
         for key in core::iter::once(&nobody).chain(keys) {
             elements += 1;
-            let met = set.class_key(key);
-            if !seen.insert(hash(&met)) {
+            let class_key = set.class_key(key);
+            if !class_keys.insert(hash(&class_key)) {
                 continue;
             }
-            let is_first = seen.len() == 1;
-            for (at, kind, rule) in matched_rules(&met) {
-                let weight = weights.entry((kind, rule)).or_insert_with(|| {
-                    let body = set.rule((kind, rule));
+            let is_first = class_keys.len() == 1;
+            for (source, rule) in matched_rules(&class_key) {
+                let weight = weights.entry(rule).or_insert_with(|| {
+                    let body = set.rule(rule);
                     body.map_or(0, |body| crate::traffic::element_weight(&body.traffic))
                 });
-                if !is_first && *weight >= SHARE_MIN_ELEMENTS && everyone.contains(&(kind, rule)) {
+                if !is_first && *weight >= SHARE_MIN_ELEMENTS && everyone.contains(&rule) {
                     continue;
                 }
                 elements += *weight;
-                rule_weights.entry((at, rule)).or_insert((kind, 0)).1 += *weight;
+                *rule_weights.entry((source, rule.index)).or_default() += *weight;
             }
         }
-        let mut rules: Vec<((u32, u32), (u32, usize))> = rule_weights.into_iter().collect();
-        rules.sort_by_key(|(place, (_, weight))| (core::cmp::Reverse(*weight), *place));
+        let mut rules: Vec<((u32, u32), usize)> = rule_weights.into_iter().collect();
+        rules.sort_by_key(|(position, weight)| (core::cmp::Reverse(*weight), *position));
         rules.truncate(MAX_REPORTED_RULES);
-        let told = rules
-            .into_iter()
-            .filter_map(|((at, place), (_, elements))| {
-                let policy = *set.key.policies.get(at as usize)?;
-                self.rule_cost(policy, set.key.direction, place, elements)
-            });
-        (elements, told.collect())
+        let costs = rules.into_iter().filter_map(|((source, index), elements)| {
+            let policy = *set.key.policies.get(source as usize)?;
+            self.rule_cost(policy, set.key.direction, index, elements)
+        });
+        (elements, costs.collect())
     }
 
     fn rule_cost(
         &self,
-        policy: u32,
+        policy: PolicyNumber,
         direction: Direction,
-        place: u32,
+        index: u32,
         elements: usize,
     ) -> Option<RuleCost> {
-        let id: PolicyId = self.named_policies().id(policy)?;
-        let whole = self.named_policies().get(policy)?;
-        let rule = whole.rules(direction)?.rules.get(place as usize)?;
+        let id: PolicyId = self.objects.named_policies().id(policy)?;
+        let whole = self.objects.named_policies().get(policy)?;
+        let rule = whole.rules(direction)?.rules.get(index as usize)?;
         Some(RuleCost {
             policy: id,
             direction,
@@ -496,12 +506,12 @@ impl Graph {
     }
 }
 
-/// The rules in a class key: position of the source, rule group, index of the rule in the group.
-fn matched_rules(met: &ClassKey) -> impl Iterator<Item = (u32, u32, u32)> {
+/// The rules in a class key, each with the position of its source.
+fn matched_rules(met: &ClassKey) -> impl Iterator<Item = (u32, RulePosition)> {
     met.audited_steps()
         .iter()
         .filter_map(|(_, step)| match step {
-            MatchedStep::Rule(at, kind, rule) => Some((*at, *kind, *rule)),
+            MatchedStep::Rule(source, rule) => Some((*source, *rule)),
             MatchedStep::Fallback => None,
         })
 }

@@ -53,9 +53,10 @@ impl<'a> PolicySetBuilder<'a> {
             let credit = VerdictCause::EndpointInAudit {
                 direction: key.direction,
             };
-            let verdict = match is_early {
-                true => Verdict::Continue,
-                false => Verdict::Allow,
+            let verdict = if is_early {
+                Verdict::Continue
+            } else {
+                Verdict::Allow
             };
             let fallback = self.acquire_fallback(credit, verdict);
             self.add_block([Some(fallback), None], None);
@@ -162,9 +163,10 @@ impl<'a> PolicySetBuilder<'a> {
             profile: name.clone(),
             direction,
         };
-        let verdict = match EngineFault::MissingProfileAllows.is_injected() {
-            true => Verdict::Allow,
-            false => Verdict::Deny,
+        let verdict = if EngineFault::MissingProfileAllows.is_injected() {
+            Verdict::Allow
+        } else {
+            Verdict::Deny
         };
         self.add_fallback(credit, verdict);
     }
@@ -179,7 +181,7 @@ impl<'a> PolicySetBuilder<'a> {
             first_own_test: self.next_own_test,
         });
         let Some(number) = kind else { return };
-        if let Some(Some(kind)) = self.set.groups.get_mut(number as usize) {
+        if let Some(Some(kind)) = self.set.groups.get_mut(number.0 as usize) {
             kind.positions.push(at);
         }
         if let Some((_, side)) = self.set.group(number) {

@@ -1,4 +1,4 @@
-//! Byte encoding of a holder's own attributes.
+//! Byte encoding of an owner's own attributes.
 //!
 //! Numbers take as few bytes as they need; text is preceded by its length. Attributes are read in
 //! the order of writing. The bytes never leave the engine.
@@ -97,8 +97,8 @@ impl<'a> ByteReader<'a> {
         }
     }
 
-    pub(crate) fn addresses(&mut self) -> HolderAddresses<'a> {
-        let mut all = HolderAddresses {
+    pub(crate) fn addresses(&mut self) -> EncodedAddresses<'a> {
+        let mut all = EncodedAddresses {
             count: self.number(),
             reader: *self,
         };
@@ -109,14 +109,14 @@ impl<'a> ByteReader<'a> {
     }
 }
 
-/// Iterator over the addresses of a holder, in order.
+/// Iterator over the addresses of an owner, in order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HolderAddresses<'a> {
+pub(crate) struct EncodedAddresses<'a> {
     count: u64,
     reader: ByteReader<'a>,
 }
 
-impl Iterator for HolderAddresses<'_> {
+impl Iterator for EncodedAddresses<'_> {
     type Item = IpAddr;
 
     fn next(&mut self) -> Option<IpAddr> {

@@ -1,19 +1,25 @@
-//! The labels of namespaces and service accounts, which their holders inherit, and the namespaces in audit.
+//! The labels of namespaces and service accounts, which the owners of addresses in them inherit, and the namespaces in audit.
 //!
-//! A cluster may have a namespace for each pod, so the encoding is that of holders: an interned
+//! A cluster may have a namespace for each pod, so the encoding is that of owners: an interned
 //! list of keys, values as bytes. Labels are given back exactly as they came. Nothing here
 //! interprets them.
 
 use super::encoding::{ByteReader, write_text};
-use super::holder_store::{HolderStore, NONE};
+use super::name_pools::NamePools;
+use super::numbers::NONE;
 use super::pool::HashMap;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{Endpoint, Labels, Namespace, ServiceAccount, Str};
 
-/// A namespace and a service account in it, or `NONE`, by the numbers of their names.
-type LabelOwner = (u32, u32);
+/// What has labels, by the numbers of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct LabelOwner {
+    namespace: u32,
+    /// A service account in the namespace; `NONE` for the namespace itself.
+    account: u32,
+}
 
 /// Labels: the number of the key list, and the encoded values.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,39 +46,39 @@ impl InheritedLabels {
     pub(crate) fn audit_count(&self) -> usize {
         self.audit.len()
     }
-}
 
-impl HolderStore {
     /// Whether an endpoint is in audit, by itself or with its namespace.
-    pub(crate) fn is_in_audit(&self, endpoint: &Endpoint) -> bool {
+    pub(super) fn is_in_audit(&self, endpoint: &Endpoint) -> bool {
         let namespace = endpoint.id.namespace.as_ref();
-        endpoint.audit || namespace.is_some_and(|name| self.inherited_labels.audit.contains(name))
+        endpoint.audit || namespace.is_some_and(|name| self.audit.contains(name))
     }
 
     /// Sets whether a namespace is in audit. Returns whether that changed anything.
-    pub(crate) fn set_namespace_audit(&mut self, namespace: &Str, audit: bool) -> bool {
-        match audit {
-            true => self.inherited_labels.audit.insert(namespace.clone()),
-            false => self.inherited_labels.audit.remove(namespace),
+    pub(super) fn set_audit(&mut self, namespace: &Str, audit: bool) -> bool {
+        if audit {
+            self.audit.insert(namespace.clone())
+        } else {
+            self.audit.remove(namespace)
         }
     }
 
     /// Sets or, without `labels`, removes the labels of a namespace or of a service account in it.
     /// Returns whether that changed anything.
-    pub(crate) fn set_inherited_labels(
+    pub(super) fn set(
         &mut self,
+        pools: &mut NamePools,
         namespace: &Str,
         account: Option<&Str>,
         labels: Option<&Labels>,
     ) -> bool {
         let Some(labels) = labels else {
-            return self.remove_inherited_labels(namespace, account);
+            return self.remove(pools, namespace, account);
         };
-        let owner = (
-            self.acquire_name(namespace),
-            account.map_or(NONE, |account| self.acquire_name(account)),
-        );
-        let keys = self.acquire_keys(labels);
+        let owner = LabelOwner {
+            namespace: pools.acquire_name(namespace),
+            account: account.map_or(NONE, |account| pools.acquire_name(account)),
+        };
+        let keys = pools.acquire_keys(labels);
         let mut values = Vec::new();
         for value in labels.values() {
             write_text(&mut values, value);
@@ -81,86 +87,83 @@ impl HolderStore {
             keys,
             values: values.into(),
         };
-        let was = self.inherited_labels.all.insert(owner, encoded);
-        let same = was.is_some() && was.as_ref() == self.inherited_labels.all.get(&owner);
-        if let Some(was) = was {
-            self.release_labels(owner, &was);
+        let previous = self.all.insert(owner, encoded);
+        let same = previous.is_some() && previous.as_ref() == self.all.get(&owner);
+        if let Some(previous) = previous {
+            release_labels(pools, owner, &previous);
         }
         !same
     }
 
-    fn remove_inherited_labels(&mut self, namespace: &Str, account: Option<&Str>) -> bool {
-        let find = |name: &Str| self.names.find::<str>(name);
+    fn remove(&mut self, pools: &mut NamePools, namespace: &Str, account: Option<&Str>) -> bool {
+        let find = |name: &Str| pools.names.find::<str>(name);
         let (Some(namespace), Some(account)) = (find(namespace), account.map_or(Some(NONE), find))
         else {
             return false;
         };
-        let owner = (namespace, account);
-        let Some(was) = self.inherited_labels.all.remove(&owner) else {
+        let owner = LabelOwner { namespace, account };
+        let Some(previous) = self.all.remove(&owner) else {
             return false;
         };
-        self.release_labels(owner, &was);
-        if self.inherited_labels.all.is_empty() {
-            self.inherited_labels.all = HashMap::default();
+        release_labels(pools, owner, &previous);
+        if self.all.is_empty() {
+            self.all = HashMap::default();
         }
         true
     }
 
-    fn release_labels(&mut self, owner: LabelOwner, was: &EncodedLabels) {
-        self.release_keys(was.keys);
-        self.names.release(owner.0);
-        self.names.release(owner.1);
-    }
-
     /// A label of a namespace, by its key and the number of the key if that is interned. A namespace
     /// without an object has only the label with its name.
-    pub(crate) fn namespace_label(
-        &self,
+    pub(super) fn namespace_label<'a>(
+        &'a self,
+        pools: &'a NamePools,
         namespace: u32,
         key: &str,
         number: Option<u32>,
-    ) -> Option<&str> {
-        match self.inherited_labels.all.get(&(namespace, NONE)) {
-            Some(labels) => self.label_value(labels, number?),
-            None if key == Namespace::NAME_LABEL => Some(self.names.get(namespace)?),
+    ) -> Option<&'a str> {
+        match self.all.get(&LabelOwner {
+            namespace,
+            account: NONE,
+        }) {
+            Some(labels) => label_value(pools, labels, number?),
+            None if key == Namespace::NAME_LABEL => Some(pools.names.get(namespace)?),
             None => None,
         }
     }
 
     /// A label of a service account, if it has an object.
-    pub(crate) fn account_label(&self, namespace: u32, account: &str, key: &str) -> Option<&str> {
-        let account = self.names.find(account)?;
-        let labels = self.inherited_labels.all.get(&(namespace, account))?;
-        self.label_value(labels, self.names.find(key)?)
-    }
-
-    fn label_value<'a>(&'a self, labels: &'a EncodedLabels, key: u32) -> Option<&'a str> {
-        let keys = self.key_list(labels.keys);
-        let at = keys.iter().position(|other| *other == key)?;
-        let mut values = ByteReader(&labels.values);
-        values.skip_texts(at);
-        Some(values.text())
+    pub(super) fn account_label<'a>(
+        &'a self,
+        pools: &'a NamePools,
+        namespace: u32,
+        account: &str,
+        key: &str,
+    ) -> Option<&'a str> {
+        let account = pools.names.find(account)?;
+        let labels = self.all.get(&LabelOwner { namespace, account })?;
+        label_value(pools, labels, pools.names.find(key)?)
     }
 
     /// All namespaces and service accounts with an object, exactly as they were given.
     #[allow(clippy::type_complexity, reason = "the two maps are those of `State`")]
-    pub(crate) fn namespaces_and_accounts(
+    pub(super) fn namespaces_and_accounts(
         &self,
+        pools: &NamePools,
     ) -> (
         BTreeMap<Str, Namespace>,
         BTreeMap<(Str, Str), ServiceAccount>,
     ) {
         let mut namespaces = BTreeMap::new();
         let mut accounts = BTreeMap::new();
-        for ((namespace, account), said) in &self.inherited_labels.all {
-            let Some(namespace) = self.names.get(*namespace).cloned() else {
+        for (LabelOwner { namespace, account }, encoded) in &self.all {
+            let Some(namespace) = pools.names.get(*namespace).cloned() else {
                 continue;
             };
-            let keys = self.key_list(said.keys);
-            let mut values = ByteReader(&said.values);
-            let label = |key: &u32| Some((self.names.get(*key)?.clone(), values.text().into()));
+            let keys = pools.key_list(encoded.keys);
+            let mut values = ByteReader(&encoded.values);
+            let label = |key: &u32| Some((pools.names.get(*key)?.clone(), values.text().into()));
             let labels = keys.iter().filter_map(label).collect();
-            if let Some(name) = self.names.get(*account).cloned() {
+            if let Some(name) = pools.names.get(*account).cloned() {
                 let account = ServiceAccount {
                     namespace: namespace.clone(),
                     name: name.clone(),
@@ -169,7 +172,7 @@ impl HolderStore {
                 accounts.insert((namespace, name), account);
             } else {
                 let described = Namespace {
-                    audit: self.inherited_labels.audit.contains(&namespace),
+                    audit: self.audit.contains(&namespace),
                     name: namespace.clone(),
                     labels,
                 };
@@ -180,35 +183,50 @@ impl HolderStore {
     }
 }
 
+fn release_labels(pools: &mut NamePools, owner: LabelOwner, labels: &EncodedLabels) {
+    pools.release_keys(labels.keys);
+    pools.names.release(owner.namespace);
+    pools.names.release(owner.account);
+}
+
+fn label_value<'a>(pools: &'a NamePools, labels: &'a EncodedLabels, key: u32) -> Option<&'a str> {
+    let keys = pools.key_list(labels.keys);
+    let at = keys.iter().position(|other| *other == key)?;
+    let mut values = ByteReader(&labels.values);
+    values.skip_texts(at);
+    Some(values.text())
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::address_owner_store::AddressOwnerStore;
     use super::*;
 
     #[test]
     fn what_is_described_comes_back_and_leaves_nothing_behind() {
-        let mut columns = HolderStore::default();
+        let mut store = AddressOwnerStore::default();
         let labels = Labels::from([("a".into(), "1".into()), ("b".into(), "2".into())]);
         let (space, account): (Str, Str) = ("space".into(), "account".into());
-        assert!(columns.set_inherited_labels(&space, None, Some(&labels)));
+        assert!(store.set_inherited_labels(&space, None, Some(&labels)));
         assert!(
-            !columns.set_inherited_labels(&space, None, Some(&labels)),
+            !store.set_inherited_labels(&space, None, Some(&labels)),
             "said again"
         );
-        assert!(columns.set_inherited_labels(&space, Some(&account), Some(&labels)));
-        let number_of = |columns: &HolderStore| columns.names.find::<str>("space").unwrap();
-        let number = number_of(&columns);
-        let label = |columns: &HolderStore, key| {
-            let number = columns.names.find(key);
-            let value = columns.namespace_label(number_of(columns), key, number);
+        assert!(store.set_inherited_labels(&space, Some(&account), Some(&labels)));
+        let number_of = |store: &AddressOwnerStore| store.names().find::<str>("space").unwrap();
+        let number = number_of(&store);
+        let label = |store: &AddressOwnerStore, key| {
+            let number = store.names().find(key);
+            let value = store.namespace_label(number_of(store), key, number);
             value.map(Str::from)
         };
-        assert_eq!(label(&columns, "b"), Some("2".into()));
-        assert_eq!(columns.account_label(number, "account", "a"), Some("1"));
-        assert_eq!(columns.account_label(number, "account", "c"), None);
+        assert_eq!(label(&store, "b"), Some("2".into()));
+        assert_eq!(store.account_label(number, "account", "a"), Some("1"));
+        assert_eq!(store.account_label(number, "account", "c"), None);
         let none = Labels::new();
-        assert!(columns.set_inherited_labels(&space, None, Some(&none)));
-        assert_eq!(label(&columns, Namespace::NAME_LABEL), None);
-        let (namespaces, accounts) = columns.namespaces_and_accounts();
+        assert!(store.set_inherited_labels(&space, None, Some(&none)));
+        assert_eq!(label(&store, Namespace::NAME_LABEL), None);
+        let (namespaces, accounts) = store.namespaces_and_accounts();
         let expected = Namespace {
             name: space.clone(),
             labels: none,
@@ -222,17 +240,17 @@ mod tests {
         };
         let key = (space.clone(), account.clone());
         assert_eq!(accounts, BTreeMap::from([(key, expected)]));
-        assert!(columns.set_inherited_labels(&space, None, None));
+        assert!(store.set_inherited_labels(&space, None, None));
         assert!(
-            !columns.set_inherited_labels(&space, None, None),
+            !store.set_inherited_labels(&space, None, None),
             "gone already"
         );
         assert_eq!(
-            label(&columns, Namespace::NAME_LABEL),
+            label(&store, Namespace::NAME_LABEL),
             Some("space".into()),
             "every namespace has a label with its name"
         );
-        assert!(columns.set_inherited_labels(&space, Some(&account), None));
-        assert_eq!(columns.pool_sizes(), [0; 5]);
+        assert!(store.set_inherited_labels(&space, Some(&account), None));
+        assert_eq!(store.pool_sizes(), [0; 5]);
     }
 }

@@ -3,10 +3,10 @@
 //! A *body* is a policy without its name, relative to its namespace, or the one that its subject names, and
 //! to its line; equal bodies are kept once. Policies are given back exactly as they came. A deleted policy keeps its number until
 //! the flush has processed the deletion. What a policy selects is not known here. Names are in the
-//! pool of the holders' names, which callers pass: a namespace has one number everywhere.
+//! pool of the owners' names, which callers pass: a namespace has one number everywhere.
 
 use super::chunked_vec::ChunkedVec;
-use super::holder_store::NONE;
+use super::numbers::{NONE, PolicyNumber};
 use super::policy_bodies::{BodyRules, PolicyBodies, PolicyBody};
 use super::pool::{HashMap, InternPool, hash};
 use super::relative::{self, PLACEHOLDER, RelativeLabels};
@@ -19,9 +19,6 @@ use palisade_model::{
     DirectionRules, LabelLookup, ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, Selector,
     SourceLine, Str,
 };
-
-/// The number of a policy name.
-pub(crate) type PolicyNumber = u32;
 
 #[derive(Clone, Copy, Debug)]
 struct PolicyRecord {
@@ -86,7 +83,7 @@ pub(crate) struct Policies {
     /// that may be free then.
     retired_bodies: Vec<u32>,
     retired_names: Vec<u32>,
-    deleted: Vec<u32>,
+    deleted: Vec<PolicyNumber>,
 }
 
 impl Policies {
@@ -131,7 +128,10 @@ impl Policies {
     ) -> Option<(PolicyNumber, PolicyEdit)> {
         let number = self.intern_name(names, &policy.id);
         let line = policy.line.clone();
-        let name = self.numbers.get(number).map(|(_, name, kind)| (name, kind));
+        let name = self
+            .numbers
+            .get(number.0)
+            .map(|(_, name, kind)| (name, kind));
         let before = self.rules_key(number);
         let acquired = self.bodies.acquire(hash(&name), policy);
         let shape = acquired.number;
@@ -140,7 +140,7 @@ impl Policies {
         let file = line.as_ref().map_or(NONE, |line| acquire(&line.file));
         let version = line.as_ref().and_then(|line| line.version.as_ref());
         let version = version.map_or(NONE, acquire);
-        let record = self.records.get_mut(number)?;
+        let record = self.records.get_mut(number.0)?;
         let old_file = core::mem::replace(&mut record.file, file);
         let old_version = core::mem::replace(&mut record.version, version);
         record.line = line.map_or(0, |line| line.line);
@@ -192,7 +192,7 @@ impl Policies {
 
     /// Deletes a policy. Its number stays reserved until [`Policies::release_deleted`].
     pub(crate) fn remove(&mut self, number: PolicyNumber) -> Option<PolicyEdit> {
-        let record = self.records.get_mut(number)?;
+        let record = self.records.get_mut(number.0)?;
         let shape = core::mem::replace(&mut record.body, NONE);
         self.audit_count -= usize::from(self.is_audit_body(shape));
         self.retired_bodies.push(shape);
@@ -210,10 +210,14 @@ impl Policies {
             names.release(name);
         }
         for number in core::mem::take(&mut self.deleted) {
-            let Some(record) = self.records.get(number).filter(|of| of.body == NONE) else {
+            let Some(record) = self
+                .records
+                .get(number.0)
+                .filter(|record| record.body == NONE)
+            else {
                 continue;
             };
-            let Some((namespace, name, kind)) = self.numbers.release(number) else {
+            let Some((namespace, name, kind)) = self.numbers.release(number.0) else {
                 continue;
             };
             let of_subject = self.subject_namespaces.remove(&number);
@@ -242,10 +246,10 @@ impl Policies {
         let name = acquire(name);
         let kind = self.acquire_kind(kind, id.part);
         let before = self.numbers.len();
-        let number = self.numbers.acquire((namespace, name, kind));
+        let number = PolicyNumber(self.numbers.acquire((namespace, name, kind)));
         if self.numbers.len() == before {
             // The name was interned before and counts its parts already.
-            self.numbers.release(number);
+            self.numbers.release(number.0);
             names.release(namespace);
             names.release(name);
             self.kinds.release(kind);
@@ -257,7 +261,7 @@ impl Policies {
             line: 0,
             version: NONE,
         };
-        match self.records.get_mut(number) {
+        match self.records.get_mut(number.0) {
             Some(free) => *free = record,
             None => drop(self.records.push(record)),
         }
@@ -276,19 +280,19 @@ impl Policies {
 
     /// The body of a policy; `None` if it is deleted.
     pub(crate) fn body(&self, number: PolicyNumber) -> Option<&PolicyBody> {
-        self.bodies.get(self.records.get(number)?.body)
+        self.bodies.get(self.records.get(number.0)?.body)
     }
 
     /// The rules of a policy; `None` if it is deleted.
     pub(crate) fn rules(&self, number: PolicyNumber) -> Option<&BodyRules> {
-        let (_, rules) = self.bodies.rules(self.records.get(number)?.body)?;
+        let (_, rules) = self.bodies.rules(self.records.get(number.0)?.body)?;
         Some(rules)
     }
 
     /// What distinguishes rules as evaluated: their number and the namespace that they are relative to.
     pub(crate) fn rules_key(&self, number: PolicyNumber) -> Option<(u32, u32)> {
-        let (key, rules) = self.bodies.rules(self.records.get(number)?.body)?;
-        let namespace = match (rules.namespace_relative, self.numbers.get(number)?.0) {
+        let (key, rules) = self.bodies.rules(self.records.get(number.0)?.body)?;
+        let namespace = match (rules.namespace_relative, self.numbers.get(number.0)?.0) {
             (true, NONE) => *self.subject_namespaces.get(&number)?,
             (true, own) => own,
             (false, _) => NONE,
@@ -298,12 +302,12 @@ impl Policies {
 
     /// The subject of a policy and its number, relative to [`Policies::base_namespace`].
     pub(crate) fn subject(&self, number: PolicyNumber) -> Option<(u32, &Selector)> {
-        self.bodies.subject(self.records.get(number)?.body)
+        self.bodies.subject(self.records.get(number.0)?.body)
     }
 
     /// The numbers of all policies.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = PolicyNumber> + '_ {
-        let all = self.numbers.iter().map(|(number, _)| number);
+        let all = self.numbers.iter().map(|(number, _)| PolicyNumber(number));
         all.filter(|number| self.body(*number).is_some())
     }
 }
@@ -334,13 +338,13 @@ impl<'a> NamedPolicies<'a> {
         let name = self.names.find::<str>(&object.name)?;
         let kind = (object.kind.clone(), id.part);
         let kind = self.kinds.find(&kind)?;
-        let number = self.numbers.find(&(namespace, name, kind))?;
+        let number = PolicyNumber(self.numbers.find(&(namespace, name, kind))?);
         self.body(number).map(|_| number)
     }
 
     /// The name of a policy.
     pub(crate) fn id(&self, number: PolicyNumber) -> Option<PolicyId> {
-        let (namespace, name, kind) = *self.numbers.get(number)?;
+        let (namespace, name, kind) = *self.numbers.get(number.0)?;
         let (kind, part) = self.kinds.get(kind)?;
         Some(PolicyId {
             object: ObjectId {
@@ -354,15 +358,15 @@ impl<'a> NamedPolicies<'a> {
 
     /// The file that a policy is in.
     pub(crate) fn resource(&self, number: PolicyNumber) -> Option<&'a Str> {
-        let record = self.policies.records.get(number)?;
+        let record = self.policies.records.get(number.0)?;
         let is_of_server = record.version != NONE;
         self.names.get(record.file).filter(|_| is_of_server)
     }
 
     /// Compares the names of two policies as [`PolicyId::cmp_by_name`] does.
     pub(crate) fn compare_names(&self, a: PolicyNumber, b: PolicyNumber) -> Ordering {
-        let name = |number| {
-            let (namespace, name, kind) = *self.numbers.get(number)?;
+        let name = |number: PolicyNumber| {
+            let (namespace, name, kind) = *self.numbers.get(number.0)?;
             let namespace = self.names.get(namespace);
             Some((self.names.get(name)?, namespace, self.kinds.get(kind)?))
         };
@@ -370,9 +374,10 @@ impl<'a> NamedPolicies<'a> {
             return Ordering::Equal;
         }
         let namespace = |number| Some(name(number)?.1);
-        let by_namespace = match EngineFault::TieByNamespace.is_injected() {
-            true => namespace(a).cmp(&namespace(b)),
-            false => Ordering::Equal,
+        let by_namespace = if EngineFault::TieByNamespace.is_injected() {
+            namespace(a).cmp(&namespace(b))
+        } else {
+            Ordering::Equal
         };
         by_namespace.then_with(|| name(a).cmp(&name(b)))
     }
@@ -385,7 +390,7 @@ impl<'a> NamedPolicies<'a> {
 
     /// The namespace of a policy, number and name, also of one that was just deleted.
     pub(crate) fn namespace(&self, number: PolicyNumber) -> Option<(u32, &'a Str)> {
-        let (own, ..) = *self.numbers.get(number)?;
+        let (own, ..) = *self.numbers.get(number.0)?;
         Some((own, self.names.get(own)?))
     }
 
@@ -425,7 +430,7 @@ impl<'a> NamedPolicies<'a> {
     pub(crate) fn get(&self, number: PolicyNumber) -> Option<Policy> {
         let shape = self.body(number)?;
         let own_rules = self.rules(number)?;
-        let record = self.records.get(number)?;
+        let record = self.records.get(number.0)?;
         let line = self.names.get(record.file).map(|file| SourceLine {
             file: file.clone(),
             line: record.line,

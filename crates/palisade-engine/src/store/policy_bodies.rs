@@ -3,7 +3,7 @@
 //!
 //! Nothing here knows which policies have a body.
 
-use super::holder_store::NONE;
+use super::numbers::NONE;
 use super::pool::{InternPool, hash};
 use super::relative::{self, PLACEHOLDER, PolicyOrigin};
 use alloc::vec::Vec;

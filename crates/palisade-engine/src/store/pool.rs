@@ -138,8 +138,8 @@ impl<T: Hash + Eq> InternPool<T> {
             return None;
         }
         let value = place.value.take()?;
-        let found = self.index.find_entry(hash(&value), |n| *n == number);
-        if let Ok(entry) = found {
+        let index_entry = self.index.find_entry(hash(&value), |n| *n == number);
+        if let Ok(entry) = index_entry {
             entry.remove();
         }
         self.free.push(number);

@@ -176,9 +176,10 @@ impl PolicyOrigin<'_> {
                 let own = values.len() == 1 && values.contains(self.namespace);
                 key == other
                     && !values.contains(PLACEHOLDER)
-                    && match own {
-                        true => known.len() == 1 && known.contains(PLACEHOLDER),
-                        false => !values.contains(self.namespace) && values == known,
+                    && if own {
+                        known.len() == 1 && known.contains(PLACEHOLDER)
+                    } else {
+                        !values.contains(self.namespace) && values == known
                     }
             }
             (Selector::Not(given), Selector::Not(stored)) => self.is_equal_selector(given, stored),

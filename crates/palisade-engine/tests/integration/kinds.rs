@@ -179,7 +179,7 @@ fn of_points(old: &Tables, delta: &Delta, new: &Tables, found: &mut BTreeSet<&'s
     for (interface, address) in points.filter_map(|point| point.workload()) {
         addresses.entry(interface).or_default().insert(address);
     }
-    let holders = |tables: &Tables, address| -> BTreeSet<palisade_model::Str> {
+    let owners = |tables: &Tables, address| -> BTreeSet<palisade_model::Str> {
         let points = tables.points.keys().filter_map(|point| point.workload());
         let points = points.filter(|(_, own)| *own == address);
         points.map(|(interface, _)| interface.clone()).collect()
@@ -194,7 +194,7 @@ fn of_points(old: &Tables, delta: &Delta, new: &Tables, found: &mut BTreeSet<&'s
         if addresses.get(interface).is_some_and(|a| a.len() > 1) {
             found.insert("changes an endpoint with several addresses");
         }
-        let (was, is) = (holders(old, own), holders(new, own));
+        let (was, is) = (owners(old, own), owners(new, own));
         if !was.is_empty() && !is.is_empty() && was != is {
             found.insert("changes the owner of an address");
         }

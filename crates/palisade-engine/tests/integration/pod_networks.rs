@@ -1,4 +1,4 @@
-//! The networks of nodes' pods are holders of their own: what is outside of them takes no entry for each pod.
+//! The networks of nodes' pods are owners of their own: what is outside of them takes no entry for each pod.
 
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{

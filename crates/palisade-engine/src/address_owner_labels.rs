@@ -1,21 +1,35 @@
-//! The labels of one holder, for a selector to test: its own, those that it inherits, and reserved
+//! The labels of one owner of addresses, for a selector to test: its own, those that it inherits, and reserved
 //! ones.
 //!
 //! Nothing is copied or cached here.
 
-use crate::store::{HolderId, HolderKind, HolderStore, HolderView, SharedAttributes};
-use palisade_model::{EndpointId, LabelKey, LabelLookup, LabelScope, reserved};
+use crate::store::{
+    AddressOwnerId, AddressOwnerKind, AddressOwnerSlot, AddressOwnerStore, AddressOwnerView,
+    SharedAttributes,
+};
+use palisade_model::{EndpointId, LabelKey, LabelLookup, LabelScope, Selector, reserved};
 
-/// A holder's labels, for a selector to test.
-pub(crate) struct HolderLabels<'a> {
-    pub(crate) view: HolderView<'a>,
+/// An owner's labels, for a selector to test.
+pub(crate) struct AddressOwnerLabels<'a> {
+    pub(crate) view: AddressOwnerView<'a>,
 }
 
-impl<'a> HolderLabels<'a> {
+impl<'a> AddressOwnerLabels<'a> {
     /// The labels of an endpoint.
-    pub(crate) fn endpoint(store: &'a HolderStore, id: &EndpointId) -> Option<Self> {
+    pub(crate) fn endpoint(store: &'a AddressOwnerStore, id: &EndpointId) -> Option<Self> {
         let view = store.view(store.find_endpoint(id)?)?;
-        Some(HolderLabels { view })
+        Some(AddressOwnerLabels { view })
+    }
+
+    /// Whether a selector matches the owner in a slot, which is no template.
+    pub(crate) fn matches(
+        store: &'a AddressOwnerStore,
+        slot: AddressOwnerSlot,
+        selector: &Selector,
+    ) -> bool {
+        let view = store.view(slot);
+        let view = view.filter(|view| !view.is_template());
+        view.is_some_and(|view| selector.matches(&AddressOwnerLabels { view }))
     }
 
     pub(crate) fn value(&self, scope: LabelScope, key: &str) -> Option<&'a str> {
@@ -23,7 +37,7 @@ impl<'a> HolderLabels<'a> {
         match scope {
             LabelScope::Own => self.view.value(key),
             LabelScope::Namespace => {
-                columns.namespace_label(namespace, key, columns.names.find(key))
+                columns.namespace_label(namespace, key, columns.names().find(key))
             }
             LabelScope::ServiceAccount => {
                 let account = self.view.shared()?.account.as_ref()?;
@@ -35,22 +49,22 @@ impl<'a> HolderLabels<'a> {
     }
 
     /// The node whose interface a host endpoint is, if it is known.
-    fn host_node(&self) -> Option<HolderView<'a>> {
+    fn host_node(&self) -> Option<AddressOwnerView<'a>> {
         let is_host = self.view.shared().is_some_and(SharedAttributes::is_host);
         let name = self.view.node().filter(|_| is_host)?;
         let store = self.view.store;
-        store.view(store.find(&HolderId::Node(name.into()))?)
+        store.view(store.find(&AddressOwnerId::Node(name.into()))?)
     }
 
     fn reserved_label(&self, key: &str) -> Option<&'a str> {
         match key {
             reserved::KIND => Some(match self.view.kind() {
-                HolderKind::NetworkSet => self.view.shared()?.network_set?.reserved_kind(),
-                HolderKind::Node => reserved::KIND_NODE,
-                HolderKind::Endpoint => self.view.shared()?.endpoint?.reserved_kind(),
+                AddressOwnerKind::NetworkSet => self.view.shared()?.network_set?.reserved_kind(),
+                AddressOwnerKind::Node => reserved::KIND_NODE,
+                AddressOwnerKind::Endpoint => self.view.shared()?.endpoint?.reserved_kind(),
             }),
             reserved::NAMESPACE => {
-                let name = self.view.store.names.get(self.view.namespace)?;
+                let name = self.view.store.names().get(self.view.namespace)?;
                 Some(name)
             }
             reserved::NAME => Some(self.view.name()),
@@ -63,7 +77,7 @@ impl<'a> HolderLabels<'a> {
     }
 }
 
-impl LabelLookup for HolderLabels<'_> {
+impl LabelLookup for AddressOwnerLabels<'_> {
     fn label(&self, key: &LabelKey) -> Option<&str> {
         self.value(key.scope, &key.name)
     }
