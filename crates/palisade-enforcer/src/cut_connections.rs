@@ -130,7 +130,7 @@ fn cause(tables: &PastTables<'_>, denied: &DirectionVerdict<'_>) -> String {
         return "no policy of the interface is known".to_owned();
     };
     let last = seen.cell.causes.last().and_then(|rule| tables.rule(*rule));
-    match last.map(|credit| &**credit) {
+    match last.map(|cause| &**cause) {
         Some(VerdictCause::Rule { policy, origin, .. }) => {
             format!("rule {} of {}", origin.index, policy.object)
         }

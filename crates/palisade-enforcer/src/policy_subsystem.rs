@@ -373,7 +373,7 @@ impl PolicySubsystem {
     pub(crate) fn prune_counts(&mut self) {
         let state = self.view.read();
         let engine = &state.engine;
-        self.ledger.retain(&|credit| match credit.unaudited() {
+        self.ledger.retain(&|cause| match cause.unaudited() {
             VerdictCause::Rule { policy, .. } => engine.has_policy(policy),
             VerdictCause::TierDefault { policies, .. } => {
                 policies.iter().any(|p| engine.has_policy(p))

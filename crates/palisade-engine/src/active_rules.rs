@@ -43,7 +43,7 @@ pub(crate) struct ResolvedRule {
     pub(crate) origin: RuleOrigin,
     pub(crate) peers: Vec<PeerTest>,
     /// For a rule that tests the own address: its index among such rules of the direction.
-    pub(crate) own_test: Option<u32>,
+    pub(crate) local_test: Option<u32>,
     /// The traffic it matches, in merged terms.
     pub(crate) traffic: Vec<TrafficMatch>,
     /// Whether it uses a named port of the peer.
@@ -52,7 +52,7 @@ pub(crate) struct ResolvedRule {
 
 /// What the rules of a direction refer to at the endpoint's own end.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct OwnEndReferences {
+pub(crate) struct LocalEndReferences {
     /// The tests of the own address, in the order of the rules.
     pub(crate) tests: Vec<Peer>,
     /// Named ports of the endpoint.
@@ -67,7 +67,7 @@ pub(crate) struct ResolvedDirectionRules {
     pub(crate) rules: Vec<ResolvedRule>,
     /// Whether traffic that no rule of the tier matches is denied.
     pub(crate) default_deny: bool,
-    pub(crate) own_end: OwnEndReferences,
+    pub(crate) local_end: LocalEndReferences,
     /// Whether some rule uses a named port of the peer.
     pub(crate) uses_peer_named_ports: bool,
 }
@@ -98,10 +98,10 @@ impl ResolvedRules {
     }
 
     /// Whether both govern the same directions with the same references to the own end.
-    fn has_same_own_end_references(&self, other: &ResolvedRules) -> bool {
+    fn has_same_local_end_references(&self, other: &ResolvedRules) -> bool {
         Direction::BOTH.iter().all(|direction| {
             match (self.direction(*direction), other.direction(*direction)) {
-                (Some(a), Some(b)) => a.own_end == b.own_end,
+                (Some(a), Some(b)) => a.local_end == b.local_end,
                 (a, b) => a.is_none() == b.is_none(),
             }
         })
@@ -193,7 +193,7 @@ impl ActiveRules {
             return true;
         };
         let same = self.shared_rules.get(&previous);
-        let same = same.is_some_and(|(bodies, _)| bodies.has_same_own_end_references(&shared));
+        let same = same.is_some_and(|(bodies, _)| bodies.has_same_local_end_references(&shared));
         self.release_shared(previous, selectors);
         !same
     }
@@ -360,15 +360,15 @@ fn resolve_rule(
         );
         for_each_named_port(
             term,
-            own_port_test(term, direction),
+            local_port_test(term, direction),
             &mut |name, protocol| {
                 direction_rules
-                    .own_end
+                    .local_end
                     .ports
                     .insert((name.clone(), protocol));
             },
         );
-        direction_rules.own_end.family |= term.family.is_some();
+        direction_rules.local_end.family |= term.family.is_some();
     }
     direction_rules.uses_peer_named_ports |= asks_ports;
     let own = rule.local.as_ref().map(|own| {
@@ -376,14 +376,14 @@ fn resolve_rule(
         for selector in own.selector.iter_mut().chain(&mut own.not_selector) {
             *selector = absolute(selector);
         }
-        direction_rules.own_end.tests.push(own);
-        u32::try_from(direction_rules.own_end.tests.len() - 1).unwrap_or(u32::MAX)
+        direction_rules.local_end.tests.push(own);
+        u32::try_from(direction_rules.local_end.tests.len() - 1).unwrap_or(u32::MAX)
     });
     ResolvedRule {
         action: rule.action,
         origin: without_line(&rule.origin),
         peers,
-        own_test: own,
+        local_test: own,
         traffic: merge_port_lists(&rule.traffic),
         uses_peer_named_ports: asks_ports,
     }
@@ -399,7 +399,7 @@ fn without_line(origin: &RuleOrigin) -> RuleOrigin {
 }
 
 /// The port test at the own end of a local endpoint.
-fn own_port_test(term: &TrafficMatch, direction: Direction) -> &PortMatch {
+fn local_port_test(term: &TrafficMatch, direction: Direction) -> &PortMatch {
     match direction {
         Direction::Ingress => &term.destination,
         Direction::Egress => &term.source,

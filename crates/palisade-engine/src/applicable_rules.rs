@@ -4,7 +4,7 @@
 //! address and family as far as rules test them.
 
 use crate::active_policies::ActivePolicies;
-use crate::active_rules::{ActiveRules, OwnEndReferences, ResolvedRules};
+use crate::active_rules::{ActiveRules, LocalEndReferences, ResolvedRules};
 use crate::address_owner_labels::AddressOwnerLabels;
 use crate::faults::EngineFault;
 use crate::identities::{Identities, IdentityInputs};
@@ -46,7 +46,7 @@ pub(crate) fn sort_policies(
     numbers: impl Iterator<Item = PolicyNumber>,
 ) -> Vec<PolicyNumber> {
     let mut tiers: Vec<(&Str, (bool, Order))> = Vec::new();
-    let mut placed: Vec<(usize, Precedence, PolicyNumber)> = Vec::new();
+    let mut ranked: Vec<(usize, Precedence, PolicyNumber)> = Vec::new();
     for number in numbers {
         let Some(body) = policies.body(number) else {
             continue;
@@ -64,19 +64,19 @@ pub(crate) fn sort_policies(
         } else {
             body.precedence
         };
-        placed.push((tier, precedence, number));
+        ranked.push((tier, precedence, number));
     }
-    let place = |tier: usize| tiers.get(tier).map(|(name, place)| (*place, *name));
-    placed.sort_unstable_by(|(tier, precedence, number), (other, than, policy)| {
+    let rank = |tier: usize| tiers.get(tier).map(|(name, rank)| (*rank, *name));
+    ranked.sort_unstable_by(|(tier, precedence, number), (other, than, policy)| {
         let tiers = if tier == other {
             Ordering::Equal
         } else {
-            place(*tier).cmp(&place(*other))
+            rank(*tier).cmp(&rank(*other))
         };
         let here = || policies.compare_names(*number, *policy);
         tiers.then(precedence.cmp(than)).then_with(here)
     });
-    placed.into_iter().map(|(_, _, number)| number).collect()
+    ranked.into_iter().map(|(_, _, number)| number).collect()
 }
 
 /// Points and interfaces that a recomputation changed.
@@ -159,22 +159,23 @@ impl<'a> ApplicableRules<'a> {
     }
 
     /// What each source refers to at the own end.
-    pub(crate) fn own_end_references(&self) -> impl Iterator<Item = &'a OwnEndReferences> {
+    pub(crate) fn local_end_references(&self) -> impl Iterator<Item = &'a LocalEndReferences> {
         let sides = self
             .sources
             .iter()
             .filter_map(|bodies| bodies.direction(self.direction));
-        sides.map(|side| &side.own_end)
+        sides.map(|side| &side.local_end)
     }
 
     pub(crate) fn set_key(&self, inputs: PointInputs<'_>, address: IpAddr) -> PolicySetKey {
-        let mut tests = self.own_tests().peekable();
+        let mut tests = self.local_tests().peekable();
         let own = match tests.peek() {
             None => Vec::new(),
             Some(_) => {
                 let owners = owners_at(inputs, address);
-                let holds =
-                    |own: &Peer| own_address_matches(inputs.identity_inputs, own, address, &owners);
+                let holds = |own: &Peer| {
+                    local_address_matches(inputs.identity_inputs, own, address, &owners)
+                };
                 tests.map(holds).collect()
             }
         };
@@ -183,8 +184,8 @@ impl<'a> ApplicableRules<'a> {
     }
 
     /// The tests of the own address, in the order of the rules.
-    pub(crate) fn own_tests(&self) -> impl Iterator<Item = &'a Peer> {
-        self.own_end_references().flat_map(|own| &own.tests)
+    pub(crate) fn local_tests(&self) -> impl Iterator<Item = &'a Peer> {
+        self.local_end_references().flat_map(|own| &own.tests)
     }
 
     /// The set's key where the own end has this family, these results of the tests of its address, and these named
@@ -193,18 +194,18 @@ impl<'a> ApplicableRules<'a> {
         &self,
         inputs: PointInputs<'_>,
         family: Family,
-        own_tests: Vec<bool>,
+        local_tests: Vec<bool>,
         port: impl Fn(&str, Protocol) -> Option<u16>,
     ) -> PolicySetKey {
         let asked: BTreeSet<&(Str, Protocol)> = self
-            .own_end_references()
+            .local_end_references()
             .flat_map(|own| &own.ports)
             .collect();
         let number = |(name, protocol): &(Str, Protocol)| {
             Some((name.clone(), *protocol, port(name, *protocol)?))
         };
         let ports: BTreeSet<(Str, Protocol, u16)> = asked.into_iter().filter_map(number).collect();
-        let is_tested = self.own_end_references().any(|own| own.family);
+        let is_tested = self.local_end_references().any(|own| own.family);
         let store = &inputs.identity_inputs.store;
         let audited = inputs.audit || store.is_in_audit(self.endpoint);
         PolicySetKey {
@@ -217,7 +218,7 @@ impl<'a> ApplicableRules<'a> {
             } else {
                 Vec::new()
             },
-            own_tests,
+            local_tests,
             ports: ports.into_iter().collect(),
             family: is_tested.then_some(family),
         }
@@ -244,7 +245,7 @@ fn owners_at(inputs: PointInputs<'_>, address: IpAddr) -> Vec<AddressOwnerSlot> 
         .collect()
 }
 
-pub(crate) fn own_address_matches(
+pub(crate) fn local_address_matches(
     inputs: IdentityInputs<'_>,
     own: &Peer,
     address: IpAddr,

@@ -16,7 +16,7 @@ use palisade_tables::{Cell, PortMap, Program, RuleId, SourcePortMap, Verdict};
 /// One step of a rule sequence.
 #[derive(Debug)]
 pub(crate) struct SequenceStep<'a> {
-    /// What it credits with the packets that it decides.
+    /// What counts the packets that it decides.
     pub(crate) id: RuleId,
     pub(crate) operation: StepOperation<'a>,
 }

@@ -67,8 +67,8 @@ pub fn policy_cost(policy: &Policy) -> PolicyCost {
             DirectionCost::new(direction, rules).add_to(&mut cost);
         }
     }
-    let place = |rule: &RuleShare| (Reverse(rule.elements), rule.direction, rule.index);
-    cost.rules.sort_by_key(place);
+    let order = |rule: &RuleShare| (Reverse(rule.elements), rule.direction, rule.index);
+    cost.rules.sort_by_key(order);
     cost
 }
 
@@ -100,15 +100,15 @@ impl<'a> DirectionCost<'a> {
             rules.iter().map(|r| merge_port_lists(&r.traffic)).collect();
         let mut everyone = Vec::new();
         let mut rules_by_atom: BTreeMap<Atom<'a>, Vec<usize>> = BTreeMap::new();
-        for (place, rule) in rules.iter().enumerate() {
+        for (index, rule) in rules.iter().enumerate() {
             if rule.peers.iter().any(Peer::is_any) {
-                everyone.push(place);
+                everyone.push(index);
                 continue;
             }
             for atom in rule.peers.iter().flat_map(peer_atoms) {
                 let named_by = rules_by_atom.entry(atom).or_default();
-                if named_by.last() != Some(&place) {
-                    named_by.push(place);
+                if named_by.last() != Some(&index) {
+                    named_by.push(index);
                 }
             }
         }
@@ -129,7 +129,7 @@ impl<'a> DirectionCost<'a> {
     /// Adds the elements of the direction.
     fn add_to(&self, cost: &mut PolicyCost) {
         let weight =
-            |places: &[usize]| -> usize { places.iter().map(|at| self.weights[*at]).sum() };
+            |indices: &[usize]| -> usize { indices.iter().map(|at| self.weights[*at]).sum() };
         let everyone = weight(&self.everyone);
         // Apart from the rules, a class has a default for itself and for each protocol it names,
         // and the denial of encapsulations.
@@ -191,29 +191,29 @@ impl<'a> DirectionCost<'a> {
             shares[*at] += others * self.weights[*at];
         }
         let shares = shares.into_iter().enumerate();
-        cost.rules.extend(shares.map(|(place, elements)| RuleShare {
+        cost.rules.extend(shares.map(|(index, elements)| RuleShare {
             direction: self.direction,
-            index: place,
+            index,
             elements,
         }));
     }
 
     /// The program for the peers that these rules name.
     fn compile_group(&self, named: &[usize]) -> Option<Program> {
-        let mut places: Vec<usize> = named.iter().chain(&self.everyone).copied().collect();
-        places.sort_unstable();
+        let mut indices: Vec<usize> = named.iter().chain(&self.everyone).copied().collect();
+        indices.sort_unstable();
         let stop = RuleId(u32::MAX);
-        let mut steps: Vec<SequenceStep<'_>> = Vec::with_capacity(places.len() + 1);
-        for place in &places {
+        let mut steps: Vec<SequenceStep<'_>> = Vec::with_capacity(indices.len() + 1);
+        for index in &indices {
             steps.push(SequenceStep {
-                id: RuleId(u32::try_from(*place).ok()?),
+                id: RuleId(u32::try_from(*index).ok()?),
                 operation: StepOperation::Rule {
-                    action: match self.rules.get(*place)?.action {
+                    action: match self.rules.get(*index)?.action {
                         Action::Pass => Action::Allow,
                         action => action,
                     },
-                    next: places.len(),
-                    terms: self.traffic.get(*place)?.iter().collect(),
+                    next: indices.len(),
+                    terms: self.traffic.get(*index)?.iter().collect(),
                 },
             });
         }
@@ -255,12 +255,12 @@ fn count_large_programs(large: &[Program], shares: &mut [usize]) -> usize {
     elements
 }
 
-/// Adds the elements of a program to the shares of the rules they are credited to.
+/// Adds the elements of a program to the shares of the rules that they count for.
 fn add_rule_shares(program: &Program, base: Option<&Program>, shares: &mut [usize]) {
     program.for_each_element_over(base, |cell, many| {
         let rule = cell.causes.last().copied();
-        let place = rule.and_then(|rule| usize::try_from(rule.0).ok());
-        if let Some(share) = place.and_then(|place| shares.get_mut(place)) {
+        let index = rule.and_then(|rule| usize::try_from(rule.0).ok());
+        if let Some(share) = index.and_then(|index| shares.get_mut(index)) {
             *share += many;
         }
     });

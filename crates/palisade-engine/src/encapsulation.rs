@@ -1,7 +1,7 @@
 //! Denial of encapsulated packets that endpoints may not send even where rules allow them.
 //!
 //! The denial is part of the programs: where a program allows a denied encapsulation, the cell
-//! denies instead. A cell that a rule denies keeps its credit, so a program that denies everything
+//! denies instead. A cell that a rule denies keeps its cause, so a program that denies everything
 //! does not grow.
 
 use crate::faults::EngineFault;
@@ -13,12 +13,12 @@ use palisade_tables::{Cell, PortMap, Program, RuleId, Verdict};
 /// default for other UDP ports.
 pub(crate) const MAX_DENIAL_ELEMENTS: usize = 7;
 
-/// The program with a denial wherever it allows a denied encapsulation. `credit` returns the credit
+/// The program with a denial wherever it allows a denied encapsulation. `cause` returns the cause
 /// number of the denial; it is called only if there is one.
 pub(crate) fn deny_encapsulation(
     program: Program,
     denied: Encapsulations,
-    credit: impl FnOnce() -> RuleId,
+    cause: impl FnOnce() -> RuleId,
 ) -> Program {
     let denies_all = program.protocols().is_empty() && program.default().verdict == Verdict::Deny;
     if denied == Encapsulations::NONE
@@ -30,14 +30,14 @@ pub(crate) fn deny_encapsulation(
     if program.is_subset_of(&denial_program(denied, RuleId(0))) {
         return program;
     }
-    denial_program(denied, credit()).intersect(&program)
+    denial_program(denied, cause()).intersect(&program)
 }
 
 /// The program that denies these encapsulations and allows everything else.
-fn denial_program(denied: Encapsulations, credit: RuleId) -> Program {
+fn denial_program(denied: Encapsulations, cause: RuleId) -> Program {
     let cell = |verdict| Cell {
         verdict,
-        causes: Vec::from([credit]),
+        causes: Vec::from([cause]),
         log: None,
         audit: None,
     };

@@ -404,7 +404,7 @@ impl Graph {
         let mut locals = self.recompute_active_rules(&pending);
         self.recompute_selectors(&pending);
         if owners_changed {
-            locals.extend(self.points.own_address_tested.iter().cloned());
+            locals.extend(self.points.local_address_tested.iter().cloned());
         }
         let identity_inputs = IdentityInputs {
             state: &self.objects.state,
@@ -431,7 +431,7 @@ impl Graph {
             policies: self.objects.named_policies(),
             active_rules: &self.active.rules,
         };
-        let sets = self.sets.recompute(inputs, &mut self.classes.credits);
+        let sets = self.sets.recompute(inputs, &mut self.classes.causes);
         let mut differences = self.write(&identities, &points, &sets);
         self.sweep(&mut differences);
         let store = &mut self.objects.store;

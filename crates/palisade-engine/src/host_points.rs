@@ -1,6 +1,6 @@
 //! Points of host interfaces: which policy set judges an own address at an interface of this host.
 //!
-//! Of the host endpoints for one place the first by name governs it, that of the node only if there is no other. At
+//! Of the host endpoints for one interface the first by name governs it, that of the node only if there is no other. At
 //! each stage but the normal one there is a point only where a policy of the stage selects the endpoint; to and from the
 //! host there always is, but for the endpoint of a node, which nothing judges where no policy selects it. Where a rule
 //! tests the own end, there is a point for each network or address at which it may decide otherwise than at the one
@@ -10,7 +10,7 @@
 //! else here depends on the number of addresses.
 
 use crate::applicable_rules::{
-    ApplicableRules, PointChanges, PointInputs, own_address_matches, sort_policies,
+    ApplicableRules, PointChanges, PointInputs, local_address_matches, sort_policies,
 };
 use crate::faults::EngineFault;
 use crate::judged_traffic::JudgedTraffic;
@@ -24,9 +24,9 @@ use palisade_model::{
 };
 use palisade_tables::{Point, PointInterface, PolicySetId};
 
-/// Which of the host endpoints for a place come first.
+/// Which of the host endpoints for an interface come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum PlaceRank {
+enum InterfaceRank {
     /// One that an object of its own describes.
     Written,
     /// That of the node.
@@ -36,8 +36,8 @@ enum PlaceRank {
 /// The points of host interfaces.
 #[derive(Debug, Default)]
 pub(crate) struct HostPoints {
-    by_place: BTreeMap<PointInterface, BTreeSet<(PlaceRank, EndpointId)>>,
-    places: BTreeMap<EndpointId, (PlaceRank, PointInterface)>,
+    by_interface: BTreeMap<PointInterface, BTreeSet<(InterfaceRank, EndpointId)>>,
+    interfaces: BTreeMap<EndpointId, (InterfaceRank, PointInterface)>,
     /// Places whose points are to be recomputed.
     touched: BTreeSet<PointInterface>,
     assigned: BTreeMap<PointInterface, BTreeMap<Point, PolicySetId>>,
@@ -46,53 +46,53 @@ pub(crate) struct HostPoints {
 impl HostPoints {
     /// Adds a host endpoint of this host.
     pub(crate) fn add_endpoint(&mut self, endpoint: &Endpoint) {
-        let place = match &endpoint.interface {
+        let interface = match &endpoint.interface {
             Some(name) if **name == *Endpoint::ANY_INTERFACE => PointInterface::AnyHost,
             Some(name) if **name != *Endpoint::LOOPBACK => PointInterface::Host(name.clone()),
             _ => return,
         };
         let is_last = endpoint.is_node_endpoint() && !EngineFault::NodeEndpointFirst.is_injected();
         let rank = if is_last {
-            PlaceRank::OfNode
+            InterfaceRank::OfNode
         } else {
-            PlaceRank::Written
+            InterfaceRank::Written
         };
-        let of_place = self.by_place.entry(place.clone()).or_default();
-        of_place.insert((rank, endpoint.id.clone()));
-        let governed = (rank, place.clone());
-        self.places.insert(endpoint.id.clone(), governed);
-        self.touched.insert(place);
+        let endpoints = self.by_interface.entry(interface.clone()).or_default();
+        endpoints.insert((rank, endpoint.id.clone()));
+        let governed = (rank, interface.clone());
+        self.interfaces.insert(endpoint.id.clone(), governed);
+        self.touched.insert(interface);
     }
 
     /// Removes a host endpoint, if it is one.
     pub(crate) fn remove_endpoint(&mut self, id: &EndpointId) {
-        let Some((rank, place)) = self.places.remove(id) else {
+        let Some((rank, interface)) = self.interfaces.remove(id) else {
             return;
         };
-        if let Some(endpoints) = self.by_place.get_mut(&place) {
+        if let Some(endpoints) = self.by_interface.get_mut(&interface) {
             endpoints.remove(&(rank, id.clone()));
             if endpoints.is_empty() {
-                self.by_place.remove(&place);
+                self.by_interface.remove(&interface);
             }
         }
-        self.touched.insert(place);
+        self.touched.insert(interface);
     }
 
-    /// Recomputes the points of the places whose endpoints were added or removed.
+    /// Recomputes the points of the interfaces whose endpoints were added or removed.
     pub(crate) fn recompute(
         &mut self,
         inputs: PointInputs<'_>,
-        own_address_tested: &mut BTreeSet<EndpointId>,
+        local_address_tested: &mut BTreeSet<EndpointId>,
         sets: &mut PolicySets,
         changes: &mut PointChanges,
     ) {
-        for place in core::mem::take(&mut self.touched) {
-            let governing = self.governing(&place);
+        for interface in core::mem::take(&mut self.touched) {
+            let governing = self.governing(&interface);
             let governing = governing.and_then(|id| inputs.identity_inputs.state.endpoints.get(id));
             let keys = governing.map_or_else(BTreeMap::new, |endpoint| {
-                let (keys, tests_own_end) = point_keys(inputs, &place, endpoint);
-                if tests_own_end {
-                    own_address_tested.insert(endpoint.id.clone());
+                let (keys, tests_local_end) = point_keys(inputs, &interface, endpoint);
+                if tests_local_end {
+                    local_address_tested.insert(endpoint.id.clone());
                 }
                 keys
             });
@@ -102,17 +102,17 @@ impl HostPoints {
                 (point, set)
             });
             let new: BTreeMap<Point, PolicySetId> = keys.collect();
-            if let PointInterface::Host(name) = &place {
-                let is_own = self.by_place.contains_key(&place);
+            if let PointInterface::Host(name) = &interface {
+                let is_own = self.by_interface.contains_key(&interface);
                 changes.host_interfaces.insert(Str::clone(name), is_own);
             }
             let points = new.iter();
             let points = points.map(|(point, set)| (point.clone(), Some(*set)));
             changes.points.extend(points);
             let old = if new.is_empty() {
-                self.assigned.remove(&place)
+                self.assigned.remove(&interface)
             } else {
-                self.assigned.insert(place, new.clone())
+                self.assigned.insert(interface, new.clone())
             };
             for (point, set) in old.into_iter().flatten() {
                 if !new.contains_key(&point) {
@@ -123,26 +123,29 @@ impl HostPoints {
         }
     }
 
-    /// The host endpoint that governs a place.
-    fn governing(&self, place: &PointInterface) -> Option<&EndpointId> {
-        let (_, id) = self.by_place.get(place)?.first()?;
+    /// The host endpoint that governs an interface.
+    fn governing(&self, interface: &PointInterface) -> Option<&EndpointId> {
+        let (_, id) = self.by_interface.get(interface)?.first()?;
         Some(id)
     }
 
     /// The points that a host endpoint governs.
     pub(crate) fn points_of(&self, endpoint: &EndpointId) -> Vec<(Point, PolicySetId)> {
-        let place = self.places.get(endpoint).map(|(_, place)| place);
-        let governed = place.filter(|place| self.governing(place) == Some(endpoint));
-        let points = governed.and_then(|place| self.assigned.get(place));
+        let interface = self
+            .interfaces
+            .get(endpoint)
+            .map(|(_, interface)| interface);
+        let governed = interface.filter(|interface| self.governing(interface) == Some(endpoint));
+        let points = governed.and_then(|interface| self.assigned.get(interface));
         let points = points.into_iter().flatten();
         points.map(|(point, set)| (point.clone(), *set)).collect()
     }
 }
 
-/// The set of each point of a place that an endpoint governs, and whether a rule tests its own end.
+/// The set of each point of an interface that an endpoint governs, and whether a rule tests its own end.
 fn point_keys(
     inputs: PointInputs<'_>,
-    place: &PointInterface,
+    interface: &PointInterface,
     endpoint: &Endpoint,
 ) -> (BTreeMap<Point, PolicySetKey>, bool) {
     let selecting = inputs.active_policies.policies_of(&endpoint.id);
@@ -150,7 +153,7 @@ fn point_keys(
     let policies: Vec<PolicyNumber> =
         sort_policies(inputs.identity_inputs.state, inputs.policies, numbers);
     let mut keys = BTreeMap::new();
-    let mut tests_own_end = false;
+    let mut tests_local_end = false;
     for stage in PolicyStage::ALL {
         let directions = Direction::BOTH.into_iter();
         for direction in directions.filter(|direction| stage.has_direction(*direction)) {
@@ -163,12 +166,12 @@ fn point_keys(
             if rules.is_empty() && (stage != PolicyStage::Normal || endpoint.is_node_endpoint()) {
                 continue;
             }
-            let own_end = OwnEnd::new(&rules, endpoint, stage);
-            tests_own_end |= own_end.is_tested();
+            let local_end = LocalEnd::new(&rules, endpoint, stage);
+            tests_local_end |= local_end.is_tested();
             for family in Family::BOTH {
-                for (own, key) in own_end.keys(inputs, &rules, family) {
+                for (own, key) in local_end.keys(inputs, &rules, family) {
                     let point = Point {
-                        interface: place.clone(),
+                        interface: interface.clone(),
                         stage,
                         direction,
                         local: own,
@@ -178,22 +181,22 @@ fn point_keys(
             }
         }
     }
-    (keys, tests_own_end)
+    (keys, tests_local_end)
 }
 
 /// What rules ask about the own end of a packet at a host interface.
-struct OwnEnd<'a> {
+struct LocalEnd<'a> {
     tests: Vec<&'a Peer>,
     /// Whether named ports of the own end are those of whatever endpoint has its address.
     asks_ports_of_owner: bool,
     endpoint: &'a Endpoint,
 }
 
-impl<'a> OwnEnd<'a> {
+impl<'a> LocalEnd<'a> {
     fn new(rules: &ApplicableRules<'a>, endpoint: &'a Endpoint, stage: PolicyStage) -> Self {
-        let mut references = rules.own_end_references();
-        OwnEnd {
-            tests: rules.own_tests().collect(),
+        let mut references = rules.local_end_references();
+        LocalEnd {
+            tests: rules.local_tests().collect(),
             asks_ports_of_owner: stage != PolicyStage::Normal
                 && references.any(|own| !own.ports.is_empty()),
             endpoint,
@@ -275,7 +278,7 @@ impl<'a> OwnEnd<'a> {
         let tests = self
             .tests
             .iter()
-            .map(|test| own_prefix_matches(inputs, test, own, &owners));
+            .map(|test| local_prefix_matches(inputs, test, own, &owners));
         let store = &inputs.identity_inputs.store;
         let owner_ports = owner.and_then(|slot| store.shared_in(slot));
         let port = |name: &str, protocol: Protocol| {
@@ -316,7 +319,7 @@ fn owners_of(
 }
 
 /// Whether a test holds for the addresses of a network that no longer region holds.
-fn own_prefix_matches(
+fn local_prefix_matches(
     inputs: PointInputs<'_>,
     test: &Peer,
     own: Prefix,
@@ -334,5 +337,5 @@ fn own_prefix_matches(
         not_nets: Vec::new(),
         ..test.clone()
     };
-    nets_hold && own_address_matches(inputs.identity_inputs, &by_owners, own.address(), owners)
+    nets_hold && local_address_matches(inputs.identity_inputs, &by_owners, own.address(), owners)
 }

@@ -344,7 +344,7 @@ struct Scratch {
     labels: CollectedLabels,
     /// Values interned for this recomputation.
     acquired: Vec<u32>,
-    /// The places of the keys that selectors test, by the number of a list of keys.
+    /// The positions of the keys that selectors test, by the number of a list of keys.
     tested: HashMap<u32, Vec<(usize, KeyNumber)>>,
     /// Where `inherited_pairs` has those of a namespace and shared attributes.
     inherited: HashMap<(u32, u32), Range<usize>>,
@@ -505,7 +505,7 @@ fn collect_pairs(
         }
         scratch.tested.insert(view.keys, tested.collect());
     }
-    collect_own(store, keys, slot, scratch);
+    collect_local(store, keys, slot, scratch);
     intern_new_values(store, scratch);
     if let Some(inherited) = scratch.inherited.get(&origin) {
         let inherited = scratch.inherited_pairs.get(inherited.clone());
@@ -528,7 +528,7 @@ fn collect_pairs(
 }
 
 /// Collects the labels that only this owner has: its own, its name and what its node is.
-fn collect_own(
+fn collect_local(
     store: &AddressOwnerStore,
     keys: &TestedKeys,
     slot: AddressOwnerSlot,
@@ -542,7 +542,7 @@ fn collect_own(
         .get(&view.keys)
         .map_or(&[][..], Vec::as_slice);
     let labels = &mut scratch.labels;
-    let values = view.values_at(tested.iter().map(|(place, _)| *place));
+    let values = view.values_at(tested.iter().map(|(position, _)| *position));
     for ((_, key), value) in tested.iter().zip(values) {
         if let Some(used) = keys.get(*key) {
             if used.depends_on_value() {

@@ -7,7 +7,7 @@ use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
 use crate::judged_traffic::JudgedTraffic;
 use crate::peer_rule_index::RulePosition;
-use crate::program_pool::{CreditPool, ProgramPool};
+use crate::program_pool::{CausePool, ProgramPool};
 use crate::sets::{DecisionBlock, PolicySetRules};
 use crate::store::{HashMap, NamedPolicies};
 use crate::traffic::{PortEnd, is_total};
@@ -63,7 +63,7 @@ pub(crate) struct ClassCache {
     /// By operations and named ports. Many identities differ only in which of several rules with
     /// equal traffic name them.
     templates: HashMap<(Vec<TemplateStep>, NamedPorts), ProgramTemplate>,
-    /// The rule numbers of audit credits, by what would be credited and the verdict.
+    /// The rule numbers of audit causes, by what would be counted and the verdict.
     audit_rules: HashMap<(RuleId, Verdict), RuleId>,
 }
 
@@ -86,7 +86,7 @@ struct ProgramTemplate {
 /// What compiling a class needs.
 pub(crate) struct CompileContext<'a> {
     pub(crate) policies: NamedPolicies<'a>,
-    pub(crate) credits: &'a mut CreditPool,
+    pub(crate) causes: &'a mut CausePool,
     pub(crate) programs: &'a mut ProgramPool,
     /// Encapsulations that endpoints may not send even where rules allow them.
     pub(crate) denied_encapsulation: Encapsulations,
@@ -137,7 +137,7 @@ impl PolicySetRules {
         let audited = self.is_audited()
             && self.omits_audit().is_none()
             && !EngineFault::AuditVerdictLost.is_injected();
-        let peers = |place| self.rule(place).map_or(&[][..], |body| &*body.peers);
+        let peers = |position| self.rule(position).map_or(&[][..], |body| &*body.peers);
         let matched = self.index.matching_rules(identity, peers);
         ClassKey {
             steps: self.matched_steps(&matched, PolicyView::Enforced),
@@ -146,8 +146,11 @@ impl PolicySetRules {
         }
     }
 
-    pub(crate) fn rule(&self, place: RulePosition) -> Option<&ResolvedRule> {
-        self.group(place.group)?.1.rules.get(place.index as usize)
+    pub(crate) fn rule(&self, position: RulePosition) -> Option<&ResolvedRule> {
+        self.group(position.group)?
+            .1
+            .rules
+            .get(position.index as usize)
     }
 
     /// The steps of a view, given the rules that match, in order.
@@ -182,19 +185,19 @@ impl PolicySetRules {
                 if !view.includes(segment.mode) {
                     continue;
                 }
-                let own = segment.first_own_test;
-                for place in cursor.rules {
-                    let Some(body) = self.rule(*place) else {
+                let own = segment.first_local_test;
+                for position in cursor.rules {
+                    let Some(body) = self.rule(*position) else {
                         continue;
                     };
-                    let fits = body.own_test.is_none_or(|test| {
-                        let place = (own + test) as usize;
-                        self.key.own_tests.get(place).copied().unwrap_or(false)
+                    let fits = body.local_test.is_none_or(|test| {
+                        let position = (own + test) as usize;
+                        self.key.local_tests.get(position).copied().unwrap_or(false)
                     });
                     if !fits {
                         continue;
                     }
-                    steps.push((number, MatchedStep::Rule(at, *place)));
+                    steps.push((number, MatchedStep::Rule(at, *position)));
                     passes |= body.action == Action::Pass;
                     if body.action != Action::Log && self.applicable_traffic(body).any(is_total) {
                         decided = true;
@@ -257,11 +260,11 @@ impl PolicySetRules {
             return Some(audit);
         }
         let ClassCache { audit_rules, .. } = cache;
-        let credits = &mut *context.credits;
+        let causes = &mut *context.causes;
         let audit_rule = |rule, verdict| {
             *audit_rules
                 .entry((rule, verdict))
-                .or_insert_with(|| credits.intern_audit(rule, verdict))
+                .or_insert_with(|| causes.intern_audit(rule, verdict))
         };
         Some(program.with_audit(&audit, self.key.direction, audit_rule))
     }
@@ -312,7 +315,7 @@ impl PolicySetRules {
             }
         };
         if template.denies_encapsulation {
-            rules.push(context.credits.intern(VerdictCause::Encapsulated));
+            rules.push(context.causes.intern(VerdictCause::Encapsulated));
         }
         template.program.with_rules(&rules)
     }
@@ -324,8 +327,8 @@ impl PolicySetRules {
         rules: &[RuleId],
         context: &mut CompileContext<'_>,
     ) -> Option<Program> {
-        let credits = &mut *context.credits;
-        let denial = || credits.intern(VerdictCause::Encapsulated);
+        let causes = &mut *context.causes;
+        let denial = || causes.intern(VerdictCause::Encapsulated);
         let (denied, most) = (context.denied_encapsulation, context.max_elements);
         self.compile_rules(class_key, rules, denied, most, denial)
     }
@@ -341,7 +344,9 @@ impl PolicySetRules {
         let block = self.blocks.get(block as usize)?;
         match step {
             MatchedStep::Fallback => Some(block.fallback_in(view)?.0),
-            MatchedStep::Rule(at, place) => self.rule_credit(context, block, at, self.rule(place)?),
+            MatchedStep::Rule(at, position) => {
+                self.rule_cause(context, block, at, self.rule(position)?)
+            }
         }
     }
 
@@ -362,8 +367,8 @@ impl PolicySetRules {
                 let (_, verdict) = decision_block.fallback_in(view)?;
                 TemplateStep::Fallback(block, verdict)
             }
-            MatchedStep::Rule(_, place) => {
-                let body = self.rule(place)?;
+            MatchedStep::Rule(_, position) => {
+                let body = self.rule(position)?;
                 let next = cache.traffic.len();
                 let traffic = match cache.traffic.get(&*body.traffic) {
                     Some(number) => *number,
@@ -392,12 +397,12 @@ impl PolicySetRules {
             steps,
             ports: peer_ports,
         } = class_key;
-        let own_end = match key.direction {
+        let local_end = match key.direction {
             Direction::Ingress => PortEnd::Destination,
             Direction::Egress => PortEnd::Source,
         };
         let resolve_port = |end: PortEnd, name: &Str, protocol: Protocol| {
-            let ports = if end == own_end {
+            let ports = if end == local_end {
                 &key.ports
             } else {
                 peer_ports
@@ -410,13 +415,13 @@ impl PolicySetRules {
         };
         let step = |((block, matched), id): (&(u32, MatchedStep), &RuleId)| {
             let decision_block = self.blocks.get(*block as usize)?;
-            let MatchedStep::Rule(_, place) = *matched else {
+            let MatchedStep::Rule(_, position) = *matched else {
                 return Some(SequenceStep {
                     id: *id,
                     operation: StepOperation::Fallback(decision_block.fallback_in(view)?.1),
                 });
             };
-            let body = self.rule(place)?;
+            let body = self.rule(position)?;
             Some(SequenceStep {
                 id: *id,
                 operation: StepOperation::Rule {
@@ -447,8 +452,8 @@ impl PolicySetRules {
         })
     }
 
-    /// The credit number of a rule of the source at a position.
-    fn rule_credit(
+    /// The cause number of a rule of the source at a position.
+    fn rule_cause(
         &self,
         context: &mut CompileContext<'_>,
         block: &DecisionBlock,
@@ -457,8 +462,11 @@ impl PolicySetRules {
     ) -> Option<RuleId> {
         let direction = self.key.direction;
         let origin = &body.origin;
-        if let Some(profile) = block.profile.and_then(|place| self.key.profiles.get(place)) {
-            return Some(context.credits.intern(VerdictCause::ProfileRule {
+        if let Some(profile) = block
+            .profile
+            .and_then(|position| self.key.profiles.get(position))
+        {
+            return Some(context.causes.intern(VerdictCause::ProfileRule {
                 profile: profile.clone(),
                 direction,
                 origin: origin.clone(),
@@ -466,7 +474,7 @@ impl PolicySetRules {
         }
         let policy = *self.key.policies.get(at as usize)?;
         let policies = context.policies;
-        context.credits.intern_rule(policy, direction, origin, || {
+        context.causes.intern_rule(policy, direction, origin, || {
             Some(VerdictCause::Rule {
                 policy: policies.id(policy)?,
                 direction,

@@ -153,8 +153,8 @@ impl PeerRuleIndex {
         matched.extend(&self.any_peer);
         matched.sort_unstable();
         matched.dedup();
-        matched.retain(|place| {
-            peers(*place)
+        matched.retain(|position| {
+            peers(*position)
                 .iter()
                 .any(|peer| peer_matches(peer, identity))
         });

@@ -24,7 +24,7 @@ pub(crate) struct JudgementPoints {
     contested: BTreeSet<Point>,
     interfaces: BTreeMap<Str, usize>,
     /// Endpoints with a rule that tests the own address.
-    pub(crate) own_address_tested: BTreeSet<EndpointId>,
+    pub(crate) local_address_tested: BTreeSet<EndpointId>,
     host: HostPoints,
 }
 
@@ -72,7 +72,7 @@ impl JudgementPoints {
             changes.points.insert(point, set);
         }
         self.host
-            .recompute(inputs, &mut self.own_address_tested, sets, &mut changes);
+            .recompute(inputs, &mut self.local_address_tested, sets, &mut changes);
         for (name, ours) in &mut changes.interfaces {
             *ours = self.interfaces.contains_key(name);
         }
@@ -90,7 +90,7 @@ impl JudgementPoints {
         touched: &mut BTreeSet<Point>,
         changes: &mut PointChanges,
     ) {
-        self.own_address_tested.remove(id);
+        self.local_address_tested.remove(id);
         let Some((interface, points)) = self.by_endpoint.remove(id) else {
             return;
         };
@@ -142,10 +142,10 @@ impl JudgementPoints {
             let workload_rules =
                 ApplicableRules::new(inputs, endpoint, policies, (traffic, direction));
             if workload_rules
-                .own_end_references()
+                .local_end_references()
                 .any(|own| !own.tests.is_empty())
             {
-                self.own_address_tested.insert(endpoint.id.clone());
+                self.local_address_tested.insert(endpoint.id.clone());
             }
             let traffic = JudgedTraffic::Hairpin;
             let hairpin_rules =

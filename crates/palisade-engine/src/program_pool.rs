@@ -1,4 +1,4 @@
-//! Interned programs (classes) and credits, with use counts.
+//! Interned programs (classes) and causes, with use counts.
 
 use crate::store::{HashMap, PolicyNumber, hash};
 use alloc::boxed::Box;
@@ -124,156 +124,147 @@ impl ProgramPool {
     }
 }
 
-/// What distinguishes credits.
+/// What distinguishes causes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum CreditKey {
+enum CauseKey {
     /// A rule of a policy.
     Rule(PolicyNumber, Direction, RuleOrigin),
-    /// A rule of a policy that would be credited if nothing were in audit.
+    /// A rule of a policy that would be counted if nothing were in audit.
     AuditRule(PolicyNumber, Direction, RuleOrigin, Verdict),
     /// Anything else.
     Other(Arc<VerdictCause>),
 }
 
 #[derive(Debug)]
-struct CreditEntry {
-    key: CreditKey,
-    credit: Arc<VerdictCause>,
+struct CauseEntry {
+    key: CauseKey,
+    cause: Arc<VerdictCause>,
     /// Number of policy sets that hold it.
     policy_sets: usize,
-    /// Number of programs that credit it.
+    /// Number of programs that count for it.
     programs: usize,
 }
 
-/// Credits by number, while any policy set or program uses them.
+/// Causes by number, while any policy set or program uses them.
 #[derive(Debug, Default)]
-pub(crate) struct CreditPool {
-    numbers: HashMap<CreditKey, RuleId>,
-    credits: HashMap<RuleId, CreditEntry>,
+pub(crate) struct CausePool {
+    numbers: HashMap<CauseKey, RuleId>,
+    causes: HashMap<RuleId, CauseEntry>,
     next: u32,
     /// Rule numbers that may have lost their last use; may contain repeats.
     unused: Vec<RuleId>,
 }
 
-impl CreditPool {
-    /// The number of a credit, new or known, without counting a use.
-    pub(crate) fn intern(&mut self, credit: VerdictCause) -> RuleId {
-        let credit = Arc::new(credit);
-        let origin = CreditKey::Other(credit.clone());
+impl CausePool {
+    /// The number of a cause, new or known, without counting a use.
+    pub(crate) fn intern(&mut self, cause: VerdictCause) -> RuleId {
+        let cause = Arc::new(cause);
+        let origin = CauseKey::Other(cause.clone());
         match self.numbers.get(&origin) {
             Some(rule) => *rule,
-            None => self.insert(origin, credit),
+            None => self.insert(origin, cause),
         }
     }
 
-    /// The number of the audit credit of a rule, without counting a use.
+    /// The number of the audit cause of a rule, without counting a use.
     pub(crate) fn intern_audit(&mut self, rule: RuleId, verdict: Verdict) -> RuleId {
-        let Some(audited) = self.credits.get(&rule) else {
+        let Some(audited) = self.causes.get(&rule) else {
             return rule;
         };
         let key = match &audited.key {
-            CreditKey::Rule(policy, direction, origin) => {
-                CreditKey::AuditRule(*policy, *direction, origin.clone(), verdict)
+            CauseKey::Rule(policy, direction, origin) => {
+                CauseKey::AuditRule(*policy, *direction, origin.clone(), verdict)
             }
             _ => {
-                let credit = Box::new(VerdictCause::clone(&audited.credit));
-                return self.intern(VerdictCause::Audit {
-                    verdict,
-                    cause: credit,
-                });
+                let cause = Box::new(VerdictCause::clone(&audited.cause));
+                return self.intern(VerdictCause::Audit { verdict, cause });
             }
         };
         if let Some(known) = self.numbers.get(&key) {
             return *known;
         }
-        let credit = Box::new(VerdictCause::clone(&audited.credit));
-        self.insert(
-            key,
-            Arc::new(VerdictCause::Audit {
-                verdict,
-                cause: credit,
-            }),
-        )
+        let cause = Box::new(VerdictCause::clone(&audited.cause));
+        self.insert(key, Arc::new(VerdictCause::Audit { verdict, cause }))
     }
 
-    /// The number of a policy rule's credit, without counting a use. The credit is made only if it
+    /// The number of a policy rule's cause, without counting a use. The cause is made only if it
     /// is new.
     pub(crate) fn intern_rule(
         &mut self,
         policy: PolicyNumber,
         direction: Direction,
         rule: &RuleOrigin,
-        credit: impl FnOnce() -> Option<VerdictCause>,
+        cause: impl FnOnce() -> Option<VerdictCause>,
     ) -> Option<RuleId> {
-        let origin = CreditKey::Rule(policy, direction, rule.clone());
+        let origin = CauseKey::Rule(policy, direction, rule.clone());
         match self.numbers.get(&origin) {
             Some(rule) => Some(*rule),
-            None => Some(self.insert(origin, Arc::new(credit()?))),
+            None => Some(self.insert(origin, Arc::new(cause()?))),
         }
     }
 
-    fn insert(&mut self, origin: CreditKey, credit: Arc<VerdictCause>) -> RuleId {
+    fn insert(&mut self, origin: CauseKey, cause: Arc<VerdictCause>) -> RuleId {
         let rule = RuleId(self.next);
         self.next = self.next.wrapping_add(1);
         self.numbers.insert(origin.clone(), rule);
-        let credited = CreditEntry {
+        let entry = CauseEntry {
             key: origin,
-            credit,
+            cause,
             policy_sets: 0,
             programs: 0,
         };
-        self.credits.insert(rule, credited);
+        self.causes.insert(rule, entry);
         self.unused.push(rule);
         rule
     }
 
     /// Counts one policy set more.
     pub(crate) fn acquire_for_set(&mut self, rule: RuleId) {
-        if let Some(credited) = self.credits.get_mut(&rule) {
-            credited.policy_sets += 1;
+        if let Some(entry) = self.causes.get_mut(&rule) {
+            entry.policy_sets += 1;
         }
     }
 
     /// Counts one policy set less.
     pub(crate) fn release_from_set(&mut self, rule: RuleId) {
-        if let Some(credited) = self.credits.get_mut(&rule) {
-            credited.policy_sets -= 1;
-            if credited.policy_sets + credited.programs == 0 {
+        if let Some(entry) = self.causes.get_mut(&rule) {
+            entry.policy_sets -= 1;
+            if entry.policy_sets + entry.programs == 0 {
                 self.unused.push(rule);
             }
         }
     }
 
-    /// Counts one program more. Returns the credit if this is the first.
+    /// Counts one program more. Returns the cause if this is the first.
     pub(crate) fn acquire_for_program(&mut self, rule: RuleId) -> Option<Arc<VerdictCause>> {
-        let credited = self.credits.get_mut(&rule)?;
-        credited.programs += 1;
-        (credited.programs == 1).then(|| credited.credit.clone())
+        let entry = self.causes.get_mut(&rule)?;
+        entry.programs += 1;
+        (entry.programs == 1).then(|| entry.cause.clone())
     }
 
     /// Counts one program less. Returns whether it was the last.
     pub(crate) fn release_from_program(&mut self, rule: RuleId) -> bool {
-        let Some(credited) = self.credits.get_mut(&rule) else {
+        let Some(entry) = self.causes.get_mut(&rule) else {
             return false;
         };
-        credited.programs -= 1;
-        if credited.policy_sets + credited.programs == 0 {
+        entry.programs -= 1;
+        if entry.policy_sets + entry.programs == 0 {
             self.unused.push(rule);
         }
-        credited.programs == 0
+        entry.programs == 0
     }
 
-    /// The number of credits.
+    /// The number of causes.
     pub(crate) fn len(&self) -> usize {
-        self.credits.len()
+        self.causes.len()
     }
 
-    /// Removes the credits without uses.
+    /// Removes the causes without uses.
     pub(crate) fn sweep(&mut self) {
         for rule in core::mem::take(&mut self.unused) {
-            let unused = |credited: &CreditEntry| credited.policy_sets + credited.programs == 0;
-            if self.credits.get(&rule).is_some_and(unused)
-                && let Some(gone) = self.credits.remove(&rule)
+            let unused = |entry: &CauseEntry| entry.policy_sets + entry.programs == 0;
+            if self.causes.get(&rule).is_some_and(unused)
+                && let Some(gone) = self.causes.remove(&rule)
             {
                 self.numbers.remove(&gone.key);
             }

@@ -75,11 +75,11 @@ impl ActiveSelectorIndex {
         names: &InternPool<Str>,
     ) {
         let tests = required_tests(selector, names).into_iter();
-        let Some(place) = tests.min_by_key(|test| self.load(test)) else {
+        let Some(test) = tests.min_by_key(|test| self.load(test)) else {
             self.unindexed.insert(number);
             return;
         };
-        match &place {
+        match &test {
             RequiredTest::Values(key, values) => {
                 let bucket = self.buckets.entry(*key).or_default();
                 for value in values {
@@ -92,7 +92,7 @@ impl ActiveSelectorIndex {
             }
             RequiredTest::Never => {}
         }
-        self.tests.insert(number, place);
+        self.tests.insert(number, test);
     }
 
     /// The number of selectors already under a test.

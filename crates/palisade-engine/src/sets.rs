@@ -12,7 +12,7 @@ use crate::identities::IdentityKey;
 use crate::judged_traffic::JudgedTraffic;
 use crate::peer_rule_index::{PeerRuleIndex, RuleGroupNumber};
 use crate::policy_set_index::{ChangedPeers, PolicySetIndex};
-use crate::program_pool::CreditPool;
+use crate::program_pool::CausePool;
 use crate::selector_index::SelectorNumber;
 use crate::store::{NamedPolicies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ pub(crate) struct PolicySetKey {
     pub(crate) policies: Vec<PolicyNumber>,
     pub(crate) profiles: Vec<Str>,
     /// The result of each test of the own address, in the order of the rules.
-    pub(crate) own_tests: Vec<bool>,
+    pub(crate) local_tests: Vec<bool>,
     /// The numbers of the own named ports that rules use.
     pub(crate) ports: Vec<(Str, Protocol, u16)>,
     /// The address family, if a rule depends on it.
@@ -72,8 +72,8 @@ pub(super) struct SourceSegment {
     group: Option<RuleGroupNumber>,
     /// Whether it is enforced.
     pub(super) mode: PolicyMode,
-    /// The index of its first test in [`PolicySetKey::own_tests`].
-    pub(super) first_own_test: u32,
+    /// The index of its first test in [`PolicySetKey::local_tests`].
+    pub(super) first_local_test: u32,
 }
 
 /// Sources that decide together, those of a tier or one profile, with the fallback for what none of
@@ -248,7 +248,7 @@ impl PolicySets {
     pub(crate) fn recompute(
         &mut self,
         inputs: PolicySetInputs<'_>,
-        credits: &mut CreditPool,
+        causes: &mut CausePool,
     ) -> PolicySetChanges {
         let mut changes = PolicySetChanges::default();
         for number in core::mem::take(&mut self.unused) {
@@ -266,7 +266,7 @@ impl PolicySets {
             for profile in &gone.key.profiles {
                 self.by_profile.remove(&(profile.clone(), number));
             }
-            gone.release(credits);
+            gone.release(causes);
             changes.removed.insert(number);
         }
         let edited = core::mem::take(&mut self.edited);
@@ -287,11 +287,11 @@ impl PolicySets {
             let Some(set) = self.sets.get_mut(&number) else {
                 continue;
             };
-            let built = PolicySetBuilder::new(inputs, credits, &set.key).build(set.points);
+            let built = PolicySetBuilder::new(inputs, causes, &set.key).build(set.points);
             let old = core::mem::replace(set, built);
             self.index.remove(number, &old.index);
             self.index.insert(number, &set.index);
-            old.release(credits);
+            old.release(causes);
             changes.changed_peers.remove(&number);
             changes.stale.insert(number);
         }
@@ -339,11 +339,11 @@ impl PolicySetRules {
         self.key.audit || segments.any(|segment| segment.mode == PolicyMode::Audit)
     }
 
-    fn release(self, credits: &mut CreditPool) {
+    fn release(self, causes: &mut CausePool) {
         for block in self.blocks {
             let fallbacks = PolicyView::BOTH.map(|view| block.fallback_in(view));
             for (rule, _) in fallbacks.into_iter().flatten() {
-                credits.release_from_set(rule);
+                causes.release_from_set(rule);
             }
         }
     }
@@ -414,12 +414,12 @@ impl PolicySetRules {
         let (Some(a), Some(b)) = (old.direction(direction), new.direction(direction)) else {
             return false;
         };
-        if a.default_deny != b.default_deny || a.own_end.tests.len() != b.own_end.tests.len() {
+        if a.default_deny != b.default_deny || a.local_end.tests.len() != b.local_end.tests.len() {
             return false;
         }
         let longest = a.rules.len().max(b.rules.len());
-        for place in 0..longest {
-            let (a, b) = (a.rules.get(place), b.rules.get(place));
+        for position in 0..longest {
+            let (a, b) = (a.rules.get(position), b.rules.get(position));
             if a != b
                 && !a
                     .into_iter()
@@ -429,17 +429,17 @@ impl PolicySetRules {
                 return false;
             }
         }
-        let place = u32::try_from(at).unwrap_or(u32::MAX);
+        let position = u32::try_from(at).unwrap_or(u32::MAX);
         let Some(new_group) = self.intern_rules(&new) else {
             return false;
         };
         if let Some(Some(kind)) = self.groups.get_mut(new_group.0 as usize) {
-            let after = kind.positions.partition_point(|other| *other < place);
-            kind.positions.insert(after, place);
+            let after = kind.positions.partition_point(|other| *other < position);
+            kind.positions.insert(after, position);
         }
         let slot = &mut self.groups[old_group.0 as usize];
         if let Some(kind) = slot {
-            kind.positions.retain(|other| *other != place);
+            kind.positions.retain(|other| *other != position);
             if kind.positions.is_empty() {
                 *slot = None;
                 self.index.remove(old_group, a);

@@ -44,7 +44,7 @@ pub struct EngineCounts {
     /// Interned policy bodies: policies without names, namespaces and lines.
     pub policy_bodies: usize,
     /// All else that is kept for objects: owners, local endpoints, active policies, points, selectors,
-    /// signatures, credits, and interned parts of owners and policies.
+    /// signatures, causes, and interned parts of owners and policies.
     pub others: usize,
 }
 
@@ -144,7 +144,7 @@ impl Engine {
             graph.desired.points.len(),
             graph.active.selectors.iter().count(),
             graph.active.label_index.signatures(),
-            graph.classes.credits.len(),
+            graph.classes.causes.len(),
             kinds + subjects + rules,
         ];
         EngineCounts {

@@ -19,7 +19,7 @@ pub struct PacketAttribution {
     /// The stage at which this host judged it, at an interface of its own; `None` if a workload was judged.
     pub host_stage: Option<PolicyStage>,
     /// The rules matched, in order, the deciding one last; empty if no rule was evaluated.
-    pub hits: Vec<Arc<VerdictCause>>,
+    pub causes: Vec<Arc<VerdictCause>>,
     /// The evaluation if nothing were in audit; `None` where nothing in audit applies.
     pub audit: Option<AuditAttribution>,
 }
@@ -30,7 +30,7 @@ pub struct AuditAttribution {
     /// The verdict.
     pub verdict: Verdict,
     /// The audit causes, in order, that of the deciding rule last.
-    pub hits: Vec<Arc<VerdictCause>>,
+    pub causes: Vec<Arc<VerdictCause>>,
 }
 
 /// A report to attribute.
@@ -115,7 +115,7 @@ pub fn attribute(
                 return Ok(PacketAttribution {
                     direction,
                     host_stage,
-                    hits: Vec::new(),
+                    causes: Vec::new(),
                     audit: None,
                 });
             }
@@ -135,17 +135,17 @@ pub fn attribute(
             ) => continue,
         };
         if is_consistent(reason, &seen, direction) {
-            let credits = |rules: &[RuleId]| -> Vec<Arc<VerdictCause>> {
-                let credits = rules.iter().filter_map(|rule| tables.rule(*rule));
-                credits.cloned().collect()
+            let causes = |rules: &[RuleId]| -> Vec<Arc<VerdictCause>> {
+                let causes = rules.iter().filter_map(|rule| tables.rule(*rule));
+                causes.cloned().collect()
             };
             return Ok(PacketAttribution {
                 direction,
                 host_stage,
-                hits: credits(&seen.cell.causes),
+                causes: causes(&seen.cell.causes),
                 audit: seen.cell.audit.as_ref().map(|audit| AuditAttribution {
                     verdict: audit.verdict,
-                    hits: credits(&audit.causes),
+                    causes: causes(&audit.causes),
                 }),
             });
         }

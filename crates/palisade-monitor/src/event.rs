@@ -90,10 +90,10 @@ impl PacketContext<'_> {
                 .as_ref()
                 .or(packet.output_interface.as_ref()),
         };
-        let hits = judgement.map_or(&[][..], |judgement| &judgement.hits);
-        let cause = self.packet_cause(report.reason, hits.last().map(|credit| &**credit));
-        let logged = hits.iter().filter_map(|credit| {
-            let rule = self.monitor_rule(credit)?;
+        let causes = judgement.map_or(&[][..], |judgement| &judgement.causes);
+        let cause = self.packet_cause(report.reason, causes.last().map(|cause| &**cause));
+        let logged = causes.iter().filter_map(|cause| {
+            let rule = self.monitor_rule(cause)?;
             (rule.action == Some(Action::Log)).then_some(rule)
         });
         let (ports, icmp) = match packet.l4 {
@@ -167,39 +167,39 @@ impl PacketContext<'_> {
     pub(super) fn packet_cause(
         &self,
         why: ReportReason,
-        credit: Option<&VerdictCause>,
+        cause: Option<&VerdictCause>,
     ) -> PacketCause {
         let without_rule = |reason| PacketCause {
             reason,
             rule: None,
             policies: Vec::new(),
         };
-        match (why, credit) {
+        match (why, cause) {
             (
                 ReportReason::Denied
                 | ReportReason::Rejected
                 | ReportReason::Logged(_)
                 | ReportReason::Audited(_),
-                credit,
-            ) => credit.map_or_else(|| without_rule(PacketReason::Unknown), |c| self.cause(c)),
+                cause,
+            ) => cause.map_or_else(|| without_rule(PacketReason::Unknown), |c| self.cause(c)),
             (other, _) => without_rule(packet_reason(other)),
         }
     }
 
     /// How an event names the cause of a verdict; in audit, that of the verdict that it would be otherwise.
-    fn cause(&self, credit: &VerdictCause) -> PacketCause {
+    fn cause(&self, cause: &VerdictCause) -> PacketCause {
         let without_rule = |reason| PacketCause {
             reason,
             rule: None,
             policies: Vec::new(),
         };
-        match credit {
+        match cause {
             VerdictCause::Rule { .. } => PacketCause {
-                rule: self.monitor_rule(credit),
+                rule: self.monitor_rule(cause),
                 ..without_rule(PacketReason::Rule)
             },
             VerdictCause::ProfileRule { .. } => PacketCause {
-                rule: self.monitor_rule(credit),
+                rule: self.monitor_rule(cause),
                 ..without_rule(PacketReason::Profile)
             },
             VerdictCause::TierDefault { policies, .. } => PacketCause {
@@ -226,9 +226,9 @@ impl PacketContext<'_> {
             policies: Vec::new(),
         };
         let cause = audit
-            .hits
+            .causes
             .last()
-            .map_or(unknown, |credit| self.cause(credit));
+            .map_or(unknown, |cause| self.cause(cause));
         PacketAudit {
             verdict: match audit.verdict {
                 Verdict::Allow | Verdict::Continue => MonitorVerdict::Allowed,
@@ -246,11 +246,11 @@ impl PacketContext<'_> {
         ObjectRef::new(&id.object, line)
     }
 
-    /// The rule of a credit, with its present location.
-    fn monitor_rule(&self, credit: &VerdictCause) -> Option<MonitorRule> {
+    /// The rule of a cause, with its present location.
+    fn monitor_rule(&self, cause: &VerdictCause) -> Option<MonitorRule> {
         let of_policy;
         let mut in_force = None;
-        let (policy, origin, rules): (_, &RuleOrigin, &[Rule]) = match credit {
+        let (policy, origin, rules): (_, &RuleOrigin, &[Rule]) = match cause {
             VerdictCause::Rule {
                 policy,
                 direction,

@@ -200,8 +200,8 @@ impl Monitor {
                 policies: Vec::new(),
             });
         }
-        for ((reason, _, credit), count) in std::mem::take(&mut self.over_rate) {
-            let decided = context.packet_cause(reason, credit.as_deref());
+        for ((reason, _, cause), count) in std::mem::take(&mut self.over_rate) {
+            let decided = context.packet_cause(reason, cause.as_deref());
             self.hub.publish_loss(LostEvents {
                 api_version: palisade_api::api_version(),
                 time: time.clone(),
@@ -228,9 +228,9 @@ fn rate_key(reason: ReportReason, judgement: Option<&PacketAttribution>) -> Moni
     let Some(attribution) = judgement else {
         return (reason, None, None);
     };
-    let hits = match (&attribution.audit, reason) {
-        (Some(audit), ReportReason::Audited(_)) => &audit.hits,
-        _ => &attribution.hits,
+    let causes = match (&attribution.audit, reason) {
+        (Some(audit), ReportReason::Audited(_)) => &audit.causes,
+        _ => &attribution.causes,
     };
-    (reason, Some(attribution.direction), hits.last().cloned())
+    (reason, Some(attribution.direction), causes.last().cloned())
 }

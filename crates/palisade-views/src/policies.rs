@@ -203,9 +203,9 @@ struct PlaceCounts {
     would_deny: PacketCount,
 }
 
-/// The place of a credit in a policy, if it is one of the policy's.
-fn counter_place(policy: &Policy, credit: &VerdictCause) -> Option<(Direction, CounterPlace)> {
-    match credit {
+/// The place of a cause in a policy, if it is one of the policy's.
+fn counter_place(policy: &Policy, cause: &VerdictCause) -> Option<(Direction, CounterPlace)> {
+    match cause {
         VerdictCause::Rule {
             policy: of,
             direction,
@@ -233,12 +233,12 @@ fn counter_place(policy: &Policy, credit: &VerdictCause) -> Option<(Direction, C
 /// counted if nothing were in audit.
 fn rule_counters(policy: &Policy, audited: bool, counters: &Counters) -> Vec<RuleCounterReport> {
     let mut places: BTreeMap<(Direction, CounterPlace), PlaceCounts> = BTreeMap::new();
-    for (credit, count) in &counters.by_rule {
-        let Some(place) = counter_place(policy, credit.unaudited()) else {
+    for (cause, count) in &counters.by_rule {
+        let Some(place) = counter_place(policy, cause.unaudited()) else {
             continue;
         };
         let counts = places.entry(place).or_default();
-        let to = match &**credit {
+        let to = match &**cause {
             VerdictCause::Audit { verdict, .. } => match verdict {
                 Verdict::Allow | Verdict::Continue => &mut counts.would_allow,
                 Verdict::Deny => &mut counts.would_deny,
@@ -347,13 +347,13 @@ mod tests {
     #[test]
     fn counts_follow_what_a_rule_says_and_retire_with_it() {
         let counted = |index, fingerprint, packets| {
-            let credit = VerdictCause::Rule {
+            let cause = VerdictCause::Rule {
                 policy: policy(&[]).id,
                 direction: Direction::Ingress,
                 origin: origin(index, fingerprint),
             };
             let count = palisade_dataplane::CounterValue { packets, bytes: 0 };
-            (Arc::new(credit), count)
+            (Arc::new(cause), count)
         };
         let denied = VerdictCause::TierDefault {
             tier: "default".into(),

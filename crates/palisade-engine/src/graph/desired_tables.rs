@@ -221,7 +221,7 @@ impl Graph {
             }
             let mut context = CompileContext {
                 policies: self.objects.named_policies(),
-                credits: &mut self.classes.credits,
+                causes: &mut self.classes.causes,
                 programs: &mut self.classes.programs,
                 denied_encapsulation: self.options.denied_encapsulation,
                 max_elements: self.options.budget.set,
@@ -293,8 +293,8 @@ impl Graph {
                 continue;
             };
             for rule in counted_rules(&program) {
-                if let Some(credit) = self.classes.credits.acquire_for_program(rule) {
-                    self.desired.rules.insert(rule, credit);
+                if let Some(cause) = self.classes.causes.acquire_for_program(rule) {
+                    self.desired.rules.insert(rule, cause);
                     differences.rules.insert(rule);
                 }
             }
@@ -307,17 +307,17 @@ impl Graph {
             }
             differences.programs.insert(class);
             for rule in counted_rules(&program) {
-                if self.classes.credits.release_from_program(rule) {
+                if self.classes.causes.release_from_program(rule) {
                     self.desired.rules.remove(&rule);
                     differences.rules.insert(rule);
                 }
             }
         }
-        self.classes.credits.sweep();
+        self.classes.causes.sweep();
     }
 }
 
-/// All rules that a program credits.
+/// All rules that a program counts for.
 fn counted_rules(program: &Program) -> Vec<RuleId> {
     let mut hits = Vec::new();
     program.for_each_cell(|cell| hits.extend(cell.counted_rules()));

@@ -7,7 +7,7 @@ use crate::active_policies::ActivePolicies;
 use crate::active_rules::ActiveRules;
 use crate::budget::{BudgetUsage, ElementBudget};
 use crate::label_index::LabelIndex;
-use crate::program_pool::{CreditPool, ProgramPool};
+use crate::program_pool::{CausePool, ProgramPool};
 use crate::selectors::ActiveSelectors;
 use crate::store::{AddressOwnerSlot, AddressOwnerStore, HashMap, NamedPolicies, Policies};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ pub(super) struct ObjectIndexes {
 #[derive(Debug, Default)]
 pub(crate) struct Classes {
     pub(crate) programs: ProgramPool,
-    pub(crate) credits: CreditPool,
+    pub(crate) causes: CausePool,
     /// The elements in use.
     pub(super) usage: BudgetUsage,
     /// The sets in which each identity has an entry, in order.

@@ -94,7 +94,7 @@ impl Graph {
         let set = self.sets.get(number)?;
         let mut context = CompileContext {
             policies: self.objects.named_policies(),
-            credits: &mut self.classes.credits,
+            causes: &mut self.classes.causes,
             programs: &mut self.classes.programs,
             denied_encapsulation: self.options.denied_encapsulation,
             max_elements: most,
@@ -191,11 +191,11 @@ impl Graph {
         closed: CloseReason,
         differences: &mut TableDifferences,
     ) {
-        let Some(credit) = self.sets.get(number).map(|set| self.closed_set_credit(set)) else {
+        let Some(cause) = self.sets.get(number).map(|set| self.closed_set_cause(set)) else {
             return;
         };
         self.classes.usage.set_closed(number, Some(closed));
-        let rule = self.classes.credits.intern(credit);
+        let rule = self.classes.causes.intern(cause);
         let denied = Program::constant(Cell {
             verdict: Verdict::Deny,
             causes: Vec::from([rule]),
@@ -211,8 +211,8 @@ impl Graph {
         }
     }
 
-    /// The credit of a closed set's denial: the default denial of its policies.
-    fn closed_set_credit(&self, set: &PolicySetRules) -> VerdictCause {
+    /// The cause of a closed set's denial: the default denial of its policies.
+    fn closed_set_cause(&self, set: &PolicySetRules) -> VerdictCause {
         let direction = set.key.direction;
         let numbers = &set.key.policies;
         let first = numbers
@@ -356,7 +356,7 @@ impl Graph {
         let first = policies.find(|order| order.is_ne());
         let rest = || {
             let key = |key: &crate::sets::PolicySetKey| {
-                let (profiles, own) = (key.profiles.clone(), key.own_tests.clone());
+                let (profiles, own) = (key.profiles.clone(), key.local_tests.clone());
                 (
                     key.policies.len(),
                     (key.direction, key.audit),

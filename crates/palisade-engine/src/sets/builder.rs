@@ -7,7 +7,7 @@ use crate::active_rules::ResolvedRules;
 use crate::faults::EngineFault;
 use crate::judged_traffic::JudgedTraffic;
 use crate::peer_rule_index::PeerRuleIndex;
-use crate::program_pool::CreditPool;
+use crate::program_pool::CausePool;
 use crate::store::PolicyNumber;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,21 +17,21 @@ use palisade_tables::{RuleId, Verdict, VerdictCause};
 /// Builds a set.
 pub(super) struct PolicySetBuilder<'a> {
     inputs: PolicySetInputs<'a>,
-    credits: &'a mut CreditPool,
-    next_own_test: u32,
+    causes: &'a mut CausePool,
+    next_local_test: u32,
     set: PolicySetRules,
 }
 
 impl<'a> PolicySetBuilder<'a> {
     pub(super) fn new(
         inputs: PolicySetInputs<'a>,
-        credits: &'a mut CreditPool,
+        causes: &'a mut CausePool,
         key: &Arc<PolicySetKey>,
     ) -> Self {
         PolicySetBuilder {
             inputs,
-            credits,
-            next_own_test: 0,
+            causes,
+            next_local_test: 0,
             set: PolicySetRules {
                 key: key.clone(),
                 points: 0,
@@ -50,7 +50,7 @@ impl<'a> PolicySetBuilder<'a> {
         let tier = |policy: &PolicyNumber| all.body(*policy).map(|body| &body.tier);
         let is_early = key.traffic.host_stage().is_some_and(PolicyStage::is_early);
         if key.audit {
-            let credit = VerdictCause::EndpointInAudit {
+            let cause = VerdictCause::EndpointInAudit {
                 direction: key.direction,
             };
             let verdict = if is_early {
@@ -58,15 +58,15 @@ impl<'a> PolicySetBuilder<'a> {
             } else {
                 Verdict::Allow
             };
-            let fallback = self.acquire_fallback(credit, verdict);
+            let fallback = self.acquire_fallback(cause, verdict);
             self.add_block([Some(fallback), None], None);
         }
         let tiers = key.policies.chunk_by(|a, b| tier(a) == tier(b));
         for policies in tiers {
             self.add_tier(policies);
         }
-        for (place, name) in key.profiles.iter().enumerate() {
-            self.add_profile(place, name);
+        for (index, name) in key.profiles.iter().enumerate() {
+            self.add_profile(index, name);
         }
         let direction = key.direction;
         match key.traffic {
@@ -130,20 +130,20 @@ impl<'a> PolicySetBuilder<'a> {
                 return None;
             }
             let ids = isolating.into_iter();
-            let credit = VerdictCause::TierDefault {
+            let cause = VerdictCause::TierDefault {
                 tier: body.tier.clone(),
                 direction,
                 policies: ids.filter_map(|policy| all.id(policy)).collect(),
             };
-            Some(self.acquire_fallback(credit, Verdict::Deny))
+            Some(self.acquire_fallback(cause, Verdict::Deny))
         });
         self.add_block(fallbacks, None);
     }
 
-    fn add_profile(&mut self, place: usize, name: &Str) {
+    fn add_profile(&mut self, index: usize, name: &Str) {
         let direction = self.set.key.direction;
         if is_builtin(name) || EngineFault::ProfileAllowAlways.is_injected() {
-            let credit = VerdictCause::ProfileRule {
+            let cause = VerdictCause::ProfileRule {
                 profile: name.clone(),
                 direction,
                 origin: RuleOrigin {
@@ -153,13 +153,13 @@ impl<'a> PolicySetBuilder<'a> {
                     line: None,
                 },
             };
-            return self.add_fallback(credit, Verdict::Allow);
+            return self.add_fallback(cause, Verdict::Allow);
         }
         if let Some(bodies) = self.inputs.active_rules.profile(name) {
             self.add_source(Some(bodies), PolicyMode::Enforce);
-            return self.add_block([None, None], Some(place));
+            return self.add_block([None, None], Some(index));
         }
-        let credit = VerdictCause::MissingProfile {
+        let cause = VerdictCause::MissingProfile {
             profile: name.clone(),
             direction,
         };
@@ -168,7 +168,7 @@ impl<'a> PolicySetBuilder<'a> {
         } else {
             Verdict::Deny
         };
-        self.add_fallback(credit, verdict);
+        self.add_fallback(cause, verdict);
     }
 
     /// Adds a source with its rules.
@@ -178,28 +178,28 @@ impl<'a> PolicySetBuilder<'a> {
         self.set.segments.push(SourceSegment {
             group: kind,
             mode,
-            first_own_test: self.next_own_test,
+            first_local_test: self.next_local_test,
         });
         let Some(number) = kind else { return };
         if let Some(Some(kind)) = self.set.groups.get_mut(number.0 as usize) {
             kind.positions.push(at);
         }
         if let Some((_, side)) = self.set.group(number) {
-            self.next_own_test += u32::try_from(side.own_end.tests.len()).unwrap_or(0);
+            self.next_local_test += u32::try_from(side.local_end.tests.len()).unwrap_or(0);
         }
     }
 
     /// Adds a block that ends every evaluation.
-    fn add_fallback(&mut self, credit: VerdictCause, verdict: Verdict) {
+    fn add_fallback(&mut self, cause: VerdictCause, verdict: Verdict) {
         let fallbacks =
-            PolicyView::BOTH.map(|_| Some(self.acquire_fallback(credit.clone(), verdict)));
+            PolicyView::BOTH.map(|_| Some(self.acquire_fallback(cause.clone(), verdict)));
         self.add_block(fallbacks, None);
     }
 
-    /// A fallback with this credit, which the set uses once more.
-    fn acquire_fallback(&mut self, credit: VerdictCause, verdict: Verdict) -> (RuleId, Verdict) {
-        let id = self.credits.intern(credit);
-        self.credits.acquire_for_set(id);
+    /// A fallback with this cause, which the set uses once more.
+    fn acquire_fallback(&mut self, cause: VerdictCause, verdict: Verdict) -> (RuleId, Verdict) {
+        let id = self.causes.intern(cause);
+        self.causes.acquire_for_set(id);
         (id, verdict)
     }
 

@@ -274,8 +274,8 @@ impl AddressOwnerStore {
         };
         let slot = match self.free.pop() {
             Some(slot) => {
-                if let Some(place) = self.records.get_mut(slot) {
-                    *place = record;
+                if let Some(stored) = self.records.get_mut(slot) {
+                    *stored = record;
                 }
                 slot
             }

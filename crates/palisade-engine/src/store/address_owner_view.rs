@@ -50,16 +50,16 @@ impl<'a> AddressOwnerView<'a> {
         self.store.key_list(self.keys)
     }
 
-    /// The values of those of its own labels whose keys are at these places, in ascending order.
+    /// The values of those of its own labels whose keys are at these positions, in ascending order.
     pub(crate) fn values_at(
         &self,
-        places: impl Iterator<Item = usize>,
+        positions: impl Iterator<Item = usize>,
     ) -> impl Iterator<Item = &'a str> {
         let mut values = self.attributes().values;
         let mut at = 0;
-        places.map(move |place| {
-            values.skip_texts(place - at);
-            at = place + 1;
+        positions.map(move |position| {
+            values.skip_texts(position - at);
+            at = position + 1;
             values.text()
         })
     }

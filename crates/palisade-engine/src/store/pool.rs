@@ -63,11 +63,11 @@ impl<T: Hash + Eq> InternPool<T> {
             self.retain(number);
             return number;
         }
-        let place = PoolSlot {
+        let slot = PoolSlot {
             value: Some(value),
             uses: 1,
         };
-        self.insert(place)
+        self.insert(slot)
     }
 
     /// As [`Self::acquire`], but makes the value only if it is new.
@@ -83,30 +83,30 @@ impl<T: Hash + Eq> InternPool<T> {
             self.retain(number);
             return number;
         }
-        let place = PoolSlot {
+        let slot = PoolSlot {
             value: Some(make()),
             uses: 1,
         };
-        self.insert(place)
+        self.insert(slot)
     }
 
-    fn insert(&mut self, place: PoolSlot<T>) -> u32 {
-        let Some(key) = place.value.as_ref().map(hash) else {
+    fn insert(&mut self, slot: PoolSlot<T>) -> u32 {
+        let Some(key) = slot.value.as_ref().map(hash) else {
             return u32::MAX;
         };
         let number = match self.free.pop() {
             Some(number) => {
                 if let Some(free) = self.slots.get_mut(number) {
-                    *free = place;
+                    *free = slot;
                 }
                 number
             }
-            None => self.slots.push(place),
+            None => self.slots.push(slot),
         };
-        let places = &self.slots;
+        let slots = &self.slots;
         let again = |number: &u32| {
-            let place = places.get(*number);
-            place.and_then(|p| p.value.as_ref()).map_or(0, hash)
+            let slot = slots.get(*number);
+            slot.and_then(|p| p.value.as_ref()).map_or(0, hash)
         };
         self.index.insert_unique(key, number, again);
         number
@@ -119,25 +119,25 @@ impl<T: Hash + Eq> InternPool<T> {
 
     /// Every value with its number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        let places = self.slots.iter();
-        places.filter_map(|(number, place)| Some((number, place.value.as_ref()?)))
+        let slots = self.slots.iter();
+        slots.filter_map(|(number, slot)| Some((number, slot.value.as_ref()?)))
     }
 
     /// Counts one use more.
     pub(crate) fn retain(&mut self, number: u32) {
-        if let Some(place) = self.slots.get_mut(number) {
-            place.uses += 1;
+        if let Some(slot) = self.slots.get_mut(number) {
+            slot.uses += 1;
         }
     }
 
     /// Counts one use less. Removes and returns the value if it was the last.
     pub(crate) fn release(&mut self, number: u32) -> Option<T> {
-        let place = self.slots.get_mut(number)?;
-        place.uses = place.uses.saturating_sub(1);
-        if place.uses > 0 {
+        let slot = self.slots.get_mut(number)?;
+        slot.uses = slot.uses.saturating_sub(1);
+        if slot.uses > 0 {
             return None;
         }
-        let value = place.value.take()?;
+        let value = slot.value.take()?;
         let index_entry = self.index.find_entry(hash(&value), |n| *n == number);
         if let Ok(entry) = index_entry {
             entry.remove();

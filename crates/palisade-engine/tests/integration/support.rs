@@ -14,7 +14,7 @@ fn local(endpoint: Option<&Endpoint>) -> Option<&Endpoint> {
     endpoint.filter(|e| e.interface.is_some())
 }
 
-/// Whether the oracle matches a Log rule in a direction and credits it.
+/// Whether the oracle matches a Log rule in a direction and causes it.
 fn logged(
     oracle: &PreparedState<'_>,
     question: &Question,
@@ -30,7 +30,7 @@ fn logged(
         let matched = RuleOutcome::Matched;
         matches!(step, TraceStep::Rule { action: Action::Log, outcome, .. } if *outcome == matched)
     };
-    // An encapsulated packet that is denied is not credited to the rules that would allow it.
+    // An encapsulated packet that is denied is not entry to the rules that would allow it.
     let encapsulated = matches!(judgement.decided_by, DecisionReason::Encapsulated { .. });
     !encapsulated && judgement.steps.iter().any(logs)
 }

@@ -18,7 +18,7 @@ const SEED: u64 = 0x0070_616c_6973;
 const CASES: u64 = 300;
 
 /// Whether a cause denotes what decides according to the oracle.
-fn is_decider(credit: &VerdictCause, judgement: &DirectionJudgement) -> bool {
+fn is_decider(cause: &VerdictCause, judgement: &DirectionJudgement) -> bool {
     let last = judgement.steps.iter().rev().find_map(|step| match step {
         TraceStep::Rule {
             owner: source,
@@ -28,7 +28,7 @@ fn is_decider(credit: &VerdictCause, judgement: &DirectionJudgement) -> bool {
         } if *action != Action::Log => Some((source, origin)),
         _ => None,
     });
-    let same = |source: &RuleOwner, origin: &RuleOrigin, of: &RuleOrigin| match (source, credit) {
+    let same = |source: &RuleOwner, origin: &RuleOrigin, of: &RuleOrigin| match (source, cause) {
         (RuleOwner::Policy(id), VerdictCause::Rule { policy, .. }) => {
             id == policy && of.is_same_rule(origin) && of.index == origin.index
         }
@@ -37,7 +37,7 @@ fn is_decider(credit: &VerdictCause, judgement: &DirectionJudgement) -> bool {
         }
         _ => false,
     };
-    match (credit, &judgement.decided_by) {
+    match (cause, &judgement.decided_by) {
         (
             VerdictCause::TierDefault { tier, policies, .. },
             DecisionReason::TierDefault {
@@ -53,7 +53,7 @@ fn is_decider(credit: &VerdictCause, judgement: &DirectionJudgement) -> bool {
         (VerdictCause::ProfileRule { .. }, DecisionReason::AllowAllProfile)
         | (VerdictCause::EndpointInAudit { .. }, DecisionReason::EndpointInAudit)
         | (VerdictCause::HairpinEnd { .. }, DecisionReason::HairpinEnd) => true,
-        (credit, DecisionReason::Encapsulated { .. }) => *credit == VerdictCause::Encapsulated,
+        (cause, DecisionReason::Encapsulated { .. }) => *cause == VerdictCause::Encapsulated,
         (
             VerdictCause::Rule { origin: of, .. } | VerdictCause::ProfileRule { origin: of, .. },
             _,
@@ -153,7 +153,7 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_names() {
                     found.direction, direction,
                     "seed {seed} case {case}: {flow}"
                 );
-                let last = found.hits.last().unwrap();
+                let last = found.causes.last().unwrap();
                 assert!(
                     is_decider(last, judged),
                     "seed {seed} case {case}: {flow}: {last:?}, oracle {:?}",
@@ -166,7 +166,7 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_names() {
                 });
                 assert_eq!(told, wanted, "seed {seed} case {case}: {flow}");
                 if let (Some(told), Some(audit)) = (&found.audit, audit) {
-                    let last = told.hits.last().unwrap();
+                    let last = told.causes.last().unwrap();
                     assert!(
                         matches!(&**last, VerdictCause::Audit { .. })
                             && is_decider(last.unaudited(), audit),

@@ -187,8 +187,8 @@ fn collect_drops(counters: &Counters, out: &mut Exposition) {
     for (reason, count) in &counters.by_drop_reason {
         add_count(drops.entry(reason).or_default(), count);
     }
-    for (credit, count) in &counters.by_rule {
-        let reason = match &**credit {
+    for (cause, count) in &counters.by_rule {
+        let reason = match &**cause {
             VerdictCause::TierDefault { .. } => "default-deny",
             VerdictCause::MissingProfile { .. } | VerdictCause::NoProfileMatch { .. } => "profile",
             VerdictCause::Encapsulated => "encapsulated",
