@@ -226,9 +226,10 @@ impl ServerState {
     }
 
     fn take_fault(&mut self, is_meant: impl Fn(&ApiFault) -> bool) -> Option<ApiFault> {
-        match self.faults.front().is_some_and(is_meant) {
-            true => self.faults.pop_front(),
-            false => None,
+        if self.faults.front().is_some_and(is_meant) {
+            self.faults.pop_front()
+        } else {
+            None
         }
     }
 }
@@ -290,11 +291,10 @@ impl Shared {
             let fault = {
                 let mut state = self.wait_until_active()?;
                 state.requests.push(target.clone());
-                match state.token.is_some() && state.token != token {
-                    true => Some(ApiFault::Status(401)),
-                    false => {
-                        state.take_fault(|f| matches!(f, ApiFault::Status(_) | ApiFault::Garbage))
-                    }
+                if state.token.is_some() && state.token != token {
+                    Some(ApiFault::Status(401))
+                } else {
+                    state.take_fault(|f| matches!(f, ApiFault::Status(_) | ApiFault::Garbage))
                 }
             };
             match fault {
@@ -326,12 +326,11 @@ impl Shared {
         });
         let resources: Vec<Value> = of_api.collect();
         drop(state);
-        match resources.is_empty() {
-            true => send_text(output, 404, "404 page not found"),
-            false => {
-                let list = serde_json::json!({ "kind": "APIResourceList", "resources": resources });
-                send_text(output, 200, &list.to_string())
-            }
+        if resources.is_empty() {
+            send_text(output, 404, "404 page not found")
+        } else {
+            let list = serde_json::json!({ "kind": "APIResourceList", "resources": resources });
+            send_text(output, 200, &list.to_string())
         }
     }
 

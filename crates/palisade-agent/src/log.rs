@@ -152,9 +152,10 @@ impl Log {
             component,
             fields,
         };
-        let text = match self.0.json.load(Ordering::Relaxed) {
-            true => line.json(),
-            false => line.text(),
+        let text = if self.0.json.load(Ordering::Relaxed) {
+            line.json()
+        } else {
+            line.text()
         };
         (self.0.sink)(&text);
     }

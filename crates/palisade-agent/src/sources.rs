@@ -122,9 +122,10 @@ impl ConfiguredSources {
                 stale.clone_from(&delta.stale);
                 let is_read = delta.in_sync;
                 apply(&mut set, number, delta, detected_at);
-                match is_read || stale.is_some() {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
+                if is_read || stale.is_some() {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
                 }
             })?;
             if let Some(reason) = stale {

@@ -87,9 +87,10 @@ impl Drop for StartupGuard {
     fn drop(&mut self) {
         for path in self.created_paths.drain(..).rev() {
             // What is gone, or not empty any more, stays as it is.
-            let _ = match path.is_dir() {
-                true => std::fs::remove_dir(&path),
-                false => std::fs::remove_file(&path),
+            let _ = if path.is_dir() {
+                std::fs::remove_dir(&path)
+            } else {
+                std::fs::remove_file(&path)
             };
         }
     }

@@ -34,11 +34,12 @@ pub fn follow_source<S: Source>(
 ) -> Result<(), SourceError> {
     let mut apply = |delta, detected_at| {
         let mut sources = sources.lock().unwrap_or_else(PoisonError::into_inner);
-        sources.apply(number, delta, detected_at, &mut |batch| match core
-            .send(CoreEvent::Source(batch))
-        {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
+        sources.apply(number, delta, detected_at, &mut |batch| {
+            if core.send(CoreEvent::Source(batch)) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         })
     };
     let ended = source.run(&mut apply);

@@ -148,9 +148,10 @@ fn escape_roff(text: &str) -> String {
         .replace('\\', "\\e")
         .replace('-', "\\-")
         .replace('…', "...");
-    match text.starts_with(['.', '\'']) {
-        true => format!("\\&{text}"),
-        false => text,
+    if text.starts_with(['.', '\'']) {
+        format!("\\&{text}")
+    } else {
+        text
     }
 }
 

@@ -33,12 +33,13 @@ impl PacketReport {
     /// The packet that policy was evaluated for: for a reply, the first packet of its flow.
     pub fn judged_packet(&self) -> Packet {
         let packet = self.packet.clone();
-        match self.reply {
-            true => Packet {
+        if self.reply {
+            Packet {
                 pre_dnat: packet.pre_dnat,
                 ..packet.request()
-            },
-            false => packet,
+            }
+        } else {
+            packet
         }
     }
 }

@@ -68,17 +68,19 @@ impl fmt::Display for TcpConnection {
 
 impl TcpConnection {
     fn direction(&self) -> Direction {
-        match self.is_inbound {
-            true => Direction::Ingress,
-            false => Direction::Egress,
+        if self.is_inbound {
+            Direction::Ingress
+        } else {
+            Direction::Egress
         }
     }
 
     /// The first packet.
     fn packet(&self) -> Packet {
-        let (source, destination) = match self.is_inbound {
-            true => (self.remote, self.local),
-            false => (self.local, self.remote),
+        let (source, destination) = if self.is_inbound {
+            (self.remote, self.local)
+        } else {
+            (self.local, self.remote)
         };
         Packet {
             input_interface: self.is_inbound.then(|| self.interface.clone()),

@@ -126,12 +126,13 @@ impl KeyIndex {
             KeyArea::Direct => KeyArea::Pushed,
             KeyArea::Pushed => KeyArea::Direct,
         };
-        let change = match self.entries.contains_key(&(elsewhere, path.clone())) {
-            true => DefinitionChange::Delete {
+        let change = if self.entries.contains_key(&(elsewhere, path.clone())) {
+            DefinitionChange::Delete {
                 id: id.clone(),
                 origin: origin(key),
-            },
-            false => DefinitionChange::Gone(id.clone()),
+            }
+        } else {
+            DefinitionChange::Gone(id.clone())
         };
         changes.definitions.insert((id, *area), change);
     }
@@ -257,9 +258,10 @@ impl KeyIndex {
         diagnostics: Vec<Diagnostic>,
         changes: &mut RemoteChanges<DefinitionKey>,
     ) {
-        let before = match diagnostics.is_empty() {
-            true => self.diagnostics.remove(key),
-            false => self.diagnostics.insert(key.clone(), diagnostics.clone()),
+        let before = if diagnostics.is_empty() {
+            self.diagnostics.remove(key)
+        } else {
+            self.diagnostics.insert(key.clone(), diagnostics.clone())
         };
         changes.has_new_diagnostics |= before.unwrap_or_default() != diagnostics;
     }

@@ -143,9 +143,10 @@ impl EtcdObjects {
             last = last.max(kv.mod_revision);
             let key = match self.layout.role(&key) {
                 KeyRole::Pointer => {
-                    let pointer = match is_delete {
-                        true => None,
-                        false => Some(self.layout.parse_pointer(&kv.value)?.bundle),
+                    let pointer = if is_delete {
+                        None
+                    } else {
+                        Some(self.layout.parse_pointer(&kv.value)?.bundle)
                     };
                     if pointer != self.bundle {
                         return Ok(AnswerEffect::OtherBundle);
@@ -161,9 +162,10 @@ impl EtcdObjects {
             puts_and_deletes.push((key, is_delete, kv));
         }
         for (key, is_delete, kv) in puts_and_deletes {
-            match is_delete {
-                true => self.index.delete(key, changes),
-                false => self.index.put(key, kv.mod_revision, &kv.value, changes),
+            if is_delete {
+                self.index.delete(key, changes)
+            } else {
+                self.index.put(key, kv.mod_revision, &kv.value, changes)
             }
         }
         self.position = Some(ReadPosition {

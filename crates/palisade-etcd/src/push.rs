@@ -239,9 +239,10 @@ impl Pusher {
         };
         let answer = self.client.txn("the last transaction", request).await;
         let answer = answer.map_err(failed)?;
-        match answer.succeeded {
-            true => Ok(answer.header.map_or(0, |header| header.revision)),
-            false => Err(PushError::Conflict),
+        if answer.succeeded {
+            Ok(answer.header.map_or(0, |header| header.revision))
+        } else {
+            Err(PushError::Conflict)
         }
     }
 
@@ -260,9 +261,10 @@ impl Pusher {
         let different = PushPlan::new(&read, wanted);
         let paths = different.written().chain(&different.deleted);
         let paths: Vec<String> = paths.take(10).cloned().collect();
-        match paths.is_empty() {
-            true => Ok(()),
-            false => Err(PushError::Different { revision, paths }),
+        if paths.is_empty() {
+            Ok(())
+        } else {
+            Err(PushError::Different { revision, paths })
         }
     }
 

@@ -110,9 +110,10 @@ impl NodeStatusWriter {
             return true;
         }
         let (at, has_other_policies) = (*at, before.policies != present.policies);
-        let wait = match has_other_policies {
-            true => self.intervals.policies,
-            false => self.intervals.heartbeat,
+        let wait = if has_other_policies {
+            self.intervals.policies
+        } else {
+            self.intervals.heartbeat
         };
         at.elapsed() >= self.connection.spread(wait)
     }
@@ -177,11 +178,12 @@ impl NodeStatusWriter {
 
 /// The error of a write, with what to do where that is known.
 fn describe(error: &ApiServerError) -> String {
-    match error.is_undeclared_field() {
-        true => format!(
+    if error.is_undeclared_field() {
+        format!(
             "{error}; the definition nodepolicystatuses.palisade.dev is of another version than the agent: apply \
-             the one of the agent's version (crds/nodepolicystatuses.yaml of the chart, which Helm does not upgrade)"
-        ),
-        false => error.to_string(),
+         the one of the agent's version (crds/nodepolicystatuses.yaml of the chart, which Helm does not upgrade)"
+        )
+    } else {
+        error.to_string()
     }
 }

@@ -274,9 +274,10 @@ impl ObjectIndex {
         diagnostics: Vec<Diagnostic>,
         changes: &mut RemoteChanges<SharedId>,
     ) {
-        let before = match diagnostics.is_empty() {
-            true => self.diagnostics.remove(id),
-            false => self.diagnostics.insert(id.clone(), diagnostics.clone()),
+        let before = if diagnostics.is_empty() {
+            self.diagnostics.remove(id)
+        } else {
+            self.diagnostics.insert(id.clone(), diagnostics.clone())
         };
         changes.has_new_diagnostics |= before.unwrap_or_default() != diagnostics;
     }

@@ -100,9 +100,10 @@ pub fn role_rules(permissions: &[Permission], scope: PermissionScope) -> String 
             verbs.join(", ")
         );
     }
-    match yaml.is_empty() {
-        true => "[]\n".to_owned(),
-        false => yaml,
+    if yaml.is_empty() {
+        "[]\n".to_owned()
+    } else {
+        yaml
     }
 }
 

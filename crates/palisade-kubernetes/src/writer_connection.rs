@@ -52,12 +52,11 @@ impl WriterConnection {
     /// The delay after an error; `refused` is that after a refusal.
     pub(crate) fn delay_after(&mut self, error: &ApiServerError, refused: Duration) -> Duration {
         let is_refusal = [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND];
-        match error.code().is_some_and(|code| is_refusal.contains(&code)) {
-            true => self.spread(refused),
-            false => {
-                let requested = error.retry_after();
-                self.backoff.next_delay_after(requested, &mut self.random)
-            }
+        if error.code().is_some_and(|code| is_refusal.contains(&code)) {
+            self.spread(refused)
+        } else {
+            let requested = error.retry_after();
+            self.backoff.next_delay_after(requested, &mut self.random)
         }
     }
 }

@@ -27,9 +27,10 @@ const RATE: u32 = 1_000;
 
 /// The map of verdicts of stages that do not answer.
 pub(crate) fn dropping_verdicts(config: &Config) -> &'static str {
-    match config.is_answering() {
-        true => DROP_VERDICT,
-        false => CODE_VERDICT,
+    if config.is_answering() {
+        DROP_VERDICT
+    } else {
+        CODE_VERDICT
     }
 }
 
@@ -164,9 +165,10 @@ impl TargetGraph {
 
 /// The name of the copy in which denials drop.
 fn copy_name(name: &Str) -> Str {
-    match **name == *CODE_VERDICT {
-        true => DROP_VERDICT.into(),
-        false => format!("{name}_d").into(),
+    if **name == *CODE_VERDICT {
+        DROP_VERDICT.into()
+    } else {
+        format!("{name}_d").into()
     }
 }
 
@@ -207,12 +209,11 @@ pub(crate) fn separate_postrouting(
         let mut dropping = chain.clone();
         let exprs = dropping.rules.iter_mut().flat_map(|rule| &mut rule.exprs);
         exprs.for_each(|expr| rename_target(expr, &is_copied));
-        match is_copied(&target) {
-            true => {
-                separated.push((copy_name(name), dropping));
-                separated.push((name.clone(), chain.clone()));
-            }
-            false => separated.push((name.clone(), dropping)),
+        if is_copied(&target) {
+            separated.push((copy_name(name), dropping));
+            separated.push((name.clone(), chain.clone()));
+        } else {
+            separated.push((name.clone(), dropping))
         }
     }
     let copied: Vec<Str> = sets

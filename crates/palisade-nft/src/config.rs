@@ -89,9 +89,10 @@ impl Default for NflogConfig {
 impl Config {
     /// The flags of the table.
     pub fn table_flags(&self) -> u32 {
-        match self.owned {
-            true => crate::table_flag::OWNED,
-            false => 0,
+        if self.owned {
+            crate::table_flag::OWNED
+        } else {
+            0
         }
     }
 

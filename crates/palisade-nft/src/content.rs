@@ -222,9 +222,10 @@ impl<'a> ClassContentBuilder<'a> {
             if !chain.is_reply {
                 let verdict = NftVerdict::Goto(name.clone());
                 let (_, key, element) = verdict_element(code, verdict);
-                let map = match chain.is_dropping {
-                    true => names::DROP_VERDICT,
-                    false => names::CODE_VERDICT,
+                let map = if chain.is_dropping {
+                    names::DROP_VERDICT
+                } else {
+                    names::CODE_VERDICT
                 };
                 self.content.elements.insert((map, key), element);
             }

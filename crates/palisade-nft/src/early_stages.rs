@@ -127,9 +127,10 @@ pub(crate) fn untracked_chains(config: &Config) -> Vec<(Str, Chain)> {
         rules.push(RuleBuilder::new().jump(&side_chain(side, PolicyStage::Untracked)));
         rules.push(not_decided_rule(config, NftVerdict::Accept));
         let allowed = RuleBuilder::new().set_packet_mark(bit, true);
-        let allowed = match NftFault::UntrackedTracked.is_injected() {
-            true => allowed,
-            false => allowed.push(Expr::Notrack),
+        let allowed = if NftFault::UntrackedTracked.is_injected() {
+            allowed
+        } else {
+            allowed.push(Expr::Notrack)
         };
         rules.push(allowed.verdict(NftVerdict::Accept));
         out.push(chain(name, None, rules));
@@ -263,15 +264,16 @@ pub(crate) fn pre_dnat_chains(config: &Config) -> Vec<(Str, Chain)> {
     for side in [arriving, leaving] {
         let name = side_chain(side, PolicyStage::PreDnat);
         let orientation = orientation_of(side);
-        let (packet, connection) = match NftFault::PreDnatAfterDnat.is_injected() {
-            false => (
+        let (packet, connection) = if !NftFault::PreDnatAfterDnat.is_injected() {
+            (
                 TupleFields::Packet(orientation),
                 TupleFields::Connection(orientation),
-            ),
-            true => (
+            )
+        } else {
+            (
                 TupleFields::Packet(orientation),
                 TupleFields::Packet(orientation),
-            ),
+            )
         };
         let (of_packet, of_connection) = (format!("{name}_p"), format!("{name}_c"));
         let mut rules = Vec::new();

@@ -39,9 +39,10 @@ impl PacketSide {
 
     /// The direction of the flow that is judged on this side of one of its packets.
     pub(crate) fn direction(self, orientation: Orientation) -> Direction {
-        let orientation = match NftFault::HostReplyAsOriginal.is_injected() {
-            true => Orientation::Original,
-            false => orientation,
+        let orientation = if NftFault::HostReplyAsOriginal.is_injected() {
+            Orientation::Original
+        } else {
+            orientation
         };
         match (self, orientation) {
             (PacketSide::Arriving, Orientation::Original)
@@ -157,9 +158,10 @@ pub(crate) fn lookup_rules(
         direction,
         fields,
     };
-    let map = match stage.is_early() {
-        true => answering::dropping_verdicts(config),
-        false => CODE_VERDICT,
+    let map = if stage.is_early() {
+        answering::dropping_verdicts(config)
+    } else {
+        CODE_VERDICT
     };
     let verdicts = (map, nflog::final_verdict(config, ReportReason::NoPoint));
     let local_maps = [

@@ -201,9 +201,10 @@ fn transaction(table: Str, ops: Vec<Op>) -> Transaction {
     };
     Transaction {
         table,
-        steps: match step.ops.is_empty() {
-            true => Vec::new(),
-            false => vec![step],
+        steps: if step.ops.is_empty() {
+            Vec::new()
+        } else {
+            vec![step]
         },
     }
 }

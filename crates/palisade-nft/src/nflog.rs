@@ -65,9 +65,10 @@ fn verdict(reason: ReportReason) -> NftVerdict {
 
 /// The log prefix of a reason; `reply`: the packet is in the reply direction of its flow.
 pub fn log_prefix(reason: ReportReason, reply: bool) -> String {
-    let reply = match reply && has_replies(reason) {
-        true => " reply",
-        false => "",
+    let reply = if reply && has_replies(reason) {
+        " reply"
+    } else {
+        ""
     };
     format!("palisade {}{reply}", label(reason))
 }

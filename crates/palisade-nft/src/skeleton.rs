@@ -272,9 +272,10 @@ pub(crate) fn code_verdict(config: &Config, code: u32) -> NftVerdict {
 
 /// The verdict of a code in the hooks that can answer.
 pub(crate) fn answering_verdict(config: &Config, code: u32) -> NftVerdict {
-    match config.is_answering() && code == names::DENY {
-        true => nflog::final_verdict(config, ReportReason::Rejected),
-        false => code_verdict(config, code),
+    if config.is_answering() && code == names::DENY {
+        nflog::final_verdict(config, ReportReason::Rejected)
+    } else {
+        code_verdict(config, code)
     }
 }
 

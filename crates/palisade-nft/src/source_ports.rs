@@ -32,9 +32,10 @@ pub(crate) struct SourcePortChain {
 impl SourcePortChain {
     /// The chains of a code; each after those it leads to.
     pub(crate) fn all_of(config: &Config, class: u32, code: u32) -> impl Iterator<Item = Self> {
-        let forms: &[bool] = match config.is_answering() {
-            true => &[true, false],
-            false => &[false],
+        let forms: &[bool] = if config.is_answering() {
+            &[true, false]
+        } else {
+            &[false]
         };
         forms.iter().flat_map(move |is_dropping| {
             [true, false].map(|is_reply| SourcePortChain {
@@ -75,9 +76,12 @@ impl SourcePortChain {
     /// The content of this chain: one rule per entry, then the rest; before them, what leads replies to their chain.
     pub(crate) fn content(&self, config: &Config, values: &SourcePortMap) -> Chain {
         let offset = if self.is_reply { 2 } else { 0 };
-        let verdict = |cell| match self.is_dropping {
-            true => code_verdict(config, cell_code(cell)),
-            false => answering_verdict(config, cell_code(cell)),
+        let verdict = |cell| {
+            if self.is_dropping {
+                code_verdict(config, cell_code(cell))
+            } else {
+                answering_verdict(config, cell_code(cell))
+            }
         };
         let tests = values.entries().iter().map(|(range, cell)| {
             let line = RuleBuilder::new()

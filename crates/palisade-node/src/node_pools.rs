@@ -90,9 +90,10 @@ impl NodePools {
 
     /// Decides by the present nodes; returns whether the pools changed.
     pub fn update(&mut self, nodes: &ClusterNodes) -> bool {
-        let consequence = match self.pools.is_empty() {
-            true => "pods get no addresses until then",
-            false => "its former networks stay in use",
+        let consequence = if self.pools.is_empty() {
+            "pods get no addresses until then"
+        } else {
+            "its former networks stay in use"
         };
         let Some(own) = nodes.own() else {
             self.problems = vec![format!("{}; {consequence}", self.no_node())];
@@ -110,9 +111,10 @@ impl NodePools {
             let is_used = self.pools.contains(network);
             if let Some((other, name)) = others.next() {
                 let node = &self.node;
-                let outcome = match is_used {
-                    true => "it stays in use here, so addresses may be given twice",
-                    false => "it is not used for pods",
+                let outcome = if is_used {
+                    "it stays in use here, so addresses may be given twice"
+                } else {
+                    "it is not used for pods"
                 };
                 problems.push(format!(
                     "the podCIDR {network} of the Node {node} overlaps {other} of {name}; {outcome}; \

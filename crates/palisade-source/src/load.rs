@@ -73,9 +73,10 @@ fn collect(
     for path in paths {
         collection.begin_file(&path);
         // Files found in a folder are opened only if they are still regular files.
-        let input = match streams.contains(&path) {
-            true => open_stream(&path),
-            false => open_file(&path, &mut roots),
+        let input = if streams.contains(&path) {
+            open_stream(&path)
+        } else {
+            open_file(&path, &mut roots)
         };
         let read = match input {
             Ok(OpenedInput::Gone) => continue,
@@ -114,9 +115,10 @@ enum OpenedInput {
 }
 
 fn open_stream(path: &Path) -> io::Result<OpenedInput> {
-    let reader: Box<dyn Read> = match path == Path::new(STDIN_PATH) {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(File::open(path)?),
+    let reader: Box<dyn Read> = if path == Path::new(STDIN_PATH) {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(path)?)
     };
     Ok(OpenedInput::Reader(reader, None))
 }
@@ -163,9 +165,10 @@ fn read_input(
         &mut progress_reader,
         &limits,
         None,
-        match collection.keeps_manifests() {
-            true => |_| &FieldFilter::All,
-            false => field_filter_of_kind,
+        if collection.keeps_manifests() {
+            |_| &FieldFilter::All
+        } else {
+            field_filter_of_kind
         },
         collection,
     )?;

@@ -213,12 +213,13 @@ impl SnapshotStore {
             return Err(SnapshotError::Schema { path, found });
         }
         let mark: SnapshotMark = serde_json::from_slice(&text).map_err(damaged)?;
-        match mark.location == self.location {
-            true => Ok(Some(mark)),
-            false => Err(SnapshotError::Location {
+        if mark.location == self.location {
+            Ok(Some(mark))
+        } else {
+            Err(SnapshotError::Location {
                 path,
                 found: mark.location,
-            }),
+            })
         }
     }
 
@@ -385,15 +386,13 @@ impl SnapshotStore {
                 .ok()
         });
         let unsynced: Vec<File> = unsynced.collect();
-        match self.mark.is_some() {
-            true => sync_beside(unsynced),
-            // What is complete now must be on disk before the mark says so.
-            false => {
-                let mut synced = unsynced.iter().map(File::sync_data);
-                synced
-                    .try_for_each(|synced| synced)
-                    .map_err(io_error("syncing", &self.folder))?;
-            }
+        if self.mark.is_some() {
+            sync_beside(unsynced)
+        } else {
+            let mut synced = unsynced.iter().map(File::sync_data);
+            synced
+                .try_for_each(|synced| synced)
+                .map_err(io_error("syncing", &self.folder))?;
         }
         let path = self.mark_path();
         let failed = io_error("writing", &path);

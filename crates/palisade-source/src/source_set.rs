@@ -123,15 +123,16 @@ impl SourceSet {
         self.effective.apply(source, delta, now, &mut push);
         let host_network = self.effective.take_host_network_changes();
         if is_part {
-            return match updates.is_empty() && host_network.is_empty() {
-                true => ControlFlow::Continue(()),
-                false => sink(UpdateBatch {
+            return if updates.is_empty() && host_network.is_empty() {
+                ControlFlow::Continue(())
+            } else {
+                sink(UpdateBatch {
                     updates,
                     host_network,
                     in_sync: self.effective.in_sync(),
                     report: self.last_report.clone().unwrap_or_default(),
                     detected_at: None,
-                }),
+                })
             };
         }
         let mut report = self.effective.report();

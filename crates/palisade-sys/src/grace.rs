@@ -208,9 +208,10 @@ impl KernelGracePeriod {
     /// The method in use, for display.
     #[must_use]
     pub fn method(&self) -> &'static str {
-        match lock(&self.waiter).membarrier_usable() {
-            true => "membarrier",
-            false => "BPF map of maps",
+        if lock(&self.waiter).membarrier_usable() {
+            "membarrier"
+        } else {
+            "BPF map of maps"
         }
     }
 }

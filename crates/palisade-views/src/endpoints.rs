@@ -128,8 +128,9 @@ fn port_text(port: &NamedPort) -> String {
 }
 
 fn prefix_text(prefix: Prefix) -> String {
-    match prefix.is_host() {
-        true => prefix.address().to_string(),
-        false => prefix.to_string(),
+    if prefix.is_host() {
+        prefix.address().to_string()
+    } else {
+        prefix.to_string()
     }
 }

@@ -94,17 +94,19 @@ fn conditions(
         (false, true) => "KernelRefused",
         (false, false) => "NotInSync",
     };
-    let ready_message = match unready.is_empty() {
-        true => "the kernel enforces the policy of all sources".to_owned(),
-        false => unready.join("; "),
+    let ready_message = if unready.is_empty() {
+        "the kernel enforces the policy of all sources".to_owned()
+    } else {
+        unready.join("; ")
     };
     let named: Vec<String> = stale
         .iter()
         .map(|source| format!("{} since {}: {}", source.name, source.since, source.reason))
         .collect();
-    let (stale_reason, stale_message) = match named.is_empty() {
-        true => ("SourcesFollowed", "all sources are followed".to_owned()),
-        false => ("SourceNotFollowed", named.join("; ")),
+    let (stale_reason, stale_message) = if named.is_empty() {
+        ("SourcesFollowed", "all sources are followed".to_owned())
+    } else {
+        ("SourceNotFollowed", named.join("; "))
     };
     let (accepted_reason, accepted_message) = match (not_enforced, partly_closed) {
         (0, 0) => (

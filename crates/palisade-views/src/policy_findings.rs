@@ -48,9 +48,10 @@ fn find(
         if FeedbackKind::of(resource).is_none() {
             continue;
         }
-        let reason = match problem.field.is_empty() {
-            true => problem.reason.clone(),
-            false => format!("{}: {}", problem.field, problem.reason),
+        let reason = if problem.field.is_empty() {
+            problem.reason.clone()
+        } else {
+            format!("{}: {}", problem.field, problem.reason)
         };
         let entry = by_object.entry((resource, object)).or_default();
         match diagnostic.severity {
@@ -144,10 +145,10 @@ fn judge(findings: &ObjectFindings, instead: Option<&str>) -> (bool, &'static st
     ) {
         (true, ..) => {
             let reasons = findings.errors.iter().map(String::as_str);
-            let reasons: Vec<&str> = match findings.errors.is_empty() {
-                // The list of problems is bounded.
-                true => vec!["its present definition is not valid"],
-                false => reasons.collect(),
+            let reasons: Vec<&str> = if findings.errors.is_empty() {
+                vec!["its present definition is not valid"]
+            } else {
+                reasons.collect()
             };
             let instead = instead.unwrap_or("nothing of it is in force");
             let message = format!("{instead}: {}", reasons.join("; "));

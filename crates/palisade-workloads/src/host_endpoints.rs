@@ -73,9 +73,10 @@ impl HostEndpoints {
 
     /// Takes in whether a policy selects nodes.
     pub(crate) fn upsert_policy(&mut self, policy: &Policy) {
-        match policy.selects_nodes() {
-            true => drop(self.node_policies.insert(policy.id.clone())),
-            false => self.remove_policy(&policy.id),
+        if policy.selects_nodes() {
+            drop(self.node_policies.insert(policy.id.clone()))
+        } else {
+            self.remove_policy(&policy.id)
         }
     }
 

@@ -389,9 +389,10 @@ fn merge_endpoint(record: &WorkloadRecord, pod: Option<&Endpoint>) -> Endpoint {
         service_account: pod.map_or(Some("default".into()), |pod| pod.service_account.clone()),
         node: pod.and_then(|pod| pod.node.clone()),
         interface: Some(record.interface.clone()),
-        addresses: match awaits {
-            true => Vec::new(),
-            false => record.addresses.clone(),
+        addresses: if awaits {
+            Vec::new()
+        } else {
+            record.addresses.clone()
         },
         ports,
         created: record.created,

@@ -59,9 +59,10 @@ fn main() -> ExitCode {
             }
         },
     };
-    match is_complete {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    if is_complete {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 

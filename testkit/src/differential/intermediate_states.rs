@@ -216,15 +216,21 @@ impl JudgedSide<'_> {
         let is_loopback = **self.interface == *LOOPBACK;
         if !self.is_host {
             let is_judged = is_managed && (!self.from_host || tables.judge_host_traffic);
-            return is_judged.then(|| match self.is_hairpin {
-                true => PointInterface::Hairpin(self.interface.clone()),
-                false => PointInterface::Workload(self.interface.clone()),
+            return is_judged.then(|| {
+                if self.is_hairpin {
+                    PointInterface::Hairpin(self.interface.clone())
+                } else {
+                    PointInterface::Workload(self.interface.clone())
+                }
             });
         }
         let is_own = tables.host_interfaces.contains(self.interface);
-        (!is_managed && !is_loopback).then(|| match is_own {
-            true => PointInterface::Host(self.interface.clone()),
-            false => PointInterface::AnyHost,
+        (!is_managed && !is_loopback).then(|| {
+            if is_own {
+                PointInterface::Host(self.interface.clone())
+            } else {
+                PointInterface::AnyHost
+            }
         })
     }
 
@@ -245,17 +251,19 @@ impl JudgedSide<'_> {
 
     /// The verdict with the tables that each lookup sees.
     fn verdict<'t>(&self, at: impl Fn(usize) -> &'t Tables) -> Verdict {
-        let not_judged = match self.stage.is_early() {
-            true => Verdict::Continue,
-            false => Verdict::Allow,
+        let not_judged = if self.stage.is_early() {
+            Verdict::Continue
+        } else {
+            Verdict::Allow
         };
         let Some(interface) = self.point_interface(at(0)) else {
             return not_judged;
         };
         let Some(set) = self.set(at(1), Some(&interface)) else {
-            return match self.is_host || self.is_hairpin {
-                true => not_judged,
-                false => Verdict::Deny,
+            return if self.is_host || self.is_hairpin {
+                not_judged
+            } else {
+                Verdict::Deny
             };
         };
         if self.is_host && self.is_failsafe(at(0)) {
@@ -310,9 +318,10 @@ fn judged_sides(packet: &Packet, is_hairpin: bool) -> Vec<JudgedSide<'_>> {
     ];
     let sides = host.chain(workloads);
     let sides = sides.filter_map(|(interface, is_host, direction, stage)| {
-        let packet = match stage.is_early() {
-            true => packet.before_dnat(),
-            false => packet.clone(),
+        let packet = if stage.is_early() {
+            packet.before_dnat()
+        } else {
+            packet.clone()
         };
         let (local, peer) = match direction {
             Direction::Egress => (packet.source, packet.destination),
@@ -353,9 +362,12 @@ fn mixed_verdict(now: &Tables, next: &Tables, packet: &Packet, cut: usize) -> Ve
         if side.is_host && decided == Some(side.direction) {
             continue;
         }
-        let at = |lookup: usize| match 1 + number * LOOKUPS + lookup < cut {
-            true => now,
-            false => next,
+        let at = |lookup: usize| {
+            if 1 + number * LOOKUPS + lookup < cut {
+                now
+            } else {
+                next
+            }
         };
         match (side.verdict(at), side.stage.is_early()) {
             (Verdict::Continue, _) => {}

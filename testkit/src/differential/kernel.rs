@@ -165,9 +165,10 @@ impl KernelLab {
             judge_host_traffic,
             // Each value in one of the two labs.
             judge_hairpin: judge_host_traffic,
-            deny_action: match judge_host_traffic {
-                true => DenyAction::Reject,
-                false => DenyAction::Drop,
+            deny_action: if judge_host_traffic {
+                DenyAction::Reject
+            } else {
+                DenyAction::Drop
             },
             ..nftables::Config::default()
         };
@@ -281,14 +282,16 @@ impl KernelLab {
 
     fn options(&self) -> OracleOptions {
         OracleOptions {
-            hairpin: match self.judge_host_traffic {
-                true => HairpinAction::Policy,
-                false => HairpinAction::ByKind,
+            hairpin: if self.judge_host_traffic {
+                HairpinAction::Policy
+            } else {
+                HairpinAction::ByKind
             },
             allowed_encapsulation: Encapsulations::NONE,
-            host_to_endpoint: match self.judge_host_traffic {
-                true => HostTrafficAction::Policy,
-                false => HostTrafficAction::Allow,
+            host_to_endpoint: if self.judge_host_traffic {
+                HostTrafficAction::Policy
+            } else {
+                HostTrafficAction::Allow
             },
             ..OracleOptions::default()
         }
@@ -329,9 +332,10 @@ impl KernelLab {
             source: flow.destination,
             destination: flow.source,
             l4: reverse_ports(flow.l4),
-            origin: match is_node(flow.destination) {
-                true => FlowOrigin::HostStack,
-                false => FlowOrigin::Network,
+            origin: if is_node(flow.destination) {
+                FlowOrigin::HostStack
+            } else {
+                FlowOrigin::Network
             },
             ..*flow
         };
@@ -433,9 +437,10 @@ impl KernelLab {
             .flat_map(|flow| [flow.source, flow.destination])
         {
             let local = local_endpoint(prepared, address).and_then(|n| self.pods.get(n).copied());
-            let elsewhere = match is_node(address) {
-                true => self.lab.host(),
-                false => self.lab.outside(),
+            let elsewhere = if is_node(address) {
+                self.lab.host()
+            } else {
+                self.lab.outside()
             };
             wanted.insert(address, local.unwrap_or(elsewhere));
         }

@@ -381,13 +381,14 @@ impl ModelHost {
     }
 
     fn check_dropped(&self, index: usize, frame: HookPacket) -> Result<(), StageFailure> {
-        match self.run(index, &frame)?.accepted {
-            false => Ok(()),
-            true => Err(StageFailure::at_flow(
+        if !self.run(index, &frame)?.accepted {
+            Ok(())
+        } else {
+            Err(StageFailure::at_flow(
                 STAGE,
                 index,
                 format!("passes: {frame:?}"),
-            )),
+            ))
         }
     }
 
@@ -509,9 +510,10 @@ fn reply(packet: &Packet, ct: ConntrackInfo) -> Option<HookPacket> {
 
 /// An ICMP error on the same way, about a connection that has no mark.
 fn icmp_error(packet: &Packet) -> Packet {
-    let (protocol, kind) = match packet.source.is_ipv4() {
-        true => (Protocol::ICMP, 3),
-        false => (Protocol::ICMPV6, 1),
+    let (protocol, kind) = if packet.source.is_ipv4() {
+        (Protocol::ICMP, 3)
+    } else {
+        (Protocol::ICMPV6, 1)
     };
     Packet {
         protocol,

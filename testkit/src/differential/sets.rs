@@ -37,9 +37,10 @@ pub(crate) fn check_connections(
     }
     let mut fewer = state.clone();
     fewer.policies.retain(|_, _| dice.chance(60));
-    let (old, new) = match dice.chance(50) {
-        true => (&fewer, state),
-        false => (state, &fewer),
+    let (old, new) = if dice.chance(50) {
+        (&fewer, state)
+    } else {
+        (state, &fewer)
     };
     let (before, after) = (PreparedState::new(old), PreparedState::new(new));
     let diff = diff(old, new);

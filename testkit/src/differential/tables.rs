@@ -64,9 +64,10 @@ pub(crate) fn check_tables(
         allowed_encapsulation,
         audit,
         view: PolicyView::Enforced,
-        host_to_endpoint: match judge_host_traffic {
-            true => HostTrafficAction::Policy,
-            false => HostTrafficAction::Allow,
+        host_to_endpoint: if judge_host_traffic {
+            HostTrafficAction::Policy
+        } else {
+            HostTrafficAction::Allow
         },
     };
     let mut scratch = Engine::new(engine_options.clone());
@@ -174,12 +175,13 @@ pub(crate) fn packet(prepared: &PreparedState<'_>, flow: &Flow) -> Packet {
             FlowOrigin::Network => interface(flow.source),
             FlowOrigin::HostStack => None,
         },
-        output_interface: match flow.origin == FlowOrigin::Network
+        output_interface: if flow.origin == FlowOrigin::Network
             && workload(flow.destination).is_none()
             && is_own(flow.destination)
         {
-            true => None,
-            false => interface(flow.destination),
+            None
+        } else {
+            interface(flow.destination)
         },
         source: flow.source,
         destination: flow.destination,

@@ -31,12 +31,11 @@ impl FakeApiServer {
     /// Whether it has a resource of the Network Policy API; its objects go with it, without a word.
     pub fn set_installed(&self, path: &str, is_installed: bool) {
         let mut state = self.shared.lock();
-        match is_installed {
-            true => drop(state.installed.insert(path.to_owned())),
-            false => {
-                state.installed.remove(path);
-                state.objects.remove(path);
-            }
+        if is_installed {
+            drop(state.installed.insert(path.to_owned()))
+        } else {
+            state.installed.remove(path);
+            state.objects.remove(path);
         }
     }
 

@@ -7,9 +7,10 @@ impl FakeApiServer {
     /// Opens or closes the resource of this path for writing; a closed one is answered with 404.
     pub fn set_writable(&self, path: &str, is_writable: bool) {
         let mut state = self.shared.lock();
-        match is_writable {
-            true => state.writable.insert(path.to_owned()),
-            false => state.writable.remove(path),
+        if is_writable {
+            state.writable.insert(path.to_owned())
+        } else {
+            state.writable.remove(path)
         };
     }
 

@@ -45,10 +45,11 @@ pub fn translate_destination(
         .args(["netns", "exec", namespace, "nft", &script])
         .output()
         .map_err(|error| failed(format!("starting nft: {error}")))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(failed(
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(failed(
             String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        )),
+        ))
     }
 }

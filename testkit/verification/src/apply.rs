@@ -95,9 +95,10 @@ fn apply_op(kernel: &mut Option<Ruleset>, table: &Str, op: &Op) -> Result<(), Ap
 
 fn apply_to_content(ruleset: &mut Ruleset, op: &Op) -> Result<(), ApplyError> {
     let require_chain = |chains: &mut BTreeMap<Str, Chain>, name: &Str| -> Result<(), ApplyError> {
-        match chains.contains_key(name) {
-            true => Ok(()),
-            false => Err(ApplyError::NoChain(name.clone())),
+        if chains.contains_key(name) {
+            Ok(())
+        } else {
+            Err(ApplyError::NoChain(name.clone()))
         }
     };
     match op {

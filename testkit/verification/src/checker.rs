@@ -174,9 +174,10 @@ type FlowExample = (DirectionExample, DirectionExample);
 
 /// Whether a packet is judged at this point as it arrives: what a workload sends, and what comes to the host.
 fn is_input(point: &Point) -> bool {
-    match point.is_host() {
-        false => point.direction == Direction::Egress,
-        true => point.direction == Direction::Ingress,
+    if !point.is_host() {
+        point.direction == Direction::Egress
+    } else {
+        point.direction == Direction::Ingress
     }
 }
 
@@ -254,9 +255,10 @@ fn history_pairs(
         .into_iter()
         .flat_map(|(interface, stage, direction, family)| {
             // What no policy of an early stage decides is judged by a last one, or by none.
-            let stages = match stage.is_early() {
-                true => vec![PolicyStage::Forward, PolicyStage::Normal],
-                false => vec![stage],
+            let stages = if stage.is_early() {
+                vec![PolicyStage::Forward, PolicyStage::Normal]
+            } else {
+                vec![stage]
             };
             let sides = stages.into_iter();
             sides.map(move |stage| (interface.clone(), stage, direction, family))

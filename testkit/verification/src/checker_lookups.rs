@@ -158,9 +158,10 @@ impl<'a> HistoryInterner<'a> {
 
     /// The history of a direction without a judgement, of an early stage or another one.
     pub(crate) fn unjudged_history(&mut self, is_early: bool) -> usize {
-        let outcome = match is_early {
-            true => OutcomeInterner::CONTINUE,
-            false => OutcomeInterner::ALLOW,
+        let outcome = if is_early {
+            OutcomeInterner::CONTINUE
+        } else {
+            OutcomeInterner::ALLOW
         };
         let steps = self.states.step_ends.len();
         let history = OutcomeHistory {
@@ -192,9 +193,10 @@ impl<'a> HistoryInterner<'a> {
         });
         let mut in_states = Vec::with_capacity(states.tables.len());
         for state in 0..states.tables.len() {
-            let outcome = match states.may_matter(state, point, peer) {
-                false => in_states[state - 1],
-                true => self.outcome(state, point, peer),
+            let outcome = if !states.may_matter(state, point, peer) {
+                in_states[state - 1]
+            } else {
+                self.outcome(state, point, peer)
             };
             in_states.push(outcome);
         }

@@ -87,10 +87,13 @@ impl IntermediateStates {
             Some(TableChange::HostInterface(name, _)) => {
                 point.interface == PointInterface::Host(name.clone())
             }
-            Some(TableChange::Point(changed, _)) => match point.is_host() {
-                false => changed == point,
-                true => changed.is_host() && changed.local.contains(point.local.address()),
-            },
+            Some(TableChange::Point(changed, _)) => {
+                if !point.is_host() {
+                    changed == point
+                } else {
+                    changed.is_host() && changed.local.contains(point.local.address())
+                }
+            }
             Some(TableChange::Address(prefix, _)) => prefix.contains(peer),
             Some(TableChange::Rule(..)) => false,
             Some(TableChange::Set(..) | TableChange::Class(..) | TableChange::Program(..))

@@ -210,9 +210,10 @@ impl<'a> PacketRun<'a> {
             } => (source, destination),
             L4::Icmp { .. } | L4::None => (0, 0),
         };
-        let (source, destination, port) = match packet.conntrack.reply {
-            false => (packet.source, packet.destination, port),
-            true => (packet.destination, packet.source, source_port),
+        let (source, destination, port) = if !packet.conntrack.reply {
+            (packet.source, packet.destination, port)
+        } else {
+            (packet.destination, packet.source, source_port)
         };
         match self.simulator.pre_dnat {
             Some(before) => (source, before.destination, before.port),
@@ -373,9 +374,10 @@ impl<'a> PacketRun<'a> {
                     }
                     CtKey::OriginalSource4 | CtKey::OriginalDestination4 => {
                         let (source, destination, _) = self.original_tuple();
-                        let end = match *key == CtKey::OriginalSource4 {
-                            true => source,
-                            false => destination,
+                        let end = if *key == CtKey::OriginalSource4 {
+                            source
+                        } else {
+                            destination
                         };
                         let IpAddr::V4(address) = end else {
                             return Ok(ExprOutcome::EndOfRule(false));
@@ -384,9 +386,10 @@ impl<'a> PacketRun<'a> {
                     }
                     CtKey::OriginalSource6 | CtKey::OriginalDestination6 => {
                         let (source, destination, _) = self.original_tuple();
-                        let end = match *key == CtKey::OriginalSource6 {
-                            true => source,
-                            false => destination,
+                        let end = if *key == CtKey::OriginalSource6 {
+                            source
+                        } else {
+                            destination
                         };
                         let IpAddr::V6(address) = end else {
                             return Ok(ExprOutcome::EndOfRule(false));

@@ -528,9 +528,10 @@ fn add_request_counts(metrics: &mut Exposition, requests: &RequestCounts) {
 
 /// The response to a probe.
 fn probe_response(reasons: Vec<String>) -> Response {
-    let (ok, status) = match reasons.is_empty() {
-        true => (true, StatusCode::OK),
-        false => (false, StatusCode::SERVICE_UNAVAILABLE),
+    let (ok, status) = if reasons.is_empty() {
+        (true, StatusCode::OK)
+    } else {
+        (false, StatusCode::SERVICE_UNAVAILABLE)
     };
     let probe = ProbeResult {
         api_version: palisade_api::api_version(),

@@ -55,16 +55,15 @@ impl LogLimiter {
         }
         let full = !self.windows.contains_key(message) && self.windows.len() >= MAX_WINDOWS;
         let overflow;
-        let message = match full {
-            true => {
-                overflow = LogMessage {
-                    level: Level::WARN,
-                    component: "log",
-                    text: "too many different messages".to_owned(),
-                };
-                &overflow
-            }
-            false => message,
+        let message = if full {
+            overflow = LogMessage {
+                level: Level::WARN,
+                component: "log",
+                text: "too many different messages".to_owned(),
+            };
+            &overflow
+        } else {
+            message
         };
         let fresh = SuppressionWindow {
             began: now,

@@ -312,9 +312,10 @@ impl Dataplane for FaultyDataplane {
     }
 
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
-        match self.0.address_translation().is_some() {
-            true => Some(self),
-            false => None,
+        if self.0.address_translation().is_some() {
+            Some(self)
+        } else {
+            None
         }
     }
 

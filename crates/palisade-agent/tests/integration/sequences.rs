@@ -452,9 +452,10 @@ fn pod(name: &str) -> Update {
 /// A directory in memory if possible, because every record is synced to disk.
 fn folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    match memory.is_dir() {
-        true => tempfile::tempdir_in(memory).unwrap(),
-        false => tempfile::tempdir().unwrap(),
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
     }
 }
 

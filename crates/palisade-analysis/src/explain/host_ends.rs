@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 /// of its host endpoints.
 pub(crate) fn host_ends(state: &State, node: &str) -> Vec<FlowEnd> {
     if let Some(found) = state.nodes.get(node) {
-        let addresses = match found.internal_addresses.is_empty() {
-            true => &found.addresses,
-            false => &found.internal_addresses,
+        let addresses = if found.internal_addresses.is_empty() {
+            &found.addresses
+        } else {
+            &found.internal_addresses
         };
         if !addresses.is_empty() {
             return addresses.iter().copied().map(FlowEnd::Address).collect();
@@ -20,12 +21,13 @@ pub(crate) fn host_ends(state: &State, node: &str) -> Vec<FlowEnd> {
     let sets = endpoints().filter_map(|endpoint| state.network_sets.get(&endpoint.id));
     let hosts = sets.flat_map(|set| set.nets.iter().filter(|net| net.is_host()));
     let addresses: BTreeSet<_> = hosts.map(|net| net.address()).collect();
-    match addresses.is_empty() {
-        true => endpoints()
+    if addresses.is_empty() {
+        endpoints()
             .take(1)
             .map(|endpoint| FlowEnd::Endpoint(endpoint.id.clone()))
-            .collect(),
-        false => addresses.into_iter().map(FlowEnd::Address).collect(),
+            .collect()
+    } else {
+        addresses.into_iter().map(FlowEnd::Address).collect()
     }
 }
 

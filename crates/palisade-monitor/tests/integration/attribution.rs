@@ -160,9 +160,12 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_names() {
                     judged.decided_by
                 );
                 let told = found.audit.as_ref().map(|audit| audit.verdict);
-                let wanted = audit.map(|audit| match audit.verdict.is_allow() {
-                    true => Verdict::Allow,
-                    false => Verdict::Deny,
+                let wanted = audit.map(|audit| {
+                    if audit.verdict.is_allow() {
+                        Verdict::Allow
+                    } else {
+                        Verdict::Deny
+                    }
                 });
                 assert_eq!(told, wanted, "seed {seed} case {case}: {flow}");
                 if let (Some(told), Some(audit)) = (&found.audit, audit) {

@@ -107,9 +107,10 @@ impl SettingsFile {
         };
         let document: SettingsDocument =
             serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
-        match document.boot == self.boot_id {
-            true => Ok(document.settings),
-            false => Ok(Vec::new()),
+        if document.boot == self.boot_id {
+            Ok(document.settings)
+        } else {
+            Ok(Vec::new())
         }
     }
 

@@ -348,9 +348,10 @@ impl NetworkDriver for KernelNetworkDriver {
                     changed.push(format!("the neighbour {address}"));
                 }
             }
-            match changed.is_empty() {
-                true => HostInterfaceState::Intact,
-                false => HostInterfaceState::Changed(changed),
+            if changed.is_empty() {
+                HostInterfaceState::Intact
+            } else {
+                HostInterfaceState::Changed(changed)
             }
         };
         Ok(records.iter().map(&mut state_of).collect())

@@ -101,9 +101,10 @@ impl NodeRouteDriver for KernelNetworkDriver {
         let mut links = self.links()?;
         let (mut found, mut unknown) = (BTreeMap::new(), Vec::new());
         for network in networks {
-            let entry = match networks.len() > MAX_LOOKUPS {
-                true => None,
-                false => links.route_to(an_address_of(*network))?,
+            let entry = if networks.len() > MAX_LOOKUPS {
+                None
+            } else {
+                links.route_to(an_address_of(*network))?
             };
             match entry {
                 Some(route) if destination(&route) == *network => {

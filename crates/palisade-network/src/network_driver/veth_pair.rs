@@ -93,9 +93,10 @@ pub(super) fn check_chained(
             master: master.map_or_else(|| index.to_string(), |link| link.name),
         });
     }
-    match inner.is_peer(&outer) {
-        true => Ok(()),
-        false => Err(NetworkDriverError::NotVethPeer(name)),
+    if inner.is_peer(&outer) {
+        Ok(())
+    } else {
+        Err(NetworkDriverError::NotVethPeer(name))
     }
 }
 

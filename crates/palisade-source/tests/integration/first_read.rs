@@ -34,9 +34,10 @@ fn start(scene: &Scene, state: &mut State) -> Vec<(UpdateBatch, common::Policies
         }
         let in_sync = batch.in_sync;
         batches.push((batch, policies(state)));
-        match in_sync {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        if in_sync {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
         }
     };
     source

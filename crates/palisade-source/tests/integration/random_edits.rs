@@ -80,9 +80,10 @@ impl Disk {
 
     /// What may be in force in between.
     fn between(self) -> BTreeMap<String, BTreeSet<Option<String>>> {
-        match self.start.elapsed() < SETTLE / 2 {
-            true => BTreeMap::new(),
-            false => self.seen,
+        if self.start.elapsed() < SETTLE / 2 {
+            BTreeMap::new()
+        } else {
+            self.seen
         }
     }
 }

@@ -87,9 +87,10 @@ impl Conntrack for KernelConntrack {
         value: u32,
         mask: u32,
     ) -> Result<bool, ConntrackError> {
-        let family = match flow.original.source.is_ipv4() {
-            true => libc::AF_INET,
-            false => libc::AF_INET6,
+        let family = if flow.original.source.is_ipv4() {
+            libc::AF_INET
+        } else {
+            libc::AF_INET6
         };
         let query = NfRequest::new(
             format!("setting the mark of flow {}", flow.original),

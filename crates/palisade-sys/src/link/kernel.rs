@@ -196,11 +196,12 @@ impl KernelLinks {
                 if now.collect::<BTreeSet<u32>>() != members {
                     return Err(KernelError::from(Errno::EEXIST));
                 }
-                match members.is_empty() {
-                    true => Ok(()),
-                    false => this.change(libc::RTM_DELLINK, 0, |out| {
+                if members.is_empty() {
+                    Ok(())
+                } else {
+                    this.change(libc::RTM_DELLINK, 0, |out| {
                         codec::write_link_group(out, 0, group)
-                    }),
+                    })
                 }
             },
         )

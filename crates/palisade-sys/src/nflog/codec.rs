@@ -41,9 +41,10 @@ const FLUSH_TIMEOUT_CENTISECONDS: u32 = 1;
 /// Binds a group, with sequence numbers and the first `copy_range` bytes of each packet, and with its connection if
 /// that is wanted.
 pub(super) fn write_bind(w: &mut AttrWriter<'_>, copy_range: u32, with_connections: bool) {
-    let connections = match with_connections {
-        true => NFULNL_CFG_F_CONNTRACK,
-        false => 0,
+    let connections = if with_connections {
+        NFULNL_CFG_F_CONNTRACK
+    } else {
+        0
     };
     let [a, b, c, d] = copy_range.to_be_bytes();
     w.bytes(NFULA_CFG_CMD, &[NFULNL_CFG_CMD_BIND])

@@ -32,9 +32,10 @@ impl Exposition {
         let name = metric.name;
         let mut count = 0;
         for (bound, sum) in histogram.cumulative() {
-            let bound = match bound.is_infinite() {
-                true => "+Inf".to_owned(),
-                false => bound.to_string(),
+            let bound = if bound.is_infinite() {
+                "+Inf".to_owned()
+            } else {
+                bound.to_string()
             };
             let braces = label_text(metric, labels, Some(&bound));
             lines.push(format!("{name}_bucket{braces} {sum}"));
@@ -68,9 +69,10 @@ fn label_text(metric: &Metric, labels: &[&str], bound: Option<&str>) -> String {
         .chain(bound.map(|bound| ("le", bound)))
         .map(|(name, value)| format!("{name}=\"{}\"", escape_label(value)))
         .collect();
-    match pairs.is_empty() {
-        true => String::new(),
-        false => format!("{{{}}}", pairs.join(",")),
+    if pairs.is_empty() {
+        String::new()
+    } else {
+        format!("{{{}}}", pairs.join(","))
     }
 }
 

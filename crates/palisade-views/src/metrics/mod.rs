@@ -89,9 +89,10 @@ fn collect_endpoints_and_policies(core: &CoreSnapshot<'_>, out: &mut Exposition)
         (("kubernetes", "idle"), 0),
     ]);
     for policy in core.policy.engine.ordered_policies() {
-        let state = match core.policy.engine.selected_endpoints(&policy.id).is_empty() {
-            true => "idle",
-            false => "active",
+        let state = if core.policy.engine.selected_endpoints(&policy.id).is_empty() {
+            "idle"
+        } else {
+            "active"
         };
         let dialect = dialect_name(policy.id.object.kind.group());
         *policies.entry((dialect, state)).or_default() += 1;

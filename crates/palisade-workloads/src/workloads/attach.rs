@@ -152,9 +152,10 @@ impl Workloads {
                 failed.push(attach.record.clone());
             }
         }
-        match fault::is_injected("failed-attach-left") {
-            true => self.opening.attaching.clear(),
-            false => self.roll_back(node, &failed),
+        if fault::is_injected("failed-attach-left") {
+            self.opening.attaching.clear()
+        } else {
+            self.roll_back(node, &failed)
         }
         run_step(&mut batch, |attach| {
             if let Some(caller) = attach.caller {

@@ -180,12 +180,13 @@ pub fn check(
             }
         }
     }
-    match differences.is_empty() {
-        true => Ok(cni_done_response(Vec::new())),
-        false => Err(WorkloadError::NotAsAttached {
+    if differences.is_empty() {
+        Ok(cni_done_response(Vec::new()))
+    } else {
+        Err(WorkloadError::NotAsAttached {
             id: id.to_string(),
             differences,
-        }),
+        })
     }
 }
 
@@ -255,9 +256,10 @@ fn container_record(
     };
     for (field, value) in [("namespace", &request.namespace), ("name", &request.name)] {
         // A container without a pod is named by its id.
-        let is_valid = match field == "name" && !request.pod {
-            true => is_cni_id(value),
-            false => is_dns_subdomain(value),
+        let is_valid = if field == "name" && !request.pod {
+            is_cni_id(value)
+        } else {
+            is_dns_subdomain(value)
         };
         if !is_valid {
             return Err(invalid(

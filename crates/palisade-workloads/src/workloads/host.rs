@@ -215,9 +215,10 @@ fn reconcile_workload(
     let (name, mut repairs) = (&record.interface, Vec::new());
     match interface_state {
         HostInterfaceState::Missing if state != EndpointState::Lost => {
-            let reason = match workloads.network.netns_exists(record) {
-                true => format!("its interface {name} is gone"),
-                false => format!("its network namespace {} is gone", record.netns),
+            let reason = if workloads.network.netns_exists(record) {
+                format!("its interface {name} is gone")
+            } else {
+                format!("its network namespace {} is gone", record.netns)
             };
             mark_lost(workloads, node, record, reason);
         }

@@ -26,9 +26,10 @@ impl Workloads {
         let stored = self.records.read()?;
         node.forwarding.restore();
         let mut changed = stored.is_older;
-        let judged = match stored.is_absent {
-            true => self.unowned_judged_interfaces(node),
-            false => Vec::new(),
+        let judged = if stored.is_absent {
+            self.unowned_judged_interfaces(node)
+        } else {
+            Vec::new()
         };
         for closed in stored.closed.into_iter().chain(judged) {
             let name = self.network.link_name(closed.index);
@@ -60,24 +61,22 @@ impl Workloads {
             let is_gone = !joined && (record.chained || !self.network.netns_exists(&record));
             let interrupted = record.pending && !fault::is_injected("interrupted-kept");
             if interrupted || is_gone {
-                match record.pending {
-                    true => {
-                        tracing::info!(workload = %id, "removed a workload whose attach was interrupted")
-                    }
-                    false => {
-                        tracing::info!(workload = %id, netns = record.netns, "the workload no longer exists: record removed")
-                    }
+                if record.pending {
+                    tracing::info!(workload = %id, "removed a workload whose attach was interrupted")
+                } else {
+                    tracing::info!(workload = %id, netns = record.netns, "the workload no longer exists: record removed")
                 }
                 changed = true;
                 self.remove_unregistered(record);
                 continue;
             }
-            let (state, reason) = match joined {
-                true => (EndpointState::Closed, None),
-                false => (
+            let (state, reason) = if joined {
+                (EndpointState::Closed, None)
+            } else {
+                (
                     EndpointState::Lost,
                     Some(format!("its interface {} is gone", record.interface)),
-                ),
+                )
             };
             updates.extend(self.registry.insert(
                 Workload {

@@ -103,9 +103,10 @@ impl Workloads {
                 config.policy.honors_pod_mode,
                 config.host.policy_audit,
             ),
-            records: match config.dry_run {
-                true => WorkloadStore::read_only(&config.state.dir),
-                false => WorkloadStore::in_state_dir(&config.state.dir),
+            records: if config.dry_run {
+                WorkloadStore::read_only(&config.state.dir)
+            } else {
+                WorkloadStore::in_state_dir(&config.state.dir)
             },
             config,
             clock,

@@ -248,12 +248,13 @@ const PATH_MAX: usize = 4095;
 
 /// Rejects invalid names and paths of namespaces.
 pub(crate) fn check_netns(path: &str) -> Result<(), WorkloadError> {
-    match path.is_empty() || path.len() > PATH_MAX || path.contains('\0') {
-        true => Err(invalid(
+    if path.is_empty() || path.len() > PATH_MAX || path.contains('\0') {
+        Err(invalid(
             "netns",
             "must be a name under /run/netns or a path".to_owned(),
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -265,12 +266,13 @@ pub(crate) fn check_interface(name: &str) -> Result<(), WorkloadError> {
         && name.len() <= 15
         && !name.contains(is_forbidden)
         && !["lo", ".", ".."].contains(&name);
-    match is_valid {
-        true => Ok(()),
-        false => Err(invalid(
+    if is_valid {
+        Ok(())
+    } else {
+        Err(invalid(
             "interface",
             "is not an interface name of at most 15 bytes".to_owned(),
-        )),
+        ))
     }
 }
 

@@ -42,9 +42,10 @@ pub(crate) fn check(state: &State, tables: &Tables) -> Result<CheckTotals, Strin
     for _ in 0..FLOWS {
         let flow = pool.flow(&mut dice);
         let allowed = agree(&prepared, tables, &flow)?;
-        match allowed {
-            true => compared.allowed += 1,
-            false => compared.denied += 1,
+        if allowed {
+            compared.allowed += 1
+        } else {
+            compared.denied += 1
         }
     }
     match compared {
@@ -235,9 +236,10 @@ impl FlowPool {
     fn flow(&self, dice: &mut Dice) -> Flow {
         let own = *dice.pick(&self.local);
         let other = self.other(dice, own);
-        let (source, destination) = match dice.chance(50) {
-            true => (own, other),
-            false => (other, own),
+        let (source, destination) = if dice.chance(50) {
+            (own, other)
+        } else {
+            (other, own)
         };
         let protocol = *dice.pick(&[
             Protocol::TCP,
@@ -256,15 +258,17 @@ impl FlowPool {
             source,
             destination,
             protocol,
-            l4: match protocol.has_ports() {
-                true => L4::Ports {
+            l4: if protocol.has_ports() {
+                L4::Ports {
                     source: any_port(dice),
-                    destination: match dice.chance(70) && !self.ports.is_empty() {
-                        true => *dice.pick(&self.ports),
-                        false => any_port(dice),
+                    destination: if dice.chance(70) && !self.ports.is_empty() {
+                        *dice.pick(&self.ports)
+                    } else {
+                        any_port(dice)
                     },
-                },
-                false => L4::Icmp { kind: 8, code: 0 },
+                }
+            } else {
+                L4::Icmp { kind: 8, code: 0 }
             },
             origin: FlowOrigin::Network,
         }

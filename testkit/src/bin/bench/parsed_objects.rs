@@ -142,13 +142,15 @@ impl BenchPod {
 impl BenchPolicy {
     fn lower(&self) -> Policy {
         let namespaced = self.namespace.is_some();
-        let group = match namespaced {
-            true => "networking.k8s.io",
-            false => "projectcalico.org",
+        let group = if namespaced {
+            "networking.k8s.io"
+        } else {
+            "projectcalico.org"
         };
-        let kind = match namespaced {
-            true => "NetworkPolicy",
-            false => "GlobalNetworkPolicy",
+        let kind = if namespaced {
+            "NetworkPolicy"
+        } else {
+            "GlobalNetworkPolicy"
         };
         let subject = self.subject.iter().map(LabelTest::lower);
         let mut line = self.line + 8;

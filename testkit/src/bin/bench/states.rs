@@ -180,9 +180,10 @@ pub(crate) mod tags {
                 .chain([(tag(like), "true".to_owned())])
                 .collect(),
             addresses: addresses(number, families),
-            node: match local {
-                true => "here".into(),
-                false => format!("node-{}", number % 1000),
+            node: if local {
+                "here".into()
+            } else {
+                format!("node-{}", number % 1000)
             },
             interface: local.then(|| interface(number)),
         }
@@ -307,9 +308,10 @@ pub(crate) mod tenants {
                 .map(|(key, value)| (key.to_owned(), value))
                 .collect(),
             addresses: addresses(number, families),
-            node: match local {
-                true => "here".into(),
-                false => format!("node-{}", number % 1000),
+            node: if local {
+                "here".into()
+            } else {
+                format!("node-{}", number % 1000)
             },
             interface: local.then(|| interface(number)),
         }

@@ -189,9 +189,10 @@ impl Variant {
 /// The same rules as those of a cluster-wide policy, with each of its actions.
 fn cluster_wide(mut policy: Policy, number: usize) -> Policy {
     let admin = number.is_multiple_of(2);
-    policy.tier = match admin {
-        true => tier_name::KUBE_ADMIN.into(),
-        false => tier_name::KUBE_BASELINE.into(),
+    policy.tier = if admin {
+        tier_name::KUBE_ADMIN.into()
+    } else {
+        tier_name::KUBE_BASELINE.into()
     };
     let object = &mut policy.id.object;
     let namespace = object.namespace.take().unwrap_or_default();
@@ -199,9 +200,10 @@ fn cluster_wide(mut policy: Policy, number: usize) -> Policy {
     object.kind = ObjectKind::new("policy.networking.k8s.io", "ClusterNetworkPolicy");
     policy.precedence.order =
         Order::from_number(f64::from(u32::try_from(number % 1_000).unwrap_or(0)));
-    let actions = match admin {
-        true => [Action::Allow, Action::Deny, Action::Pass],
-        false => [Action::Allow, Action::Allow, Action::Deny],
+    let actions = if admin {
+        [Action::Allow, Action::Deny, Action::Pass]
+    } else {
+        [Action::Allow, Action::Allow, Action::Deny]
     };
     for rules in [&mut policy.ingress, &mut policy.egress]
         .into_iter()

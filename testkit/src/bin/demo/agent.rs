@@ -77,12 +77,13 @@ impl AgentProcess {
             .command(arguments)
             .status()
             .map_err(|error| self.failure_to_run(&error))?;
-        match ended.success() {
-            true => Ok(()),
-            false => Err(DemoError::problem(format!(
+        if ended.success() {
+            Ok(())
+        } else {
+            Err(DemoError::problem(format!(
                 "palisade {}: {ended}",
                 arguments.join(" ")
-            ))),
+            )))
         }
     }
 

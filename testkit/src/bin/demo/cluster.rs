@@ -318,9 +318,10 @@ impl ClusterDemo {
             .map(left_on)
             .collect::<Result<Vec<_>, _>>();
         for (node, left) in left? {
-            let text = match left.is_empty() {
-                true => format!("{node}: no table, no file, no CNI configuration of Palisade"),
-                false => format!("{node}: left: {}", left.join(", ")),
+            let text = if left.is_empty() {
+                format!("{node}: no table, no file, no CNI configuration of Palisade")
+            } else {
+                format!("{node}: left: {}", left.join(", "))
             };
             self.checks.check(left.is_empty(), &text);
         }
@@ -335,9 +336,10 @@ impl ClusterDemo {
         drop((parties, lab, cluster, folder));
         let left = find_own_leaks();
         let left = left.map_err(|error| DemoError::caused("listing what is left", &error))?;
-        let text = match left.is_empty() {
-            true => "left on this machine: nothing of the cluster".to_owned(),
-            false => format!("left: {left:?}"),
+        let text = if left.is_empty() {
+            "left on this machine: nothing of the cluster".to_owned()
+        } else {
+            format!("left: {left:?}")
         };
         checks.check(left.is_empty(), text);
         Ok(checks.failed())

@@ -278,11 +278,12 @@ impl HostSide {
             }
             answers.push(answered);
         }
-        match answers.iter().all(|answered| *answered == answers[0]) {
-            true => Ok(answers[0]),
-            false => Err(DemoError::problem(format!(
+        if answers.iter().all(|answered| *answered == answers[0]) {
+            Ok(answers[0])
+        } else {
+            Err(DemoError::problem(format!(
                 "IP versions differ: {answers:?}"
-            ))),
+            )))
         }
     }
 }

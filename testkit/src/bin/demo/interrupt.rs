@@ -18,11 +18,12 @@ impl DemoInterrupt {
 
     /// Waits; returns an error as soon as the demo is interrupted.
     pub(crate) fn wait(&self, time: Duration) -> Result<(), DemoError> {
-        match self.0.wait(time) {
-            true => Err(DemoError::problem(
+        if self.0.wait(time) {
+            Err(DemoError::problem(
                 "interrupted: all objects of the demo are removed",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 

@@ -410,9 +410,10 @@ impl Demo {
         drop(parties);
         drop(agent);
         let left = site.remove(&interfaces)?;
-        let text = match left.is_empty() {
-            true => "left on this machine: 0 namespaces, 0 processes, 0 interfaces, 0 nftables tables, 0 files".to_owned(),
-            false => format!("left: {}", left.join(", ")),
+        let text = if left.is_empty() {
+            "left on this machine: 0 namespaces, 0 processes, 0 interfaces, 0 nftables tables, 0 files".to_owned()
+        } else {
+            format!("left: {}", left.join(", "))
         };
         checks.check(left.is_empty(), text);
         Ok(checks.failed())

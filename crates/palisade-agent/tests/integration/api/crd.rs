@@ -118,21 +118,21 @@ fn write_yaml(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                match is_nested(value) {
-                    true => {
-                        writeln!(out, "{margin}{key}:").unwrap();
-                        write_yaml(value, indent + 2, out);
-                    }
-                    false => writeln!(out, "{margin}{key}: {value}").unwrap(),
+                if is_nested(value) {
+                    writeln!(out, "{margin}{key}:").unwrap();
+                    write_yaml(value, indent + 2, out);
+                } else {
+                    writeln!(out, "{margin}{key}: {value}").unwrap()
                 }
             }
         }
         Value::Array(items) => {
             for item in items {
                 let mut text = String::new();
-                match is_nested(item) {
-                    true => write_yaml(item, indent + 2, &mut text),
-                    false => writeln!(text, "{margin}  {item}").unwrap(),
+                if is_nested(item) {
+                    write_yaml(item, indent + 2, &mut text)
+                } else {
+                    writeln!(text, "{margin}  {item}").unwrap()
                 }
                 writeln!(out, "{margin}- {}", text.trim()).unwrap();
             }

@@ -456,9 +456,10 @@ fn a_driver_without_notices_is_verified_on_demand() {
     let dir = tempfile::tempdir().unwrap();
     for notices in [true, false] {
         let host = Host::with(&["web"]);
-        let kernel = match notices {
-            true => FakeDataplane::new(),
-            false => FakeDataplane::without_notices(),
+        let kernel = if notices {
+            FakeDataplane::new()
+        } else {
+            FakeDataplane::without_notices()
         };
         let events = kernel.tamper_events().unwrap();
         assert_eq!(!events.is_empty(), notices);

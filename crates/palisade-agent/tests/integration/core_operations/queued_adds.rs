@@ -242,10 +242,10 @@ fn dels_that_wait_together_are_a_few_flushes_and_one_that_fails_fails_alone() {
         results
     });
     for (name, result) in names.iter().zip(&results) {
-        match name == "p3" {
-            true => assert!(result.is_err()),
-            // Only the one that stays has points: two addresses, both directions.
-            false => assert_eq!(*result, Ok((1, 4)), "{name}"),
+        if name == "p3" {
+            assert!(result.is_err())
+        } else {
+            assert_eq!(*result, Ok((1, 4)), "{name}")
         }
     }
     let (repeated, unknown) = (&results[50], &results[51]);

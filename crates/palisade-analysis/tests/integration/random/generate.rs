@@ -244,9 +244,10 @@ impl Dice {
             name: d.word(&["r", "s"]),
         };
         let id = self.id("Pod", format!("e{number}"));
-        let kind = match self.chance(8) {
-            true => EndpointKind::HostInterface,
-            false => EndpointKind::POD,
+        let kind = if self.chance(8) {
+            EndpointKind::HostInterface
+        } else {
+            EndpointKind::POD
         };
         Endpoint {
             kind,

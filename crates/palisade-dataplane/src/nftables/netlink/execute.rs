@@ -290,9 +290,10 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
             let written = now();
             if step.needs_grace_period && !fault::is_injected("grace-skipped") {
                 // Nothing is changed after the last step until the next transaction, which waits then.
-                let ended = match index + 1 == transaction.steps.len() {
-                    true => self.grace.begin(),
-                    false => self.grace.wait(),
+                let ended = if index + 1 == transaction.steps.len() {
+                    self.grace.begin()
+                } else {
+                    self.grace.wait()
                 };
                 ended.map_err(|error| ExecuteError::Grace {
                     step: index,

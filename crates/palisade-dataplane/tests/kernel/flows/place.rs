@@ -239,9 +239,10 @@ fn program(allowed: &BTreeMap<u8, Vec<Option<u16>>>) -> Program {
             ends.push((port - 1, constant(Verdict::Deny)));
             ends.push((*port, constant(Verdict::Allow)));
         }
-        let rest = match ports.contains(&None) {
-            true => Verdict::Allow,
-            false => Verdict::Deny,
+        let rest = if ports.contains(&None) {
+            Verdict::Allow
+        } else {
+            Verdict::Deny
         };
         ends.push((u16::MAX, constant(rest)));
         protocols.insert(Protocol(*protocol), PortMap::from_segments(ends).unwrap());

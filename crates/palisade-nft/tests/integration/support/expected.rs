@@ -278,9 +278,10 @@ pub(crate) fn changes_direction(
     let known = frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED;
     let allows = |tables: &Tables, reply| {
         let packet = first_if(frame, reply);
-        match reply == known {
-            true => tables.judge(&packet) == Verdict::Allow,
-            false => judge_plainly(tables, &packet),
+        if reply == known {
+            tables.judge(&packet) == Verdict::Allow
+        } else {
+            judge_plainly(tables, &packet)
         }
     };
     [false, true]

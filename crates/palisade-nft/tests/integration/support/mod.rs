@@ -129,9 +129,10 @@ pub(crate) fn share_from(rng: &SmallRng) -> usize {
 
 /// What denials do. Draws nothing from the shared random sequence.
 pub(crate) fn deny_action(rng: &SmallRng) -> DenyAction {
-    match rng.clone().random_bool(0.5) {
-        true => DenyAction::Reject,
-        false => DenyAction::Drop,
+    if rng.clone().random_bool(0.5) {
+        DenyAction::Reject
+    } else {
+        DenyAction::Drop
     }
 }
 

@@ -44,12 +44,13 @@ impl SteadyTraffic {
             let missing = counts.sent - counts.arrived;
             println!("{what}: allowed {allowed}: {counts:?}");
             assert!(counts.sent > 100, "{what}: {counts:?}");
-            match allowed {
-                true => assert!(
+            if allowed {
+                assert!(
                     missing <= lost + spray.overflowed(),
                     "{what}: lost: {counts:?}"
-                ),
-                false => assert_eq!(counts.arrived, 0, "{what}: passed: {counts:?}"),
+                )
+            } else {
+                assert_eq!(counts.arrived, 0, "{what}: passed: {counts:?}")
             }
         }
     }

@@ -26,15 +26,17 @@ const SILENCE: Duration = Duration::from_millis(60);
 /// 200 local endpoints in 20 namespaces, 1,000 policies, one of which is edited: a port comes and goes,
 /// or, to split an identity, a label that no other policy asks for.
 pub(super) fn case(split: bool) -> BenchCase {
-    let name = match split {
-        false => "agent/edit-to-enforced",
-        true => "agent/edit-to-enforced/split",
+    let name = if !split {
+        "agent/edit-to-enforced"
+    } else {
+        "agent/edit-to-enforced/split"
     };
     let figure = |what: &str| Figure::of(format!("{name}/{what}"), "ms");
     // Of 120 edits there is no p99 to speak of.
-    let p90 = match split {
-        false => figure("p90").with_reference("aim", 10.0),
-        true => figure("p90"),
+    let p90 = if !split {
+        figure("p90").with_reference("aim", 10.0)
+    } else {
+        figure("p90")
     };
     BenchCase {
         name: format!("{name}/all"),

@@ -21,12 +21,13 @@ pub(crate) fn folder(process: u32) -> PathBuf {
 pub(crate) fn program() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let program = own.with_file_name("palisade");
-    match program.exists() {
-        true => Ok(program),
-        false => Err(format!(
+    if program.exists() {
+        Ok(program)
+    } else {
+        Err(format!(
             "{} is not there: cargo build --release -p palisade",
             program.display()
-        )),
+        ))
     }
 }
 
@@ -169,12 +170,13 @@ impl AgentProcess {
             command.args(["--address", &address.to_string()]);
         }
         let output = command.output().map_err(|error| error.to_string())?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(format!(
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(format!(
                 "attaching {namespace}/{name}: {}",
                 String::from_utf8_lossy(&output.stderr)
-            )),
+            ))
         }
     }
 

@@ -73,12 +73,13 @@ impl CniRuntime {
         };
         let output = run().map_err(|error| format!("{command}: {error}"))?;
         let took = began.elapsed();
-        match output.status.success() {
-            true => Ok(took),
-            false => Err(format!(
+        if output.status.success() {
+            Ok(took)
+        } else {
+            Err(format!(
                 "{command}: {}",
                 String::from_utf8_lossy(&output.stdout)
-            )),
+            ))
         }
     }
 }

@@ -189,9 +189,10 @@ fn track(lab: &Lab) -> Result<(), String> {
             stdin.write_all(RULES.as_bytes())?;
         }
         let output = nft.wait_with_output()?;
-        Ok(match output.status.success() {
-            true => String::new(),
-            false => String::from_utf8_lossy(&output.stderr).into_owned(),
+        Ok(if output.status.success() {
+            String::new()
+        } else {
+            String::from_utf8_lossy(&output.stderr).into_owned()
         })
     };
     let said = lab.run_in(lab.host(), run).map_err(error_text)?;
@@ -261,9 +262,10 @@ fn local(name: &str, addresses: [&str; 2], interface: &str) -> BenchObject {
 }
 
 fn rule(number: usize, last: usize, peer: BenchPeer) -> BenchRule {
-    let action = match number == last || number.is_multiple_of(2) {
-        true => Action::Allow,
-        false => Action::Deny,
+    let action = if number == last || number.is_multiple_of(2) {
+        Action::Allow
+    } else {
+        Action::Deny
     };
     let port = port(number);
     BenchRule {
@@ -299,9 +301,12 @@ fn is_app(name: &str) -> LabelTest {
 fn by_label(rules: usize) -> BenchInput {
     let last = rules - 1;
     let about = move |end: &'static str| -> Vec<BenchRule> {
-        let peer = |n| match n == last {
-            true => is_app(end),
-            false => is_app(&format!("peer-{n}")),
+        let peer = |n| {
+            if n == last {
+                is_app(end)
+            } else {
+                is_app(&format!("peer-{n}"))
+            }
         };
         (0..rules)
             .map(|n| rule(n, last, BenchPeer::Labelled(vec![peer(n)])))
@@ -333,9 +338,10 @@ fn by_label(rules: usize) -> BenchInput {
 /// So many egress rules, each about a network of its own; the last is about the server's.
 fn by_network(nets: usize) -> BenchInput {
     let last = nets - 1;
-    let net = move |n| match n == last {
-        true => Prefix::new(OUTSIDE_ADDRESSES[0], 24),
-        false => {
+    let net = move |n| {
+        if n == last {
+            Prefix::new(OUTSIDE_ADDRESSES[0], 24)
+        } else {
             let n = u32::try_from(n).unwrap_or(0);
             let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(100, 64, 0, 0)) + (n << 8));
             Prefix::new(address.into(), 24)

@@ -71,9 +71,10 @@ impl Load for NewTuples {
             let arrived = receiving.join().map_err(|_| "the receiver panicked")?;
             let (arrived, took) = (arrived?, took?);
             let sent = f64::from(PORTS.end - PORTS.start);
-            match arrived < sent * (1.0 - LOST) {
-                true => Err(format!("of {sent} packets {arrived} arrived")),
-                false => Ok(arrived / took.as_secs_f64()),
+            if arrived < sent * (1.0 - LOST) {
+                Err(format!("of {sent} packets {arrived} arrived"))
+            } else {
+                Ok(arrived / took.as_secs_f64())
             }
         })
     }
