@@ -1,8 +1,11 @@
 //! The agent: one process per host that makes the kernel enforce the policy of the source.
 //!
 //! [`run::run`] starts it. One thread, the [`core`], owns engine, dataplane and workloads; sources,
-//! watchers and the API send messages to it. A crash, a restart or a failed write never opens what was
-//! closed. The agent itself makes no policy decisions.
+//! watchers and the API send messages to it.
+//!
+//! Promises: a crash, a restart or a failed write never opens what was closed.
+//!
+//! Never: decides policy, or holds the state of a subsystem.
 
 pub mod cleanup;
 mod cluster_status;

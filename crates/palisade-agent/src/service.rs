@@ -64,7 +64,12 @@ pub async fn serve(
         Ok(()) => manager.notify_stopping("stopping; the kernel keeps enforcing"),
         Err(error) => manager.notify_stopping(&format!("{error}; the kernel keeps enforcing")),
     }
-    handle.ask(|core| cni_conf::uninstall(core.config())).await;
+    handle
+        .ask(|core| {
+            let config = core.config();
+            cni_conf::uninstall(&config.cni, &config.state, &config.api);
+        })
+        .await;
     // New clients must not find it while requests in progress finish.
     sockets.remove_socket();
     let _ = stop_serving.send(true);

@@ -8,11 +8,10 @@ use palisade_network::node_routes::NodeRoutes;
 use palisade_network::node_state::NodeState;
 use palisade_node::subsystem::{RunSubsystem, Runner};
 use palisade_workloads::cni_conf::CniConfiguration;
-use std::sync::Arc;
 
 /// What runs after the workloads.
 pub(crate) fn subsystems(
-    config: &Arc<Config>,
+    config: &Config,
     node_routes: Option<Box<dyn NodeRouteDriver>>,
 ) -> Vec<Box<dyn RunSubsystem<NodeState>>> {
     let mut all: Vec<Box<dyn RunSubsystem<NodeState>>> = Vec::new();
@@ -22,8 +21,7 @@ pub(crate) fn subsystems(
             driver,
         ))));
     }
-    all.push(Box::new(Runner::new(CniConfiguration::new(Arc::clone(
-        config,
-    )))));
+    let cni = CniConfiguration::new(&config.cni, &config.state, &config.api);
+    all.push(Box::new(Runner::new(cni)));
     all
 }

@@ -103,7 +103,7 @@ impl TcpConnection {
 
 /// A connection that a change cuts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CutConnection<'a> {
+pub(crate) struct CutConnection<'a> {
     /// The connection.
     pub connection: &'a TcpConnection,
     /// What denies it, in words.
@@ -111,7 +111,7 @@ pub struct CutConnection<'a> {
 }
 
 /// The connections that `before` allows and `after` denies.
-pub fn find_cut<'a>(
+pub(crate) fn find_cut<'a>(
     before: &PastTables<'_>,
     after: &PastTables<'_>,
     connections: &'a [TcpConnection],

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The maximum number of changes whose implementation delay is measured at once.
-pub const MAX_UNREALISED_CHANGES: usize = 1_024;
+const MAX_UNREALISED_CHANGES: usize = 1_024;
 
 /// Since when the kernel enforces a policy in its present version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

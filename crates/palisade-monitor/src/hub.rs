@@ -12,7 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// The number of recent packets kept.
-pub const MAX_RECENT: usize = 1024;
+pub(crate) const MAX_RECENT: usize = 1024;
 /// The queue length of a subscriber, in addition to the recent packets.
 const SUBSCRIBER_QUEUE: usize = 1024;
 
@@ -24,14 +24,14 @@ struct MonitorSubscriber {
 
 /// Publishes packets to the subscribers of the stream.
 #[derive(Default)]
-pub struct MonitorHub {
+pub(crate) struct MonitorHub {
     subscribers: Vec<MonitorSubscriber>,
     recent: VecDeque<PacketEvent>,
 }
 
 impl MonitorHub {
     /// Adds a subscriber; returns its lines, each with a line feed.
-    pub fn subscribe(&mut self, query: MonitorQuery) -> Receiver<Bytes> {
+    pub(crate) fn subscribe(&mut self, query: MonitorQuery) -> Receiver<Bytes> {
         self.subscribers.retain(|reader| !reader.sender.is_closed());
         let (lines, receiver) = channel(MAX_RECENT + SUBSCRIBER_QUEUE);
         let matching: Vec<&PacketEvent> = self
@@ -56,7 +56,7 @@ impl MonitorHub {
     }
 
     /// Publishes a packet.
-    pub fn publish_packet(&mut self, event: PacketEvent) {
+    pub(crate) fn publish_packet(&mut self, event: PacketEvent) {
         let mut line = None;
         self.subscribers.retain_mut(|reader| {
             if !matches_query(&reader.query, &event) {
@@ -74,7 +74,7 @@ impl MonitorHub {
     }
 
     /// Publishes lost packets to every subscriber, whatever its query.
-    pub fn publish_loss(&mut self, lost: LostEvents) {
+    pub(crate) fn publish_loss(&mut self, lost: LostEvents) {
         let (count, time) = (lost.count, lost.time.clone());
         let line = encode_line(&MonitorLine::Lost(Box::new(lost)));
         self.subscribers
@@ -127,7 +127,7 @@ fn encode_line(line: &MonitorLine) -> Bytes {
 }
 
 /// Whether a packet matches a query.
-pub fn matches_query(query: &MonitorQuery, event: &PacketEvent) -> bool {
+pub(crate) fn matches_query(query: &MonitorQuery, event: &PacketEvent) -> bool {
     let is_named = |end: &MonitorEndpoint, name: &str| {
         let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
         end.namespace.as_deref() == Some(namespace) && end.name.as_deref() == Some(name)

@@ -12,7 +12,7 @@
 
 pub mod attribution;
 mod event;
-pub mod hub;
+mod hub;
 pub mod packet_queue;
 
 use attribution::{AttributionError, PacketAttribution, ReportedPacket};

@@ -20,7 +20,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
-/// What a batch of the sources changed, as [`palisade_source`] decided it: one value for all that read it.
+/// What a batch of the sources changed, as the sources decided it: one value for all that read it.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectChanges<'a> {
     /// The objects, in order.

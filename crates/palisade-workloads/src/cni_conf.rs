@@ -6,7 +6,7 @@
 
 use crate::plugin_file::PLUGIN;
 use palisade_api::{CleanupItem, CleanupKind};
-use palisade_config::{CniConfig, Config};
+use palisade_config::{ApiConfig, CniConfig, StateConfig};
 use palisade_network::node_state::NodeState;
 use palisade_node::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use palisade_sys::atomic_file::{WriteError, write_atomically};
@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// The key that identifies a file written by the agent.
 pub const OWNER_KEY: &str = "palisade.io/written-by";
@@ -63,10 +62,10 @@ pub struct CniConf {
 }
 
 impl CniConf {
-    /// The file of a configuration; `None` if none is configured.
-    pub fn from_config(config: &Config) -> Option<Self> {
-        let path = config.cni.conf_dir.as_ref()?.join(&config.cni.conf_name);
-        let queue = crate::workloads::deletions::queue_dir(&config.state.dir);
+    /// The file that these sections name; `None` if none is configured.
+    pub fn new(cni: &CniConfig, state: &StateConfig, api: &ApiConfig) -> Option<Self> {
+        let path = cni.conf_dir.as_ref()?.join(&cni.conf_name);
+        let queue = crate::workloads::deletions::queue_dir(&state.dir);
         let content = json!({
             "cniVersion": VERSION,
             "cniVersions": ["0.3.1", "0.4.0", VERSION, "1.1.0"],
@@ -74,7 +73,7 @@ impl CniConf {
             OWNER_KEY: "palisade agent",
             "plugins": [{
                 "type": "palisade-cni",
-                "socket": config.api.socket,
+                "socket": api.socket,
                 "queue": queue,
                 "capabilities": { "ips": true },
             }],
@@ -82,7 +81,7 @@ impl CniConf {
         Some(CniConf {
             path,
             content,
-            keep_on_exit: config.cni.keeps_conf,
+            keep_on_exit: cni.keeps_conf,
         })
     }
 
@@ -157,15 +156,12 @@ fn check_plugins(config: &CniConfig) -> Result<(), CniConfError> {
     })
 }
 
-/// Writes the CNI configuration if there is one to write.
+/// Writes the CNI configuration.
 ///
 /// # Errors
 /// See [`CniConfError`]; the existing file is then unchanged.
-pub fn install(config: &Config) -> Result<(), CniConfError> {
-    let Some(conf) = CniConf::from_config(config) else {
-        return Ok(());
-    };
-    check_plugins(&config.cni)?;
+fn install(conf: &CniConf, cni: &CniConfig) -> Result<(), CniConfError> {
+    check_plugins(cni)?;
     if conf.write()? {
         tracing::info!(file = %conf.path().display(), "CNI configuration written");
     }
@@ -175,15 +171,20 @@ pub fn install(config: &Config) -> Result<(), CniConfError> {
 /// The CNI configuration as a subsystem: written once the API serves runtimes and this host has address pools.
 #[derive(Debug)]
 pub struct CniConfiguration {
-    config: Arc<Config>,
+    cni: CniConfig,
+    socket: PathBuf,
+    /// The file, if there is one to write.
+    conf: Option<CniConf>,
     is_written: bool,
 }
 
 impl CniConfiguration {
     /// Not written yet.
-    pub fn new(config: Arc<Config>) -> Self {
+    pub fn new(cni: &CniConfig, state: &StateConfig, api: &ApiConfig) -> Self {
         CniConfiguration {
-            config,
+            cni: cni.clone(),
+            socket: api.socket.clone(),
+            conf: CniConf::new(cni, state, api),
             is_written: false,
         }
     }
@@ -216,16 +217,18 @@ impl Subsystem<NodeState> for CniConfiguration {
         if self.is_written || !node.serves_runtimes || node.missing_pools().is_some() {
             return Ok(Vec::new());
         }
-        let conf = CniConf::from_config(&node.config);
-        Ok(vec![WriteCniConfiguration(conf.map(|conf| conf.path))])
+        let path = self.conf.as_ref().map(|conf| conf.path.clone());
+        Ok(vec![WriteCniConfiguration(path)])
     }
 
     fn execute(
         &mut self,
         _: WriteCniConfiguration,
-        node: &mut NodeState,
+        _: &mut NodeState,
     ) -> Result<ActionOutcome, SubsystemError> {
-        install(&node.config).map_err(SubsystemError::new)?;
+        if let Some(conf) = &self.conf {
+            install(conf, &self.cni).map_err(SubsystemError::new)?;
+        }
         self.is_written = true;
         Ok(ActionOutcome::Done)
     }
@@ -235,7 +238,7 @@ impl Subsystem<NodeState> for CniConfiguration {
     }
 
     fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError> {
-        Ok(cni_configuration_items(&self.config))
+        Ok(cni_configuration_items(&self.cni, &self.socket))
     }
 
     fn remove(&mut self, item: &CleanupItem) -> Result<bool, SubsystemError> {
@@ -250,10 +253,10 @@ impl Subsystem<NodeState> for CniConfiguration {
 
 /// The CNI configurations that an agent of this configuration wrote: under the configured name, or under any
 /// other with the same socket, also where no directory is configured now.
-fn cni_configuration_items(config: &Config) -> Vec<CleanupItem> {
-    let directory = config.cni.conf_dir.as_deref();
+fn cni_configuration_items(cni: &CniConfig, socket: &Path) -> Vec<CleanupItem> {
+    let directory = cni.conf_dir.as_deref();
     let directory = directory.unwrap_or(Path::new(USUAL_CONF_DIR));
-    let configured = directory.join(&config.cni.conf_name);
+    let configured = directory.join(&cni.conf_name);
     let Ok(entries) = std::fs::read_dir(directory) else {
         return Vec::new();
     };
@@ -262,8 +265,8 @@ fn cni_configuration_items(config: &Config) -> Vec<CleanupItem> {
     let is_ours = |path: &PathBuf| {
         let text = palisade_sys::plain_file::read(path).unwrap_or_default();
         let list: Value = serde_json::from_slice(&text).unwrap_or_default();
-        let socket = list["plugins"][0]["socket"].as_str().map(Path::new);
-        list.get(OWNER_KEY).is_some() && (*path == configured || socket == Some(&config.api.socket))
+        let named_socket = list["plugins"][0]["socket"].as_str().map(Path::new);
+        list.get(OWNER_KEY).is_some() && (*path == configured || named_socket == Some(socket))
     };
     paths.retain(is_ours);
     let item = |path: PathBuf| {
@@ -277,8 +280,8 @@ fn cni_configuration_items(config: &Config) -> Vec<CleanupItem> {
 }
 
 /// Removes the CNI configuration, unless it is to be kept.
-pub fn uninstall(config: &Config) {
-    if let Some(conf) = CniConf::from_config(config)
+pub fn uninstall(cni: &CniConfig, state: &StateConfig, api: &ApiConfig) {
+    if let Some(conf) = CniConf::new(cni, state, api)
         && let Err(error) = conf.remove_unless_kept()
     {
         tracing::warn!(error = %error_chain(&error), "removing the CNI configuration failed");
@@ -289,6 +292,7 @@ pub fn uninstall(config: &Config) {
 #[allow(clippy::disallowed_methods, reason = "tests write files directly")]
 mod tests {
     use super::*;
+    use palisade_config::Config;
     use std::collections::BTreeMap;
 
     fn conf(dir: &Path, keep: &str) -> Option<CniConf> {
@@ -300,7 +304,8 @@ mod tests {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        CniConf::from_config(&Config::resolve(&flags, |_| None, None).unwrap())
+        let config = Config::resolve(&flags, |_| None, None).unwrap();
+        CniConf::new(&config.cni, &config.state, &config.api)
     }
 
     #[test]
