@@ -74,9 +74,9 @@ impl HostEndpoints {
     /// Takes in whether a policy selects nodes.
     pub(crate) fn upsert_policy(&mut self, policy: &Policy) {
         if policy.selects_nodes() {
-            drop(self.node_policies.insert(policy.id.clone()))
+            self.node_policies.insert(policy.id.clone());
         } else {
-            self.remove_policy(&policy.id)
+            self.remove_policy(&policy.id);
         }
     }
 

@@ -32,7 +32,7 @@ impl FakeApiServer {
     pub fn set_installed(&self, path: &str, is_installed: bool) {
         let mut state = self.shared.lock();
         if is_installed {
-            drop(state.installed.insert(path.to_owned()))
+            state.installed.insert(path.to_owned());
         } else {
             state.installed.remove(path);
             state.objects.remove(path);
