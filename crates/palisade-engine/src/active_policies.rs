@@ -32,8 +32,14 @@ enum SubjectScope {
     Anywhere(SubjectKey),
 }
 
-/// What distinguishes subjects: the number, and the namespace it is relative to.
-type SubjectKey = (u32, u32);
+/// What distinguishes subjects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SubjectKey {
+    /// The number of the interned selector.
+    subject: u32,
+    /// The namespace that it is relative to, by the number of its name.
+    namespace: u32,
+}
 
 /// The local endpoints that a subject selects, and policies with it that had selected none.
 struct SubjectSelection {
@@ -370,7 +376,10 @@ impl ActivePolicies {
     fn index(&mut self, policies: NamedPolicies<'_>, number: PolicyNumber) -> Option<SubjectScope> {
         let (subject, selector) = policies.subject(number)?;
         let Some(names) = required_namespaces(selector) else {
-            let subject = (subject, policies.rules_key(number)?.1);
+            let subject = SubjectKey {
+                subject,
+                namespace: policies.rules_key(number)?.namespace,
+            };
             self.by_subject.insert((subject, number));
             self.scopes.insert(number, SubjectScope::Anywhere(subject));
             return Some(SubjectScope::Anywhere(subject));

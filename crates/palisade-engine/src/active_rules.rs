@@ -6,7 +6,7 @@
 
 use crate::selector_index::SelectorNumber;
 use crate::selectors::ActiveSelectors;
-use crate::store::{HashMap, NamedPolicies, PolicyNumber};
+use crate::store::{HashMap, NamedPolicies, PolicyNumber, PolicyRulesKey};
 use crate::traffic::{for_each_named_port, merge_port_lists};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -122,14 +122,11 @@ pub(crate) struct ActiveRules {
     port_changes: BTreeSet<(Str, Protocol)>,
 }
 
-/// The rules of policies and the namespace that they are relative to: see [`crate::store::Policies::rules_key`].
-type PolicyRulesKey = (u32, u32);
-
 impl ActiveRules {
     /// The rules of an active policy.
     pub(crate) fn policy(&self, number: PolicyNumber) -> Option<&Arc<ResolvedRules>> {
-        let saying = self.policies.get(&number)?;
-        self.shared_rules.get(saying).map(|(bodies, _)| bodies)
+        let rules_key = self.policies.get(&number)?;
+        self.shared_rules.get(rules_key).map(|(bodies, _)| bodies)
     }
 
     /// The rules of an active profile.
@@ -165,13 +162,13 @@ impl ActiveRules {
         number: PolicyNumber,
         selectors: &mut ActiveSelectors,
     ) -> bool {
-        let Some(saying) = policies.rules_key(number) else {
+        let Some(rules_key) = policies.rules_key(number) else {
             return false;
         };
-        if self.policies.get(&number) == Some(&saying) {
+        if self.policies.get(&number) == Some(&rules_key) {
             return false;
         }
-        let shared = match self.shared_rules.get_mut(&saying) {
+        let shared = match self.shared_rules.get_mut(&rules_key) {
             Some((bodies, uses)) => {
                 *uses += 1;
                 bodies.clone()
@@ -184,11 +181,11 @@ impl ActiveRules {
                 };
                 let absolute = |selector: &Selector| policies.absolute_selector(number, selector);
                 let bodies = self.resolve_rules(rules, absolute, selectors);
-                self.shared_rules.insert(saying, (bodies.clone(), 1));
+                self.shared_rules.insert(rules_key, (bodies.clone(), 1));
                 bodies
             }
         };
-        let previous = self.policies.insert(number, saying);
+        let previous = self.policies.insert(number, rules_key);
         let Some(previous) = previous else {
             return true;
         };
@@ -204,18 +201,18 @@ impl ActiveRules {
         number: PolicyNumber,
         selectors: &mut ActiveSelectors,
     ) {
-        if let Some(saying) = self.policies.remove(&number) {
-            self.release_shared(saying, selectors);
+        if let Some(rules_key) = self.policies.remove(&number) {
+            self.release_shared(rules_key, selectors);
         }
     }
 
-    fn release_shared(&mut self, saying: PolicyRulesKey, selectors: &mut ActiveSelectors) {
-        let Some((_, uses)) = self.shared_rules.get_mut(&saying) else {
+    fn release_shared(&mut self, rules_key: PolicyRulesKey, selectors: &mut ActiveSelectors) {
+        let Some((_, uses)) = self.shared_rules.get_mut(&rules_key) else {
             return;
         };
         *uses -= 1;
         if *uses == 0
-            && let Some((gone, _)) = self.shared_rules.remove(&saying)
+            && let Some((gone, _)) = self.shared_rules.remove(&rules_key)
         {
             self.release_rules(&gone, selectors);
         }

@@ -26,5 +26,5 @@ pub(crate) use address_owners::{
     AddressOwnerId, AddressOwnerKind, AddressOwnerObject, SharedAttributes,
 };
 pub(crate) use numbers::{AddressOwnerSlot, NONE, PolicyNumber, SignatureNumber};
-pub(crate) use policies::{NamedPolicies, Policies, PolicyEdit};
+pub(crate) use policies::{NamedPolicies, Policies, PolicyEdit, PolicyRulesKey};
 pub(crate) use pool::{HashMap, InternPool, hash};

@@ -1,4 +1,5 @@
-//! The labels of namespaces and service accounts, which the owners of addresses in them inherit, and the namespaces in audit.
+//! The labels of namespaces and service accounts, which the owners of addresses in them inherit, and the namespaces
+//! in audit.
 //!
 //! A cluster may have a namespace for each pod, so the encoding is that of owners: an interned
 //! list of keys, values as bytes. Labels are given back exactly as they came. Nothing here

@@ -31,6 +31,15 @@ struct PolicyRecord {
     version: u32,
 }
 
+/// What distinguishes rules as evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PolicyRulesKey {
+    /// The number of the interned rules.
+    rules: u32,
+    /// The namespace that they are relative to, by the number of its name; `NONE` if to none.
+    pub(crate) namespace: u32,
+}
+
 /// What an update changed in a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PolicyEdit {
@@ -160,7 +169,7 @@ impl Policies {
         }
         self.retired_bodies.push(old);
         let (old, new) = (self.bodies.get(old)?, self.bodies.get(shape)?);
-        let namespace = |key: Option<(u32, u32)>| key.map(|(_, namespace)| namespace);
+        let namespace = |key: Option<PolicyRulesKey>| key.map(|key| key.namespace);
         let edit = PolicyEdit {
             subject: old.subject != new.subject || namespace(before) != namespace(after),
             order: old.tier != new.tier
@@ -289,15 +298,18 @@ impl Policies {
         Some(rules)
     }
 
-    /// What distinguishes rules as evaluated: their number and the namespace that they are relative to.
-    pub(crate) fn rules_key(&self, number: PolicyNumber) -> Option<(u32, u32)> {
-        let (key, rules) = self.bodies.rules(self.records.get(number.0)?.body)?;
+    /// What distinguishes the rules of a policy as evaluated.
+    pub(crate) fn rules_key(&self, number: PolicyNumber) -> Option<PolicyRulesKey> {
+        let (rules_number, rules) = self.bodies.rules(self.records.get(number.0)?.body)?;
         let namespace = match (rules.namespace_relative, self.numbers.get(number.0)?.0) {
             (true, NONE) => *self.subject_namespaces.get(&number)?,
             (true, own) => own,
             (false, _) => NONE,
         };
-        Some((key, namespace))
+        Some(PolicyRulesKey {
+            rules: rules_number,
+            namespace,
+        })
     }
 
     /// The subject of a policy and its number, relative to [`Policies::base_namespace`].
@@ -384,8 +396,7 @@ impl<'a> NamedPolicies<'a> {
 
     /// The namespace that a policy's rules and subject are relative to.
     pub(crate) fn base_namespace(&self, number: PolicyNumber) -> Option<&'a Str> {
-        let (_, own) = self.rules_key(number)?;
-        self.names.get(own)
+        self.names.get(self.rules_key(number)?.namespace)
     }
 
     /// The namespace of a policy, number and name, also of one that was just deleted.
