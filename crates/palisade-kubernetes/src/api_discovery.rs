@@ -77,6 +77,11 @@ impl ApiDiscovery {
             Err(error) => return Err(error),
         };
         let list = serde_json::from_str::<ResourceList>(&text).ok();
-        Ok(list.map(|list| list.resources.into_iter().map(|of| of.name).collect()))
+        Ok(list.map(|list| {
+            list.resources
+                .into_iter()
+                .map(|resource| resource.name)
+                .collect()
+        }))
     }
 }

@@ -254,7 +254,7 @@ mod tests {
             // What each has read and decided, but not written yet.
             let mut decided: [Option<(LeaseStep, Instant)>; 3] = [None, None, None];
             let mut now = Instant::now();
-            let mut held = 0;
+            let mut terms = 0;
             for _ in 0..20_000 {
                 now += Duration::from_millis(random.random_range(0..3_000));
                 let who = random.random_range(0..3);
@@ -272,9 +272,9 @@ mod tests {
                 }
                 let holders = all.iter().filter(|one| one.is_holder(now)).count();
                 assert!(holders <= 1, "seed {seed}");
-                held += holders;
+                terms += holders;
             }
-            assert!(held > 1_000, "{held}");
+            assert!(terms > 1_000, "{terms}");
         }
     }
 }

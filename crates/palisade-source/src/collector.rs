@@ -58,7 +58,9 @@ impl CollectedContent {
             Update::Upsert(Object::Endpoint(endpoint)) => {
                 self.endpoints.push((endpoint.id.clone(), endpoint));
             }
-            Update::Delete(ObjectKey::Endpoint(id)) => self.endpoints.retain(|(of, _)| *of != id),
+            Update::Delete(ObjectKey::Endpoint(id)) => {
+                self.endpoints.retain(|(endpoint, _)| *endpoint != id)
+            }
             other => self.state.apply(other),
         }
     }

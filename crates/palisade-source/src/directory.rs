@@ -209,14 +209,14 @@ impl<W: DirWatch> Directory<W> {
             for subject in self.watches.targets(*watch, name.as_deref()) {
                 let path = subject.path;
                 let file_check = std::fs::symlink_metadata(&path).map(|meta| meta.is_file());
-                let is_no_file = !file_check.as_ref().is_ok_and(|is| *is);
+                let is_no_file = !file_check.as_ref().is_ok_and(|is_file| *is_file);
                 relevant |= *is_dir || name.is_none() || subject.is_relevant || is_no_file;
                 // A removed entry that was no folder, no manifest and on no watched path was a temporary
                 // file.
                 self.needs_full_scan |= *is_dir
                     || name.is_none()
                     || subject.is_on_path
-                    || file_check.is_ok_and(|is| !is)
+                    || file_check.is_ok_and(|is_file| !is_file)
                     || subject.is_relevant && is_removal(change);
                 if *is_dir || !subject.is_relevant {
                     continue;

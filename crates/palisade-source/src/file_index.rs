@@ -118,8 +118,8 @@ impl FileIndex {
         changes: &mut Vec<DefinitionChange>,
     ) {
         let current = |path: &Path| tree.files.get(path).map(|file| &file.content);
-        let differs = |(path, was): &(&Arc<Path>, &Arc<FileObjects>)| {
-            !current(path).is_some_and(|is| Arc::ptr_eq(is, was))
+        let differs = |(path, content): &(&Arc<Path>, &Arc<FileObjects>)| {
+            !current(path).is_some_and(|current| Arc::ptr_eq(current, content))
         };
         let stale: Vec<Arc<Path>> = match paths {
             None => self.files.iter().filter(differs).map(clone_path).collect(),

@@ -136,11 +136,13 @@ impl Tree {
             Some(file) => self.files.insert(path.to_path_buf(), file),
             None => self.files.remove(path),
         };
-        let previous_count = previous.as_ref().map_or(0, |was| was.content.objects.len());
+        let previous_count = previous
+            .as_ref()
+            .map_or(0, |previous| previous.content.objects.len());
         self.object_count = (self.object_count + object_count).saturating_sub(previous_count);
         let previous_reported = previous
             .as_ref()
-            .map_or(ProblemCounts::default(), |was| was.reported);
+            .map_or(ProblemCounts::default(), |previous| previous.reported);
         self.reported = self.reported.plus(reported).minus(previous_reported);
         previous
     }

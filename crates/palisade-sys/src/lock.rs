@@ -123,12 +123,12 @@ mod tests {
         );
         drop(first);
         InstanceLock::acquire(&path).unwrap();
-        let said = std::fs::read_to_string(&path).unwrap();
+        let written = std::fs::read_to_string(&path).unwrap();
         std::fs::rename(&path, dir.path().join("old")).unwrap();
         let old = dir.path().join("old");
         let quiet = InstanceLock::acquire_without_pid(&old).unwrap();
         assert!(InstanceLock::acquire(&old).is_err());
-        assert_eq!(std::fs::read_to_string(&old).unwrap(), said);
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), written);
         drop(quiet);
     }
 

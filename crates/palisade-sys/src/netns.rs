@@ -257,11 +257,11 @@ mod tests {
     fn current_is_itself_and_work_runs_there() {
         let here = NetNs::current().unwrap();
         let caller = std::thread::current().id();
-        let (there, worker) = run_in(&here, || {
+        let (entered, worker) = run_in(&here, || {
             (NetNs::current().unwrap(), std::thread::current().id())
         })
         .unwrap();
-        assert_eq!(here, there);
+        assert_eq!(here, entered);
         assert_ne!(caller, worker);
     }
 

@@ -5,23 +5,9 @@ use crate::code;
 /// Words that are no name of a variable, a parameter or a field.
 const BANNED: [&str; 8] = ["held", "is", "kept", "of", "said", "there", "told", "was"];
 
-/// Crates whose names are not yet so.
-const EXEMPT_CRATES: [&str; 4] = [
-    "palisade-etcd",
-    "palisade-kubernetes",
-    "palisade-source",
-    "palisade-sys",
-];
-
 /// Variables, parameters and fields of a file of the product that are named by a word of [`BANNED`].
 pub(crate) fn banned(path: &str, text: &str) -> Vec<String> {
-    let Some((name, _)) = path
-        .strip_prefix("crates/")
-        .and_then(|rest| rest.split_once("/src/"))
-    else {
-        return Vec::new();
-    };
-    if EXEMPT_CRATES.contains(&name) {
+    if !path.starts_with("crates/") || !path.contains("/src/") {
         return Vec::new();
     }
     let code = code::without_comments_and_strings(text);
@@ -168,6 +154,6 @@ fn long(
     let expected =
         expected.map(|(line, word)| format!("crates/palisade-dialects/src/a.rs:{line}: `{word}`"));
     assert_eq!(lines, expected);
-    assert!(banned("crates/palisade-engine/src/a.rs", text).is_empty());
+    assert!(banned("crates/palisade-dialects/tests/a.rs", text).is_empty());
     assert!(banned("testkit/src/a.rs", text).is_empty());
 }

@@ -381,7 +381,7 @@ fn a_value_that_cannot_be_read_fails_alone_and_by_its_key() {
 fn an_object_that_is_pushed_and_written_stays_as_it_was_first() {
     let mut follower = Follower::new(None);
     let (x, z) = (policy("a", "x"), policy("a", "z"));
-    let is = |follower: &Follower, app: &str| {
+    let has_only = |follower: &Follower, app: &str| {
         let policies: Vec<_> = follower.state.policies.values().collect();
         policies.len() == 1 && format!("{policies:?}").contains(&format!("{app:?}"))
     };
@@ -389,13 +389,13 @@ fn an_object_that_is_pushed_and_written_stays_as_it_was_first() {
     follower
         .answer(events(&[(&direct("a"), Some(&z), 6)]))
         .unwrap();
-    assert!(is(&follower, "x"));
+    assert!(has_only(&follower, "x"));
     let problems = follower.problems().join("\n");
     assert!(problems.contains("is defined twice"), "{problems}");
     follower
         .answer(events(&[(&pushed("g", "a"), None, 7)]))
         .unwrap();
-    assert!(is(&follower, "z"));
+    assert!(has_only(&follower, "z"));
     assert_eq!(follower.problems(), [""; 0]);
     follower.answer(events(&[(&direct("a"), None, 8)])).unwrap();
     assert!(follower.state.policies.is_empty());

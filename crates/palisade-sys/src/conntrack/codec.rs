@@ -153,18 +153,18 @@ mod tests {
     use super::*;
 
     fn round_trip(key: TupleProto, protocol: u8, source: &str, destination: &str) {
-        let there = ConntrackTuple {
+        let original = ConntrackTuple {
             source: source.parse().unwrap(),
             destination: destination.parse().unwrap(),
             protocol,
             proto: key,
         };
         let flow = ConntrackEntry {
-            original: there,
+            original,
             reply: ConntrackTuple {
-                source: there.destination,
-                destination: there.source,
-                ..there
+                source: original.destination,
+                destination: original.source,
+                ..original
             },
             zone: 3,
             mark: 0xabcd_0001,

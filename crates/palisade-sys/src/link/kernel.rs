@@ -191,7 +191,7 @@ impl KernelLinks {
                 }
                 let now = this.link_groups()?.into_iter();
                 let now = now
-                    .filter(|(_, of)| *of == group)
+                    .filter(|(_, link_group)| *link_group == group)
                     .map(|(link, _)| link.index);
                 if now.collect::<BTreeSet<u32>>() != members {
                     return Err(KernelError::from(Errno::EEXIST));

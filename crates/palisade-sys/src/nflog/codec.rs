@@ -125,9 +125,9 @@ mod tests {
         let mut bytes = Vec::new();
         write_bind(&mut AttrWriter::new(&mut bytes), 128, true);
         let attrs = Attrs::new(&bytes);
-        let of = |kind| attrs.find(kind).unwrap().unwrap().payload.to_vec();
-        assert_eq!(of(NFULA_CFG_CMD), [1]);
-        assert_eq!(of(NFULA_CFG_MODE), [0, 0, 0, 128, 2, 0]);
-        assert_eq!(of(NFULA_CFG_FLAGS), [0, 5]);
+        let payload = |kind| attrs.find(kind).unwrap().unwrap().payload.to_vec();
+        assert_eq!(payload(NFULA_CFG_CMD), [1]);
+        assert_eq!(payload(NFULA_CFG_MODE), [0, 0, 0, 128, 2, 0]);
+        assert_eq!(payload(NFULA_CFG_FLAGS), [0, 5]);
     }
 }
