@@ -303,7 +303,7 @@ impl CounterLedger {
         for (account, count) in totals {
             match account {
                 CountAccount::Rule(cause) => counters.by_rule.insert(cause, count),
-                CountAccount::Drop(reason) => counters.by_drop_reason.insert(reason.name(), count),
+                CountAccount::Drop(reason) => counters.by_drop_reason.insert(reason, count),
                 CountAccount::Audit(verdicts) => counters.by_audit.insert(verdicts, count),
             };
         }

@@ -16,5 +16,6 @@ pub mod enforcer;
 mod flush_history;
 pub mod masquerade;
 pub mod metrics;
+pub mod packet_reason;
 pub mod policy_state;
 pub mod policy_subsystem;

@@ -67,8 +67,8 @@ pub struct RetiringCounter {
 pub struct Counters {
     /// By the rule, tier default or profile that they are attributed to.
     pub by_rule: BTreeMap<Arc<VerdictCause>, CounterValue>,
-    /// Drops that no rule decided, by [the reason's name](ReportReason::name).
-    pub by_drop_reason: BTreeMap<&'static str, CounterValue>,
+    /// Drops that no rule decided, by reason: those of [`ReportReason::DROPS`].
+    pub by_drop_reason: BTreeMap<ReportReason, CounterValue>,
     /// Packets judged where something in audit applies, by their verdicts.
     pub by_audit: BTreeMap<AuditComparison, CounterValue>,
 }

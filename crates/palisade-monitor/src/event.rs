@@ -8,6 +8,7 @@ use palisade_api::{
     PacketAudit, PacketEvent, PacketReason,
 };
 use palisade_dataplane::PacketReport;
+use palisade_enforcer::packet_reason::packet_reason;
 use palisade_enforcer::policy_state::PolicyState;
 use palisade_model::{Action, Direction, L4, Policy, PolicyId, Rule, RuleOrigin, Str};
 use palisade_node::clock::rfc3339_micros;
@@ -20,20 +21,6 @@ pub(super) struct PacketCause {
     pub(crate) reason: PacketReason,
     pub(crate) rule: Option<MonitorRule>,
     pub(crate) policies: Vec<ObjectRef>,
-}
-
-/// The reason of packets that no rule is known for.
-pub(super) fn packet_reason(reason: ReportReason) -> PacketReason {
-    match reason {
-        ReportReason::Denied => PacketReason::Denied,
-        ReportReason::Rejected => PacketReason::Rejected,
-        ReportReason::Logged(_) => PacketReason::Logged,
-        ReportReason::Audited(_) => PacketReason::Audited,
-        ReportReason::Spoofed => PacketReason::Spoofed,
-        ReportReason::UnknownInterface => PacketReason::UnknownInterface,
-        ReportReason::Invalid => PacketReason::Invalid,
-        ReportReason::NoPoint => PacketReason::NoPoint,
-    }
 }
 
 /// What packets are judged by and named from.

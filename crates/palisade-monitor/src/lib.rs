@@ -20,6 +20,7 @@ use event::PacketContext;
 use hub::MonitorHub;
 use palisade_api::{LossCause, LostEvents, MonitorQuery};
 use palisade_dataplane::{PacketReport, PacketReportBatch};
+use palisade_enforcer::packet_reason::packet_reason;
 use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_model::{Direction, Str};
 use palisade_node::clock::{Clock, rfc3339_micros};
@@ -195,7 +196,7 @@ impl Monitor {
                 time: time.clone(),
                 cause,
                 count,
-                reason: Some(event::packet_reason(reason)),
+                reason: Some(packet_reason(reason)),
                 rule: None,
                 policies: Vec::new(),
             });

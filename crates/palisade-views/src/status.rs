@@ -6,11 +6,12 @@ use super::policy_states::policy_state_counts;
 use palisade_api::{
     AddressConflictReport, AuditSummary, DataplaneStatus, DropCounterReport, ElementBudgetReport,
     EndpointState, FollowedSource, Health, HostEndpointReport, NodeStatus, PacketCount,
-    PacketReason, ProblemReport, ProblemSeverity, RetainedObjectReport, SourceStatus,
-    StalenessReport, Status, TierReport,
+    ProblemReport, ProblemSeverity, RetainedObjectReport, SourceStatus, StalenessReport, Status,
+    TierReport,
 };
 use palisade_dataplane::Counters;
 use palisade_effective::{Diagnostic, Severity};
+use palisade_enforcer::packet_reason::packet_reason;
 use palisade_enforcer::policy_subsystem::element_budget;
 use palisade_engine::TierSummary;
 use palisade_node::clock::rfc3339;
@@ -48,24 +49,22 @@ pub fn problem_report(diagnostic: &Diagnostic) -> ProblemReport {
     }
 }
 
-/// The packets dropped for each reason.
+/// The packets dropped for each reason, by the reason's name.
 fn drop_counters(counters: Option<&Counters>) -> Vec<DropCounterReport> {
-    let reasons = counters.into_iter();
-    let reasons = reasons.flat_map(|counters| &counters.by_drop_reason);
-    reasons
-        .filter_map(|(name, count)| {
-            let reason = PacketReason::ALL
-                .iter()
-                .find(|reason| reason.name() == *name)?;
-            Some(DropCounterReport {
-                reason: *reason,
-                count: PacketCount {
-                    packets: count.packets,
-                    bytes: count.bytes,
-                },
-            })
+    let drops = counters.map(|counters| counters.by_drop_reason.iter());
+    let mut reports: Vec<DropCounterReport> = drops
+        .into_iter()
+        .flatten()
+        .map(|(reason, count)| DropCounterReport {
+            reason: packet_reason(*reason),
+            count: PacketCount {
+                packets: count.packets,
+                bytes: count.bytes,
+            },
         })
-        .collect()
+        .collect();
+    reports.sort_by_key(|report| report.reason.name());
+    reports
 }
 
 /// `GET /v1/status`.

@@ -301,7 +301,12 @@ fn totals_by_name(counters: Counters) -> BTreeMap<String, u64> {
         .into_iter()
         .map(|(cause, count)| (serde_json::json!({"rule": &*cause}).to_string(), count));
     let drops = counters.by_drop_reason.into_iter();
-    let drops = drops.map(|(name, count)| (serde_json::json!({"reason": name}).to_string(), count));
+    let drops = drops.map(|(reason, count)| {
+        (
+            serde_json::json!({"reason": reason.name()}).to_string(),
+            count,
+        )
+    });
     let audit = counters.by_audit.into_iter();
     let audit =
         audit.map(|(verdicts, count)| (serde_json::json!({"audit": verdicts}).to_string(), count));

@@ -15,7 +15,7 @@ use palisade_sys::netns::run_in;
 use palisade_sys::sysctl::{KernelSysctl, Sysctl};
 use palisade_tables::{
     Cell, ClassId, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet, PolicySetId, PortMap,
-    Program, RuleId, TableChange, Tables, Verdict, VerdictCause,
+    Program, ReportReason, RuleId, TableChange, Tables, Verdict, VerdictCause,
 };
 use palisade_testkit::CountedDriver;
 
@@ -448,6 +448,6 @@ fn drops_without_a_rule_are_told_by_reason() {
         packets: 1,
         bytes: 29,
     };
-    assert_eq!(reasons.get("spoofed"), Some(&spoofed));
+    assert_eq!(reasons.get(&ReportReason::Spoofed), Some(&spoofed));
     assert_eq!(reasons.len(), 4, "{reasons:?}");
 }

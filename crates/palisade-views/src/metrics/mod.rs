@@ -186,7 +186,7 @@ fn collect_drops(counters: &Counters, out: &mut Exposition) {
     let always = ["default-deny", "encapsulated"];
     let mut drops = BTreeMap::from(always.map(|reason| (reason, CounterValue::default())));
     for (reason, count) in &counters.by_drop_reason {
-        add_count(drops.entry(reason).or_default(), count);
+        add_count(drops.entry(reason.name()).or_default(), count);
     }
     for (cause, count) in &counters.by_rule {
         let reason = match &**cause {

@@ -18,7 +18,7 @@ fn passes(place: &Place, from: usize, source: usize, family: usize) -> bool {
 fn spoofed(driver: &mut CountedDriver) -> u64 {
     let reasons = driver.counters().unwrap().by_drop_reason;
     reasons
-        .get("spoofed")
+        .get(&palisade_tables::ReportReason::Spoofed)
         .map_or(0, |count: &CounterValue| count.packets)
 }
 
