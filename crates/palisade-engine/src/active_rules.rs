@@ -42,7 +42,7 @@ pub(crate) struct ResolvedRule {
     /// Where it was written, without the line.
     pub(crate) origin: RuleOrigin,
     pub(crate) peers: Vec<PeerTest>,
-    /// For a rule that tests the own address: its index among such rules of the direction.
+    /// For a rule that tests the local address: its index among such rules of the direction.
     pub(crate) local_test: Option<u32>,
     /// The traffic it matches, in merged terms.
     pub(crate) traffic: Vec<TrafficMatch>,
@@ -50,14 +50,14 @@ pub(crate) struct ResolvedRule {
     pub(crate) uses_peer_named_ports: bool,
 }
 
-/// What the rules of a direction refer to at the endpoint's own end.
+/// What the rules of a direction refer to at the endpoint's local end.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct LocalEndReferences {
-    /// The tests of the own address, in the order of the rules.
+    /// The tests of the local address, in the order of the rules.
     pub(crate) tests: Vec<Peer>,
     /// Named ports of the endpoint.
     pub(crate) ports: BTreeSet<(Str, Protocol)>,
-    /// Whether a rule depends on the family of the own address.
+    /// Whether a rule depends on the family of the local address.
     pub(crate) family: bool,
 }
 
@@ -97,7 +97,7 @@ impl ResolvedRules {
         }
     }
 
-    /// Whether both govern the same directions with the same references to the own end.
+    /// Whether both govern the same directions with the same references to the local end.
     fn has_same_local_end_references(&self, other: &ResolvedRules) -> bool {
         Direction::BOTH.iter().all(|direction| {
             match (self.direction(*direction), other.direction(*direction)) {
@@ -395,7 +395,7 @@ fn without_line(origin: &RuleOrigin) -> RuleOrigin {
     }
 }
 
-/// The port test at the own end of a local endpoint.
+/// The port test at the local end of a local endpoint.
 fn local_port_test(term: &TrafficMatch, direction: Direction) -> &PortMatch {
     match direction {
         Direction::Ingress => &term.destination,

@@ -1,6 +1,6 @@
 //! The rules that apply to one endpoint, and the key of the policy set that they make.
 //!
-//! References to the endpoint's own end are resolved here: applicable policies and their order, own named ports, own
+//! References to the endpoint's local end are resolved here: applicable policies and their order, own named ports, own
 //! address and family as far as rules test them.
 
 use crate::active_policies::ActivePolicies;
@@ -158,7 +158,7 @@ impl<'a> ApplicableRules<'a> {
         self.policies.is_empty()
     }
 
-    /// What each source refers to at the own end.
+    /// What each source refers to at the local end.
     pub(crate) fn local_end_references(&self) -> impl Iterator<Item = &'a LocalEndReferences> {
         let sides = self
             .sources
@@ -183,12 +183,12 @@ impl<'a> ApplicableRules<'a> {
         self.set_key_of(inputs, Family::of(address), own, port)
     }
 
-    /// The tests of the own address, in the order of the rules.
+    /// The tests of the local address, in the order of the rules.
     pub(crate) fn local_tests(&self) -> impl Iterator<Item = &'a Peer> {
         self.local_end_references().flat_map(|own| &own.tests)
     }
 
-    /// The set's key where the own end has this family, these results of the tests of its address, and these named
+    /// The set's key where the local end has this family, these results of the tests of its address, and these named
     /// ports.
     pub(crate) fn set_key_of(
         &self,

@@ -492,7 +492,7 @@ impl Graph {
                     locals.extend(self.active.policies.endpoints_with_profile(name).cloned());
                 }
                 None => {
-                    // Endpoints may still name it: its rules no longer refer to their own end.
+                    // Endpoints may still name it: its rules no longer refer to their local end.
                     if self.active.rules.profile(name).is_some() {
                         locals.extend(self.active.policies.endpoints_with_profile(name).cloned());
                     }

@@ -1,12 +1,12 @@
-//! Points of host interfaces: which policy set judges an own address at an interface of this host.
+//! Points of host interfaces: which policy set judges a local address at an interface of this host.
 //!
 //! Of the host endpoints for one interface the first by name governs it, that of the node only if there is no other. At
 //! each stage but the normal one there is a point only where a policy of the stage selects the endpoint; to and from the
 //! host there always is, but for the endpoint of a node, which nothing judges where no policy selects it. Where a rule
-//! tests the own end, there is a point for each network or address at which it may decide otherwise than at the one
+//! tests the local end, there is a point for each network or address at which it may decide otherwise than at the one
 //! above; elsewhere one for each family.
 //!
-//! Rules that test the own end of a host endpoint cost a pass over all addresses at each change of an owner. Nothing
+//! Rules that test the local end of a host endpoint cost a pass over all addresses at each change of an owner. Nothing
 //! else here depends on the number of addresses.
 
 use crate::applicable_rules::{
@@ -142,7 +142,7 @@ impl HostPoints {
     }
 }
 
-/// The set of each point of an interface that an endpoint governs, and whether a rule tests its own end.
+/// The set of each point of an interface that an endpoint governs, and whether a rule tests its local end.
 fn point_keys(
     inputs: PointInputs<'_>,
     interface: &PointInterface,
@@ -184,10 +184,10 @@ fn point_keys(
     (keys, tests_local_end)
 }
 
-/// What rules ask about the own end of a packet at a host interface.
+/// What rules ask about the local end of a packet at a host interface.
 struct LocalEnd<'a> {
     tests: Vec<&'a Peer>,
-    /// Whether named ports of the own end are those of whatever endpoint has its address.
+    /// Whether named ports of the local end are those of whatever endpoint has its address.
     asks_ports_of_owner: bool,
     endpoint: &'a Endpoint,
 }

@@ -130,7 +130,7 @@ impl<'a> IdentityInputs<'a> {
 
 /// The index of a key in a [`KeyList`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct KeyIndex(u32);
+struct IdentityKeyIndex(u32);
 
 /// The change of the identity of a tracked address or network.
 #[derive(Clone, Copy)]
@@ -138,7 +138,7 @@ struct IdentityMove {
     /// The identity before.
     old_identity: IdentityId,
     /// The number of its new key; `None` if it is removed.
-    key: Option<KeyIndex>,
+    key: Option<IdentityKeyIndex>,
 }
 
 /// A changed address with its new owner.
@@ -152,17 +152,17 @@ struct AddressMove {
 #[derive(Default)]
 struct KeyList {
     keys: Vec<Arc<IdentityKey>>,
-    numbers: HashMap<Arc<IdentityKey>, KeyIndex>,
+    numbers: HashMap<Arc<IdentityKey>, IdentityKeyIndex>,
     /// The key of an address by the signature of its only owner and the network that covers it.
-    by_signature: HashMap<(SignatureNumber, Option<Prefix>), KeyIndex>,
+    by_signature: HashMap<(SignatureNumber, Option<Prefix>), IdentityKeyIndex>,
 }
 
 impl KeyList {
-    fn add(&mut self, key: IdentityKey) -> KeyIndex {
+    fn add(&mut self, key: IdentityKey) -> IdentityKeyIndex {
         if let Some(number) = self.numbers.get(&key) {
             return *number;
         }
-        let number = KeyIndex(u32::try_from(self.keys.len()).unwrap_or(NONE));
+        let number = IdentityKeyIndex(u32::try_from(self.keys.len()).unwrap_or(NONE));
         let key = Arc::new(key);
         self.keys.push(key.clone());
         self.numbers.insert(key, number);
@@ -454,7 +454,7 @@ impl Identities {
     ) -> NumberAssignment {
         // Only the default key has neither selectors nor a network nor ports.
         let nobody = list.numbers.get(&IdentityKey::default()).copied();
-        let named = |key: Option<KeyIndex>| key.filter(|key| Some(*key) != nobody);
+        let named = |key: Option<IdentityKeyIndex>| key.filter(|key| Some(*key) != nobody);
         let mut lost_members: HashMap<IdentityId, usize> = HashMap::default();
         let mut gained_members = alloc::vec![0_usize; list.keys.len()];
         for identity_move in moves.clone() {
@@ -468,7 +468,7 @@ impl Identities {
             removed: self.remove_members(&lost_members, list),
             ..NumberAssignment::default()
         };
-        let mut reusable: BTreeMap<(IdentityId, KeyIndex), usize> = BTreeMap::new();
+        let mut reusable: BTreeMap<(IdentityId, IdentityKeyIndex), usize> = BTreeMap::new();
         if !numbered.removed.is_empty() {
             for identity_move in moves {
                 let Some(key) = named(identity_move.key) else {
@@ -517,7 +517,7 @@ impl Identities {
     /// `reusable` has the members that a key takes from a removed identity.
     fn pass_numbers_on(
         &mut self,
-        reusable: BTreeMap<(IdentityId, KeyIndex), usize>,
+        reusable: BTreeMap<(IdentityId, IdentityKeyIndex), usize>,
         list: &KeyList,
         numbered: &mut NumberAssignment,
     ) {

@@ -505,7 +505,7 @@ fn collect_pairs(
         }
         scratch.tested.insert(view.keys, tested.collect());
     }
-    collect_local(store, keys, slot, scratch);
+    collect_own(store, keys, slot, scratch);
     intern_new_values(store, scratch);
     if let Some(inherited) = scratch.inherited.get(&origin) {
         let inherited = scratch.inherited_pairs.get(inherited.clone());
@@ -528,7 +528,7 @@ fn collect_pairs(
 }
 
 /// Collects the labels that only this owner has: its own, its name and what its node is.
-fn collect_local(
+fn collect_own(
     store: &AddressOwnerStore,
     keys: &TestedKeys,
     slot: AddressOwnerSlot,

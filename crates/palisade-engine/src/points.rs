@@ -23,7 +23,7 @@ pub(crate) struct JudgementPoints {
     assigned: BTreeMap<Point, PolicySetId>,
     contested: BTreeSet<Point>,
     interfaces: BTreeMap<Str, usize>,
-    /// Endpoints with a rule that tests the own address.
+    /// Endpoints with a rule that tests the local address.
     pub(crate) local_address_tested: BTreeSet<EndpointId>,
     host: HostPoints,
 }

@@ -1,7 +1,7 @@
 //! Policy sets: the applicable rules of one direction, shared by all points with the same key.
 //!
 //! The key of a set has the policies and profiles in order, and how their rules' references to the
-//! endpoint's own end resolve. Sources (policies and profiles) with equal rules share one rule
+//! endpoint's local end resolve. Sources (policies and profiles) with equal rules share one rule
 //! group. An edit of a policy replaces only the rules of that policy, and affects only the
 //! identities that the changed rules name. Each identity has a class, compiled from the rules that
 //! it matches up to the first that decides all traffic.
@@ -34,7 +34,7 @@ pub(crate) struct PolicySetKey {
     pub(crate) audit: bool,
     pub(crate) policies: Vec<PolicyNumber>,
     pub(crate) profiles: Vec<Str>,
-    /// The result of each test of the own address, in the order of the rules.
+    /// The result of each test of the local address, in the order of the rules.
     pub(crate) local_tests: Vec<bool>,
     /// The numbers of the own named ports that rules use.
     pub(crate) ports: Vec<(Str, Protocol, u16)>,

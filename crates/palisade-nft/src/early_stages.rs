@@ -264,16 +264,11 @@ pub(crate) fn pre_dnat_chains(config: &Config) -> Vec<(Str, Chain)> {
     for side in [arriving, leaving] {
         let name = side_chain(side, PolicyStage::PreDnat);
         let orientation = orientation_of(side);
-        let (packet, connection) = if !NftFault::PreDnatAfterDnat.is_injected() {
-            (
-                TupleFields::Packet(orientation),
-                TupleFields::Connection(orientation),
-            )
+        let packet = TupleFields::Packet(orientation);
+        let connection = if NftFault::PreDnatAfterDnat.is_injected() {
+            packet
         } else {
-            (
-                TupleFields::Packet(orientation),
-                TupleFields::Packet(orientation),
-            )
+            TupleFields::Connection(orientation)
         };
         let (of_packet, of_connection) = (format!("{name}_p"), format!("{name}_c"));
         let mut rules = Vec::new();

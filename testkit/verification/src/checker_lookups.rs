@@ -193,10 +193,10 @@ impl<'a> HistoryInterner<'a> {
         });
         let mut in_states = Vec::with_capacity(states.tables.len());
         for state in 0..states.tables.len() {
-            let outcome = if !states.may_matter(state, point, peer) {
-                in_states[state - 1]
-            } else {
+            let outcome = if states.may_matter(state, point, peer) {
                 self.outcome(state, point, peer)
+            } else {
+                in_states[state - 1]
             };
             in_states.push(outcome);
         }

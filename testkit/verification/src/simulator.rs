@@ -210,10 +210,10 @@ impl<'a> PacketRun<'a> {
             } => (source, destination),
             L4::Icmp { .. } | L4::None => (0, 0),
         };
-        let (source, destination, port) = if !packet.conntrack.reply {
-            (packet.source, packet.destination, port)
-        } else {
+        let (source, destination, port) = if packet.conntrack.reply {
             (packet.destination, packet.source, source_port)
+        } else {
+            (packet.source, packet.destination, port)
         };
         match self.simulator.pre_dnat {
             Some(before) => (source, before.destination, before.port),

@@ -440,7 +440,7 @@ impl<'a> NamedPolicies<'a> {
     /// A policy exactly as it was given.
     pub(crate) fn get(&self, number: PolicyNumber) -> Option<Policy> {
         let shape = self.body(number)?;
-        let local_rules = self.rules(number)?;
+        let own_rules = self.rules(number)?;
         let record = self.records.get(number.0)?;
         let line = self.names.get(record.file).map(|file| SourceLine {
             file: file.clone(),
@@ -454,7 +454,7 @@ impl<'a> NamedPolicies<'a> {
                     relative::replace_namespace(selector, PLACEHOLDER, own);
                 }
             }
-            if let Some(own) = line.as_ref().filter(|_| local_rules.line_relative) {
+            if let Some(own) = line.as_ref().filter(|_| own_rules.line_relative) {
                 for line in relative::lines_mut(&mut rules) {
                     *line = SourceLine {
                         line: line.line.wrapping_add(own.line),
@@ -471,8 +471,8 @@ impl<'a> NamedPolicies<'a> {
             mode: shape.mode,
             subject: self.absolute_selector(number, self.subject(number)?.1),
             scope: shape.scope,
-            ingress: rules(&local_rules.ingress),
-            egress: rules(&local_rules.egress),
+            ingress: rules(&own_rules.ingress),
+            egress: rules(&own_rules.egress),
             line,
         })
     }

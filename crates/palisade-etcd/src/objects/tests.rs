@@ -13,7 +13,7 @@ const ENDPOINT: &str = "http://e:2379";
 const POLICIES: &str = "networking.k8s.io/NetworkPolicy/shop";
 
 /// A source without a connection, and what is in force by what it passed on.
-struct Follower {
+struct ReceivedObjects {
     progress: RemoteProgress<EtcdObjects>,
     effective: EffectiveObjects,
     state: State,
@@ -23,10 +23,10 @@ struct Follower {
     stale: Option<String>,
 }
 
-impl Follower {
+impl ReceivedObjects {
     fn new(state_dir: Option<&Path>) -> Self {
         let store = |dir| SnapshotStore::new(dir, "etcd", "here");
-        Follower {
+        ReceivedObjects {
             progress: RemoteProgress::new(EtcdObjects::new("/p"), "etcd", state_dir.map(store)),
             effective: EffectiveObjects::new(
                 ["etcd".into()],
@@ -42,7 +42,7 @@ impl Follower {
 
     /// Calls the source with a sink that puts everything in force.
     fn run(&mut self, act: impl FnOnce(&mut RemoteProgress<EtcdObjects>, DeltaSink<'_>)) {
-        let Follower {
+        let ReceivedObjects {
             progress,
             effective,
             state,
@@ -164,7 +164,7 @@ fn pointer(bundle: &str) -> String {
 
 #[test]
 fn events_change_what_a_read_found_and_old_ones_change_nothing() {
-    let mut follower = Follower::new(None);
+    let mut follower = ReceivedObjects::new(None);
     let (a, b) = (policy("a", "x"), policy("b", "x"));
     follower.read(5, Some("g"), &[(&direct("a"), &a), (&pushed("g", "b"), &b)]);
     assert!(follower.in_sync);
@@ -197,7 +197,7 @@ fn events_change_what_a_read_found_and_old_ones_change_nothing() {
 
 #[test]
 fn another_bundle_is_read_as_a_whole() {
-    let mut follower = Follower::new(None);
+    let mut follower = ReceivedObjects::new(None);
     let b = policy("b", "x");
     follower.read(5, Some("g"), &[(&pushed("g", "b"), &b)]);
     // A pointer to the same bundle comes with its events.
@@ -232,7 +232,7 @@ fn another_bundle_is_read_as_a_whole() {
 
 #[test]
 fn a_pointer_that_cannot_be_read_changes_nothing() {
-    let mut follower = Follower::new(None);
+    let mut follower = ReceivedObjects::new(None);
     follower.read(5, Some("g"), &[(&pushed("g", "b"), &policy("b", "x"))]);
     let wrong = events(&[(&pushed("g", "b"), None, 6), ("/p/bundle", Some("x"), 6)]);
     let error = follower.answer(wrong).unwrap_err().to_string();
@@ -246,7 +246,7 @@ fn a_pointer_that_cannot_be_read_changes_nothing() {
 
 #[test]
 fn a_compacted_watch_reads_everything_and_deletes_what_is_gone() {
-    let mut follower = Follower::new(None);
+    let mut follower = ReceivedObjects::new(None);
     let a = policy("a", "x");
     follower.read(
         5,
@@ -272,7 +272,7 @@ fn a_compacted_watch_reads_everything_and_deletes_what_is_gone() {
 
 #[test]
 fn failures_delete_nothing_and_are_reported_from_the_second_on() {
-    let mut follower = Follower::new(None);
+    let mut follower = ReceivedObjects::new(None);
     follower.read(5, None, &[(&direct("a"), &policy("a", "x"))]);
     let error = EtcdError::Connection("no route".to_owned());
     follower.fail(&error);
@@ -295,7 +295,7 @@ fn failures_delete_nothing_and_are_reported_from_the_second_on() {
 
 #[test]
 fn an_etcd_with_another_history_is_read_again_by_content() {
-    let mut follower = Follower::new(None);
+    let mut follower = ReceivedObjects::new(None);
     follower.read(5, None, &[(&direct("a"), &policy("a", "x"))]);
     let point = |revision, cluster| ReadPoint {
         revision,
@@ -318,7 +318,7 @@ fn an_etcd_with_another_history_is_read_again_by_content() {
 
 #[test]
 fn only_answers_of_the_watch_itself_say_how_far_it_is() {
-    let mut follower = Follower::new(None);
+    let mut follower = ReceivedObjects::new(None);
     follower.read(5, None, &[]);
     let header = |revision| {
         Some(ResponseHeader {
@@ -341,7 +341,7 @@ fn only_answers_of_the_watch_itself_say_how_far_it_is() {
 
 #[test]
 fn a_value_that_cannot_be_read_fails_alone_and_by_its_key() {
-    let mut follower = Follower::new(None);
+    let mut follower = ReceivedObjects::new(None);
     let a = policy("a", "x");
     let nobody = "/p/objects/core/Pod/web";
     let several = format!("{a}---\n{a}");
@@ -379,9 +379,9 @@ fn a_value_that_cannot_be_read_fails_alone_and_by_its_key() {
 
 #[test]
 fn an_object_that_is_pushed_and_written_stays_as_it_was_first() {
-    let mut follower = Follower::new(None);
+    let mut follower = ReceivedObjects::new(None);
     let (x, z) = (policy("a", "x"), policy("a", "z"));
-    let has_only = |follower: &Follower, app: &str| {
+    let has_only = |follower: &ReceivedObjects, app: &str| {
         let policies: Vec<_> = follower.state.policies.values().collect();
         policies.len() == 1 && format!("{policies:?}").contains(&format!("{app:?}"))
     };
@@ -403,7 +403,7 @@ fn an_object_that_is_pushed_and_written_stays_as_it_was_first() {
 
 #[test]
 fn objects_of_other_kinds_are_counted() {
-    let mut follower = Follower::new(None);
+    let mut follower = ReceivedObjects::new(None);
     let map = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: shop}}";
     follower.read(5, None, &[("/p/objects/core/ConfigMap/shop/a", map)]);
     let report = follower.progress.report();
@@ -416,7 +416,7 @@ fn objects_of_other_kinds_are_counted() {
 #[test]
 fn a_source_that_starts_goes_on_from_its_snapshot() {
     let dir = tempfile::tempdir().unwrap();
-    let mut first = Follower::new(Some(dir.path()));
+    let mut first = ReceivedObjects::new(Some(dir.path()));
     let (a, b) = (policy("a", "x"), policy("b", "x"));
     first.run(|progress, sink| {
         let _ = progress.restore(sink);
@@ -424,7 +424,7 @@ fn a_source_that_starts_goes_on_from_its_snapshot() {
     assert!(!first.in_sync);
     first.read(5, Some("g"), &[(&direct("a"), &a), (&pushed("g", "b"), &b)]);
     drop(first);
-    let mut second = Follower::new(Some(dir.path()));
+    let mut second = ReceivedObjects::new(Some(dir.path()));
     second.run(|progress, sink| {
         let _ = progress.restore(sink);
     });

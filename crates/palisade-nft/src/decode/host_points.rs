@@ -22,20 +22,20 @@ pub(super) struct HostPointElement {
     direction: Direction,
     /// The number of the interface.
     interface: u32,
-    local: LocalEnd,
+    local: LocalNetwork,
     set: PolicySetId,
 }
 
-enum LocalEnd {
+enum LocalNetwork {
     Address(Prefix),
     Range(Family, u128, u128),
 }
 
-impl LocalEnd {
+impl LocalNetwork {
     fn prefixes(&self) -> Vec<Prefix> {
         match *self {
-            LocalEnd::Address(address) => [address].into(),
-            LocalEnd::Range(family, first, last) => {
+            LocalNetwork::Address(address) => [address].into(),
+            LocalNetwork::Range(family, first, last) => {
                 let range = NumberRange { first, last };
                 range.prefixes(family).collect()
             }
@@ -50,13 +50,13 @@ impl HostPointElement {
         let address = |bytes: &[u8]| parse_address(bytes.get(8..)?);
         let (bytes, local) = match (content, key) {
             (SetContent::HostPoint, ElementKey::Exact(bytes)) => {
-                let local = LocalEnd::Address(Prefix::host(address(bytes)?));
+                let local = LocalNetwork::Address(Prefix::host(address(bytes)?));
                 (bytes, local)
             }
             (SetContent::HostPointRange(family), ElementKey::Range(first, last)) => {
                 (first.get(..8)? == last.get(..8)?).then_some(())?;
                 let number = |bytes| address(bytes).map(address_to_number);
-                let local = LocalEnd::Range(family, number(first)?, number(last)?);
+                let local = LocalNetwork::Range(family, number(first)?, number(last)?);
                 (first, local)
             }
             _ => return None,

@@ -1,10 +1,9 @@
 //! The source against a server in memory: what it has in force is what the server has, however the server fails.
 
-mod follower;
 mod policy_api;
+mod running_source;
 mod snapshots;
 
-use follower::{Follower, PODS, POLICIES, Seen, names, pod, policy, shop};
 use palisade_generators::case_seeds;
 use palisade_kubernetes::{ApiServer, Credentials};
 use palisade_model::State;
@@ -13,6 +12,7 @@ use palisade_source::Source;
 use palisade_testkit::{ApiFault, FakeApiServer};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use running_source::{PODS, POLICIES, RunningSource, Seen, names, pod, policy, shop};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn a_server_that_asks_for_a_delay_is_not_asked_before() {
     // With Retry-After: 1; the first delay without it is at most a fifth of that.
     server.add_fault(ApiFault::Status(429));
     let began = Instant::now();
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     follower.wait("in sync", |seen| seen.in_sync);
     assert!(
         began.elapsed() >= Duration::from_secs(1),
@@ -37,7 +37,7 @@ fn objects_of_the_server_are_in_force_and_follow_it() {
     for has_streaming_lists in [true, false] {
         let server = shop();
         server.set_streaming_lists(has_streaming_lists);
-        let follower = Follower::start(&server);
+        let follower = RunningSource::start(&server);
         let seen = follower.wait("the first list", |seen| seen.in_sync);
         assert_eq!(
             names(&seen.state),
@@ -76,7 +76,7 @@ fn a_policy_says_its_version_and_each_rule_its_path() {
         let line = policy.line.as_ref().unwrap().to_string();
         [line].into_iter().chain(rules).collect::<Vec<String>>()
     };
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     let first = sources_of(&follower.wait("the first list", |seen| seen.in_sync));
     let resource = "networkpolicies.networking.k8s.io, resource version ";
     let version = first[0].strip_prefix(resource).unwrap().to_owned();
@@ -103,7 +103,7 @@ fn a_policy_says_its_version_and_each_rule_its_path() {
 fn a_server_that_fails_on_streaming_lists_is_asked_for_pages() {
     let server = shop();
     server.refuse_streaming_lists(500);
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     let seen = follower.wait("the first list", |seen| seen.in_sync);
     assert_eq!(names(&seen.state).len(), 2);
     assert!(seen.report.sources[0].stale.is_none());
@@ -114,7 +114,7 @@ fn a_server_that_fails_on_streaming_lists_is_asked_for_pages() {
 #[test]
 fn fields_that_policy_does_not_need_change_nothing() {
     let server = shop();
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     let before = follower.wait("the first list", |seen| seen.in_sync).batches;
     for n in 0..50 {
         let mut changed = pod("web", "10.0.0.1");
@@ -140,7 +140,7 @@ fn a_list_of_many_pages_is_read_whole() {
         let address = format!("10.1.{}.{}", n / 250, n % 250 + 1);
         server.put(PODS, pod(&format!("p{n}"), &address));
     }
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     let seen = follower.wait("the first list", |seen| seen.in_sync);
     assert_eq!(seen.state.endpoints.len(), 1_701);
     let requests = server.take_requests();
@@ -151,7 +151,7 @@ fn a_list_of_many_pages_is_read_whole() {
 #[test]
 fn what_was_deleted_while_nobody_followed_goes_after_a_complete_list() {
     let server = shop();
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     follower.wait("the first list", |seen| seen.in_sync);
     server.set_down(true);
     let seen = follower.wait("a report", |seen| {
@@ -190,7 +190,7 @@ fn a_malformed_object_fails_alone_and_by_name() {
     );
     server.put(POLICIES, json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"namespace": "shop", "name": "odd"}}));
     server.put(POLICIES, json!({"metadata": 5}));
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     let seen = follower.wait("the first list", |seen| seen.in_sync);
     let problems = seen.report.problems.iter();
     let problems: Vec<String> = problems
@@ -235,7 +235,7 @@ fn a_server_whose_lists_are_always_expired_is_reported() {
     for _ in 0..100 {
         server.add_fault(ApiFault::Status(410));
     }
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     let is_stale = |seen: &Seen| {
         seen.report
             .sources
@@ -268,7 +268,7 @@ fn whatever_fails_the_source_has_what_the_server_has() {
         let mut random = SmallRng::seed_from_u64(seed);
         let server = shop();
         server.set_streaming_lists(random.random());
-        let follower = Follower::start(&server);
+        let follower = RunningSource::start(&server);
         let mut faults = 0;
         while faults < 30 {
             match random.random_range(0..12) {
@@ -315,7 +315,7 @@ fn whatever_fails_the_source_has_what_the_server_has() {
             std::thread::sleep(Duration::from_millis(20));
         }
         server.put(POLICIES, policy("end", "web"));
-        let fresh = Follower::start(&server);
+        let fresh = RunningSource::start(&server);
         let expected = without_lines(&fresh.wait("a fresh start", |seen| seen.in_sync).state);
         let wanted = format!("seed {seed}: a fresh start has {expected:#?}");
         let seen = follower.wait(&wanted, |seen| {
@@ -353,7 +353,7 @@ fn a_missing_kubeconfig_is_reported_and_tried_again() {
 fn credentials_that_are_rotated_are_read_again() {
     let server = shop();
     server.set_token("first");
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     follower.wait("the first list", |seen| seen.in_sync);
     server.set_token("second");
     server.put(POLICIES, policy("new", "web"));

@@ -1,6 +1,6 @@
 //! Policy APIs that have to be installed: they come and go while the server is followed.
 
-use super::follower::{Follower, Seen, names, shop};
+use super::running_source::{RunningSource, Seen, names, shop};
 use serde_json::{Value, json};
 
 const ADMIN_POLICIES: &str = "/apis/policy.networking.k8s.io/v1alpha1/adminnetworkpolicies";
@@ -24,7 +24,7 @@ fn is_in_force(seen: &Seen, name: &str) -> bool {
 #[test]
 fn a_policy_api_may_come_later_and_go() {
     let server = shop();
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     let absent = |seen: &Seen| seen.report.sources[0].absent().len();
     let seen = follower.wait("in sync without the API", |seen| {
         seen.in_sync && absent(seen) == 3

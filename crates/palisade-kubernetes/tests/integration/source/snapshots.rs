@@ -1,13 +1,13 @@
 //! A source that starts without its server has what it had.
 
-use super::follower::{Follower, PODS, POLICIES, Seen, names, pod, policy, shop};
+use super::running_source::{PODS, POLICIES, RunningSource, Seen, names, pod, policy, shop};
 use palisade_effective::Diagnostic;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
 
 /// Waits until the reason is that the server does not answer.
-fn wait_for_snapshot(follower: &Follower) -> Seen {
+fn wait_for_snapshot(follower: &RunningSource) -> Seen {
     follower.wait("the snapshot", |seen| {
         seen.in_sync && seen.report.sources[0].stale.is_some()
     })
@@ -16,7 +16,7 @@ fn wait_for_snapshot(follower: &Follower) -> Seen {
 #[test]
 fn a_source_that_starts_without_its_server_has_what_it_had() {
     let server = shop();
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     follower.wait("the first list", |seen| seen.in_sync);
     server.put(PODS, pod("db", "10.0.0.2"));
     server.put(PODS, pod("gone", "10.0.0.3"));
@@ -36,7 +36,7 @@ fn a_source_that_starts_without_its_server_has_what_it_had() {
     let problems = before.report.problems.clone();
     assert_eq!(problems.len(), 2, "{problems:#?}");
     server.set_down(true);
-    let follower = Follower::start_in(follower.end(), &server);
+    let follower = RunningSource::start_in(follower.end(), &server);
     let after = wait_for_snapshot(&follower);
     assert_eq!(after.state, before.state);
     // Without the place in the text: only a part of it is stored.
@@ -60,19 +60,19 @@ fn a_source_that_starts_without_its_server_has_what_it_had() {
     assert!(seen.batches - after.batches <= 2, "{}", seen.batches);
     // What was learned from the list is in the next snapshot.
     server.set_down(true);
-    let follower = Follower::start_in(follower.end(), &server);
+    let follower = RunningSource::start_in(follower.end(), &server);
     assert_eq!(wait_for_snapshot(&follower).state, seen.state);
 }
 
 #[test]
 fn a_snapshot_that_was_not_marked_as_complete_is_none() {
     let server = shop();
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     follower.wait("the first list", |seen| seen.in_sync);
     let dir = follower.end();
     std::fs::remove_file(dir.path().join("snapshot/kubernetes/mark.json")).unwrap();
     server.set_down(true);
-    let follower = Follower::start_in(dir, &server);
+    let follower = RunningSource::start_in(dir, &server);
     let seen = follower.wait("a report", |seen| {
         seen.report
             .sources
@@ -85,7 +85,7 @@ fn a_snapshot_that_was_not_marked_as_complete_is_none() {
 #[test]
 fn a_damaged_snapshot_is_reported_and_the_server_is_waited_for() {
     let server = shop();
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     follower.wait("the first list", |seen| seen.in_sync);
     let dir = follower.end();
     let folder = dir.path().join("snapshot/kubernetes");
@@ -100,7 +100,7 @@ fn a_damaged_snapshot_is_reported_and_the_server_is_waited_for() {
     bytes[20] ^= 1;
     std::fs::write(&file, bytes).unwrap();
     server.set_down(true);
-    let follower = Follower::start_in(dir, &server);
+    let follower = RunningSource::start_in(dir, &server);
     let is_reported = |seen: &Seen| {
         let problems = seen.report.problems.iter();
         let reasons: Vec<_> = problems.map(|found| &*found.problem.reason).collect();
@@ -115,7 +115,7 @@ fn a_damaged_snapshot_is_reported_and_the_server_is_waited_for() {
         seen.in_sync && seen.report.problems.is_empty()
     });
     server.set_down(true);
-    let follower = Follower::start_in(follower.end(), &server);
+    let follower = RunningSource::start_in(follower.end(), &server);
     assert_eq!(wait_for_snapshot(&follower).state, seen.state);
 }
 
@@ -133,7 +133,7 @@ fn a_snapshot_of_many_pods_is_small() {
         pod["metadata"]["labels"] = json!({"app": "a", "pod-template-hash": "6f7b8c9d5"});
         server.put(PODS, pod);
     }
-    let follower = Follower::start(&server);
+    let follower = RunningSource::start(&server);
     let before = follower.wait("the list", |seen| {
         seen.in_sync && seen.report.objects == pods + 3
     });
@@ -147,7 +147,7 @@ fn a_snapshot_of_many_pods_is_small() {
     server.set_down(true);
     let dir = follower.end();
     let began = Instant::now();
-    let follower = Follower::start_in(dir, &server);
+    let follower = RunningSource::start_in(dir, &server);
     let after = wait_for_snapshot(&follower);
     let took = began.elapsed();
     println!("{pods} pods: {bytes} bytes, restored in {took:?}");

@@ -26,17 +26,17 @@ const SILENCE: Duration = Duration::from_millis(60);
 /// 200 local endpoints in 20 namespaces, 1,000 policies, one of which is edited: a port comes and goes,
 /// or, to split an identity, a label that no other policy asks for.
 pub(super) fn case(split: bool) -> BenchCase {
-    let name = if !split {
-        "agent/edit-to-enforced"
-    } else {
+    let name = if split {
         "agent/edit-to-enforced/split"
+    } else {
+        "agent/edit-to-enforced"
     };
     let figure = |what: &str| Figure::of(format!("{name}/{what}"), "ms");
     // Of 120 edits there is no p99 to speak of.
-    let p90 = if !split {
-        figure("p90").with_reference("aim", 10.0)
-    } else {
+    let p90 = if split {
         figure("p90")
+    } else {
+        figure("p90").with_reference("aim", 10.0)
     };
     BenchCase {
         name: format!("{name}/all"),

@@ -18,7 +18,7 @@ pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
 pub(crate) const POLICIES: &str = "/apis/networking.k8s.io/v1/networkpolicies";
 
 /// A source that is followed, and what it has in force.
-pub(crate) struct Follower {
+pub(crate) struct RunningSource {
     pub(crate) seen: Arc<(Mutex<Seen>, Condvar)>,
     stop: SourceHandle,
     thread: Option<JoinHandle<()>>,
@@ -36,9 +36,9 @@ pub(crate) struct Seen {
     pub(crate) deleted: Vec<String>,
 }
 
-impl Follower {
+impl RunningSource {
     pub(crate) fn start(server: &FakeApiServer) -> Self {
-        Follower::start_in(tempfile::tempdir().unwrap(), server)
+        RunningSource::start_in(tempfile::tempdir().unwrap(), server)
     }
 
     /// The same with the files of another.
@@ -72,7 +72,7 @@ impl Follower {
             };
             source.run(&mut apply).unwrap();
         });
-        Follower {
+        RunningSource {
             seen,
             stop,
             thread: Some(thread),
@@ -109,7 +109,7 @@ impl Follower {
     }
 }
 
-impl Drop for Follower {
+impl Drop for RunningSource {
     fn drop(&mut self) {
         self.stop.stop();
         let ended = self.thread.take().map(JoinHandle::join);
