@@ -51,7 +51,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     ruleset.comment = Some(SCHEMA.into());
     ruleset.flags = config.table_flags();
     for (name, decl) in names::declarations() {
-        let is_unused = config.judge_hairpin && names::is_of_hairpin(name)
+        let is_unused = config.judgement.judge_hairpin && names::is_of_hairpin(name)
             || name == DROP_VERDICT && !config.is_answering();
         if is_unused {
             continue;

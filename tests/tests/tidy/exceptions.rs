@@ -55,7 +55,6 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
         "StoredEndpoint",
         16,
     ),
-    ("crates/palisade-nft/src/config.rs", "Config", 13),
     (
         "crates/palisade-source/src/collector.rs",
         "InputCollector",
