@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+mod address;
 mod direction;
 mod encapsulation;
 mod endpoint;
@@ -33,6 +34,7 @@ mod source_line;
 mod state;
 mod stored_protocols;
 
+pub use address::{Family, address_from_number, address_to_number};
 pub use direction::Direction;
 pub use encapsulation::{Encapsulation, Encapsulations};
 pub use endpoint::{Endpoint, EndpointId, EndpointKind, NamedPort, Owner, PodState};
@@ -42,7 +44,7 @@ pub use flow::{
 };
 pub use label::{LabelKey, LabelLookup, LabelScope, Labels};
 pub use label_values::LabelValues;
-pub use net::{Family, ParsePrefixError, Prefix};
+pub use net::{ParsePrefixError, Prefix};
 pub use network_set::{NetworkSet, NetworkSetKind};
 pub use node::Node;
 pub use object::{Namespace, Object, ObjectKey, Service, ServiceAccount, ServicePort, Update};
@@ -55,7 +57,7 @@ pub use policy::{
 pub use policy_stage::{PolicyStage, TrafficScope};
 pub use ports::{PortMatch, PortRange, PortSpec};
 pub use profile::Profile;
-pub use ranges::{NumberRange, RangeNumber, RangeSet, address_from_number, address_to_number};
+pub use ranges::{NumberRange, RangeNumber, RangeSet};
 pub use selector::Selector;
 pub use source_line::SourceLine;
 pub use state::{EndpointLabels, NetworkSetLabels, NodeLabels, State, own_node_value};
