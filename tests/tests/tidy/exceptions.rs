@@ -13,7 +13,6 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
         "WorkloadRecord",
         17,
     ),
-    ("crates/palisade-analysis/src/rules.rs", "StateRules", 13),
     ("crates/palisade-api/src/cni.rs", "CniAddRequest", 13),
     ("crates/palisade-api/src/explain/mod.rs", "FlowReport", 14),
     ("crates/palisade-api/src/monitor.rs", "PacketEvent", 23),
@@ -25,30 +24,12 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
     ("crates/palisade-api/src/policy.rs", "PolicySummary", 13),
     ("crates/palisade-api/src/status.rs", "Status", 27),
     ("crates/palisade-cni/src/netconf.rs", "NetConf", 14),
-    (
-        "crates/palisade-effective/src/objects.rs",
-        "EffectiveObjects",
-        14,
-    ),
-    (
-        "crates/palisade-kubernetes/src/resource_watch.rs",
-        "ResourceWatch",
-        13,
-    ),
     ("crates/palisade-model/src/endpoint.rs", "Endpoint", 13),
     (
         "crates/palisade-model/src/endpoint.rs",
         "StoredEndpoint",
         16,
     ),
-    (
-        "crates/palisade-source/src/collector.rs",
-        "InputCollector",
-        13,
-    ),
-    ("crates/palisade-source/src/directory.rs", "Directory", 13),
-    ("crates/palisade-source/src/scan.rs", "Tree", 17),
-    ("crates/palisade/src/cli.rs", "ExplainArgs", 16),
 ];
 
 /// Circles of files, each sorted.
