@@ -37,7 +37,9 @@ mod stored_protocols;
 pub use address::{Family, address_from_number, address_to_number};
 pub use direction::Direction;
 pub use encapsulation::{Encapsulation, Encapsulations};
-pub use endpoint::{Endpoint, EndpointId, EndpointKind, NamedPort, Owner, PodState};
+pub use endpoint::{
+    Endpoint, EndpointId, EndpointKind, EndpointMetadata, NamedPort, Owner, PodState,
+};
 pub use failsafe::{FailsafePort, FailsafePorts};
 pub use flow::{
     DenyAction, Flow, FlowOrigin, HairpinAction, HostTrafficAction, L4, PreDnat, Protocol,
