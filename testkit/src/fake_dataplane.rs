@@ -265,8 +265,7 @@ impl PolicyDriver for FakeDataplane {
         let mut state = self.lock();
         state.record_call(DataplaneCall::Execute(delta.clone()))?;
         let mut held = state.tables.as_deref().cloned().unwrap_or_default();
-        held.judge_host_traffic = tables.judge_host_traffic;
-        held.judge_hairpin = tables.judge_hairpin;
+        held.judgement = tables.judgement.clone();
         delta.apply_to(&mut held);
         if held != *tables {
             return Err(injected(

@@ -4,7 +4,7 @@
 use palisade_config::Config;
 use palisade_dataplane::nftables::{self, NflogConfig, NftDataplane};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
-use palisade_model::{HairpinAction, HostTrafficAction};
+use palisade_enforcer::policy_subsystem::judgement_options;
 
 /// Opens a driver in the network namespace of the calling thread. Writes nothing.
 type OpenDriver = fn(&Config) -> Result<Box<dyn Dataplane>, DriverError>;
@@ -78,10 +78,8 @@ fn open_nftables(config: &Config) -> Result<Box<dyn Dataplane>, DriverError> {
         interface_prefix: config.workloads.interface_prefix.as_str().into(),
         ct_mark_mask: config.nftables.mark_mask,
         packet_mark_bit: PACKET_MARK_BIT,
-        judge_host_traffic: config.policy.host_to_endpoint == HostTrafficAction::Policy,
-        judge_hairpin: config.policy.hairpin == HairpinAction::Policy,
+        judgement: judgement_options(&config.policy, &config.host),
         deny_action: config.policy.deny_action,
-        failsafe: config.host.failsafe(),
         owned: config.nftables.owns_table,
         log: Some(NflogConfig {
             group: PACKET_REPORT_GROUP,

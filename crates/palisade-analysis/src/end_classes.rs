@@ -306,19 +306,20 @@ impl<'a> EndClassifier<'a> {
         rules: &StateRules<'a>,
     ) -> EndSignature {
         let state = prepared.state();
-        let mut tests = rules.any_address_tests.clone();
+        let mut tests = rules.tests.any_address.clone();
         let mut net = innermost_net.unwrap_or(0);
         while let Some(inner) = (net as usize)
             .checked_sub(1)
             .and_then(|at| self.nets.get(at))
         {
-            tests.extend(rules.by_net.get(&inner.prefix).into_iter().flatten());
+            tests.extend(rules.tests.by_net.get(&inner.prefix).into_iter().flatten());
             for set in &inner.sets {
                 let labels = state.network_set_labels(set);
-                rules.by_labels.candidates(&labels, &mut tests);
+                rules.tests.by_labels.candidates(&labels, &mut tests);
             }
             for node in &inner.nodes {
                 rules
+                    .tests
                     .by_labels
                     .candidates(&state.node_labels(node, None), &mut tests);
             }
@@ -327,7 +328,7 @@ impl<'a> EndClassifier<'a> {
         let mut policies = Vec::new();
         if let Some(endpoint) = endpoint {
             let labels = state.endpoint_labels(endpoint);
-            rules.by_labels.candidates(&labels, &mut tests);
+            rules.tests.by_labels.candidates(&labels, &mut tests);
             rules.by_subject.candidates(&labels, &mut policies);
             policies.retain(|id| {
                 let policy = rules.policies[*id as usize];
@@ -352,7 +353,7 @@ impl<'a> EndClassifier<'a> {
         tests.dedup();
         policies.sort_unstable();
         policies.dedup();
-        let peers = tests.iter().map(|test| rules.tests[*test as usize]);
+        let peers = tests.iter().map(|test| rules.tests.all[*test as usize]);
         let mut matches = prepared.match_peers(peers, end).into_iter();
         tests.retain(|_| matches.next() == Some(true));
         EndSignature {

@@ -245,7 +245,7 @@ impl<'r, 'a> PeerIndex<'r, 'a> {
         classes: &'r [EndClass<'a>],
         zones: &[usize],
     ) -> Self {
-        let mut of_tests: Vec<Vec<u32>> = vec![Vec::new(); rules.tests.len()];
+        let mut of_tests: Vec<Vec<u32>> = vec![Vec::new(); rules.tests.all.len()];
         let mut with_ports = Vec::new();
         let mut sizes = [0; 2];
         for (class, zone) in classes.iter().zip(zones) {

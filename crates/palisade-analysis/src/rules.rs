@@ -14,7 +14,7 @@ use std::ops::Range;
 pub(crate) struct DirectedRule<'a> {
     pub(crate) direction: Direction,
     pub(crate) rule: &'a Rule,
-    /// Its peers, as indices into [`StateRules::tests`], ascending.
+    /// Its peers, as indices into [`PeerTests::all`], ascending.
     pub(crate) peers: Vec<u32>,
     /// Its test of the local address, as such an index.
     pub(crate) local: Option<u32>,
@@ -33,6 +33,18 @@ pub(crate) struct KeyTests<'a> {
     pub(crate) tests_substring: bool,
 }
 
+/// The distinct address tests of all rules, and which of them an address or labels may match.
+#[derive(Default)]
+pub(crate) struct PeerTests<'a> {
+    pub(crate) all: Vec<&'a Peer>,
+    /// Tests of networks without a selector, by network.
+    pub(crate) by_net: BTreeMap<Prefix, Vec<u32>>,
+    /// Tests that any address may match.
+    pub(crate) any_address: Vec<u32>,
+    /// Tests with a selector.
+    pub(crate) by_labels: LabelValueIndex<'a>,
+}
+
 /// Every rule of a state, with its policy or profile.
 pub(crate) struct StateRules<'a> {
     /// Which policies decide.
@@ -42,13 +54,7 @@ pub(crate) struct StateRules<'a> {
     /// For each policy, the range of its rules in `all`.
     pub(crate) policy_rules: Vec<Range<usize>>,
     pub(crate) profile_rules: BTreeMap<&'a Str, Range<usize>>,
-    /// The distinct address tests of all rules.
-    pub(crate) tests: Vec<&'a Peer>,
-    /// Tests of networks without a selector, by network.
-    pub(crate) by_net: BTreeMap<Prefix, Vec<u32>>,
-    /// Tests that any address may match.
-    pub(crate) any_address_tests: Vec<u32>,
-    pub(crate) by_labels: LabelValueIndex<'a>,
+    pub(crate) tests: PeerTests<'a>,
     pub(crate) by_subject: LabelValueIndex<'a>,
     /// The port names that rules use.
     pub(crate) port_names: Vec<&'a Str>,
@@ -67,10 +73,7 @@ impl<'a> StateRules<'a> {
             all: Vec::new(),
             policy_rules: Vec::new(),
             profile_rules: BTreeMap::new(),
-            tests: Vec::new(),
-            by_net: BTreeMap::new(),
-            any_address_tests: Vec::new(),
-            by_labels: LabelValueIndex::default(),
+            tests: PeerTests::default(),
             by_subject: LabelValueIndex::default(),
             port_names: Vec::new(),
             keys: BTreeMap::new(),
@@ -154,27 +157,27 @@ impl<'a> StateRules<'a> {
         if let Some(id) = interner.tests.get(peer) {
             return *id;
         }
-        let id = to_u32(self.tests.len());
+        let id = to_u32(self.tests.all.len());
         interner.tests.insert(peer, id);
-        self.tests.push(peer);
+        self.tests.all.push(peer);
         for selector in peer.selector.iter().chain(&peer.not_selector) {
             collect_key_tests(selector, &mut self.keys);
         }
         match (&peer.selector, &peer.nets) {
-            (Some(selector), _) => self.by_labels.add(id, selector),
+            (Some(selector), _) => self.tests.by_labels.add(id, selector),
             (None, Some(nets)) => {
                 for net in nets {
-                    self.by_net.entry(*net).or_default().push(id);
+                    self.tests.by_net.entry(*net).or_default().push(id);
                 }
             }
-            (None, None) => self.any_address_tests.push(id),
+            (None, None) => self.tests.any_address.push(id),
         }
         id
     }
 
     /// Every prefix in a rule.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = Prefix> + '_ {
-        self.tests.iter().flat_map(|peer| {
+        self.tests.all.iter().flat_map(|peer| {
             let nets = peer.nets.iter().flatten();
             nets.chain(&peer.not_nets).copied()
         })

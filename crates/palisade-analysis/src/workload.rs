@@ -60,13 +60,16 @@ impl<'a> TemplateIndex<'a> {
     /// The owner of an endpoint, the owner of that if its template is in the state, and so on.
     fn chain(&self, endpoint: &Endpoint) -> Vec<WorkloadRef> {
         let mut chain: Vec<WorkloadRef> = Vec::new();
-        let mut next = endpoint.owner.as_ref();
+        let mut next = endpoint.metadata.owner.as_ref();
         while let Some(owner) = next {
             let owner = WorkloadRef::from_owner(endpoint.id.namespace.clone(), owner);
             if chain.contains(&owner) {
                 break;
             }
-            next = self.by_name.get(&owner).and_then(|t| t.owner.as_ref());
+            next = self
+                .by_name
+                .get(&owner)
+                .and_then(|t| t.metadata.owner.as_ref());
             chain.push(owner);
         }
         chain
@@ -96,7 +99,12 @@ impl<'a> TemplateIndex<'a> {
 
     /// The workload of a pod: its controlling owner, unless that is a node (a static pod).
     fn pod_workload(pod: &Endpoint) -> WorkloadRef {
-        match pod.owner.as_ref().filter(|owner| &*owner.kind != "Node") {
+        match pod
+            .metadata
+            .owner
+            .as_ref()
+            .filter(|owner| &*owner.kind != "Node")
+        {
             Some(owner) => WorkloadRef::from_owner(pod.id.namespace.clone(), owner),
             None => WorkloadRef::from_endpoint(pod),
         }

@@ -59,6 +59,17 @@ pub type ObjectsToSave = Vec<(SharedId, Option<EffectiveVersion>)>;
 /// All objects by name. No output depends on the order.
 pub(crate) type ObjectMap = HashMap<SharedId, StoredEntry, FixedState>;
 
+/// The objects of which the report says more than that they are in force as written.
+#[derive(Debug, Default)]
+pub(crate) struct ReportableObjects {
+    /// Objects defined more than once.
+    pub(crate) duplicates: BTreeSet<SharedId>,
+    /// Objects in force that are not defined, or not validly.
+    pub(crate) retained: BTreeSet<SharedId>,
+    /// Policies that are not enforced exactly as written.
+    pub(crate) deviating: BTreeSet<SharedId>,
+}
+
 /// All definitions and effective objects.
 #[derive(Debug)]
 pub struct EffectiveObjects {
@@ -66,12 +77,7 @@ pub struct EffectiveObjects {
     pub(crate) sources: Vec<SourceState>,
     /// Objects in force that a source cannot find, with whether this is reported.
     missing: BTreeMap<(SharedId, SourceNumber), bool>,
-    /// Objects defined more than once.
-    pub(crate) duplicates: BTreeSet<SharedId>,
-    /// Objects in force that are not defined, or not validly.
-    pub(crate) retained: BTreeSet<SharedId>,
-    /// Policies that are not enforced exactly as written.
-    pub(crate) deviating: BTreeSet<SharedId>,
+    pub(crate) reportable: ReportableObjects,
     pub(crate) effective_count: usize,
     pub(crate) costs: PolicyCostTracker,
     pub(crate) budget_use: BudgetUse,
@@ -93,9 +99,7 @@ impl EffectiveObjects {
             objects: ObjectMap::default(),
             sources: sources.into_iter().map(SourceState::new).collect(),
             missing: BTreeMap::new(),
-            duplicates: BTreeSet::new(),
-            retained: BTreeSet::new(),
-            deviating: BTreeSet::new(),
+            reportable: ReportableObjects::default(),
             effective_count: 0,
             costs: PolicyCostTracker::new(budget),
             budget_use,
@@ -371,11 +375,11 @@ impl EffectiveObjects {
                 set.remove(&id)
             }
         };
-        set_membership(&mut self.duplicates, entry.definitions.len() > 1);
+        set_membership(&mut self.reportable.duplicates, entry.definitions.len() > 1);
         let is_retained = retained && is_effective;
-        set_membership(&mut self.retained, is_retained);
+        set_membership(&mut self.reportable.retained, is_retained);
         let deviates = entry.deviates(&id, is_retained);
-        set_membership(&mut self.deviating, deviates);
+        set_membership(&mut self.reportable.deviating, deviates);
         if !is_effective {
             self.forget_missing(&id);
         }

@@ -68,7 +68,7 @@ impl EffectiveObjects {
     /// The policies that are not enforced exactly as written, by name.
     pub fn deviating_policies(&self) -> Vec<PolicyAcceptance> {
         let entry = |id: &SharedId| self.objects.get(id).and_then(StoredEntry::full);
-        let deviating = self.deviating.iter();
+        let deviating = self.reportable.deviating.iter();
         deviating
             .filter_map(|id| Some(self.acceptance(id, entry(id)?)))
             .collect()
@@ -79,7 +79,7 @@ impl EffectiveObjects {
         let enforced = match effective.map(|effective| effective.version) {
             None => EnforcedVersion::Nothing,
             Some(None) => EnforcedVersion::Isolation,
-            Some(Some(version)) if self.retained.contains(id) => {
+            Some(Some(version)) if self.reportable.retained.contains(id) => {
                 EnforcedVersion::LastValid(version)
             }
             Some(Some(_)) => EnforcedVersion::Present,
@@ -145,7 +145,7 @@ impl EffectiveObjects {
         let over_budget = self.over_budget();
         let of_objects = self.object_diagnostics(&over_budget).into_iter();
         of_objects.for_each(|diagnostic| problems.add(diagnostic));
-        let retained = self.retained.iter().filter_map(|id| {
+        let retained = self.reportable.retained.iter().filter_map(|id| {
             let stored = self.objects.get(id)?;
             Some(RetainedObject::new(id, stored.version()))
         });
@@ -180,7 +180,7 @@ impl EffectiveObjects {
 
     fn object_diagnostics(&self, over_budget: &[OversizedPolicy]) -> Vec<Diagnostic> {
         let mut all: Vec<Diagnostic> = Vec::new();
-        for id in &self.duplicates {
+        for id in &self.reportable.duplicates {
             self.add_duplicates(id, &mut all);
         }
         let warnings = self.lint.warnings(&|id| self.objects.get(id)?.pod());

@@ -14,11 +14,11 @@ use palisade_api::FlushReport;
 use palisade_config::{HostConfig, NodesConfig, PolicyConfig};
 use palisade_dataplane::{ApplyOutcome, CounterLedger, Counters, Dataplane};
 use palisade_engine::{ElementBudget, Engine};
-use palisade_model::{HostTrafficAction, Object, ObjectKey, PolicyId, Update};
+use palisade_model::{HairpinAction, Object, ObjectKey, PolicyId, Update};
 use palisade_node::clock::{Clock, millis};
 use palisade_node::cluster_nodes::own_node_name;
 use palisade_node::subsystem::{ActionOutcome, Subsystem, SubsystemError};
-use palisade_tables::{Delta, Tables, VerdictCause};
+use palisade_tables::{Delta, JudgementOptions, Tables, VerdictCause};
 use palisade_text::error_chain;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -112,6 +112,11 @@ impl fmt::Display for PolicyWrite {
     }
 }
 
+/// Which traffic is judged on a host of this configuration: one answer, for the engine and for every driver.
+pub fn judgement_options(policy: &PolicyConfig, host: &HostConfig) -> JudgementOptions {
+    JudgementOptions::new(policy.host_to_endpoint, policy.hairpin, host.failsafe())
+}
+
 impl PolicySubsystem {
     /// Without objects.
     pub(crate) fn new(
@@ -120,11 +125,10 @@ impl PolicySubsystem {
     ) -> Self {
         let engine = Engine::new(palisade_engine::EngineOptions {
             host_node: Some(own_node_name(nodes)).filter(|name| !name.is_empty()),
-            judge_host_traffic: policy.host_to_endpoint == HostTrafficAction::Policy,
-            hairpin: policy.hairpin,
+            judgement: judgement_options(policy, host),
+            judges_hairpin_by_kind: policy.hairpin == HairpinAction::ByKind,
             allowed_encapsulation: policy.allowed_encapsulation,
             audit: policy.audit_mode,
-            failsafe: host.failsafe(),
             budget: element_budget(policy),
         });
         PolicySubsystem {

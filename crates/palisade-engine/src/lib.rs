@@ -51,12 +51,12 @@ use alloc::vec::Vec;
 use graph::Graph;
 use identities::Identities;
 use palisade_model::{
-    Direction, Encapsulations, Endpoint, EndpointId, FailsafePorts, HairpinAction, Policy,
-    PolicyId, Profile, State, Str, Tier, Update,
+    Direction, Encapsulations, Endpoint, EndpointId, Policy, PolicyId, Profile, State, Str, Tier,
+    Update,
 };
 use palisade_tables::{
-    ClassId, Delta, IdentityId, PolicySetId, Program, TableChange, Tables, TransitionHints,
-    TransitionIds, transition,
+    ClassId, Delta, IdentityId, JudgementOptions, PolicySetId, Program, TableChange, Tables,
+    TransitionHints, TransitionIds, transition,
 };
 use program_pool::ProgramPool;
 use sets::PolicySets;
@@ -87,22 +87,34 @@ impl TransitionIds for GraphIds<'_> {
 }
 
 /// Configuration of the engine, apart from policy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
     /// The name of the node of this host, if it is known: see [`State::host_node`].
     pub host_node: Option<Str>,
-    /// Whether packets from this host's own stack are judged at the ingress of its endpoints.
-    pub judge_host_traffic: bool,
-    /// Which policies judge packets from an endpoint to itself.
-    pub hairpin: HairpinAction,
+    /// Which traffic is judged that could be exempt.
+    pub judgement: JudgementOptions,
+    /// Whether the policies whose kind does by its standard judge packets from an endpoint to itself. Without effect
+    /// where all policies do.
+    pub judges_hairpin_by_kind: bool,
     /// The encapsulations that endpoints may send where policy allows them; all others are denied.
     pub allowed_encapsulation: Encapsulations,
     /// Whether every endpoint is in audit.
     pub audit: bool,
-    /// The flows of this host that no policy can deny.
-    pub failsafe: FailsafePorts,
     /// Limits on the elements that policy may take in the dataplane.
     pub budget: ElementBudget,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            host_node: None,
+            judgement: JudgementOptions::default(),
+            judges_hairpin_by_kind: true,
+            allowed_encapsulation: Encapsulations::default(),
+            audit: false,
+            budget: ElementBudget::default(),
+        }
+    }
 }
 
 impl EngineOptions {
@@ -130,11 +142,10 @@ impl Engine {
     pub fn new(options: EngineOptions) -> Self {
         let mut graph = Graph::default();
         graph.set_host_node(options.host_node);
-        graph.desired.judge_host_traffic = options.judge_host_traffic;
-        graph.desired.judge_hairpin = (options.hairpin == HairpinAction::Policy)
-            != EngineFault::HairpinModeInverted.is_injected();
-        graph.options.judges_hairpin_by_kind = options.hairpin == HairpinAction::ByKind;
-        graph.desired.failsafe = options.failsafe;
+        graph.options.judges_hairpin_by_kind =
+            options.judges_hairpin_by_kind && !options.judgement.judge_hairpin;
+        graph.desired.judgement = options.judgement;
+        graph.desired.judgement.judge_hairpin ^= EngineFault::HairpinModeInverted.is_injected();
         graph.options.audit = options.audit;
         graph.options.budget = options.budget;
         graph.options.denied_encapsulation = options.allowed_encapsulation.complement();

@@ -71,6 +71,12 @@ pub(crate) struct ResourceWatch {
     /// The version up to which everything was passed on; `None` before a complete list.
     version: Option<String>,
     list_method: ListMethod,
+    retries: WatchRetries,
+}
+
+/// When the server is asked again.
+#[derive(Default)]
+struct WatchRetries {
     /// The last attempt failed.
     has_failed: bool,
     /// The delays after failures.
@@ -100,9 +106,7 @@ impl ResourceWatch {
             absent_interval,
             version: None,
             list_method: ListMethod::Stream,
-            has_failed: false,
-            backoff: Backoff::default(),
-            empty_backoff: Backoff::default(),
+            retries: WatchRetries::default(),
         }
     }
 
@@ -152,13 +156,16 @@ impl ResourceWatch {
         }
         // A list follows at once.
         let is_expired_watch = error.is_expired() && self.version.take().is_some();
-        if self.has_failed && !is_expired_watch {
+        if self.retries.has_failed && !is_expired_watch {
             self.send(ResourceEvent::Interrupted(error.to_string()))
                 .await?;
         }
-        self.has_failed = true;
+        self.retries.has_failed = true;
         let requested = error.retry_after();
-        Ok(self.backoff.next_delay_after(requested, &mut self.random))
+        Ok(self
+            .retries
+            .backoff
+            .next_delay_after(requested, &mut self.random))
     }
 
     /// The delay until a resource that the server does not have is asked for again.
@@ -278,18 +285,18 @@ impl ResourceWatch {
                 }
             }
             is_empty = false;
-            self.empty_backoff.reset();
+            self.retries.empty_backoff.reset();
         }
         if is_empty {
-            tokio::time::sleep(self.empty_backoff.next_delay(&mut self.random)).await;
+            tokio::time::sleep(self.retries.empty_backoff.next_delay(&mut self.random)).await;
         }
         Ok(())
     }
 
     /// A complete list was passed on, and the server sends what changes.
     async fn set_followed(&mut self) -> Result<(), WatchEnd> {
-        self.has_failed = false;
-        self.backoff.reset();
+        self.retries.has_failed = false;
+        self.retries.backoff.reset();
         self.send(ResourceEvent::Followed).await
     }
 

@@ -108,6 +108,16 @@ pub struct Owner {
     pub name: Str,
 }
 
+/// What the object of an endpoint says about itself. It changes no verdict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointMetadata {
+    /// Its controlling owner.
+    pub owner: Option<Owner>,
+    /// The UID of its Pod, as a container runtime knows it, for whoever attaches the container. The engine does not
+    /// keep it.
+    pub uid: Option<Str>,
+}
+
 /// A workload (a pod, an attached namespace) or a node's own interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredEndpoint", into = "StoredEndpoint")]
@@ -135,13 +145,10 @@ pub struct Endpoint {
     /// Its creation time, in any unit that grows with time. Of several live endpoints that claim one
     /// address a local one wins, then the newest, then the greatest id.
     pub created: u64,
-    /// Its controlling owner.
-    pub owner: Option<Owner>,
+    /// Its owner and UID.
+    pub metadata: EndpointMetadata,
     /// Whether it is in audit by itself: no policy is enforced for it. See [`crate::State::is_in_audit`].
     pub audit: bool,
-    /// The UID of its Pod, as a container runtime knows it, for whoever attaches the container. It changes no verdict,
-    /// and the engine does not keep it.
-    pub uid: Option<Str>,
 }
 
 impl Endpoint {
@@ -193,9 +200,8 @@ impl Endpoint {
             ports: Vec::new(),
             profiles: Vec::new(),
             created: 0,
-            owner: None,
+            metadata: EndpointMetadata::default(),
             audit: false,
-            uid: None,
         }
     }
 
@@ -329,9 +335,11 @@ impl From<StoredEndpoint> for Endpoint {
             ports: stored.ports,
             profiles: stored.profiles,
             created: stored.created,
-            owner: stored.owner,
+            metadata: EndpointMetadata {
+                owner: stored.owner,
+                uid: stored.uid,
+            },
             audit: stored.audit,
-            uid: stored.uid,
         }
     }
 }
@@ -350,12 +358,12 @@ impl From<Endpoint> for StoredEndpoint {
             ports: endpoint.ports,
             profiles: endpoint.profiles,
             created: endpoint.created,
-            owner: endpoint.owner,
+            owner: endpoint.metadata.owner,
             template: kind.is_template(),
             completed: kind.is_completed(),
             host_network: kind.uses_host_network(),
             audit: endpoint.audit,
-            uid: endpoint.uid,
+            uid: endpoint.metadata.uid,
         }
     }
 }

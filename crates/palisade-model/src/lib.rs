@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+mod address;
 mod direction;
 mod encapsulation;
 mod endpoint;
@@ -33,16 +34,19 @@ mod source_line;
 mod state;
 mod stored_protocols;
 
+pub use address::{Family, address_from_number, address_to_number};
 pub use direction::Direction;
 pub use encapsulation::{Encapsulation, Encapsulations};
-pub use endpoint::{Endpoint, EndpointId, EndpointKind, NamedPort, Owner, PodState};
+pub use endpoint::{
+    Endpoint, EndpointId, EndpointKind, EndpointMetadata, NamedPort, Owner, PodState,
+};
 pub use failsafe::{FailsafePort, FailsafePorts};
 pub use flow::{
     DenyAction, Flow, FlowOrigin, HairpinAction, HostTrafficAction, L4, PreDnat, Protocol,
 };
 pub use label::{LabelKey, LabelLookup, LabelScope, Labels};
 pub use label_values::LabelValues;
-pub use net::{Family, ParsePrefixError, Prefix};
+pub use net::{ParsePrefixError, Prefix};
 pub use network_set::{NetworkSet, NetworkSetKind};
 pub use node::Node;
 pub use object::{Namespace, Object, ObjectKey, Service, ServiceAccount, ServicePort, Update};
@@ -55,7 +59,7 @@ pub use policy::{
 pub use policy_stage::{PolicyStage, TrafficScope};
 pub use ports::{PortMatch, PortRange, PortSpec};
 pub use profile::Profile;
-pub use ranges::{NumberRange, RangeNumber, RangeSet, address_from_number, address_to_number};
+pub use ranges::{NumberRange, RangeNumber, RangeSet};
 pub use selector::Selector;
 pub use source_line::SourceLine;
 pub use state::{EndpointLabels, NetworkSetLabels, NodeLabels, State, own_node_value};

@@ -1,53 +1,14 @@
-//! Address families and prefixes.
+//! Networks: addresses that share a prefix.
 //!
 //! A [`Prefix`] is always masked: host bits are zero, so equal networks are equal values. This module
 //! never resolves names and never accesses an interface.
 
-use crate::{address_from_number, address_to_number};
+use crate::{Family, address_from_number, address_to_number};
 use alloc::string::String;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 use serde::{Deserialize, Serialize};
-
-/// An address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Both families, in order.
-    pub const BOTH: [Family; 2] = [Family::V4, Family::V6];
-
-    /// The family of an address.
-    pub fn of(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(_) => Family::V4,
-            IpAddr::V6(_) => Family::V6,
-        }
-    }
-
-    /// The number of bits in an address of this family.
-    pub fn bits(self) -> u8 {
-        match self {
-            Family::V4 => 32,
-            Family::V6 => 128,
-        }
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Family::V4 => "IPv4",
-            Family::V6 => "IPv6",
-        })
-    }
-}
 
 /// A network: an address and a prefix length, host bits zero.
 ///

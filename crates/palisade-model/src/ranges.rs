@@ -2,10 +2,9 @@
 //!
 //! A [`RangeSet`] is canonical: equal sets are equal values.
 
-use crate::{Family, Prefix};
+use crate::{Family, Prefix, address_from_number};
 use alloc::vec::Vec;
 use core::fmt;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 /// A number of which ranges are made.
@@ -161,22 +160,6 @@ impl<N: RangeNumber> RangeSet<N> {
     /// The intersection of both.
     pub fn intersect(&self, other: &Self) -> Self {
         self.subtract(&self.subtract(other))
-    }
-}
-
-/// An address as a number: IPv4 in the low 32 bits.
-pub fn address_to_number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(a) => u32::from(a).into(),
-        IpAddr::V6(a) => a.into(),
-    }
-}
-
-/// The address of a family with this number; the last one for a number beyond the family's.
-pub fn address_from_number(family: Family, number: u128) -> IpAddr {
-    match family {
-        Family::V4 => Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX)).into(),
-        Family::V6 => Ipv6Addr::from(number).into(),
     }
 }
 

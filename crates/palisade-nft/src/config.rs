@@ -1,6 +1,7 @@
 //! The parameters of the table layout.
 
-use palisade_model::{DenyAction, FailsafePorts, Str};
+use palisade_model::{DenyAction, Str};
+use palisade_tables::JudgementOptions;
 
 /// The parameters of the layout. Agents with different parameters create different skeletons; the second
 /// rebuilds the table of the first.
@@ -16,14 +17,10 @@ pub struct Config {
     /// The bit of the packet mark that we use, between early stages of host interfaces and those that follow; it is
     /// never left set.
     pub packet_mark_bit: u32,
-    /// Whether packets from this host's own stack to its endpoints are subject to policy.
-    pub judge_host_traffic: bool,
-    /// Whether packets from an endpoint to itself are subject to policy.
-    pub judge_hairpin: bool,
+    /// Which traffic is judged that could be exempt.
+    pub judgement: JudgementOptions,
     /// What happens to what policy denies.
     pub deny_action: DenyAction,
-    /// The flows of this host that no policy can deny.
-    pub failsafe: FailsafePorts,
     /// Whether the kernel tracks SCTP by port. If not, all SCTP between two addresses is one connection, and
     /// each packet is judged.
     pub sctp_tracked: bool,
@@ -52,10 +49,8 @@ impl Default for Config {
             interface_prefix: "pal".into(),
             ct_mark_mask: 0xffff_ff00,
             packet_mark_bit: 0x1000,
-            judge_host_traffic: false,
-            judge_hairpin: false,
+            judgement: JudgementOptions::default(),
             deny_action: DenyAction::default(),
-            failsafe: FailsafePorts::default(),
             sctp_tracked: true,
             owned: false,
             log: Some(NflogConfig::default()),

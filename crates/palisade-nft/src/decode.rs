@@ -84,9 +84,7 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
         return Err(DecodeError("the skeleton differs"));
     }
     let tables = Tables {
-        judge_host_traffic: config.judge_host_traffic,
-        judge_hairpin: config.judge_hairpin,
-        failsafe: config.failsafe.clone(),
+        judgement: config.judgement.clone(),
         ..Tables::default()
     };
     let mut decoder = TableDecoder::new(tables, generation, host_stages);
@@ -183,7 +181,7 @@ impl TableDecoder {
         ))?;
         self.decode_programs(config)?;
         let tables = &mut self.observed.layout.tables;
-        if !config.judge_hairpin && self.hairpin_interfaces != tables.interfaces {
+        if !config.judgement.judge_hairpin && self.hairpin_interfaces != tables.interfaces {
             return Err(DecodeError("the interface set and the hairpin map differ"));
         }
         let mut used = BTreeSet::new();

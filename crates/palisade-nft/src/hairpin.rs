@@ -52,7 +52,7 @@ pub(crate) fn packet_chains(
 
 /// Whether packets from an endpoint to itself are not judged as any other.
 pub(crate) fn has_hairpin_rule(config: &Config) -> bool {
-    !config.judge_hairpin && !NftFault::HairpinJudged.is_injected()
+    !config.judgement.judge_hairpin && !NftFault::HairpinJudged.is_injected()
 }
 
 /// The rule for packets from an endpoint to itself through a Service: they arrive and leave by one

@@ -40,7 +40,7 @@ pub(crate) fn own_interface_rules(
 
 /// Whether packets of this host's own stack are subject to policy.
 pub(crate) fn judges_host_traffic(config: &Config) -> bool {
-    config.judge_host_traffic != NftFault::HostTrafficJudged.is_injected()
+    config.judgement.judge_host_traffic != NftFault::HostTrafficJudged.is_injected()
 }
 
 /// The rule that accepts packets of flows that carry the live generation.

@@ -293,7 +293,7 @@ pub(crate) fn failsafe_elements(config: &Config) -> Vec<(&'static str, ElementKe
         .flat_map(|direction| Family::BOTH.map(|family| (direction, family)))
     {
         let mut ports: BTreeMap<(Protocol, u16), BTreeMap<Prefix, u32>> = BTreeMap::new();
-        for port in config.failsafe.of(direction) {
+        for port in config.judgement.failsafe.of(direction) {
             let net = port.net.unwrap_or(Prefix::all(family));
             if net.family() == family {
                 let nets = ports.entry((port.protocol, port.port)).or_default();

@@ -165,42 +165,75 @@ pub(crate) fn network_map(family: Family) -> &'static str {
     }
 }
 
-/// Every set of the layout with its declaration.
-pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
-    use FieldType::{CtDirection, CtState, IcmpCode, IcmpType, IfName, Ipv4, Ipv6};
-    use FieldType::{Mark, NfProto, Port, Proto};
-    let value = |field| Some(MapValueType::Value(field));
-    let plain = |key: &[FieldType], data| SetDecl {
+/// A set of single keys, or a map of them to values of this type.
+fn plain(key: &[FieldType], value_type: Option<MapValueType>) -> SetDecl {
+    SetDecl {
         key: key.into(),
-        value_type: data,
+        value_type,
         interval: false,
         counter: false,
         size: None,
         unknown: None,
-    };
-    let ranges = |decl: SetDecl| SetDecl {
+    }
+}
+
+/// The same with ranges as keys.
+fn ranges(decl: SetDecl) -> SetDecl {
+    SetDecl {
         interval: true,
         ..decl
-    };
-    let counted = |decl: SetDecl| SetDecl {
+    }
+}
+
+/// The same with a counter for each element.
+fn counted(decl: SetDecl) -> SetDecl {
+    SetDecl {
         counter: true,
         ..decl
-    };
-    let small = |decl: SetDecl| SetDecl {
+    }
+}
+
+/// The same with a place for few elements.
+fn small(decl: SetDecl) -> SetDecl {
+    SetDecl {
         size: Some(16),
         ..decl
-    };
-    let mark = value(Mark);
+    }
+}
+
+/// A map to a number of type mark.
+fn mark_map(key: &[FieldType]) -> SetDecl {
+    plain(key, Some(MapValueType::Value(FieldType::Mark)))
+}
+
+/// A map to a verdict.
+fn verdict_map(key: &[FieldType]) -> SetDecl {
+    plain(key, Some(MapValueType::Verdict))
+}
+
+/// Every set of the layout with its declaration.
+pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
+    let mut out = Vec::new();
+    out.extend(point_declarations());
+    out.extend(class_declarations());
+    out.extend(verdict_declarations());
+    out.extend(constant_declarations());
+    out
+}
+
+/// The sets of interfaces, points and addresses.
+fn point_declarations() -> Vec<(&'static str, SetDecl)> {
+    use FieldType::{IfName, Ipv4, Ipv6, Mark, Port, Proto};
     let mut out = Vec::new();
     out.push((IF_OURS, plain(&[IfName], None)));
     out.push((IF_HAIRPIN, plain(&[IfName, IfName], None)));
     for (family, address) in [(Family::V4, Ipv4), (Family::V6, Ipv6)] {
         for direction in Direction::BOTH {
             for map in [point_map, hairpin_point_map] {
-                out.push((map(family, direction), plain(&[IfName, address], mark)));
+                out.push((map(family, direction), mark_map(&[IfName, address])));
             }
         }
-        let host_point = plain(&[Proto, Mark, address], mark);
+        let host_point = mark_map(&[Proto, Mark, address]);
         out.push((host_point_map(family), host_point.clone()));
         out.push((host_point_range_map(family), ranges(host_point)));
         for direction in Direction::BOTH {
@@ -208,48 +241,66 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
             out.push((failsafe_set(family, direction), failsafe));
         }
         out.push((local_addresses_set(family), plain(&[address], None)));
-        out.push((host_map(family), plain(&[address], mark)));
-        out.push((network_map(family), ranges(plain(&[address], mark))));
+        out.push((host_map(family), mark_map(&[address])));
+        out.push((network_map(family), ranges(mark_map(&[address]))));
     }
     for stage in PolicyStage::ALL {
-        out.push((interface_map(stage), plain(&[IfName], mark)));
+        out.push((interface_map(stage), mark_map(&[IfName])));
     }
-    // A class key begins with a field that is always 0, see `zero_prefixed`.
-    let port = counted(plain(&[Proto, Mark, Proto, Port], mark));
-    let icmp = counted(plain(&[Proto, Mark, Proto, IcmpType, IcmpCode], mark));
-    out.push((IDENTITY_CLASS, plain(&[Proto, Mark, Mark], mark)));
-    out.push((SET_CLASS, plain(&[Proto, Mark, Mark], mark)));
-    out.push((PORT, port.clone()));
-    out.push((PORT_RANGE, ranges(port)));
-    out.push((ICMP, icmp.clone()));
-    out.push((ICMP_RANGE, ranges(icmp)));
-    out.push((PROTO, counted(plain(&[Proto, Mark, Proto], mark))));
-    out.push((CLASS_DEFAULT, counted(plain(&[Proto, Mark], mark))));
-    out.push((CLASS_BASE, plain(&[Proto, Mark], mark)));
-    let verdicts = || plain(&[Proto, Mark], Some(MapValueType::Verdict));
+    out
+}
+
+/// The maps to classes, and from a class and a header to a code. A class key begins with a field that is always 0, see
+/// `zero_prefixed`.
+fn class_declarations() -> [(&'static str, SetDecl); 9] {
+    use FieldType::{IcmpCode, IcmpType, Mark, Port, Proto};
+    let port = counted(mark_map(&[Proto, Mark, Proto, Port]));
+    let icmp = counted(mark_map(&[Proto, Mark, Proto, IcmpType, IcmpCode]));
+    [
+        (IDENTITY_CLASS, mark_map(&[Proto, Mark, Mark])),
+        (SET_CLASS, mark_map(&[Proto, Mark, Mark])),
+        (PORT, port.clone()),
+        (PORT_RANGE, ranges(port)),
+        (ICMP, icmp.clone()),
+        (ICMP_RANGE, ranges(icmp)),
+        (PROTO, counted(mark_map(&[Proto, Mark, Proto]))),
+        (CLASS_DEFAULT, counted(mark_map(&[Proto, Mark]))),
+        (CLASS_BASE, mark_map(&[Proto, Mark])),
+    ]
+}
+
+/// The maps to verdicts.
+fn verdict_declarations() -> Vec<(&'static str, SetDecl)> {
+    use FieldType::{CtDirection, CtState, Mark, NfProto, Proto};
+    let verdicts = || verdict_map(&[Proto, Mark]);
+    let dispatch = SetDecl {
+        size: Some(64),
+        ..verdict_map(&[CtState, CtDirection, NfProto, Proto])
+    };
+    let mut out = Vec::new();
     out.push((CODE_VERDICT, verdicts()));
     out.push((DROP_VERDICT, verdicts()));
-    let way = [CtState, CtDirection, NfProto, Proto];
-    out.push((
-        DISPATCH,
-        SetDecl {
-            size: Some(64),
-            ..plain(&way, Some(MapValueType::Verdict))
-        },
-    ));
-    let verdicts = || small(verdicts());
-    out.push((LAST_TRIAL, verdicts()));
+    out.push((DISPATCH, dispatch));
+    out.push((LAST_TRIAL, small(verdicts())));
     for trial in TRIAL_VERDICTS {
-        out.push((trial, verdicts()));
+        out.push((trial, small(verdicts())));
     }
-    out.push((LIVE_MARK, small(plain(&[Mark], None))));
-    out.push((PENDING_REVOCATION, small(plain(&[Mark], None))));
-    out.push((L4_PORTS, small(plain(&[Proto], None))));
-    out.push((L4_ICMP, small(plain(&[Proto], None))));
-    out.push((ICMP_REQUEST, plain(&[Proto, IcmpType], value(IcmpType))));
-    out.push((ND_IN, small(plain(&[IcmpType], None))));
-    out.push((ND_OUT, small(plain(&[IcmpType], None))));
     out
+}
+
+/// The sets whose elements no policy changes: marks, protocols, and types of ICMP.
+fn constant_declarations() -> [(&'static str, SetDecl); 7] {
+    use FieldType::{IcmpType, Mark, Proto};
+    let request = Some(MapValueType::Value(IcmpType));
+    [
+        (LIVE_MARK, small(plain(&[Mark], None))),
+        (PENDING_REVOCATION, small(plain(&[Mark], None))),
+        (L4_PORTS, small(plain(&[Proto], None))),
+        (L4_ICMP, small(plain(&[Proto], None))),
+        (ICMP_REQUEST, plain(&[Proto, IcmpType], request)),
+        (ND_IN, small(plain(&[IcmpType], None))),
+        (ND_OUT, small(plain(&[IcmpType], None))),
+    ]
 }
 
 /// An interface name as the kernel compares it, truncated to 15 bytes.

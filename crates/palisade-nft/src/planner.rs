@@ -72,9 +72,7 @@ impl Planner {
 
     pub(crate) fn with_numbers(config: Config, generation: u32, numbers: KernelNumbers) -> Self {
         let tables = Tables {
-            judge_host_traffic: config.judge_host_traffic,
-            judge_hairpin: config.judge_hairpin,
-            failsafe: config.failsafe.clone(),
+            judgement: config.judgement.clone(),
             ..Tables::default()
         };
         let base_selection = BaseSelection::new(config.min_shared_elements);
@@ -314,7 +312,7 @@ impl Planner {
                     &names::interface_name(name),
                 ]));
                 batch.edit(IF_OURS, key, member(before), member(*ours));
-                if !self.config.judge_hairpin {
+                if !self.config.judgement.judge_hairpin {
                     batch.edit(IF_HAIRPIN, same, member(before), member(*ours));
                 }
             }
@@ -375,7 +373,7 @@ impl Planner {
         let (map, (interface, address)) = match (point.workload(), point.hairpin()) {
             (Some(local), _) => (names::point_map as PointMap, local),
             // Hairpin traffic is judged as any other.
-            (_, Some(_)) if self.config.judge_hairpin => return,
+            (_, Some(_)) if self.config.judgement.judge_hairpin => return,
             (_, Some(local)) => (names::hairpin_point_map as PointMap, local),
             _ => return HostPointPlanner(self).change_host_point(point, set, batch),
         };

@@ -68,9 +68,9 @@ pub(crate) fn restore_rules(config: &Config, observed: &Ruleset, generation: u32
     ours
 }
 
-/// The step from one content of a table to another; `None` if there is none.
-pub(crate) fn repair_step(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep> {
-    let is_repairable = observed.comment == wanted.comment
+/// Whether a table becomes another one without a change of its properties.
+fn is_repairable(observed: &Ruleset, wanted: &Ruleset) -> bool {
+    observed.comment == wanted.comment
         && observed.flags == wanted.flags
         && observed.foreign.is_empty()
         && wanted.sets.iter().all(|(name, set)| {
@@ -80,8 +80,12 @@ pub(crate) fn repair_step(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep
         && wanted.chains.iter().all(|(name, chain)| {
             let observed_chain = observed.chains.get(name);
             observed_chain.is_none_or(|c| c.base_chain == chain.base_chain)
-        });
-    if !is_repairable {
+        })
+}
+
+/// The step from one content of a table to another; `None` if there is none.
+pub(crate) fn repair_step(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep> {
+    if !is_repairable(observed, wanted) {
         return None;
     }
     let mut ops = Vec::new();
@@ -91,51 +95,13 @@ pub(crate) fn repair_step(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep
             ops.push(Op::AddSet { set, decl });
         }
     }
-    let chain_of = |ruleset: &Ruleset, name: &Str| ruleset.chains.get(name).cloned();
-    let mut rules: Vec<(&Str, &Chain)> = Vec::new();
-    for (name, chain) in &wanted.chains {
-        match chain_of(observed, name) {
-            None => {
-                let (chain, base) = (name.clone(), chain.base_chain);
-                ops.push(Op::AddChain {
-                    chain,
-                    base_chain: base,
-                });
-            }
-            Some(observed_chain) if observed_chain == *chain => continue,
-            Some(_) => {
-                let chain = name.clone();
-                ops.push(Op::FlushChain { chain });
-            }
-        }
-        rules.push((name, chain));
-    }
+    let rewritten = empty_chains(observed, wanted, &mut ops);
     let foreign = |name: &&Str| !wanted.chains.contains_key(*name);
     for chain in observed.chains.keys().filter(foreign) {
         let chain = chain.clone();
         ops.push(Op::FlushChain { chain });
     }
-    let mut adds = Vec::new();
-    for (name, observed_set) in &observed.sets {
-        let Some(set) = wanted.sets.get(name) else {
-            continue;
-        };
-        for (key, element) in &observed_set.elements {
-            if set.elements.get(key) != Some(element) {
-                let (set, key) = (name.clone(), key.clone());
-                ops.push(Op::DeleteElement { set, key });
-            }
-        }
-    }
-    for (name, set) in &wanted.sets {
-        let observed_set = observed.sets.get(name);
-        for (key, element) in &set.elements {
-            if observed_set.and_then(|s| s.elements.get(key)) != Some(element) {
-                let (set, key, element) = (name.clone(), key.clone(), element.clone());
-                adds.push(Op::AddElement { set, key, element });
-            }
-        }
-    }
+    ops.extend(deleted_elements(observed, wanted));
     for chain in observed.chains.keys().filter(foreign) {
         let chain = chain.clone();
         ops.push(Op::DeleteChain { chain });
@@ -145,8 +111,8 @@ pub(crate) fn repair_step(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep
     for set in observed.sets.keys().filter(foreign) {
         ops.push(Op::DeleteSet { set: set.clone() });
     }
-    ops.append(&mut adds);
-    for (name, chain) in rules {
+    ops.extend(added_elements(observed, wanted));
+    for (name, chain) in rewritten {
         for rule in &chain.rules {
             let (chain, rule) = (name.clone(), rule.clone());
             ops.push(Op::AddRule { chain, rule });
@@ -158,4 +124,60 @@ pub(crate) fn repair_step(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep
         ops,
         needs_grace_period: true,
     })
+}
+
+/// Makes every chain that differs exist without rules; returns these chains, whose rules are to be added.
+fn empty_chains<'a>(
+    observed: &Ruleset,
+    wanted: &'a Ruleset,
+    ops: &mut Vec<Op>,
+) -> Vec<(&'a Str, &'a Chain)> {
+    let mut emptied = Vec::new();
+    for (name, chain) in &wanted.chains {
+        match observed.chains.get(name) {
+            None => {
+                let (chain, base_chain) = (name.clone(), chain.base_chain);
+                ops.push(Op::AddChain { chain, base_chain });
+            }
+            Some(observed_chain) if observed_chain == chain => continue,
+            Some(_) => {
+                let chain = name.clone();
+                ops.push(Op::FlushChain { chain });
+            }
+        }
+        emptied.push((name, chain));
+    }
+    emptied
+}
+
+/// Deletes the elements of wanted sets that differ.
+fn deleted_elements(observed: &Ruleset, wanted: &Ruleset) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for (name, observed_set) in &observed.sets {
+        let Some(set) = wanted.sets.get(name) else {
+            continue;
+        };
+        for (key, element) in &observed_set.elements {
+            if set.elements.get(key) != Some(element) {
+                let (set, key) = (name.clone(), key.clone());
+                ops.push(Op::DeleteElement { set, key });
+            }
+        }
+    }
+    ops
+}
+
+/// Adds the elements that are missing or differ.
+fn added_elements(observed: &Ruleset, wanted: &Ruleset) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for (name, set) in &wanted.sets {
+        let observed_set = observed.sets.get(name);
+        for (key, element) in &set.elements {
+            if observed_set.and_then(|s| s.elements.get(key)) != Some(element) {
+                let (set, key, element) = (name.clone(), key.clone(), element.clone());
+                ops.push(Op::AddElement { set, key, element });
+            }
+        }
+    }
+    ops
 }

@@ -51,7 +51,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     ruleset.comment = Some(SCHEMA.into());
     ruleset.flags = config.table_flags();
     for (name, decl) in names::declarations() {
-        let is_unused = config.judge_hairpin && names::is_of_hairpin(name)
+        let is_unused = config.judgement.judge_hairpin && names::is_of_hairpin(name)
             || name == DROP_VERDICT && !config.is_answering();
         if is_unused {
             continue;
@@ -109,39 +109,82 @@ pub(crate) fn generation_of(config: &Config, rule: &NftRule) -> Option<u32> {
 
 /// The elements that are always in the table.
 fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, ElementKey, Element)> {
-    let member = |bytes: &[u8]| (ElementKey::Exact(bytes.into()), Element::default());
-    let value = |number: u32| Element {
+    let mut out = point_defaults();
+    out.extend(host_chains::failsafe_elements(config));
+    out.extend(class_defaults());
+    out.extend(code_verdict_elements(config));
+    out.extend(midstream::verdict_elements());
+    out.extend(dispatch_elements());
+    let mut set = |name: &'static str, members: &[u8]| {
+        for one in members {
+            out.push((name, ElementKey::Exact([*one].into()), Element::default()));
+        }
+    };
+    set(L4_PORTS, &Protocol::WITH_PORTS.map(|protocol| protocol.0));
+    set(L4_ICMP, &[Protocol::ICMP.0, Protocol::ICMPV6.0]);
+    // MLD queries, reports and done; router solicitation; neighbour solicitation and advertisement. What
+    // only a router sends (advertisements, redirects) is accepted from this host only.
+    set(ND_IN, &[130, 131, 132, 133, 135, 136, 143]);
+    set(ND_OUT, &[130, 131, 132, 133, 134, 135, 136, 137, 143]);
+    let live = config.mark(generation);
+    out.push((
+        LIVE_MARK,
+        ElementKey::Exact(mark_bytes(live)),
+        Element::default(),
+    ));
+    out.extend(icmp_reply_elements());
+    out
+}
+
+/// An element that maps to a number.
+fn number_element(number: u32) -> Element {
+    Element {
         data: Some(MapValue::Value(mark_bytes(number))),
         ..Element::default()
-    };
-    let counted = |number: u32| Element {
-        counter: Some(crate::CounterValue::default()),
-        ..value(number)
-    };
+    }
+}
+
+/// What an address without identity, an address without point and the loopback interface map to.
+fn point_defaults() -> Vec<(&'static str, ElementKey, Element)> {
     let mut out = Vec::new();
     for family in Family::BOTH {
-        out.push((names::network_map(family), ElementKey::CatchAll, value(0)));
+        let networks = names::network_map(family);
+        out.push((networks, ElementKey::CatchAll, number_element(0)));
         for direction in Direction::BOTH {
             let points = names::point_map(family, direction);
-            out.push((points, ElementKey::CatchAll, value(0)));
+            out.push((points, ElementKey::CatchAll, number_element(0)));
         }
     }
     for stage in PolicyStage::ALL {
         let loopback = ElementKey::Exact(names::interface_name(LOOPBACK));
-        out.push((names::interface_map(stage), loopback, value(0)));
+        out.push((names::interface_map(stage), loopback, number_element(0)));
     }
-    out.extend(host_chains::failsafe_elements(config));
-    out.push((IDENTITY_CLASS, ElementKey::CatchAll, value(0)));
-    out.push((SET_CLASS, ElementKey::CatchAll, value(0)));
-    out.push((CLASS_BASE, ElementKey::CatchAll, value(0)));
-    for map in names::COUNTED {
-        out.push((map, ElementKey::CatchAll, counted(0)));
-    }
+    out
+}
+
+/// What a key without an entry maps to, in the maps of classes.
+fn class_defaults() -> impl Iterator<Item = (&'static str, ElementKey, Element)> {
+    let plain = [IDENTITY_CLASS, SET_CLASS, CLASS_BASE].map(|map| (map, number_element(0)));
+    let counted = names::COUNTED.into_iter().map(|map| {
+        let counter = Some(crate::CounterValue::default());
+        let element = Element {
+            counter,
+            ..number_element(0)
+        };
+        (map, element)
+    });
+    let defaults = plain.into_iter().chain(counted);
+    defaults.map(|(map, element)| (map, ElementKey::CatchAll, element))
+}
+
+/// The verdict of every code, in the hooks that can answer and in the others.
+fn code_verdict_elements(config: &Config) -> Vec<(&'static str, ElementKey, Element)> {
     type CodeVerdict = fn(&Config, u32) -> NftVerdict;
     let maps: [(&'static str, CodeVerdict); 2] = [
         (CODE_VERDICT, answering_verdict),
         (DROP_VERDICT, code_verdict),
     ];
+    let mut out = Vec::new();
     for (map, verdict_of) in maps {
         let mut push = |code, verdict| {
             let (_, key, element) = verdict_element(code, verdict);
@@ -160,27 +203,12 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
         };
         out.push((map, ElementKey::CatchAll, element));
     }
-    out.extend(midstream::verdict_elements());
-    out.extend(dispatch_elements());
-    let mut set = |name: &'static str, members: &[u8]| {
-        for one in members {
-            let (key, element) = member(&[*one]);
-            out.push((name, key, element));
-        }
-    };
-    set(L4_PORTS, &Protocol::WITH_PORTS.map(|protocol| protocol.0));
-    set(L4_ICMP, &[Protocol::ICMP.0, Protocol::ICMPV6.0]);
-    // MLD queries, reports and done; router solicitation; neighbour solicitation and advertisement. What
-    // only a router sends (advertisements, redirects) is accepted from this host only.
-    set(ND_IN, &[130, 131, 132, 133, 135, 136, 143]);
-    set(ND_OUT, &[130, 131, 132, 133, 134, 135, 136, 137, 143]);
-    let live = config.mark(generation);
-    out.push((
-        LIVE_MARK,
-        ElementKey::Exact(mark_bytes(live)),
-        Element::default(),
-    ));
-    for (protocol, reply, request) in ICMP_REPLIES {
+    out
+}
+
+/// The type of the ICMP request that each type of reply answers.
+fn icmp_reply_elements() -> impl Iterator<Item = (&'static str, ElementKey, Element)> {
+    ICMP_REPLIES.into_iter().map(|(protocol, reply, request)| {
         let request = if NftFault::ReplyNotTranslated.is_injected() {
             reply
         } else {
@@ -191,9 +219,8 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
             ..Element::default()
         };
         let key = ElementKey::Exact(concat_fields(&[&[protocol], &[reply]]));
-        out.push((ICMP_REQUEST, key, element));
-    }
-    out
+        (ICMP_REQUEST, key, element)
+    })
 }
 
 /// The code of a cell in the class maps. A packet is reported once: a Log rule has precedence.
@@ -453,6 +480,36 @@ fn source_rules(config: &Config) -> Vec<NftRule> {
 
 /// The chains that dispatch by direction of a flow, and those after both judgements.
 fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
+    let mut mark = Vec::new();
+    if !config.sctp_tracked {
+        mark.push(
+            RuleBuilder::new()
+                .meta(MetaKey::L4Proto, 0)
+                .cmp(0, CmpOp::Eq, &[Protocol::SCTP.0])
+                .verdict(NftVerdict::Accept),
+        );
+    }
+    mark.push(RuleBuilder::new().goto(GENERATION));
+    let mut chains = vec![
+        chain("p_flow", None, dispatch_rules()),
+        chain("p_odd", None, odd_packet_rules(config)),
+        chain("p_mark", None, mark),
+        chain(GENERATION, None, vec![generation_rule(config, generation)]),
+    ];
+    for family in Family::BOTH {
+        for orientation in Orientation::BOTH {
+            chains.extend(header_chains(config, family, orientation));
+        }
+        let (original, end) = (Orientation::Original, NftVerdict::Accept);
+        let name = format!("p_x{}", family_digit(family));
+        let way = (family, L4Fields::Icmp);
+        chains.extend(packet_chains(config, &name, original, way, end));
+    }
+    chains
+}
+
+/// The rules that lead a packet to the chain for its direction, family and header.
+fn dispatch_rules() -> Vec<NftRule> {
     use Family::V4;
     let mut flow = vec![
         RuleBuilder::new()
@@ -474,15 +531,22 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
         let accept = RuleBuilder::new().state(ct_state::INVALID);
         flow.insert(0, accept.verdict(NftVerdict::Accept));
     }
+    flow
+}
+
+/// The rules for invalid and related packets.
+///
+/// An ICMP error carries the connection of the flow that it is about: it passes with that flow. Otherwise
+/// it is judged as a flow of its own, and never writes the other flow's mark. A connection expected by a
+/// conntrack helper is no error, and is judged like any new flow.
+fn odd_packet_rules(config: &Config) -> Vec<NftRule> {
+    use Family::V4;
     let icmp = || {
         RuleBuilder::new()
             .meta(MetaKey::L4Proto, 0)
             .in_set(L4_ICMP, 0)
     };
     let related = || RuleBuilder::new().state(ct_state::RELATED);
-    // An ICMP error carries the connection of the flow that it is about: it passes with that flow. Otherwise
-    // it is judged as a flow of its own, and never writes the other flow's mark. A connection expected by a
-    // conntrack helper is no error, and is judged like any new flow.
     let live = if NftFault::RelatedAccepted.is_injected() {
         icmp().verdict(NftVerdict::Accept)
     } else {
@@ -492,53 +556,34 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
             .in_set(LIVE_MARK, 0)
             .verdict(NftVerdict::Accept)
     };
-    let odd = vec![
+    vec![
         live,
         icmp().family(V4).goto("p_x4"),
         icmp().goto("p_x6"),
         related().family(V4).goto("p_o4"),
         related().goto("p_o6"),
         counted_drop_rule(config, RuleBuilder::new(), ReportReason::Invalid),
-    ];
-    let mut mark = Vec::new();
-    if !config.sctp_tracked {
-        mark.push(
-            RuleBuilder::new()
-                .meta(MetaKey::L4Proto, 0)
-                .cmp(0, CmpOp::Eq, &[Protocol::SCTP.0])
-                .verdict(NftVerdict::Accept),
-        );
+    ]
+}
+
+/// The chains that judge packets of a family and an orientation, and the one that selects among them by header.
+fn header_chains(config: &Config, family: Family, orientation: Orientation) -> Vec<(Str, Chain)> {
+    let name = |header| packet_chain_name(orientation, family, header);
+    let mut chains = Vec::new();
+    for header in L4Fields::ALL {
+        let end = NftVerdict::Goto("p_mark".into());
+        let way = (family, header);
+        chains.extend(packet_chains(config, &name(header), orientation, way, end));
     }
-    mark.push(RuleBuilder::new().goto(GENERATION));
-    let mut chains = vec![
-        chain("p_flow", None, flow),
-        chain("p_odd", None, odd),
-        chain("p_mark", None, mark),
-        chain(GENERATION, None, vec![generation_rule(config, generation)]),
+    let protocol = || RuleBuilder::new().meta(MetaKey::L4Proto, 0);
+    let by_header = vec![
+        protocol().in_set(L4_PORTS, 0).goto(&name(L4Fields::Ports)),
+        protocol().in_set(L4_ICMP, 0).goto(&name(L4Fields::Icmp)),
+        RuleBuilder::new().goto(&name(L4Fields::Other)),
     ];
-    for family in Family::BOTH {
-        for orientation in Orientation::BOTH {
-            let name = |header| packet_chain_name(orientation, family, header);
-            for header in L4Fields::ALL {
-                let end = NftVerdict::Goto("p_mark".into());
-                let way = (family, header);
-                chains.extend(packet_chains(config, &name(header), orientation, way, end));
-            }
-            let protocol = || RuleBuilder::new().meta(MetaKey::L4Proto, 0);
-            let by_header = vec![
-                protocol().in_set(L4_PORTS, 0).goto(&name(L4Fields::Ports)),
-                protocol().in_set(L4_ICMP, 0).goto(&name(L4Fields::Icmp)),
-                RuleBuilder::new().goto(&name(L4Fields::Other)),
-            ];
-            let letter = orientation.letter();
-            let name = format!("p_{letter}{}", family_digit(family));
-            chains.push(chain(&name, None, by_header));
-        }
-        let (original, end) = (Orientation::Original, NftVerdict::Accept);
-        let name = format!("p_x{}", family_digit(family));
-        let way = (family, L4Fields::Icmp);
-        chains.extend(packet_chains(config, &name, original, way, end));
-    }
+    let letter = orientation.letter();
+    let name = format!("p_{letter}{}", family_digit(family));
+    chains.push(chain(&name, None, by_header));
     chains
 }
 

@@ -26,8 +26,7 @@ fn first_difference() -> Option<usize> {
     for seed in 0.. {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = Config {
-            judge_host_traffic: rng.random_bool(0.3),
-            judge_hairpin: rng.random_bool(0.3),
+            judgement: support::judgement(&mut rng),
             min_shared_elements: support::share_from(&rng),
             ..Config::default()
         };
@@ -61,7 +60,7 @@ fn first_difference() -> Option<usize> {
                     ..
                 }
             );
-            if frame.iif.is_none() && config.judge_host_traffic && !nd {
+            if frame.iif.is_none() && config.judgement.judge_host_traffic && !nd {
                 machine = machine.with_nat(Some("eth0".into()));
             }
             match machine.run(&frame) {

@@ -26,13 +26,9 @@ pub(crate) struct InputCollector {
     content: CollectedContent,
     /// Definitions that are not in force yet; those of the current document begin at the checkpoint.
     pending: Vec<DefinitionChange>,
-    /// The file being read.
-    path: Arc<str>,
+    file: FileProgress,
     diagnostics: InputDiagnostics,
     ignored: BTreeMap<String, usize>,
-    /// Counts for the file being read: its objects and what could not be read.
-    file_summary: FileSummary,
-    unparsed_problems: Vec<Problem>,
     strings: StringInterner,
     /// The manifests, if they are kept.
     manifests: Option<Vec<LoadedManifest>>,
@@ -40,6 +36,14 @@ pub(crate) struct InputCollector {
     unnamed_ports: Vec<(EndpointId, Vec<(Protocol, u16)>)>,
     /// The state at the beginning of the current document, for rollback.
     checkpoint: DocumentCheckpoint,
+}
+
+/// The file being read.
+struct FileProgress {
+    path: Arc<str>,
+    /// Counts of its objects and of what could not be read.
+    summary: FileSummary,
+    unparsed_problems: Vec<Problem>,
 }
 
 /// The objects in force so far. Endpoints are the bulk of an input, so they are collected in one vector that
@@ -88,11 +92,13 @@ impl Default for InputCollector {
             ),
             content: CollectedContent::default(),
             pending: Vec::new(),
-            path: "".into(),
+            file: FileProgress {
+                path: "".into(),
+                summary: FileSummary::default(),
+                unparsed_problems: Vec::new(),
+            },
             diagnostics: InputDiagnostics::default(),
             ignored: BTreeMap::new(),
-            file_summary: FileSummary::default(),
-            unparsed_problems: Vec::new(),
             strings: StringInterner::default(),
             manifests: None,
             unjudged_pods: Vec::new(),
@@ -104,7 +110,7 @@ impl Default for InputCollector {
 
 impl ObjectSink for InputCollector {
     fn push_object(&mut self, object: RawObject) {
-        if !self.file_summary.add(&object) {
+        if !self.file.summary.add(&object) {
             return;
         }
         let mut lowered = lower_object(&object);
@@ -122,7 +128,7 @@ impl ObjectSink for InputCollector {
         self.strings.intern_lowered(&mut lowered);
         let id = Arc::new(lowered.id.clone());
         let origin = ObjectOrigin::File {
-            path: Arc::clone(&self.path),
+            path: Arc::clone(&self.file.path),
             location: lowered.location.clone(),
         };
         if let [Object::Endpoint(pod)] = &lowered.objects[..] {
@@ -138,7 +144,7 @@ impl ObjectSink for InputCollector {
     }
 
     fn push_problem(&mut self, problem: Problem) {
-        self.unparsed_problems.push(problem);
+        self.file.unparsed_problems.push(problem);
     }
 
     fn begin_document(&mut self) {
@@ -151,8 +157,8 @@ impl ObjectSink for InputCollector {
             unjudged_pods: self.unjudged_pods.len(),
             unnamed_ports: self.unnamed_ports.len(),
             diagnostics: self.diagnostics.checkpoint(),
-            unparsed_problems: self.unparsed_problems.len(),
-            file_summary: self.file_summary,
+            unparsed_problems: self.file.unparsed_problems.len(),
+            file_summary: self.file.summary,
             ignored: self.ignored.clone(),
         };
     }
@@ -166,9 +172,10 @@ impl ObjectSink for InputCollector {
         self.unnamed_ports.truncate(self.checkpoint.unnamed_ports);
         self.diagnostics
             .rollback(self.checkpoint.diagnostics.clone());
-        self.unparsed_problems
+        self.file
+            .unparsed_problems
             .truncate(self.checkpoint.unparsed_problems);
-        self.file_summary = self.checkpoint.file_summary;
+        self.file.summary = self.checkpoint.file_summary;
         self.ignored = self.checkpoint.ignored.clone();
     }
 }
@@ -201,7 +208,7 @@ impl InputCollector {
     /// Begins a file.
     pub(crate) fn begin_file(&mut self, path: &Path) {
         self.begin_document();
-        self.path = origin_path(path);
+        self.file.path = origin_path(path);
     }
 
     /// Takes the diagnostics of an object.
@@ -231,25 +238,25 @@ impl InputCollector {
 
     /// Records a file or folder that could not be read completely.
     pub(crate) fn add_unreadable(&mut self, problem: Problem) {
-        self.file_summary = FileSummary::default();
+        self.file.summary = FileSummary::default();
         self.diagnostics
-            .add_errors(take(&mut self.unparsed_problems));
+            .add_errors(take(&mut self.file.unparsed_problems));
         self.diagnostics.add(Diagnostic::error(problem));
     }
 
     /// Finishes a file; `head` is its beginning.
     pub(crate) fn end_file(&mut self, path: &Path, head: &[u8]) {
-        let file_summary = take(&mut self.file_summary);
-        reword_problems(path, head, file_summary, &mut self.unparsed_problems);
+        let file_summary = take(&mut self.file.summary);
+        reword_problems(path, head, file_summary, &mut self.file.unparsed_problems);
         self.diagnostics
-            .add_errors(take(&mut self.unparsed_problems));
+            .add_errors(take(&mut self.file.unparsed_problems));
     }
 
     /// The result for so many files, with the warnings about the input as a whole.
     pub(crate) fn finish(mut self, files: usize) -> LoadedInput {
         self.flush();
         self.diagnostics
-            .add_errors(take(&mut self.unparsed_problems));
+            .add_errors(take(&mut self.file.unparsed_problems));
         drop(take(&mut self.strings));
         for diagnostic in self.effective.diagnostics() {
             self.diagnostics.add(diagnostic);

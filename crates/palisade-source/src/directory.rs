@@ -53,6 +53,14 @@ pub struct Directory<W = InotifyWatch> {
     activity: WriteActivity,
     tree: Tree,
     index: FileIndex,
+    schedule: ScanSchedule,
+    /// The identity of the folder in which manifests were last found.
+    root_id: Option<FileId>,
+}
+
+/// Why there is a next scan, and of what.
+#[derive(Default)]
+struct ScanSchedule {
     /// An event arrived that no scan has covered yet.
     pending: bool,
     /// When the first event arrived that has not been published.
@@ -63,8 +71,6 @@ pub struct Directory<W = InotifyWatch> {
     only_partial_scan: bool,
     /// Delay after a scan before what could not be read or watched is tried again.
     retry_delay: Option<Duration>,
-    /// The identity of the folder in which manifests were last found.
-    root_id: Option<FileId>,
 }
 
 /// Why waiting for a change ended.
@@ -153,11 +159,10 @@ impl<W: DirWatch> Directory<W> {
             watch,
             watches: WatchSet::default(),
             activity: WriteActivity::default(),
-            pending: false,
-            detected_at: None,
-            needs_full_scan: true,
-            only_partial_scan: false,
-            retry_delay: None,
+            schedule: ScanSchedule {
+                needs_full_scan: true,
+                ..ScanSchedule::default()
+            },
             root_id: None,
         })
     }
@@ -195,7 +200,7 @@ impl<W: DirWatch> Directory<W> {
                 self.activity
                     .touched
                     .extend(self.tree.files.keys().cloned());
-                (relevant, self.needs_full_scan) = (true, true);
+                (relevant, self.schedule.needs_full_scan) = (true, true);
                 continue;
             };
             if matches!(
@@ -203,7 +208,7 @@ impl<W: DirWatch> Directory<W> {
                 DirChange::Ignored | DirChange::SelfDeleted | DirChange::SelfMoved
             ) {
                 relevant |= self.watches.remove_watch(&mut self.watch, *watch);
-                self.needs_full_scan = true;
+                self.schedule.needs_full_scan = true;
                 continue;
             }
             for subject in self.watches.targets(*watch, name.as_deref()) {
@@ -213,7 +218,7 @@ impl<W: DirWatch> Directory<W> {
                 relevant |= *is_dir || name.is_none() || subject.is_relevant || is_no_file;
                 // A removed entry that was no folder, no manifest and on no watched path was a temporary
                 // file.
-                self.needs_full_scan |= *is_dir
+                self.schedule.needs_full_scan |= *is_dir
                     || name.is_none()
                     || subject.is_on_path
                     || file_check.is_ok_and(|is_file| !is_file)
@@ -236,9 +241,9 @@ impl<W: DirWatch> Directory<W> {
                 self.activity.touched.insert(path);
             }
         }
-        self.pending |= relevant;
+        self.schedule.pending |= relevant;
         if relevant {
-            self.detected_at.get_or_insert_with(monotonic);
+            self.schedule.detected_at.get_or_insert_with(monotonic);
         }
         (written, relevant)
     }
@@ -249,21 +254,21 @@ impl<W: DirWatch> Directory<W> {
         let mut since = quiet_since;
         let settle = self.options.settle;
         loop {
-            let pending = self.pending;
+            let pending = self.schedule.pending;
             // Checked on every wake-up: it may coincide with events that require no scan.
             if !pending && self.refresh.take() {
-                if self.retry_delay.is_none() {
+                if self.schedule.retry_delay.is_none() {
                     return Ok(WaitOutcome::Refresh);
                 }
-                self.needs_full_scan = true;
+                self.schedule.needs_full_scan = true;
                 return Ok(WaitOutcome::Settled);
             }
-            let left = match (pending, self.only_partial_scan) {
+            let left = match (pending, self.schedule.only_partial_scan) {
                 (true, _) => Some(settle),
                 (false, true) => Some(settle * FULL_SCAN_PERIODS),
                 (false, false) => None,
             };
-            let retry = self.retry_delay.filter(|_| !pending);
+            let retry = self.schedule.retry_delay.filter(|_| !pending);
             let left = left.into_iter().chain(retry).min();
             let left = left.map(|left| left.saturating_sub(monotonic() - quiet_since));
             let Some(events) = self.wait_events(left) else {
@@ -273,9 +278,9 @@ impl<W: DirWatch> Directory<W> {
                 if pending {
                     return Ok(WaitOutcome::Settled);
                 }
-                if self.only_partial_scan || retry.is_some() {
-                    self.needs_full_scan = true;
-                    self.retry_delay = retry.map(|delay| (delay * 2).min(RETRY_DELAYS.1));
+                if self.schedule.only_partial_scan || retry.is_some() {
+                    self.schedule.needs_full_scan = true;
+                    self.schedule.retry_delay = retry.map(|delay| (delay * 2).min(RETRY_DELAYS.1));
                     return Ok(WaitOutcome::Settled);
                 }
                 continue;
@@ -300,13 +305,14 @@ impl<W: DirWatch> Directory<W> {
     fn load(&mut self, sink: DeltaSink<'_>) -> Result<bool, SourceError> {
         let root = self.options.path.clone();
         let listed = Tree::list(vec![root.clone()]);
-        if listed.listed_bytes < PART_BYTES {
+        let size = listed.listing.as_ref().map_or(0, |listing| listing.bytes);
+        if size < PART_BYTES {
             return Ok(true);
         }
         // Before anything is read, so that every write to a file of a part makes an event.
         self.watches.update(&mut self.watch, &root, &listed);
         let bounds = self.tree.bounds;
-        let paths = listed.listed.into_iter().flatten();
+        let paths = listed.listing.unwrap_or_default().paths.into_iter();
         let mut paths = paths.take(bounds.files).peekable();
         while paths.peek().is_some() && self.tree.object_count <= bounds.objects {
             let mut part = self.tree.read_part(&mut paths);
@@ -326,7 +332,7 @@ impl<W: DirWatch> Directory<W> {
 
     /// Scans only the files that the events name. `None` if a full scan is needed.
     fn scan_changed_files(&mut self) -> Option<PartialScan> {
-        if self.needs_full_scan || self.index.has_orphans() {
+        if self.schedule.needs_full_scan || self.index.has_orphans() {
             return None;
         }
         let mut partial = self.tree.scan_changed_files(&mut self.activity)?;
@@ -353,10 +359,10 @@ impl<W: DirWatch> Directory<W> {
         let mut disturbed = false;
         let mut only = None;
         for _ in 0..MAX_SETTLE_PERIODS {
-            self.pending = false;
+            self.schedule.pending = false;
             let partial = self.scan_changed_files();
-            self.needs_full_scan = false;
-            self.only_partial_scan = partial.is_some();
+            self.schedule.needs_full_scan = false;
+            self.schedule.only_partial_scan = partial.is_some();
             let (previous, fresh) = match partial {
                 Some(glance) => {
                     only = Some(glance.paths);
@@ -368,8 +374,8 @@ impl<W: DirWatch> Directory<W> {
                     let root = self.options.path.clone();
                     let followed = self.watches.update(&mut self.watch, &root, &tree);
                     let (fresh, mut unwatched) = followed;
-                    tree.problems.append(&mut unwatched);
-                    disturbed |= tree.changed_during_scan;
+                    tree.coverage.problems.append(&mut unwatched);
+                    disturbed |= tree.coverage.changed_during_scan;
                     (std::mem::replace(&mut self.tree, tree).files, fresh)
                 }
             };
@@ -385,12 +391,13 @@ impl<W: DirWatch> Directory<W> {
                 break;
             }
             // A folder without a watch may have changed without an event.
-            self.needs_full_scan = true;
+            self.schedule.needs_full_scan = true;
         }
-        let has_failures = self.watches.incomplete || self.tree.has_read_errors;
-        self.retry_delay = has_failures.then(|| self.retry_delay.unwrap_or(RETRY_DELAYS.0));
+        let has_failures = self.watches.incomplete || self.tree.coverage.has_read_errors;
+        self.schedule.retry_delay =
+            has_failures.then(|| self.schedule.retry_delay.unwrap_or(RETRY_DELAYS.0));
         self.guard_root();
-        self.pending = disturbed;
+        self.schedule.pending = disturbed;
         Ok(Some(TreeScan {
             undisturbed: !disturbed,
             paths: only,
@@ -403,16 +410,16 @@ impl<W: DirWatch> Directory<W> {
         let root = self.tree.folders.get(&self.options.path).copied();
         if !self.tree.files.is_empty() {
             self.root_id = root;
-        } else if self.tree.is_complete
+        } else if self.tree.coverage.is_complete
             && self.root_id.is_some()
             && root != self.root_id
             && !palisade_sys::fault::is_injected("empty-root-drops")
         {
-            self.tree.is_complete = false;
+            self.tree.coverage.is_complete = false;
             let reason = "the policy directory was replaced by one without manifests; all objects stay in \
                           force until it holds a manifest or the agent restarts";
             let reason = file_problem(&self.options.path, reason.to_owned());
-            self.tree.problems.push(reason);
+            self.tree.coverage.problems.push(reason);
         }
     }
 
@@ -429,7 +436,7 @@ impl<W: DirWatch> Directory<W> {
     fn publish(&mut self, scan: &TreeScan, sink: DeltaSink<'_>) -> ControlFlow<()> {
         let paths = scan.paths.as_ref();
         let delta = self.index.update(&self.tree, paths, scan.undisturbed);
-        sink(delta, self.detected_at.take())
+        sink(delta, self.schedule.detected_at.take())
     }
 }
 
@@ -451,7 +458,7 @@ impl<W: DirWatch + Send> Source for Directory<W> {
                 return Ok(());
             };
             let quiet = settled.unwrap_or_else(|| self.was_quiet_before_start());
-            self.pending |= !quiet;
+            self.schedule.pending |= !quiet;
             scan.undisturbed &= quiet;
             if self.publish(&scan, sink).is_break() {
                 return Ok(());

@@ -77,11 +77,11 @@ impl FileIndex {
         let incomplete_files = IncompleteFiles::default();
         for (id, file) in std::mem::take(&mut self.orphans) {
             let holder = incomplete_files.find_holder(&id.name, &file, tree);
-            if holder.is_none() && tree.is_complete && is_conclusive {
+            if holder.is_none() && tree.coverage.is_complete && is_conclusive {
                 changes.push(DefinitionChange::Gone(id));
                 continue;
             }
-            let is_reported = holder.is_some() || !tree.is_complete;
+            let is_reported = holder.is_some() || !tree.coverage.is_complete;
             self.orphans.insert(id.clone(), holder.unwrap_or(file));
             changes.push(DefinitionChange::Missing { id, is_reported });
         }
@@ -192,10 +192,10 @@ impl FileIndex {
 
     fn report(&self, tree: &Tree) -> SourceReport {
         let mut problems = DiagnosticCollector::default();
-        for problem in &tree.problems {
+        for problem in &tree.coverage.problems {
             problems.add(Diagnostic::error(problem.clone()));
         }
-        problems.omit(true, tree.omitted_problems);
+        problems.omit(true, tree.coverage.omitted_problems);
         let mut ignored = BTreeMap::new();
         let reportable = self.reportable.iter();
         for (path, file) in reportable.filter_map(|path| tree.files.get_key_value(&**path)) {

@@ -61,11 +61,11 @@ fn collect(
         .partition(|path| is_stream(path));
     let tree = Tree::list(roots);
     let mut roots = Roots::new(&tree.roots);
-    for problem in tree.problems {
+    for problem in tree.coverage.problems {
         collection.add_unreadable(problem);
     }
-    collection.omit_folders(tree.omitted_problems);
-    let mut paths = tree.listed.unwrap_or_default();
+    collection.omit_folders(tree.coverage.omitted_problems);
+    let mut paths = tree.listing.unwrap_or_default().paths;
     paths.extend(streams.iter().cloned());
     paths.sort();
     paths.dedup();

@@ -27,10 +27,10 @@ impl Tree {
         activity: &mut WriteActivity,
     ) -> Option<PartialScan> {
         // A link may lead to any of the files, and an unreadable folder may hold anything.
-        if !self.is_complete
-            || self.changed_during_scan
+        if !self.coverage.is_complete
+            || self.coverage.changed_during_scan
             || !self.links.is_empty()
-            || !self.problems.is_empty()
+            || !self.coverage.problems.is_empty()
         {
             return None;
         }
@@ -87,7 +87,9 @@ impl Tree {
         let bounds = self.bounds;
         let within = self.files.len() + new <= bounds.files
             && self.object_count + seen.object_count <= bounds.objects;
-        let is_read = seen.is_complete && !seen.has_read_errors && !seen.changed_during_scan;
+        let is_read = seen.coverage.is_complete
+            && !seen.coverage.has_read_errors
+            && !seen.coverage.changed_during_scan;
         (is_read && within).then_some((seen, free))
     }
 }

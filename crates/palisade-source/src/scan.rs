@@ -40,21 +40,40 @@ impl WriteActivity {
     }
 }
 
+/// The files of a tree that are listed and not read.
+#[derive(Debug, Default)]
+pub(crate) struct FileListing {
+    /// Their paths, in order.
+    pub(crate) paths: Vec<PathBuf>,
+    /// Their size.
+    pub(crate) bytes: u64,
+}
+
+/// How much of the tree the last scan covered.
+#[derive(Debug, Default)]
+pub(crate) struct ScanCoverage {
+    /// Folders and files that could not be read, with the reason.
+    pub(crate) problems: Vec<Problem>,
+    /// The number of such problems that are not listed.
+    pub(crate) omitted_problems: usize,
+    /// Whether it covered the whole tree, so that what it did not find is gone.
+    pub(crate) is_complete: bool,
+    /// Whether reading a file or a folder failed, so that reading it again may not.
+    pub(crate) has_read_errors: bool,
+    /// Whether a file disappeared during the scan.
+    pub(crate) changed_during_scan: bool,
+}
+
 /// One or several trees of manifests, or single files.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) roots: Vec<PathBuf>,
     pub(crate) bounds: TreeLimits,
-    /// For a tree that only lists its files: those found, in order.
-    pub(crate) listed: Option<Vec<PathBuf>>,
-    /// The size of these files.
-    pub(crate) listed_bytes: u64,
+    /// For a tree that only lists its files: those found.
+    pub(crate) listing: Option<FileListing>,
     /// The files by the path under which they were found.
     pub(crate) files: BTreeMap<PathBuf, ManifestFile>,
-    /// Folders and files that could not be read, with the reason.
-    pub(crate) problems: Vec<Problem>,
-    /// The number of such problems that are not listed.
-    pub(crate) omitted_problems: usize,
+    pub(crate) coverage: ScanCoverage,
     /// The folders found.
     pub(crate) folders: BTreeMap<PathBuf, FileId>,
     /// The links found: their targets have to be watched too.
@@ -63,12 +82,6 @@ pub(crate) struct Tree {
     pub(crate) reread_files: BTreeMap<FileId, PathBuf>,
     /// The files that were open for writing.
     pub(crate) being_written: BTreeSet<PathBuf>,
-    /// Whether the last scan covered the whole tree, so that what it did not find is gone.
-    pub(crate) is_complete: bool,
-    /// Whether reading a file or a folder failed, so that reading it again may not.
-    pub(crate) has_read_errors: bool,
-    /// Whether a file disappeared during the scan.
-    pub(crate) changed_during_scan: bool,
     /// The last change of any file or folder found, in seconds and nanoseconds since 1970.
     pub(crate) last_change: (i64, i64),
     /// The number of objects in the files.
@@ -83,18 +96,13 @@ impl Tree {
         Tree {
             roots,
             bounds: TreeLimits::default(),
-            listed: None,
-            listed_bytes: 0,
+            listing: None,
             files: BTreeMap::new(),
-            problems: Vec::new(),
-            omitted_problems: 0,
+            coverage: ScanCoverage::default(),
             folders: BTreeMap::new(),
             links: BTreeSet::new(),
             reread_files: BTreeMap::new(),
             being_written: BTreeSet::new(),
-            is_complete: false,
-            has_read_errors: false,
-            changed_during_scan: false,
             last_change: (0, 0),
             object_count: 0,
             reported: ProblemCounts::default(),
@@ -104,7 +112,7 @@ impl Tree {
     /// Lists the files below these paths and reads none.
     pub(crate) fn list(roots: Vec<PathBuf>) -> Self {
         let mut unlisted = Tree::new(roots);
-        unlisted.listed = Some(Vec::new());
+        unlisted.listing = Some(FileListing::default());
         Tree::scan(&unlisted, &mut WriteActivity::default())
     }
 
@@ -200,8 +208,11 @@ impl<'a> Walk<'a> {
             reported_elsewhere,
             tree: Tree {
                 bounds: previous.bounds,
-                listed: previous.listed.as_ref().map(|_| Vec::new()),
-                is_complete: true,
+                listing: previous.listing.as_ref().map(|_| FileListing::default()),
+                coverage: ScanCoverage {
+                    is_complete: true,
+                    ..ScanCoverage::default()
+                },
                 ..Tree::new(previous.roots.clone())
             },
         }
@@ -251,7 +262,7 @@ impl<'a> Walk<'a> {
             Ok(opened) => opened,
             // Removed since the stat.
             Err(RootOpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                self.tree.changed_during_scan = true;
+                self.tree.coverage.changed_during_scan = true;
                 return;
             }
             Err(RootOpenError::Io(error)) => {
@@ -295,7 +306,7 @@ impl<'a> Walk<'a> {
         let Err(RootOpenError::OutsideRoots(reason)) = self.roots.open(path) else {
             return false;
         };
-        if self.tree.listed.is_some() {
+        if self.tree.listing.is_some() {
             self.report_unreadable(path, &reason);
         } else {
             let file = unreadable_file(path, reason, self.quota_room());
@@ -324,9 +335,9 @@ impl<'a> Walk<'a> {
         if !self.entered.insert(stamp.id) {
             return;
         }
-        if let Some(found) = &mut self.tree.listed {
-            self.tree.listed_bytes += stamp.size;
-            return found.push(path.to_path_buf());
+        if let Some(listing) = &mut self.tree.listing {
+            listing.bytes += stamp.size;
+            return listing.paths.push(path.to_path_buf());
         }
         let previous = self.previous.get(path);
         let is_open = self.open_files.contains(&stamp.id);
@@ -398,11 +409,11 @@ impl<'a> Walk<'a> {
             }
             Ok(false) => drop(self.closed.insert(stamp.id)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.tree.changed_during_scan = true;
+                self.tree.coverage.changed_during_scan = true;
                 return previous.cloned();
             }
             Err(error) => {
-                self.tree.has_read_errors = true;
+                self.tree.coverage.has_read_errors = true;
                 let reason = format!("it cannot be read: {error}");
                 return Some(unreadable_file(path, reason, self.quota_room()));
             }
@@ -423,17 +434,18 @@ impl<'a> Walk<'a> {
 
     /// Records that reading something failed: it is read again.
     fn report_read_error(&mut self, path: &Path, reason: &str) {
-        self.tree.has_read_errors = true;
+        self.tree.coverage.has_read_errors = true;
         self.report_unreadable(path, reason);
     }
 
     /// Records that something could not be read, so that no object can be treated as gone.
     fn report_unreadable(&mut self, path: &Path, reason: &str) {
-        self.tree.is_complete = false;
-        if self.tree.problems.len() >= MAX_PROBLEMS_PER_FILE {
-            self.tree.omitted_problems += 1;
+        self.tree.coverage.is_complete = false;
+        if self.tree.coverage.problems.len() >= MAX_PROBLEMS_PER_FILE {
+            self.tree.coverage.omitted_problems += 1;
         } else {
             self.tree
+                .coverage
                 .problems
                 .push(file_problem(path, reason.to_owned()));
         }
@@ -465,6 +477,7 @@ mod tests {
             };
             let tree = Tree::scan(&tree, &mut WriteActivity::default());
             let problems: Vec<String> = tree
+                .coverage
                 .problems
                 .iter()
                 .map(|p| {
@@ -475,7 +488,11 @@ mod tests {
                     )
                 })
                 .collect();
-            (tree.files.len(), tree.is_complete, problems.join("\n"))
+            (
+                tree.files.len(),
+                tree.coverage.is_complete,
+                problems.join("\n"),
+            )
         };
         assert_eq!(look(4, 7), (4, true, String::new()));
         let files = "c.yaml: limit of 2 files reached; this file and all after it are not read";

@@ -54,7 +54,7 @@ impl WatchSet {
             self.path_entries.extend(entries_on_path(link));
         }
         let mut wanted = tree.folders.clone();
-        if tree.has_read_errors {
+        if tree.coverage.has_read_errors {
             // What was not found may only not have been read: its changes are still of interest.
             for (path, (_, id)) in &self.folders {
                 if self.in_tree.contains(path) {

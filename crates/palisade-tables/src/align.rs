@@ -135,11 +135,9 @@ impl Renumbering {
         let classes = wanted.classes.iter();
         let programs = wanted.programs.iter();
         Tables {
-            judge_host_traffic: wanted.judge_host_traffic,
-            judge_hairpin: wanted.judge_hairpin,
+            judgement: wanted.judgement.clone(),
             interfaces: wanted.interfaces.clone(),
             host_interfaces: wanted.host_interfaces.clone(),
-            failsafe: wanted.failsafe.clone(),
             addresses: addresses
                 .filter_map(|(prefix, id)| Some((*prefix, identity(id)?)))
                 .collect(),

@@ -1,7 +1,8 @@
 //! Evaluation of a packet: the reference that every dataplane must reproduce.
 
 use crate::{
-    Cell, ClassId, IdentityId, Point, PointInterface, PolicySetId, Program, Tables, Verdict,
+    Cell, ClassId, IdentityId, JudgementOptions, Point, PointInterface, PolicySetId, Program,
+    Tables, Verdict,
 };
 use core::net::IpAddr;
 use palisade_model::{
@@ -156,16 +157,12 @@ impl DirectionVerdict<'_> {
 
 /// The lookups of an evaluation, in current or past tables.
 pub(crate) trait TableLookup {
-    /// Whether ingress policy applies to packets of this host's own stack.
-    fn judges_host_traffic(&self) -> bool;
-    /// Whether packets from an endpoint to itself are judged as any other.
-    fn judges_hairpin(&self) -> bool;
+    /// Which traffic is judged that could be exempt.
+    fn judgement(&self) -> &JudgementOptions;
     /// Whether an interface is managed.
     fn is_managed(&self, interface: &Str) -> bool;
     /// Whether an interface of this host has points of its own.
     fn has_host_points(&self, interface: &Str) -> bool;
-    /// The failsafe ports.
-    fn failsafe(&self) -> &FailsafePorts;
     /// The identity of exactly this prefix.
     fn prefix_identity(&self, prefix: &Prefix) -> Option<IdentityId>;
     /// The policy set of a point.
@@ -179,12 +176,8 @@ pub(crate) trait TableLookup {
 }
 
 impl TableLookup for Tables {
-    fn judges_host_traffic(&self) -> bool {
-        self.judge_host_traffic
-    }
-
-    fn judges_hairpin(&self) -> bool {
-        self.judge_hairpin
+    fn judgement(&self) -> &JudgementOptions {
+        &self.judgement
     }
 
     fn is_managed(&self, interface: &Str) -> bool {
@@ -193,10 +186,6 @@ impl TableLookup for Tables {
 
     fn has_host_points(&self, interface: &Str) -> bool {
         self.host_interfaces.contains(interface)
-    }
-
-    fn failsafe(&self) -> &FailsafePorts {
-        &self.failsafe
     }
 
     fn prefix_identity(&self, prefix: &Prefix) -> Option<IdentityId> {
@@ -244,7 +233,7 @@ fn is_hairpin_packet(view: &impl TableLookup, packet: &Packet) -> bool {
         let point = Point::of_workload(input.clone(), address, Direction::Egress);
         view.point_set(&point).is_some()
     };
-    !view.judges_hairpin()
+    !view.judgement().judge_hairpin
         && input == to
         && view.is_managed(input)
         && has_point(packet.source)
@@ -265,7 +254,7 @@ pub(crate) fn judge_packet<'a>(
         return DirectionVerdict::Unmanaged;
     };
     let from_host = direction == Direction::Ingress && packet.input_interface.is_none();
-    if from_host && !view.judges_host_traffic() {
+    if from_host && !view.judgement().judge_host_traffic {
         return DirectionVerdict::HostOrigin;
     }
     let set = if is_hairpin_packet(view, packet) {
@@ -382,7 +371,7 @@ pub(crate) fn judge_host_stage<'a>(
     let Some(set) = set else {
         return DirectionVerdict::Unmanaged;
     };
-    if is_failsafe(view.failsafe(), packet, stage, direction) {
+    if is_failsafe(&view.judgement().failsafe, packet, stage, direction) {
         return DirectionVerdict::Failsafe;
     }
     let judged = evaluate_set(view, set, peer, packet);

@@ -40,5 +40,7 @@ pub use report_reason::ReportReason;
 pub use sharing::{
     ProgramDefaults, SHARE_MIN_ELEMENTS, SharedBase, best_base, find_shared_bases, pair_base,
 };
-pub use tables::{CounterValue, Point, PointInterface, PolicySet, Tables, VerdictCause};
+pub use tables::{
+    CounterValue, JudgementOptions, Point, PointInterface, PolicySet, Tables, VerdictCause,
+};
 pub use transition::{TableDifferences, TransitionHints, TransitionIds, transition};

@@ -6,13 +6,13 @@
 
 use crate::judge::{TableLookup, judge_host_packet, judge_host_stage, judge_packet};
 use crate::{
-    ClassId, Delta, DirectionVerdict, IdentityId, Packet, Point, PolicySet, TableChange,
-    VerdictCause,
+    ClassId, Delta, DirectionVerdict, IdentityId, JudgementOptions, Packet, Point, PolicySet,
+    TableChange, VerdictCause,
 };
 use crate::{PolicySetId, Program, RuleId, Tables};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use palisade_model::{Direction, FailsafePorts, PolicyStage, Prefix, Str};
+use palisade_model::{Direction, PolicyStage, Prefix, Str};
 
 /// The undo record of one delta: the previous value of each entry that it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,12 +140,8 @@ impl<'a> PastTables<'a> {
 }
 
 impl TableLookup for PastTables<'_> {
-    fn judges_host_traffic(&self) -> bool {
-        self.current.judge_host_traffic
-    }
-
-    fn judges_hairpin(&self) -> bool {
-        self.current.judge_hairpin
+    fn judgement(&self) -> &JudgementOptions {
+        &self.current.judgement
     }
 
     fn is_managed(&self, interface: &Str) -> bool {
@@ -156,10 +152,6 @@ impl TableLookup for PastTables<'_> {
     fn has_host_points(&self, interface: &Str) -> bool {
         self.find_previous(|undo| undo.host_interfaces.get(interface).copied())
             .unwrap_or_else(|| self.current.host_interfaces.contains(interface))
-    }
-
-    fn failsafe(&self) -> &FailsafePorts {
-        &self.current.failsafe
     }
 
     fn prefix_identity(&self, prefix: &Prefix) -> Option<IdentityId> {

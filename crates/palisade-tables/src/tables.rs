@@ -6,7 +6,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use palisade_model::{Direction, FailsafePorts, PolicyId, PolicyStage, Prefix, RuleOrigin, Str};
+use palisade_model::{
+    Direction, FailsafePorts, HairpinAction, HostTrafficAction, PolicyId, PolicyStage, Prefix,
+    RuleOrigin, Str,
+};
 use serde::{Deserialize, Serialize};
 
 /// The interface of a point.
@@ -201,22 +204,44 @@ impl VerdictCause {
     }
 }
 
-/// The decision tables. The fields are the whole content.
+/// Which traffic is judged that a deployment may exempt from policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tables {
+pub struct JudgementOptions {
     /// Whether ingress policy applies to packets of this host's own stack to its endpoints. If false,
     /// they pass: a kubelet's probes must reach its pods.
     pub judge_host_traffic: bool,
     /// Whether the points of workloads judge packets from an endpoint to itself as any other. If false, they are judged
     /// at the points of [`PointInterface::Hairpin`], and pass where there is none.
     pub judge_hairpin: bool,
+    /// The flows of the host that no policy can deny.
+    pub failsafe: FailsafePorts,
+}
+
+impl JudgementOptions {
+    /// The options that these parameters of a deployment mean.
+    pub fn new(
+        host_traffic: HostTrafficAction,
+        hairpin: HairpinAction,
+        failsafe: FailsafePorts,
+    ) -> Self {
+        JudgementOptions {
+            judge_host_traffic: host_traffic == HostTrafficAction::Policy,
+            judge_hairpin: hairpin == HairpinAction::Policy,
+            failsafe,
+        }
+    }
+}
+
+/// The decision tables. The fields are the whole content.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// Which traffic is judged that could be exempt.
+    pub judgement: JudgementOptions,
     /// The managed interfaces: a packet that arrives or leaves there and has no point is denied.
     pub interfaces: BTreeSet<Str>,
     /// The interfaces of this host with points of their own; the others have those of [`PointInterface::AnyHost`]. What has
     /// no point at an interface of the host is not judged there.
     pub host_interfaces: BTreeSet<Str>,
-    /// The flows of the host that no policy can deny.
-    pub failsafe: FailsafePorts,
     /// Address or prefix → identity; the longest prefix wins.
     pub addresses: BTreeMap<Prefix, IdentityId>,
     /// Point → policy set.

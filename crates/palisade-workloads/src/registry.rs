@@ -13,7 +13,8 @@ use crate::host_endpoints::HostEndpoints;
 use palisade_api::{CniAttachment, EndpointState};
 use palisade_enforcer::policy_state::CLOSED_LABEL;
 use palisade_model::{
-    Endpoint, EndpointId, Labels, Object, ObjectId, ObjectKey, ObjectKind, Str, Update,
+    Endpoint, EndpointId, EndpointMetadata, Labels, Object, ObjectId, ObjectKey, ObjectKind, Str,
+    Update,
 };
 use palisade_node::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_sys::fault;
@@ -267,7 +268,7 @@ impl WorkloadRegistry {
         }
         let (id, pod) = match &mut update {
             Update::Upsert(Object::Endpoint(endpoint)) => {
-                let uid = endpoint.uid.take();
+                let uid = endpoint.metadata.uid.take();
                 self.set_pod_uid(endpoint, uid);
                 (endpoint.id.clone(), Some(&*endpoint))
             }
@@ -396,7 +397,10 @@ fn merge_endpoint(record: &WorkloadRecord, pod: Option<&Endpoint>) -> Endpoint {
         },
         ports,
         created: record.created,
-        owner: pod.and_then(|pod| pod.owner.clone()),
+        metadata: EndpointMetadata {
+            owner: pod.and_then(|pod| pod.metadata.owner.clone()),
+            uid: None,
+        },
         audit: pod.is_some_and(|pod| pod.audit),
         ..Endpoint::pod(record.id())
     }

@@ -3,7 +3,7 @@
 mod convert;
 
 pub(crate) use crate::connection_args::ScopeArgs;
-use crate::connection_args::{DenialAction, Hairpin, HostToEndpoint};
+use crate::connection_args::{AgentActionArgs, HostPathArgs, HostToEndpoint, PacketArgs};
 use crate::exit::ExitStatus;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
@@ -403,46 +403,12 @@ pub(crate) struct ExplainArgs {
     /// Destination: namespace/pod, host:NODE, an address, or service:NAMESPACE/NAME.
     #[arg(long, value_name = "Y")]
     pub(crate) to: String,
-    /// Destination port and protocol, as 80/TCP; the default protocol is TCP.
-    #[arg(
-        long,
-        value_name = "PORT[/PROTOCOL]",
-        required_unless_present = "protocol",
-        conflicts_with = "protocol"
-    )]
-    pub(crate) port: Option<String>,
-    /// Protocol without ports: ICMP, ICMPv6, or a number.
-    #[arg(long)]
-    pub(crate) protocol: Option<String>,
-    /// ICMP type and code; default: echo request.
-    #[arg(long, value_name = "TYPE[/CODE]", requires = "protocol")]
-    pub(crate) icmp_type: Option<String>,
-    /// Source port; default: 49152.
-    #[arg(long, value_name = "PORT", requires = "port")]
-    pub(crate) source_port: Option<u16>,
-    /// Where the packet was sent before destination NAT; default: the destination.
-    #[arg(long, value_name = "ADDRESS[:PORT]")]
-    pub(crate) original_destination: Option<String>,
-    /// Interface by which the packet arrives at the host of the destination, or at the host that forwards it.
-    /// Default: every interface with a host endpoint.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) input_interface: Option<String>,
-    /// Interface by which the packet leaves the host of the source, or that forwards it; default: as above.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) output_interface: Option<String>,
-    /// Node of these interfaces, where neither end tells it.
-    #[arg(long, value_name = "NODE")]
-    pub(crate) node: Option<String>,
-    /// With -f: what the agents do with traffic from a node to its own workloads, as their parameter of this name.
-    /// Default: allow.
-    #[arg(long, value_enum, value_name = "ACTION", requires = "files")]
-    pub(crate) host_to_endpoint: Option<HostToEndpoint>,
-    /// With -f: which policies judge traffic of a pod to itself, as the agents' parameter. Default: by-kind.
-    #[arg(long, value_enum, value_name = "POLICIES", requires = "files")]
-    pub(crate) hairpin: Option<Hairpin>,
-    /// With -f: what the agents do with what is denied, as their parameter of this name. Default: drop.
-    #[arg(long, value_enum, value_name = "ACTION", requires = "files")]
-    pub(crate) deny_action: Option<DenialAction>,
+    #[command(flatten)]
+    pub(crate) packet: PacketArgs,
+    #[command(flatten)]
+    pub(crate) host_path: HostPathArgs,
+    #[command(flatten)]
+    pub(crate) agents: AgentActionArgs,
     /// Also list every policy that does not apply, with the reason.
     #[arg(long)]
     pub(crate) all: bool,

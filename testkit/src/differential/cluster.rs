@@ -174,7 +174,7 @@ pub(crate) fn mark_local_endpoints(dice: &mut Dice, state: &mut State) {
         let is_local = !endpoint.is_template() && dice.chance(65);
         endpoint.interface = is_local.then(|| format!("pal{n}").into());
         // Whoever attaches a pod takes its UID.
-        endpoint.uid = None;
+        endpoint.metadata.uid = None;
     }
 }
 

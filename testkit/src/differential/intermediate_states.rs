@@ -215,7 +215,7 @@ impl JudgedSide<'_> {
         let is_managed = tables.interfaces.contains(self.interface);
         let is_loopback = **self.interface == *LOOPBACK;
         if !self.is_host {
-            let is_judged = is_managed && (!self.from_host || tables.judge_host_traffic);
+            let is_judged = is_managed && (!self.from_host || tables.judgement.judge_host_traffic);
             return is_judged.then(|| {
                 if self.is_hairpin {
                     PointInterface::Hairpin(self.interface.clone())
@@ -295,7 +295,7 @@ impl JudgedSide<'_> {
             Direction::Egress => Direction::Ingress,
         };
         let contains = |direction, port| {
-            let failsafe = &tables.failsafe;
+            let failsafe = &tables.judgement.failsafe;
             failsafe.contains(direction, self.peer, self.protocol, port)
         };
         let is_answer = self.stage == PolicyStage::Untracked && contains(other, from);

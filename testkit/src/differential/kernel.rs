@@ -23,11 +23,12 @@ use palisade_dataplane::nftables::{self, NftDataplane};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered, naive};
 use palisade_model::{
-    DenyAction, Direction, Encapsulations, Flow, FlowOrigin, HairpinAction, HostTrafficAction, L4,
-    PolicyStage, Protocol,
+    DenyAction, Direction, Encapsulations, FailsafePorts, Flow, FlowOrigin, HairpinAction,
+    HostTrafficAction, L4, PolicyStage, Protocol,
 };
 use palisade_oracle::{HostJudgement, HostPath, OracleOptions, PreparedState, Question};
 use palisade_sys::netns::NetNs;
+use palisade_tables::JudgementOptions;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -162,9 +163,12 @@ impl KernelLab {
         let host = lab.namespace_path(lab.host());
         let netns = NetNs::open(&host.display().to_string()).map_err(|e| e.to_string())?;
         let config = nftables::Config {
-            judge_host_traffic,
             // Each value in one of the two labs.
-            judge_hairpin: judge_host_traffic,
+            judgement: JudgementOptions {
+                judge_host_traffic,
+                judge_hairpin: judge_host_traffic,
+                ..JudgementOptions::default()
+            },
             deny_action: if judge_host_traffic {
                 DenyAction::Reject
             } else {
@@ -477,10 +481,15 @@ impl KernelLab {
         let detour = lowered::ModelWorld::generate(seed, case + 1, 0).state;
         let batches = lowered::batches(&mut dice, &detour, state);
         let half = dice.below(batches.len());
+        let options = self.options();
         let mut engine = Engine::new(palisade_engine::EngineOptions {
             host_node: state.host_node.clone(),
-            judge_host_traffic: self.judge_host_traffic,
-            hairpin: self.options().hairpin,
+            judgement: JudgementOptions::new(
+                options.host_to_endpoint,
+                options.hairpin,
+                FailsafePorts::default(),
+            ),
+            judges_hairpin_by_kind: options.hairpin == HairpinAction::ByKind,
             ..palisade_engine::EngineOptions::default()
         });
         let mut rest = batches.into_iter();

@@ -7,10 +7,10 @@
 use super::judgements::{host_allows_midstream, own_packet, reports, workloads_allow};
 use super::{FLOWS, StageFailure, tables};
 use palisade_generators::Dice;
-use palisade_model::{DenyAction, Direction, FailsafePorts, Flow, L4, PolicyStage, Protocol};
+use palisade_model::{DenyAction, Direction, Flow, L4, PolicyStage, Protocol};
 use palisade_nft::{Config, Planner, Ruleset, adopt, ct_state, tcp_flag};
 use palisade_oracle::{HostPath, PreparedState};
-use palisade_tables::{Delta, DirectionVerdict, Packet, Tables, Verdict};
+use palisade_tables::{Delta, DirectionVerdict, JudgementOptions, Packet, Tables, Verdict};
 use palisade_verification::{
     ConntrackInfo, HookPacket, RulesetSimulator, SimulationOutcome, apply,
 };
@@ -33,14 +33,10 @@ impl ModelHost {
     /// A host on which nothing is enforced yet.
     pub(crate) fn new(
         dice: &mut Dice,
-        judge_host_traffic: bool,
-        judge_hairpin: bool,
-        failsafe: FailsafePorts,
+        judgement: JudgementOptions,
     ) -> Result<ModelHost, StageFailure> {
         let config = Config {
-            judge_host_traffic,
-            judge_hairpin,
-            failsafe,
+            judgement,
             sctp_tracked: dice.chance(70),
             max_expanded_ports: *dice.pick(&[16, 1]),
             ..Config::default()
@@ -162,7 +158,7 @@ impl ModelHost {
                         .points
                         .keys()
                         .any(|p| p.stage == PolicyStage::Untracked);
-                if tables.judge_host_traffic && is_tracked {
+                if tables.judgement.judge_host_traffic && is_tracked {
                     let befores = [None, Some("eth0".into())];
                     let ours = tables.interfaces.first().cloned().map(Some);
                     for before in befores.into_iter().chain(ours) {

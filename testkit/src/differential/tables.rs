@@ -12,7 +12,9 @@ use palisade_oracle::{
     DecisionReason, DirectionJudgement, HostJudgement, HostPath, OracleOptions, PreparedState,
     Question, RuleOutcome, RuleOwner, TraceStep,
 };
-use palisade_tables::{Atomicity, Cell, DirectionVerdict, Packet, Tables, Verdict, VerdictCause};
+use palisade_tables::{
+    Atomicity, Cell, DirectionVerdict, JudgementOptions, Packet, Tables, Verdict, VerdictCause,
+};
 use palisade_verification::{Violation, canonical, check_any_order};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -50,13 +52,17 @@ pub(crate) fn check_tables(
         0 => FailsafePorts::NONE,
         _ => FailsafePorts::default(),
     };
+    let judgement = JudgementOptions {
+        judge_host_traffic,
+        judge_hairpin: hairpin == HairpinAction::Policy,
+        failsafe: failsafe.clone(),
+    };
     let engine_options = palisade_engine::EngineOptions {
         host_node: state.host_node.clone(),
-        judge_host_traffic,
-        hairpin,
+        judgement: judgement.clone(),
+        judges_hairpin_by_kind: hairpin == HairpinAction::ByKind,
         allowed_encapsulation,
         audit,
-        failsafe: failsafe.clone(),
         ..palisade_engine::EngineOptions::default()
     };
     let options = OracleOptions {
@@ -72,7 +78,7 @@ pub(crate) fn check_tables(
     };
     let mut scratch = Engine::new(engine_options.clone());
     scratch.apply(state.objects().map(Update::Upsert));
-    let prepared = PreparedState::new(state).with_failsafe(failsafe.clone());
+    let prepared = PreparedState::new(state).with_failsafe(failsafe);
     for (index, flow) in flows.iter().enumerate() {
         let agreed = check_agreement(&prepared, &options, scratch.tables(), flow);
         let agreed =
@@ -82,12 +88,7 @@ pub(crate) fn check_tables(
     let detour = lowered::ModelWorld::generate(case, 0, 0).state;
     let mut engine = Engine::new(engine_options);
     let mut written = engine.tables().clone();
-    let mut host = nft::ModelHost::new(
-        dice,
-        judge_host_traffic,
-        hairpin == HairpinAction::Policy,
-        failsafe,
-    )?;
+    let mut host = nft::ModelHost::new(dice, judgement)?;
     let mut before = engine.state();
     for batch in lowered::batches(dice, &detour, state) {
         let delta = engine.apply(batch);

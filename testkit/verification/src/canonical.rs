@@ -87,7 +87,7 @@ pub fn canonical(tables: &Tables) -> CanonicalTables {
             .insert(prefixes, program(*class));
     }
     CanonicalTables {
-        judge_hairpin: tables.judge_hairpin,
+        judge_hairpin: tables.judgement.judge_hairpin,
         interfaces: tables.interfaces.clone(),
         host_interfaces: tables.host_interfaces.clone(),
         identities: members.into_values().collect(),

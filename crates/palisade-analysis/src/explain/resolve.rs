@@ -317,7 +317,11 @@ fn find_endpoint<'a>(
         None => {}
     }
     let owned = |e: &&&Endpoint| {
-        !e.is_completed() && e.owner.as_ref().is_some_and(|owner| *owner.name == *name)
+        !e.is_completed()
+            && e.metadata
+                .owner
+                .as_ref()
+                .is_some_and(|owner| *owner.name == *name)
     };
     if let Some(endpoint) = in_namespace_endpoints.iter().find(owned) {
         notes.push(format!(

@@ -160,7 +160,7 @@ impl<'a> Linter<'_, 'a> {
     fn check_selectors(&mut self, state: &'a State) -> BTreeSet<u32> {
         let rules = &self.classified.rules;
         let mut selecting = vec![false; rules.policies.len()];
-        let mut matched = vec![false; rules.tests.len()];
+        let mut matched = vec![false; rules.tests.all.len()];
         for class in self.classified.ends.iter().flat_map(|ends| &ends.classes) {
             for policy in &class.signature.policies {
                 selecting[*policy as usize] = true;
@@ -193,7 +193,7 @@ impl<'a> Linter<'_, 'a> {
                 };
                 let mut tests = placed.peers.iter();
                 let is_matched =
-                    |test: &u32| matched[*test as usize] && rules.tests[*test as usize] == peer;
+                    |test: &u32| matched[*test as usize] && rules.tests.all[*test as usize] == peer;
                 if tests.any(is_matched) {
                     continue;
                 }

@@ -24,7 +24,7 @@ pub(crate) fn shown(c: &palisade_analysis::Connection) -> String {
 }
 
 fn owned(mut endpoint: Endpoint, kind: &str, name: &str) -> Endpoint {
-    endpoint.owner = Some(Owner {
+    endpoint.metadata.owner = Some(Owner {
         kind: kind.into(),
         name: name.into(),
     });

@@ -93,7 +93,7 @@ fn replaced_pods_change_nothing() {
     let state = |pods: &[(&str, &str)]| {
         let make = |(name, address): &(&str, &str)| {
             let mut pod = pod(name, address, "app=w");
-            pod.owner = Some(Owner {
+            pod.metadata.owner = Some(Owner {
                 kind: "StatefulSet".into(),
                 name: "w".into(),
             });

@@ -16,7 +16,7 @@ fn cluster() -> State {
             &address,
             &format!("app={app},id={n}"),
         );
-        pod.owner = Some(Owner {
+        pod.metadata.owner = Some(Owner {
             kind: "ReplicaSet".into(),
             name: format!("app{app}").as_str().into(),
         });

@@ -6,6 +6,7 @@ use palisade_nft::{
     ElementKey, Expr, FieldType, Hook, LookupMode, MapValue, MapValueType, MetaKey, NftRule,
     NftSet, NftVerdict, PayloadBase, Reg, Ruleset, SetDecl, skeleton,
 };
+use palisade_tables::JudgementOptions;
 
 use crate::support::{TestNetNs, making};
 
@@ -446,8 +447,10 @@ fn the_layouts_skeleton_comes_back_as_written() {
         let mut kernel = test.kernel();
         let config = Config {
             table: "t".into(),
-            judge_host_traffic,
-            judge_hairpin: false,
+            judgement: JudgementOptions {
+                judge_host_traffic,
+                ..JudgementOptions::default()
+            },
             ..Config::default()
         };
         let ruleset = skeleton(&config, 5);

@@ -11,7 +11,7 @@ use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
-use palisade_model::{Endpoint, Object, Str};
+use palisade_model::{Endpoint, EndpointMetadata, Object, Str};
 use std::net::IpAddr;
 
 /// Lowers a workload endpoint.
@@ -41,7 +41,10 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
         ports,
         profiles: profiles(object, &spec, report),
         created: metadata::created(root, report),
-        owner: metadata::owner(root, report),
+        metadata: EndpointMetadata {
+            owner: metadata::owner(root, report),
+            uid: None,
+        },
         audit: crate::mode::is_in_audit(root, report),
         ..Endpoint::pod(object.id.clone())
     }))

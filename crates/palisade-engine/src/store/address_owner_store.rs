@@ -401,7 +401,7 @@ impl AddressOwnerStore {
             flags |= flag::CREATED;
             write_number(out, endpoint.created);
         }
-        if let Some(owner) = &endpoint.owner {
+        if let Some(owner) = &endpoint.metadata.owner {
             flags |= flag::OWNER;
             write_number(out, u64::from(self.pools.acquire_name(&owner.kind)));
             write_number(out, u64::from(self.pools.acquire_name(&owner.name)));

@@ -8,7 +8,7 @@ use super::address_owners::{
 };
 use super::encoding::EncodedAddresses;
 use super::numbers::AddressOwnerSlot;
-use palisade_model::{Endpoint, Owner};
+use palisade_model::{Endpoint, EndpointMetadata, Owner};
 
 /// An owner as it is, or as it was before an update.
 #[derive(Clone, Copy, Debug)]
@@ -179,14 +179,16 @@ impl AddressOwnerStore {
             ports: common.ports.clone(),
             profiles: common.profiles.clone(),
             created: own.created,
-            owner: own.owner.and_then(|(kind, name)| {
-                Some(Owner {
-                    kind: self.names().get(kind)?.clone(),
-                    name: self.names().get(name)?.clone(),
-                })
-            }),
+            metadata: EndpointMetadata {
+                owner: own.owner.and_then(|(kind, name)| {
+                    Some(Owner {
+                        kind: self.names().get(kind)?.clone(),
+                        name: self.names().get(name)?.clone(),
+                    })
+                }),
+                uid: None,
+            },
             audit: common.audit,
-            uid: None,
         })
     }
 

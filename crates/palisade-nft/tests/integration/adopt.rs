@@ -21,8 +21,7 @@ use std::sync::Arc;
 
 fn config(rng: &mut SmallRng) -> Config {
     Config {
-        judge_host_traffic: rng.random_bool(0.3),
-        judge_hairpin: rng.random_bool(0.3),
+        judgement: support::judgement(rng),
         deny_action: support::deny_action(rng),
         min_shared_elements: support::share_from(rng),
         ..Config::default()

@@ -19,8 +19,7 @@ use std::sync::Arc;
 
 pub(crate) fn config(rng: &mut SmallRng) -> Config {
     Config {
-        judge_host_traffic: rng.random_bool(0.3),
-        judge_hairpin: rng.random_bool(0.3),
+        judgement: support::judgement(rng),
         deny_action: support::deny_action(rng),
         sctp_tracked: rng.random_bool(0.7),
         log: rng.random_bool(0.8).then(Default::default),
@@ -164,10 +163,8 @@ fn what_is_translated_is_judged_by_where_it_goes() {
     let (mut allowed, mut denied) = (0, 0);
     for seed in case_seeds(0, 300) {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let config = Config {
-            judge_host_traffic: true,
-            ..config(&mut rng)
-        };
+        let mut config = config(&mut rng);
+        config.judgement.judge_host_traffic = true;
         let tables = tables(&mut rng, &config);
         let (planner, _) = adopt(&config, None, &tables, 3);
         let ruleset = Planner::ruleset(&planner);

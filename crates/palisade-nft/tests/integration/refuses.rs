@@ -6,8 +6,8 @@ use palisade_nft::{
     Reg, Ruleset, print_transaction, skeleton,
 };
 use palisade_tables::{
-    Cell, ClassId, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet, PolicySetId, PortMap,
-    Program, RuleId, TableChange, Verdict as Judgement,
+    Cell, ClassId, Delta, DeltaStep, IdentityId, JudgementOptions, Phase, Point, PolicySet,
+    PolicySetId, PortMap, Program, RuleId, TableChange, Verdict as Judgement,
 };
 use palisade_verification::{LintProblem, lint};
 use std::collections::BTreeMap;
@@ -197,7 +197,10 @@ fn an_answer_in_a_hook_that_cannot_is_found() {
     for judge_host_traffic in [false, true] {
         let config = Config {
             deny_action: DenyAction::Reject,
-            judge_host_traffic,
+            judgement: JudgementOptions {
+                judge_host_traffic,
+                ..JudgementOptions::default()
+            },
             ..Config::default()
         };
         let good = skeleton(&config, 1);

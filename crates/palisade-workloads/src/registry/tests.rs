@@ -131,7 +131,10 @@ fn container(uid: Option<&str>) -> WorkloadRecord {
 
 fn pod_of(uid: Option<&str>, node: Option<&str>, app: &str) -> Endpoint {
     Endpoint {
-        uid: uid.map(Str::from),
+        metadata: EndpointMetadata {
+            owner: None,
+            uid: uid.map(Str::from),
+        },
         node: node.map(Str::from),
         labels: [("app".into(), app.into())].into(),
         ..pod(&["10.9.9.9"])

@@ -17,14 +17,14 @@ pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) 
     let query = ExplainQuery {
         from: args.from.clone(),
         to: args.to.clone(),
-        port: args.port.clone(),
-        protocol: args.protocol.clone(),
-        icmp_type: args.icmp_type.clone(),
-        source_port: args.source_port,
-        original_destination: args.original_destination.clone(),
-        input_interface: args.input_interface.clone(),
-        output_interface: args.output_interface.clone(),
-        node: args.node.clone(),
+        port: args.packet.port.clone(),
+        protocol: args.packet.protocol.clone(),
+        icmp_type: args.packet.icmp_type.clone(),
+        source_port: args.packet.source_port,
+        original_destination: args.packet.original_destination.clone(),
+        input_interface: args.host_path.input_interface.clone(),
+        output_interface: args.host_path.output_interface.clone(),
+        node: args.host_path.node.clone(),
     };
     let (explanation, exit): (Explanation, ExitStatus) = if args.files.is_empty() {
         let path_and_query = format!("{}?{}", path::EXPLAIN, query_string(&query));
@@ -35,8 +35,8 @@ pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) 
             &read.state,
             &query,
             &OracleOptions {
-                host_to_endpoint: args.host_to_endpoint.unwrap_or_default().action(),
-                hairpin: args.hairpin.unwrap_or_default().action(),
+                host_to_endpoint: args.agents.host_to_endpoint.unwrap_or_default().action(),
+                hairpin: args.agents.hairpin.unwrap_or_default().action(),
                 ..OracleOptions::default()
             },
             &FailsafePorts::default(),
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) 
                 _ => CommandError::usage(text),
             }
         })?;
-        let explanation = match args.deny_action.unwrap_or_default() {
+        let explanation = match args.agents.deny_action.unwrap_or_default() {
             DenialAction::Drop => explanation,
             DenialAction::Reject => explanation.with_answers(),
         };

@@ -1,6 +1,7 @@
 //! Generates small random states over the whole model, with few labels and addresses, so that rules
 //! match often.
 
+use palisade_model::EndpointMetadata;
 use palisade_model::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -269,7 +270,10 @@ impl Dice {
                 _ => vec![Profile::ALLOW_ALL.into()],
             },
             created: self.0.random_range(0..3),
-            owner: self.some(50, owner),
+            metadata: EndpointMetadata {
+                owner: self.some(50, owner),
+                uid: None,
+            },
             ..Endpoint::pod(id)
         }
     }

@@ -36,7 +36,7 @@ fn sides(state: &State, dice: &mut Dice) -> Vec<Side> {
     let mut sides = Vec::new();
     let owned = |e: &Endpoint| {
         let mut names = vec![WorkloadRef::from_endpoint(e)];
-        names.extend(e.owner.as_ref().map(|owner| WorkloadRef {
+        names.extend(e.metadata.owner.as_ref().map(|owner| WorkloadRef {
             namespace: e.id.namespace.clone(),
             name: owner.name.clone(),
             kind: owner.kind.clone(),

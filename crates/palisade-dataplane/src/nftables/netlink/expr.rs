@@ -85,25 +85,10 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
                 .be32(NFTA_CMP_OP, op.number())
                 .nest(NFTA_CMP_DATA, |w| write_value(w, value));
         }
-        Expr::Lookup {
-            set,
-            sreg,
-            mode: to,
-        } => {
+        Expr::Lookup { set, sreg, mode } => {
             w.text(NFTA_LOOKUP_SET, set)
                 .be32(NFTA_LOOKUP_SREG, sreg.number());
-            match to {
-                LookupMode::Member => {}
-                LookupMode::NotMember => {
-                    w.be32(NFTA_LOOKUP_FLAGS, NFT_LOOKUP_F_INV);
-                }
-                LookupMode::Register(dreg) => {
-                    w.be32(NFTA_LOOKUP_DREG, dreg.number());
-                }
-                LookupMode::Verdict => {
-                    w.be32(NFTA_LOOKUP_DREG, NFT_REG_VERDICT);
-                }
-            }
+            write_lookup_mode(w, *mode);
         }
         Expr::Immediate { dreg, value } => {
             w.be32(NFTA_IMMEDIATE_DREG, dreg.number())
@@ -123,14 +108,37 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::Log { group, prefix } => {
             w.be16(NFTA_LOG_GROUP, *group).text(NFTA_LOG_PREFIX, prefix);
         }
-        Expr::Reject(RejectAnswer::TcpReset) => {
+        Expr::Reject(answer) => write_answer(w, *answer),
+        Expr::Masquerade | Expr::Notrack | Expr::Unknown(_) => {}
+    }
+}
+
+/// Encodes what a lookup gives: whether the key is a member, or the value of a map.
+fn write_lookup_mode(w: &mut AttrWriter<'_>, mode: LookupMode) {
+    match mode {
+        LookupMode::Member => {}
+        LookupMode::NotMember => {
+            w.be32(NFTA_LOOKUP_FLAGS, NFT_LOOKUP_F_INV);
+        }
+        LookupMode::Register(dreg) => {
+            w.be32(NFTA_LOOKUP_DREG, dreg.number());
+        }
+        LookupMode::Verdict => {
+            w.be32(NFTA_LOOKUP_DREG, NFT_REG_VERDICT);
+        }
+    }
+}
+
+/// Encodes the answer to a packet that is refused.
+fn write_answer(w: &mut AttrWriter<'_>, answer: RejectAnswer) {
+    match answer {
+        RejectAnswer::TcpReset => {
             w.be32(NFTA_REJECT_TYPE, NFT_REJECT_TCP_RST);
         }
-        Expr::Reject(RejectAnswer::AdminProhibited) => {
+        RejectAnswer::AdminProhibited => {
             w.be32(NFTA_REJECT_TYPE, NFT_REJECT_ICMPX_UNREACH)
                 .u8(NFTA_REJECT_ICMP_CODE, NFT_REJECT_ICMPX_ADMIN_PROHIBITED);
         }
-        Expr::Masquerade | Expr::Notrack | Expr::Unknown(_) => {}
     }
 }
 

@@ -10,8 +10,8 @@ use palisade_dataplane::nftables::{Config, NftDataplane};
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_sys::netns::NetNs;
 use palisade_tables::{
-    Cell, ClassId, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId, Tables,
-    Verdict, VerdictCause,
+    Cell, ClassId, IdentityId, JudgementOptions, Point, PolicySet, PolicySetId, PortMap, Program,
+    RuleId, Tables, Verdict, VerdictCause,
 };
 use palisade_testkit::lab::craft::CraftedPacket;
 use palisade_testkit::lab::{
@@ -89,8 +89,10 @@ impl Place {
     pub(crate) fn driver_for_host(&self) -> CountedDriver {
         let config = Config {
             deny_action: palisade_model::DenyAction::Drop,
-            judge_host_traffic: true,
-            judge_hairpin: false,
+            judgement: JudgementOptions {
+                judge_host_traffic: true,
+                ..JudgementOptions::default()
+            },
             ..config()
         };
         NftDataplane::new_in(config, &self.netns()).unwrap().into()

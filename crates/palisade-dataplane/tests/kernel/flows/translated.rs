@@ -79,7 +79,7 @@ impl Scene {
     /// Isolates the pod except for these flows, for everyone including the host.
     fn set(&mut self, allowed: &[Allowed]) {
         let mut tables = tables(&[(B, Ingress)], allowed);
-        tables.judge_host_traffic = true;
+        tables.judgement.judge_host_traffic = true;
         self.driver.resync(&tables).unwrap();
     }
 

@@ -9,7 +9,7 @@ use crate::names;
 use crate::port;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
-use palisade_model::{Endpoint, EndpointKind, NamedPort, Object, PodState};
+use palisade_model::{Endpoint, EndpointKind, EndpointMetadata, NamedPort, Object, PodState};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -33,7 +33,7 @@ pub(in crate::kubernetes) fn read(
     if let Some(status) = &status {
         endpoint.addresses = addresses(status, report);
     }
-    endpoint.uid = metadata::pod_uid(root);
+    endpoint.metadata.uid = metadata::pod_uid(root);
     Some(Object::Endpoint(endpoint))
 }
 
@@ -61,7 +61,10 @@ pub(super) fn endpoint(
         node: node.map(Into::into),
         ports: spec.map_or_else(Vec::new, |spec| named_ports(&spec, report)),
         created: metadata::created(&object.root, report),
-        owner: metadata::owner(&object.root, report),
+        metadata: EndpointMetadata {
+            owner: metadata::owner(&object.root, report),
+            uid: None,
+        },
         audit: mode::is_in_audit(pod, report),
         ..Endpoint::pod(object.id.clone())
     }

@@ -120,7 +120,11 @@ fn show_endpoint(out: &mut String, e: &Endpoint) {
         e.addresses
     )
     .unwrap();
-    let owner = e.owner.as_ref().map(|o| format!("{} {}", o.kind, o.name));
+    let owner = e
+        .metadata
+        .owner
+        .as_ref()
+        .map(|o| format!("{} {}", o.kind, o.name));
     let owner = owner.as_deref().unwrap_or("-");
     writeln!(
         out,

@@ -90,8 +90,9 @@ pub(crate) fn expected(
     }
     let answers = frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED;
     if unknown(&frame.oif) {
-        let from_host =
-            from_host && !config.judge_host_traffic && (!answers || midway(config, frame) || older);
+        let from_host = from_host
+            && !config.judgement.judge_host_traffic
+            && (!answers || midway(config, frame) || older);
         if from_host && tracked {
             let mut new = (mark & !config.generation_mask()) | config.mark(generation);
             if midway(config, frame) {
@@ -117,7 +118,7 @@ pub(crate) fn expected(
             },
         )
     };
-    if !config.judge_host_traffic {
+    if !config.judgement.judge_host_traffic {
         // The host's own errors and untracked packets, and errors about its own flows.
         if from_host && !tracked || (frame.oif.is_none() && related && frame.conntrack.reply) {
             return unchanged(true);
@@ -132,7 +133,7 @@ pub(crate) fn expected(
     let either = || passes || judge_plainly(tables, &first_if(frame, !frame.conntrack.reply));
     if tracked && older {
         // The host's own packets are not judged, and so do not determine the direction.
-        let judged = !from_host || config.judge_host_traffic;
+        let judged = !from_host || config.judgement.judge_host_traffic;
         if opens && judged && !answers_host(config, frame) {
             let passes = !frame.conntrack.reply && judge(&first_if(frame, false));
             let (passes, mark) = marked(passes);
@@ -188,7 +189,7 @@ pub(crate) fn reports(
         return Vec::new();
     }
     let answers = ct.reply && ct.state == ct_state::ESTABLISHED;
-    if !config.judge_host_traffic {
+    if !config.judgement.judge_host_traffic {
         if unknown_way && (frame.iif.is_none() || frame.oif.is_none()) {
             return Vec::new();
         }
@@ -291,7 +292,7 @@ pub(crate) fn changes_direction(
 
 /// Whether this is a reply to a flow of the host, which is not judged.
 fn answers_host(config: &Config, frame: &HookPacket) -> bool {
-    !config.judge_host_traffic
+    !config.judgement.judge_host_traffic
         && frame.oif.is_none()
         && frame.conntrack.reply
         && frame.conntrack.state == ct_state::ESTABLISHED

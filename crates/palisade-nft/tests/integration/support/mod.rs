@@ -6,8 +6,8 @@ pub(crate) mod expected;
 use palisade_model::{DenyAction, Direction, Family, L4, Prefix, Protocol, Str};
 use palisade_nft::{Config, ElementKey, Ruleset, ct_state, tcp_flag};
 use palisade_tables::{
-    AuditCell, Cell, ClassId, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId,
-    SHARE_MIN_ELEMENTS, SourcePortMap, Tables, Verdict, VerdictCause,
+    AuditCell, Cell, ClassId, IdentityId, JudgementOptions, Point, PolicySet, PolicySetId, PortMap,
+    Program, RuleId, SHARE_MIN_ELEMENTS, SourcePortMap, Tables, Verdict, VerdictCause,
 };
 use palisade_verification::{ConntrackInfo, HookPacket};
 use rand::Rng;
@@ -181,10 +181,17 @@ pub(crate) fn bases(ruleset: &Ruleset) -> usize {
     any.filter(|key| is_of_base(key)).count()
 }
 
+pub(crate) fn judgement(rng: &mut SmallRng) -> JudgementOptions {
+    JudgementOptions {
+        judge_host_traffic: rng.random_bool(0.3),
+        judge_hairpin: rng.random_bool(0.3),
+        ..JudgementOptions::default()
+    }
+}
+
 pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
     let mut tables = Tables {
-        judge_host_traffic: config.judge_host_traffic,
-        judge_hairpin: config.judge_hairpin,
+        judgement: config.judgement.clone(),
         ..Tables::default()
     };
     for rule in 0..20 {
@@ -255,7 +262,7 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
                         Point::of_workload(interface.clone(), address, direction),
                         set,
                     );
-                    if !config.judge_hairpin && rng.random_bool(0.3) {
+                    if !config.judgement.judge_hairpin && rng.random_bool(0.3) {
                         let set = PolicySetId(200 + rng.random_range(0..4));
                         let point = Point::of_hairpin(interface, address, direction);
                         tables.points.insert(point, set);
@@ -417,11 +424,9 @@ pub(crate) fn renumbered(rng: &mut SmallRng, tables: &Tables) -> Tables {
     let rule = |old: RuleId| RuleId(rule(old.0));
     let programs = tables.programs.iter();
     Tables {
-        judge_host_traffic: tables.judge_host_traffic,
-        judge_hairpin: tables.judge_hairpin,
+        judgement: tables.judgement.clone(),
         interfaces: tables.interfaces.clone(),
         host_interfaces: tables.host_interfaces.clone(),
-        failsafe: tables.failsafe.clone(),
         addresses: tables.addresses.iter().map(|(k, v)| (*k, id(*v))).collect(),
         points: tables
             .points
