@@ -277,15 +277,14 @@ fn verdict_declarations() -> Vec<(&'static str, SetDecl)> {
         size: Some(64),
         ..verdict_map(&[CtState, CtDirection, NfProto, Proto])
     };
-    let mut out = Vec::new();
-    out.push((CODE_VERDICT, verdicts()));
-    out.push((DROP_VERDICT, verdicts()));
-    out.push((DISPATCH, dispatch));
-    out.push((LAST_TRIAL, small(verdicts())));
-    for trial in TRIAL_VERDICTS {
-        out.push((trial, small(verdicts())));
-    }
-    out
+    let sides = [
+        (CODE_VERDICT, verdicts()),
+        (DROP_VERDICT, verdicts()),
+        (DISPATCH, dispatch),
+        (LAST_TRIAL, small(verdicts())),
+    ];
+    let trials = TRIAL_VERDICTS.map(|trial| (trial, small(verdicts())));
+    sides.into_iter().chain(trials).collect()
 }
 
 /// The sets whose elements no policy changes: marks, protocols, and types of ICMP.
