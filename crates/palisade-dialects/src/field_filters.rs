@@ -7,13 +7,13 @@
 use crate::metadata::MIRROR_ANNOTATION;
 use crate::mode::MODE_ANNOTATION;
 use palisade_manifest::FieldFilter;
-use palisade_manifest::FieldFilter::{All, AllBut, Nothing, Only};
+use palisade_manifest::FieldFilter::{All, AllBut, AnyOf, Nothing, Only};
 
 const METADATA: FieldFilter = AllBut(&[
     ("managedFields", Nothing),
     (
         "annotations",
-        Only(&[(MODE_ANNOTATION, All), (MIRROR_ANNOTATION, All)]),
+        AnyOf(&[(MODE_ANNOTATION, All), (MIRROR_ANNOTATION, All)]),
     ),
     ("resourceVersion", Nothing),
     ("generation", Nothing),

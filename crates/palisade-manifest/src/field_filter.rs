@@ -12,6 +12,8 @@ pub enum FieldFilter {
     Nothing,
     /// These fields of an object; the others are left out.
     Only(&'static [(&'static str, FieldFilter)]),
+    /// The same, and an object without any of these fields is left out itself.
+    AnyOf(&'static [(&'static str, FieldFilter)]),
     /// Every field of an object, with filters for the listed ones.
     AllBut(&'static [(&'static str, FieldFilter)]),
 }
@@ -30,7 +32,9 @@ impl FieldFilter {
         match self {
             FieldFilter::All => &FieldFilter::All,
             FieldFilter::Nothing => &FieldFilter::Nothing,
-            FieldFilter::Only(list) => listed(list).unwrap_or(&FieldFilter::Nothing),
+            FieldFilter::Only(list) | FieldFilter::AnyOf(list) => {
+                listed(list).unwrap_or(&FieldFilter::Nothing)
+            }
             FieldFilter::AllBut(list) => listed(list).unwrap_or(&FieldFilter::All),
         }
     }

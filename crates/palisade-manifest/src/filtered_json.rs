@@ -212,12 +212,14 @@ impl<'t> FilteredJsonReader<'t> {
                     if let (Some(keep), "kind", Some(kind)) = (filter, &*key, value.as_str()) {
                         fields = keep(Some(kind));
                     }
-                    let entry = MapEntry {
-                        key: key.into(),
-                        location,
-                        value,
-                    };
-                    map.insert(entry).map_err(|_| ScanError::Invalid)?;
+                    if !is_left_out(of_field, &value) {
+                        let entry = MapEntry {
+                            key: key.into(),
+                            location,
+                            value,
+                        };
+                        map.insert(entry).map_err(|_| ScanError::Invalid)?;
+                    }
                 }
                 if self.eat(b'}')? {
                     break;
@@ -549,6 +551,12 @@ fn quick_hash(text: &[u8]) -> u64 {
     let tail = &text[text.len() - first..];
     eight[..first].copy_from_slice(tail);
     head ^ u64::from_le_bytes(eight).rotate_left(29) ^ (text.len() as u64).rotate_left(51)
+}
+
+/// Whether an object has none of the fields of which it needs one.
+fn is_left_out(fields: &FieldFilter, value: &ManifestNode) -> bool {
+    matches!(fields, FieldFilter::AnyOf(_))
+        && matches!(&value.value, ManifestValue::Map(map) if map.is_empty())
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<u32> {

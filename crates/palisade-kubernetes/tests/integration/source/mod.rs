@@ -115,7 +115,7 @@ fn a_server_that_fails_on_streaming_lists_is_asked_for_pages() {
 fn fields_that_policy_does_not_need_change_nothing() {
     let server = shop();
     let follower = RunningSource::start(&server);
-    let before = follower.wait("the first list", |seen| seen.in_sync).batches;
+    let before = follower.wait("the first list", |seen| seen.in_sync).updates;
     for n in 0..50 {
         let mut changed = pod("web", "10.0.0.1");
         changed["status"]["conditions"] = json!([{"type": "Ready", "lastProbeTime": n}]);
@@ -129,7 +129,7 @@ fn fields_that_policy_does_not_need_change_nothing() {
     }
     server.put(POLICIES, policy("last", "web"));
     let seen = follower.wait("the last policy", |seen| names(&seen.state).len() == 3);
-    assert_eq!(seen.batches, before + 1);
+    assert_eq!(seen.updates, before + 1);
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(crate) struct Seen {
     pub(crate) report: EffectiveReport,
     /// The number of batches with updates.
     pub(crate) batches: usize,
+    /// The number of updates of all batches.
+    pub(crate) updates: usize,
     /// The names of the policies that were deleted.
     pub(crate) deleted: Vec<String>,
 }
@@ -59,6 +61,7 @@ impl RunningSource {
                 sources.apply(0, delta, detected_at, &mut |batch| {
                     let mut seen = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
                     seen.batches += usize::from(!batch.updates.is_empty());
+                    seen.updates += batch.updates.len();
                     for update in batch.updates {
                         if let Update::Delete(ObjectKey::Policy(id)) = &update {
                             seen.deleted.push(id.object.name.to_string());
