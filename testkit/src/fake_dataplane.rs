@@ -341,6 +341,13 @@ impl AddressTranslation for FakeDataplane {
         Ok(writes)
     }
 
+    fn preview(&mut self, wanted: &MasqueradePolicy) -> Result<PlanPreview, DriverError> {
+        Ok(PlanPreview {
+            writes: usize::from(self.lock().masqueraded != wanted.addresses),
+            text: String::new(),
+        })
+    }
+
     fn masqueraded_addresses(&mut self) -> BTreeSet<IpAddr> {
         self.lock().masqueraded.clone()
     }

@@ -256,8 +256,7 @@ impl Core {
         let now = self.clock.monotonic();
         let node = &mut self.node;
         if node.config.dry_run {
-            // The others are previewed.
-            self.workloads.run_if_due(node, now);
+            // They are previewed.
             return;
         }
         node.enforcer.retry_failed();
@@ -478,24 +477,32 @@ impl Core {
         }
     }
 
-    /// What the subsystems besides policy would do now; those that would do nothing are left out.
+    /// What the subsystems besides policy would change now, in the order in which they run; those that would change nothing
+    /// are left out. Afterwards the workloads are as they would be: the drivers of a dry run change nothing.
     ///
     /// # Errors
     /// If the host cannot be read.
     pub fn preview(&mut self) -> Result<Vec<SubsystemPlan>, SubsystemError> {
         let node = &mut self.node;
         let mut plans = vec![(
-            node.forwarding.name().to_owned(),
-            Runner::preview(&mut node.forwarding, &mut ())?,
+            node.enforcer.masquerade.name(),
+            node.enforcer.preview_masquerade()?,
         )];
+        let forwarding: &mut dyn RunSubsystem<()> = &mut node.forwarding;
+        plans.push((forwarding.name(), forwarding.preview(&mut ())?));
+        let workloads: &mut dyn RunSubsystem<NodeState> = &mut self.workloads;
+        plans.push((workloads.name(), workloads.preview(node)?));
         for subsystem in &mut self.subsystems {
-            let name = subsystem.name().to_owned();
-            plans.push((name, subsystem.preview(node)?));
+            plans.push((subsystem.name(), subsystem.preview(node)?));
         }
+        self.workloads.run(node, self.clock.monotonic())?;
         Ok(plans
             .into_iter()
             .filter(|(_, actions)| !actions.is_empty())
-            .map(|(name, actions)| SubsystemPlan { name, actions })
+            .map(|(name, actions)| SubsystemPlan {
+                name: name.to_owned(),
+                actions,
+            })
             .collect())
     }
 

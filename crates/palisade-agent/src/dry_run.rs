@@ -143,6 +143,11 @@ impl AddressTranslation for DryRunDataplane {
         Ok(0)
     }
 
+    fn preview(&mut self, wanted: &MasqueradePolicy) -> Result<PlanPreview, DriverError> {
+        let translation = self.driver.address_translation();
+        translation.map_or(Ok(PlanPreview::default()), |t| t.preview(wanted))
+    }
+
     fn masqueraded_addresses(&mut self) -> BTreeSet<IpAddr> {
         BTreeSet::new()
     }

@@ -134,6 +134,12 @@ pub trait AddressTranslation {
     /// If the kernel cannot be read or written; nothing is changed then.
     fn masquerade(&mut self, wanted: &MasqueradePolicy) -> Result<usize, DriverError>;
 
+    /// What [`AddressTranslation::masquerade`] would write now. Reads only.
+    ///
+    /// # Errors
+    /// If the kernel cannot be read.
+    fn preview(&mut self, wanted: &MasqueradePolicy) -> Result<PlanPreview, DriverError>;
+
     /// The addresses that are masqueraded.
     fn masqueraded_addresses(&mut self) -> BTreeSet<IpAddr>;
 }

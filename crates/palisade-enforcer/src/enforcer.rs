@@ -194,6 +194,14 @@ impl Enforcer {
         Ok(())
     }
 
+    /// What the masquerade rules would change now; policy is previewed by the driver.
+    ///
+    /// # Errors
+    /// If the kernel cannot be read.
+    pub fn preview_masquerade(&mut self) -> Result<Vec<String>, SubsystemError> {
+        self.masquerade.preview(&mut *self.dataplane)
+    }
+
     /// The number of times that policy was written, or found to need no write.
     pub fn flushes(&self) -> u64 {
         self.flushes

@@ -3,7 +3,7 @@
 //! Workloads and nodes decide what is wanted; this writes it beside the policy, by the driver's translation. Never:
 //! affects a verdict.
 
-use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind, MasqueradePolicy};
+use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind, MasqueradePolicy, PlanPreview};
 use palisade_node::subsystem::{ActionOutcome, Subsystem, SubsystemError};
 use std::fmt;
 
@@ -65,6 +65,19 @@ impl Subsystem<dyn Dataplane> for MasqueradeSubsystem {
         _: &mut (dyn Dataplane + 'static),
     ) -> Result<Vec<WriteMasquerade>, SubsystemError> {
         Ok(vec![WriteMasquerade(self.wanted.clone())])
+    }
+
+    fn describe(
+        &mut self,
+        action: &WriteMasquerade,
+        dataplane: &mut (dyn Dataplane + 'static),
+    ) -> Result<Option<String>, SubsystemError> {
+        let Some(translation) = dataplane.address_translation() else {
+            return Ok(Some(action.to_string()).filter(|_| !action.0.addresses.is_empty()));
+        };
+        let preview = translation.preview(&action.0);
+        let PlanPreview { writes, .. } = preview.map_err(SubsystemError::new)?;
+        Ok((writes > 0).then(|| format!("{action}: {writes} writes")))
     }
 
     fn execute(

@@ -86,6 +86,18 @@ pub trait Subsystem<C: ?Sized>: Send {
         context: &mut C,
     ) -> Result<ActionOutcome, SubsystemError>;
 
+    /// What an action of a plan that is not executed would change, in words; `None`: nothing. Reads only.
+    ///
+    /// # Errors
+    /// If the kernel cannot be read.
+    fn describe(
+        &mut self,
+        action: &Self::Action,
+        _context: &mut C,
+    ) -> Result<Option<String>, SubsystemError> {
+        Ok(Some(action.to_string()))
+    }
+
     /// Whether something that it could not do is to be tried again, although no action of a run failed.
     fn wants_retry(&self) -> bool {
         false
@@ -270,7 +282,7 @@ impl<S> Runner<S> {
         self.failure = Some(failure);
     }
 
-    /// The actions that a run would execute now, one text each. Changes nothing on the host.
+    /// What a run would change now, one text for each action. Changes nothing on the host.
     ///
     /// # Errors
     /// If the kernel cannot be read.
@@ -279,7 +291,10 @@ impl<S> Runner<S> {
         S: Subsystem<C>,
     {
         let actions = self.subsystem.plan(context)?;
-        Ok(actions.iter().map(ToString::to_string).collect())
+        let texts = actions
+            .iter()
+            .map(|action| self.subsystem.describe(action, context));
+        texts.filter_map(Result::transpose).collect()
     }
 }
 

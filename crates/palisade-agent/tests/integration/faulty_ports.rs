@@ -288,6 +288,10 @@ impl AddressTranslation for FaultyDataplane {
         faults.call("masquerade", masquerade, || Err(driver_error()))
     }
 
+    fn preview(&mut self, wanted: &MasqueradePolicy) -> Result<PlanPreview, DriverError> {
+        self.0.address_translation().unwrap().preview(wanted)
+    }
+
     fn masqueraded_addresses(&mut self) -> BTreeSet<IpAddr> {
         let inner = self.0.address_translation();
         inner.unwrap().masqueraded_addresses()

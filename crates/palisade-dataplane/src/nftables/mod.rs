@@ -17,6 +17,7 @@ mod nat;
 pub mod netlink;
 mod notices;
 mod packet_header;
+mod preview;
 mod report_reader;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +26,7 @@ use std::net::IpAddr;
 use palisade_layout::{CounterAccounts, Counters, RetiringCounter, RuleCauses};
 use palisade_nft::{
     AttributedCounter, CounterLocation, Op, Planner, Ruleset, Transaction, TxStep, adopt,
-    drop_comment, installed_points, masqueraded_addresses, print_transaction, raised_generation,
-    skeleton, table_flag,
+    drop_comment, installed_points, masqueraded_addresses, raised_generation, skeleton,
 };
 use palisade_sys::conntrack::{Conntrack, KernelConntrack, tracks_sctp};
 use palisade_sys::fault;
@@ -48,6 +48,7 @@ use crate::packet_report::PacketReportBatch;
 use crate::subscription::Subscription;
 use counts::TableCounters;
 use netlink::{Executor, TransactionObserver, owner};
+use preview::{preview_of, take_over};
 use report_reader::{KernelReportLookup, ReportReader};
 
 pub use palisade_nft::{Config, NflogConfig};
@@ -317,12 +318,8 @@ impl PolicyDriver for NftDataplane {
 
     fn preview(&mut self, tables: &Tables) -> Result<PlanPreview, DriverError> {
         let mut observed = self.executor.read_back()?;
-        // Taking over the table does not change its content.
-        if let Some(observed) = &mut observed
-            && self.config.owned
-            && observed.flags == table_flag::PERSIST
-        {
-            observed.flags = table_flag::OWNED;
+        if let Some(observed) = &mut observed {
+            take_over(observed, &self.config);
         }
         let (planner, mut transaction) = adopt(&self.config, observed.as_ref(), tables, 0);
         if planner.generation() == 0 {
@@ -330,14 +327,7 @@ impl PolicyDriver for NftDataplane {
             let first = self.config.least_generation();
             transaction = adopt(&self.config, observed.as_ref(), tables, first).1;
         }
-        let declaration = |name: &str| {
-            let set = observed.as_ref()?.sets.get(name)?;
-            Some(set.decl.clone())
-        };
-        Ok(PlanPreview {
-            writes: transaction.steps.iter().map(|step| step.ops.len()).sum(),
-            text: print_transaction(&transaction, declaration),
-        })
+        Ok(preview_of(&transaction, observed.as_ref()))
     }
 
     fn resync(
@@ -476,6 +466,10 @@ impl AddressTranslation for NftDataplane {
         let (content, writes) = nat::sync(&mut self.executor, &self.config, wanted, observed)?;
         self.masquerade_table = Some(content);
         Ok(writes)
+    }
+
+    fn preview(&mut self, wanted: &MasqueradePolicy) -> Result<PlanPreview, DriverError> {
+        nat::preview(&mut self.executor, &self.config, wanted)
     }
 
     fn masqueraded_addresses(&mut self) -> BTreeSet<IpAddr> {

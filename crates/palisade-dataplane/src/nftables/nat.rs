@@ -3,14 +3,16 @@
 //! Promises: only what `palisade_nft::Masquerade` plans is executed; an unneeded table is removed. Never:
 //! changes the policy table.
 
-use palisade_nft::{AttributedCounter, Config, Masquerade, Ruleset};
+use palisade_nft::{AttributedCounter, Config, Masquerade, Ruleset, Transaction};
 use palisade_sys::grace::GracePeriod;
 use palisade_sys::nfnetlink::Nfnetlink;
 use palisade_tables::CounterValue;
 
 use super::netlink::Executor;
-use crate::driver::MasqueradePolicy;
+use super::preview::{count_writes, preview_of, take_over};
+use crate::driver::{MasqueradePolicy, PlanPreview};
 use crate::error::DriverError;
+use std::collections::BTreeMap;
 
 /// The masquerade table's name.
 pub(crate) fn table_name(config: &Config) -> palisade_model::Str {
@@ -43,16 +45,47 @@ pub(crate) fn sync<N: Nfnetlink, G: GracePeriod>(
             Some(ruleset) => ruleset,
             None => executor.read_back()?,
         };
-        let needed = !wanted.addresses.is_empty();
-        let plan = match (&ruleset, needed) {
-            (None, false) => return Ok((None, 0)),
-            (Some(_), false) => wanted.plan_removal(),
-            (ruleset, true) => wanted.plan(ruleset.as_ref(), flags),
+        let Some(transaction) = plan(&wanted, ruleset.as_ref(), flags) else {
+            return Ok((None, 0));
         };
-        let writes = plan.steps.iter().map(|step| step.ops.len()).sum();
-        executor.execute(&plan, &mut |_: &AttributedCounter, _: CounterValue| {})?;
-        Ok((needed.then(|| wanted.ruleset(flags)), writes))
+        executor.execute(
+            &transaction,
+            &mut |_: &AttributedCounter, _: CounterValue| {},
+        )?;
+        let is_needed = !wanted.addresses.is_empty();
+        let content = is_needed.then(|| wanted.ruleset(flags));
+        Ok((content, count_writes(&transaction)))
     })
+}
+
+/// What [`sync`] would write now.
+pub(crate) fn preview<N: Nfnetlink, G: GracePeriod>(
+    executor: &mut Executor<N, G>,
+    config: &Config,
+    policy: &MasqueradePolicy,
+) -> Result<PlanPreview, DriverError> {
+    let wanted = masquerade(config, policy);
+    executor.with_table(wanted.table_name(), BTreeMap::new(), |executor| {
+        let mut observed = executor.read_back()?;
+        if let Some(observed) = &mut observed {
+            take_over(observed, config);
+        }
+        let transaction = plan(&wanted, observed.as_ref(), config.table_flags());
+        Ok(
+            transaction.map_or_else(PlanPreview::default, |transaction| {
+                preview_of(&transaction, observed.as_ref())
+            }),
+        )
+    })
+}
+
+/// What has to be written; `None`: there is no table, and none is needed.
+fn plan(wanted: &Masquerade, observed: Option<&Ruleset>, flags: u32) -> Option<Transaction> {
+    match (observed, wanted.addresses.is_empty()) {
+        (None, true) => None,
+        (Some(_), true) => Some(wanted.plan_removal()),
+        (observed, false) => Some(wanted.plan(observed, flags)),
+    }
 }
 
 /// Removes the table if it exists.

@@ -7,9 +7,11 @@
 //! is followed when it is renamed, and forgotten when it is deleted. Never: changes an interface that
 //! does not belong to a workload.
 
-use super::Workloads;
+use super::deletions::run_queued_deletions;
 use super::installed::{interface_items, remove_interface};
+use super::{Workloads, may_open};
 use palisade_api::{CleanupItem, EndpointState};
+use palisade_model::EndpointId;
 use palisade_network::network_driver::HostInterfaceState;
 use palisade_network::node_state::NodeState;
 use palisade_node::host_changes::HostChanges;
@@ -19,25 +21,44 @@ use palisade_text::error_chain;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What a run does with the host side of workloads.
+/// What a run does with the workloads of this host.
 pub enum WorkloadAction {
-    /// Follows the closed interfaces: renamed ones are closed under the new name, deleted ones forgotten.
-    TrackClosedInterfaces,
-    /// Restores the intended state of a workload's interface.
+    /// Removes a workload that could not be rolled back or deleted before.
+    Remove(EndpointId),
+    /// Runs the CNI DELs that failed before.
+    RunQueuedDeletions,
+    /// Follows a closed interface that was renamed, or forgets one that was deleted.
+    FollowClosedInterface {
+        /// The interface as it is recorded.
+        closed: ClosedInterface,
+        /// Its present name; `None`: it was deleted.
+        name: Option<String>,
+    },
+    /// Restores the intended state of a workload's interface, or records that it is gone or back.
     Repair(Box<WorkloadRecord>, HostInterfaceState),
-    /// Removes what could not be rolled back or deleted before.
-    RetryRemovals,
-    /// Opens every workload that waits for its policy.
-    OpenPending,
+    /// Opens a workload that waited for its policy.
+    Open(Box<WorkloadRecord>),
 }
 
 impl fmt::Display for WorkloadAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WorkloadAction::TrackClosedInterfaces => f.write_str("follow closed interfaces"),
-            WorkloadAction::Repair(record, _) => write!(f, "inspect {}", record.interface),
-            WorkloadAction::RetryRemovals => f.write_str("retry removals"),
-            WorkloadAction::OpenPending => f.write_str("open workloads that wait for policy"),
+            WorkloadAction::Remove(id) => write!(f, "remove {id}"),
+            WorkloadAction::RunQueuedDeletions => f.write_str("run queued CNI DELs"),
+            WorkloadAction::FollowClosedInterface { closed, name } => match name {
+                Some(name) => write!(f, "close {name}, which was {}", closed.interface),
+                None => write!(f, "forget the closed interface {}", closed.interface),
+            },
+            WorkloadAction::Repair(record, state) => {
+                let interface = &record.interface;
+                match state {
+                    HostInterfaceState::Missing => write!(f, "record that {interface} is gone"),
+                    HostInterfaceState::Intact => write!(f, "record that {interface} is back"),
+                    HostInterfaceState::Renamed(now) => write!(f, "rename {now} to {interface}"),
+                    HostInterfaceState::Changed(what) => write!(f, "restore {}", what.join(", ")),
+                }
+            }
+            WorkloadAction::Open(record) => write!(f, "open {}", record.id()),
         }
     }
 }
@@ -68,15 +89,17 @@ impl Subsystem<NodeState> for Workloads {
     fn plan(&mut self, node: &mut NodeState) -> Result<Vec<WorkloadAction>, SubsystemError> {
         let mut actions = Vec::new();
         if std::mem::take(&mut self.is_retry_due) {
-            actions.push(WorkloadAction::RetryRemovals);
+            actions.extend(plan_removals(self));
         }
         let changes = std::mem::take(&mut self.host_changes);
         if changes.is_all() || !changes.indexes().is_empty() {
-            actions.push(WorkloadAction::TrackClosedInterfaces);
+            actions.extend(plan_closed_interfaces(self));
         }
-        actions.extend(plan_repairs(self, &changes));
+        let repairs = plan_repairs(self, &changes);
         self.opened_at_flush = node.enforcer.flushes();
-        actions.push(WorkloadAction::OpenPending);
+        let opened = plan_opening(self, node, &repairs);
+        actions.extend(repairs);
+        actions.extend(opened);
         Ok(actions)
     }
 
@@ -86,17 +109,45 @@ impl Subsystem<NodeState> for Workloads {
         node: &mut NodeState,
     ) -> Result<ActionOutcome, SubsystemError> {
         match action {
-            WorkloadAction::TrackClosedInterfaces => track_closed_interfaces(self, node),
-            WorkloadAction::RetryRemovals => self.retry_failed(node),
-            WorkloadAction::OpenPending => self.open_pending(node),
+            WorkloadAction::Remove(id) => {
+                if let Err(error) = self.clear_leftovers(node, Some(&id)) {
+                    tracing::warn!(workload = %id, error = %error_chain(&error), "removing a workload whose rollback failed; will retry");
+                }
+            }
+            WorkloadAction::RunQueuedDeletions => {
+                if let Err(error) = run_queued_deletions(self, node) {
+                    tracing::warn!(%error, "running queued CNI DELs failed");
+                }
+            }
+            WorkloadAction::FollowClosedInterface { closed, name } => {
+                follow_closed_interface(self, node, closed, name);
+            }
             WorkloadAction::Repair(record, state) => {
                 let repairs = reconcile_workload(self, node, &record, state);
                 if !repairs.is_empty() {
                     return Ok(ActionOutcome::Repaired(repairs));
                 }
             }
+            WorkloadAction::Open(record) => self.open_waiting(node, &record),
         }
         Ok(ActionOutcome::Done)
+    }
+
+    fn describe(
+        &mut self,
+        action: &WorkloadAction,
+        _: &mut NodeState,
+    ) -> Result<Option<String>, SubsystemError> {
+        if let WorkloadAction::Open(record) = action {
+            let records = std::slice::from_ref(&**record);
+            let states = self.network.host_interface_states(records);
+            let mut states = states.map_err(SubsystemError::new)?.into_iter();
+            // A former agent opened it.
+            if states.all(|state| matches!(state, HostInterfaceState::Intact)) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(action.to_string()))
     }
 
     fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError> {
@@ -138,6 +189,7 @@ fn plan_repairs(workloads: &mut Workloads, changes: &HostChanges) -> Vec<Workloa
     }
     match workloads.network.host_interface_states(&affected) {
         Ok(states) => (affected.into_iter().zip(states))
+            .filter(|(record, state)| needs_repair(workloads, record, state))
             .map(|(record, state)| WorkloadAction::Repair(Box::new(record), state))
             .collect(),
         Err(error) => {
@@ -145,6 +197,77 @@ fn plan_repairs(workloads: &mut Workloads, changes: &HostChanges) -> Vec<Workloa
             Vec::new()
         }
     }
+}
+
+/// Whether the host side of a workload is not as the workload's state says.
+fn needs_repair(
+    workloads: &Workloads,
+    record: &WorkloadRecord,
+    found: &HostInterfaceState,
+) -> bool {
+    let workload = workloads.registry.get(&record.id());
+    workload.is_some_and(|workload| match found {
+        HostInterfaceState::Missing => workload.state != EndpointState::Lost,
+        HostInterfaceState::Renamed(_) => true,
+        HostInterfaceState::Changed(_) => workload.state != EndpointState::Closed,
+        HostInterfaceState::Intact => workload.state == EndpointState::Lost,
+    })
+}
+
+/// The removal of what could not be rolled back or deleted before.
+fn plan_removals(workloads: &Workloads) -> Vec<WorkloadAction> {
+    let leftovers = workloads.leftovers.iter().map(WorkloadRecord::id);
+    let leftovers: BTreeSet<EndpointId> = leftovers.collect();
+    let deletions = (workloads.deletions_failed).then_some(WorkloadAction::RunQueuedDeletions);
+    let removals = leftovers.into_iter().map(WorkloadAction::Remove);
+    removals.chain(deletions).collect()
+}
+
+/// The closed interfaces that were renamed or deleted.
+fn plan_closed_interfaces(workloads: &mut Workloads) -> Vec<WorkloadAction> {
+    let network = &mut workloads.network;
+    let closed_interfaces = workloads.registry.closed_interfaces();
+    let moved = closed_interfaces.filter_map(|closed| match network.link_name(closed.index) {
+        Ok(name) if name.as_deref() == Some(&*closed.interface) => None,
+        Ok(name) => Some(WorkloadAction::FollowClosedInterface {
+            closed: closed.clone(),
+            name,
+        }),
+        Err(error) => {
+            tracing::warn!(interface = %closed.interface, error = %error_chain(&error), "looking up a closed interface failed");
+            None
+        }
+    });
+    moved.collect()
+}
+
+/// The workloads that wait for policy that the kernel holds; also those that `repairs` find again.
+fn plan_opening(
+    workloads: &Workloads,
+    node: &NodeState,
+    repairs: &[WorkloadAction],
+) -> Vec<WorkloadAction> {
+    if !may_open(node) {
+        return Vec::new();
+    }
+    let repaired = repairs.iter().filter_map(|action| match action {
+        WorkloadAction::Repair(_, HostInterfaceState::Missing) => None,
+        WorkloadAction::Repair(record, _) => Some(record.id()),
+        _ => None,
+    });
+    let repaired: BTreeSet<EndpointId> = repaired.collect();
+    let all = workloads.registry.iter();
+    let waiting = all.filter(|(id, workload)| {
+        let is_waiting = match workload.state {
+            EndpointState::Closed => true,
+            EndpointState::Lost => repaired.contains(*id),
+            _ => false,
+        };
+        is_waiting && workloads.waits_for_policy_alone(id)
+    });
+    waiting
+        .map(|(_, workload)| WorkloadAction::Open(Box::new(workload.record.clone())))
+        .collect()
 }
 
 /// Whether changes of this host may concern a workload.
@@ -157,43 +280,26 @@ fn affects(changes: &HostChanges, record: &WorkloadRecord) -> bool {
         || record.addresses.iter().any(|a| addresses.contains(a))
 }
 
-/// Updates the closed interfaces: a deleted one is forgotten, whatever has its name now, and a
-/// renamed one is closed under the new name.
-fn track_closed_interfaces(workloads: &mut Workloads, node: &mut NodeState) {
-    let closed_interfaces: Vec<ClosedInterface> =
-        workloads.registry.closed_interfaces().cloned().collect();
+/// Forgets a closed interface that was deleted, whatever has its name now; one that was renamed is closed under its
+/// present name.
+fn follow_closed_interface(
+    workloads: &mut Workloads,
+    node: &mut NodeState,
+    closed: ClosedInterface,
+    name: Option<String>,
+) {
+    let registry = &mut workloads.registry;
     let mut updates = Vec::new();
-    for closed in closed_interfaces {
-        let now = match workloads.network.link_name(closed.index) {
-            Ok(now) => now,
-            Err(error) => {
-                tracing::warn!(interface = %closed.interface, error = %error_chain(&error), "looking up a closed interface failed");
-                continue;
-            }
-        };
-        if now.as_deref() == Some(&*closed.interface) {
-            continue;
+    updates.extend(registry.forget_closed_interface(&closed.interface));
+    match name {
+        None => tracing::info!(interface = %closed.interface, "a closed interface was deleted"),
+        Some(name) => {
+            tracing::warn!(interface = %closed.interface, now = name, "a closed interface was renamed; it stays closed");
+            updates.push(registry.close_interface(ClosedInterface {
+                interface: name.as_str().into(),
+                ..closed
+            }));
         }
-        let forgotten = workloads
-            .registry
-            .forget_closed_interface(&closed.interface);
-        updates.extend(forgotten);
-        match now {
-            None => {
-                tracing::info!(interface = %closed.interface, "a closed interface was deleted")
-            }
-            Some(now) => {
-                tracing::warn!(interface = %closed.interface, now, "a closed interface was renamed; it stays closed");
-                let interface = now.as_str().into();
-                updates.push(workloads.registry.close_interface(ClosedInterface {
-                    interface,
-                    ..closed
-                }));
-            }
-        }
-    }
-    if updates.is_empty() {
-        return;
     }
     node.enforcer.apply(updates);
     if let Err(error) = workloads.save_records() {

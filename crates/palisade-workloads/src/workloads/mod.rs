@@ -25,7 +25,7 @@ pub use error::WorkloadError;
 
 use crate::host_endpoints::InterfaceAddresses;
 use crate::ipam::Ipam;
-use crate::registry::{Workload, WorkloadRegistry};
+use crate::registry::WorkloadRegistry;
 pub use addresses::{is_masqueraded, masquerade_policy};
 use palisade_api::EndpointState;
 use palisade_config::Config;
@@ -49,6 +49,12 @@ pub const NETNS_OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A namespace opened outside the core's thread, or why that failed; `None`: not opened yet.
 pub type PreopenedNetns = Option<Result<NetNs, NetNsError>>;
+
+/// Whether the kernel holds the policy of the workloads, so that they may be opened.
+fn may_open(node: &NodeState) -> bool {
+    let is_in_force = node.is_policy_in_force() || fault::is_injected("opened-though-refused");
+    is_in_force && node.enforcer.is_in_sync()
+}
 
 /// The workloads of this host. See the module's description.
 pub struct Workloads {
@@ -145,20 +151,6 @@ impl Workloads {
         self.registry.host_endpoints.find_interfaces(interfaces)
     }
 
-    /// Retries the removal of leftovers, and queued CNI DELs.
-    fn retry_failed(&mut self, node: &mut NodeState) {
-        if !self.leftovers.is_empty()
-            && let Err(error) = self.clear_leftovers(node, None)
-        {
-            tracing::warn!(error = %error_chain(&error), "removing workloads whose rollback failed; will retry");
-        }
-        if self.deletions_failed
-            && let Err(error) = deletions::run_queued_deletions(self, node)
-        {
-            tracing::warn!(%error, "running queued CNI DELs failed");
-        }
-    }
-
     /// The namespace of a path: the one opened before, else it is opened now.
     pub fn open_netns(
         &mut self,
@@ -217,23 +209,21 @@ impl Workloads {
         })
     }
 
-    /// Opens the workloads that wait for their policy, once the kernel holds it.
-    pub(crate) fn open_pending(&mut self, node: &mut NodeState) {
-        let is_in_force = node.is_policy_in_force() || fault::is_injected("opened-though-refused");
-        if !is_in_force || !node.enforcer.is_in_sync() {
+    /// Whether nothing but policy keeps a workload closed that is not open: its attach is not in progress, and no rule of
+    /// this host closes it.
+    pub(crate) fn waits_for_policy_alone(&self, id: &EndpointId) -> bool {
+        !self.opening.attaching.contains_key(id) && self.registry.closed_reason(id).is_none()
+    }
+
+    /// Opens a workload that waited for its policy, if it still waits and the kernel holds the policy.
+    pub(crate) fn open_waiting(&mut self, node: &mut NodeState, record: &WorkloadRecord) {
+        let workload = self.registry.get(&record.id());
+        let is_closed = workload.is_some_and(|w| w.state == EndpointState::Closed);
+        if !is_closed || !may_open(node) {
             return;
         }
-        let is_pending = |(id, workload): &(&EndpointId, &Workload)| {
-            workload.state == EndpointState::Closed
-                && !self.opening.attaching.contains_key(*id)
-                && self.registry.closed_reason(id).is_none()
-        };
-        let pending = self.registry.iter().filter(is_pending);
-        let waiting: Vec<WorkloadRecord> = pending.map(|(_, w)| w.record.clone()).collect();
-        for record in waiting {
-            if let Err(error) = self.open_workload(node, &record) {
-                tracing::warn!(workload = %record.id(), error = %error_chain(&error), "bringing the workload's interface up failed");
-            }
+        if let Err(error) = self.open_workload(node, record) {
+            tracing::warn!(workload = %record.id(), error = %error_chain(&error), "bringing the workload's interface up failed");
         }
     }
 

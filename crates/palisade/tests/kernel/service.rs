@@ -213,11 +213,48 @@ fn dry_mode_shows_everything_and_touches_nothing() {
     drop(lab);
 
     // Beside the state of a stopped agent, after an edit that it did not see.
-    let mut shop = Shop::open("svc-dry2");
+    let masquerading = Agent::changeable().with(&["--masquerade", "outside"]);
+    let mut shop = Shop::under(masquerading, "svc-dry2");
     shop.agent.terminate();
     let same = dry(&shop.agent, &shop.lab);
     assert_eq!(same["plan"]["writes"], 0, "{}", same["plan"]["text"]);
     assert_eq!(same["endpoints"]["endpoints"].as_array().unwrap().len(), 3);
+    let actions = |shown: &Value, name: &str| -> Vec<Value> {
+        let plans = shown["subsystems"].as_array().unwrap();
+        let plan = plans.iter().find(|plan| plan["name"] == name);
+        plan.map_or_else(Vec::new, |plan| plan["actions"].as_array().unwrap().clone())
+    };
+    for name in ["masquerading", "workloads", "forwarding"] {
+        assert_eq!(actions(&same, name), [] as [Value; 0], "{name}");
+    }
+    // What others changed meanwhile.
+    let interface = same["endpoints"]["endpoints"][0]["interface"].as_str();
+    let interface = interface.unwrap();
+    ip(
+        &shop.lab,
+        shop.lab.host(),
+        &["link", "set", interface, "address", "02:00:00:00:00:07"],
+    );
+    nft(&shop.lab, "delete table inet palisade_nat");
+    let changed = dry(&shop.agent, &shop.lab);
+    let id = &changed["endpoints"]["endpoints"][0]["id"];
+    assert_eq!(
+        actions(&changed, "workloads"),
+        [format!("open {}", id.as_str().unwrap())]
+    );
+    let masquerading = actions(&changed, "masquerading");
+    assert!(
+        masquerading[0]
+            .as_str()
+            .unwrap()
+            .starts_with("masquerade 6 addresses: "),
+        "{masquerading:?}"
+    );
+    ip(
+        &shop.lab,
+        shop.lab.host(),
+        &["link", "set", interface, "address", "ee:ee:ee:ee:ee:ee"],
+    );
     shop.agent
         .write("db.yaml", &policy("db", "db", FROM_WEB_8080));
     let before = host(&shop.lab, &shop.agent);
