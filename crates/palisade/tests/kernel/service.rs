@@ -195,8 +195,10 @@ fn dry_mode_shows_everything_and_touches_nothing() {
     let agent = Agent::new();
     agent.write("db.yaml", &policy("db", "db", FROM_WEB_8080));
     let before = host(&lab, &agent);
+    let masquerade = ["--masquerade", "outside"];
     let dry = |agent: &Agent, lab: &Lab| -> Value {
-        let output = agent.beside(lab, "agent", &["--dry-run", "-o", "json"]);
+        let options = [&["--dry-run", "-o", "json"], &masquerade[..]].concat();
+        let output = agent.beside(lab, "agent", &options);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}");
         let value = serde_json::from_slice(&output.stdout).unwrap();
@@ -213,8 +215,7 @@ fn dry_mode_shows_everything_and_touches_nothing() {
     drop(lab);
 
     // Beside the state of a stopped agent, after an edit that it did not see.
-    let masquerading = Agent::changeable().with(&["--masquerade", "outside"]);
-    let mut shop = Shop::under(masquerading, "svc-dry2");
+    let mut shop = Shop::under(Agent::new().with(&masquerade), "svc-dry2");
     shop.agent.terminate();
     let same = dry(&shop.agent, &shop.lab);
     assert_eq!(same["plan"]["writes"], 0, "{}", same["plan"]["text"]);
@@ -228,33 +229,26 @@ fn dry_mode_shows_everything_and_touches_nothing() {
         assert_eq!(actions(&same, name), [] as [Value; 0], "{name}");
     }
     // What others changed meanwhile.
-    let interface = same["endpoints"]["endpoints"][0]["interface"].as_str();
-    let interface = interface.unwrap();
-    ip(
-        &shop.lab,
-        shop.lab.host(),
-        &["link", "set", interface, "address", "02:00:00:00:00:07"],
-    );
+    let first = &same["endpoints"]["endpoints"][0];
+    let [name, interface] = ["name", "interface"].map(|field| first[field].as_str().unwrap());
+    let set_mac = |mac: &str| {
+        let change = ["link", "set", interface, "address", mac];
+        ip(&shop.lab, shop.lab.host(), &change);
+    };
+    set_mac("02:00:00:00:00:07");
     nft(&shop.lab, "delete table inet palisade_nat");
     let changed = dry(&shop.agent, &shop.lab);
-    let id = &changed["endpoints"]["endpoints"][0]["id"];
     assert_eq!(
         actions(&changed, "workloads"),
-        [format!("open {}", id.as_str().unwrap())]
+        [format!("open Pod shop/{name}")]
     );
     let masquerading = actions(&changed, "masquerading");
+    let masquerading = masquerading[0].as_str().unwrap();
     assert!(
-        masquerading[0]
-            .as_str()
-            .unwrap()
-            .starts_with("masquerade 6 addresses: "),
-        "{masquerading:?}"
+        masquerading.starts_with("masquerade 6 addresses: "),
+        "{masquerading}"
     );
-    ip(
-        &shop.lab,
-        shop.lab.host(),
-        &["link", "set", interface, "address", "ee:ee:ee:ee:ee:ee"],
-    );
+    set_mac("ee:ee:ee:ee:ee:ee");
     shop.agent
         .write("db.yaml", &policy("db", "db", FROM_WEB_8080));
     let before = host(&shop.lab, &shop.agent);
