@@ -12,9 +12,9 @@
 
 use crate::driver::open_all_drivers;
 use crate::startup::LOCK_FILE;
-use crate::subsystems::subsystems;
+use crate::subsystems::{subsystems, workloads};
 use palisade_api::{CleanupItem, CleanupKind};
-use palisade_config::Config;
+use palisade_config::{ApiConfig, Config, StateConfig};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_network::forwarding::Forwarding;
 use palisade_network::forwarding::sysctls::{self, sysctl_directory};
@@ -25,7 +25,6 @@ use palisade_node::subsystem::{Installed, RunSubsystem, Runner, SubsystemError};
 use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_text::error_chain;
 use palisade_workloads::plugin_file::{RECORD_FILE, installed_plugin};
-use palisade_workloads::workloads::Workloads;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
@@ -82,7 +81,7 @@ pub struct Cleanup {
 /// If an agent is running, or the host cannot be inspected.
 pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
     let mut drivers = open_all_drivers(config)?;
-    let lock = lock_without_agent(config, &mut drivers)?;
+    let lock = lock_without_agent(&config.state, &config.api, &mut drivers)?;
     let mut parts = installed_parts(config, drivers)?;
     let mut items = Vec::new();
     let mut owners = BTreeMap::new();
@@ -118,20 +117,22 @@ pub(crate) fn installed_parts(
     config: &Config,
     drivers: Vec<Box<dyn Dataplane>>,
 ) -> Result<Vec<Box<dyn Installed>>, CleanupError> {
-    let config = Arc::new(config.clone());
     let host = HostDrivers::current(sysctl_directory())?;
-    let workloads = Workloads::new(Arc::clone(&config), host.network, Arc::new(SystemClock));
+    let workloads = workloads(config, host.network, Arc::new(SystemClock));
     let workloads: Box<dyn RunSubsystem<NodeState>> = Box::new(Runner::new(workloads));
     let forwarding = Forwarding::new(&config.workloads, &config.state, host.forwarding);
     let forwarding: Box<dyn RunSubsystem<()>> = Box::new(Runner::new(forwarding));
     let mut parts: Vec<Box<dyn Installed>> = vec![Box::new(workloads), Box::new(forwarding)];
-    for subsystem in subsystems(&config, host.node_routes) {
+    for subsystem in subsystems(config, host.node_routes) {
         parts.push(Box::new(subsystem));
     }
     for driver in drivers {
         parts.push(Box::new(DriverTables(driver)));
     }
-    parts.push(Box::new(AgentFiles(config)));
+    parts.push(Box::new(AgentFiles {
+        state_dir: config.state.dir.clone(),
+        socket: config.api.socket.clone(),
+    }));
     Ok(parts)
 }
 
@@ -152,11 +153,14 @@ impl Installed for DriverTables {
 }
 
 /// The CNI plugin, the socket and the files of the agent.
-struct AgentFiles(Arc<Config>);
+struct AgentFiles {
+    state_dir: PathBuf,
+    socket: PathBuf,
+}
 
 impl Installed for AgentFiles {
     fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError> {
-        Ok(file_items(&self.0))
+        Ok(file_items(&self.state_dir, &self.socket))
     }
 
     fn remove(&mut self, item: &CleanupItem) -> Result<bool, SubsystemError> {
@@ -166,10 +170,11 @@ impl Installed for AgentFiles {
 
 /// Takes the lock of the state directory; fails if an agent runs here.
 pub(crate) fn lock_without_agent(
-    config: &Config,
+    state: &StateConfig,
+    api: &ApiConfig,
     drivers: &mut [Box<dyn Dataplane>],
 ) -> Result<Option<InstanceLock>, CleanupError> {
-    let lock_file = config.state.dir.join(LOCK_FILE);
+    let lock_file = state.dir.join(LOCK_FILE);
     // Without the lock file no agent ever ran here, and taking the lock would create the file.
     let lock = lock_file
         .exists()
@@ -178,8 +183,8 @@ pub(crate) fn lock_without_agent(
         LockError::AlreadyLocked { holder, .. } => CleanupError::AgentRunning(holder),
         other => CleanupError::Lock(other),
     })?;
-    if UnixStream::connect(&config.api.socket).is_ok() {
-        let socket = config.api.socket.display();
+    if UnixStream::connect(&api.socket).is_ok() {
+        let socket = api.socket.display();
         return Err(CleanupError::AgentRunning(format!(
             "it responds at {socket}"
         )));
@@ -198,17 +203,15 @@ pub(crate) fn lock_without_agent(
 }
 
 /// The CNI plugin, the socket and the files, each before the directory that contains it.
-pub(crate) fn file_items(config: &Config) -> Vec<CleanupItem> {
+fn file_items(state_dir: &Path, socket: &Path) -> Vec<CleanupItem> {
     let item = |kind, path: &Path| CleanupItem::new(kind, path.display().to_string(), None);
     let mut items = Vec::new();
-    items.extend(
-        installed_plugin(&config.state.dir).map(|path| item(CleanupKind::CniPlugin, &path)),
-    );
-    if config.api.socket.exists() {
-        items.push(item(CleanupKind::Socket, &config.api.socket));
+    items.extend(installed_plugin(state_dir).map(|path| item(CleanupKind::CniPlugin, &path)));
+    if socket.exists() {
+        items.push(item(CleanupKind::Socket, socket));
     }
-    items.extend(socket_directory(&config.api.socket).map(|path| item(CleanupKind::Socket, path)));
-    items.extend(state_items(&config.state.dir));
+    items.extend(socket_directory(socket).map(|path| item(CleanupKind::Socket, path)));
+    items.extend(state_items(state_dir));
     items
 }
 

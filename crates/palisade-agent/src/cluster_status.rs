@@ -7,7 +7,7 @@ use crate::core::{Core, CoreEvent};
 use crate::core_queue::CoreHandle;
 use crate::options::credentials;
 use crate::run_error::RunError;
-use palisade_config::Config;
+use palisade_config::{KubernetesConfig, NodesConfig};
 use palisade_kubernetes::{
     FeedbackIntervals, NodeStatusWriter, PolicyFeedbackWriter, StatusIntervals,
 };
@@ -21,12 +21,16 @@ use std::io;
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub(crate) fn write_cluster_status(config: &Config, core: &CoreHandle) -> Result<(), RunError> {
-    let credentials = credentials(&config.kubernetes).filter(|_| config.kubernetes.status_write);
+pub(crate) fn write_cluster_status(
+    kubernetes: &KubernetesConfig,
+    nodes: &NodesConfig,
+    core: &CoreHandle,
+) -> Result<(), RunError> {
+    let credentials = credentials(kubernetes).filter(|_| kubernetes.status_write);
     let Some(credentials) = credentials else {
         return Ok(());
     };
-    let node = own_node_name(&config.nodes).to_string();
+    let node = own_node_name(nodes).to_string();
     // As other candidates of leases: two agents may have one host name.
     let identity = format!("{node}_{}", std::process::id());
     let wall = || rfc3339_micros(SystemClock.wall());

@@ -9,7 +9,7 @@
 //! Other threads read the policy from its [`SharedPolicy`]; nothing else is shared.
 
 use crate::reload::{ConfigListener, reread_config};
-use crate::subsystems::subsystems;
+use crate::subsystems::{subsystems, workload_sections, workloads};
 use palisade_api::{BootstrapStage, CniAttachment, CniResponse, SubsystemPlan};
 use palisade_config::Config;
 use palisade_dataplane::Dataplane;
@@ -112,6 +112,8 @@ pub struct CoreParts {
 
 /// The core. See the module's description.
 pub struct Core {
+    /// The configuration in force: it is reread and reported here, subsystems have their sections.
+    config: Config,
     node: NodeState,
     workloads: Runner<Workloads>,
     /// What runs after the workloads.
@@ -146,7 +148,7 @@ impl Core {
     /// A core of these parts, without state.
     pub fn new(parts: CoreParts) -> Self {
         let clock: Arc<dyn Clock> = Arc::from(parts.clock);
-        let config = Arc::new(parts.config);
+        let config = parts.config;
         let HostDrivers {
             network,
             forwarding,
@@ -167,17 +169,19 @@ impl Core {
             own_node_name(&config.nodes),
             Arc::clone(&clock),
         );
-        let workloads = Workloads::new(Arc::clone(&config), network, Arc::clone(&clock));
+        let workloads = workloads(&config, network, Arc::clone(&clock));
         let forwarding = Forwarding::new(&config.workloads, &config.state, forwarding);
         let mut core = Core {
             node: NodeState::new(
-                Arc::clone(&config),
+                (&config.nodes, &config.ipam, &config.state),
+                config.dry_run,
                 enforcer,
                 forwarding,
                 Arc::clone(&clock),
             ),
             workloads: Runner::new(workloads),
             subsystems: subsystems(&config, node_routes),
+            config,
             monitor,
             started: clock.wall(),
             clock,
@@ -199,11 +203,10 @@ impl Core {
     /// # Errors
     /// If the workload store cannot be read or written, or the host's interfaces cannot be inspected.
     pub fn restore(&mut self) -> Result<(), WorkloadError> {
-        let NodeState {
-            enforcer, config, ..
-        } = &mut self.node;
-        if !config.dry_run {
-            (enforcer.policy).restore_counts(&config.state.dir, &*enforcer.dataplane);
+        let enforcer = &mut self.node.enforcer;
+        if !self.config.dry_run {
+            let state_dir = &self.config.state.dir;
+            (enforcer.policy).restore_counts(state_dir, &*enforcer.dataplane);
         }
         list_interfaces(&mut *self.workloads.network, enforcer);
         self.workloads.restore(&mut self.node)
@@ -255,7 +258,7 @@ impl Core {
     fn run_subsystems(&mut self) {
         let now = self.clock.monotonic();
         let node = &mut self.node;
-        if node.config.dry_run {
+        if self.config.dry_run {
             // They are previewed.
             return;
         }
@@ -440,7 +443,7 @@ impl Core {
     /// Logs what no failsafe port keeps open, once for each change of it.
     fn log_missing_failsafe(&mut self) {
         let hosts = &self.workloads.registry.host_endpoints;
-        let missing = hosts.missing_failsafe(&self.node.config.host.failsafe());
+        let missing = hosts.missing_failsafe(&self.config.host.failsafe());
         for text in missing
             .iter()
             .filter(|text| !self.missing_failsafe.contains(text))
@@ -457,22 +460,21 @@ impl Core {
 
     /// Rereads the configuration file and applies its live parameters.
     pub fn reread_config(&mut self) {
-        let Some((config, changed)) = reread_config(&self.node.config) else {
+        let Some((config, changed)) = reread_config(&self.config) else {
             return;
         };
-        let is_budget_new =
-            element_budget(&config.policy) != element_budget(&self.node.config.policy);
-        self.node.config = Arc::new(config);
-        self.workloads.config = Arc::clone(&self.node.config);
-        self.monitor.set_rate(self.node.config.monitor.rate);
+        let is_budget_new = element_budget(&config.policy) != element_budget(&self.config.policy);
+        self.config = config;
+        self.workloads.sections = workload_sections(&self.config);
+        self.monitor.set_rate(self.config.monitor.rate);
         if is_budget_new {
-            let budget = element_budget(&self.node.config.policy);
+            let budget = element_budget(&self.config.policy);
             self.node.enforcer.policy.set_budget(budget);
             self.node.enforcer.apply(Vec::new());
         }
         if !changed.is_empty() {
             for listener in &self.config_listeners {
-                listener(&self.node.config);
+                listener(&self.config);
             }
         }
     }
@@ -545,14 +547,9 @@ impl Core {
         &*self.clock
     }
 
-    /// The configuration in force, for another thread.
-    pub fn shared_config(&self) -> Arc<Config> {
-        Arc::clone(&self.node.config)
-    }
-
     /// The configuration in force.
     pub fn config(&self) -> &Config {
-        &self.node.config
+        &self.config
     }
 
     /// Why the kernel does not hold the policy of the source; empty if it does.
@@ -570,7 +567,7 @@ impl Core {
         CoreSnapshot {
             now: self.clock.wall(),
             started: self.started,
-            config: &self.node.config,
+            config: &self.config,
             enforcer: &self.node.enforcer,
             policy: self.node.enforcer.state(),
             node: &self.node,

@@ -1,16 +1,24 @@
 //! The drivers that there are, each with its name and how it is opened. No other file of the agent knows them, or which
 //! one enforces.
 
-use palisade_config::Config;
+use palisade_config::{Config, HostConfig, NftablesConfig, PolicyConfig, WorkloadsConfig};
 use palisade_dataplane::nftables::{self, NflogConfig, NftDataplane};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_enforcer::policy_subsystem::judgement_options;
 
-/// Opens a driver in the network namespace of the calling thread. Writes nothing.
+/// Passes a driver its sections of the configuration, and opens it in the network namespace of the calling thread.
+/// Writes nothing.
 type OpenDriver = fn(&Config) -> Result<Box<dyn Dataplane>, DriverError>;
 
 /// All drivers, by name.
-const DRIVERS: [(&str, OpenDriver); 1] = [(nftables::NAME, open_nftables)];
+const DRIVERS: [(&str, OpenDriver); 1] = [(nftables::NAME, |config| {
+    open_nftables(
+        &config.nftables,
+        &config.workloads,
+        &config.policy,
+        &config.host,
+    )
+})];
 
 /// The name of the driver that an agent of this configuration enforces with.
 fn enforcing_driver(_: &Config) -> &'static str {
@@ -72,15 +80,20 @@ pub(crate) fn open_all_drivers(config: &Config) -> Result<Vec<Box<dyn Dataplane>
     Ok(drivers)
 }
 
-fn open_nftables(config: &Config) -> Result<Box<dyn Dataplane>, DriverError> {
+fn open_nftables(
+    config: &NftablesConfig,
+    workloads: &WorkloadsConfig,
+    policy: &PolicyConfig,
+    host: &HostConfig,
+) -> Result<Box<dyn Dataplane>, DriverError> {
     let driver = NftDataplane::new(nftables::Config {
-        table: config.nftables.table.as_str().into(),
-        interface_prefix: config.workloads.interface_prefix.as_str().into(),
-        ct_mark_mask: config.nftables.mark_mask,
+        table: config.table.as_str().into(),
+        interface_prefix: workloads.interface_prefix.as_str().into(),
+        ct_mark_mask: config.mark_mask,
         packet_mark_bit: PACKET_MARK_BIT,
-        judgement: judgement_options(&config.policy, &config.host),
-        deny_action: config.policy.deny_action,
-        owned: config.nftables.owns_table,
+        judgement: judgement_options(policy, host),
+        deny_action: policy.deny_action,
+        owned: config.owns_table,
         log: Some(NflogConfig {
             group: PACKET_REPORT_GROUP,
             ..NflogConfig::default()

@@ -7,7 +7,7 @@
 use crate::cleanup::{CleanupError, installed_parts, lock_without_agent, removal_order};
 use crate::driver::open_all_drivers;
 use palisade_api::{CleanupItem, LeftoverItem, LeftoverKind};
-use palisade_config::Config;
+use palisade_config::{CniConfig, Config};
 use palisade_workloads::cni_conf::{OWNER_KEY, USUAL_CONF_DIR};
 use palisade_workloads::plugin_file::PLUGIN;
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub fn find_leftovers(config: &Config) -> Result<Vec<LeftoverItem>, CleanupError
     let mut drivers = open_all_drivers(config)?;
     let mut items = Vec::new();
     // Held until everything is read: no agent starts meanwhile.
-    let _lock = match lock_without_agent(config, &mut drivers) {
+    let _lock = match lock_without_agent(&config.state, &config.api, &mut drivers) {
         Ok(lock) => lock,
         Err(CleanupError::AgentRunning(which)) => {
             items.push(leftover(LeftoverKind::Agent, which));
@@ -36,17 +36,21 @@ pub fn find_leftovers(config: &Config) -> Result<Vec<LeftoverItem>, CleanupError
     }
     removable.sort_by_key(|item| removal_order(item.kind));
     items.extend(removable.into_iter().map(from_cleanup));
-    let directory = config.cni.conf_dir.as_deref();
-    items.extend(cni_configurations(
-        directory.unwrap_or(Path::new(USUAL_CONF_DIR)),
-    ));
-    let plugin = config.cni.bin_dir.join(PLUGIN);
-    if std::fs::symlink_metadata(&plugin).is_ok() {
-        items.push(leftover(LeftoverKind::CniPlugin, plugin.display()));
-    }
+    items.extend(cni_leftovers(&config.cni));
     let mut reported = BTreeSet::new();
     items.retain(|item| reported.insert((item.kind, item.name.clone())));
     Ok(items)
+}
+
+/// The configurations of container runtimes that name the plugin, and the plugin itself.
+fn cni_leftovers(cni: &CniConfig) -> Vec<LeftoverItem> {
+    let directory = cni.conf_dir.as_deref();
+    let mut items = cni_configurations(directory.unwrap_or(Path::new(USUAL_CONF_DIR)));
+    let plugin = cni.bin_dir.join(PLUGIN);
+    if std::fs::symlink_metadata(&plugin).is_ok() {
+        items.push(leftover(LeftoverKind::CniPlugin, plugin.display()));
+    }
+    items
 }
 
 fn leftover(kind: LeftoverKind, name: impl ToString) -> LeftoverItem {

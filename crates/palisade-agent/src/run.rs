@@ -77,7 +77,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         tracing::warn!("{}", condition.message);
     }
     let lock = startup.commit()?;
-    let status_config = config.clone();
+    let (kubernetes, nodes) = (config.kubernetes.clone(), config.nodes.clone());
     let config_file = config.file.as_ref().map(|file| file.path.clone());
     let guard = Arc::new(sockets.admission_control());
     let mut supervisor = Supervisor::default();
@@ -105,7 +105,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         })
         .map_err(started("core"))?;
 
-    write_cluster_status(&status_config, &handle)?;
+    write_cluster_status(&kubernetes, &nodes, &handle)?;
     let exits = supervisor.take_exits();
     let runtime = new_runtime()?;
     let served = runtime.block_on(serve(&handle, &mut sockets, &guard, manager, exits));

@@ -9,6 +9,7 @@
 use crate::network_driver::{InstalledRoute, NetworkDriverError, NodeRoute, NodeRouteDriver};
 use crate::node_state::NodeState;
 use palisade_api::{CleanupItem, CleanupKind, NodeRoutesStatus, Status};
+use palisade_config::{NodesConfig, WorkloadsConfig};
 use palisade_model::{Family, Prefix, Str};
 use palisade_node::cluster_nodes::ClusterNodes;
 use palisade_node::host_changes::HostChanges;
@@ -24,14 +25,14 @@ struct RouteInputs<'a> {
     nodes: &'a ClusterNodes,
     /// The pools of this host.
     pools: &'a [Prefix],
-    /// The prefix of the names of workloads' interfaces: no node is behind one.
-    interface_prefix: &'a str,
 }
 
 /// The routes to other nodes.
 pub struct NodeRoutes {
     driver: Box<dyn NodeRouteDriver>,
     is_enabled: bool,
+    /// The prefix of the names of workloads' interfaces: no node is behind one.
+    interface_prefix: Str,
     /// Whether the kernel was read.
     is_started: bool,
     routes: BTreeMap<Prefix, NodeRoute>,
@@ -94,11 +95,16 @@ struct RouteChoice {
 }
 
 impl NodeRoutes {
-    /// None yet; if not enabled, those that exist are removed.
-    pub fn new(is_enabled: bool, driver: Box<dyn NodeRouteDriver>) -> Self {
+    /// None yet, of a host with these sections of the configuration; if not enabled, those that exist are removed.
+    pub fn new(
+        nodes: &NodesConfig,
+        workloads: &WorkloadsConfig,
+        driver: Box<dyn NodeRouteDriver>,
+    ) -> Self {
         NodeRoutes {
             driver,
-            is_enabled,
+            is_enabled: nodes.has_routes,
+            interface_prefix: workloads.interface_prefix.as_str().into(),
             is_started: false,
             routes: BTreeMap::new(),
             problems: BTreeMap::new(),
@@ -263,7 +269,7 @@ impl NodeRoutes {
             .flat_map(|facts| &facts.internal_addresses);
         for gateway in addresses.filter(|a| Family::of(**a) == network.family()) {
             let link = self.driver.on_link_interface(*gateway)?;
-            if let Some(link) = link.filter(|link| !link.starts_with(inputs.interface_prefix)) {
+            if let Some(link) = link.filter(|link| !link.starts_with(&*self.interface_prefix)) {
                 return Ok(RouteChoice {
                     route: Some(NodeRoute {
                         network,
@@ -322,7 +328,6 @@ impl Subsystem<NodeState> for NodeRoutes {
         let inputs = RouteInputs {
             nodes: &node.nodes,
             pools: node.pools(),
-            interface_prefix: &node.config.workloads.interface_prefix,
         };
         let actions = self.compare(&inputs).map_err(SubsystemError::new)?;
         self.changes = RouteChanges::default();

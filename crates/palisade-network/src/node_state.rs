@@ -3,7 +3,7 @@
 //! The core owns it and lends it to one subsystem after the other.
 
 use crate::forwarding::Forwarding;
-use palisade_config::Config;
+use palisade_config::{IpamConfig, NodesConfig, StateConfig};
 use palisade_dataplane::Counters;
 use palisade_enforcer::enforcer::Enforcer;
 use palisade_model::{Prefix, Update};
@@ -15,8 +15,6 @@ use std::sync::Arc;
 
 /// The state that subsystems share. See the module's description.
 pub struct NodeState {
-    /// The configuration of this process.
-    pub config: Arc<Config>,
     /// The policy in the kernel.
     pub enforcer: Enforcer,
     /// The sysctls of forwarding: before the first workload is opened they are set.
@@ -25,32 +23,36 @@ pub struct NodeState {
     pub nodes: ClusterNodes,
     /// The pools of this host's Node, if addresses are allocated from these.
     pub node_pools: Option<NodePools>,
+    /// The pools of the configuration, if addresses are allocated from these.
+    configured_pools: Vec<Prefix>,
     /// Whether the API serves container runtimes.
     pub serves_runtimes: bool,
+    is_dry_run: bool,
     clock: Arc<dyn Clock>,
 }
 
 impl NodeState {
-    /// Nothing known yet.
+    /// Nothing known yet, on a host with these sections of the configuration. A dry run changes nothing on it.
     pub fn new(
-        config: Arc<Config>,
+        (nodes, ipam, state): (&NodesConfig, &IpamConfig, &StateConfig),
+        is_dry_run: bool,
         enforcer: Enforcer,
         forwarding: Forwarding,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let node = own_node_name(&config.nodes);
-        let node_pools = config
-            .ipam
+        let node = own_node_name(nodes);
+        let node_pools = ipam
             .has_node_pools()
-            .then(|| NodePools::restore(&config.state.dir, node.clone(), config.dry_run));
+            .then(|| NodePools::restore(&state.dir, node.clone(), is_dry_run));
         NodeState {
             enforcer,
             forwarding: Runner::new(forwarding),
             nodes: ClusterNodes::new(node),
             node_pools,
+            configured_pools: ipam.networks().to_vec(),
             serves_runtimes: false,
+            is_dry_run,
             clock,
-            config,
         }
     }
 
@@ -73,7 +75,7 @@ impl NodeState {
     /// The address pools of this host.
     pub fn pools(&self) -> &[Prefix] {
         let node_pools = self.node_pools.as_ref();
-        node_pools.map_or(self.config.ipam.networks(), NodePools::pools)
+        node_pools.map_or(&self.configured_pools, NodePools::pools)
     }
 
     /// Why this host has no pools, if it waits for those of its Node.
@@ -89,7 +91,7 @@ impl NodeState {
     /// If the kernel refuses; it is retried.
     pub fn enable_forwarding(&mut self) -> Result<(), SubsystemError> {
         self.forwarding.enable();
-        if self.forwarding.has_work(&()) && !self.config.dry_run {
+        if self.forwarding.has_work(&()) && !self.is_dry_run {
             let now = self.clock.monotonic();
             self.forwarding.run(&mut (), now)?;
         }

@@ -3,33 +3,38 @@
 use super::host_network_pod;
 use palisade_analysis::ExplainError;
 use palisade_api::{ExplainQuery, Explanation};
-use palisade_config::Config;
+use palisade_config::PolicyConfig;
 use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_engine::Engine;
-use palisade_model::{DenyAction, Direction, DirectionRules, EndpointId, PolicyId, Str};
+use palisade_model::{
+    DenyAction, Direction, DirectionRules, EndpointId, FailsafePorts, PolicyId, Str,
+};
 use palisade_oracle::OracleOptions;
 use palisade_source::UnjudgedPod;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// What explains flows, on any thread.
 pub struct FlowExplainer {
     view: SharedPolicy,
-    config: Arc<Config>,
+    config: PolicyConfig,
+    failsafe: FailsafePorts,
     /// The pods on the network of their node that the query names.
     host_network_pods: BTreeMap<EndpointId, Option<Str>>,
 }
 
 impl FlowExplainer {
-    /// Explains flows by the present and later policy; these pods are on the network of their node.
+    /// Explains flows by the present and later policy, with this section of the configuration and these failsafe ports;
+    /// these pods are on the network of their node.
     pub fn new(
         view: SharedPolicy,
-        config: Arc<Config>,
+        config: PolicyConfig,
+        failsafe: FailsafePorts,
         host_network_pods: BTreeMap<EndpointId, Option<Str>>,
     ) -> Self {
         FlowExplainer {
             view,
             config,
+            failsafe,
             host_network_pods,
         }
     }
@@ -39,8 +44,8 @@ impl FlowExplainer {
     /// # Errors
     /// If the query is invalid, or names an unknown object.
     pub fn explain(&self, query: &ExplainQuery) -> Result<Explanation, ExplainError> {
-        let explanation = explain_verdict(&self.view, &self.config, query)?;
-        Ok(match self.config.policy.deny_action {
+        let explanation = explain_verdict(&self.view, &self.config, &self.failsafe, query)?;
+        Ok(match self.config.deny_action {
             DenyAction::Drop => explanation,
             DenyAction::Reject => explanation.with_answers(),
         })
@@ -77,17 +82,17 @@ fn closed_policies(engine: &Engine) -> Vec<ClosedPolicies> {
 
 fn explain_verdict(
     view: &SharedPolicy,
-    config: &Config,
+    config: &PolicyConfig,
+    failsafe: &FailsafePorts,
     query: &ExplainQuery,
 ) -> Result<Explanation, ExplainError> {
     let options = OracleOptions {
-        hairpin: config.policy.hairpin,
-        host_to_endpoint: config.policy.host_to_endpoint,
-        allowed_encapsulation: config.policy.allowed_encapsulation,
-        audit: config.policy.audit_mode,
+        hairpin: config.hairpin,
+        host_to_endpoint: config.host_to_endpoint,
+        allowed_encapsulation: config.allowed_encapsulation,
+        audit: config.audit_mode,
         ..OracleOptions::default()
     };
-    let failsafe = &config.host.failsafe();
     let policy = view.read();
     let mut state = policy.engine.state();
     let closed_policies = closed_policies(&policy.engine);

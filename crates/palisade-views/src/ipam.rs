@@ -96,7 +96,7 @@ pub fn ipam_check(
     workloads: &mut Workloads,
     node: &mut NodeState,
 ) -> Result<IpamCheckReport, IpamCheckError> {
-    let prefix = &workloads.config.workloads.interface_prefix;
+    let prefix = &workloads.sections.workloads.interface_prefix;
     let survey = workloads.network.inventory(prefix)?;
     let mut found = IpamFindings::default();
     check_records(workloads, &mut found)?;
@@ -104,7 +104,7 @@ pub fn ipam_check(
     let installed = node.enforcer.dataplane.observe()?;
     check_tables(workloads, node, &installed, &mut found);
     check_masquerade(workloads, node, &mut found);
-    let folder = palisade_workloads::workloads::deletions::queue_dir(&workloads.config.state.dir);
+    let folder = palisade_workloads::workloads::deletions::queue_dir(&workloads.sections.state.dir);
     for file in palisade_workloads::workloads::deletions::queued_files(&folder)? {
         found.add(
             Kind::Deletion,
@@ -169,7 +169,7 @@ fn check_links(workloads: &Workloads, survey: &HostInventory, findings: &mut Ipa
         .records()
         .map(|record| (&*record.interface, record))
         .collect();
-    let prefix = &*workloads.config.workloads.interface_prefix;
+    let prefix = &*workloads.sections.workloads.interface_prefix;
     for link in &survey.links {
         if !by_link.contains_key(&**link) {
             findings.add(Kind::Interface, link, "belongs to no workload");
@@ -276,7 +276,7 @@ fn check_masquerade(workloads: &Workloads, node: &mut NodeState, findings: &mut 
     let installed = translation.map(|translation| translation.masqueraded_addresses());
     let installed = installed.unwrap_or_default();
     let records = workloads.registry.records();
-    let translated = records.filter(|r| is_masqueraded(&workloads.config.masquerade, r));
+    let translated = records.filter(|r| is_masqueraded(&workloads.sections.masquerade, r));
     let translated = translated.flat_map(|r| r.addresses.iter().copied());
     let translated: BTreeSet<IpAddr> = translated.collect();
     for address in translated.difference(&installed) {

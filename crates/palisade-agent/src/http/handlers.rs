@@ -246,7 +246,8 @@ pub(super) async fn explain(
     let explainer = core
         .ask_for_client(OperationClass::Read, |core| {
             let pods = core.host_network_pods().clone();
-            FlowExplainer::new(core.policy_view().clone(), core.shared_config(), pods)
+            let (policy, failsafe) = (core.config().policy.clone(), core.config().host.failsafe());
+            FlowExplainer::new(core.policy_view().clone(), policy, failsafe, pods)
         })
         .await;
     let explainer = match explainer {

@@ -161,7 +161,7 @@ pub(super) fn generate_interface_name(
     name: &str,
     netns: &str,
 ) -> Result<Str, WorkloadError> {
-    let prefix = workloads.config.workloads.interface_prefix.clone();
+    let prefix = workloads.sections.workloads.interface_prefix.clone();
     let digits = (15 - prefix.len()).min(11);
     let mut tries = 0_u32;
     loop {
@@ -200,9 +200,9 @@ pub fn is_masqueraded(config: &MasqueradeConfig, record: &WorkloadRecord) -> boo
 /// The masquerade rules of all workloads. The networks of all nodes are exempt, and so are addresses of this
 /// host's workloads from a pool that the Node does not have any more.
 pub fn masquerade_policy(workloads: &Workloads, node: &NodeState) -> MasqueradePolicy {
-    let config = &*workloads.config;
+    let sections = &workloads.sections;
     let records = workloads.registry.records();
-    let masqueraded = records.filter(|record| is_masqueraded(&config.masquerade, record));
+    let masqueraded = records.filter(|record| is_masqueraded(&sections.masquerade, record));
     let addresses: BTreeSet<IpAddr> = masqueraded
         .flat_map(|record| record.addresses.iter().copied())
         .collect();
@@ -210,11 +210,11 @@ pub fn masquerade_policy(workloads: &Workloads, node: &NodeState) -> MasqueradeP
     if addresses.is_empty() {
         return MasqueradePolicy::default();
     }
-    let exempt = config
+    let exempt = sections
         .ipam
         .networks()
         .iter()
-        .chain(&config.masquerade.except);
+        .chain(&sections.masquerade.except);
     let mut exempt_prefixes: Vec<Prefix> = exempt.copied().collect();
     if let Some(pools) = &node.node_pools {
         exempt_prefixes.extend(pools.pools());

@@ -328,12 +328,12 @@ fn container_record(
 /// The MTU of a pod: that of its network configuration, else that of the agent's configuration,
 /// else that of the default route.
 fn pod_mtu(workloads: &mut Workloads, requested: Option<u32>) -> Result<u32, WorkloadError> {
-    if let Some(known) = requested.or(workloads.config.cni.pod_mtu) {
+    if let Some(known) = requested.or(workloads.sections.cni.pod_mtu) {
         return Ok(known);
     }
     let mtu = workloads.network.default_route_mtu();
     let mtu = mtu.map_err(WorkloadError::inspect("the default route"))?;
-    Ok(mtu.unwrap_or(workloads.config.workloads.mtu))
+    Ok(mtu.unwrap_or(workloads.sections.workloads.mtu))
 }
 
 /// The response to an ADD.

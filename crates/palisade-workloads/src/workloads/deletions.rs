@@ -52,7 +52,7 @@ pub fn queued_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     reason = "the queue directory is the interface to the CNI plugin while no agent runs"
 )]
 pub fn run_queued_deletions(workloads: &mut Workloads, node: &mut NodeState) -> io::Result<usize> {
-    let folder = queue_dir(&workloads.config.state.dir);
+    let folder = queue_dir(&workloads.sections.state.dir);
     fs::create_dir_all(&folder)?;
     let mut options = File::options();
     options.create(true).truncate(false).write(true);

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 pub(super) fn interface_items(
     workloads: &mut Workloads,
 ) -> Result<Vec<CleanupItem>, SubsystemError> {
-    let config = &workloads.config;
-    let stored = WorkloadStore::read_only(&config.state.dir).read();
+    let sections = &workloads.sections;
+    let stored = WorkloadStore::read_only(&sections.state.dir).read();
     let stored = stored.map_err(SubsystemError::new)?;
     let records = stored.records;
     let veths = workloads.network.veths().map_err(SubsystemError::new)?;
@@ -53,7 +53,7 @@ pub(super) fn interface_items(
     known.extend(chained.iter().map(|item| item.name.clone()));
     items.extend(chained);
     for name in present.difference(&known) {
-        if is_generated_name(name, &config.workloads.interface_prefix) {
+        if is_generated_name(name, &sections.workloads.interface_prefix) {
             items.push(CleanupItem::new(CleanupKind::Interface, name, None));
         }
     }

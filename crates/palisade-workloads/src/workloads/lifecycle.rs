@@ -106,7 +106,7 @@ impl Workloads {
                 return Vec::new();
             }
         };
-        let prefix = self.config.workloads.interface_prefix.clone();
+        let prefix = self.sections.workloads.interface_prefix.clone();
         let of_others = installed
             .interfaces
             .into_iter()

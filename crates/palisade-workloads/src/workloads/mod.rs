@@ -19,21 +19,21 @@ pub mod host;
 mod installed;
 mod lifecycle;
 pub mod named;
+mod sections;
 mod vanished;
 
 pub use error::WorkloadError;
+pub use sections::WorkloadSections;
 
 use crate::host_endpoints::InterfaceAddresses;
 use crate::ipam::Ipam;
 use crate::registry::WorkloadRegistry;
 pub use addresses::{is_masqueraded, masquerade_policy};
 use palisade_api::EndpointState;
-use palisade_config::Config;
 use palisade_model::{EndpointId, Prefix, Str, Update};
 use palisade_network::network_driver::{AddressUse, NetworkDriver, NetworkDriverError};
 use palisade_network::node_state::NodeState;
 use palisade_node::clock::Clock;
-use palisade_node::cluster_nodes::own_node_name;
 use palisade_node::host_changes::HostChanges;
 use palisade_node::workload_store::{WorkloadRecord, WorkloadStore};
 use palisade_sys::fault;
@@ -58,8 +58,8 @@ fn may_open(node: &NodeState) -> bool {
 
 /// The workloads of this host. See the module's description.
 pub struct Workloads {
-    /// The configuration, replaced when its file changes.
-    pub config: Arc<Config>,
+    /// What they read of the configuration, replaced when its file changes.
+    pub sections: WorkloadSections,
     pub(crate) clock: Arc<dyn Clock>,
     /// The interfaces of this host.
     pub network: Box<dyn NetworkDriver>,
@@ -95,28 +95,21 @@ struct OpeningWorkloads {
 }
 
 impl Workloads {
-    /// No workloads, with this configuration and driver.
+    /// No workloads, of the host with this registry and these records.
     pub fn new(
-        config: Arc<Config>,
+        sections: WorkloadSections,
+        registry: WorkloadRegistry,
+        records: WorkloadStore,
         network: Box<dyn NetworkDriver>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let node = own_node_name(&config.nodes);
         Workloads {
-            ipam: Ipam::new(config.ipam.networks(), &config.ipam.reserved),
-            registry: WorkloadRegistry::new(
-                node,
-                config.policy.honors_pod_mode,
-                config.host.policy_audit,
-            ),
-            records: if config.dry_run {
-                WorkloadStore::read_only(&config.state.dir)
-            } else {
-                WorkloadStore::in_state_dir(&config.state.dir)
-            },
-            config,
+            ipam: Ipam::new(sections.ipam.networks(), &sections.ipam.reserved),
+            sections,
             clock,
             network,
+            records,
+            registry,
             leftovers: Vec::new(),
             deletions_failed: false,
             opening: OpeningWorkloads::default(),

@@ -29,7 +29,7 @@ pub(crate) fn plan_workload(
         ..workload_record(workloads, node, request)?
     };
     let id = record.id();
-    let grants = group_grants(&workloads.config.api);
+    let grants = group_grants(&workloads.sections.api);
     if record.labels.is_some() || !record.ports.is_empty() {
         check_access(caller, &AccessRequest::Labels, &grants)?;
     }
@@ -143,7 +143,7 @@ pub fn remove_workload(
         check_access(
             caller,
             &AccessRequest::Workload(owner),
-            &group_grants(&workloads.config.api),
+            &group_grants(&workloads.sections.api),
         )?;
     }
     let removed = workloads.detach(node, &id)?;
@@ -232,7 +232,7 @@ fn workload_record(
         }),
         ports,
         created: created.as_secs(),
-        mtu: Some(workloads.config.workloads.mtu),
+        mtu: Some(workloads.sections.workloads.mtu),
         ..WorkloadRecord::default()
     })
 }

@@ -48,6 +48,8 @@ fn a_configuration_that_is_read_again_counts_or_is_refused_and_listeners_are_tol
             "{text}"
         );
         assert_eq!(core.status().health, health, "{text}");
+        let in_force = core.config().cni.pod_mtu;
+        assert_eq!(core.parts().0.sections.cni.pod_mtu, in_force, "{text}");
     }
     std::fs::remove_file(&path).unwrap();
     core.reread_config();
