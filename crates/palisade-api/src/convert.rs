@@ -12,7 +12,6 @@ pub struct ConvertReport {
     /// What was written: manifests, ready to be applied.
     pub objects: Vec<serde_json::Value>,
     /// What could not be written; no policy is in both lists.
-    #[serde(rename = "unsayable")]
     pub inexpressible: Vec<InexpressibleReport>,
 }
 

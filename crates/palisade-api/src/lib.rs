@@ -82,10 +82,10 @@ pub use policy::{
 pub use policy_status::{ClosedCause, ClosedPartReport, PolicyFinding, PolicyState, PolicyStatus};
 pub use push::PushReport;
 pub use status::{
-    AddressConflictReport, AuditSummary, BootstrapStage, DataplaneStatus, DropCounterReport,
-    FlushReport, FollowedSource, Health, HostEndpointReport, NodeRoutesStatus, NodeStatus,
-    PolicyStateCount, ProblemReport, ProblemSeverity, RepairReport, RetainedObjectReport,
-    SourceStatus, StalenessReport, Status, TierReport,
+    AddressConflictReport, AuditSummary, BootstrapStage, DataplaneStatus, DriverConditionReport,
+    DropCounterReport, FlushReport, FollowedSource, Health, HostEndpointReport, NodeRoutesStatus,
+    NodeStatus, PolicyStateCount, ProblemReport, ProblemSeverity, RepairReport,
+    RetainedObjectReport, SourceStatus, StalenessReport, Status, TierReport,
 };
 pub use validation::{CompletionScript, ValidationReport};
 pub use workload::{

@@ -350,6 +350,22 @@ pub struct DataplaneStatus {
     /// The last error, if it persists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What it cannot do now although it is configured; policy is enforced all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<DriverConditionReport>,
+}
+
+/// Something that the dataplane cannot do now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct DriverConditionReport {
+    /// What cannot be done, as one word in upper camel case.
+    pub kind: String,
+    /// Why, in the same form.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
 }
 
 /// Packets dropped for one reason.

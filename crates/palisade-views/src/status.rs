@@ -4,10 +4,10 @@ use super::CoreSnapshot;
 use super::budget::{budget_excesses, closed_policy_sets, closed_set_reason};
 use super::policy_states::policy_state_counts;
 use palisade_api::{
-    AddressConflictReport, AuditSummary, DataplaneStatus, DropCounterReport, ElementBudgetReport,
-    EndpointState, FollowedSource, Health, HostEndpointReport, NodeStatus, PacketCount,
-    ProblemReport, ProblemSeverity, RetainedObjectReport, SourceStatus, StalenessReport, Status,
-    TierReport,
+    AddressConflictReport, AuditSummary, DataplaneStatus, DriverConditionReport, DropCounterReport,
+    ElementBudgetReport, EndpointState, FollowedSource, Health, HostEndpointReport, NodeStatus,
+    PacketCount, ProblemReport, ProblemSeverity, RetainedObjectReport, SourceStatus,
+    StalenessReport, Status, TierReport,
 };
 use palisade_dataplane::Counters;
 use palisade_effective::{Diagnostic, Severity};
@@ -113,21 +113,7 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
             objects: report.objects,
             problems: report.problems.iter().map(problem_report).collect(),
         },
-        dataplane: DataplaneStatus {
-            name: core.enforcer.dataplane.name().to_owned(),
-            generation: core
-                .enforcer
-                .dataplane
-                .status()
-                .generation
-                .unwrap_or_default(),
-            start: core.enforcer.policy.progress.initial_flush.clone(),
-            last: core.enforcer.policy.progress.last_flush.clone(),
-            repairs: core.enforcer.repairs.recent().cloned().collect(),
-            repaired: core.enforcer.repairs.count(),
-            drops: drop_counters(counters),
-            error: core.enforcer.policy.failure().map(str::to_owned),
-        },
+        dataplane: dataplane_status(core, counters),
         node: Some(node_status(core)),
         bootstrap: core.startup_stages.to_vec(),
         retained_objects: retained.map(retained_object_report).collect(),
@@ -148,6 +134,28 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
     let has_node = |node: &NodeStatus| core.node.node_pools.is_some() || node.routes.is_some();
     status.node = status.node.filter(has_node);
     status
+}
+
+fn dataplane_status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> DataplaneStatus {
+    let dataplane = &*core.enforcer.dataplane;
+    let conditions = dataplane.conditions().into_iter();
+    DataplaneStatus {
+        name: dataplane.name().to_owned(),
+        generation: dataplane.status().generation.unwrap_or_default(),
+        start: core.enforcer.policy.progress.initial_flush.clone(),
+        last: core.enforcer.policy.progress.last_flush.clone(),
+        repairs: core.enforcer.repairs.recent().cloned().collect(),
+        repaired: core.enforcer.repairs.count(),
+        drops: drop_counters(counters),
+        error: core.enforcer.policy.failure().map(str::to_owned),
+        conditions: conditions
+            .map(|condition| DriverConditionReport {
+                kind: condition.kind.to_owned(),
+                reason: condition.reason.to_owned(),
+                message: condition.message,
+            })
+            .collect(),
+    }
 }
 
 /// The host endpoints of this host.

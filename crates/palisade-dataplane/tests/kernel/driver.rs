@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use palisade_dataplane::nftables::{Config, NftDataplane};
-use palisade_dataplane::{CounterJournal, CounterValue, Dataplane, PolicyDriver, TamperEvent};
+use palisade_dataplane::{
+    CounterJournal, CounterValue, Dataplane, DriverError, DriverErrorKind, PolicyDriver,
+    StepObserver, TamperEvent,
+};
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_sys::link::{IpNet as Net, KernelLinks};
 use palisade_sys::link::{LinkChange, MacAddr, Neighbour, Route, VethEnd};
@@ -243,6 +246,57 @@ fn replacing(class: u32, program: Program, revoke: bool) -> Delta {
             .map(|(phase, changes)| DeltaStep { phase, changes })
             .collect(),
     }
+}
+
+/// The observer of steps is called for each, in order, when the step is in the kernel; an error of it ends the delta, and
+/// a resync writes the rest.
+#[test]
+fn the_step_observer_sees_each_step_when_it_is_written() {
+    if !need_root() {
+        return;
+    }
+    let place = Place::new();
+    let (a, b) = place.sockets(5001);
+    let mut driver = place.driver();
+    let mut tables = tables();
+    driver.resync(&tables).unwrap();
+    assert!(answers(&a, &b));
+    let seen: Arc<Mutex<Vec<(usize, Phase)>>> = Arc::default();
+    let log = Arc::clone(&seen);
+    // One that has sent nothing yet: an established flow passes until it is revoked.
+    let bind = || UdpSocket::bind((std::net::IpAddr::from(A), 0));
+    let client = run_in(&place.a.netns, bind).unwrap().unwrap();
+    let server = b.try_clone().unwrap();
+    driver.set_step_observer(Some(StepObserver::new(move |step, phase| {
+        // The step that tightens is in force when it is observed, for a new flow as well.
+        let is_closed = phase == Phase::Tighten && is_dropped(&client, &server);
+        log.lock().unwrap().push((step, phase));
+        if is_closed {
+            let kind = DriverErrorKind::Retryable;
+            return Err(DriverError::new(
+                kind,
+                "observing",
+                "a step",
+                "it is closed",
+            ));
+        }
+        Ok(())
+    })));
+    let mut delta = replacing(4, ports(&[], 2, 3), true);
+    // Class 3 belongs to a.
+    delta.steps.pop();
+    delta.apply_to(&mut tables);
+    let error = driver.execute(&delta, &tables).unwrap_err();
+    assert!(format!("{error:?}").contains("observing"), "{error:?}");
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [(0, Phase::Split), (1, Phase::Tighten)]
+    );
+    driver.set_step_observer(None);
+    driver.resync(&tables).unwrap();
+    assert_eq!(driver.verify(&tables).unwrap().writes, 0);
+    assert!(is_dropped(&a, &b));
+    assert_eq!(seen.lock().unwrap().len(), 2, "nobody observes any more");
 }
 
 fn by_rule(driver: &mut CountedDriver) -> BTreeMap<u32, u64> {

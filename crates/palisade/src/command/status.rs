@@ -304,6 +304,9 @@ fn add_dataplane(dataplane: &DataplaneStatus, lines: &mut StatusLines) {
     if let Some(error) = &dataplane.error {
         lines.add("", format!("error: {error}"));
     }
+    for condition in &dataplane.conditions {
+        lines.add("", condition.message.clone());
+    }
 }
 
 /// A tier with its order and its policies.

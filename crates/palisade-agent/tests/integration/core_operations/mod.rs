@@ -3,6 +3,7 @@
 //! restart.
 
 mod chained;
+mod driver;
 mod files;
 mod queued_adds;
 mod revisions;

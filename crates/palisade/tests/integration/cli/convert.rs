@@ -63,7 +63,7 @@ fn what_cannot_be_said_is_exit_code_1_with_the_rule() {
     );
     let json = converted(&world, "cilium");
     assert_eq!(
-        json["unsayable"],
+        json["inexpressible"],
         json!([{
             "policy": {"kind": "NetworkPolicy", "namespace": "shop", "name": "q"},
             "rule": "ingress[1].from[0]",
