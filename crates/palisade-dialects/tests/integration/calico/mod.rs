@@ -103,3 +103,20 @@ fn network_sets_have_any_number_of_networks() {
         );
     }
 }
+
+/// The resources of both API groups are the same objects, of one name.
+#[test]
+fn both_groups_of_calico_name_one_kind() {
+    let kind = palisade_dialects::object_kind("projectcalico.org", "NetworkPolicy");
+    assert_eq!(
+        (kind.group(), kind.name()),
+        ("projectcalico.org", "NetworkPolicy")
+    );
+    let stored = palisade_dialects::object_kind("crd.projectcalico.org", "NetworkPolicy");
+    assert_eq!(stored, kind);
+    let other = palisade_dialects::object_kind("networking.k8s.io", "NetworkPolicy");
+    assert_eq!(
+        (other.group(), other.name()),
+        ("networking.k8s.io", "NetworkPolicy")
+    );
+}
