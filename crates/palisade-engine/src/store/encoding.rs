@@ -131,3 +131,45 @@ impl Iterator for EncodedAddresses<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_every_length_are_read_as_written() {
+        let around = |power: u32| [(1 << power) - 1, 1 << power, (1 << power) + 1];
+        let mut numbers: Vec<u64> = (0..64).flat_map(around).collect();
+        numbers.push(u64::MAX);
+        let mut bytes = Vec::new();
+        for number in &numbers {
+            write_number(&mut bytes, *number);
+        }
+        let mut reader = ByteReader(&bytes);
+        for number in numbers {
+            assert_eq!(reader.number(), number);
+        }
+        assert!(reader.0.is_empty());
+        // Bytes that end in a number, or have no end of it, end the reading.
+        assert_eq!(ByteReader(&[0x80]).number(), 0);
+        let mut endless = ByteReader(&[0xff; 20]);
+        assert_eq!((endless.number(), endless.0.len()), (u64::MAX, 10));
+    }
+
+    #[test]
+    fn texts_and_addresses_are_read_as_written() {
+        let long = "x".repeat(300);
+        let addresses: [IpAddr; 2] = [
+            IpAddr::from([10, 0, 0, 1]),
+            IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]),
+        ];
+        let mut bytes = Vec::new();
+        write_text(&mut bytes, &long);
+        write_addresses(&mut bytes, &addresses);
+        write_text(&mut bytes, "end");
+        let mut reader = ByteReader(&bytes);
+        assert_eq!(reader.text(), long);
+        assert!(reader.addresses().eq(addresses));
+        assert_eq!(reader.text(), "end");
+    }
+}
