@@ -4,6 +4,7 @@ use crate::{
     Cell, ClassId, IdentityId, JudgementOptions, Point, PointInterface, PolicySetId, Program,
     Tables, Verdict,
 };
+use alloc::collections::BTreeMap;
 use core::net::IpAddr;
 use palisade_model::{
     Direction, FailsafePorts, Family, L4, PolicyStage, PreDnat, Prefix, Protocol, Str,
@@ -167,6 +168,8 @@ pub(crate) trait TableLookup {
     fn prefix_identity(&self, prefix: &Prefix) -> Option<IdentityId>;
     /// The policy set of a point.
     fn point_set(&self, point: &Point) -> Option<PolicySetId>;
+    /// Whether there may be a point of this interface, stage and direction, whatever its local end.
+    fn may_have_points(&self, example: &Point) -> bool;
     /// The default class of a policy set.
     fn default_class(&self, set: PolicySetId) -> Option<ClassId>;
     /// The class of an identity in a policy set, if it has an entry.
@@ -196,6 +199,10 @@ impl TableLookup for Tables {
         self.points.get(point).copied()
     }
 
+    fn may_have_points(&self, example: &Point) -> bool {
+        has_points(&self.points, example)
+    }
+
     fn default_class(&self, set: PolicySetId) -> Option<ClassId> {
         Some(self.sets.get(&set)?.default)
     }
@@ -207,6 +214,19 @@ impl TableLookup for Tables {
     fn program(&self, class: ClassId) -> Option<&Program> {
         Some(self.programs.get(&class)?)
     }
+}
+
+/// Whether a map has a point of this interface, stage and direction.
+pub(crate) fn has_points<V>(points: &BTreeMap<Point, V>, example: &Point) -> bool {
+    let first = Point {
+        local: Prefix::ALL_V4,
+        ..example.clone()
+    };
+    let next = points.range(first..).next();
+    next.is_some_and(|(point, _)| {
+        (&point.interface, point.stage, point.direction)
+            == (&example.interface, example.stage, example.direction)
+    })
 }
 
 /// The identity of the longest prefix that contains an address.
@@ -310,6 +330,10 @@ fn host_point_set(
         direction,
         local: Prefix::host(local),
     };
+    // Most interfaces have none, and of others every length of a prefix is tried.
+    if !view.may_have_points(&point) {
+        return None;
+    }
     loop {
         if let Some(set) = view.point_set(&point) {
             return Some(set);

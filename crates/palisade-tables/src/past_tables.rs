@@ -4,7 +4,7 @@
 //! Promises: evaluating a packet in past tables gives the verdict of that time. The cost is
 //! proportional to what the flushes changed.
 
-use crate::judge::{TableLookup, judge_host_packet, judge_host_stage, judge_packet};
+use crate::judge::{TableLookup, has_points, judge_host_packet, judge_host_stage, judge_packet};
 use crate::{
     ClassId, Delta, DirectionVerdict, IdentityId, JudgementOptions, Packet, Point, PolicySet,
     TableChange, VerdictCause,
@@ -162,6 +162,12 @@ impl TableLookup for PastTables<'_> {
     fn point_set(&self, point: &Point) -> Option<PolicySetId> {
         self.find_previous(|undo| undo.points.get(point).copied())
             .unwrap_or_else(|| self.current.points.get(point).copied())
+    }
+
+    fn may_have_points(&self, example: &Point) -> bool {
+        let mut records = self.undo_records.iter();
+        records.any(|undo| has_points(&undo.points, example))
+            || self.current.may_have_points(example)
     }
 
     fn default_class(&self, set: PolicySetId) -> Option<ClassId> {
