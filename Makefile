@@ -27,7 +27,7 @@ demo-cluster: setup ## the third demo: a Kubernetes cluster of two nodes, with P
 conformance: setup ## the suites of Kubernetes and of the Network Policy API, on one node and on two; writes docs/conformance.md (an hour and a half)
 	@scripts/conformance
 
-test: ## every ring of proof: house, build, pure, kernel, differential, faults, package
+test: ## every ring of proof: house, pure, kernel, differential, faults, package
 	@scripts/setup --test --lint
 	@scripts/test
 

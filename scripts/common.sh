@@ -60,6 +60,21 @@ TESTS=(--workspace --features "$FAULTS")
 # The same for a program of the testkit: with one test, the features are those of the tests.
 WORKSPACE=("${TESTS[@]}" --test tidy)
 
+# What the rings are built by: the compiler with clippy in it, so that what is tested and what is linted is built once.
+# Cargo keeps such a build apart from that of a plain `cargo test`, but for dependencies.
+use_clippy_driver() { export RUSTC_WORKSPACE_WRAPPER=clippy-driver; }
+
+# Builds every test program. Fails if the compiler or clippy warns; cargo repeats the warnings of what it has built.
+lint_build() {
+    local log verdict=0
+    log=$(mktemp)
+    cargo test --locked --no-run "${TESTS[@]}" 2>&1 | tee "$log"
+    [ "${PIPESTATUS[0]}" = 0 ] || verdict=1
+    ! grep -qE '^warning: `.*` \(.*\) generated [0-9]+ warning' "$log" || verdict=1
+    rm -f "$log"
+    return "$verdict"
+}
+
 # The test programs that these arguments of cargo select, a line each: the folder of the crate, and the path.
 test_programs() {
     cargo test --locked "${TESTS[@]}" "$@" --no-run --quiet --message-format json-render-diagnostics |
@@ -84,7 +99,7 @@ build_static() {
     local c_flags="-ffile-prefix-map=$ROOT=/palisade"
     case $target in aarch64-*) export JEMALLOC_SYS_WITH_LG_PAGE=16 ;; esac
     # A target is named so that build scripts and macros, which run here, are linked as ever.
-    RUSTFLAGS=$flags CFLAGS="${CFLAGS:-} $c_flags" CARGO_TARGET_DIR=$TARGET/static \
+    env -u RUSTC_WORKSPACE_WRAPPER RUSTFLAGS="$flags" CFLAGS="${CFLAGS:-} $c_flags" CARGO_TARGET_DIR="$TARGET/static" \
         cargo build --locked --profile "$profile" --target "$target" -p palisade -p palisade-cni
     for program in palisade palisade-cni; do
         program=$TARGET/static/$target/$folder/$program
