@@ -212,7 +212,10 @@ fn collect_key_tests<'a>(selector: &'a Selector, keys: &mut BTreeMap<&'a LabelKe
             tests.values.extend(values.iter().map(|value| &**value));
         }
         Selector::Has(key) => drop(keys.entry(key).or_default()),
-        Selector::Contains(key, _) | Selector::StartsWith(key, _) | Selector::EndsWith(key, _) => {
+        Selector::Contains(key, _)
+        | Selector::StartsWith(key, _)
+        | Selector::EndsWith(key, _)
+        | Selector::Domain(key, _) => {
             keys.entry(key).or_default().tests_substring = true;
         }
         Selector::Not(inner) => collect_key_tests(inner, keys),

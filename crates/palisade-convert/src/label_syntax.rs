@@ -68,7 +68,8 @@ fn find_in_part(selector: &Selector) -> Option<Str> {
         | Selector::Or(_)
         | Selector::Contains(..)
         | Selector::StartsWith(..)
-        | Selector::EndsWith(..) => None,
+        | Selector::EndsWith(..)
+        | Selector::Domain(..) => None,
     }
 }
 

@@ -108,7 +108,8 @@ fn needs_workload(part: &Selector) -> bool {
         | Selector::Has(key)
         | Selector::Contains(key, _)
         | Selector::StartsWith(key, _)
-        | Selector::EndsWith(key, _) => is_of_workloads(key),
+        | Selector::EndsWith(key, _)
+        | Selector::Domain(key, _) => is_of_workloads(key),
         Selector::Not(_) => false,
         Selector::And(parts) => parts.contains(&workloads()) || parts.iter().any(needs_workload),
         Selector::Or(parts) => parts.iter().all(needs_workload),

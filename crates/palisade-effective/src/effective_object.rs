@@ -43,7 +43,8 @@ impl InventoryType {
                 NetworkSetKind::PodNetwork => Some(InventoryType::NodeWithNetworks),
                 NetworkSetKind::NetworkSet
                 | NetworkSetKind::CidrGroup
-                | NetworkSetKind::HostEndpoint => None,
+                | NetworkSetKind::HostEndpoint
+                | NetworkSetKind::DomainName => None,
             },
             Object::Tier(_) | Object::Policy(_) | Object::Profile(_) => None,
         }

@@ -7,7 +7,9 @@ use crate::store::{
     AddressOwnerId, AddressOwnerKind, AddressOwnerSlot, AddressOwnerStore, AddressOwnerView,
     SharedAttributes,
 };
-use palisade_model::{EndpointId, LabelKey, LabelLookup, LabelScope, Selector, reserved};
+use palisade_model::{
+    EndpointId, LabelKey, LabelLookup, LabelScope, NetworkSetKind, Selector, reserved,
+};
 
 /// An owner's labels, for a selector to test.
 pub(crate) struct AddressOwnerLabels<'a> {
@@ -72,6 +74,10 @@ impl<'a> AddressOwnerLabels<'a> {
             reserved::NODE => self.view.node(),
             reserved::HOST_NODE => Some(self.host_node()?.name()),
             reserved::OWN_NODE => self.view.own_node_value(),
+            reserved::DOMAIN => {
+                let kind = self.view.shared()?.network_set?;
+                (kind == NetworkSetKind::DomainName).then(|| self.view.name())
+            }
             _ => None,
         }
     }

@@ -27,7 +27,12 @@ pub(crate) type MatchedSelectors = Arc<[SelectorNumber]>;
 type LabelPair = (KeyNumber, u32);
 
 /// The reserved labels that an owner does not have in common with all of its namespace and shared attributes.
-const RESERVED_OF_ONE: [&str; 3] = [reserved::NAME, reserved::NODE, reserved::OWN_NODE];
+const RESERVED_OF_ONE: [&str; 4] = [
+    reserved::NAME,
+    reserved::NODE,
+    reserved::OWN_NODE,
+    reserved::DOMAIN,
+];
 
 /// Stands for all values of a key that no active selector names.
 const UNNAMED_VALUE: u32 = NONE;

@@ -41,7 +41,8 @@ pub(crate) fn required_tests(selector: &Selector, names: &InternPool<Str>) -> Ve
         Selector::Has(key)
         | Selector::Contains(key, _)
         | Selector::StartsWith(key, _)
-        | Selector::EndsWith(key, _) => present(key),
+        | Selector::EndsWith(key, _)
+        | Selector::Domain(key, _) => present(key),
         Selector::And(parts) => parts
             .iter()
             .flat_map(|p| required_tests(p, names))

@@ -257,7 +257,10 @@ fn each_test<'a>(selector: &'a Selector, each: &mut impl FnMut(&'a LabelKey, Lab
     match selector {
         Selector::In(key, values) => each(key, LabelKeyTest::Values(values)),
         Selector::Has(key) => each(key, LabelKeyTest::Present),
-        Selector::Contains(key, _) | Selector::StartsWith(key, _) | Selector::EndsWith(key, _) => {
+        Selector::Contains(key, _)
+        | Selector::StartsWith(key, _)
+        | Selector::EndsWith(key, _)
+        | Selector::Domain(key, _) => {
             each(key, LabelKeyTest::Part);
         }
         Selector::Not(inner) => each_test(inner, each),

@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod address;
 mod direction;
+mod domain;
 mod encapsulation;
 mod endpoint;
 mod failsafe;
@@ -36,6 +37,7 @@ mod stored_protocols;
 
 pub use address::{Family, address_from_number, address_to_number};
 pub use direction::Direction;
+pub use domain::{DomainName, DomainNameError, DomainPattern};
 pub use encapsulation::{Encapsulation, Encapsulations};
 pub use endpoint::{
     Endpoint, EndpointId, EndpointKind, EndpointMetadata, NamedPort, Owner, PodState,

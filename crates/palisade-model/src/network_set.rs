@@ -38,6 +38,8 @@ pub enum NetworkSetKind {
     CidrGroup,
     /// See [`reserved::KIND_HOST_ENDPOINT`].
     HostEndpoint,
+    /// See [`reserved::KIND_DOMAIN_NAME`].
+    DomainName,
 }
 
 impl NetworkSetKind {
@@ -50,6 +52,7 @@ impl NetworkSetKind {
             NetworkSetKind::UnreadyEndpoints => reserved::KIND_UNREADY_ENDPOINTS,
             NetworkSetKind::CidrGroup => reserved::KIND_CIDR_GROUP,
             NetworkSetKind::HostEndpoint => reserved::KIND_HOST_ENDPOINT,
+            NetworkSetKind::DomainName => reserved::KIND_DOMAIN_NAME,
         }
     }
 }
@@ -64,6 +67,7 @@ impl NetworkSet {
             reserved::KIND => Some(self.kind.reserved_kind()),
             reserved::NAMESPACE => self.id.namespace.as_deref(),
             reserved::NAME => Some(&self.id.name),
+            reserved::DOMAIN if self.kind == NetworkSetKind::DomainName => Some(&self.id.name),
             _ => None,
         }
     }

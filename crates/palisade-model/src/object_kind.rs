@@ -26,7 +26,7 @@ enum Storage {
 type FrequentKind = (&'static str, &'static str);
 
 /// The kinds of which a cluster has many objects.
-static FREQUENT: [FrequentKind; 12] = [
+static FREQUENT: [FrequentKind; 13] = [
     ("", "Pod"),
     ("", "Node"),
     ("", "Namespace"),
@@ -39,6 +39,7 @@ static FREQUENT: [FrequentKind; 12] = [
     ("apps", "StatefulSet"),
     ("batch", "Job"),
     ("batch", "CronJob"),
+    ("palisade.dev", "DomainName"),
 ];
 
 /// A kind as it is written.

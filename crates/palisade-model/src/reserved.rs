@@ -30,6 +30,10 @@ pub const KIND_ENDPOINT_SLICE: &str = "endpointslice";
 pub const KIND_UNREADY_ENDPOINTS: &str = "unreadyendpoints";
 /// A network set that is a CiliumCIDRGroup.
 pub const KIND_CIDR_GROUP: &str = "cidrgroup";
+/// The addresses of a domain name, as DNS answers have them: a network set with that name.
+pub const KIND_DOMAIN_NAME: &str = "domainname";
+/// The domain name whose addresses a network set has; absent on every other object.
+pub const DOMAIN: &str = "domain";
 /// Of a node, whether the judged endpoint runs on it ([`crate::Endpoint::own_node`]): [`IS_OWN_NODE`] or
 /// [`IS_OTHER_NODE`]. Absent while the node of the judged endpoint is not known, and on every other object.
 pub const OWN_NODE: &str = "ownnode";

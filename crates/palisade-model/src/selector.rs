@@ -4,7 +4,7 @@
 //! disjunctions are flattened, sorted and deduplicated, double negation is removed, and constants are
 //! folded. Equal canonical expressions are equal values, so they can be interned.
 
-use crate::{LabelKey, LabelLookup, LabelScope, LabelValues, Str, reserved};
+use crate::{DomainPattern, LabelKey, LabelLookup, LabelScope, LabelValues, Str, reserved};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -23,6 +23,8 @@ pub enum Selector {
     StartsWith(LabelKey, Str),
     /// The key is present and its value ends with this text.
     EndsWith(LabelKey, Str),
+    /// The key is present and its value is a domain name that the pattern matches.
+    Domain(LabelKey, DomainPattern),
     /// The inner test does not hold.
     Not(Box<Selector>),
     /// All parts hold; an empty list matches everything.
@@ -73,6 +75,15 @@ impl Selector {
     /// `key not in {values}`: also matches where the key is absent.
     pub fn not_in(key: LabelKey, values: impl IntoIterator<Item = Str>) -> Self {
         Selector::negate(Selector::is_in(key, values))
+    }
+
+    /// The names of a pattern that a label holds: `key == value` for a pattern of one name.
+    pub fn domain(key: LabelKey, pattern: DomainPattern) -> Self {
+        match (&pattern, pattern.only_name()) {
+            (_, Some(name)) => Selector::equals(key, name),
+            (DomainPattern::Any, None) => Selector::has(key),
+            (_, None) => Selector::Domain(key, pattern),
+        }
     }
 
     /// `has(key)`.
@@ -146,6 +157,7 @@ impl Selector {
             Selector::EndsWith(key, text) => {
                 labels.label(key).is_some_and(|v| v.ends_with(&**text))
             }
+            Selector::Domain(key, pattern) => labels.label(key).is_some_and(|v| pattern.matches(v)),
             Selector::Not(inner) => !inner.matches(labels),
             Selector::And(parts) => parts.iter().all(|p| p.matches(labels)),
             Selector::Or(parts) => parts.iter().any(|p| p.matches(labels)),
@@ -159,7 +171,8 @@ impl Selector {
             | Selector::Has(key)
             | Selector::Contains(key, _)
             | Selector::StartsWith(key, _)
-            | Selector::EndsWith(key, _) => each(key),
+            | Selector::EndsWith(key, _)
+            | Selector::Domain(key, _) => each(key),
             Selector::Not(inner) => inner.for_each_key(each),
             Selector::And(parts) | Selector::Or(parts) => {
                 for part in parts {
@@ -199,6 +212,7 @@ impl fmt::Display for Selector {
             Selector::Contains(key, text) => write!(f, "{key} contains {text:?}"),
             Selector::StartsWith(key, text) => write!(f, "{key} starts with {text:?}"),
             Selector::EndsWith(key, text) => write!(f, "{key} ends with {text:?}"),
+            Selector::Domain(key, pattern) => write!(f, "{key} like \"{pattern}\""),
             Selector::Not(inner) => match &**inner {
                 Selector::In(key, values) if values.len() == 1 => {
                     write!(f, "{key} != {:?}", values.first().map_or("", |v| v))

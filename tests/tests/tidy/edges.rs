@@ -15,6 +15,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-tables", &["model"]),
     ("palisade-engine", &["model", "tables"]),
     ("palisade-layout", &["model", "tables"]),
+    ("palisade-names", &["model"]),
+    ("palisade-dns", &["model", "names"]),
     ("palisade-nft", &["model", "tables", "layout"]),
     ("palisade-text", &[]),
     ("palisade-manifest", &[]),
@@ -213,13 +215,14 @@ const FOR_TESTS: [&str; 5] = [
     "palisade-tests",
 ];
 
-const PURE: [&str; 8] = [
+const PURE: [&str; 9] = [
     "model",
     "oracle",
     "tables",
     "engine",
     "effective",
     "layout",
+    "names",
     "nft",
     "text",
 ];

@@ -97,6 +97,7 @@ impl ReasonContext<'_> {
     /// Which requirement a holder does not meet, and the value of its label.
     pub(super) fn describe_unmet(&self, part: &Selector, holder: &HolderName) -> String {
         let is_not = match part {
+            Selector::Domain(_, pattern) => format!("an address of a name like {pattern}"),
             Selector::Not(inner) if tested_key(inner).is_some() => {
                 format!("is {}", describe(inner))
             }
@@ -222,7 +223,8 @@ fn tested_key(selector: &Selector) -> Option<&LabelKey> {
         | Selector::Has(key)
         | Selector::Contains(key, _)
         | Selector::StartsWith(key, _)
-        | Selector::EndsWith(key, _) => Some(key),
+        | Selector::EndsWith(key, _)
+        | Selector::Domain(key, _) => Some(key),
         Selector::Not(inner) => tested_key(inner),
         Selector::And(_) | Selector::Or(_) => None,
     }
@@ -255,6 +257,7 @@ pub(crate) fn describe(selector: &Selector) -> String {
         Selector::Contains(key, text) => describe_label(key, &format!(" containing {text:?}")),
         Selector::StartsWith(key, text) => describe_label(key, &format!(" starting with {text:?}")),
         Selector::EndsWith(key, text) => describe_label(key, &format!(" ending with {text:?}")),
+        Selector::Domain(_, pattern) => format!("an address of a name like {pattern}"),
         Selector::Not(inner) if tested_key(inner).is_some() => match negated_own_node(inner) {
             Some(is_own) => describe_own_node(is_own),
             None => format!("not {}", describe(inner)),
@@ -278,6 +281,7 @@ fn describe_values(key: &LabelKey, values: &[String]) -> String {
         reserved::NODE => format!("on node {any}"),
         reserved::OWN_NODE => describe_own_node(any.trim_matches('"') == reserved::IS_OWN_NODE),
         reserved::SERVICE_ACCOUNT => format!("running as service account {any}"),
+        reserved::DOMAIN => format!("an address of {any}"),
         _ => format!("{key} {any}"),
     }
 }
@@ -291,6 +295,9 @@ fn describe_label(key: &LabelKey, test: &str) -> String {
         LabelScope::Node => format!("of a node labelled {name}{test}"),
         LabelScope::Reserved if **name == *reserved::HOST_NODE => {
             "an interface of a node that is known".to_owned()
+        }
+        LabelScope::Reserved if **name == *reserved::DOMAIN => {
+            format!("an address of a name{test}")
         }
         LabelScope::Reserved => format!("an object with {name}{test}"),
     }
@@ -328,6 +335,7 @@ fn describe_kind(quoted: &str) -> &str {
         reserved::KIND_POD_NETWORK => "an address of the networks of pods",
         reserved::KIND_ENDPOINT_SLICE => "an endpoint of a Service",
         reserved::KIND_CIDR_GROUP => "an address of a CiliumCIDRGroup",
+        reserved::KIND_DOMAIN_NAME => "an address of a name",
         other => other,
     }
 }

@@ -299,6 +299,7 @@ fn of_namespace_itself(part: &Selector) -> Selector {
         Selector::Contains(key, text) => Selector::Contains(own(key), text.clone()),
         Selector::StartsWith(key, text) => Selector::StartsWith(own(key), text.clone()),
         Selector::EndsWith(key, text) => Selector::EndsWith(own(key), text.clone()),
+        Selector::Domain(key, pattern) => Selector::Domain(own(key), pattern.clone()),
         Selector::Not(inner) => Selector::negate(of_namespace_itself(inner)),
         Selector::And(parts) => Selector::and(parts.iter().map(of_namespace_itself)),
         Selector::Or(parts) => Selector::or(parts.iter().map(of_namespace_itself)),
@@ -312,7 +313,8 @@ fn positive_tests<'s>(part: &'s Selector, tests: &mut Vec<(&'s LabelKey, Option<
         Selector::Has(key)
         | Selector::Contains(key, _)
         | Selector::StartsWith(key, _)
-        | Selector::EndsWith(key, _) => tests.push((key, None)),
+        | Selector::EndsWith(key, _)
+        | Selector::Domain(key, _) => tests.push((key, None)),
         Selector::Not(_) => {}
         Selector::And(parts) | Selector::Or(parts) => {
             parts.iter().for_each(|part| positive_tests(part, tests));

@@ -35,9 +35,10 @@ pub(crate) fn can_be_relative(selector: &Selector, namespace: &str) -> bool {
                     && (values.len() == 1 || !values.contains(namespace))
         }
         Selector::Has(_) => true,
-        Selector::Contains(key, _) | Selector::StartsWith(key, _) | Selector::EndsWith(key, _) => {
-            !is_namespace_name_key(key)
-        }
+        Selector::Contains(key, _)
+        | Selector::StartsWith(key, _)
+        | Selector::EndsWith(key, _)
+        | Selector::Domain(key, _) => !is_namespace_name_key(key),
         Selector::Not(inner) => can_be_relative(inner, namespace),
         Selector::And(parts) | Selector::Or(parts) => {
             parts.iter().all(|part| can_be_relative(part, namespace))

@@ -4,7 +4,7 @@ use super::ModelTrial;
 use super::policy::{NUMBERS, PROTOCOLS};
 use crate::kubernetes::Features;
 use crate::{Dice, address};
-use palisade_model::{Flow, FlowOrigin, L4, Protocol, State};
+use palisade_model::{Flow, FlowOrigin, L4, NetworkSetKind, Protocol, State};
 use std::net::IpAddr;
 
 pub(super) fn trial(dice: &mut Dice, state: &State) -> ModelTrial {
@@ -90,6 +90,11 @@ fn ends(dice: &mut Dice, state: &State) -> (IpAddr, IpAddr) {
         .values()
         .flat_map(|node| node.addresses.iter().copied())
         .collect();
+    let sets = state.network_sets.values();
+    let of_names: Vec<IpAddr> = sets
+        .filter(|set| set.kind == NetworkSetKind::DomainName)
+        .flat_map(|set| set.nets.iter().map(|net| net.address()))
+        .collect();
     let apart = |a: IpAddr, b: IpAddr| {
         let both = |held: &[IpAddr]| held.contains(&a) && held.contains(&b);
         a.is_ipv4() == b.is_ipv4()
@@ -104,6 +109,7 @@ fn ends(dice: &mut Dice, state: &State) -> (IpAddr, IpAddr) {
         let other = match dice.below(100) {
             0..58 => *dice.pick(&held),
             58..66 if !nodes.is_empty() => *dice.pick(&nodes),
+            66..80 if !of_names.is_empty() => *dice.pick(&of_names),
             _ => address::outside(dice, one.is_ipv6()),
         };
         if apart(one, other) {

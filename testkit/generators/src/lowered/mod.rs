@@ -23,7 +23,8 @@ use super::kubernetes::Features;
 use crate::audit;
 use crate::encapsulation::TunnelGenerator;
 use palisade_model::{
-    Flow, L4, Object, ObjectId, ObjectKind, Policy, PolicyId, Profile, Protocol, State, Str, Update,
+    Flow, L4, NetworkSetKind, Object, ObjectId, ObjectKind, Policy, PolicyId, Profile, Protocol,
+    State, Str, Update,
 };
 use std::collections::BTreeMap;
 
@@ -143,13 +144,13 @@ impl ModelWorld {
                 }
             }
             let covers = |net: &palisade_model::Prefix| net.contains(end);
-            if self
-                .state
-                .network_sets
-                .values()
-                .any(|set| set.nets.iter().any(covers))
-            {
-                features.insert("address in a network set");
+            for set in self.state.network_sets.values() {
+                if set.nets.iter().any(covers) {
+                    features.insert(match set.kind {
+                        NetworkSetKind::DomainName => "address of a name",
+                        _ => "address in a network set",
+                    });
+                }
             }
             if self
                 .state

@@ -5,9 +5,10 @@ use super::{NAMESPACES, id};
 use crate::kubernetes::Features;
 use crate::{Dice, address};
 use palisade_model::{
-    Endpoint, EndpointKind, Labels, NamedPort, Namespace, NetworkSet, NetworkSetKind, Node, Object,
-    Order, Prefix, Profile, Protocol, ServiceAccount, Str, Tier, TierDefault,
+    DomainName, Endpoint, EndpointKind, Labels, NamedPort, Namespace, NetworkSet, NetworkSetKind,
+    Node, Object, Order, Prefix, Profile, Protocol, ServiceAccount, Str, Tier, TierDefault,
 };
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// The tiers that policies name; one of them never exists.
@@ -40,6 +41,7 @@ pub(super) fn objects(dice: &mut Dice) -> Vec<Object> {
             nets: nets(dice, 3),
         }));
     }
+    all.extend(domain_names(dice, &numbers).map(Object::NetworkSet));
     for n in 0..dice.between(0, 2) {
         let addresses = (0..dice.between(1, 2))
             .map(|_| any_address(dice, &numbers))
@@ -54,6 +56,39 @@ pub(super) fn objects(dice: &mut Dice) -> Vec<Object> {
         }));
     }
     all
+}
+
+/// The names that have addresses in worlds.
+pub(super) const NAMES: [&str; 5] = [
+    "example.com",
+    "api.example.com",
+    "v1.api.example.com",
+    "api.example.org",
+    "com",
+];
+
+/// Names with their addresses, of which some are held by others as well.
+fn domain_names(dice: &mut Dice, numbers: &[u8]) -> impl Iterator<Item = NetworkSet> {
+    let names = if dice.chance(50) {
+        dice.some(&NAMES, 3)
+    } else {
+        Vec::new()
+    };
+    let mut sets = Vec::new();
+    for name in names {
+        let Ok(name) = name.parse::<DomainName>() else {
+            continue;
+        };
+        let addresses = (0..dice.between(1, 4)).map(|_| any_address(dice, numbers));
+        let nets: BTreeSet<Prefix> = addresses.map(Prefix::host).collect();
+        sets.push(NetworkSet {
+            id: name.network_set_id(),
+            kind: NetworkSetKind::DomainName,
+            labels: Labels::new(),
+            nets: nets.into_iter().collect(),
+        });
+    }
+    sets.into_iter()
 }
 
 fn tiers(dice: &mut Dice) -> Vec<Object> {

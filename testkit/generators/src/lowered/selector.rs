@@ -1,9 +1,10 @@
 //! Selectors of every operator over every scope.
 
 use super::NAMESPACES;
+use super::object::NAMES;
 use crate::Dice;
 use crate::kubernetes::Features;
-use palisade_model::{LabelKey, LabelScope, Selector, Str, reserved};
+use palisade_model::{DomainPattern, LabelKey, LabelScope, Selector, Str, reserved};
 
 /// Keys with the values they take, by scope.
 pub(super) const OWN: [(&str, &[&str]); 3] = [
@@ -56,6 +57,9 @@ fn nested(dice: &mut Dice, features: &mut Features, depth: u32) -> Selector {
 }
 
 fn test(dice: &mut Dice, features: &mut Features) -> Selector {
+    if dice.chance(12) {
+        return domain(dice, features);
+    }
     let (key, values) = key(dice, features);
     let value = *dice.pick(&values);
     match dice.below(100) {
@@ -90,6 +94,36 @@ fn test(dice: &mut Dice, features: &mut Features) -> Selector {
             Selector::EndsWith(key, part(dice, value))
         }
     }
+}
+
+const GLOBS: [&str; 5] = ["*.example.com", "api.*.*", "a*.example.o*", "*", "*.*"];
+const TOPS: [&str; 3] = ["example.com", "com", "*.com"];
+
+/// The addresses of a name, or of the names of a pattern.
+fn domain(dice: &mut Dice, features: &mut Features) -> Selector {
+    let pattern = match dice.below(4) {
+        0 => {
+            features.insert("selector: name");
+            DomainPattern::glob(NAMES[dice.below(NAMES.len())])
+        }
+        1 => {
+            features.insert("selector: pattern of names");
+            DomainPattern::glob(GLOBS[dice.below(GLOBS.len())])
+        }
+        2 => {
+            features.insert("selector: names below");
+            DomainPattern::below(TOPS[dice.below(TOPS.len())])
+        }
+        _ => {
+            features.insert("selector: any name");
+            Ok(DomainPattern::Any)
+        }
+    };
+    let key = LabelKey::reserved(reserved::DOMAIN);
+    pattern.map_or_else(
+        |_| Selector::none(),
+        |pattern| Selector::domain(key, pattern),
+    )
 }
 
 fn part(dice: &mut Dice, value: &str) -> Str {

@@ -1,0 +1,486 @@
+//! The cache: names, their addresses, and the workloads that asked.
+
+use crate::{NameLimits, StoredAddress, StoredName};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use core::time::Duration;
+use palisade_model::{DomainName, EndpointId, Labels, NetworkSet, NetworkSetKind, Prefix};
+
+/// Whether flows use an address: asked before an address goes.
+pub trait ConnectionLookup {
+    /// Whether a flow between a workload and an address is open.
+    fn has_connection(&self, workload: &EndpointId, address: IpAddr) -> bool;
+}
+
+/// What a workload learnt: the addresses of the name that it asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameAnswer {
+    /// The name in the question; never one of the names that it is an alias of.
+    pub name: DomainName,
+    /// The workload that asked.
+    pub workload: EndpointId,
+    /// The addresses of the answer.
+    pub addresses: Vec<AnsweredAddress>,
+}
+
+/// An address of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AnsweredAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// For how long the answer holds: the least TTL of the records that lead to it.
+    pub ttl: Duration,
+}
+
+/// What happened to addresses since the cache was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NameCounts {
+    /// Addresses that were added.
+    pub added: u64,
+    /// Addresses whose time was over.
+    pub expired: u64,
+    /// Addresses that a bound removed before their time.
+    pub evicted: u64,
+}
+
+/// One address of a name, as one workload holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HeldAddress {
+    address: IpAddr,
+    workload: WorkloadNumber,
+    /// Milliseconds since the Unix epoch.
+    expires: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct WorkloadNumber(u32);
+
+/// The addresses that a workload holds, those that expire first in front.
+#[derive(Clone, Debug)]
+struct WorkloadEntry {
+    id: EndpointId,
+    addresses: BTreeSet<(u64, NameNumber, IpAddr)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct NameNumber(u32);
+
+/// The addresses of names.
+#[derive(Clone, Debug)]
+pub struct NameCache {
+    limits: NameLimits,
+    names: BTreeMap<DomainName, NameNumber>,
+    /// By number; a name that has no address is in neither map.
+    addresses: BTreeMap<NameNumber, (DomainName, Vec<HeldAddress>)>,
+    workload_numbers: BTreeMap<EndpointId, WorkloadNumber>,
+    workloads: BTreeMap<WorkloadNumber, WorkloadEntry>,
+    /// All that is held, by the time at which it expires.
+    deadlines: BTreeSet<(u64, NameNumber, WorkloadNumber, IpAddr)>,
+    next_number: u32,
+    counts: NameCounts,
+}
+
+impl NameCache {
+    /// An empty cache.
+    pub fn new(limits: NameLimits) -> Self {
+        NameCache {
+            limits,
+            names: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            workload_numbers: BTreeMap::new(),
+            workloads: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            next_number: 0,
+            counts: NameCounts::default(),
+        }
+    }
+
+    /// Takes in an answer. Returns the names whose addresses changed: the name of the answer, and those of which a
+    /// bound removed addresses.
+    pub fn learn(
+        &mut self,
+        now: u64,
+        answer: &NameAnswer,
+        connections: &impl ConnectionLookup,
+    ) -> BTreeSet<DomainName> {
+        let mut changed = BTreeSet::new();
+        if answer.addresses.is_empty() {
+            return changed;
+        }
+        let name = self.name_number(&answer.name);
+        let workload = self.workload_number(&answer.workload);
+        for answered in &answer.addresses {
+            let expires = now.saturating_add(to_millis(self.life(answered.ttl)));
+            if self.hold(name, workload, answered.address, expires) {
+                changed.insert(answer.name.clone());
+            }
+        }
+        self.enforce_limits(name, workload, connections, &mut changed);
+        changed
+    }
+
+    /// Removes what expired and is in use by no flow. Returns the names whose addresses changed.
+    pub fn expire(
+        &mut self,
+        now: u64,
+        connections: &impl ConnectionLookup,
+    ) -> BTreeSet<DomainName> {
+        let mut changed = BTreeSet::new();
+        while let Some((expires, name, workload, address)) = self.deadlines.first().copied() {
+            if expires > now {
+                break;
+            }
+            if self.has_connection(connections, workload, address) {
+                let later = now.saturating_add(to_millis(self.limits.recheck).max(1));
+                self.hold(name, workload, address, later);
+            } else {
+                self.counts.expired += 1;
+                self.release(name, workload, address, &mut changed);
+            }
+        }
+        changed
+    }
+
+    /// Forgets what a workload learnt: it is gone. Returns the names whose addresses changed.
+    pub fn remove_workload(&mut self, workload: &EndpointId) -> BTreeSet<DomainName> {
+        let mut changed = BTreeSet::new();
+        let Some(number) = self.workload_numbers.get(workload).copied() else {
+            return changed;
+        };
+        while let Some((_, name, address)) = self.first_held(number) {
+            self.release(name, number, address, &mut changed);
+        }
+        changed
+    }
+
+    /// When [`NameCache::expire`] has something to do next, in milliseconds since the Unix epoch.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.deadlines.first().map(|(expires, ..)| *expires)
+    }
+
+    /// How many addresses are held, each once for each name and workload.
+    pub fn address_count(&self) -> usize {
+        self.deadlines.len()
+    }
+
+    /// How many names have addresses.
+    pub fn name_count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> NameCounts {
+        self.counts
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &DomainName> {
+        self.names.keys()
+    }
+
+    /// A name with its addresses; `None` if it has none.
+    pub fn entry(&self, name: &DomainName) -> Option<StoredName> {
+        let (name, entries) = self.addresses.get(self.names.get(name)?)?;
+        let mut addresses: Vec<StoredAddress> = entries
+            .iter()
+            .filter_map(|entry| self.stored(entry))
+            .collect();
+        addresses.sort_unstable();
+        Some(StoredName {
+            name: name.clone(),
+            addresses,
+        })
+    }
+
+    /// The network set of a name: the object by which the engine knows its addresses. `None` if it has none.
+    pub fn network_set(&self, name: &DomainName) -> Option<NetworkSet> {
+        let (name, entries) = self.addresses.get(self.names.get(name)?)?;
+        let nets: BTreeSet<Prefix> = entries
+            .iter()
+            .map(|entry| Prefix::host(entry.address))
+            .collect();
+        Some(NetworkSet {
+            id: name.network_set_id(),
+            kind: NetworkSetKind::DomainName,
+            labels: Labels::new(),
+            nets: nets.into_iter().collect(),
+        })
+    }
+
+    /// Everything that is held, to be stored.
+    pub fn store(&self) -> Vec<StoredName> {
+        self.names
+            .keys()
+            .filter_map(|name| self.entry(name))
+            .collect()
+    }
+
+    /// A cache with what was stored. What expired meanwhile goes with the next [`NameCache::expire`], since a flow may
+    /// use it; bounds hold as for answers, with the last to expire staying.
+    pub fn restore(limits: NameLimits, stored: impl IntoIterator<Item = StoredName>) -> Self {
+        let mut cache = NameCache::new(limits);
+        for StoredName { name, addresses } in stored {
+            for StoredAddress {
+                address,
+                workload,
+                expires,
+            } in addresses
+            {
+                let number = cache.name_number(&name);
+                let workload = cache.workload_number(&workload);
+                cache.hold(number, workload, address, expires);
+                cache.enforce_limits(number, workload, &NoUse, &mut BTreeSet::new());
+            }
+        }
+        cache.counts = NameCounts::default();
+        cache
+    }
+
+    fn stored(&self, entry: &HeldAddress) -> Option<StoredAddress> {
+        Some(StoredAddress {
+            address: entry.address,
+            workload: self.workloads.get(&entry.workload)?.id.clone(),
+            expires: entry.expires,
+        })
+    }
+
+    fn life(&self, ttl: Duration) -> Duration {
+        let ttl = ttl.clamp(
+            self.limits.min_ttl,
+            self.limits.max_ttl.max(self.limits.min_ttl),
+        );
+        ttl.saturating_add(self.limits.grace)
+    }
+
+    fn has_connection(
+        &self,
+        connections: &impl ConnectionLookup,
+        workload: WorkloadNumber,
+        address: IpAddr,
+    ) -> bool {
+        let entry = self.workloads.get(&workload);
+        entry.is_some_and(|entry| connections.has_connection(&entry.id, address))
+    }
+
+    fn new_number(&mut self) -> u32 {
+        // Numbers are those of what is held, so there are fewer than 2³² at once; one that is taken is skipped.
+        loop {
+            let number = self.next_number;
+            self.next_number = number.wrapping_add(1);
+            if !self.addresses.contains_key(&NameNumber(number))
+                && !self.workloads.contains_key(&WorkloadNumber(number))
+            {
+                return number;
+            }
+        }
+    }
+
+    fn name_number(&mut self, name: &DomainName) -> NameNumber {
+        if let Some(number) = self.names.get(name) {
+            return *number;
+        }
+        let number = NameNumber(self.new_number());
+        self.names.insert(name.clone(), number);
+        self.addresses.insert(number, (name.clone(), Vec::new()));
+        number
+    }
+
+    fn workload_number(&mut self, workload: &EndpointId) -> WorkloadNumber {
+        if let Some(number) = self.workload_numbers.get(workload) {
+            return *number;
+        }
+        let number = WorkloadNumber(self.new_number());
+        self.workload_numbers.insert(workload.clone(), number);
+        let entry = WorkloadEntry {
+            id: workload.clone(),
+            addresses: BTreeSet::new(),
+        };
+        self.workloads.insert(number, entry);
+        number
+    }
+
+    /// Holds an address until a time, or longer if it was already; whether the name has an address more by it.
+    fn hold(
+        &mut self,
+        name: NameNumber,
+        workload: WorkloadNumber,
+        address: IpAddr,
+        expires: u64,
+    ) -> bool {
+        let Some((_, entries)) = self.addresses.get_mut(&name) else {
+            return false;
+        };
+        let is_new_address = entries.iter().all(|known| known.address != address);
+        let is_same =
+            |known: &&mut HeldAddress| known.address == address && known.workload == workload;
+        match entries.iter_mut().find(is_same) {
+            Some(known) => {
+                let expires = expires.max(known.expires);
+                let earlier = core::mem::replace(&mut known.expires, expires);
+                self.set_deadline(name, workload, address, Some(earlier), Some(expires));
+            }
+            None => {
+                entries.push(HeldAddress {
+                    address,
+                    workload,
+                    expires,
+                });
+                self.counts.added += 1;
+                self.set_deadline(name, workload, address, None, Some(expires));
+            }
+        }
+        is_new_address
+    }
+
+    /// Moves the two entries by time of an address from one time to another.
+    fn set_deadline(
+        &mut self,
+        name: NameNumber,
+        workload: WorkloadNumber,
+        address: IpAddr,
+        from: Option<u64>,
+        to: Option<u64>,
+    ) {
+        let Some(by_workload) = self.workloads.get_mut(&workload) else {
+            return;
+        };
+        if let Some(from) = from {
+            by_workload.addresses.remove(&(from, name, address));
+            self.deadlines.remove(&(from, name, workload, address));
+        }
+        if let Some(to) = to {
+            by_workload.addresses.insert((to, name, address));
+            self.deadlines.insert((to, name, workload, address));
+        }
+    }
+
+    /// Removes an address of a workload, and the name and the workload with their last.
+    fn release(
+        &mut self,
+        name: NameNumber,
+        workload: WorkloadNumber,
+        address: IpAddr,
+        changed: &mut BTreeSet<DomainName>,
+    ) {
+        let Some((text, entries)) = self.addresses.get_mut(&name) else {
+            return;
+        };
+        let is_it = |known: &HeldAddress| known.address == address && known.workload == workload;
+        let Some(at) = entries.iter().position(is_it) else {
+            return;
+        };
+        let expires = entries.swap_remove(at).expires;
+        if entries.iter().all(|known| known.address != address) {
+            changed.insert(text.clone());
+        }
+        if entries.is_empty() {
+            let text = text.clone();
+            self.names.remove(&text);
+            self.addresses.remove(&name);
+        }
+        self.set_deadline(name, workload, address, Some(expires), None);
+        if self.first_held(workload).is_none()
+            && let Some(gone) = self.workloads.remove(&workload)
+        {
+            self.workload_numbers.remove(&gone.id);
+        }
+    }
+
+    fn first_held(&self, workload: WorkloadNumber) -> Option<(u64, NameNumber, IpAddr)> {
+        self.workloads.get(&workload)?.addresses.first().copied()
+    }
+
+    /// Removes what is too much after an answer for a name to a workload: of that name, of that workload, of all.
+    fn enforce_limits(
+        &mut self,
+        name: NameNumber,
+        workload: WorkloadNumber,
+        connections: &impl ConnectionLookup,
+        changed: &mut BTreeSet<DomainName>,
+    ) {
+        while self.count_of_name(name, workload) > self.limits.addresses_of_name {
+            self.evict(workload, Some(name), connections, changed);
+        }
+        while self.count_of_workload(workload) > self.limits.addresses_of_workload {
+            self.evict(workload, None, connections, changed);
+        }
+        while self.address_count() > self.limits.addresses {
+            // Who holds most pays, so that a flood costs whoever sends it.
+            let count = |(_, entry): &(&WorkloadNumber, &WorkloadEntry)| entry.addresses.len();
+            let Some(number) = self
+                .workloads
+                .iter()
+                .max_by_key(count)
+                .map(|(number, _)| *number)
+            else {
+                return;
+            };
+            self.evict(number, None, connections, changed);
+        }
+    }
+
+    fn count_of_name(&self, name: NameNumber, workload: WorkloadNumber) -> usize {
+        let entries = self
+            .addresses
+            .get(&name)
+            .map(|(_, entries)| entries.as_slice())
+            .unwrap_or_default();
+        entries
+            .iter()
+            .filter(|entry| entry.workload == workload)
+            .count()
+    }
+
+    fn count_of_workload(&self, workload: WorkloadNumber) -> usize {
+        self.workloads
+            .get(&workload)
+            .map_or(0, |entry| entry.addresses.len())
+    }
+
+    /// Removes the address of a workload that expires first, and that no flow uses; if flows use all that were looked
+    /// at, the first of them.
+    fn evict(
+        &mut self,
+        workload: WorkloadNumber,
+        only: Option<NameNumber>,
+        connections: &impl ConnectionLookup,
+        changed: &mut BTreeSet<DomainName>,
+    ) {
+        let Some(by_workload) = self.workloads.get(&workload) else {
+            return;
+        };
+        let candidates = by_workload
+            .addresses
+            .iter()
+            .filter(|(_, name, _)| only.is_none_or(|only| only == *name));
+        let unused = candidates
+            .clone()
+            .take(MAX_LOOKS)
+            .find(|(.., address)| !self.has_connection(connections, workload, *address));
+        let Some((_, name, address)) = unused.or_else(|| candidates.clone().next()).copied() else {
+            return;
+        };
+        self.counts.evicted += 1;
+        self.release(name, workload, address, changed);
+    }
+}
+
+/// How many addresses an eviction asks about: a workload whose oldest addresses are all in use pays with the oldest.
+const MAX_LOOKS: usize = 64;
+
+/// No address is in use: of an earlier process nothing is known yet.
+struct NoUse;
+
+impl ConnectionLookup for NoUse {
+    fn has_connection(&self, _: &EndpointId, _: IpAddr) -> bool {
+        false
+    }
+}
+
+fn to_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;
