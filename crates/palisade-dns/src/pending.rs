@@ -1,6 +1,7 @@
 //! Queries that wait for their response.
 
 use crate::Query;
+use hickory_proto::op::Message;
 use palisade_names::AnsweredAddress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -40,9 +41,11 @@ pub struct Exchange {
 #[derive(Clone, Debug)]
 struct PendingQuery {
     query: Query,
-    /// Milliseconds since the Unix epoch.
-    since: u64,
+    age: QueryAge,
 }
+
+/// When a query was passed on, in milliseconds since the Unix epoch, and its number among all: no two are equal.
+type QueryAge = (u64, u64);
 
 type PendingKey = (Exchange, u16);
 
@@ -57,9 +60,10 @@ pub struct PendingQueries {
     limits: PendingLimits,
     queries: BTreeMap<PendingKey, Vec<PendingQuery>>,
     /// By client, the oldest first.
-    clients: BTreeMap<IpAddr, BTreeSet<(u64, PendingKey)>>,
+    clients: BTreeMap<IpAddr, BTreeSet<(QueryAge, PendingKey)>>,
     /// All, the oldest first.
-    ages: BTreeSet<(u64, PendingKey)>,
+    ages: BTreeSet<(QueryAge, PendingKey)>,
+    next_number: u64,
     dropped: u64,
 }
 
@@ -72,6 +76,7 @@ impl PendingQueries {
             queries: BTreeMap::new(),
             clients: BTreeMap::new(),
             ages: BTreeSet::new(),
+            next_number: 0,
             dropped: 0,
         }
     }
@@ -79,19 +84,18 @@ impl PendingQueries {
     /// Adds a query that is passed on now. One that is there already was sent again, and waits from now on.
     pub fn insert(&mut self, exchange: Exchange, query: Query, now: u64) {
         let key = (exchange, query.id());
-        if let Some(waiting) = self.queries.get_mut(&key) {
-            let same = waiting.iter().position(|pending| pending.query == query);
-            if let Some(at) = same {
-                let since = waiting.remove(at).since;
-                self.forget_age(key, since);
-            }
+        let waiting = self.queries.get(&key).into_iter().flatten();
+        let earlier = waiting.filter(|pending| pending.query == query);
+        if let Some(age) = earlier.map(|pending| pending.age).next() {
+            self.remove(key, age);
         }
-        // Two of one key at one time are one entry of the ages: it goes with the last of them.
+        let age = (now, self.next_number);
+        self.next_number += 1;
         let waiting = self.queries.entry(key).or_default();
-        waiting.push(PendingQuery { query, since: now });
-        self.ages.insert((now, key));
+        waiting.push(PendingQuery { query, age });
+        self.ages.insert((age, key));
         let of_client = self.clients.entry(exchange.client.ip()).or_default();
-        of_client.insert((now, key));
+        of_client.insert((age, key));
         self.enforce_limits(exchange.client.ip());
     }
 
@@ -102,39 +106,37 @@ impl PendingQueries {
         exchange: Exchange,
         response: &[u8],
     ) -> Option<(Query, Vec<AnsweredAddress>)> {
-        let id = u16::from_be_bytes([*response.first()?, *response.get(1)?]);
-        let key = (exchange, id);
-        let waiting = self.queries.get_mut(&key)?;
-        let read = |(at, pending): (usize, &PendingQuery)| {
-            Some((at, pending.query.read_response(response).ok()?))
-        };
-        let (at, addresses) = waiting.iter().enumerate().find_map(read)?;
-        let PendingQuery { query, since } = waiting.remove(at);
-        self.forget_age(key, since);
-        Some((query, addresses))
+        let response = Message::from_vec(response).ok()?;
+        let key = (exchange, response.metadata.id);
+        let mut waiting = self.queries.get(&key)?.iter();
+        let (age, addresses) = waiting.find_map(|pending| {
+            let addresses = pending.query.find_answer(&response).ok()?;
+            Some((pending.age, addresses))
+        })?;
+        Some((self.remove(key, age)?, addresses))
     }
 
     /// Forgets the queries that had no response in time.
     pub fn expire(&mut self, now: u64) {
         let timeout = u64::try_from(self.limits.timeout.as_millis()).unwrap_or(u64::MAX);
-        while let Some((since, key)) = self.ages.first().copied() {
-            if since.saturating_add(timeout) > now {
+        while let Some((age, key)) = self.ages.first().copied() {
+            if age.0.saturating_add(timeout) > now {
                 break;
             }
-            self.remove(key, since);
+            self.remove(key, age);
         }
     }
 
     /// How many queries wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.queries.values().map(Vec::len).sum()
+        self.ages.len()
     }
 
     /// Whether none waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.queries.is_empty()
+        self.ages.is_empty()
     }
 
     /// How many queries were forgotten since there were too many.
@@ -146,19 +148,21 @@ impl PendingQueries {
     fn enforce_limits(&mut self, client: IpAddr) {
         while let Some(of_client) = self.clients.get(&client)
             && of_client.len() > self.limits.queries_of_client
-            && let Some((since, key)) = of_client.first().copied()
+            && let Some((age, key)) = of_client.first().copied()
         {
-            self.dropped += self.remove(key, since);
+            self.remove(key, age);
+            self.dropped += 1;
         }
         while self.ages.len() > self.limits.queries
-            && let Some((since, key)) = self.oldest_of_the_busiest()
+            && let Some((age, key)) = self.oldest_of_the_busiest()
         {
-            self.dropped += self.remove(key, since);
+            self.remove(key, age);
+            self.dropped += 1;
         }
     }
 
     /// The oldest query of the client with the most: who floods pays.
-    fn oldest_of_the_busiest(&self) -> Option<(u64, PendingKey)> {
+    fn oldest_of_the_busiest(&self) -> Option<(QueryAge, PendingKey)> {
         let busiest = self
             .clients
             .values()
@@ -166,38 +170,23 @@ impl PendingQueries {
         busiest.first().copied()
     }
 
-    /// Removes the queries of a key that wait since a time; returns how many.
-    fn remove(&mut self, key: PendingKey, since: u64) -> u64 {
-        let mut removed = 0;
-        if let Some(waiting) = self.queries.get_mut(&key) {
-            let before = waiting.len();
-            waiting.retain(|pending| pending.since != since);
-            removed = (before - waiting.len()) as u64;
-        }
-        self.forget_age(key, since);
-        removed
-    }
-
-    /// Removes what is known of a key at a time, if no query of it waits since then.
-    fn forget_age(&mut self, key: PendingKey, since: u64) {
-        let waiting = self
-            .queries
-            .get(&key)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        if waiting.is_empty() {
-            self.queries.remove(&key);
-        } else if waiting.iter().any(|pending| pending.since == since) {
-            return;
-        }
-        self.ages.remove(&(since, key));
+    /// Removes a query, and returns it.
+    fn remove(&mut self, key: PendingKey, age: QueryAge) -> Option<Query> {
+        self.ages.remove(&(age, key));
         let client = key.0.client.ip();
         if let Some(of_client) = self.clients.get_mut(&client) {
-            of_client.remove(&(since, key));
+            of_client.remove(&(age, key));
             if of_client.is_empty() {
                 self.clients.remove(&client);
             }
         }
+        let waiting = self.queries.get_mut(&key)?;
+        let at = waiting.iter().position(|pending| pending.age == age)?;
+        let removed = waiting.remove(at);
+        if waiting.is_empty() {
+            self.queries.remove(&key);
+        }
+        Some(removed.query)
     }
 }
 

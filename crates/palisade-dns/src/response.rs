@@ -43,7 +43,14 @@ impl Query {
     /// success has none. The TTL of an address is the least on the way to it. Sources: RFC 1035, RFC 1034 section
     /// 3.6.2, RFC 9460 section 7.3.
     pub fn read_response(&self, bytes: &[u8]) -> Result<Vec<AnsweredAddress>, ResponseError> {
-        let response = Message::from_vec(bytes)?;
+        self.find_answer(&Message::from_vec(bytes)?)
+    }
+
+    /// The same of a message that has been read.
+    pub(crate) fn find_answer(
+        &self,
+        response: &Message,
+    ) -> Result<Vec<AnsweredAddress>, ResponseError> {
         if response.metadata.message_type != MessageType::Response {
             return Err(ResponseError::Query);
         }
@@ -65,7 +72,7 @@ impl Query {
         if response.metadata.response_code != ResponseCode::NoError {
             return Ok(Vec::new());
         }
-        Ok(find_addresses(&response, question.name()))
+        Ok(find_addresses(response, question.name()))
     }
 }
 

@@ -139,3 +139,29 @@ fn who_asks_too_much_loses_its_own_oldest() {
             .is_some()
     );
 }
+
+#[test]
+fn questions_of_one_identifier_at_one_time_are_counted_each() {
+    let mut queries = queries();
+    for number in 0..100 {
+        queries.insert(
+            exchange(1, 4000),
+            query(7, &format!("x{number}.example.")),
+            0,
+        );
+        assert!(queries.len() <= 3);
+    }
+    assert_eq!((queries.len(), queries.dropped()), (3, 97));
+    let waiting: usize = queries.queries.values().map(Vec::len).sum();
+    assert_eq!(waiting, 3);
+    assert!(
+        queries
+            .take(exchange(1, 4000), &response(7, "x0.example."))
+            .is_none()
+    );
+    assert!(
+        queries
+            .take(exchange(1, 4000), &response(7, "x99.example."))
+            .is_some()
+    );
+}
