@@ -1,7 +1,7 @@
 //! The real agent with real packets, in network namespaces: every test of this crate that needs root.
 //!
-//! They run side by side in one process, except those of [`alone`]. Hosts and directories are of each test; none
-//! changes the process: no variable, no working directory, and namespaces are entered by threads of their own.
+//! They run side by side in one process, except those of [`alone`] and [`paired`]. Hosts and directories are of each
+//! test; none changes the process: no variable, no working directory, and namespaces are entered by threads of their own.
 
 #![allow(
     clippy::disallowed_methods,
@@ -37,6 +37,7 @@ mod monitor;
 mod node;
 mod nodes;
 mod owner;
+mod paired;
 mod plugin;
 mod reject;
 mod repair;

@@ -1,6 +1,4 @@
-//! Tests that measure what is lost, or how long a server takes: they run after all others, one at a time
-//! (`scripts/test` selects them by the name of this module).
+//! Tests that measure what is lost: they run after all others, one at a time (`scripts/test` selects them by the name
+//! of this module).
 
-mod control_plane;
 mod load;
-mod source_faults;
