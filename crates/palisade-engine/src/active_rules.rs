@@ -12,8 +12,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{
-    Action, Direction, Peer, PortMatch, Prefix, Profile, Protocol, Rule, RuleOrigin, Selector, Str,
-    TrafficMatch,
+    Action, Direction, DomainPattern, Peer, PortMatch, Prefix, Profile, Protocol, Rule, RuleOrigin,
+    Selector, Str, TrafficMatch,
 };
 
 /// A test of the peer's address.
@@ -48,6 +48,8 @@ pub(crate) struct ResolvedRule {
     pub(crate) traffic: Vec<TrafficMatch>,
     /// Whether it uses a named port of the peer.
     pub(crate) uses_peer_named_ports: bool,
+    /// The names of the DNS queries that it decides, if it decides by name.
+    pub(crate) dns_names: Option<Arc<BTreeSet<DomainPattern>>>,
 }
 
 /// What the rules of a direction refer to at the endpoint's local end.
@@ -383,6 +385,7 @@ fn resolve_rule(
         local_test: own,
         traffic: merge_port_lists(&rule.traffic),
         uses_peer_named_ports: asks_ports,
+        dns_names: rule.dns_names.clone().map(Arc::new),
     }
 }
 

@@ -9,9 +9,13 @@ use crate::traffic::{
     PortEnd, TrafficRegion, all_ports, collect_protocols, merge_regions, traffic_region,
 };
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_model::{Action, Direction, PortRange, Protocol, RangeSet, Str, TrafficMatch};
-use palisade_tables::{Cell, PortMap, Program, RuleId, SourcePortMap, Verdict};
+use palisade_model::{
+    Action, Direction, DomainPattern, Encapsulation, PortRange, Protocol, RangeSet, Str,
+    TrafficMatch,
+};
+use palisade_tables::{Cell, DnsRules, PortMap, Program, RuleId, SourcePortMap, Verdict};
 
 /// One step of a rule sequence.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(crate) enum StepOperation<'a> {
         next: usize,
         /// The traffic terms of the rule.
         terms: Vec<&'a TrafficMatch>,
+        /// The names of the queries that the rule decides, if it decides by name.
+        dns_names: Option<&'a BTreeSet<DomainPattern>>,
     },
     /// Decides everything that reaches it.
     Fallback(Verdict),
@@ -57,7 +63,13 @@ pub(crate) fn compile(
     let steps = &sequence.steps;
     let mut protocols = Vec::new();
     for step in steps {
-        if let StepOperation::Rule { terms, .. } = &step.operation {
+        if let StepOperation::Rule {
+            terms, dns_names, ..
+        } = &step.operation
+        {
+            if dns_names.is_some() {
+                protocols.extend([Protocol::TCP, Protocol::UDP]);
+            }
             for term in terms {
                 collect_protocols(term, &mut protocols);
             }
@@ -67,12 +79,19 @@ pub(crate) fn compile(
     protocols.dedup();
     let regions = |protocol| -> Vec<Vec<TrafficRegion>> {
         let step_regions = |step: &SequenceStep<'_>| match &step.operation {
-            StepOperation::Rule { terms, .. } => merge_regions(
-                terms
+            StepOperation::Rule {
+                terms, dns_names, ..
+            } => {
+                let all = terms
                     .iter()
-                    .filter_map(|term| traffic_region(term, protocol, &resolve_port))
-                    .collect(),
-            ),
+                    .filter_map(|term| traffic_region(term, protocol, &resolve_port));
+                merge_regions(match dns_names {
+                    Some(_) => all
+                        .filter_map(|region| readable_queries(region, protocol))
+                        .collect(),
+                    None => all.collect(),
+                })
+            }
             StepOperation::Fallback(_) => Vec::new(),
         };
         steps.iter().map(step_regions).collect()
@@ -85,6 +104,24 @@ pub(crate) fn compile(
         listed.push((protocol, map));
     }
     Some(Program::new(listed, rest.get(0).get(0).clone()))
+}
+
+/// The part of a region in which DNS queries can be read: that of TCP and UDP, without encapsulated packets.
+fn readable_queries(region: TrafficRegion, protocol: Option<Protocol>) -> Option<TrafficRegion> {
+    match protocol? {
+        Protocol::TCP => Some(region),
+        Protocol::UDP => {
+            let ports = Encapsulation::ALL
+                .into_iter()
+                .flat_map(Encapsulation::ports);
+            let encapsulations = ports.map(|port| PortRange::single(*port)).collect();
+            Some(TrafficRegion {
+                key: region.key.subtract(&encapsulations),
+                ..region
+            })
+        }
+        _ => None,
+    }
 }
 
 /// Start or end of a region: the number, whether it is a start, the step, the region.
@@ -189,35 +226,39 @@ fn evaluate(
     active: &ActiveRegions,
     port: u16,
 ) -> Cell {
-    let mut hits = Vec::new();
+    let mut causes = Vec::new();
     let mut log = None;
+    let mut names: Option<BTreeSet<DomainPattern>> = None;
     let mut at = 0;
     let holds = |entry: &&(usize, usize)| {
         let region = region_at(regions, **entry);
         region.is_none_or(|region| region.source.contains(port))
     };
+    let mut decided = Verdict::Deny;
     while let Some((step, _)) = active.range((at, 0)..).find(holds) {
         at = step + 1;
-        let Some(SequenceStep {
-            id,
-            operation: does,
-        }) = sequence.steps.get(*step)
-        else {
+        let Some(SequenceStep { id, operation }) = sequence.steps.get(*step) else {
             break;
         };
-        hits.push(*id);
-        let (action, next) = match does {
+        causes.push(*id);
+        let (action, next) = match operation {
             StepOperation::Fallback(verdict) => {
-                return Cell {
-                    verdict: *verdict,
-                    causes: hits,
-                    log,
-                    audit: None,
-                };
+                decided = *verdict;
+                break;
+            }
+            StepOperation::Rule {
+                action: Action::Allow,
+                dns_names: Some(patterns),
+                ..
+            } if !EngineFault::DnsRuleDecides.is_injected() => {
+                names
+                    .get_or_insert_default()
+                    .extend(patterns.iter().cloned());
+                continue;
             }
             StepOperation::Rule { action, next, .. } => (action, next),
         };
-        let verdict = match action {
+        decided = match action {
             Action::Allow => Verdict::Allow,
             Action::Deny => Verdict::Deny,
             Action::Log if EngineFault::LogDecides.is_injected() => Verdict::Allow,
@@ -233,17 +274,19 @@ fn evaluate(
                 continue;
             }
         };
-        return Cell {
-            verdict,
-            causes: hits,
-            log,
-            audit: None,
-        };
+        break;
     }
+    let redirect = names.map(|names| {
+        Arc::new(DnsRules {
+            names,
+            default: decided,
+        })
+    });
     Cell {
-        verdict: Verdict::Deny,
-        causes: hits,
+        verdict: decided,
+        causes,
         log,
         audit: None,
+        redirect,
     }
 }

@@ -205,13 +205,15 @@ impl<'a> DirectionCost<'a> {
         let stop = RuleId(u32::MAX);
         let mut steps: Vec<SequenceStep<'_>> = Vec::with_capacity(indices.len() + 1);
         for index in &indices {
+            let rule = self.rules.get(*index)?;
             steps.push(SequenceStep {
                 id: RuleId(u32::try_from(*index).ok()?),
                 operation: StepOperation::Rule {
-                    action: match self.rules.get(*index)?.action {
+                    action: match rule.action {
                         Action::Pass => Action::Allow,
                         action => action,
                     },
+                    dns_names: rule.dns_names.as_ref(),
                     next: indices.len(),
                     terms: self.traffic.get(*index)?.iter().collect(),
                 },

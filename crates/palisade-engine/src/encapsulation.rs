@@ -40,6 +40,7 @@ fn denial_program(denied: Encapsulations, cause: RuleId) -> Program {
         causes: Vec::from([cause]),
         log: None,
         audit: None,
+        redirect: None,
     };
     let always = |verdict| PortMap::constant(cell(verdict));
     let mut ports: Vec<u16> = denied

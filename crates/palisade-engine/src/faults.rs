@@ -49,5 +49,7 @@ palisade_model::faults! {
         HostNodeLabelsStale,
         NodeEndpointFirst,
         BudgetIgnored,
+        DnsRuleDecides,
+        DnsRuleAnywhere,
     }
 }

@@ -11,9 +11,13 @@ use crate::program_pool::{CausePool, ProgramPool};
 use crate::sets::{DecisionBlock, PolicySetRules};
 use crate::store::{HashMap, NamedPolicies};
 use crate::traffic::{PortEnd, is_total};
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hashbrown::hash_map::Entry;
-use palisade_model::{Action, Direction, Encapsulations, PolicyView, Protocol, Str, TrafficMatch};
+use palisade_model::{
+    Action, Direction, DomainPattern, Encapsulations, PolicyView, Protocol, Str, TrafficMatch,
+};
 use palisade_tables::{ClassId, Program, RuleId, Verdict, VerdictCause};
 
 /// One step that applies to an identity.
@@ -60,6 +64,8 @@ pub(crate) struct ClassCache {
     steps: HashMap<(PolicyView, u32, MatchedStep), (RuleId, TemplateStep)>,
     /// Numbers of traffic: rules with equal terms have the same.
     traffic: HashMap<Vec<TrafficMatch>, usize>,
+    /// Numbers of the names by which rules decide.
+    names: HashMap<Arc<BTreeSet<DomainPattern>>, usize>,
     /// By operations and named ports. Many identities differ only in which of several rules with
     /// equal traffic name them.
     templates: HashMap<(Vec<TemplateStep>, NamedPorts), ProgramTemplate>,
@@ -70,8 +76,8 @@ pub(crate) struct ClassCache {
 /// The operation of a step in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum TemplateStep {
-    /// The block, the action, and the number of the traffic.
-    Rule(u32, Action, usize),
+    /// The block, the action, the number of the traffic, and that of the names.
+    Rule(u32, Action, usize, Option<usize>),
     /// The block and its fallback.
     Fallback(u32, Verdict),
 }
@@ -194,12 +200,13 @@ impl PolicySetRules {
                         let position = (own + test) as usize;
                         self.key.local_tests.get(position).copied().unwrap_or(false)
                     });
-                    if !fits {
+                    if !fits || body.dns_names.is_some() && !self.reads_queries() {
                         continue;
                     }
                     steps.push((number, MatchedStep::Rule(at, *position)));
                     passes |= body.action == Action::Pass;
-                    if body.action != Action::Log && self.applicable_traffic(body).any(is_total) {
+                    let decides_all = body.action != Action::Log && body.dns_names.is_none();
+                    if decides_all && self.applicable_traffic(body).any(is_total) {
                         decided = true;
                         break;
                     }
@@ -218,6 +225,12 @@ impl PolicySetRules {
             }
         }
         steps
+    }
+
+    /// Whether DNS queries can be read, so that rules may decide by name.
+    fn reads_queries(&self) -> bool {
+        (self.key.direction == Direction::Egress && self.key.traffic == JudgedTraffic::Workload)
+            || EngineFault::DnsRuleAnywhere.is_injected()
     }
 
     /// The traffic terms of a rule that can hold for the address family of this set.
@@ -374,7 +387,15 @@ impl PolicySetRules {
                     Some(number) => *number,
                     None => *cache.traffic.entry(body.traffic.clone()).or_insert(next),
                 };
-                TemplateStep::Rule(block, body.action, traffic)
+                let next = cache.names.len();
+                let names = body
+                    .dns_names
+                    .as_ref()
+                    .map(|names| match cache.names.get(names) {
+                        Some(number) => *number,
+                        None => *cache.names.entry(names.clone()).or_insert(next),
+                    });
+                TemplateStep::Rule(block, body.action, traffic, names)
             }
         };
         let step = (self.step_rule(view, block, matched, context)?, operation);
@@ -437,6 +458,7 @@ impl PolicySetRules {
                     },
                     next: steps.partition_point(|(other, _)| other <= block),
                     terms: self.applicable_traffic(body).collect(),
+                    dns_names: body.dns_names.as_deref(),
                 },
             })
         };

@@ -9,11 +9,18 @@
 //! and one of the policies that apply has [`DirectionRules::default_deny`]; otherwise evaluation
 //! continues with the next tier. After the last tier the endpoint's profiles are evaluated: there
 //! `Pass` denies, a missing profile denies, and no match denies.
+//!
+//! A rule with [`Rule::dns_names`] decides DNS queries by name, each for itself; for a query that it does not allow,
+//! evaluation continues with the next rule. A flow that such a rule matches is therefore redirected to who reads the
+//! queries, with the names of all such rules up to the decision, and the decision is for queries of other names.
 
 use crate::direction::Direction;
 use crate::policy_stage::{PolicyStage, TrafficScope};
 use crate::source_line::SourceLine;
-use crate::{Family, LabelKey, ObjectId, PortMatch, Prefix, Protocol, Selector, Str, reserved};
+use crate::{
+    DomainPattern, Family, LabelKey, ObjectId, PortMatch, Prefix, Protocol, Selector, Str, reserved,
+};
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -307,6 +314,7 @@ impl DirectionRules {
                 peers: alloc::vec![Peer::any()],
                 local: None,
                 traffic: alloc::vec![TrafficMatch::any()],
+                dns_names: None,
             }],
         }
     }
@@ -365,6 +373,13 @@ pub struct Rule {
     pub local: Option<Peer>,
     /// Tests of protocol and ports; one must match, so an empty list matches nothing.
     pub traffic: Vec<TrafficMatch>,
+    /// Of a rule that allows: the names that DNS queries may ask for.
+    ///
+    /// The rule then allows these queries alone, and a query for another name goes on to the rules that follow. Who
+    /// reads the queries is a proxy, so such a rule matches TCP and UDP, never an encapsulated packet, and only where
+    /// workloads send: on egress, and not what a workload sends to itself. Elsewhere it matches nothing.
+    #[serde(default)]
+    pub dns_names: Option<BTreeSet<DomainPattern>>,
 }
 
 /// Where a rule was written, inside its policy or profile.

@@ -290,6 +290,9 @@ pub(crate) fn fingerprint(tables: &Tables, program: &Program) -> alloc::string::
 
 fn hash_cell(tables: &Tables, cell: &Cell, hash: &mut FingerprintHasher) {
     (cell.verdict, cell.causes.len()).hash(hash);
+    if let Some(rules) = &cell.redirect {
+        (6u8, rules).hash(hash);
+    }
     if let Some(audit) = &cell.audit {
         (5u8, audit.direction, audit.verdict, audit.causes.len()).hash(hash);
     }

@@ -279,6 +279,7 @@ pub(crate) fn code_cell(code: u32) -> Option<Cell> {
         causes: Vec::new(),
         log,
         audit,
+        redirect: None,
     })
 }
 

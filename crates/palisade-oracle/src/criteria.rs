@@ -114,6 +114,7 @@ pub(crate) fn rule_miss(
             };
             rule.traffic.iter().enumerate().map(miss).collect()
         }),
+        unreadable_queries: false,
     }
 }
 

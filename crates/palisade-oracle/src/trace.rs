@@ -1,12 +1,14 @@
 //! The output of the oracle: verdicts, the deciding reasons, and the trace of each evaluation.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 use palisade_model::{
-    Action, Direction, Encapsulation, EndpointId, Family, IcmpMatch, ObjectId, Order, PolicyId,
-    PolicyStage, PortSpec, Prefix, Protocol, RuleOrigin, Selector, SourceLine, Str, TierDefault,
+    Action, Direction, DomainPattern, Encapsulation, EndpointId, Family, IcmpMatch, ObjectId,
+    Order, PolicyId, PolicyStage, PortSpec, Prefix, Protocol, RuleOrigin, Selector, SourceLine,
+    Str, TierDefault,
 };
 
 /// The verdict of a flow, or of one direction of it.
@@ -79,6 +81,9 @@ pub struct DirectionJudgement {
     pub verdict: FlowVerdict,
     /// The reason for the verdict.
     pub decided_by: DecisionReason,
+    /// Where rules decide DNS queries by name: the names that they allow. The verdict and its reason are then those of
+    /// queries for other names.
+    pub redirect: Option<BTreeSet<DomainPattern>>,
     /// The evaluation trace, in order, up to the decision.
     pub steps: Vec<TraceStep>,
     /// The judgement if nothing were in audit; `None` where nothing in audit applies to this direction of
@@ -257,6 +262,8 @@ pub struct RuleMiss {
     pub peers: Option<Vec<PeerMiss>>,
     /// Why each traffic term did not match. Empty where the rule has no traffic terms.
     pub traffic: Option<Vec<TrafficMiss>>,
+    /// Whether the rule decides DNS queries by name, and those of this flow cannot be read.
+    pub unreadable_queries: bool,
 }
 
 /// Why a peer did not match.
@@ -380,17 +387,24 @@ pub enum PortFailure {
     },
 }
 
-/// Records the steps of an evaluation.
+/// Records an evaluation.
 pub(crate) trait TraceRecorder {
     /// Records a step. `step` is called only if a trace is kept.
-    fn record(&mut self, step: impl FnOnce() -> TraceStep);
+    fn record(&mut self, _step: impl FnOnce() -> TraceStep) {}
+
+    /// Records the names of a rule that decides by name.
+    fn redirect(&mut self, _names: &BTreeSet<DomainPattern>) {}
 }
 
-/// Records nothing.
-pub(crate) struct NoTrace;
+/// Records the names of the rules that decide by name; `None` if there was none.
+#[derive(Default)]
+pub(crate) struct RedirectNames(pub(crate) Option<BTreeSet<DomainPattern>>);
 
-impl TraceRecorder for NoTrace {
-    fn record(&mut self, _step: impl FnOnce() -> TraceStep) {}
+impl TraceRecorder for RedirectNames {
+    fn redirect(&mut self, names: &BTreeSet<DomainPattern>) {
+        let all = self.0.get_or_insert_default();
+        all.extend(names.iter().cloned());
+    }
 }
 
 impl TraceRecorder for Vec<TraceStep> {

@@ -5,17 +5,19 @@ mod host;
 
 use crate::criteria::{DirectionEnds, MatchContext, rule_matches, rule_miss};
 use crate::resolved_end::{Holder, Viewpoint};
-use crate::trace::{NoTrace, TraceRecorder};
+use crate::trace::{RedirectNames, TraceRecorder};
 use crate::{
     Answer, DecisionReason, DirectionJudgement, FlowVerdict, HostJudgement, OracleOptions,
-    OrderedTier, PolicyApplicability, PreparedState, Question, RuleOutcome, RuleOwner, TierOutcome,
-    TraceStep,
+    OrderedTier, PolicyApplicability, PreparedState, Question, RuleMiss, RuleOutcome, RuleOwner,
+    TierOutcome, TraceStep,
 };
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use palisade_model::{
-    Action, Direction, Encapsulation, Endpoint, FlowOrigin, HairpinAction, HostTrafficAction,
-    Policy, PolicyId, PolicyMode, PolicyStage, PolicyView, Profile, Rule, Str, TierDefault,
+    Action, Direction, DomainPattern, Encapsulation, Endpoint, FlowOrigin, HairpinAction,
+    HostTrafficAction, Policy, PolicyId, PolicyMode, PolicyStage, PolicyView, Profile, Protocol,
+    Rule, Str, TierDefault,
 };
 
 /// Borrowed form of [`DecisionReason`].
@@ -168,10 +170,7 @@ impl<'a> PreparedState<'a> {
     /// Whether egress at the source and ingress at the destination allow a flow, in this order.
     pub fn verdict(&self, question: &Question, options: &OracleOptions) -> (bool, bool) {
         let context = self.match_context(question);
-        let allows = |direction| {
-            self.decide(&context, direction, options, &mut NoTrace)
-                .allows()
-        };
+        let allows = |direction| self.allows_in(&context, direction, options);
         (allows(Direction::Egress), allows(Direction::Ingress))
     }
 
@@ -183,8 +182,41 @@ impl<'a> PreparedState<'a> {
         options: &OracleOptions,
     ) -> bool {
         let context = self.match_context(question);
-        self.decide(&context, direction, options, &mut NoTrace)
-            .allows()
+        self.allows_in(&context, direction, options)
+    }
+
+    fn allows_in(
+        &self,
+        context: &MatchContext<'_>,
+        direction: Direction,
+        options: &OracleOptions,
+    ) -> bool {
+        let mut names = RedirectNames::default();
+        let decision = self.decide(context, direction, options, &mut names);
+        decision.allows() || is_allowed_in_audit(&names.0, options)
+    }
+
+    /// The names that DNS queries of a flow may ask for, where rules decide by name; `None` where none does. The verdict
+    /// of [`PreparedState::allows`] is that of queries for other names.
+    pub fn redirect(
+        &self,
+        question: &Question,
+        direction: Direction,
+        options: &OracleOptions,
+    ) -> Option<BTreeSet<DomainPattern>> {
+        let context = self.match_context(question);
+        self.redirect_in(&context, direction, options)
+    }
+
+    fn redirect_in(
+        &self,
+        context: &MatchContext<'_>,
+        direction: Direction,
+        options: &OracleOptions,
+    ) -> Option<BTreeSet<DomainPattern>> {
+        let mut names = RedirectNames::default();
+        self.decide(context, direction, options, &mut names);
+        names.0
     }
 
     /// The decision of the tiers, if there is one.
@@ -225,6 +257,7 @@ impl<'a> PreparedState<'a> {
     ) -> DirectionJudgement {
         let mut steps = Vec::new();
         let decision = self.decide(context, direction, options, &mut steps);
+        let redirect = self.redirect_in(context, direction, options);
         let judged_by_policy = !matches!(
             decision,
             DecisionRef::NotAnEndpoint | DecisionRef::HostOrigin | DecisionRef::Hairpin
@@ -244,8 +277,11 @@ impl<'a> PreparedState<'a> {
         });
         DirectionJudgement {
             subject: subject.map(|endpoint| endpoint.id.clone()),
-            verdict: FlowVerdict::from_allowed(decision.allows()),
+            verdict: FlowVerdict::from_allowed(
+                decision.allows() || is_allowed_in_audit(&redirect, options),
+            ),
             decided_by: decision.into_reason(direction),
+            redirect,
             steps,
             audit,
         }
@@ -313,7 +349,7 @@ impl<'a> PreparedState<'a> {
         match self.evaluate_tiers(context, side, options.view, recorder) {
             Some(decision) => decision,
             None if side.is_hairpin => DecisionRef::HairpinEnd,
-            None => self.evaluate_profiles(context, side.direction, side.subject, recorder),
+            None => self.evaluate_profiles(context, side, recorder),
         }
     }
 
@@ -358,7 +394,7 @@ impl<'a> PreparedState<'a> {
             }
             let rules = policy.rules(direction).map_or(&[][..], |r| &r.rules);
             let source = RuleOwnerRef::Policy(policy);
-            match first_match(context, direction, source, rules, recorder) {
+            match first_match(context, side, source, rules, recorder) {
                 RuleListOutcome::Decides(rule) => {
                     return TierDecision::Decided(DecisionRef::Rule(source, rule));
                 }
@@ -413,11 +449,10 @@ impl<'a> PreparedState<'a> {
     fn evaluate_profiles<'w>(
         &'w self,
         context: &MatchContext<'w>,
-        direction: Direction,
-        subject: &'w Endpoint,
+        side: JudgedEndpoint<'w>,
         recorder: &mut impl TraceRecorder,
     ) -> DecisionRef<'w> {
-        for name in &subject.profiles {
+        for name in &side.subject.profiles {
             let builtin = **name == *Profile::ALLOW_ALL;
             let profile = self.state.profiles.get(name);
             recorder.record(|| TraceStep::Profile {
@@ -430,12 +465,12 @@ impl<'a> PreparedState<'a> {
             let Some(profile) = profile else {
                 return DecisionRef::MissingProfile(name);
             };
-            let rules = match direction {
+            let rules = match side.direction {
                 Direction::Ingress => &profile.ingress,
                 Direction::Egress => &profile.egress,
             };
             let source = RuleOwnerRef::Profile(profile);
-            match first_match(context, direction, source, rules, recorder) {
+            match first_match(context, side, source, rules, recorder) {
                 RuleListOutcome::Decides(rule) | RuleListOutcome::Passes(rule) => {
                     return DecisionRef::Rule(source, rule);
                 }
@@ -508,6 +543,23 @@ fn is_hairpin(context: &MatchContext<'_>, options: &OracleOptions) -> bool {
         && ends.is_some_and(|(from, to)| from.id == to.id)
 }
 
+/// Whether DNS queries of the flow can be read, so that rules may decide by name: those that a workload sends to
+/// another end, over UDP or TCP, in no encapsulation.
+fn can_redirect(context: &MatchContext<'_>, side: JudgedEndpoint<'_>) -> bool {
+    let question = context.question;
+    context.host.is_none()
+        && side.direction == Direction::Egress
+        && !side.is_hairpin
+        && [Protocol::TCP, Protocol::UDP].contains(&question.protocol)
+        && Encapsulation::detect(question.protocol, question.l4).is_none()
+}
+
+/// Whether a flow counts as allowed if nothing were in audit since rules would decide its queries by name: which names
+/// it asks for is not known.
+fn is_allowed_in_audit(names: &Option<BTreeSet<DomainPattern>>, options: &OracleOptions) -> bool {
+    options.view == PolicyView::Audit && names.is_some()
+}
+
 /// The encapsulation of the flow, if the options deny it to endpoints on egress whatever the rules are.
 fn denied_encapsulation(
     context: &MatchContext<'_>,
@@ -520,16 +572,19 @@ fn denied_encapsulation(
 }
 
 /// The outcome of a list of rules: the first matching rule that is not `Log`.
+///
+/// Queries for the names of a rule that decides by name are decided by it; others go on.
 fn first_match<'w>(
     context: &MatchContext<'_>,
-    direction: Direction,
+    side: JudgedEndpoint<'_>,
     source: RuleOwnerRef<'_>,
     rules: &'w [Rule],
     recorder: &mut impl TraceRecorder,
 ) -> RuleListOutcome<'w> {
-    let ends = direction_ends(context, direction);
+    let ends = direction_ends(context, side.direction);
     for rule in rules {
-        let matched = rule_matches(context, ends, rule);
+        let unreadable_queries = rule.dns_names.is_some() && !can_redirect(context, side);
+        let matched = rule_matches(context, ends, rule) && !unreadable_queries;
         recorder.record(|| TraceStep::Rule {
             owner: source.to_owner(),
             origin: rule.origin.clone(),
@@ -537,11 +592,15 @@ fn first_match<'w>(
             outcome: if matched {
                 RuleOutcome::Matched
             } else {
-                RuleOutcome::Missed(rule_miss(context, ends, rule))
+                RuleOutcome::Missed(RuleMiss {
+                    unreadable_queries,
+                    ..rule_miss(context, ends, rule)
+                })
             },
         });
         match rule.action {
             _ if !matched => {}
+            Action::Allow if let Some(names) = &rule.dns_names => recorder.redirect(names),
             Action::Allow | Action::Deny => return RuleListOutcome::Decides(rule),
             Action::Pass => return RuleListOutcome::Passes(rule),
             Action::Log => {}

@@ -15,6 +15,7 @@ extern crate alloc;
 
 mod align;
 mod delta;
+mod dns_rules;
 mod faults;
 mod ids;
 mod judge;
@@ -28,6 +29,7 @@ mod transition;
 
 pub use align::{AlignmentSide, Renumbering, align};
 pub use delta::{Atomicity, Delta, DeltaStep, Phase, TableChange};
+pub use dns_rules::DnsRules;
 pub use faults::TransitionFault;
 pub use ids::{ClassId, IdentityId, PolicySetId, RuleId};
 pub use judge::{DirectionVerdict, Evaluation, ICMP_REPLIES, LOOPBACK, Packet};

@@ -204,6 +204,7 @@ mod tests {
             causes: vec![RuleId(rule)],
             log: None,
             audit: None,
+            redirect: None,
         }))
     }
 

@@ -1,7 +1,9 @@
 //! Programs: the function from a packet's transport header to its verdict, for one class.
 
-use crate::{PortMap, RuleId};
+use crate::{DnsRules, PortMap, RuleId};
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{Direction, L4, PortRange, Protocol};
 use serde::{Deserialize, Serialize};
@@ -48,6 +50,9 @@ pub struct Cell {
     /// The verdict if nothing were in audit; `None` where nothing in audit applies. A dataplane must report
     /// a packet that it allows and that this would deny; nothing else depends on it.
     pub audit: Option<Box<AuditCell>>,
+    /// Where rules decide DNS queries by name: a dataplane sends the packets to who reads them, and `verdict` is that of
+    /// packets that nobody reads. Of the egress of workloads only, for TCP and UDP.
+    pub redirect: Option<Arc<DnsRules>>,
 }
 
 /// What a cell would be if nothing were in audit.
@@ -97,6 +102,57 @@ impl Cell {
         })
     }
 
+    /// The verdict if this were the cell if nothing were in audit. Which names a flow asks for is not known then, so it
+    /// counts as allowed where rules decide by name.
+    fn audit_verdict(&self) -> Verdict {
+        if self.redirect.is_some() {
+            Verdict::Allow
+        } else {
+            self.verdict
+        }
+    }
+
+    /// Whether `other` allows everything that this cell allows: each packet and, where queries are read, each query.
+    fn is_subset_of(&self, other: &Cell) -> bool {
+        self.verdict <= other.verdict && self.queries().is_subset_of(&other.queries())
+    }
+
+    /// The rules of the queries of this cell, if they were read.
+    fn queries(&self) -> DnsRules {
+        match &self.redirect {
+            Some(rules) => DnsRules::clone(rules),
+            None => DnsRules {
+                names: BTreeSet::new(),
+                default: self.verdict,
+            },
+        }
+    }
+
+    /// A cell that allows no more than both allow.
+    fn intersect(&self, other: &Cell) -> Cell {
+        let lower = if self.verdict < other.verdict {
+            self
+        } else {
+            other
+        };
+        let both = [self, other];
+        let redirect = if both.iter().any(|cell| cell.redirect.is_some()) {
+            let rules = self.queries().intersect(&other.queries());
+            let equal = |cell: &&&Cell| cell.redirect.as_deref() == Some(&rules);
+            let known = both
+                .iter()
+                .find(equal)
+                .and_then(|cell| cell.redirect.clone());
+            known.or_else(|| (!rules.names.is_empty()).then(|| Arc::new(rules)))
+        } else {
+            None
+        };
+        Cell {
+            redirect,
+            ..lower.clone()
+        }
+    }
+
     /// Every rule that a packet of this cell counts for.
     pub fn counted_rules(&self) -> impl Iterator<Item = RuleId> + '_ {
         let audit = self.audit.iter().flat_map(|audit| &audit.causes);
@@ -122,6 +178,7 @@ impl Cell {
                     ..**audit
                 })
             }),
+            redirect: self.redirect.clone(),
         }
     }
 
@@ -138,6 +195,7 @@ impl Cell {
                     ..**audit
                 })
             }),
+            redirect: self.redirect.clone(),
         }
     }
 }
@@ -227,13 +285,7 @@ impl Program {
     /// The program that allows what both allow. The cell is that of `self` where only `self` denies, and
     /// that of `other` elsewhere.
     pub fn intersect(&self, other: &Program) -> Program {
-        self.zip(other, |mine, theirs| {
-            if mine.verdict < theirs.verdict {
-                mine.clone()
-            } else {
-                theirs.clone()
-            }
-        })
+        self.zip(other, Cell::intersect)
     }
 
     /// The program whose cells are those of `chosen`: `true` for that of `self`.
@@ -253,7 +305,7 @@ impl Program {
 
     /// Whether `other` allows everything that this program allows.
     pub fn is_subset_of(&self, other: &Program) -> bool {
-        let holds = |mine: &Cell, theirs: &Cell| mine.verdict <= theirs.verdict;
+        let holds = Cell::is_subset_of;
         let mine = PortMap::constant(PortMap::constant(self.default.clone()));
         let theirs = PortMap::constant(PortMap::constant(other.default.clone()));
         let listed = self.protocols.iter().map(|(protocol, map)| {
@@ -364,11 +416,11 @@ impl Program {
         self.zip(audit, |enforced, audit| Cell {
             audit: Some(Box::new(AuditCell {
                 direction,
-                verdict: audit.verdict,
+                verdict: audit.audit_verdict(),
                 causes: audit
                     .causes
                     .iter()
-                    .map(|hit| audit_rule(*hit, audit.verdict))
+                    .map(|hit| audit_rule(*hit, audit.audit_verdict()))
                     .collect(),
             })),
             ..enforced.clone()
@@ -386,9 +438,11 @@ impl Program {
             let causes: Vec<RuleId> = cell.causes.iter().filter_map(rule).copied().collect();
             complete &= causes.len() == cell.causes.len();
             Cell {
+                verdict: cell.verdict,
                 causes,
+                log: cell.log,
                 audit: None,
-                ..*cell
+                redirect: cell.redirect.clone(),
             }
         };
         let default = cell(&self.default);

@@ -321,6 +321,7 @@ mod tests {
             peers: vec![Peer::any()],
             local: None,
             traffic: vec![TrafficMatch::any()],
+            dns_names: None,
         };
         Policy {
             scope: TrafficScope::Endpoints,

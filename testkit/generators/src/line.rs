@@ -133,6 +133,7 @@ pub fn rule(line: &str) -> Rule {
         peers,
         local: None,
         traffic,
+        dns_names: None,
     }
 }
 

@@ -13,7 +13,8 @@ use palisade_oracle::{
     Question, RuleOutcome, RuleOwner, TraceStep,
 };
 use palisade_tables::{
-    Atomicity, Cell, DirectionVerdict, JudgementOptions, Packet, Tables, Verdict, VerdictCause,
+    Atomicity, Cell, DirectionVerdict, DnsRules, JudgementOptions, Packet, Tables, Verdict,
+    VerdictCause,
 };
 use palisade_verification::{Violation, canonical, check_any_order};
 use std::net::IpAddr;
@@ -334,6 +335,14 @@ fn check_judgement(
         let log = matches_log_rule(judgement).then_some(direction);
         if seen.cell.log != log {
             return Err(format!("oracle logs {log:?}, tables {:?}", seen.cell.log));
+        }
+        let found = seen.cell.redirect.as_deref();
+        let wanted = judgement.redirect.as_ref().map(|names| DnsRules {
+            names: names.clone(),
+            default: seen.cell.verdict,
+        });
+        if wanted.as_ref() != found {
+            return Err(format!("oracle redirects {wanted:?}, tables {found:?}"));
         }
         let (wanted, found) = (
             oracle_audit(judgement, direction),

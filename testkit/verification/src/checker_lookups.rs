@@ -37,6 +37,7 @@ impl OutcomeInterner {
                 causes: Vec::new(),
                 log: None,
                 audit: None,
+                redirect: None,
             })));
         }
         outcomes

@@ -46,7 +46,8 @@ fn cost(miss: &RuleMiss) -> usize {
     let peers = peers.map_or(0, |all| cheapest(all.iter().map(peer_miss_cost).collect()));
     let traffic = miss.traffic.as_ref();
     let traffic = traffic.map_or(0, |all| cheapest(all.iter().map(term_cost).collect()));
-    local + peers + traffic
+    let queries = if miss.unreadable_queries { 2 } else { 0 };
+    local + peers + traffic + queries
 }
 
 /// The miss with only the peer and the traffic term that came nearest.
@@ -63,6 +64,7 @@ fn nearest_parts(miss: &RuleMiss) -> RuleMiss {
         local: miss.local.clone(),
         peers,
         traffic,
+        unreadable_queries: miss.unreadable_queries,
     }
 }
 

@@ -50,6 +50,12 @@ impl ReasonContext<'_> {
                 lines.push(with_index("ports", term.index, terms.len(), &all));
             }
         }
+        if miss.unreadable_queries {
+            lines.push(
+                "it decides by the name in a DNS query, and this packet is none that the agent can read"
+                    .to_owned(),
+            );
+        }
         lines
     }
 

@@ -179,6 +179,10 @@ impl ReportBuilder<'_> {
                 .map(|subject| ObjectRef::new(subject, None)),
             verdict: verdict_word(judgement.verdict),
             decided_by: self.decision_report(&judgement.decided_by),
+            dns_names: judgement
+                .redirect
+                .as_ref()
+                .map(|names| names.iter().map(ToString::to_string).collect()),
             steps: judgement
                 .steps
                 .iter()

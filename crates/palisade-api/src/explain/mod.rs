@@ -290,6 +290,10 @@ pub struct DirectionReport {
     pub verdict: VerdictWord,
     /// The reason for the verdict.
     pub decided_by: DecisionReport,
+    /// Where rules decide DNS queries by name: the names and patterns that they allow. The verdict is then that of
+    /// queries for other names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns_names: Option<Vec<String>>,
     /// The evaluation trace, in order, up to the decision.
     pub steps: Vec<StepReport>,
     /// The number of policies that do not apply and are left out of the steps.

@@ -182,6 +182,16 @@ fn write_direction(name: &str, report: &DirectionReport, f: &mut Formatter<'_>) 
 
 /// The decision, and what led to it.
 fn write_judgement(report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Result {
+    if let Some(names) = &report.dns_names {
+        let names = match names.as_slice() {
+            [] => "no name".to_owned(),
+            names => names.join(", "),
+        };
+        writeln!(
+            f,
+            "  DNS queries are decided by name: allowed are {names}; for others:"
+        )?;
+    }
     write_decision(report, f)?;
     if let Some(miss) = &report.nearest_miss {
         writeln!(f, "  nearest rule: {}", miss.rule.qualified())?;

@@ -156,6 +156,7 @@ fn cell(verdict: Verdict, rule: u32) -> Cell {
         causes: vec![RuleId(rule)],
         log: None,
         audit: None,
+        redirect: None,
     }
 }
 

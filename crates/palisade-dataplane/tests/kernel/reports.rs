@@ -20,6 +20,7 @@ fn logging() -> Tables {
         causes: vec![RuleId(1)],
         log: Some(Direction::Egress),
         audit: None,
+        redirect: None,
     };
     let logs = |cell: &Cell| Cell {
         log: (cell.verdict == Verdict::Allow).then_some(Direction::Ingress),

@@ -140,6 +140,7 @@ fn read(
         peers: vec![other.peer],
         local: Some(local.peer).filter(|local| !local.is_any()),
         traffic,
+        dns_names: None,
     };
     if is_unread {
         // Nothing that it says may be what it means.

@@ -61,6 +61,7 @@ fn read(
         peers,
         local: None,
         traffic,
+        dns_names: None,
     })
 }
 

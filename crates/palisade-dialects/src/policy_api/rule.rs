@@ -117,6 +117,7 @@ fn read(
         peers,
         local: None,
         traffic,
+        dns_names: None,
     };
     if is_unread {
         // Nor may be what it says of ports.

@@ -201,6 +201,7 @@ impl Graph {
             causes: Vec::from([rule]),
             log: None,
             audit: None,
+            redirect: None,
         });
         let Some(class) = self.classes.programs.intern(denied, usize::MAX) else {
             return;

@@ -121,6 +121,7 @@ impl PolicyOrigin<'_> {
             peers,
             local: own,
             traffic,
+            dns_names,
         } = given;
         let RuleOrigin {
             index,
@@ -148,6 +149,7 @@ impl PolicyOrigin<'_> {
             && peers.len() == stored.peers.len()
             && own.is_some() == stored.local.is_some()
             && *traffic == stored.traffic
+            && *dns_names == stored.dns_names
             && tests.all(|(given, stored)| self.is_equal_peer(given, stored))
     }
 

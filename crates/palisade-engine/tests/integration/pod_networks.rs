@@ -66,6 +66,7 @@ fn outside_policy(nets: Option<Vec<Prefix>>) -> Object {
                 peers: vec![peer],
                 local: None,
                 traffic: vec![TrafficMatch::any()],
+                dns_names: None,
             }],
         }),
         line: None,

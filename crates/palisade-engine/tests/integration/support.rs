@@ -92,6 +92,17 @@ pub(crate) fn difference(
                 "{flow}: {direction}: oracle logs: {wanted:?}, tables: {logs:?}"
             ));
         }
+        let redirect = match judged {
+            DirectionVerdict::Evaluated(seen) => seen.cell.redirect.as_ref(),
+            _ => None,
+        };
+        let names = redirect.map(|rules| rules.names.clone());
+        let wanted = oracle.redirect(&question, direction, &options);
+        if names != wanted || redirect.is_some_and(|rules| rules.default != judged.verdict()) {
+            return Some(format!(
+                "{flow}: {direction}: oracle redirects {wanted:?}, tables: {redirect:?}"
+            ));
+        }
         if let Some(found) = audited {
             let answer = oracle.judge(&question, &options);
             let judgement = match direction {

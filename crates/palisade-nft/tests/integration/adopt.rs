@@ -202,6 +202,7 @@ fn an_exception_is_there_before_its_range_moves() {
         causes: Vec::new(),
         log: None,
         audit: None,
+        redirect: None,
     };
     let allow = Cell {
         verdict: Verdict::Allow,
@@ -266,6 +267,7 @@ fn the_entry_for_every_other_interface_is_put_back() {
         causes: Vec::new(),
         log: None,
         audit: None,
+        redirect: None,
     };
     let program = Arc::new(Program::new([], deny));
     tables.programs.insert(ClassId(1), program);

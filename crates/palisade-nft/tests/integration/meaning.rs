@@ -223,6 +223,7 @@ fn a_new_flow_walks_no_further_than_it_must() {
         causes: vec![RuleId(rule)],
         log: None,
         audit: None,
+        redirect: None,
     };
     let (yes, no) = (cell(Verdict::Allow, 1), cell(Verdict::Deny, 2));
     let always = |cell: &Cell| PortMap::constant(cell.clone());

@@ -26,6 +26,7 @@ fn program(rng: &mut SmallRng, kind: u32) -> Program {
         causes: vec![rule],
         log: (kind == 2).then_some(Direction::Ingress),
         audit: None,
+        redirect: None,
     };
     let map = PortMap::from_segments([
         (79, PortMap::constant(cell(Verdict::Deny))),

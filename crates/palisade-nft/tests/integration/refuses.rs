@@ -132,6 +132,7 @@ fn a_plan_reads_well() {
         causes: vec![RuleId(rule)],
         log: None,
         audit: None,
+        redirect: None,
     };
     let always = |cell: Cell| PortMap::constant(cell);
     let (yes, no) = (cell(Judgement::Allow, 1), cell(Judgement::Deny, 2));

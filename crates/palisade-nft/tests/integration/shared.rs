@@ -21,6 +21,7 @@ fn program(list: u16, own: Option<u16>) -> Program {
             causes: vec![RuleId(rule)],
             log: None,
             audit: None,
+            redirect: None,
         })
     };
     let denied = cell(Verdict::Deny, 0);

@@ -117,6 +117,7 @@ impl<'a> PreparedState<'a> {
             subject: Some(side.subject.id.clone()),
             verdict: FlowVerdict::from_allowed(decision.allows()),
             decided_by: decision.into_reason(side.direction),
+            redirect: None,
             steps,
             audit,
         }
@@ -146,9 +147,7 @@ impl<'a> PreparedState<'a> {
         decision.unwrap_or_else(|| match side.stage {
             PolicyStage::Untracked | PolicyStage::PreDnat => DecisionRef::StageEnd,
             PolicyStage::Forward => DecisionRef::ForwardEnd,
-            PolicyStage::Normal => {
-                self.evaluate_profiles(context, side.direction, side.subject, recorder)
-            }
+            PolicyStage::Normal => self.evaluate_profiles(context, side, recorder),
         })
     }
 

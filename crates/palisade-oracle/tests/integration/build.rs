@@ -61,6 +61,15 @@ pub(crate) fn on(action: Action, traffic: TrafficMatch) -> Rule {
     }
 }
 
+/// Allows DNS queries for these names.
+pub(crate) fn names(texts: &[&str]) -> Rule {
+    let pattern = |text: &&str| DomainPattern::glob(text).unwrap();
+    Rule {
+        dns_names: Some(texts.iter().map(pattern).collect()),
+        ..rule(Action::Allow)
+    }
+}
+
 pub(crate) fn tcp(port: u16) -> TrafficMatch {
     line::rule(&format!("allow on TCP/{port}"))
         .traffic

@@ -2,6 +2,7 @@
 
 mod audit;
 mod build;
+mod dns_names;
 mod hairpin;
 mod matching;
 mod narrative;

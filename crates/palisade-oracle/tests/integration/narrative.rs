@@ -119,6 +119,7 @@ fn a_default_deny_is_told_whole() {
                 }),
             ],
         }]),
+        unreadable_queries: false,
     };
     assert_eq!(
         answer.ingress.steps,
@@ -224,6 +225,7 @@ fn profiles_are_told() {
         local: None,
         peers: None,
         traffic: Some(vec![TrafficMiss { index: 0, failures }]),
+        unreadable_queries: false,
     };
     let profile = |name: &str, exists| TraceStep::Profile {
         profile: name.into(),
@@ -281,6 +283,7 @@ fn unknown_addresses_and_missing_tiers_are_told() {
         local: None,
         peers: Some(vec![PeerMiss { index: 0, failures }]),
         traffic: None,
+        unreadable_queries: false,
     };
     assert_eq!(
         steps[2],

@@ -15,6 +15,7 @@ fn constant_program(verdict: Verdict) -> Program {
         causes: Vec::new(),
         log: None,
         audit: None,
+        redirect: None,
     })
 }
 

@@ -30,6 +30,7 @@ fn program(verdict: Verdict, rule: u32) -> Arc<Program> {
         causes: vec![RuleId(rule)],
         log: None,
         audit: None,
+        redirect: None,
     }))
 }
 

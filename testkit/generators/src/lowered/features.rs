@@ -44,6 +44,7 @@ pub const FEATURES: &[&str] = &[
     "pass in a profile",
     "peer: nets",
     "peer: not nets",
+    "rule by the names of DNS queries",
     "peer: not selector",
     "peer: selector",
     "policy in audit",

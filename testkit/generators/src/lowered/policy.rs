@@ -1,7 +1,7 @@
 //! Policies and profiles whose rules use every field of the model.
 
 use super::object::{PORT_NAMES, TIERS, nets};
-use super::selector::selector;
+use super::selector::{domain_pattern, selector};
 use super::{NAMESPACES, id};
 use crate::Dice;
 use crate::kubernetes::Features;
@@ -129,6 +129,10 @@ fn rules(dice: &mut Dice, features: &mut Features, allow: u32) -> Vec<Rule> {
                 peers: peers(dice, features),
                 local,
                 traffic: traffics(dice, features),
+                dns_names: (action == Action::Allow && dice.chance(12)).then(|| {
+                    features.insert("rule by the names of DNS queries");
+                    (0..dice.below(3)).map(|_| domain_pattern(dice)).collect()
+                }),
             }
         })
         .collect()

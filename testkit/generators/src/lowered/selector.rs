@@ -126,6 +126,16 @@ fn domain(dice: &mut Dice, features: &mut Features) -> Selector {
     )
 }
 
+/// A pattern of the names that may be asked for.
+pub(super) fn domain_pattern(dice: &mut Dice) -> DomainPattern {
+    let pattern = match dice.below(4) {
+        0 | 1 => DomainPattern::glob(NAMES[dice.below(NAMES.len())]),
+        2 => DomainPattern::glob(GLOBS[dice.below(GLOBS.len())]),
+        _ => DomainPattern::below(TOPS[dice.below(TOPS.len())]),
+    };
+    pattern.unwrap_or(DomainPattern::Any)
+}
+
 fn part(dice: &mut Dice, value: &str) -> Str {
     let from = dice.below(value.len().min(2));
     let to = dice.between(from, value.len());

@@ -225,6 +225,7 @@ impl BenchPolicy {
             peers: vec![peer],
             local: None,
             traffic,
+            dns_names: None,
         }
     }
 }

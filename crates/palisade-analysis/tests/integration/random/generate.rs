@@ -189,6 +189,7 @@ impl Dice {
             peers: (0..=self.below(2)).map(|_| self.peer()).collect(),
             local: self.some(8, Self::peer),
             traffic: (0..=self.below(2)).map(|_| self.term()).collect(),
+            dns_names: None,
         }
     }
 

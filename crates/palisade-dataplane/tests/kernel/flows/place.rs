@@ -162,6 +162,7 @@ fn cell(verdict: Verdict) -> Cell {
         causes: vec![RuleId(rule)],
         log: None,
         audit: None,
+        redirect: None,
     }
 }
 

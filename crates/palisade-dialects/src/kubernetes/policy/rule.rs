@@ -82,6 +82,7 @@ pub(super) fn rules(
             peers: read_peers(&field, peers, object, report),
             local: None,
             traffic: read_ports(&field, report),
+            dns_names: None,
         };
         if report.end_rule() {
             // What the rule allows cannot be read: it matches nothing.

@@ -24,6 +24,7 @@ fn policy(namespace: &str, peer: Selector, line: u32) -> Policy {
         peers: vec![Peer::from_selector(peer)],
         local: None,
         traffic: vec![TrafficMatch::any()],
+        dns_names: None,
     };
     Policy {
         scope: TrafficScope::Endpoints,

@@ -53,6 +53,7 @@ fn cell(rng: &mut SmallRng) -> Cell {
         causes,
         log: rng.random_bool(0.25).then_some(direction),
         audit: audit.map(Box::new),
+        redirect: None,
     }
 }
 
