@@ -52,7 +52,7 @@ impl BaseSelection {
                 added.insert(*class, program);
             }
         }
-        added.retain(|_, program| program.element_count() >= self.min_elements);
+        added.retain(|_, program| self.can_share(program));
         let mut make = |bases: &mut BasePrograms, program: Program| {
             let program = Arc::new(program);
             let number = bases.add(program.clone());
@@ -89,6 +89,11 @@ impl BaseSelection {
         }
     }
 
+    /// Whether a program may have a base: one that redirects packets has none, so that its redirects are in one place.
+    fn can_share(&self, program: &Program) -> bool {
+        program.element_count() >= self.min_elements && !program.has_redirects()
+    }
+
     /// The common part of a program and another large one.
     fn common_base(&self, tables: &Tables, class: ClassId, program: &Program) -> Option<Program> {
         let alike = self.large_classes.get(&program.defaults())?.iter().rev();
@@ -116,7 +121,7 @@ impl BaseSelection {
         {
             bases.bind(class, base);
         }
-        if program.element_count() >= self.min_elements {
+        if self.can_share(program) {
             let alike = self.large_classes.entry(program.defaults()).or_default();
             alike.insert(class);
         }

@@ -111,6 +111,13 @@ fn plan_in_kernel_numbers(
             numbers.base_codes.insert(*number, codes);
         }
     }
+    for number in stored.classes.keys() {
+        // A class that has none in the kernel gets none.
+        let redirects = stored.numbers(*number).redirects;
+        let last = redirects.iter().max().copied().unwrap_or_default();
+        numbers.next_redirect = numbers.next_redirect.max(last + 1);
+        numbers.redirects.insert(ClassId(*number), redirects.into());
+    }
     numbers.bases = held_tables.bases(kernel_tables, FIRST_BASE);
     for (name, number) in &stored.interface_numbers {
         numbers.objects.interfaces.assign(name.clone(), *number);
@@ -140,6 +147,7 @@ fn desired_numbers(planner: &Planner, held_tables: &HeldTables<'_>) -> KernelNum
     let classes = &held_tables.numbers().classes;
     let mut numbers = KernelNumbers {
         next_code: planner.numbers.next_code,
+        next_redirect: planner.numbers.next_redirect,
         bases: planner.numbers.bases.with_class_ids(classes),
         ..KernelNumbers::default()
     };
@@ -148,6 +156,9 @@ fn desired_numbers(planner: &Planner, held_tables: &HeldTables<'_>) -> KernelNum
     for (class, number) in classes {
         if let Some(codes) = planner.numbers.source_port_codes.get(number) {
             numbers.source_port_codes.insert(*class, codes.clone());
+        }
+        if let Some(redirects) = planner.numbers.redirects.get(number) {
+            numbers.redirects.insert(*class, redirects.clone());
         }
     }
     for (base, codes) in &planner.numbers.base_codes {

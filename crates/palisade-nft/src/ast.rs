@@ -9,7 +9,7 @@ use crate::kernel_enum::kernel_enum;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use palisade_model::Str;
+use palisade_model::{Family, Str};
 pub use palisade_tables::CounterValue;
 
 /// Flags of a table (`NFT_TABLE_F_…`).
@@ -245,6 +245,23 @@ pub enum Expr {
         /// The log prefix; at most 127 bytes.
         prefix: Str,
     },
+    /// `socket`: a property of the socket that the packet is for. Breaks if there is none.
+    Socket {
+        /// The key.
+        key: SocketKey,
+        /// The destination register.
+        dreg: Reg,
+    },
+    /// `tproxy`: gives the packet to a transparent socket, with its addresses as they are. Breaks if no such socket
+    /// listens there; in prerouting only.
+    Tproxy {
+        /// The family.
+        family: Family,
+        /// The first register of the address that the socket listens at.
+        address: Reg,
+        /// The register of its port, in network byte order.
+        port: Reg,
+    },
     /// `notrack`: connection tracking leaves the packet out.
     Notrack,
     /// `masq`: replaces the source address by this host's. Ends the rule; in `nat` chains only.
@@ -280,6 +297,14 @@ pub enum LookupMode {
     Register(Reg),
     /// Executes its verdict; `continue` continues the rule.
     Verdict,
+}
+
+kernel_enum! {
+    /// What `socket` loads (`NFT_SOCKET_*`).
+    SocketKey {
+        /// The mark of what the socket sends: four bytes in host byte order.
+        Mark = 1 "mark",
+    }
 }
 
 kernel_enum! {

@@ -33,6 +33,8 @@ pub struct Config {
     pub max_expanded_ports: u16,
     /// A program of fewer elements is always written complete, without a base.
     pub min_shared_elements: usize,
+    /// How DNS queries reach the proxy that reads them; `None` if there is none, so that all packets are judged without.
+    pub redirect: Option<RedirectConfig>,
 }
 
 impl Config {
@@ -56,6 +58,59 @@ impl Default for Config {
             log: Some(NflogConfig::default()),
             max_expanded_ports: palisade_tables::SHORT_RANGE,
             min_shared_elements: palisade_tables::SHARE_MIN_ELEMENTS,
+            redirect: None,
+        }
+    }
+}
+
+/// How DNS queries reach the proxy that reads them. All are bits of the packet mark, each apart from the others and from
+/// [`Config::packet_mark_bit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedirectConfig {
+    /// The port of the proxy's listeners on the loopback addresses.
+    pub port: u16,
+    /// The bit of packets that are delivered to the proxy: an `ip rule` delivers what has it to this host.
+    pub redirect_bit: u32,
+    /// The bits with the number of the DNS rules: one contiguous run.
+    pub number_mask: u32,
+    /// The bit of packets of the proxy to servers.
+    pub upstream_bit: u32,
+    /// The bit of packets of the proxy to clients.
+    pub answer_bit: u32,
+}
+
+impl RedirectConfig {
+    /// The greatest number of DNS rules; the first is 1.
+    pub fn last_number(&self) -> u32 {
+        self.number_mask >> self.shift()
+    }
+
+    fn shift(&self) -> u32 {
+        self.number_mask.trailing_zeros().min(31)
+    }
+
+    /// The mark of a packet with DNS rules of this number.
+    pub fn mark(&self, number: u32) -> u32 {
+        self.redirect_bit | (number << self.shift()) & self.number_mask
+    }
+
+    /// The number of the DNS rules of a packet with this mark; 0 if it has none.
+    pub fn number(&self, mark: u32) -> u32 {
+        if mark & self.redirect_bit == 0 {
+            return 0;
+        }
+        (mark & self.number_mask) >> self.shift()
+    }
+}
+
+impl Default for RedirectConfig {
+    fn default() -> Self {
+        RedirectConfig {
+            port: 20_053,
+            redirect_bit: 0x1000_0000,
+            number_mask: 0x0fff_0000,
+            upstream_bit: 0x2000_0000,
+            answer_bit: 0x4000_0000,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The nftables encoding of a class: its elements, and the chains that test source ports.
 
 use crate::NftVerdict;
-use crate::names::{self, CLASS_BASE, CLASS_DEFAULT, ICMP, ICMP_RANGE, PORT, PORT_RANGE, PROTO};
+use crate::names::{
+    self, CLASS_BASE, CLASS_DEFAULT, ICMP, ICMP_RANGE, PORT, PORT_RANGE, PROTO, REDIRECT,
+};
 use crate::names::{mark_bytes, zero_prefixed};
 use crate::skeleton::{cell_code, verdict_element};
 use crate::source_ports::{self, SourcePortChain};
@@ -11,10 +13,11 @@ use crate::{
 };
 use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use palisade_model::{PortRange, Protocol, Str};
-use palisade_tables::{Cell, Program, SourcePortMap, Tables, VerdictCause};
+use palisade_tables::{Cell, DnsRules, Program, SourcePortMap, Tables, VerdictCause};
 
 /// How a program is encoded.
 #[derive(Clone, Copy, Debug)]
@@ -39,24 +42,59 @@ pub(crate) struct ClassContent {
     pub(crate) counters: Vec<AttributedCounter>,
 }
 
+/// The numbers of a class that its program does not say.
+pub(crate) trait ClassNumbers {
+    /// The code of the next function of the source port.
+    fn next_code(&mut self) -> u32;
+    /// The number of the next DNS rules; 0 if there is none, so that their packets are not redirected.
+    fn next_redirect(&mut self) -> u32;
+}
+
+/// The numbers that a class has, in order. Where one is missing it is 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KnownNumbers<'a> {
+    pub(crate) codes: &'a [u32],
+    pub(crate) redirects: &'a [u32],
+}
+
+fn take_first(numbers: &mut &[u32]) -> u32 {
+    let Some((first, rest)) = numbers.split_first() else {
+        return 0;
+    };
+    *numbers = rest;
+    *first
+}
+
+impl ClassNumbers for KnownNumbers<'_> {
+    fn next_code(&mut self) -> u32 {
+        take_first(&mut self.codes)
+    }
+
+    fn next_redirect(&mut self) -> u32 {
+        take_first(&mut self.redirects)
+    }
+}
+
 struct ClassContentBuilder<'a> {
     config: &'a Config,
     class: u32,
     content: ClassContent,
     /// The chains so far: the function of the source port, and its code.
     source_port_chains: Vec<(&'a SourcePortMap, u32)>,
-    next_code: &'a mut dyn FnMut() -> u32,
+    /// The DNS rules so far, and their numbers.
+    redirects: Vec<(&'a DnsRules, u32)>,
+    numbers: &'a mut dyn ClassNumbers,
 }
 
 /// The content of a class or base.
 ///
-/// `next_code` allocates a code for each function of the source port.
+/// `numbers` gives the code of each function of the source port, and the number of each DNS rules.
 pub(crate) fn class_content(
     config: &Config,
     class: u32,
     program: &Program,
     form: ClassForm<'_>,
-    next_code: &mut dyn FnMut() -> u32,
+    numbers: &mut dyn ClassNumbers,
 ) -> ClassContent {
     let base = match form {
         ClassForm::Refining(_, number, base) => Some((number, base)),
@@ -71,8 +109,12 @@ pub(crate) fn class_content(
         class,
         content: ClassContent::default(),
         source_port_chains: Vec::new(),
-        next_code,
+        redirects: Vec::new(),
+        numbers,
     };
+    if !matches!(form, ClassForm::Base) {
+        builder.add_redirects(program);
+    }
     for (protocol, map) in program.protocols() {
         let number = [protocol.0];
         let shared = base.and_then(|(_, base)| base.protocol(*protocol));
@@ -183,6 +225,49 @@ impl<'a> ClassContentBuilder<'a> {
         }
     }
 
+    /// Adds the elements that redirect packets, by their destination port. Where the cell depends on the source port
+    /// nothing is redirected.
+    fn add_redirects(&mut self, program: &'a Program) {
+        let Some(redirect) = self.config.redirect else {
+            return;
+        };
+        for (protocol, map) in program.protocols() {
+            if !protocol.has_ports() {
+                continue;
+            }
+            let mut runs: Vec<(PortRange, u32)> = Vec::new();
+            for (range, values) in map.segments() {
+                let cell = values.as_constant();
+                let rules = cell.and_then(|cell| cell.redirect.as_deref());
+                let number = rules.map_or(0, |rules| self.redirect_number(rules));
+                match runs.last_mut() {
+                    Some((run, known)) if *known == number => run.last = range.last,
+                    _ => runs.push((range, number)),
+                }
+            }
+            for (range, number) in runs.into_iter().filter(|(_, number)| *number != 0) {
+                let class = mark_bytes(self.class);
+                let key = |port: u16| zero_prefixed(&[&class, &[protocol.0], &port.to_be_bytes()]);
+                let element = Element {
+                    data: Some(MapValue::Value(mark_bytes(redirect.mark(number)))),
+                    ..Element::default()
+                };
+                let key = ElementKey::Range(key(range.first), key(range.last));
+                self.content.elements.insert((REDIRECT, key), element);
+            }
+        }
+    }
+
+    fn redirect_number(&mut self, rules: &'a DnsRules) -> u32 {
+        let mut known = self.redirects.iter();
+        if let Some((_, number)) = known.find(|(other, _)| *other == rules) {
+            return *number;
+        }
+        let number = self.numbers.next_redirect();
+        self.redirects.push((rules, number));
+        number
+    }
+
     fn add_element(&mut self, map: &'static str, key: ElementKey, code: u32) {
         let element = Element {
             data: Some(MapValue::Value(mark_bytes(code))),
@@ -215,7 +300,7 @@ impl<'a> ClassContentBuilder<'a> {
 
     /// Creates the chains of a function of the source port.
     fn add_source_port_chains(&mut self, values: &'a SourcePortMap) -> u32 {
-        let code = (self.next_code)();
+        let code = self.numbers.next_code();
         self.source_port_chains.push((values, code));
         for chain in SourcePortChain::all_of(self.config, self.class, code) {
             let name = chain.name();
@@ -242,6 +327,25 @@ impl<'a> ClassContentBuilder<'a> {
         }
         code
     }
+}
+
+/// The DNS rules of a program that a class of it may redirect to, in the order of [`ClassNumbers::next_redirect`].
+pub(crate) fn redirect_rules(program: &Program) -> Vec<Arc<DnsRules>> {
+    let mut all: Vec<Arc<DnsRules>> = Vec::new();
+    for (protocol, map) in program.protocols() {
+        if !protocol.has_ports() {
+            continue;
+        }
+        for (_, values) in map.segments() {
+            let cell = values.as_constant();
+            if let Some(rules) = cell.and_then(|cell| cell.redirect.as_ref())
+                && !all.contains(rules)
+            {
+                all.push(rules.clone());
+            }
+        }
+    }
+    all
 }
 
 /// The fingerprint stored in a class's elements; none if it has no elements of a class.

@@ -7,9 +7,10 @@ mod elements;
 mod host_points;
 mod program;
 
-use crate::content::ClassContent;
+use crate::content::{ClassContent, KnownNumbers};
 use crate::host_chains;
 use crate::names::{FIRST_BASE, GENERATION};
+use crate::redirect;
 use crate::skeleton::{generation_of, skeleton};
 use crate::source_ports::SourcePortChain;
 use crate::{Config, Ruleset};
@@ -25,7 +26,7 @@ use elements::set_contents;
 pub(crate) use elements::{interface_address, parse_interface};
 use host_points::HostPointElement;
 pub(crate) use host_points::{canonical_host_points, installed_host_points};
-use program::decode_program;
+use program::{decode_program, redirect_numbers};
 
 /// Rule numbers from here on stand for unknown rules found in the kernel.
 pub(crate) const UNKNOWN_RULE: u32 = 1 << 31;
@@ -41,6 +42,8 @@ pub(crate) struct DecodedTable {
     pub(crate) bases: BTreeMap<u32, ClassContent>,
     /// The codes of the source-port chains of each class and base, ascending.
     pub(crate) source_port_codes: BTreeMap<u32, Vec<u32>>,
+    /// The numbers of the DNS rules of each class, in the order of its elements.
+    pub(crate) redirects: BTreeMap<u32, Vec<u32>>,
     /// (set, class) pairs without rows.
     pub(crate) unused_pairs: Vec<(u32, u32)>,
     /// The content of the sets of local addresses.
@@ -49,6 +52,22 @@ pub(crate) struct DecodedTable {
     pub(crate) interface_numbers: BTreeMap<Str, u32>,
     pub(crate) generation: u32,
     pub(crate) revocation_pending: bool,
+}
+
+impl DecodedTable {
+    /// The numbers of a class or base that its program does not say.
+    pub(crate) fn numbers(&self, number: u32) -> KnownNumbers<'_> {
+        KnownNumbers {
+            codes: self
+                .source_port_codes
+                .get(&number)
+                .map_or(&[], |codes| codes),
+            redirects: self
+                .redirects
+                .get(&number)
+                .map_or(&[], |redirects| redirects),
+        }
+    }
 }
 
 /// Why the table must be rebuilt.
@@ -71,6 +90,10 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
     let host_stages = host_chains::stages_of(&ruleset.chains);
     for stage in &host_stages {
         fixed.chains.extend(host_chains::chains(config, *stage));
+    }
+    let redirects = redirect::is_among(&ruleset.chains);
+    if redirects {
+        fixed.chains.extend(redirect::chains(config));
     }
     let is_skeleton = ruleset.comment == fixed.comment
         && ruleset.flags == fixed.flags
@@ -108,7 +131,13 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
             codes.sort_unstable();
         }
     }
-    decoder.finish(config)
+    let decoded = decoder.finish(config)?;
+    if redirects == decoded.redirects.is_empty() {
+        return Err(DecodeError(
+            "the chains that redirect and the classes differ",
+        ));
+    }
+    Ok(decoded)
 }
 
 /// A table that is being decoded.
@@ -141,6 +170,7 @@ impl TableDecoder {
                 classes: BTreeMap::new(),
                 bases: BTreeMap::new(),
                 source_port_codes: BTreeMap::new(),
+                redirects: BTreeMap::new(),
                 unused_pairs: Vec::new(),
                 local_addresses: BTreeSet::new(),
                 interface_numbers: BTreeMap::new(),
@@ -215,15 +245,16 @@ impl TableDecoder {
         if !used.iter().eq(observed.bases.keys()) {
             return Err(DecodeError("a missing or unreferenced base"));
         }
-        let codes = |number| {
-            observed
-                .source_port_codes
-                .get(&number)
-                .map_or(&[][..], |codes| codes)
-        };
+        for (class, content) in &observed.classes {
+            let numbers = redirect_numbers(config, content)
+                .ok_or(DecodeError("a redirect that cannot be decoded"))?;
+            if !numbers.is_empty() {
+                observed.redirects.insert(*class, numbers);
+            }
+        }
         let mut bases: BTreeMap<u32, (Program, u32)> = BTreeMap::new();
         for (number, content) in &observed.bases {
-            let program = decode_program(config, *number, content, codes(*number), None);
+            let program = decode_program(config, *number, content, observed.numbers(*number), None);
             bases.insert(
                 *number,
                 program.ok_or(DecodeError("a base that cannot be decoded"))?,
@@ -232,8 +263,9 @@ impl TableDecoder {
         for (class, content) in &observed.classes {
             let base = observed.layout.base_of_class.get(class);
             let base = base.and_then(|number| Some((*number, bases.get(number)?)));
-            let (program, _) = decode_program(config, *class, content, codes(*class), base)
-                .ok_or(DecodeError("a class that cannot be decoded"))?;
+            let (program, _) =
+                decode_program(config, *class, content, observed.numbers(*class), base)
+                    .ok_or(DecodeError("a class that cannot be decoded"))?;
             let programs = &mut observed.layout.tables.programs;
             programs.insert(ClassId(*class), Arc::new(program));
         }

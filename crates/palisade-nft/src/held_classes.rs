@@ -6,7 +6,7 @@
 use crate::Config;
 use crate::content::{ClassContent, ClassForm, class_content, fingerprint, stored_fingerprint};
 use crate::decode::DecodedTable;
-use crate::names::LAST_VERDICT;
+use crate::kernel_numbers::KernelNumbers;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -28,17 +28,10 @@ impl HeldClasses<'_> {
         let mut by_fingerprint: BTreeMap<String, Vec<(u32, &Program)>> = BTreeMap::new();
         let mut next = 0;
         let normalized = |program: &Program, print: &str| {
-            let mut code = LAST_VERDICT;
-            class_content(
-                self.config,
-                1,
-                program,
-                ClassForm::Whole(print),
-                &mut || {
-                    code += 1;
-                    code
-                },
-            )
+            let numbers = KernelNumbers::default();
+            let mut allocation = numbers.allocation(ClassId(1), program, self.config.redirect);
+            let form = ClassForm::Whole(print);
+            class_content(self.config, 1, program, form, &mut allocation)
         };
         for (class, program) in &self.desired.programs {
             let digest = fingerprint(self.desired, program);
@@ -107,11 +100,8 @@ impl HeldClasses<'_> {
         program: &Program,
         form: ClassForm<'_>,
     ) -> bool {
-        let codes = self.stored.source_port_codes.get(&number);
-        let mut codes = codes.into_iter().flatten().copied();
-        let mut content = class_content(self.config, number, program, form, &mut || {
-            codes.next().unwrap_or_default()
-        });
+        let mut numbers = self.stored.numbers(number);
+        let mut content = class_content(self.config, number, program, form, &mut numbers);
         content.chains.sort_by(|a, b| a.0.cmp(&b.0));
         let mut chains = stored.chains.clone();
         chains.sort_by(|a, b| a.0.cmp(&b.0));

@@ -153,7 +153,7 @@ pub(crate) fn judge_chains(
 }
 
 /// Loads the policy set of the judged endpoint's point into register 9; 0 if there is none.
-fn load_policy_set(
+pub(crate) fn load_policy_set(
     line: RuleBuilder,
     direction: Direction,
     orientation: Orientation,

@@ -33,6 +33,7 @@ mod names;
 mod nflog;
 mod planner;
 mod print;
+mod redirect;
 mod repair;
 mod rule;
 mod skeleton;
@@ -42,7 +43,7 @@ mod translated;
 
 pub use adopt::adopt;
 pub use ast::*;
-pub use config::{Config, NflogConfig};
+pub use config::{Config, NflogConfig, RedirectConfig};
 pub use fault::NftFault;
 pub use field_type::FieldType;
 pub use installed_points::installed_points;

@@ -18,6 +18,8 @@ pub(crate) const ICMP: &str = "p_icmp";
 pub(crate) const ICMP_RANGE: &str = "p_icmpr";
 pub(crate) const PROTO: &str = "p_proto";
 pub(crate) const CLASS_DEFAULT: &str = "p_any";
+/// Class, protocol and ports → the packet mark with the number of DNS rules.
+pub(crate) const REDIRECT: &str = "p_redirect_to";
 /// Class → its base, which has the elements that the class lacks; 0 for none.
 pub(crate) const CLASS_BASE: &str = "p_base";
 /// Bases are numbered from here, classes below.
@@ -252,7 +254,7 @@ fn point_declarations() -> Vec<(&'static str, SetDecl)> {
 
 /// The maps to classes, and from a class and a header to a code. A class key begins with a field that is always 0, see
 /// `zero_prefixed`.
-fn class_declarations() -> [(&'static str, SetDecl); 9] {
+fn class_declarations() -> [(&'static str, SetDecl); 10] {
     use FieldType::{IcmpCode, IcmpType, Mark, Port, Proto};
     let port = counted(mark_map(&[Proto, Mark, Proto, Port]));
     let icmp = counted(mark_map(&[Proto, Mark, Proto, IcmpType, IcmpCode]));
@@ -266,6 +268,7 @@ fn class_declarations() -> [(&'static str, SetDecl); 9] {
         (PROTO, counted(mark_map(&[Proto, Mark, Proto]))),
         (CLASS_DEFAULT, counted(mark_map(&[Proto, Mark]))),
         (CLASS_BASE, mark_map(&[Proto, Mark])),
+        (REDIRECT, ranges(mark_map(&[Proto, Mark, Proto, Port]))),
     ]
 }
 
@@ -354,6 +357,7 @@ pub(crate) fn is_zero_prefixed(map: &str) -> bool {
         CLASS_BASE,
         CODE_VERDICT,
         DROP_VERDICT,
+        REDIRECT,
     ]
     .contains(&map)
         || COUNTED.contains(&map)

@@ -9,18 +9,20 @@ mod counters;
 mod host_points;
 mod local_addresses;
 
-use crate::content::{ClassContent, ClassForm, class_content, fingerprint};
+use crate::content::{ClassContent, ClassForm, class_content, fingerprint, redirect_rules};
 use crate::edit_batch::{EditBatch, push_chain};
-use crate::kernel_numbers::{KernelNumbers, allocate_code};
+use crate::kernel_numbers::{BaseCodes, KernelNumbers};
 use crate::names::{
     self, GENERATION, IDENTITY_CLASS, IF_HAIRPIN, IF_OURS, LIVE_MARK, SET_CLASS, concat_fields,
     mark_bytes, zero_prefixed_marks,
 };
+use crate::redirect;
 use crate::skeleton::{generation_of, generation_rule, pending_revocation, skeleton};
 use crate::{
     AttributedCounter, Config, Element, ElementKey, MapValue, NftFault, Op, Ruleset, Transaction,
     TxStep,
 };
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_layout::{
@@ -28,7 +30,8 @@ use palisade_layout::{
 };
 use palisade_model::{Direction, Family, Prefix, address_from_number};
 use palisade_tables::{
-    ClassId, Delta, IdentityId, Phase, Point, PolicySet, PolicySetId, Program, TableChange, Tables,
+    ClassId, Delta, DnsRules, IdentityId, Phase, Point, PolicySet, PolicySetId, Program,
+    TableChange, Tables,
 };
 
 use host_points::{HostPointPlan, HostPointPlanner};
@@ -50,6 +53,8 @@ pub struct Planner {
     /// Whether the kernel has the element for a pending revocation.
     pub(crate) revocation_pending: bool,
     base_selection: BaseSelection,
+    /// The classes that redirect packets: the kernel has the chains for it while there is one.
+    redirecting_classes: usize,
 }
 
 /// The name of the map of a point, by family and direction.
@@ -88,6 +93,7 @@ impl Planner {
             host_points: HostPointPlan::default(),
             revocation_pending: false,
             base_selection,
+            redirecting_classes: 0,
         }
     }
 
@@ -99,6 +105,18 @@ impl Planner {
     /// The generation after everything planned so far.
     pub fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// The DNS rules that packets are redirected to, by the number in the mark of these packets, after everything planned
+    /// so far. A number is not given to other rules before all others were.
+    pub fn dns_rules(&self) -> BTreeMap<u32, Arc<DnsRules>> {
+        let mut all = BTreeMap::new();
+        for (class, numbers) in &self.numbers.redirects {
+            if let Some(program) = self.tables.programs.get(class) {
+                all.extend(numbers.iter().copied().zip(redirect_rules(program)));
+            }
+        }
+        all
     }
 
     /// The parameters of the layout.
@@ -254,13 +272,10 @@ impl Planner {
     /// The kernel content of a class; `program` is its program in the tables.
     pub(crate) fn class_content(&self, class: ClassId, program: &Program) -> ClassContent {
         let number = self.numbers.objects.classes.get(class).unwrap_or_default();
-        let codes = self.numbers.source_port_codes.get(&class);
-        let mut codes = codes.into_iter().flatten().copied();
+        let mut numbers = self.numbers.of_class(class);
         let print = fingerprint(&self.tables, program);
         let form = self.class_form(class, &print);
-        class_content(&self.config, number, program, form, &mut || {
-            codes.next().unwrap_or_default()
-        })
+        class_content(&self.config, number, program, form, &mut numbers)
     }
 
     /// The form in which a class with this fingerprint is encoded.
@@ -443,20 +458,18 @@ impl Planner {
         self.base_selection.bind(bases, class, program);
         let number = self.numbers.objects.classes.get_or_allocate(class);
         let print = fingerprint(&self.tables, program);
-        let reserved_codes = self.numbers.source_port_codes.get(&class).cloned();
-        let mut reserved_codes = reserved_codes.unwrap_or_default().into_iter();
-        let mut codes = Vec::new();
-        let mut next_residue = self.numbers.next_code;
         let form = self.class_form(class, &print);
-        let content = class_content(&self.config, number, program, form, &mut || {
-            let reserved = reserved_codes.next();
-            let code = reserved.unwrap_or_else(|| allocate_code(&mut next_residue));
-            codes.push(code);
-            code
-        });
-        self.numbers.next_code = next_residue;
-        if !codes.is_empty() {
-            self.numbers.source_port_codes.insert(class, codes);
+        let mut fresh = self
+            .numbers
+            .allocation(class, program, self.config.redirect);
+        let content = class_content(&self.config, number, program, form, &mut fresh);
+        let allocated = fresh.finish();
+        self.numbers.assign(class, allocated);
+        if self.numbers.has_redirects(class) {
+            self.redirecting_classes += 1;
+            if self.redirecting_classes == 1 {
+                batch.add_chains(redirect::chains(&self.config));
+            }
         }
         batch.add_content(content);
     }
@@ -471,8 +484,13 @@ impl Planner {
         if let Some(base) = self.base_selection.unbind(bases, class, &program) {
             self.release_base(&base, batch);
         }
-        self.numbers.source_port_codes.remove(&class);
-        self.numbers.objects.classes.release(class);
+        if self.numbers.has_redirects(class) {
+            self.redirecting_classes -= 1;
+            if self.redirecting_classes == 0 {
+                batch.delete_chains(redirect::chains(&self.config));
+            }
+        }
+        self.numbers.release(class);
     }
 
     /// The kernel's number of an identity.
@@ -496,14 +514,10 @@ impl Planner {
         } = &mut self.numbers;
         let config = &self.config;
         let add = |number, program: &Program| {
-            let mut codes = Vec::new();
-            let content = class_content(config, number, program, ClassForm::Base, &mut || {
-                let code = allocate_code(next_code);
-                codes.push(code);
-                code
-            });
+            let mut fresh = BaseCodes::new(next_code);
+            let content = class_content(config, number, program, ClassForm::Base, &mut fresh);
             batch.add_content(content);
-            base_codes.insert(number, codes);
+            base_codes.insert(number, fresh.codes);
         };
         self.base_selection
             .assign(bases, &self.tables, changes, add);

@@ -371,6 +371,18 @@ fn expr_text(expr: &Expr) -> String {
         Expr::Log { group, prefix } => format!("log prefix \"{prefix}\" group {group}"),
         Expr::Masquerade => "masquerade".into(),
         Expr::Notrack => "notrack".into(),
+        Expr::Socket { key, dreg } => format!("r{} = socket {}", dreg.0, key.word()),
+        Expr::Tproxy {
+            family,
+            address,
+            port,
+        } => {
+            let word = match family {
+                Family::V4 => "ip",
+                Family::V6 => "ip6",
+            };
+            format!("tproxy {word} to r{}:r{}", address.0, port.0)
+        }
         Expr::Reject(RejectAnswer::TcpReset) => "reject with tcp reset".into(),
         Expr::Reject(RejectAnswer::AdminProhibited) => {
             "reject with icmpx type admin-prohibited".into()

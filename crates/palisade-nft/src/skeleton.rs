@@ -27,6 +27,7 @@ use crate::names::{
 };
 use crate::names::{concat_fields, mark_bytes, zero_prefixed_marks};
 use crate::nflog::{self, counted_drop_rule};
+use crate::redirect;
 use crate::rule::{RuleBuilder, chain, family_number};
 use crate::translated;
 use crate::{Chain, CmpOp, Config, CtKey, Element, ElementKey, Hook, MapValue, MetaKey, NftFault};
@@ -52,7 +53,8 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     ruleset.flags = config.table_flags();
     for (name, decl) in names::declarations() {
         let is_unused = config.judgement.judge_hairpin && names::is_of_hairpin(name)
-            || name == DROP_VERDICT && !config.is_answering();
+            || name == DROP_VERDICT && !config.is_answering()
+            || name == names::REDIRECT && config.redirect.is_none();
         if is_unused {
             continue;
         }
@@ -409,7 +411,10 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
         ];
         (input, output)
     };
-    let mut output_rules = answering::own_answer_rules(config);
+    let mut input_rules = redirect::own_rules(config, Hook::Input);
+    input_rules.extend(input_ours);
+    let mut output_rules = redirect::own_rules(config, Hook::Output);
+    output_rules.extend(answering::own_answer_rules(config));
     output_rules.extend(output_ours);
     vec![
         chain("p_raw", filter_base_chain(Hook::Prerouting, -300), raw),
@@ -417,7 +422,7 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
         chain("p_forward", filter_base_chain(Hook::Forward, 0), forward),
         chain("p_input", filter_base_chain(Hook::Input, 0), input),
         chain("p_output", filter_base_chain(Hook::Output, 0), output),
-        chain("p_input_ours", None, input_ours),
+        chain("p_input_ours", None, input_rules),
         chain("p_output_ours", None, output_rules),
     ]
 }

@@ -18,6 +18,7 @@ use crate::answering;
 use crate::hook_rules::{
     fast_path_rule, filter_base_chain, judges_host_traffic, own_interface_rules,
 };
+use crate::redirect;
 use crate::rule::{RuleBuilder, chain};
 use crate::{Chain, Config, Hook, MetaKey, NftFault, NftRule, NftVerdict};
 use alloc::vec;
@@ -35,6 +36,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
         return Vec::new();
     }
     let mut judged = vec![fast_path_rule(config)];
+    judged.extend(redirect::own_rules(config, Hook::Output));
     judged.extend(answering::own_answer_rules(config));
     judged.extend(own_interface_rules(config, MetaKey::OifName, |line| {
         line.goto("p_flow")

@@ -427,6 +427,22 @@ impl Program {
         })
     }
 
+    /// This program, with what `redirects` redirects as [`Cell::redirect`].
+    #[must_use]
+    pub fn with_redirects(&self, redirects: &Program) -> Program {
+        self.zip(redirects, |cell, redirect| Cell {
+            redirect: redirect.redirect.clone(),
+            ..cell.clone()
+        })
+    }
+
+    /// Whether it redirects any packet.
+    pub fn has_redirects(&self) -> bool {
+        let mut found = false;
+        self.for_each_cell(|cell| found |= cell.redirect.is_some());
+        found
+    }
+
     /// The same program with `rules[n]` for each rule number `n`. No rule is in the list twice, and the
     /// program has no audit.
     ///

@@ -10,9 +10,15 @@ use palisade_nft::{NftVerdict, SetDecl, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What the names of sets begin with that only the chains of host interfaces, or of the host's own traffic, refer to,
-/// which come and go.
-const HOST_SETS: [&str; 4] = ["p_place_", "p_hpt", "p_safe", "p_verdict_d"];
+/// What the names of sets begin with that only the chains of host interfaces, of the host's own traffic, or of redirects
+/// refer to, which come and go.
+const OPTIONAL_SETS: [&str; 5] = [
+    "p_place_",
+    "p_hpt",
+    "p_safe",
+    "p_verdict_d",
+    "p_redirect_to",
+];
 
 /// The set that only the agent writes and reads.
 const PENDING_REVOCATION_SET: &str = "p_pending";
@@ -115,7 +121,7 @@ pub fn lint(ruleset: &Ruleset) -> Vec<LintFinding> {
         }
     }
     for name in ruleset.sets.keys() {
-        let is_optional = HOST_SETS.iter().any(|prefix| name.starts_with(prefix));
+        let is_optional = OPTIONAL_SETS.iter().any(|prefix| name.starts_with(prefix));
         if !used.contains(name) && &**name != PENDING_REVOCATION_SET && !is_optional {
             lint.add(name, LintProblem::Unreferenced);
         }
@@ -435,6 +441,10 @@ fn registers<'a>(
             (read, write)
         }
         Expr::Immediate { dreg, value } => (None, Some((dreg.0, value.len()))),
+        Expr::Socket { dreg, .. } => (None, Some((dreg.0, 4))),
+        Expr::Tproxy {
+            family, address, ..
+        } => (Some((address.0, usize::from(family.bits() / 8))), None),
         Expr::Counter(_)
         | Expr::Limit { .. }
         | Expr::Log { .. }

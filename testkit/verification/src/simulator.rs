@@ -56,7 +56,7 @@ pub enum SimulationError {
 const CONNTRACK_PRIORITY: i32 = -200;
 
 /// The mark of every packet on arrival, set by another program.
-const PACKET_MARK: u32 = 0x4000_8001;
+const PACKET_MARK: u32 = 0x8000_8001;
 
 /// Simulates packets.
 pub struct RulesetSimulator<'a> {
@@ -452,6 +452,8 @@ impl<'a> PacketRun<'a> {
                 self.store_register(dreg.0, value);
                 ExprOutcome::Next
             }
+            // No packet is for a socket, and nobody listens.
+            Expr::Socket { .. } | Expr::Tproxy { .. } => ExprOutcome::EndOfRule(false),
             Expr::Notrack => {
                 self.is_left_out |= !self.is_tracked;
                 ExprOutcome::Next

@@ -5,7 +5,7 @@
 use super::{DecodeError, HostPointElement, TableDecoder};
 use crate::names::{
     self, CLASS_BASE, CODE_VERDICT, COUNTED, DROP_VERDICT, IDENTITY_CLASS, IF_HAIRPIN, IF_OURS,
-    PENDING_REVOCATION, SET_CLASS, number_from_bytes,
+    PENDING_REVOCATION, REDIRECT, SET_CLASS, number_from_bytes,
 };
 use crate::source_ports::SourcePortChain;
 use crate::{Element, ElementKey, MapValue, NftSet, NftVerdict};
@@ -64,6 +64,7 @@ pub(super) fn set_contents() -> BTreeMap<&'static str, SetContent> {
         (SET_CLASS, SetContent::SetClass),
     ]);
     contents.extend(COUNTED.map(|map| (map, SetContent::Class(map))));
+    contents.insert(REDIRECT, SetContent::Class(REDIRECT));
     contents.extend(PolicyStage::ALL.map(|stage| {
         let content = SetContent::InterfaceNumber(stage);
         (names::interface_map(stage), content)

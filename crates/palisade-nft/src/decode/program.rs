@@ -4,18 +4,20 @@
 
 use super::UNKNOWN_RULE;
 use super::elements::{element_number, read_bytes};
-use crate::content::{ClassContent, ClassForm, class_content, stored_fingerprint};
+use crate::content::{ClassContent, ClassForm, KnownNumbers, class_content, stored_fingerprint};
 use crate::names::{
     CLASS_BASE, CLASS_DEFAULT, CODE_VERDICT, DROP_VERDICT, FIRST_BASE, ICMP, ICMP_RANGE,
-    LAST_VERDICT, PORT, PORT_RANGE, PROTO,
+    LAST_VERDICT, PORT, PORT_RANGE, PROTO, REDIRECT,
 };
 use crate::skeleton::code_cell;
 use crate::source_ports::{self, SourcePortChain};
 use crate::{Config, Element, ElementKey};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_model::Protocol;
-use palisade_tables::{Cell, PortMap, Program, RuleId, SourcePortMap};
+use palisade_model::{DomainPattern, PortRange, Protocol};
+use palisade_tables::{Cell, DnsRules, PortMap, Program, RuleId, SourcePortMap, Verdict};
 
 /// What the elements of a program say so far.
 #[derive(Default)]
@@ -40,7 +42,7 @@ pub(super) fn decode_program(
     config: &Config,
     class: u32,
     content: &ClassContent,
-    codes: &[u32],
+    numbers: KnownNumbers<'_>,
     base: Option<(u32, &(Program, u32))>,
 ) -> Option<(Program, u32)> {
     let mut values = CellValues {
@@ -55,14 +57,15 @@ pub(super) fn decode_program(
     if let Some((_, (base, _))) = base {
         parts.add_base(base)?;
     }
-    let program = parts.into_program()?;
+    let redirects = redirect_program(config, content)?;
+    let program = parts.into_program()?.with_redirects(&redirects);
     let fingerprint = stored_fingerprint(class, content).unwrap_or("");
     let form = match base {
         Some((number, (base, _))) => ClassForm::Refining(fingerprint, number, base),
         None if class >= FIRST_BASE => ClassForm::Base,
         None => ClassForm::Whole(fingerprint),
     };
-    is_encoding(config, class, content, &program, codes, form)
+    is_encoding(config, class, content, &program, numbers, form)
         .then_some((program, values.last_rule))
 }
 
@@ -110,7 +113,7 @@ impl ProgramParts {
         value: impl FnOnce() -> Option<SourcePortMap>,
     ) -> Option<()> {
         match (map, key) {
-            (CODE_VERDICT | DROP_VERDICT | CLASS_BASE, _) => {}
+            (CODE_VERDICT | DROP_VERDICT | CLASS_BASE | REDIRECT, _) => {}
             (CLASS_DEFAULT, ElementKey::Exact(_)) => {
                 self.default = Some(value()?.as_constant()?.clone());
             }
@@ -187,19 +190,97 @@ impl ProgramParts {
     }
 }
 
+/// The protocol, the ports and the number of an element that redirects packets.
+fn redirect_element(
+    config: &Config,
+    key: &ElementKey,
+    element: &Element,
+) -> Option<(Protocol, PortRange, u32)> {
+    let ElementKey::Range(first, last) = key else {
+        return None;
+    };
+    let [protocol] = read_bytes(first, 8)?;
+    let port = |bytes| Some(u16::from_be_bytes(read_bytes(bytes, 12)?));
+    let range = PortRange::new(port(first)?, port(last)?)?;
+    let number = config.redirect?.number(element_number(element)?);
+    (number != 0).then_some((Protocol(protocol), range, number))
+}
+
+/// The elements of a class that redirect packets, by protocol and port.
+fn redirect_elements(
+    config: &Config,
+    content: &ClassContent,
+) -> Option<Vec<(Protocol, PortRange, u32)>> {
+    let elements = content.elements.iter();
+    elements
+        .filter(|((map, _), _)| *map == REDIRECT)
+        .map(|((_, key), element)| redirect_element(config, key, element))
+        .collect()
+}
+
+/// The numbers of the DNS rules of a class, each once, in the order of its elements.
+pub(super) fn redirect_numbers(config: &Config, content: &ClassContent) -> Option<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for (_, _, number) in redirect_elements(config, content)? {
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    Some(numbers)
+}
+
+/// A program with the redirects of a class. The names are not in the kernel: each number stands for rules that no policy
+/// has.
+fn redirect_program(config: &Config, content: &ClassContent) -> Option<Program> {
+    let plain = Cell {
+        verdict: Verdict::Deny,
+        causes: Vec::new(),
+        log: None,
+        audit: None,
+        redirect: None,
+    };
+    let constant = |cell: &Cell| PortMap::constant(cell.clone());
+    let mut protocols: BTreeMap<Protocol, Vec<(u16, SourcePortMap)>> = BTreeMap::new();
+    for (protocol, range, number) in redirect_elements(config, content)? {
+        let segments = protocols.entry(protocol).or_default();
+        if let Some(before) = range.first.checked_sub(1)
+            && segments.last().is_none_or(|(end, _)| *end < before)
+        {
+            segments.push((before, constant(&plain)));
+        }
+        let names = BTreeSet::from([DomainPattern::glob(&format!("{number}")).ok()?]);
+        let rules = DnsRules {
+            names,
+            default: Verdict::Deny,
+        };
+        let cell = Cell {
+            redirect: Some(Arc::new(rules)),
+            ..plain.clone()
+        };
+        segments.push((range.last, constant(&cell)));
+    }
+    for segments in protocols.values_mut() {
+        if segments.last().is_none_or(|(end, _)| *end < u16::MAX) {
+            segments.push((u16::MAX, constant(&plain)));
+        }
+    }
+    let protocols: Option<Vec<_>> = protocols
+        .into_iter()
+        .map(|(protocol, segments)| Some((protocol, PortMap::from_segments(segments)?)))
+        .collect();
+    Some(Program::new(protocols?, plain))
+}
+
 /// Whether a program is encoded as this content.
 fn is_encoding(
     config: &Config,
     class: u32,
     content: &ClassContent,
     program: &Program,
-    codes: &[u32],
+    mut numbers: KnownNumbers<'_>,
     form: ClassForm<'_>,
 ) -> bool {
-    let mut codes = codes.iter().copied();
-    let mut encoded = class_content(config, class, program, form, &mut || {
-        codes.next().unwrap_or_default()
-    });
+    let mut encoded = class_content(config, class, program, form, &mut numbers);
     encoded.chains.sort_by(|a, b| a.0.cmp(&b.0));
     let mut chains = content.chains.clone();
     chains.sort_by(|a, b| a.0.cmp(&b.0));

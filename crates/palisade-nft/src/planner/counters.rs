@@ -2,7 +2,9 @@
 
 use super::Planner;
 use crate::AttributedCounter;
-use crate::content::{ClassContent, ClassForm, class_content, to_attributed_counters};
+use crate::content::{
+    ClassContent, ClassForm, KnownNumbers, class_content, to_attributed_counters,
+};
 use crate::edit_batch::EditBatch;
 use alloc::vec::Vec;
 use palisade_tables::{ClassId, Program};
@@ -11,10 +13,11 @@ impl Planner {
     /// The kernel content of a base.
     pub(super) fn base_content(&self, number: u32, program: &Program) -> ClassContent {
         let codes = self.numbers.base_codes.get(&number);
-        let mut codes = codes.into_iter().flatten().copied();
-        class_content(&self.config, number, program, ClassForm::Base, &mut || {
-            codes.next().unwrap_or_default()
-        })
+        let mut numbers = KnownNumbers {
+            codes: codes.map_or(&[], |codes| codes),
+            redirects: &[],
+        };
+        class_content(&self.config, number, program, ClassForm::Base, &mut numbers)
     }
 
     /// The kernel content of all bases.

@@ -24,6 +24,7 @@ fn config(rng: &mut SmallRng) -> Config {
         judgement: support::judgement(rng),
         deny_action: support::deny_action(rng),
         min_shared_elements: support::share_from(rng),
+        redirect: support::redirect(rng),
         ..Config::default()
     }
 }

@@ -25,6 +25,7 @@ pub(crate) fn config(rng: &mut SmallRng) -> Config {
         log: rng.random_bool(0.8).then(Default::default),
         max_expanded_ports: if rng.random_bool(0.8) { 16 } else { 1 },
         min_shared_elements: support::share_from(rng),
+        redirect: support::redirect(rng),
         ..Config::default()
     }
 }

@@ -3,9 +3,10 @@
 //! Promises: what is written is read back equal, apart from counter values. Never: guesses; an expression
 //! with attributes that are not supported here is decoded as unknown.
 
+use palisade_model::Family;
 use palisade_nft::{
     Bytes, CmpOp, CounterValue, CtKey, Expr, LookupMode, MetaKey, NftVerdict, PayloadBase, Reg,
-    RejectAnswer,
+    RejectAnswer, SocketKey,
 };
 use palisade_sys::netlink::{Attr, AttrWriter, Attrs, WireError};
 use palisade_sys::nfnetlink::nf_tables::*;
@@ -29,6 +30,8 @@ pub(super) fn write(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::Log { .. } => "log",
         Expr::Masquerade => "masq",
         Expr::Notrack => "notrack",
+        Expr::Socket { .. } => "socket",
+        Expr::Tproxy { .. } => "tproxy",
         Expr::Reject(_) => "reject",
         Expr::Unknown(name) => name,
     };
@@ -109,7 +112,28 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
             w.be16(NFTA_LOG_GROUP, *group).text(NFTA_LOG_PREFIX, prefix);
         }
         Expr::Reject(answer) => write_answer(w, *answer),
+        Expr::Socket { key, dreg } => {
+            w.be32(NFTA_SOCKET_KEY, key.number())
+                .be32(NFTA_SOCKET_DREG, dreg.number());
+        }
+        Expr::Tproxy {
+            family,
+            address,
+            port,
+        } => {
+            w.be32(NFTA_TPROXY_FAMILY, protocol_family(*family))
+                .be32(NFTA_TPROXY_REG_ADDR, address.number())
+                .be32(NFTA_TPROXY_REG_PORT, port.number());
+        }
         Expr::Masquerade | Expr::Notrack | Expr::Unknown(_) => {}
+    }
+}
+
+/// `NFPROTO_IPV4` or `NFPROTO_IPV6`.
+fn protocol_family(family: Family) -> u32 {
+    match family {
+        Family::V4 => 2,
+        Family::V6 => 10,
     }
 }
 
@@ -192,6 +216,8 @@ pub(super) fn read(expr: &Attrs<'_>) -> Result<Expr, WireError> {
         // With ports or flags it is not the expression that we write.
         "masq" if data.clone().next().is_none() => Some(Expr::Masquerade),
         "reject" => read_reject(&data)?,
+        "socket" => read_socket(&data)?,
+        "tproxy" => read_tproxy(&data)?,
         "notrack" if data.clone().next().is_none() => Some(Expr::Notrack),
         _ => None,
     };
@@ -316,6 +342,27 @@ fn read_meta(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
         }),
         _ => None,
     })
+}
+
+fn read_socket(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
+    let key = number(data, NFTA_SOCKET_KEY)?.and_then(SocketKey::from_number);
+    let dreg = register(data, NFTA_SOCKET_DREG)?;
+    Ok(key.zip(dreg).map(|(key, dreg)| Expr::Socket { key, dreg }))
+}
+
+fn read_tproxy(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
+    let stored = number(data, NFTA_TPROXY_FAMILY)?;
+    let mut families = Family::BOTH.into_iter();
+    let family = families.find(|family| Some(protocol_family(*family)) == stored);
+    let address = register(data, NFTA_TPROXY_REG_ADDR)?;
+    let port = register(data, NFTA_TPROXY_REG_PORT)?;
+    Ok((|| {
+        Some(Expr::Tproxy {
+            family: family?,
+            address: address?,
+            port: port?,
+        })
+    })())
 }
 
 fn read_payload(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {

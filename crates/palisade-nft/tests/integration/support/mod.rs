@@ -3,11 +3,12 @@
 
 pub(crate) mod expected;
 
-use palisade_model::{DenyAction, Direction, Family, L4, Prefix, Protocol, Str};
-use palisade_nft::{Config, ElementKey, Ruleset, ct_state, tcp_flag};
+use palisade_model::{DenyAction, Direction, DomainPattern, Family, L4, Prefix, Protocol, Str};
+use palisade_nft::{Config, ElementKey, RedirectConfig, Ruleset, ct_state, tcp_flag};
 use palisade_tables::{
-    AuditCell, Cell, ClassId, IdentityId, JudgementOptions, Point, PolicySet, PolicySetId, PortMap,
-    Program, RuleId, SHARE_MIN_ELEMENTS, SourcePortMap, Tables, Verdict, VerdictCause,
+    AuditCell, Cell, ClassId, DnsRules, IdentityId, JudgementOptions, Point, PolicySet,
+    PolicySetId, PortMap, Program, RuleId, SHARE_MIN_ELEMENTS, SourcePortMap, Tables, Verdict,
+    VerdictCause,
 };
 use palisade_verification::{ConntrackInfo, HookPacket};
 use rand::Rng;
@@ -117,7 +118,47 @@ pub(crate) fn program(rng: &mut SmallRng) -> Program {
         };
         protocols.insert(protocol, map.unwrap());
     }
-    Program::new(protocols, cell(rng))
+    let program = Program::new(protocols, cell(rng));
+    with_redirects(rng, program)
+}
+
+/// The program, often with DNS rules for some ports. Draws nothing from the shared random sequence.
+fn with_redirects(rng: &SmallRng, program: Program) -> Program {
+    let mut rng = rng.clone();
+    if rng.random_bool(0.7) {
+        return program;
+    }
+    let plain = cell(&mut rng);
+    let mut protocols = Vec::new();
+    for protocol in [Protocol::TCP, Protocol::UDP] {
+        let segments = cuts(&mut rng).into_iter().map(|end| {
+            let redirect = rng.random_bool(0.5).then(|| {
+                let name = ["a", "b", "*.c"].choose(&mut rng).unwrap();
+                Arc::new(DnsRules {
+                    names: [DomainPattern::glob(name).unwrap()].into(),
+                    default: Verdict::Deny,
+                })
+            });
+            let cell = Cell {
+                redirect,
+                ..plain.clone()
+            };
+            (end, PortMap::constant(cell))
+        });
+        protocols.push((protocol, PortMap::from_segments(segments).unwrap()));
+    }
+    program.with_redirects(&Program::new(protocols, plain))
+}
+
+/// How DNS queries reach a proxy, if there is one. Draws nothing from the shared random sequence.
+pub(crate) fn redirect(rng: &SmallRng) -> Option<RedirectConfig> {
+    let mut rng = rng.clone();
+    // So few numbers that not every class has one.
+    let number_mask = *[0x0fff_0000, 0x0003_0000].choose(&mut rng).unwrap();
+    rng.random_bool(0.6).then(|| RedirectConfig {
+        number_mask,
+        ..RedirectConfig::default()
+    })
 }
 
 /// The element count from which programs share a base: usually 1, so that small programs do as well. Draws
