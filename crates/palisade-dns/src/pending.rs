@@ -7,6 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+/// The bytes of a message's header, and the flag of a response in its third. Source: RFC 1035, section 4.1.1.
+const HEADER: usize = 12;
+const RESPONSE_FLAG: u8 = 0x80;
+
 /// How many queries wait, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingLimits {
@@ -114,6 +118,21 @@ impl PendingQueries {
             Some((pending.age, addresses))
         })?;
         Some((self.remove(key, age)?, addresses))
+    }
+
+    /// Takes the oldest query that a response answers by its identifier alone, since it cannot be read further; `None` if
+    /// it can, or no query waits for it. A client may understand what this program does not.
+    pub fn take_unreadable(&mut self, exchange: Exchange, response: &[u8]) -> Option<Query> {
+        let [high, low, flags, ..] = *response else {
+            return None;
+        };
+        let is_response = flags & RESPONSE_FLAG != 0;
+        if !is_response || response.len() < HEADER || Message::from_vec(response).is_ok() {
+            return None;
+        }
+        let key = (exchange, u16::from_be_bytes([high, low]));
+        let age = self.queries.get(&key)?.first()?.age;
+        self.remove(key, age)
     }
 
     /// Forgets the queries that had no response in time.

@@ -11,6 +11,7 @@
 pub mod atomic_file;
 pub mod conntrack;
 pub mod credentials;
+pub mod descriptor_passing;
 pub mod descriptors;
 pub mod fault;
 pub mod grace;
@@ -26,6 +27,7 @@ pub mod path_handle;
 pub mod plain_file;
 pub mod random;
 pub mod sysctl;
+pub mod transparent;
 pub mod watch;
 pub mod writers;
 

@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-layout", &["model", "tables"]),
     ("palisade-names", &["model"]),
     ("palisade-dns", &["model", "names"]),
+    ("palisade-proxy", &["model", "names", "dns", "sys"]),
     ("palisade-nft", &["model", "tables", "layout"]),
     ("palisade-text", &[]),
     ("palisade-manifest", &[]),

@@ -165,3 +165,42 @@ fn questions_of_one_identifier_at_one_time_are_counted_each() {
             .is_some()
     );
 }
+
+#[test]
+fn a_response_that_cannot_be_read_is_taken_by_its_identifier() {
+    let mut queries = queries();
+    queries.insert(exchange(1, 4000), query(7, "a.example."), 0);
+    queries.insert(exchange(1, 4000), query(7, "b.example."), 1);
+    let mut broken = response(7, "a.example.");
+    // One more record is announced than there is.
+    broken[7] += 1;
+    let mut other_id = broken.clone();
+    other_id[1] = 8;
+    let mut no_response = broken.clone();
+    no_response[2] &= !RESPONSE_FLAG;
+    for bytes in [
+        response(7, "c.example."),
+        other_id,
+        no_response,
+        broken[..11].to_vec(),
+        broken[..2].to_vec(),
+        Vec::new(),
+    ] {
+        let taken = queries.take_unreadable(exchange(1, 4000), &bytes);
+        assert!(taken.is_none(), "{bytes:?}");
+    }
+    assert!(queries.take(exchange(1, 4000), &broken).is_none());
+    assert!(
+        queries
+            .take_unreadable(exchange(2, 4000), &broken)
+            .is_none()
+    );
+    let taken = [(); 3].map(|()| queries.take_unreadable(exchange(1, 4000), &broken));
+    let expected = [
+        Some(query(7, "a.example.")),
+        Some(query(7, "b.example.")),
+        None,
+    ];
+    assert_eq!(taken, expected);
+    assert!(queries.is_empty());
+}
