@@ -79,7 +79,12 @@ pub(crate) fn own_rules(config: &Config, hook: Hook) -> Vec<NftRule> {
     };
     let bits = match hook {
         Hook::Input => vec![redirect.redirect_bit],
-        _ => vec![redirect.upstream_bit, redirect.answer_bit],
+        // The first answer of a connection has the mark of what it answers.
+        _ => vec![
+            redirect.redirect_bit,
+            redirect.upstream_bit,
+            redirect.answer_bit,
+        ],
     };
     let accept = |bit| {
         RuleBuilder::new()

@@ -20,6 +20,8 @@ pub struct Config {
     pub mark_shift: u32,
     /// The mark of packets towards servers.
     pub upstream_mark: u32,
+    /// The mark of packets towards clients.
+    pub answer_mark: u32,
     /// The file of rule sets.
     pub rule_sets: PathBuf,
     /// The socket of the agent that answers are offered to.
@@ -151,6 +153,7 @@ pub(crate) mod tests {
             mark_mask: 0xff00,
             mark_shift: 8,
             upstream_mark: 0x1,
+            answer_mark: 0x2,
             rule_sets: PathBuf::from("/nonexistent/rule-sets.json"),
             agent_socket: PathBuf::from("/nonexistent/agent.sock"),
             hold: Duration::from_millis(100),

@@ -41,6 +41,7 @@ pub(crate) struct TcpProxy {
     clock: ProxyClock,
     counts: SharedCounts,
     upstream_mark: u32,
+    answer_mark: u32,
     limits: TcpLimits,
     clients: RefCell<BTreeMap<IpAddr, usize>>,
 }
@@ -95,6 +96,7 @@ impl TcpProxy {
             clock,
             counts,
             upstream_mark: config.upstream_mark,
+            answer_mark: config.answer_mark,
             limits: config.limits.tcp.clone(),
             clients: RefCell::default(),
         }
@@ -153,7 +155,7 @@ impl TcpProxy {
             return Err(io::ErrorKind::InvalidData.into());
         }
         // By its mark the kernel would take what is sent to the client for a packet of the client.
-        socket.set_mark(0)?;
+        socket.set_mark(self.answer_mark)?;
         stream.set_nodelay(true)?;
         let limits = PendingLimits {
             timeout: Duration::MAX,

@@ -88,7 +88,7 @@ impl UdpProxy {
             clock,
             counts,
             upstream_mark: config.upstream_mark,
-            sender: DatagramSender::open()?,
+            sender: DatagramSender::open(config.answer_mark)?,
             pending: RefCell::new(PendingQueries::new(limits.pending.clone())),
             sockets: RefCell::new(UpstreamTable::new(limits.upstream.clone())),
             buffer: RefCell::new(vec![0; LONGEST_MESSAGE]),

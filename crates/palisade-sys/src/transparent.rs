@@ -125,12 +125,13 @@ pub struct DatagramSender {
 }
 
 impl DatagramSender {
-    /// Opens the sockets in the network namespace of this thread.
+    /// Opens the sockets in the network namespace of this thread; what they send has this mark.
     ///
     /// # Errors
-    /// If the process has no right to (`CAP_NET_RAW`).
-    pub fn open() -> io::Result<Self> {
+    /// If the process has no right to (`CAP_NET_RAW`, `CAP_NET_ADMIN`).
+    pub fn open(mark: u32) -> io::Result<Self> {
         let v4 = open_raw(AddressFamily::Inet)?;
+        set_mark(&v4, mark)?;
         set_option(&v4, libc::SOL_IP, libc::IP_TRANSPARENT, 1)?;
         let address = SockaddrIn::from(SocketAddrV4::new(UNUSED_V4, 0));
         bind(v4.as_raw_fd(), &address)?;
@@ -139,6 +140,7 @@ impl DatagramSender {
             v6 => Some(v6?),
         };
         if let Some(v6) = &v6 {
+            set_mark(v6, mark)?;
             set_option(v6, libc::SOL_IPV6, libc::IPV6_TRANSPARENT, 1)?;
             let address = SockaddrIn6::from(SocketAddrV6::new(UNUSED_V6, 0, 0, 0));
             bind(v6.as_raw_fd(), &address)?;
@@ -189,6 +191,10 @@ impl DatagramSender {
 fn open_raw(family: AddressFamily) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socket(family, SockType::Raw, flags, SockProtocol::Udp)?)
+}
+
+fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
 }
 
 fn set_option(

@@ -22,6 +22,7 @@ mod report_reader;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use palisade_layout::{CounterAccounts, Counters, RetiringCounter, RuleCauses};
 use palisade_nft::{
@@ -36,7 +37,9 @@ use palisade_sys::netns::NetNs;
 use palisade_sys::nflog::KernelNflog;
 use palisade_sys::nfnetlink::{KernelNfnetlink, Nfnetlink};
 use palisade_sys::random;
-use palisade_tables::{Atomicity, CounterValue, Delta, Phase, ReportReason, TableChange, Tables};
+use palisade_tables::{
+    Atomicity, CounterValue, Delta, DnsRules, Phase, ReportReason, TableChange, Tables,
+};
 
 use crate::counter_ledger::CounterLedger;
 use crate::driver::{
@@ -51,7 +54,7 @@ use netlink::{Executor, TransactionObserver, owner};
 use preview::{preview_of, take_over};
 use report_reader::{KernelReportLookup, ReportReader};
 
-pub use palisade_nft::{Config, NflogConfig};
+pub use palisade_nft::{Config, NflogConfig, RedirectConfig};
 
 /// The name by which it is opened.
 pub const NAME: &str = "nftables";
@@ -80,6 +83,14 @@ pub struct NftDataplane {
 }
 
 impl NftDataplane {
+    /// The DNS rules that packets are redirected to, by the number in their mark; none before the first resync.
+    pub fn dns_rules(&self) -> BTreeMap<u32, Arc<DnsRules>> {
+        self.planner
+            .as_ref()
+            .map(Planner::dns_rules)
+            .unwrap_or_default()
+    }
+
     /// A dataplane in the network namespace of the calling thread. What the kernel decides replaces the parameters:
     /// whether SCTP is tracked, and whether tables can be owned and packets reported, where they are to be.
     ///

@@ -10,6 +10,7 @@
 
 mod agent;
 mod client;
+mod enforced;
 mod exchange;
 mod flood;
 mod holding;

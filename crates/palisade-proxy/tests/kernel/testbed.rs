@@ -62,6 +62,19 @@ impl Testbed {
 
     /// The same, with other parameters.
     pub(crate) fn with_config(name: &str, change: impl FnOnce(&mut Config)) -> Self {
+        Testbed::with_steering(name, change, |lab| {
+            let mark = format!("{REDIRECT_MARK:#x}/{MARK_BITS:#x}");
+            configure_routes(lab, &mark);
+            run_program(lab, "nft", &["-f", "-"], &ruleset());
+        })
+    }
+
+    /// The same, with other rules by which packets come to the proxy.
+    pub(crate) fn with_steering(
+        name: &str,
+        change: impl FnOnce(&mut Config),
+        steer: impl FnOnce(&Lab),
+    ) -> Self {
         let mut lab = Lab::new(name).unwrap();
         let mut clients = Vec::new();
         for (at, addresses) in CLIENTS.iter().enumerate() {
@@ -74,14 +87,14 @@ impl Testbed {
             .unwrap();
         lab.set_sysctl(lab.host(), "net/ipv4/tcp_fwmark_accept", "1")
             .unwrap();
-        configure_routes(&lab);
-        run_program(&lab, "nft", &["-f", "-"], &ruleset());
+        steer(&lab);
         let folder = tempfile::tempdir().unwrap();
         let mut config = Config {
             port: PORT,
             mark_mask: 0xffff,
             mark_shift: 0,
             upstream_mark: UPSTREAM_MARK,
+            answer_mark: 0,
             rule_sets: folder.path().join("rule-sets.json"),
             agent_socket: folder.path().join("answers.sock"),
             hold: Duration::from_millis(400),
@@ -124,6 +137,14 @@ impl Testbed {
         let (proxy, listeners) = self.lab.run_in(self.lab.host(), start).unwrap();
         self.proxy = Some(proxy);
         self.listeners = listeners;
+    }
+
+    /// Ends the proxy, and closes its sockets.
+    pub(crate) fn end_proxy(&mut self) {
+        if let Some(proxy) = self.proxy.take() {
+            proxy.stop();
+        }
+        self.listeners = Listeners::default();
     }
 
     /// Hands the listening sockets to a new proxy, and ends the former one.
@@ -189,9 +210,8 @@ pub(crate) fn services() -> [SocketAddr; 2] {
 }
 
 /// Marked packets are delivered to the host; what it sends itself with these marks goes its usual way.
-fn configure_routes(lab: &Lab) {
+pub(crate) fn configure_routes(lab: &Lab, mark: &str) {
     for (family, all) in [("-4", "0.0.0.0/0"), ("-6", "::/0")] {
-        let mark = format!("{REDIRECT_MARK:#x}/{MARK_BITS:#x}");
         let script = format!(
             "rule add pref 89 fwmark {HOST_ANSWER_MARK:#x} lookup 100\n\
              rule add pref 90 iif lo fwmark {mark} lookup main\n\
@@ -209,7 +229,6 @@ fn configure_routes(lab: &Lab) {
 /// They may have the proxy's mark, too, by `tcp_fwmark_accept`, but never a source that is not the host's.
 fn ruleset() -> String {
     let mut redirects = String::new();
-    let mut translations = String::new();
     for (client, number) in [(0, 1), (1, 2), (2, 1)] {
         let mark = REDIRECT_MARK | number;
         for (family, listener) in [("ip", "127.0.0.1"), ("ip6", "[::1]")] {
@@ -222,19 +241,7 @@ fn ruleset() -> String {
             }
         }
     }
-    for (family, at) in [("ip", 0), ("ip6", 1)] {
-        let (service, server) = (SERVICE[at], SERVER[at]);
-        let server = if at == 0 {
-            server.to_owned()
-        } else {
-            format!("[{server}]")
-        };
-        for protocol in ["tcp", "udp"] {
-            translations += &format!(
-                "{family} daddr {service} {protocol} dport {SERVICE_PORT} dnat {family} to {server}:53\n"
-            );
-        }
-    }
+    let translations = translations();
     format!(
         "table inet test {{
            chain answers {{ type filter hook prerouting priority raw;
@@ -255,6 +262,25 @@ fn ruleset() -> String {
            }}
          }}\n"
     )
+}
+
+/// The rules that translate the service to the server.
+pub(crate) fn translations() -> String {
+    let mut translations = String::new();
+    for (family, at) in [("ip", 0), ("ip6", 1)] {
+        let (service, server) = (SERVICE[at], SERVER[at]);
+        let server = if at == 0 {
+            server.to_owned()
+        } else {
+            format!("[{server}]")
+        };
+        for protocol in ["tcp", "udp"] {
+            translations += &format!(
+                "{family} daddr {service} {protocol} dport {SERVICE_PORT} dnat {family} to {server}:53\n"
+            );
+        }
+    }
+    translations
 }
 
 /// Runs a program on the host of a lab.
