@@ -26,6 +26,7 @@ mod report_reason;
 mod sharing;
 mod tables;
 mod transition;
+mod verdict;
 
 pub use align::{AlignmentSide, Renumbering, align};
 pub use delta::{Atomicity, Delta, DeltaStep, Phase, TableChange};
@@ -36,7 +37,7 @@ pub use judge::{DirectionVerdict, Evaluation, ICMP_REPLIES, LOOPBACK, Packet};
 pub use past_tables::{PastTables, UndoRecord};
 pub use port_map::PortMap;
 pub use program::{
-    AuditCell, AuditComparison, Cell, Program, SHORT_RANGE, SourcePortMap, Verdict, icmp_key,
+    AuditCell, AuditComparison, Cell, Program, SHORT_RANGE, SourcePortMap, icmp_key,
 };
 pub use report_reason::ReportReason;
 pub use sharing::{
@@ -46,3 +47,4 @@ pub use tables::{
     CounterValue, JudgementOptions, Point, PointInterface, PolicySet, Tables, VerdictCause,
 };
 pub use transition::{TableDifferences, TransitionHints, TransitionIds, transition};
+pub use verdict::Verdict;

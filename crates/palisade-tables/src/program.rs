@@ -1,40 +1,12 @@
 //! Programs: the function from a packet's transport header to its verdict, for one class.
 
-use crate::{DnsRules, PortMap, RuleId};
+use crate::{DnsRules, PortMap, RuleId, Verdict};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{Direction, L4, PortRange, Protocol};
 use serde::{Deserialize, Serialize};
-
-/// The verdict of a direction, a stage or a packet, in order of what passes. Serialized in state on disk, as a part of
-/// causes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Verdict {
-    /// Denied.
-    Deny,
-    /// Not decided: the next stage judges. Of an early stage only ([`palisade_model::PolicyStage::is_early`]).
-    Continue,
-    /// Allowed. An early stage that allows a packet ends its judgement at the interface.
-    Allow,
-}
-
-impl Verdict {
-    /// Whether a packet with this verdict is not dropped where it is judged.
-    pub fn passes(self) -> bool {
-        self != Verdict::Deny
-    }
-
-    /// The verdict of what is judged last: what is not decided is allowed.
-    #[must_use]
-    pub fn or_allow(self) -> Verdict {
-        match self {
-            Verdict::Continue => Verdict::Allow,
-            decided => decided,
-        }
-    }
-}
 
 /// A verdict and the rules that cause it: those that logged or passed, then the deciding
 /// one.

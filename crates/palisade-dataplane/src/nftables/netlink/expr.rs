@@ -71,18 +71,7 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
             w.be32(NFTA_CT_SREG, sreg.number())
                 .be32(NFTA_CT_KEY, key.number());
         }
-        Expr::Bitwise {
-            sreg,
-            dreg,
-            mask,
-            xor,
-        } => {
-            w.be32(NFTA_BITWISE_SREG, sreg.number())
-                .be32(NFTA_BITWISE_DREG, dreg.number())
-                .be32(NFTA_BITWISE_LEN, mask.len() as u32)
-                .nest(NFTA_BITWISE_MASK, |w| write_value(w, mask))
-                .nest(NFTA_BITWISE_XOR, |w| write_value(w, xor));
-        }
+        Expr::Bitwise { .. } => write_bitwise(w, expr),
         Expr::Cmp { sreg, op, value } => {
             w.be32(NFTA_CMP_SREG, sreg.number())
                 .be32(NFTA_CMP_OP, op.number())
@@ -112,6 +101,31 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
             w.be16(NFTA_LOG_GROUP, *group).text(NFTA_LOG_PREFIX, prefix);
         }
         Expr::Reject(answer) => write_answer(w, *answer),
+        Expr::Socket { .. } | Expr::Tproxy { .. } => write_socket(w, expr),
+        Expr::Masquerade | Expr::Notrack | Expr::Unknown(_) => {}
+    }
+}
+
+/// Encodes a bitwise operation.
+fn write_bitwise(w: &mut AttrWriter<'_>, expr: &Expr) {
+    if let Expr::Bitwise {
+        sreg,
+        dreg,
+        mask,
+        xor,
+    } = expr
+    {
+        w.be32(NFTA_BITWISE_SREG, sreg.number())
+            .be32(NFTA_BITWISE_DREG, dreg.number())
+            .be32(NFTA_BITWISE_LEN, mask.len() as u32)
+            .nest(NFTA_BITWISE_MASK, |w| write_value(w, mask))
+            .nest(NFTA_BITWISE_XOR, |w| write_value(w, xor));
+    }
+}
+
+/// Encodes what finds the socket of a packet.
+fn write_socket(w: &mut AttrWriter<'_>, expr: &Expr) {
+    match expr {
         Expr::Socket { key, dreg } => {
             w.be32(NFTA_SOCKET_KEY, key.number())
                 .be32(NFTA_SOCKET_DREG, dreg.number());
@@ -125,7 +139,7 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
                 .be32(NFTA_TPROXY_REG_ADDR, address.number())
                 .be32(NFTA_TPROXY_REG_PORT, port.number());
         }
-        Expr::Masquerade | Expr::Notrack | Expr::Unknown(_) => {}
+        _ => {}
     }
 }
 
