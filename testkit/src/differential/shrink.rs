@@ -170,6 +170,7 @@ fn smaller_policies(policy: &Policy) -> Vec<Policy> {
                 });
             };
             put(&|rule| rule.local = None);
+            put(&|rule| rule.dns_names = None);
             put(&|rule| rule.peers = vec![Peer::any()]);
             put(&|rule| rule.traffic = vec![TrafficMatch::any()]);
             put(&|rule| rule.peers.truncate(1));
