@@ -10,8 +10,8 @@ use crate::rules::{StateRules, to_u32};
 use crate::traffic::TrafficSet;
 use crate::traffic_grid::{port_cuts, traffic_between_cuts};
 use palisade_model::{
-    Action, Direction, Encapsulations, Family, FlowOrigin, HairpinAction, L4, Protocol, State,
-    TrafficMatch, Update,
+    Action, Direction, Encapsulation, Encapsulations, Family, FlowOrigin, HairpinAction, L4,
+    PortMatch, PortRange, PortSpec, Protocol, State, TrafficMatch, Update,
 };
 use palisade_oracle::{FlowEnd, HostPath, OracleOptions, PreparedState, Question};
 use std::cell::RefCell;
@@ -98,6 +98,30 @@ pub(crate) struct PairEvaluator<'j, 'a> {
     pub(crate) classes: &'j [EndClass<'a>],
     pub(crate) sets: &'j TrafficSetInterner,
     pub(crate) cache: RefCell<BTreeMap<Vec<u32>, TrafficSetId>>,
+}
+
+/// The traffic where rules that decide DNS queries by name match otherwise than elsewhere: TCP, UDP, and of UDP the ports
+/// of encapsulations.
+fn query_traffic() -> [TrafficMatch; 2] {
+    let ports = Encapsulation::ALL
+        .into_iter()
+        .flat_map(Encapsulation::ports);
+    let ports = ports.map(|port| PortSpec::Range(PortRange::single(*port)));
+    let udp = PortMatch {
+        any_of: Some(ports.collect()),
+        ..PortMatch::any()
+    };
+    [
+        TrafficMatch {
+            protocol: Some(Protocol::TCP),
+            ..TrafficMatch::any()
+        },
+        TrafficMatch {
+            protocol: Some(Protocol::UDP),
+            destination: udp,
+            ..TrafficMatch::any()
+        },
+    ]
 }
 
 impl PairEvaluator<'_, '_> {
@@ -276,9 +300,12 @@ impl PairEvaluator<'_, '_> {
         };
         let minimal = self.minimal_state(subject, peer);
         let prepared = PreparedState::new(&minimal);
-        let terms: Vec<&TrafficMatch> = rules
-            .iter()
-            .flat_map(|rule| &self.rules.all[*rule as usize].rule.traffic)
+        let matching = || rules.iter().map(|rule| self.rules.all[*rule as usize].rule);
+        let by_name = matching().any(|rule| rule.dns_names.is_some());
+        let readable = query_traffic();
+        let terms: Vec<&TrafficMatch> = matching()
+            .flat_map(|rule| &rule.traffic)
+            .chain(readable.iter().filter(|_| by_name))
             .collect();
         let question = RefCell::new(Question {
             source: from.end.clone(),

@@ -131,7 +131,7 @@ impl<'a> StateRules<'a> {
             let next = to_u32(interner.effects.len());
             let does = *interner
                 .effects
-                .entry((rule.action, &rule.traffic))
+                .entry((rule.action, rule.dns_names.is_some(), &rule.traffic))
                 .or_insert(next);
             let mut names = [false; 2];
             for term in &rule.traffic {
@@ -188,7 +188,8 @@ impl<'a> StateRules<'a> {
 #[derive(Default)]
 struct RuleInterner<'a> {
     tests: BTreeMap<&'a Peer, u32>,
-    effects: BTreeMap<(Action, &'a Vec<TrafficMatch>), u32>,
+    /// By action, whether it decides by name, and traffic.
+    effects: BTreeMap<(Action, bool, &'a Vec<TrafficMatch>), u32>,
     names: BTreeSet<&'a Str>,
 }
 
