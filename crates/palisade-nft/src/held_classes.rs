@@ -4,7 +4,9 @@
 //! what changes, or when.
 
 use crate::Config;
-use crate::content::{ClassContent, ClassForm, class_content, fingerprint, stored_fingerprint};
+use crate::content::{
+    ClassContent, ClassForm, class_content, fingerprint, redirect_rules, stored_fingerprint,
+};
 use crate::decode::DecodedTable;
 use crate::kernel_numbers::KernelNumbers;
 use alloc::collections::BTreeMap;
@@ -72,6 +74,11 @@ impl HeldClasses<'_> {
         program: &Program,
         digest: &str,
     ) -> bool {
+        // The fingerprint says which DNS rules there are, and not that their elements are.
+        let redirects = self.stored.numbers(number).redirects.len();
+        if self.config.redirect.is_some() && redirects != redirect_rules(program).len() {
+            return false;
+        }
         let Some(base) = self.stored.layout.base_of_class.get(&number) else {
             return self.is_same_content(number, stored, program, ClassForm::Whole(digest));
         };
