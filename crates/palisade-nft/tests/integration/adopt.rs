@@ -137,7 +137,7 @@ fn unchanged_input_writes_nothing() {
         assert_eq!(planner.generation(), 9);
         shared += support::bases(&kernel);
     }
-    assert!(shared > 30, "{shared}");
+    assert!(shared > 50, "{shared}");
 }
 
 #[test]
@@ -467,7 +467,8 @@ fn damage_is_repaired() {
         run(&mut kernel, &transaction);
         assert_eq!(kernel, Some(planner.ruleset()), "seed {seed}");
         let plain = Planner::ruleset(&adopt(&config, None, &tables, 9).0);
-        // Which classes share a base, and with it source-port chains, depends on what was held.
+        // Which classes share a base, and with it source-port chains, depends on what was held (seed 77011); a chain
+        // that nothing refers to is a finding of `run`.
         let chains = |ruleset: Ruleset| {
             let names = ruleset.chains.into_keys();
             let fixed = names.filter(|name| !name.starts_with("p_res_"));

@@ -125,7 +125,7 @@ pub(crate) fn program(rng: &mut SmallRng) -> Program {
 /// The program, often with DNS rules for some ports. Draws nothing from the shared random sequence.
 fn with_redirects(rng: &SmallRng, program: Program) -> Program {
     let mut rng = rng.clone();
-    if rng.random_bool(0.85) {
+    if rng.random_bool(0.9) {
         return program;
     }
     let plain = cell(&mut rng);
