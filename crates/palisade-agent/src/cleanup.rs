@@ -10,6 +10,7 @@
 //! stay. A sysctl that another program has changed since is not restored. With `--forwarding keep` no
 //! sysctl is restored, for a host where other software relies on forwarding.
 
+use crate::dns_proxy::proxy_sockets;
 use crate::driver::open_all_drivers;
 use crate::startup::LOCK_FILE;
 use crate::subsystems::{subsystems, workloads};
@@ -33,10 +34,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The agent's files in the state directory.
-const STATE_FILES: [&str; 9] = [
+const STATE_FILES: [&str; 12] = [
     "workloads.json",
     palisade_node::node_pools::POOLS_FILE,
     "counts.log",
+    palisade_name_manager::name_journal::JOURNAL_FILE,
+    palisade_name_manager::rule_set_store::RULE_SET_FILE,
+    palisade_network::dns_redirect::SETTINGS_FILE,
     "valid",
     "snapshot",
     "cni-queue",
@@ -123,7 +127,7 @@ pub(crate) fn installed_parts(
     let forwarding = Forwarding::new(&config.workloads, &config.state, host.forwarding);
     let forwarding: Box<dyn RunSubsystem<()>> = Box::new(Runner::new(forwarding));
     let mut parts: Vec<Box<dyn Installed>> = vec![Box::new(workloads), Box::new(forwarding)];
-    for subsystem in subsystems(config, host.node_routes) {
+    for subsystem in subsystems(config, host.node_routes, host.redirect_routes) {
         parts.push(Box::new(subsystem));
     }
     for driver in drivers {
@@ -132,6 +136,7 @@ pub(crate) fn installed_parts(
     parts.push(Box::new(AgentFiles {
         state_dir: config.state.dir.clone(),
         socket: config.api.socket.clone(),
+        proxy_sockets: proxy_sockets(&config.api),
     }));
     Ok(parts)
 }
@@ -156,11 +161,13 @@ impl Installed for DriverTables {
 struct AgentFiles {
     state_dir: PathBuf,
     socket: PathBuf,
+    proxy_sockets: [PathBuf; 2],
 }
 
 impl Installed for AgentFiles {
     fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError> {
-        Ok(file_items(&self.state_dir, &self.socket))
+        let sockets = [&self.socket, &self.proxy_sockets[0], &self.proxy_sockets[1]];
+        Ok(file_items(&self.state_dir, &sockets))
     }
 
     fn remove(&mut self, item: &CleanupItem) -> Result<bool, SubsystemError> {
@@ -203,24 +210,25 @@ pub(crate) fn lock_without_agent(
 }
 
 /// The CNI plugin, the socket and the files, each before the directory that contains it.
-fn file_items(state_dir: &Path, socket: &Path) -> Vec<CleanupItem> {
+fn file_items(state_dir: &Path, sockets: &[&PathBuf; 3]) -> Vec<CleanupItem> {
     let item = |kind, path: &Path| CleanupItem::new(kind, path.display().to_string(), None);
     let mut items = Vec::new();
     items.extend(installed_plugin(state_dir).map(|path| item(CleanupKind::CniPlugin, &path)));
-    if socket.exists() {
-        items.push(item(CleanupKind::Socket, socket));
-    }
-    items.extend(socket_directory(socket).map(|path| item(CleanupKind::Socket, path)));
+    let present = sockets.iter().filter(|socket| socket.exists());
+    items.extend(present.map(|socket| item(CleanupKind::Socket, socket)));
+    items.extend(socket_directory(sockets).map(|path| item(CleanupKind::Socket, path)));
     items.extend(state_items(state_dir));
     items
 }
 
-/// The directory of the socket, if it is named for us and contains nothing else.
-fn socket_directory(socket: &Path) -> Option<&Path> {
-    let directory = socket.parent().filter(|path| path.ends_with("palisade"))?;
+/// The directory of the sockets, if it is named for us and contains nothing else.
+fn socket_directory<'a>(sockets: &[&'a PathBuf; 3]) -> Option<&'a Path> {
+    let directory = sockets[0]
+        .parent()
+        .filter(|path| path.ends_with("palisade"))?;
     let entries = std::fs::read_dir(directory).ok()?;
     let mut others = entries.filter(|entry| match entry {
-        Ok(entry) => entry.path() != socket,
+        Ok(entry) => !sockets.contains(&&entry.path()),
         Err(_) => true,
     });
     others.next().is_none().then_some(directory)

@@ -8,8 +8,9 @@
 //!
 //! Other threads read the policy from its [`SharedPolicy`]; nothing else is shared.
 
+use crate::dns_proxy::rule_set_path;
 use crate::reload::{ConfigListener, reread_config};
-use crate::subsystems::{subsystems, workload_sections, workloads};
+use crate::subsystems::{name_manager, subsystems, workload_sections, workloads};
 use palisade_api::{BootstrapStage, CniAttachment, CniResponse, SubsystemPlan};
 use palisade_config::Config;
 use palisade_dataplane::Dataplane;
@@ -20,6 +21,10 @@ use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_enforcer::policy_subsystem::element_budget;
 use palisade_model::{EndpointId, Str, Update};
 use palisade_monitor::SharedMonitor;
+use palisade_name_manager::NameManager;
+use palisade_name_manager::answer_link::OfferedAnswer;
+use palisade_name_manager::connection_list::ConnectionList;
+use palisade_name_manager::rule_set_store::RuleSetStore;
 use palisade_network::forwarding::Forwarding;
 use palisade_network::interfaces::{follow_interfaces, list_interfaces};
 use palisade_network::network_driver::HostDrivers;
@@ -90,6 +95,10 @@ pub enum CoreEvent {
         /// When the changes were detected.
         detected_at: Instant,
     },
+    /// Answers that the DNS proxy offers.
+    Answers(Vec<OfferedAnswer>),
+    /// The connections of this host, which were asked for.
+    Connections(ConnectionList),
     /// The configuration file changed.
     ConfigChanged,
     /// Stop the core; the kernel continues to enforce policy.
@@ -116,6 +125,8 @@ pub struct Core {
     config: Config,
     node: NodeState,
     workloads: Runner<Workloads>,
+    /// The addresses of names.
+    pub(crate) names: NameManager,
     /// What runs after the workloads.
     subsystems: Vec<Box<dyn RunSubsystem<NodeState>>>,
     monitor: SharedMonitor,
@@ -153,10 +164,16 @@ impl Core {
             network,
             forwarding,
             node_routes,
+            redirect_routes,
             connections,
         } = parts.host;
         let sections = (&config.policy, &config.host, &config.nodes);
-        let mut enforcer = Enforcer::new(sections, parts.dataplane, Arc::clone(&clock));
+        let mut dataplane = parts.dataplane;
+        if !config.dry_run {
+            let store = RuleSetStore::new(rule_set_path(&config.state));
+            dataplane.set_dns_rule_store(Box::new(store));
+        }
+        let mut enforcer = Enforcer::new(sections, dataplane, Arc::clone(&clock));
         let view = enforcer.view().clone();
         if let Some(changes) =
             connections.and_then(|reader| cut_connections::start(view.clone(), reader))
@@ -180,7 +197,8 @@ impl Core {
                 Arc::clone(&clock),
             ),
             workloads: Runner::new(workloads),
-            subsystems: subsystems(&config, node_routes),
+            names: name_manager(&config, Arc::clone(&clock)),
+            subsystems: subsystems(&config, node_routes, redirect_routes),
             config,
             monitor,
             started: clock.wall(),
@@ -209,7 +227,10 @@ impl Core {
             (enforcer.policy).restore_counts(state_dir, &*enforcer.dataplane);
         }
         list_interfaces(&mut *self.workloads.network, enforcer);
-        self.workloads.restore(&mut self.node)
+        self.workloads.restore(&mut self.node)?;
+        let names = self.names.restore();
+        self.node.enforcer.apply(names);
+        Ok(())
     }
 
     /// Adds stages of the start that the status shows.
@@ -227,6 +248,8 @@ impl Core {
             CoreEvent::Tampered { what, detected_at } => {
                 self.node.enforcer.verify(&what, detected_at);
             }
+            CoreEvent::Answers(answers) => self.learn_names(answers),
+            CoreEvent::Connections(list) => self.expire_names(list),
             CoreEvent::ConfigChanged => self.reread_config(),
             CoreEvent::HostChanged {
                 changes,
@@ -235,6 +258,20 @@ impl Core {
             CoreEvent::Stop => return,
         }
         self.run_subsystems();
+    }
+
+    fn learn_names(&mut self, answers: Vec<OfferedAnswer>) {
+        let updates = self.names.learn(&self.node.enforcer.state(), answers);
+        if !updates.is_empty() {
+            self.node.enforcer.apply(updates);
+        }
+    }
+
+    fn expire_names(&mut self, connections: ConnectionList) {
+        let updates = self.names.expire(&self.node.enforcer.state(), connections);
+        if !updates.is_empty() {
+            self.node.enforcer.apply(updates);
+        }
     }
 
     fn handle_host_changes(&mut self, changes: &HostChanges, detected_at: Instant) {
@@ -263,6 +300,10 @@ impl Core {
             return;
         }
         node.enforcer.retry_failed();
+        if self.names.has_unconfirmed() && node.is_policy_in_force() {
+            self.names.confirm();
+        }
+        self.names.ask_for_connections();
         let mut repairs = Vec::new();
         repairs.extend(node.forwarding.run_if_due(&mut (), now));
         repairs.extend(self.workloads.run_if_due(node, now));
@@ -307,6 +348,7 @@ impl Core {
         }
         let is_first_sync = in_sync && !self.node.enforcer.is_in_sync();
         self.observe_objects(&batch.updates, is_first_sync);
+        let names = self.names.observe(&batch.updates);
         // Workloads and host endpoints complete what the sources know of them.
         let registry = &mut self.workloads.registry;
         let source_updates = batch.updates.into_iter();
@@ -316,6 +358,7 @@ impl Core {
         if registry.host_endpoints.is_touched() {
             updates.extend(self.workloads.find_host_interfaces());
         }
+        updates.extend(names);
         let is_large = is_first_sync || updates.len() >= LARGE_BATCH;
         if let Some(detected_at) = batch.detected_at {
             self.node.enforcer.policy.record_change(detected_at);
@@ -400,6 +443,7 @@ impl Core {
             self.node.enforcer.retry_due(),
             self.node.forwarding.retry_due(),
             self.workloads.retry_due(),
+            self.names.expiry_due(),
         ];
         let others = self
             .subsystems

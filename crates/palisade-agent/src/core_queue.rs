@@ -16,6 +16,7 @@ use crate::page_cache::PageCaches;
 use palisade_api::{CniAttachment, CniResponse, Status};
 use palisade_dataplane::Counters;
 use palisade_enforcer::enforcer::NOT_IN_SYNC_REASON;
+use palisade_name_manager::answer_link::OfferedAnswer;
 use palisade_node::host_changes::HostChanges;
 use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::netns::NetNsOpener;
@@ -74,6 +75,7 @@ enum QueuedEvent {
     HostChanged,
     Tampered,
     ConfigChanged,
+    Answers,
 }
 
 type EventQueue = VecDeque<QueuedEvent>;
@@ -86,6 +88,7 @@ struct QueueState {
     host_changes: Option<(HostChanges, Instant)>,
     tampered: Option<(String, Instant)>,
     config_changed: bool,
+    answers: Vec<OfferedAnswer>,
     requests: BTreeMap<OperationClass, usize>,
     batches: usize,
     /// Incremented by every event that may change the core's responses.
@@ -373,6 +376,14 @@ impl QueueState {
                     QueuedEvent::Tampered
                 }
             },
+            CoreEvent::Answers(answers) => {
+                let is_first = self.answers.is_empty();
+                self.answers.extend(answers);
+                if !is_first {
+                    return;
+                }
+                QueuedEvent::Answers
+            }
             CoreEvent::ConfigChanged if self.config_changed => return,
             CoreEvent::ConfigChanged => {
                 self.config_changed = true;
@@ -414,6 +425,7 @@ impl QueueState {
                 let (what, detected_at) = self.tampered.take()?;
                 CoreEvent::Tampered { what, detected_at }
             }
+            QueuedEvent::Answers => CoreEvent::Answers(std::mem::take(&mut self.answers)),
             QueuedEvent::ConfigChanged => {
                 self.config_changed = false;
                 CoreEvent::ConfigChanged

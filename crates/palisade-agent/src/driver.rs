@@ -1,10 +1,13 @@
 //! The drivers that there are, each with its name and how it is opened. No other file of the agent knows them, or which
 //! one enforces.
 
-use palisade_config::{Config, HostConfig, NftablesConfig, PolicyConfig, WorkloadsConfig};
-use palisade_dataplane::nftables::{self, NflogConfig, NftDataplane};
+use palisade_config::{
+    Config, DnsConfig, HostConfig, NftablesConfig, PolicyConfig, WorkloadsConfig,
+};
+use palisade_dataplane::nftables::{self, NflogConfig, NftDataplane, RedirectConfig};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_enforcer::policy_subsystem::judgement_options;
+use palisade_network::dns_redirect::RedirectMarks;
 
 /// Passes a driver its sections of the configuration, and opens it in the network namespace of the calling thread.
 /// Writes nothing.
@@ -17,6 +20,7 @@ const DRIVERS: [(&str, OpenDriver); 1] = [(nftables::NAME, |config| {
         &config.workloads,
         &config.policy,
         &config.host,
+        &config.dns,
     )
 })];
 
@@ -37,6 +41,9 @@ pub fn open_enforcing_driver(config: &Config) -> Result<Box<dyn Dataplane>, Driv
 /// The bit of the packet mark that says, between the hooks that a packet passes, that a policy for untracked
 /// traffic or for traffic before destination NAT has allowed it. Free beside kube-proxy, Cilium and Calico.
 const PACKET_MARK_BIT: u32 = 0x1000;
+
+/// The bit of the packet mark of answers that a DNS server of this host sends to the proxy.
+const HOST_ANSWER_BIT: u32 = 0x8000_0000;
 
 /// The nflog group to which the kernel sends denied and logged packets.
 const PACKET_REPORT_GROUP: u16 = 20_545;
@@ -62,6 +69,25 @@ pub fn open_driver(name: &str, config: &Config) -> Result<Box<dyn Dataplane>, Dr
     Ok(driver)
 }
 
+/// The marks of packets that are redirected; `None` where none are.
+pub(crate) fn redirect_marks(dns: &DnsConfig) -> Option<RedirectMarks> {
+    let redirect = RedirectConfig::default();
+    dns.is_proxied.then_some(RedirectMarks {
+        redirect: redirect.redirect_bit,
+        host_answer: HOST_ANSWER_BIT,
+    })
+}
+
+/// Sets what the proxy has to know of the packets that are redirected to it.
+pub(crate) fn set_proxy_marks(proxy: &mut palisade_proxy::Config) {
+    let redirect = RedirectConfig::default();
+    proxy.port = redirect.port;
+    proxy.mark_mask = redirect.number_mask;
+    proxy.mark_shift = redirect.number_mask.trailing_zeros();
+    proxy.upstream_mark = redirect.upstream_bit;
+    proxy.answer_mark = redirect.answer_bit;
+}
+
 /// Opens every driver: what an earlier agent with another one left may be of any of them. A driver that cannot be used
 /// with this kernel has left nothing, unless it is the one that enforces.
 ///
@@ -85,6 +111,7 @@ fn open_nftables(
     workloads: &WorkloadsConfig,
     policy: &PolicyConfig,
     host: &HostConfig,
+    dns: &DnsConfig,
 ) -> Result<Box<dyn Dataplane>, DriverError> {
     let driver = NftDataplane::new(nftables::Config {
         table: config.table.as_str().into(),
@@ -98,6 +125,7 @@ fn open_nftables(
             group: PACKET_REPORT_GROUP,
             ..NflogConfig::default()
         }),
+        redirect: dns.is_proxied.then(RedirectConfig::default),
         ..nftables::Config::default()
     })?;
     Ok(Box::new(driver))

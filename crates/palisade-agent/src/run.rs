@@ -10,6 +10,7 @@
 use crate::cluster_status::write_cluster_status;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
+use crate::dns_proxy::start_names;
 use crate::driver::open_enforcing_driver;
 use crate::http::sockets::ApiSockets;
 use crate::log::Log;
@@ -98,6 +99,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         config_file,
     };
     watches.start(&supervisor, &core, &handle, &clock)?;
+    start_names(&mut core, &handle)?;
     let core_thread = supervisor
         .spawn_supervised("core", move || {
             run_core(core, &events);

@@ -46,6 +46,9 @@ pub enum RunError {
     /// A listener of the API cannot be opened.
     #[error("opening the API")]
     ApiSocket(#[from] ApiSocketError),
+    /// The socket for the DNS proxy cannot be opened.
+    #[error("opening the socket for the DNS proxy")]
+    AnswerSocket(#[source] palisade_proxy::AnswerLinkError),
     /// The socket no longer accepts connections.
     #[error("serving the API")]
     Serving(#[source] io::Error),

@@ -52,6 +52,11 @@ impl ServiceManager {
         }
     }
 
+    /// A process without a core serves.
+    pub(crate) fn notify_serving(&self) {
+        self.notify("READY=1");
+    }
+
     /// The start waits for the source.
     pub fn notify_waiting(&self) {
         self.notify("STATUS=waiting for the source; the kernel keeps its present policy");

@@ -3,8 +3,13 @@
 //!
 //! Policy and masquerading run before them, by the enforcer: what they open is judged already.
 
+use crate::driver::redirect_marks;
 use palisade_config::Config;
-use palisade_network::network_driver::{NetworkDriver, NodeRouteDriver};
+use palisade_name_manager::NameManager;
+use palisade_name_manager::name_journal::NameJournal;
+use palisade_name_manager::server_trust::ServerTrust;
+use palisade_network::dns_redirect::DnsRedirect;
+use palisade_network::network_driver::{NetworkDriver, NodeRouteDriver, RedirectRouteDriver};
 use palisade_network::node_routes::NodeRoutes;
 use palisade_network::node_state::NodeState;
 use palisade_node::clock::Clock;
@@ -47,10 +52,22 @@ pub(crate) fn workloads(
     Workloads::new(workload_sections(config), registry, records, network, clock)
 }
 
+/// The names; those of a dry run are not stored.
+pub(crate) fn name_manager(config: &Config, clock: Arc<dyn Clock>) -> NameManager {
+    let journal = if config.dry_run {
+        NameJournal::read_only(&config.state.dir)
+    } else {
+        NameJournal::in_state_dir(&config.state.dir)
+    };
+    let trust = ServerTrust::new(config.dns.servers.clone(), ServerTrust::usual_files());
+    NameManager::new(&config.dns, trust, journal, clock)
+}
+
 /// What runs after the workloads.
 pub(crate) fn subsystems(
     config: &Config,
     node_routes: Option<Box<dyn NodeRouteDriver>>,
+    redirect_routes: Option<Box<dyn RedirectRouteDriver>>,
 ) -> Vec<Box<dyn RunSubsystem<NodeState>>> {
     let mut all: Vec<Box<dyn RunSubsystem<NodeState>>> = Vec::new();
     if let Some(driver) = node_routes {
@@ -59,6 +76,11 @@ pub(crate) fn subsystems(
             &config.workloads,
             driver,
         ))));
+    }
+    if let Some(driver) = redirect_routes {
+        let marks = redirect_marks(&config.dns);
+        let redirect = DnsRedirect::new(marks, &config.state, driver);
+        all.push(Box::new(Runner::new(redirect)));
     }
     let cni = CniConfiguration::new(&config.cni, &config.state, &config.api);
     all.push(Box::new(Runner::new(cni)));

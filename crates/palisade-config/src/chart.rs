@@ -67,6 +67,7 @@ fn kind_schema(kind: ParameterKind) -> Value {
             "items": {"enum": words},
         }),
         ParameterKind::Networks
+        | ParameterKind::DnsServers
         | ParameterKind::Pools
         | ParameterKind::Ranges
         | ParameterKind::Namespaces

@@ -40,6 +40,8 @@ pub enum ParameterKind {
     Mask,
     /// Networks that do not overlap, separated by commas.
     Networks,
+    /// Networks, and words for DNS servers, separated by commas.
+    DnsServers,
     /// Networks from which addresses are allocated, separated by commas; or `auto`, `none`, or `node`.
     Pools,
     /// Networks and ranges of addresses, separated by commas.
@@ -69,6 +71,7 @@ impl ParameterKind {
             self,
             ParameterKind::AnyOf(_)
                 | ParameterKind::Networks
+                | ParameterKind::DnsServers
                 | ParameterKind::Pools
                 | ParameterKind::Ranges
                 | ParameterKind::FailsafePorts
@@ -104,6 +107,7 @@ impl ParameterKind {
             ParameterKind::Group => "group, or empty".to_owned(),
             ParameterKind::Mask => "mask of at least 8 contiguous bits".to_owned(),
             ParameterKind::Networks => "networks".to_owned(),
+            ParameterKind::DnsServers => "policy, cluster, node, and networks".to_owned(),
             ParameterKind::Pools => "auto, or networks, or node, or none".to_owned(),
             ParameterKind::NodeName => "node name, or empty".to_owned(),
             ParameterKind::Ranges => "networks and ranges".to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! An error is phrased to follow the value. Values are not checked against each other here.
 
-use crate::values::{AddressPools, AddressRange, EtcdEndpoint, KubernetesApi};
+use crate::values::{AddressPools, AddressRange, DnsServers, EtcdEndpoint, KubernetesApi};
 use palisade_model::{Encapsulation, Encapsulations, FailsafePort, Family, Prefix, Protocol};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -102,6 +102,26 @@ pub(crate) fn networks(text: &str) -> Result<Vec<Prefix>, String> {
         networks.push(network);
     }
     Ok(networks)
+}
+
+/// Words for DNS servers, and networks.
+pub(crate) fn dns_servers(text: &str) -> Result<DnsServers, String> {
+    let mut servers = DnsServers::default();
+    let mut others = Vec::new();
+    for item in items(text) {
+        match item {
+            "policy" => servers.of_policy = true,
+            "cluster" => servers.of_cluster = true,
+            "node" => servers.of_node = true,
+            // An address alone is what most people write.
+            _ => match item.parse() {
+                Ok(address) => others.push(Prefix::host(address).to_string()),
+                Err(_) => others.push(item.to_owned()),
+            },
+        }
+    }
+    servers.networks = networks(&others.join(","))?;
+    Ok(servers)
 }
 
 /// `node`, `none`, or networks with room for addresses. `auto` is replaced before

@@ -2,7 +2,7 @@
 
 use crate::kind::ParameterKind;
 use crate::parse;
-use crate::values::{AddressPools, AddressRange, EtcdEndpoint, KubernetesApi};
+use crate::values::{AddressPools, AddressRange, DnsServers, EtcdEndpoint, KubernetesApi};
 use palisade_model::{Encapsulations, FailsafePort, Prefix};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -147,6 +147,12 @@ pub(crate) const fn mask() -> ValueParser<u32> {
 
 pub(crate) const fn networks() -> ValueParser<Vec<Prefix>> {
     by_function(ParameterKind::Networks, |_, text| parse::networks(text))
+}
+
+pub(crate) const fn dns_servers() -> ValueParser<DnsServers> {
+    by_function(ParameterKind::DnsServers, |_, text| {
+        parse::dns_servers(text)
+    })
 }
 
 pub(crate) const fn pools() -> ValueParser<AddressPools> {

@@ -83,3 +83,25 @@ impl std::fmt::Display for AddressRange {
         write!(f, "{}-{}", self.first, self.last)
     }
 }
+
+/// Whose answers give a name its addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DnsServers {
+    /// Servers that a rule with DNS names selects, unless it selects every address.
+    pub of_policy: bool,
+    /// The DNS servers of a Kubernetes cluster.
+    pub of_cluster: bool,
+    /// The nameservers in this host's resolv.conf.
+    pub of_node: bool,
+    /// Servers in these networks.
+    pub networks: Vec<Prefix>,
+}
+
+/// How a refused DNS query is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DnsRefusal {
+    /// By REFUSED.
+    Refused,
+    /// By NXDOMAIN.
+    NonexistentDomain,
+}

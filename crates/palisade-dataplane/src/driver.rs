@@ -10,14 +10,16 @@
 //!
 //! Never: decides a verdict; verdicts are in the decision tables.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_layout::Counters;
 use palisade_model::{Prefix, Str};
-use palisade_tables::{Atomicity, Delta, Phase, Point, Tables};
+use palisade_tables::{Atomicity, Delta, DnsRules, Phase, Point, Tables};
 
 use crate::counter_ledger::CounterLedger;
 use crate::error::DriverError;
@@ -125,6 +127,18 @@ pub trait PolicyDriver: Send {
     fn remove(&mut self) -> Result<(), DriverError>;
 }
 
+/// Stores the rules for DNS queries where the proxy reads them.
+pub trait DnsRuleStore: Send {
+    /// What is stored, also by an agent before; what cannot be read counts as nothing.
+    fn load(&mut self) -> BTreeMap<u32, Arc<DnsRules>>;
+
+    /// Stores these rules in place of all others, by the number in the mark of the packets that they are for.
+    ///
+    /// # Errors
+    /// If they cannot be stored; what was stored is unchanged.
+    fn store(&mut self, rules: &BTreeMap<u32, Arc<DnsRules>>) -> io::Result<()>;
+}
+
 /// Replaces the workloads' source addresses by the host's. Verdicts do not depend on it.
 pub trait AddressTranslation {
     /// Makes the kernel masquerade exactly what `wanted` says; returns the number of objects and elements
@@ -176,6 +190,14 @@ pub trait Dataplane: PolicyDriver {
     /// Translation of addresses, if the driver has it.
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
         None
+    }
+
+    /// Stores the rules for DNS queries here from now on. A driver that redirects no packets ignores it.
+    fn set_dns_rule_store(&mut self, _: Box<dyn DnsRuleStore>) {}
+
+    /// Whether packets with DNS queries are redirected to a proxy, where policy judges names.
+    fn redirects_dns(&self) -> bool {
+        false
     }
 
     /// Whether the driver notices changes by other programs. If not, it is verified on demand only.

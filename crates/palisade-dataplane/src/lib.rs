@@ -23,9 +23,9 @@ mod subscription;
 pub use counter_journal::{CounterJournal, JournalError};
 pub use counter_ledger::CounterLedger;
 pub use driver::{
-    AddressTranslation, ApplyOutcome, Dataplane, DriverCondition, DriverStatus, InstalledPolicy,
-    Interface, InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
-    StepOutcome, TamperEvent,
+    AddressTranslation, ApplyOutcome, Dataplane, DnsRuleStore, DriverCondition, DriverStatus,
+    InstalledPolicy, Interface, InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver,
+    StepObserver, StepOutcome, TamperEvent,
 };
 pub use error::{DriverError, DriverErrorKind};
 pub use packet_report::{PacketReport, PacketReportBatch};

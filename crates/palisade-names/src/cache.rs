@@ -111,7 +111,7 @@ impl NameCache {
         let name = self.name_number(&answer.name);
         let workload = self.workload_number(&answer.workload);
         for answered in &answer.addresses {
-            let expires = now.saturating_add(to_millis(self.life(answered.ttl)));
+            let expires = now.saturating_add(to_millis(self.limits.life(answered.ttl)));
             if self.hold(name, workload, answered.address, expires) {
                 changed.insert(answer.name.clone());
             }
@@ -243,14 +243,6 @@ impl NameCache {
             workload: self.workloads.get(&entry.workload)?.id.clone(),
             expires: entry.expires,
         })
-    }
-
-    fn life(&self, ttl: Duration) -> Duration {
-        let ttl = ttl.clamp(
-            self.limits.min_ttl,
-            self.limits.max_ttl.max(self.limits.min_ttl),
-        );
-        ttl.saturating_add(self.limits.grace)
     }
 
     fn has_connection(

@@ -21,6 +21,14 @@ pub struct NameLimits {
     pub addresses: usize,
 }
 
+impl NameLimits {
+    /// How long an address of an answer with this TTL stays.
+    pub fn life(&self, ttl: Duration) -> Duration {
+        let ttl = ttl.clamp(self.min_ttl, self.max_ttl.max(self.min_ttl));
+        ttl.saturating_add(self.grace)
+    }
+}
+
 impl Default for NameLimits {
     fn default() -> Self {
         NameLimits {

@@ -7,13 +7,11 @@
 
 use crate::AnswerLinkError;
 use crate::offer::{AnswerOffer, LONGEST_LINE, OfferConfirmation};
-use std::ffi::OsString;
-use std::fs::Permissions;
+use crate::private_socket::bind_private;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -58,20 +56,10 @@ impl AnswerListener {
     /// # Errors
     /// If it cannot be made.
     pub fn bind(path: &Path) -> Result<Self, AnswerLinkError> {
-        let failure = |action| {
-            move |source| AnswerLinkError::Bind {
-                action,
-                path: path.to_owned(),
-                source,
-            }
-        };
-        let temporary = temporary_path(path);
-        // Left over from a process with the same number.
-        let _ = std::fs::remove_file(&temporary);
-        let listener = UnixListener::bind(&temporary).map_err(failure("making"))?;
-        let private = Permissions::from_mode(0o600);
-        std::fs::set_permissions(&temporary, private).map_err(failure("restricting"))?;
-        std::fs::rename(&temporary, path).map_err(failure("naming"))?;
+        let listener = bind_private(path).map_err(|source| AnswerLinkError::Bind {
+            path: path.to_owned(),
+            source,
+        })?;
         Ok(AnswerListener {
             listener,
             open: Arc::default(),
@@ -150,17 +138,11 @@ impl AnswerConnection {
     }
 }
 
-/// A name beside the socket's.
-fn temporary_path(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.tmp", std::process::id()));
-    path.with_file_name(name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
 
     const OFFER: &[u8] = br#"{"id":7,"client":"10.0.0.1","server":"192.0.2.1:53","name":"a.example","addresses":[]}"#;
 

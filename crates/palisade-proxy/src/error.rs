@@ -80,10 +80,8 @@ pub enum RuleSetsError {
 #[derive(Debug, Error)]
 pub enum AnswerLinkError {
     /// The socket cannot be made.
-    #[error("{action} the socket {} for answers", path.display())]
+    #[error("making the socket {} for answers", path.display())]
     Bind {
-        /// The step that failed.
-        action: &'static str,
         /// The socket.
         path: PathBuf,
         /// The failure.
@@ -106,6 +104,27 @@ pub enum AnswerLinkError {
     Confirm {
         /// The number of the offer.
         id: u64,
+        /// The failure.
+        source: io::Error,
+    },
+}
+
+/// The listening sockets cannot be handed over.
+#[derive(Debug, Error)]
+pub enum HandoverError {
+    /// The socket for a successor cannot be made.
+    #[error("making the socket {} for the next proxy", path.display())]
+    Bind {
+        /// The socket.
+        path: PathBuf,
+        /// The failure.
+        source: io::Error,
+    },
+    /// The process that serves does not give them.
+    #[error("receiving the listening sockets from the proxy at {}", path.display())]
+    Receive {
+        /// The socket.
+        path: PathBuf,
         /// The failure.
         source: io::Error,
     },

@@ -21,9 +21,11 @@ mod clock;
 mod config;
 mod counts;
 mod error;
+mod handover;
 mod listeners;
 mod offer;
 mod offer_queue;
+mod private_socket;
 mod proxy;
 mod query_judge;
 mod rule_set_file;
@@ -39,7 +41,8 @@ pub use config::{
     Config, ProxyLimits, RejectResponseCode, TcpLimits, TeachingLimits, UpstreamLimits,
 };
 pub use counts::{AnswerCounts, OfferCounts, ProxyCounts, QueryCounts, TcpCounts, UpstreamCounts};
-pub use error::{AnswerLinkError, ProxyError, RuleSetsError};
+pub use error::{AnswerLinkError, HandoverError, ProxyError, RuleSetsError};
+pub use handover::{HandoverListener, Predecessor, take_over};
 pub use listeners::{Listeners, bind};
 pub use offer::{AnswerOffer, OfferedAddress};
 pub use proxy::Proxy;

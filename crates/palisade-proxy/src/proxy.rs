@@ -17,16 +17,21 @@ use crate::udp::UdpProxy;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
+use tokio::time::{sleep, timeout};
+
+/// How often a proxy that ends looks whether something waits.
+const DRAIN_PERIOD: Duration = Duration::from_millis(10);
 
 /// A proxy that runs.
 #[derive(Debug)]
 pub struct Proxy {
     counts: SharedCounts,
     /// Dropped to stop the thread.
-    stopper: Option<oneshot::Sender<()>>,
+    stopper: Option<oneshot::Sender<Duration>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -63,6 +68,14 @@ impl Proxy {
 
     /// Ends it; connections are closed, and queries that wait have no answer.
     pub fn stop(self) {}
+
+    /// Listens no longer, and ends when no query and no connection waits any more, or after this time.
+    pub fn drain(mut self, patience: Duration) {
+        if let Some(stopper) = self.stopper.take() {
+            // Its thread has ended if this fails.
+            let _ = stopper.send(patience);
+        }
+    }
 }
 
 impl Drop for Proxy {
@@ -80,7 +93,7 @@ fn run(
     config: Config,
     listeners: Listeners,
     counts: SharedCounts,
-    stop: oneshot::Receiver<()>,
+    stop: oneshot::Receiver<Duration>,
     report: &mpsc::Sender<Result<(), ProxyError>>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -96,10 +109,12 @@ fn run(
     };
     LocalSet::new().block_on(&runtime, async {
         match serve(config, listeners, counts) {
-            Ok(_tasks) => {
+            Ok(tasks) => {
                 let _ = report.send(Ok(()));
-                // Ends with an error when the other end is dropped, which is the signal.
-                let _ = stop.await;
+                // Ends with an error when the other end is dropped: nothing is waited for.
+                if let Ok(patience) = stop.await {
+                    tasks.drain(patience).await;
+                }
             }
             Err(error) => {
                 let _ = report.send(Err(error));
@@ -108,12 +123,36 @@ fn run(
     });
 }
 
-/// Starts all tasks; dropping the set ends them.
+/// The tasks of a proxy; dropping them ends them.
+struct ProxyTasks {
+    /// Those that accept queries and connections.
+    listening: JoinSet<()>,
+    /// All others.
+    _serving: JoinSet<()>,
+    udp: Rc<UdpProxy>,
+    counts: SharedCounts,
+}
+
+impl ProxyTasks {
+    /// Ends those that listen, and waits until nothing waits for an answer.
+    async fn drain(mut self, patience: Duration) {
+        self.listening.abort_all();
+        let is_idle = async {
+            while self.udp.has_pending() || self.counts.snapshot().tcp.open > 0 {
+                sleep(DRAIN_PERIOD).await;
+            }
+        };
+        // What waits longer is lost.
+        let _ = timeout(patience, is_idle).await;
+    }
+}
+
+/// Starts all tasks.
 fn serve(
     config: Config,
     listeners: Listeners,
     counts: SharedCounts,
-) -> Result<JoinSet<()>, ProxyError> {
+) -> Result<ProxyTasks, ProxyError> {
     let clock = ProxyClock::start();
     let teacher = Rc::new(AnswerTeacher::new(&config, clock, counts.clone()));
     let judge = Rc::new(QueryJudge::new(config.clone(), clock, counts.clone()));
@@ -130,22 +169,29 @@ fn serve(
         judge,
         Rc::clone(&teacher),
         clock,
-        counts,
+        counts.clone(),
     ));
-    let mut tasks = JoinSet::new();
+    let mut listening = JoinSet::new();
     for listener in listeners.udp {
         let nonblocking = listener.set_nonblocking(true);
         let listener = nonblocking.and_then(|()| UdpSocket::from_std(listener));
         let listener = listener.map_err(ProxyError::Listener)?;
-        tasks.spawn_local(Rc::clone(&udp).serve(listener));
+        listening.spawn_local(Rc::clone(&udp).serve(listener));
     }
     for listener in listeners.tcp {
         let nonblocking = listener.set_nonblocking(true);
         let listener = nonblocking.and_then(|()| TcpListener::from_std(listener));
         let listener = listener.map_err(ProxyError::Listener)?;
-        tasks.spawn_local(Rc::clone(&tcp).serve(listener));
+        listening.spawn_local(Rc::clone(&tcp).serve(listener));
     }
-    tasks.spawn_local(async move { udp.expire_queries().await });
-    tasks.spawn_local(async move { teacher.run().await });
-    Ok(tasks)
+    let mut serving = JoinSet::new();
+    let expiring = Rc::clone(&udp);
+    serving.spawn_local(async move { expiring.expire_queries().await });
+    serving.spawn_local(async move { teacher.run().await });
+    Ok(ProxyTasks {
+        listening,
+        _serving: serving,
+        udp,
+        counts,
+    })
 }

@@ -143,6 +143,12 @@ impl RuleSets {
         }
     }
 
+    /// All, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &RuleSet)> {
+        let rule_sets = self.rule_sets.iter();
+        rule_sets.map(|(number, indexed)| (*number, &indexed.rule_set))
+    }
+
     /// The rule set of a number.
     #[must_use]
     pub fn get(&self, number: u32) -> Option<&RuleSet> {

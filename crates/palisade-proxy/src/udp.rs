@@ -112,6 +112,11 @@ impl UdpProxy {
         }
     }
 
+    /// Whether queries wait for their answer.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.borrow().is_empty()
+    }
+
     /// Forgets queries without an answer, for ever.
     pub(crate) async fn expire_queries(&self) {
         let mut dropped = 0;

@@ -69,6 +69,12 @@ pub(crate) enum Command {
     /// flag, as PALISADE_NAME in the environment, or as a line `name: value` of the configuration file, which
     /// is read again when it changes and on SIGHUP.
     Agent(AgentArgs),
+    /// Run the DNS proxy beside the agent until it is stopped, or until another one takes over.
+    ///
+    /// Where policies judge DNS queries by name, or give rules by name their addresses, the dataplane redirects the
+    /// queries of workloads to it. It is a process of its own, so that DNS outlives the agent; it reads the same
+    /// configuration. One that is started beside another takes over its sockets, and no query is lost.
+    Proxy(AgentArgs),
     /// Show the agent's status: health, revision, problems of the input, kernel writes.
     Status,
     /// Show the workloads attached to this host.

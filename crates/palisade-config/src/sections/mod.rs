@@ -6,6 +6,7 @@
 pub(crate) mod api;
 pub(crate) mod cni;
 pub(crate) mod directory;
+pub(crate) mod dns;
 pub(crate) mod etcd;
 pub(crate) mod host;
 pub(crate) mod ipam;
@@ -74,6 +75,8 @@ sections! {
     etcd: etcd::EtcdConfig,
     /// What policies may cost and decide.
     policy: policy::PolicyConfig,
+    /// Policy by domain name.
+    dns: dns::DnsConfig,
     /// Host endpoints.
     host: host::HostConfig,
     /// The interfaces of workloads and pods.

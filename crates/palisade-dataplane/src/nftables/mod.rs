@@ -12,6 +12,7 @@
 mod config;
 mod conntrack_marks;
 mod counts;
+mod dns_rules;
 mod error;
 mod nat;
 pub mod netlink;
@@ -43,13 +44,15 @@ use palisade_tables::{
 
 use crate::counter_ledger::CounterLedger;
 use crate::driver::{
-    AddressTranslation, ApplyOutcome, Dataplane, DriverCondition, DriverStatus, InstalledPolicy,
-    MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver, StepOutcome, TamperEvent,
+    AddressTranslation, ApplyOutcome, Dataplane, DnsRuleStore, DriverCondition, DriverStatus,
+    InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver, StepOutcome,
+    TamperEvent,
 };
 use crate::error::DriverError;
 use crate::packet_report::PacketReportBatch;
 use crate::subscription::Subscription;
 use counts::TableCounters;
+use dns_rules::StoredDnsRules;
 use netlink::{Executor, TransactionObserver, owner};
 use preview::{preview_of, take_over};
 use report_reader::{KernelReportLookup, ReportReader};
@@ -79,6 +82,10 @@ pub struct NftDataplane {
     masquerade_table: Option<Option<Ruleset>>,
     /// The generation that was written last; 0 before the first start.
     generation: u32,
+    /// The DNS rules that the proxy knows.
+    dns_rules: StoredDnsRules,
+    /// Whether the configuration asks for redirects.
+    wants_redirect: bool,
     step_observer: Option<StepObserver>,
 }
 
@@ -113,7 +120,12 @@ impl NftDataplane {
         config::validate(&config)?;
         let mut nfnetlink = KernelNfnetlink::open(netns)?;
         config.owned = config.owned && owner::is_supported(&mut nfnetlink, &config.table)?;
-        let executor = Executor::new(config.table.clone(), nfnetlink, KernelGracePeriod::new()?);
+        let mut executor =
+            Executor::new(config.table.clone(), nfnetlink, KernelGracePeriod::new()?);
+        let wants_redirect = config.redirect.is_some();
+        if wants_redirect && !dns_rules::can_redirect(&mut executor, &config.table) {
+            config.redirect = None;
+        }
         Ok(Self {
             config,
             netns: netns.clone(),
@@ -125,6 +137,8 @@ impl NftDataplane {
             wants_ownership,
             masquerade_table: None,
             generation: 0,
+            dns_rules: StoredDnsRules::default(),
+            wants_redirect,
             step_observer: None,
         })
     }
@@ -174,6 +188,7 @@ impl NftDataplane {
         ledger: &mut CounterLedger,
     ) -> Result<ApplyOutcome, DriverError> {
         let (mut planner, mut transaction) = adopt(&self.config, observed.as_ref(), tables, 0);
+        self.dns_rules.add(planner.dns_rules())?;
         let is_fresh = planner.generation() == 0;
         if is_fresh {
             let mut conntrack = KernelConntrack::open(&self.netns)?;
@@ -205,6 +220,7 @@ impl NftDataplane {
         self.recovered_accounts.clear();
         self.drop_counters = reasons;
         self.generation = planner.generation();
+        self.dns_rules.retain(planner.dns_rules());
         self.planner = Some(planner);
         if is_fresh {
             let mut conntrack = KernelConntrack::open(&self.netns)?;
@@ -364,7 +380,13 @@ impl PolicyDriver for NftDataplane {
         };
         let transaction = planner.plan(delta);
         let generation = planner.generation();
-        if let Err(error) = self.clear_reused_marks(&transaction) {
+        let changes_rules = StoredDnsRules::are_changed_by(delta);
+        let stored = if changes_rules {
+            self.dns_rules.add(planner.dns_rules())
+        } else {
+            Ok(())
+        };
+        if let Err(error) = stored.and_then(|()| self.clear_reused_marks(&transaction)) {
             self.discard_plan(transaction);
             return Err(error);
         }
@@ -385,6 +407,10 @@ impl PolicyDriver for NftDataplane {
         };
         self.causes.finish(delta);
         self.generation = generation;
+        if changes_rules {
+            let rules = self.dns_rules();
+            self.dns_rules.retain(rules);
+        }
         ledger.compact(false, &|| self.counter_accounts());
         Ok(apply_outcome(steps))
     }
@@ -516,11 +542,30 @@ impl Dataplane for NftDataplane {
             reason: "KernelTooOld",
             message: "other programs can change the nftables tables (owned tables need Linux 6.9); changes are repaired".to_owned(),
         };
-        is_unowned.then_some(unowned).into_iter().collect()
+        let unredirected = DriverCondition {
+            kind: "DnsNotRedirected",
+            reason: "KernelTooOld",
+            message: "DNS queries that policy judges by name are denied, and names have no addresses: this kernel has no transparent proxy for nftables (nft_tproxy, nft_socket)".to_owned(),
+        };
+        let is_unredirected = self.wants_redirect && self.config.redirect.is_none();
+        let unredirected = is_unredirected.then_some(unredirected);
+        is_unowned
+            .then_some(unowned)
+            .into_iter()
+            .chain(unredirected)
+            .collect()
     }
 
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
         Some(self)
+    }
+
+    fn set_dns_rule_store(&mut self, store: Box<dyn DnsRuleStore>) {
+        self.dns_rules.set_store(store);
+    }
+
+    fn redirects_dns(&self) -> bool {
+        self.config.redirect.is_some()
     }
 
     fn notices_changes(&self) -> bool {

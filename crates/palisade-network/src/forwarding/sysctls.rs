@@ -88,8 +88,13 @@ pub struct SettingsFile {
 impl SettingsFile {
     /// The file of a state directory.
     pub fn in_state_dir(state_dir: &Path) -> Self {
+        SettingsFile::named(state_dir, SETTINGS_FILE)
+    }
+
+    /// The file of this name in a state directory.
+    pub fn named(state_dir: &Path, name: &str) -> Self {
         SettingsFile {
-            path: state_dir.join(SETTINGS_FILE),
+            path: state_dir.join(name),
             // Without a boot id, saved values never expire.
             boot_id: std::fs::read_to_string(BOOT_ID_PATH).unwrap_or_default(),
         }
@@ -239,6 +244,23 @@ pub fn plan_forwarding(
         }
     }
     Ok(changes)
+}
+
+/// The change that gives a sysctl a value; `None` if it has it, or does not exist.
+///
+/// # Errors
+/// If the kernel cannot be read.
+pub fn plan_setting(
+    sysctl: &impl Sysctl,
+    key: &str,
+    value: &str,
+) -> Result<Option<ChangedSetting>, SettingsError> {
+    let present = read_setting(sysctl, key)?.filter(|present| present != value);
+    Ok(present.map(|before| ChangedSetting {
+        key: key.to_owned(),
+        before,
+        after: value.to_owned(),
+    }))
 }
 
 /// Makes these changes; their former values are saved before. Returns the sysctls that changed.

@@ -66,7 +66,7 @@ impl KernelNetworkDriver {
         })
     }
 
-    fn sysctl(&self) -> KernelSysctl {
+    pub(super) fn sysctl(&self) -> KernelSysctl {
         KernelSysctl::mounted_at(&self.host, &self.sysctl_dir)
     }
 

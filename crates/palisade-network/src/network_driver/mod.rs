@@ -14,6 +14,7 @@ mod connections;
 mod kernel;
 mod netns_facts;
 mod node_routes;
+mod redirect_routes;
 mod veth_pair;
 
 pub use crate::network_error::NetworkDriverError;
@@ -21,6 +22,7 @@ pub use kernel::KernelNetworkDriver;
 pub use netns_facts::{AddressUse, NetnsFacts};
 pub use node_routes::{InstalledRoute, NODE_ROUTE_PROTOCOL, NodeRoute, NodeRouteDriver};
 pub use palisade_node::host_changes::HOST_MAC;
+pub use redirect_routes::RedirectRouteDriver;
 
 use crate::forwarding::ForwardingDriver;
 use palisade_dataplane::Interface;
@@ -45,6 +47,8 @@ pub struct HostDrivers {
     pub forwarding: Box<dyn ForwardingDriver>,
     /// Routes to other nodes; `None`: this host has none.
     pub node_routes: Option<Box<dyn NodeRouteDriver>>,
+    /// Routing of redirected packets; `None`: nothing is redirected.
+    pub redirect_routes: Option<Box<dyn RedirectRouteDriver>>,
     /// TCP connections of the host; `None`: those that a change of policy cuts are not reported.
     pub connections: Option<Box<dyn ConnectionReader>>,
 }
@@ -60,6 +64,7 @@ impl HostDrivers {
             network: Box::new(driver()?),
             forwarding: Box::new(driver()?),
             node_routes: Some(Box::new(driver()?)),
+            redirect_routes: Some(Box::new(driver()?)),
             connections: Some(Box::new(driver()?)),
         })
     }
@@ -73,6 +78,7 @@ impl HostDrivers {
             network: Box::new(KernelNetworkDriver::read_only()?),
             forwarding: Box::new(KernelNetworkDriver::read_only()?),
             node_routes: Some(Box::new(KernelNetworkDriver::read_only()?)),
+            redirect_routes: Some(Box::new(KernelNetworkDriver::read_only()?)),
             connections: None,
         })
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::types::{Address, IpNet, Link, LinkAction, LinkChange, Neighbour, Route, VethEnd};
-use super::{LinkError, codec};
+use super::{LinkError, RoutingRule, codec, routing_rule};
 use crate::Errno;
 use crate::netlink::{KernelError, NetlinkFamily, NetlinkSocket, WireError};
 use crate::netns::NetNs;
@@ -361,6 +361,54 @@ impl KernelLinks {
                         ..read.route
                     })
                     .collect())
+            },
+        )
+    }
+
+    /// Adds a routing rule.
+    ///
+    /// # Errors
+    /// `EEXIST` if there is the same.
+    pub fn add_rule(&mut self, rule: &RoutingRule) -> Result<(), LinkError> {
+        self.with_action(
+            || LinkAction::AddRule(rule.clone()),
+            |this| {
+                let flags = NLM_F_CREATE | NLM_F_EXCL;
+                this.change(libc::RTM_NEWRULE, flags, |out| {
+                    routing_rule::write_rule(out, rule)
+                })
+            },
+        )
+    }
+
+    /// Deletes a routing rule.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is none.
+    pub fn delete_rule(&mut self, rule: &RoutingRule) -> Result<(), LinkError> {
+        self.with_action(
+            || LinkAction::DeleteRule(rule.clone()),
+            |this| {
+                this.change(libc::RTM_DELRULE, 0, |out| {
+                    routing_rule::write_rule(out, rule)
+                })
+            },
+        )
+    }
+
+    /// The routing rules of both families that [`RoutingRule`] can express.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn rules(&mut self) -> Result<Vec<RoutingRule>, LinkError> {
+        self.with_action(
+            || LinkAction::List("routing rules"),
+            |this| {
+                this.socket.dump(
+                    libc::RTM_GETRULE,
+                    routing_rule::write_rule_dump,
+                    |message| routing_rule::read_rule(&message.payload),
+                )
             },
         )
     }

@@ -1,4 +1,4 @@
-//! Links, addresses, routes and neighbours of one network namespace.
+//! Links, addresses, routes, routing rules and neighbours of one network namespace.
 //!
 //! Promises: every error names the action, the object and the namespace, with the kernel's extended
 //! acknowledgement if there is one; callers identify links by name, not by index, since they own the name; a
@@ -10,6 +10,7 @@ mod codec;
 mod event;
 mod kernel;
 mod name;
+mod routing_rule;
 mod types;
 
 use thiserror::Error;
@@ -17,9 +18,10 @@ use thiserror::Error;
 pub use event::{KernelLinkEvents, LinkEvent, LinkEvents};
 pub use kernel::KernelLinks;
 pub use name::{escape_name, unescape_name};
+pub use routing_rule::RoutingRule;
 pub use types::{
-    Address, IpNet, Link, LinkAction, LinkChange, MAIN_TABLE, MacAddr, Neighbour, ParseMacError,
-    Route, RouteKind, RouteScope, VethEnd,
+    Address, IpFamily, IpNet, Link, LinkAction, LinkChange, MAIN_TABLE, MacAddr, Neighbour,
+    ParseMacError, Route, RouteKind, RouteScope, VethEnd,
 };
 
 use crate::Errno;

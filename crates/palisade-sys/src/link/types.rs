@@ -6,10 +6,47 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::RoutingRule;
 use crate::netns::NetNs;
 
 /// Number of the main routing table.
 pub const MAIN_TABLE: u32 = 254;
+
+/// An IP family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum IpFamily {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl IpFamily {
+    /// Both.
+    pub const ALL: [IpFamily; 2] = [IpFamily::V4, IpFamily::V6];
+
+    pub(super) fn number(self) -> u8 {
+        match self {
+            IpFamily::V4 => libc::AF_INET as u8,
+            IpFamily::V6 => libc::AF_INET6 as u8,
+        }
+    }
+
+    pub(super) fn from_number(number: u8) -> Option<IpFamily> {
+        IpFamily::ALL
+            .into_iter()
+            .find(|family| family.number() == number)
+    }
+}
+
+impl fmt::Display for IpFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IpFamily::V4 => "IPv4",
+            IpFamily::V6 => "IPv6",
+        })
+    }
+}
 
 /// An Ethernet address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -337,6 +374,10 @@ pub enum LinkAction {
     AddRoute(Route),
     /// Deleting a route.
     DeleteRoute(Route),
+    /// Adding a routing rule.
+    AddRule(RoutingRule),
+    /// Deleting a routing rule.
+    DeleteRule(RoutingRule),
     /// Setting a neighbour entry.
     SetNeighbour(Neighbour),
     /// Subscribing to notifications.
@@ -367,6 +408,8 @@ impl fmt::Display for LinkAction {
             Self::ReplaceRoute(route) => write!(f, "replacing route {route}"),
             Self::AddRoute(route) => write!(f, "adding route {route}"),
             Self::DeleteRoute(route) => write!(f, "deleting route {route}"),
+            Self::AddRule(rule) => write!(f, "adding routing rule {rule}"),
+            Self::DeleteRule(rule) => write!(f, "deleting routing rule {rule}"),
             Self::SetNeighbour(neighbour) => write!(f, "setting {neighbour}"),
             Self::Listen => f.write_str("listening for link changes"),
         }

@@ -16,6 +16,7 @@ mod manifests;
 mod monitor;
 mod policy;
 mod progress;
+mod proxy;
 mod push;
 mod status;
 mod uninstall_check;
@@ -39,6 +40,7 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
     }
     let outcome = match cli.command {
         Command::Agent(args) => agent::run(args, cli.output),
+        Command::Proxy(args) => proxy::run(args),
         Command::Status => status::run(&client, cli.output),
         Command::Endpoint(command) => endpoint::run(&command, &client, cli.output),
         Command::Identity(_) => endpoint::list_identities(&client, cli.output),

@@ -85,6 +85,7 @@ pub(crate) fn host_drivers(network: impl NetworkDriver + 'static) -> HostDrivers
         network: Box::new(network),
         forwarding: Box::new(ForwardingHost),
         node_routes: None,
+        redirect_routes: None,
         connections: None,
     }
 }

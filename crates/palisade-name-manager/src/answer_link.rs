@@ -1,0 +1,117 @@
+//! The threads that read the answers which the proxy offers.
+//!
+//! Promises: each offer is passed on once, with what confirms it; a connection that sends something else is closed,
+//! and the next is accepted. Never: judges an offer.
+
+use palisade_proxy::{AnswerConnection, AnswerLinkError, AnswerListener, AnswerOffer};
+use palisade_text::error_chain;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long to wait after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// An answer of the proxy, which waits.
+#[derive(Debug)]
+pub struct OfferedAnswer {
+    /// The answer.
+    pub offer: AnswerOffer,
+    /// What releases it.
+    pub confirmation: Confirmation,
+}
+
+/// Releases one answer.
+#[derive(Clone, Debug)]
+pub struct Confirmation {
+    connection: Arc<Mutex<AnswerConnection>>,
+    id: u64,
+}
+
+impl Confirmation {
+    /// Tells the proxy that the addresses are in force, or will not be.
+    pub fn confirm(self) {
+        let mut connection = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // A proxy that is gone offers it again.
+        let _ = connection.confirm(self.id);
+    }
+}
+
+/// The number of proxies that are connected, for the status.
+#[derive(Clone, Debug, Default)]
+pub struct ProxyConnections(Arc<AtomicUsize>);
+
+impl ProxyConnections {
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Accepts the proxy's connections, and passes on what they offer; `send` returns false when nobody takes it any more.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "without descriptors each attempt fails at once"
+)]
+pub fn follow_answers(
+    listener: &AnswerListener,
+    connections: &ProxyConnections,
+    send: impl Fn(OfferedAnswer) -> bool + Clone + Send + 'static,
+) -> Result<(), Infallible> {
+    loop {
+        match listener.accept() {
+            Ok(connection) => serve(connection, connections.clone(), send.clone()),
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "accepting the DNS proxy's connection failed");
+                std::thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+}
+
+/// Serves a connection by a thread of its own, which ends with it.
+fn serve(
+    connection: AnswerConnection,
+    connections: ProxyConnections,
+    send: impl Fn(OfferedAnswer) -> bool + Send + 'static,
+) {
+    let read = move || {
+        connections.0.fetch_add(1, Ordering::AcqRel);
+        tracing::info!("the DNS proxy is connected");
+        match read_offers(connection, send) {
+            Ok(()) => tracing::info!("the DNS proxy closed its connection"),
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "the DNS proxy's connection failed");
+            }
+        }
+        connections.0.fetch_sub(1, Ordering::AcqRel);
+    };
+    let thread = std::thread::Builder::new().name("dns-answers".to_owned());
+    if let Err(error) = thread.spawn(read) {
+        tracing::warn!(%error, "starting the thread of a DNS proxy's connection failed");
+    }
+}
+
+fn read_offers(
+    mut reader: AnswerConnection,
+    send: impl Fn(OfferedAnswer) -> bool,
+) -> Result<(), AnswerLinkError> {
+    let writer = Arc::new(Mutex::new(reader.try_clone()?));
+    while let Some(offer) = reader.read()? {
+        let confirmation = Confirmation {
+            connection: Arc::clone(&writer),
+            id: offer.id,
+        };
+        if !send(OfferedAnswer {
+            offer,
+            confirmation,
+        }) {
+            break;
+        }
+    }
+    Ok(())
+}
