@@ -70,6 +70,9 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::CtSet { key, sreg } => {
             w.be32(NFTA_CT_SREG, sreg.number())
                 .be32(NFTA_CT_KEY, key.number());
+            if *key == CtKey::Zone {
+                w.u8(NFTA_CT_DIRECTION, IP_CT_DIR_ORIGINAL);
+            }
         }
         Expr::Bitwise { .. } => write_bitwise(w, expr),
         Expr::Cmp { sreg, op, value } => {
@@ -403,9 +406,8 @@ fn read_ct(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
     let set = register(data, NFTA_CT_SREG)?.zip(key);
     let direction = data.find(NFTA_CT_DIRECTION)?;
     let direction = direction.map(|direction| direction.u8()).transpose()?;
-    let wanted = key
-        .filter(|key| key.is_of_tuple())
-        .map(|_| IP_CT_DIR_ORIGINAL);
+    let has_direction = |key: &CtKey| key.is_of_tuple() || *key == CtKey::Zone && set.is_some();
+    let wanted = key.filter(has_direction).map(|_| IP_CT_DIR_ORIGINAL);
     let is_expected = direction == wanted;
     if !is_expected {
         return Ok(None);
