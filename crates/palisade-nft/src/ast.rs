@@ -246,13 +246,6 @@ pub enum Expr {
         /// The log prefix; at most 127 bytes.
         prefix: Str,
     },
-    /// `socket`: a property of the socket that the packet is for. Breaks if there is none.
-    Socket {
-        /// The key.
-        key: SocketKey,
-        /// The destination register.
-        dreg: Reg,
-    },
     /// `tproxy`: gives the packet to a transparent socket, with its addresses as they are. Breaks if no such socket
     /// listens there; in prerouting only.
     Tproxy {
@@ -298,14 +291,6 @@ pub enum LookupMode {
     Register(Reg),
     /// Executes its verdict; `continue` continues the rule.
     Verdict,
-}
-
-kernel_enum! {
-    /// What `socket` loads (`NFT_SOCKET_*`).
-    SocketKey {
-        /// The mark of what the socket sends: four bytes in host byte order.
-        Mark = 1 "mark",
-    }
 }
 
 kernel_enum! {

@@ -376,7 +376,6 @@ fn expr_text(expr: &Expr) -> String {
         Expr::Log { group, prefix } => format!("log prefix \"{prefix}\" group {group}"),
         Expr::Masquerade => "masquerade".into(),
         Expr::Notrack => "notrack".into(),
-        Expr::Socket { key, dreg } => format!("r{} = socket {}", dreg.0, key.word()),
         Expr::Tproxy {
             family,
             address,

@@ -453,8 +453,8 @@ impl<'a> PacketRun<'a> {
                 self.store_register(dreg.0, value);
                 ExprOutcome::Next
             }
-            // No packet is for a socket, and nobody listens.
-            Expr::Socket { .. } | Expr::Tproxy { .. } => ExprOutcome::EndOfRule(false),
+            // Nobody listens.
+            Expr::Tproxy { .. } => ExprOutcome::EndOfRule(false),
             Expr::Notrack => {
                 self.is_left_out |= !self.is_tracked;
                 ExprOutcome::Next
