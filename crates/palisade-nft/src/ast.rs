@@ -105,6 +105,7 @@ pub struct BaseChain {
 pub enum ChainType {
     Filter,
     Nat,
+    Route,
     Other,
 }
 
@@ -188,7 +189,7 @@ pub enum Expr {
     },
     /// `ct`, setting.
     CtSet {
-        /// The key; only [`CtKey::Mark`] can be set.
+        /// The key: [`CtKey::Mark`]; or before connection tracking [`CtKey::Zone`], of the original direction alone.
         key: CtKey,
         /// The source register.
         sreg: Reg,
@@ -245,13 +246,6 @@ pub enum Expr {
         /// The log prefix; at most 127 bytes.
         prefix: Str,
     },
-    /// `socket`: a property of the socket that the packet is for. Breaks if there is none.
-    Socket {
-        /// The key.
-        key: SocketKey,
-        /// The destination register.
-        dreg: Reg,
-    },
     /// `tproxy`: gives the packet to a transparent socket, with its addresses as they are. Breaks if no such socket
     /// listens there; in prerouting only.
     Tproxy {
@@ -297,14 +291,6 @@ pub enum LookupMode {
     Register(Reg),
     /// Executes its verdict; `continue` continues the rule.
     Verdict,
-}
-
-kernel_enum! {
-    /// What `socket` loads (`NFT_SOCKET_*`).
-    SocketKey {
-        /// The mark of what the socket sends: four bytes in host byte order.
-        Mark = 1 "mark",
-    }
 }
 
 kernel_enum! {
@@ -356,6 +342,8 @@ kernel_enum! {
         Status = 2 "status",
         /// The mark: four bytes in host byte order.
         Mark = 3 "mark",
+        /// The zone, also where it is of one direction alone: two bytes in host byte order.
+        Zone = 17 "zone",
         /// The destination port of the first packet, before NAT: two bytes.
         OriginalPort = 12 "original proto-dst",
         /// The source address of the first packet, before NAT, of an IPv4 connection: four bytes.
@@ -374,7 +362,7 @@ impl CtKey {
     pub fn is_of_tuple(self) -> bool {
         !matches!(
             self,
-            CtKey::State | CtKey::Direction | CtKey::Status | CtKey::Mark
+            CtKey::State | CtKey::Direction | CtKey::Status | CtKey::Mark | CtKey::Zone
         )
     }
 
@@ -384,7 +372,7 @@ impl CtKey {
         match self {
             CtKey::State | CtKey::Status | CtKey::Mark => 4,
             CtKey::Direction => 1,
-            CtKey::OriginalPort => 2,
+            CtKey::OriginalPort | CtKey::Zone => 2,
             CtKey::OriginalSource4 | CtKey::OriginalDestination4 => 4,
             CtKey::OriginalSource6 | CtKey::OriginalDestination6 => 16,
         }

@@ -77,6 +77,11 @@ pub struct RedirectConfig {
     pub upstream_bit: u32,
     /// The bit of packets of the proxy to clients.
     pub answer_bit: u32,
+    /// The bit of what a server of this host answers to the proxy: an `ip rule` delivers what has it to this host.
+    pub host_answer_bit: u32,
+    /// The zone of connection tracking that the proxy's connections to servers have in their original direction; no
+    /// other program may use it.
+    pub upstream_zone: u16,
 }
 
 impl RedirectConfig {
@@ -111,6 +116,8 @@ impl Default for RedirectConfig {
             number_mask: 0x0fff_0000,
             upstream_bit: 0x2000_0000,
             answer_bit: 0x4000_0000,
+            host_answer_bit: 0x8000_0000,
+            upstream_zone: 20_053,
         }
     }
 }

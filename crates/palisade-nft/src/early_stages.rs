@@ -21,6 +21,7 @@ use crate::host_judgement::{
 use crate::judgement::{L4Fields, Orientation, TupleFields, family_digit};
 use crate::names::{self, L4_ICMP, L4_PORTS};
 use crate::nflog;
+use crate::redirect;
 use crate::rule::{RuleBuilder, chain};
 use crate::{
     Chain, CmpOp, Config, Expr, Hook, MetaKey, NftFault, NftRule, NftVerdict, ct_state, tcp_flag,
@@ -123,6 +124,9 @@ pub(crate) fn untracked_chains(config: &Config) -> Vec<(Str, Chain)> {
             RuleBuilder::new().set_packet_mark(bit, false).build(),
             link_rule(),
         ];
+        if side == leaving {
+            rules.extend(redirect::untracked_upstream_rule(config));
+        }
         rules.extend(untracked_failsafe_rules(side));
         rules.push(RuleBuilder::new().jump(&side_chain(side, PolicyStage::Untracked)));
         rules.push(not_decided_rule(config, NftVerdict::Accept));

@@ -22,6 +22,7 @@ use crate::host_judgement::{
 use crate::judgement::{L4Fields, Orientation, TupleFields, address_field, family_digit};
 use crate::names::{self, L4_ICMP, L4_PORTS, LIVE_MARK};
 use crate::nflog::counted_drop_rule;
+use crate::redirect;
 use crate::rule::{RuleBuilder, chain};
 use crate::{
     Chain, CmpOp, Config, CtKey, Element, ElementKey, Hook, MetaKey, NftFault, NftRule, NftVerdict,
@@ -123,6 +124,7 @@ fn normal_chains(config: &Config) -> Vec<(Str, Chain)> {
     for (side, name) in [(arriving, "p_host_in"), (leaving, "p_host_out")] {
         let end = || RuleBuilder::new().goto("p_host_end");
         let mut rules = vec![fast_path_rule(config)];
+        rules.extend(redirect::upstream_rule(config));
         if side == leaving {
             rules.extend(answering::own_answer_rules(config));
         }
@@ -151,7 +153,18 @@ fn forward_chains(config: &Config) -> Vec<(Str, Chain)> {
     through.extend(through_rules(config, &[arriving, leaving]));
     let mut back = early_stages::decided_rules(config, leaving, &rest("p_host_arriving"));
     back.extend(through_rules(config, &[leaving, arriving]));
-    vec![
+    let mut out = Vec::new();
+    if let Some(queries) = redirect::passed_queries(config) {
+        // As if it came from the client without the proxy.
+        let judged = queries.and(judged_interface(config, leaving, PolicyStage::Forward));
+        let side_chain = side_chain(leaving, PolicyStage::Forward);
+        out.push(chain(
+            "p_host_forward_proxy",
+            filter_base_chain(Hook::Output, PRIORITY),
+            vec![judged.jump(&side_chain)],
+        ));
+    }
+    out.extend([
         chain(
             marker(PolicyStage::Forward),
             filter_base_chain(Hook::Forward, PRIORITY),
@@ -161,7 +174,8 @@ fn forward_chains(config: &Config) -> Vec<(Str, Chain)> {
         chain("p_host_back", None, back),
         chain("p_host_leaving", None, through_rules(config, &[leaving])),
         chain("p_host_arriving", None, through_rules(config, &[arriving])),
-    ]
+    ]);
+    out
 }
 
 /// The rules that judge these sides of a forwarded packet, in this order.

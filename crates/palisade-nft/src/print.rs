@@ -5,8 +5,8 @@
 
 use crate::names::number_from_bytes;
 use crate::{
-    BaseChain, ChainType, Element, ElementKey, Expr, FieldType, LookupMode, MapValue, MapValueType,
-    RejectAnswer,
+    BaseChain, ChainType, CtKey, Element, ElementKey, Expr, FieldType, LookupMode, MapValue,
+    MapValueType, RejectAnswer,
 };
 use crate::{CounterValue, NftRule, NftVerdict, Op, Ruleset, SetDecl, Transaction};
 use alloc::collections::BTreeMap;
@@ -312,6 +312,7 @@ fn base_text(base: &BaseChain) -> String {
     let kind = match base.chain_type {
         ChainType::Filter => "filter",
         ChainType::Nat => "nat",
+        ChainType::Route => "route",
         ChainType::Other => "other",
     };
     let priority = base.priority;
@@ -342,6 +343,10 @@ fn expr_text(expr: &Expr) -> String {
         }
         Expr::CtLoad { key, dreg } => format!("r{} = ct {}", dreg.0, key.word()),
         Expr::MetaSet { sreg, .. } => format!("mark = r{}", sreg.0),
+        Expr::CtSet {
+            key: CtKey::Zone,
+            sreg,
+        } => format!("ct original zone = r{}", sreg.0),
         Expr::CtSet { key, sreg } => format!("ct {} = r{}", key.word(), sreg.0),
         Expr::Bitwise {
             sreg,
@@ -371,7 +376,6 @@ fn expr_text(expr: &Expr) -> String {
         Expr::Log { group, prefix } => format!("log prefix \"{prefix}\" group {group}"),
         Expr::Masquerade => "masquerade".into(),
         Expr::Notrack => "notrack".into(),
-        Expr::Socket { key, dreg } => format!("r{} = socket {}", dreg.0, key.word()),
         Expr::Tproxy {
             family,
             address,

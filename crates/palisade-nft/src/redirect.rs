@@ -3,20 +3,30 @@
 //! They exist only while a class decides queries by name, so a host without such rules pays nothing. In prerouting,
 //! after destination NAT, the same lookups as those of a judgement lead to the class of the packet, and one more to the
 //! number of its DNS rules. `tproxy` gives the packet to the proxy's listener, with that number in the packet's mark; a
-//! packet that no listener takes goes on unchanged, and is judged as any other. Towards the server the proxy sends from
-//! the client's own address and port. That flow is not tracked: with the client's own it would be one tuple twice. What
-//! it sends to a workload of this host is judged there as from the client.
+//! packet that no listener takes goes on unchanged, and is judged as any other.
+//!
+//! Towards the server the proxy sends from the client's own address, by a connection of its own. Its original direction
+//! is in a zone of connection tracking that nothing else uses, so it is never taken for one of the client's; its replies
+//! are in the zone of all packets, so source NAT, by whatever program, works as for any other. By its zone each of its
+//! replies is known, wherever it comes from: one that arrives is delivered to this host, and one that a server of this
+//! host sends to the client's address is routed here. Where the client has a connection with the same ports, source NAT
+//! chooses another port, for which there is a chain without rules: with it the kernel has NAT.
+//!
+//! What the proxy sends to a workload of this host is judged there as from the client; to this host nothing is judged, as
+//! nothing of a workload is.
 //!
 //! Promises: a flow is redirected only if its class says so. Never: decides which names may be asked for.
 
 use crate::hook_rules::{fast_path_rule, filter_base_chain, own_interface_rules};
 use crate::judgement::{
-    L4Fields, Orientation, TupleFields, judge_chain_name, load_identity, load_policy_set,
+    L4Fields, Orientation, TupleFields, address_field, judge_chain_name, load_identity,
+    load_policy_set,
 };
 use crate::names::{self, IDENTITY_CLASS, L4_PORTS, REDIRECT, SET_CLASS};
 use crate::rule::{RuleBuilder, chain};
 use crate::{
-    Chain, CmpOp, Config, Expr, Hook, MetaKey, NftRule, NftVerdict, RedirectConfig, Reg, SocketKey,
+    BaseChain, Chain, ChainPolicy, ChainType, CmpOp, Config, CtKey, Expr, Hook, MetaKey, NftRule,
+    NftVerdict, PayloadBase, RedirectConfig, Reg, ct_state,
 };
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -28,8 +38,12 @@ use palisade_model::{Direction, Family, Str};
 const MARKER: &str = "p_redirect";
 /// After destination NAT.
 const PRIORITY: i32 = -90;
-/// Before connection tracking, and after the check of source addresses.
+/// Before connection tracking, and after programs that leave packets out of it, as node-local DNS does.
 const RAW_PRIORITY: i32 = -290;
+/// Before destination NAT (`NF_IP_PRI_MANGLE`).
+const ROUTE_PRIORITY: i32 = -150;
+/// With other source NAT (`NF_IP_PRI_NAT_SRC`).
+const SOURCE_NAT: i32 = 100;
 /// Before the chains of workloads.
 const JUDGE_PRIORITY: i32 = -1;
 
@@ -43,23 +57,38 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     let Some(redirect) = config.redirect else {
         return Vec::new();
     };
-    let mut entry = vec![fast_path_rule(config)];
+    let mut entry = vec![
+        upstream_reply(&redirect)
+            .set_packet_mark(redirect.redirect_bit, true)
+            .verdict(NftVerdict::Accept),
+        fast_path_rule(config),
+    ];
     let own = own_interface_rules(config, MetaKey::IifName, |line| line.goto("p_redirect_of"));
     entry.extend(own);
     let own_output = own_interface_rules(config, MetaKey::OifName, |line| {
-        sent_by_proxy(line, redirect.upstream_bit).goto("p_redirect_judge")
+        line.packet_mark(redirect.upstream_bit)
+            .goto("p_redirect_judge")
     });
     vec![
         chain(MARKER, filter_base_chain(Hook::Prerouting, PRIORITY), entry),
         chain(
-            "p_redirect_raw",
-            filter_base_chain(Hook::Prerouting, RAW_PRIORITY),
-            vec![answer_rule(&redirect)],
+            "p_redirect_zone",
+            filter_base_chain(Hook::Output, RAW_PRIORITY),
+            zone_rules(&redirect),
         ),
         chain(
-            "p_redirect_send",
-            filter_base_chain(Hook::Output, RAW_PRIORITY),
-            vec![untracked_rule(&redirect)],
+            "p_redirect_host",
+            base_chain(ChainType::Route, Hook::Output, ROUTE_PRIORITY),
+            vec![
+                upstream_reply(&redirect)
+                    .set_packet_mark(redirect.host_answer_bit, true)
+                    .build(),
+            ],
+        ),
+        chain(
+            "p_redirect_nat",
+            base_chain(ChainType::Nat, Hook::Postrouting, SOURCE_NAT),
+            Vec::new(),
         ),
         chain(
             "p_redirect_out",
@@ -77,47 +106,95 @@ pub(crate) fn own_rules(config: &Config, hook: Hook) -> Vec<NftRule> {
     let Some(redirect) = config.redirect else {
         return Vec::new();
     };
-    let bits = match hook {
-        Hook::Input => vec![redirect.redirect_bit],
-        // The first answer of a connection has the mark of what it answers.
+    let accept = |line: RuleBuilder| line.verdict(NftVerdict::Accept);
+    let marked = |bit| accept(RuleBuilder::new().packet_mark(bit));
+    match hook {
+        Hook::Input => vec![marked(redirect.redirect_bit)],
         _ => vec![
-            redirect.redirect_bit,
-            redirect.upstream_bit,
-            redirect.answer_bit,
+            // The first answer of a connection has the mark of what it answers.
+            marked(redirect.redirect_bit),
+            marked(redirect.upstream_bit),
+            marked(redirect.answer_bit),
+            // What a server of this host answers still has the interface of the client here.
+            accept(upstream_reply(&redirect)),
         ],
-    };
-    let accept = |bit| {
-        RuleBuilder::new()
-            .packet_mark(bit)
+    }
+}
+
+/// The rule that accepts the proxy's connections to servers at the host's own interfaces: there it is the client's flow
+/// that passes, not the host's.
+pub(crate) fn upstream_rule(config: &Config) -> Option<NftRule> {
+    let line = of_upstream(&config.redirect?);
+    Some(line.verdict(NftVerdict::Accept))
+}
+
+/// The same before connection tracking, where the host sends.
+pub(crate) fn untracked_upstream_rule(config: &Config) -> Option<NftRule> {
+    let line = RuleBuilder::new().packet_mark(config.redirect?.upstream_bit);
+    Some(line.verdict(NftVerdict::Accept))
+}
+
+/// Continues only for what the proxy sends to a server; `None` if there is no proxy.
+pub(crate) fn passed_queries(config: &Config) -> Option<RuleBuilder> {
+    Some(of_upstream(&config.redirect?).original())
+}
+
+fn base_chain(chain_type: ChainType, hook: Hook, priority: i32) -> Option<BaseChain> {
+    Some(BaseChain {
+        hook,
+        priority,
+        policy: ChainPolicy::Accept,
+        chain_type,
+    })
+}
+
+/// Continues only for packets of the proxy's connections to servers.
+fn of_upstream(redirect: &RedirectConfig) -> RuleBuilder {
+    let zone = redirect.upstream_zone.to_ne_bytes();
+    RuleBuilder::new()
+        .ct(CtKey::Zone, 0)
+        .cmp(0, CmpOp::Eq, &zone)
+}
+
+/// Continues only for packets that answer what the proxy has sent, ICMP errors included.
+fn upstream_reply(redirect: &RedirectConfig) -> RuleBuilder {
+    of_upstream(redirect).reply()
+}
+
+/// The rules that have the proxy's connections tracked, each with its zone.
+///
+/// Other programs leave a server's packets out of connection tracking. What this host sends to a workload with ports is
+/// tracked nevertheless, since it may be an answer to the proxy.
+fn zone_rules(redirect: &RedirectConfig) -> Vec<NftRule> {
+    let set_zone = |line: RuleBuilder, zone: u16| {
+        line.immediate(0, &zone.to_ne_bytes())
+            .push(Expr::CtSet {
+                key: CtKey::Zone,
+                sreg: Reg(0),
+            })
             .verdict(NftVerdict::Accept)
     };
-    bits.into_iter().map(accept).collect()
-}
-
-fn sent_by_proxy(line: RuleBuilder, bit: u32) -> RuleBuilder {
-    line.packet_mark(bit)
-}
-
-/// The answer of a server: it is for a socket that the proxy sends from.
-fn answer_rule(redirect: &RedirectConfig) -> NftRule {
-    RuleBuilder::new()
-        .meta(MetaKey::L4Proto, 0)
-        .in_set(L4_PORTS, 0)
-        .push(Expr::Socket {
-            key: SocketKey::Mark,
-            dreg: Reg(0),
-        })
-        .cmp(0, CmpOp::Eq, &redirect.upstream_bit.to_ne_bytes())
-        .set_packet_mark(redirect.redirect_bit, true)
-        .push(Expr::Notrack)
-        .verdict(NftVerdict::Accept)
-}
-
-/// What the proxy sends to a server.
-fn untracked_rule(redirect: &RedirectConfig) -> NftRule {
-    sent_by_proxy(RuleBuilder::new(), redirect.upstream_bit)
-        .push(Expr::Notrack)
-        .verdict(NftVerdict::Accept)
+    let mut rules = vec![
+        set_zone(
+            RuleBuilder::new().packet_mark(redirect.upstream_bit),
+            redirect.upstream_zone,
+        ),
+        RuleBuilder::new()
+            .packet_mark(redirect.redirect_bit | redirect.answer_bit)
+            .verdict(NftVerdict::Accept),
+    ];
+    for family in Family::BOTH {
+        let (offset, len) = address_field(family, true);
+        let line = RuleBuilder::new()
+            .state(ct_state::UNTRACKED)
+            .meta(MetaKey::L4Proto, 0)
+            .in_set(L4_PORTS, 0)
+            .family(family)
+            .payload(PayloadBase::Network, offset, len, 0)
+            .in_set(names::local_addresses_set(family), 0);
+        rules.push(set_zone(line, 0));
+    }
+    rules
 }
 
 /// The rules that find the DNS rules of a packet from a workload.
@@ -196,7 +273,9 @@ fn judge_rules() -> Vec<NftRule> {
         );
         RuleBuilder::new().family(family).jump(&name)
     };
-    let mut rules: Vec<NftRule> = Family::BOTH.map(judge).into();
+    // A server of this host may have the mark of what it answers.
+    let mut rules = vec![RuleBuilder::new().reply().verdict(NftVerdict::Accept)];
+    rules.extend(Family::BOTH.map(judge));
     rules.push(RuleBuilder::new().verdict(NftVerdict::Accept));
     rules
 }

@@ -5,6 +5,7 @@
 //! the table is rebuilt.
 
 use crate::host_chains;
+use crate::redirect;
 use crate::skeleton::{pending_revocation, skeleton};
 use crate::source_ports::SourcePortChain;
 use crate::{Chain, Config, Op, Planner, Ruleset, Transaction, TxStep};
@@ -47,6 +48,9 @@ pub(crate) fn restore_rules(config: &Config, observed: &Ruleset, generation: u32
     let mut ours = skeleton(config, generation);
     for stage in host_chains::stages_of(&observed.chains) {
         ours.chains.extend(host_chains::chains(config, stage));
+    }
+    if redirect::is_among(&observed.chains) {
+        ours.chains.extend(redirect::chains(config));
     }
     for (name, set) in &mut ours.sets {
         let observed_set = observed.sets.get(name).filter(|s| s.decl == set.decl);

@@ -2,7 +2,7 @@
 //!
 //! The dataplane redirects DNS packets to its [`Listeners`], with the number of a rule set in their mark. [`Proxy`]
 //! reads each query, judges its name by the [`RuleSets`] of a shared file, and passes it on from the client's own
-//! address and port. The addresses of an answer are offered to the agent, which reads them from an [`AnswerListener`];
+//! address. The addresses of an answer are offered to the agent, which reads them from an [`AnswerListener`];
 //! the answer is released when the agent confirms that they are in force, or when the hold is over.
 //!
 //! Promises: messages are passed on as the bytes that they are; a refused query reaches no server; an answer counts

@@ -1,8 +1,8 @@
-//! Sockets towards servers, which have the client's own address and port.
+//! Sockets towards servers, which have the client's own address.
 //!
-//! Promises: a server sees who asked; packets have the mark by which the kernel knows them again. A server of this host
-//! sees another port: its connection would be the same as the one that the proxy has accepted from the client, and its
-//! answers could not be told from those of the proxy.
+//! Promises: a server sees who asked; packets have the mark by which the kernel knows them again. The port is one that
+//! the kernel chooses: with the client's own, a packet from the server to the client could be taken for one to the
+//! proxy.
 //!
 //! Never: blocks.
 
@@ -38,13 +38,9 @@ fn open_client_socket(
     mark: u32,
 ) -> io::Result<Socket> {
     let mut client = exchange.client;
-    if is_of_host(exchange.server) {
-        client.set_port(0);
-    }
+    client.set_port(0);
     let socket = Socket::new(Domain::for_address(client), kind, Some(protocol))?;
     socket.set_nonblocking(true)?;
-    // One client port may ask several servers.
-    socket.set_reuse_address(true)?;
     match client {
         SocketAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
         SocketAddr::V6(_) => {
@@ -55,11 +51,4 @@ fn open_client_socket(
     socket.set_mark(mark)?;
     socket.bind(&SockAddr::from(client))?;
     Ok(socket)
-}
-
-/// Whether the host has the address of a server.
-fn is_of_host(server: SocketAddr) -> bool {
-    let address = SockAddr::from(SocketAddr::new(server.ip(), 0));
-    let socket = Socket::new(Domain::for_address(server), Type::DGRAM, None);
-    socket.is_ok_and(|socket| socket.bind(&address).is_ok())
 }

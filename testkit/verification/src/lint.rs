@@ -441,7 +441,6 @@ fn registers<'a>(
             (read, write)
         }
         Expr::Immediate { dreg, value } => (None, Some((dreg.0, value.len()))),
-        Expr::Socket { dreg, .. } => (None, Some((dreg.0, 4))),
         Expr::Tproxy {
             family, address, ..
         } => (Some((address.0, usize::from(family.bits() / 8))), None),

@@ -368,6 +368,7 @@ impl<'a> PacketRun<'a> {
                     CtKey::State => self.store_register(dreg.0, &ct.state.to_ne_bytes()),
                     CtKey::Direction => self.store_register(dreg.0, &[u8::from(ct.reply)]),
                     CtKey::Mark => self.store_register(dreg.0, &self.mark.to_ne_bytes()),
+                    CtKey::Zone => self.store_register(dreg.0, &[0; 2]),
                     CtKey::OriginalPort => {
                         let (.., port) = self.original_tuple();
                         self.store_register(dreg.0, &port.to_be_bytes());
@@ -452,8 +453,8 @@ impl<'a> PacketRun<'a> {
                 self.store_register(dreg.0, value);
                 ExprOutcome::Next
             }
-            // No packet is for a socket, and nobody listens.
-            Expr::Socket { .. } | Expr::Tproxy { .. } => ExprOutcome::EndOfRule(false),
+            // Nobody listens.
+            Expr::Tproxy { .. } => ExprOutcome::EndOfRule(false),
             Expr::Notrack => {
                 self.is_left_out |= !self.is_tracked;
                 ExprOutcome::Next

@@ -242,7 +242,12 @@ pub(crate) fn everything() -> Ruleset {
             chain_type: ChainType::Filter,
         })
     };
+    let of_type = |hook, priority, chain_type| {
+        base(hook, priority, ChainPolicy::Accept).map(|base| BaseChain { chain_type, ..base })
+    };
     let chains = [
+        ("c_route", of_type(Hook::Output, -150, ChainType::Route)),
+        ("c_nat", of_type(Hook::Postrouting, 100, ChainType::Nat)),
         ("c_raw", base(Hook::Prerouting, -300, ChainPolicy::Accept)),
         ("c_in", base(Hook::Input, 0, ChainPolicy::Drop)),
         ("c_out", base(Hook::Output, 10, ChainPolicy::Accept)),
@@ -254,6 +259,7 @@ pub(crate) fn everything() -> Ruleset {
         let rules = match name {
             "c_fwd" => rules(),
             "c_in" => vec![established()],
+            "c_raw" => vec![zone()],
             _ => Vec::new(),
         };
         ruleset.chains.insert(
@@ -265,6 +271,31 @@ pub(crate) fn everything() -> Ruleset {
         );
     }
     ruleset
+}
+
+fn zone() -> NftRule {
+    NftRule {
+        exprs: vec![
+            Expr::CtLoad {
+                key: CtKey::Zone,
+                dreg: Reg(1),
+            },
+            Expr::Cmp {
+                sreg: Reg(1),
+                op: CmpOp::Neq,
+                value: bytes(&7_u16.to_ne_bytes()),
+            },
+            Expr::Immediate {
+                dreg: Reg(2),
+                value: bytes(&7_u16.to_ne_bytes()),
+            },
+            Expr::CtSet {
+                key: CtKey::Zone,
+                sreg: Reg(2),
+            },
+        ],
+        comment: None,
+    }
 }
 
 fn established() -> NftRule {
@@ -420,6 +451,7 @@ fn everything_comes_back_as_written() {
         "list maps inet",
         "list chain inet t c_in",
         "list chain inet t c_raw",
+        "list chain inet t c_route",
     ]
     .map(|command| test.nft(command))
     .concat();
@@ -427,6 +459,8 @@ fn everything_comes_back_as_written() {
         "elements = { \"pal1\" comment \"an interface\" }",
         "type filter hook prerouting priority raw; policy accept;",
         "type filter hook input priority filter; policy drop;",
+        "type route hook output priority mangle; policy accept;",
+        "ct zone != 7 ct original zone set 7",
         "comment \"established flows\"",
         "0x00000005 . udp . 53 counter packets 0 bytes 0 comment",
         "10.0.0.0 : 0x00000002",

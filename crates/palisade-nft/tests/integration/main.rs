@@ -6,6 +6,7 @@ mod adopt;
 mod masquerade;
 mod meaning;
 mod pairing;
+mod redirect;
 mod refuses;
 mod shared;
 mod support;

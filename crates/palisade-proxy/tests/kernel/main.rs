@@ -15,6 +15,7 @@ mod exchange;
 mod flood;
 mod holding;
 mod server;
+mod servers;
 mod streams;
 mod testbed;
 

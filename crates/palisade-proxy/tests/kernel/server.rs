@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 /// The address that each name has.
 pub(crate) const ADDRESS: [u8; 4] = [198, 51, 100, 7];
 
-/// A query as the server saw it: from where, over what, for which name.
-pub(crate) type SeenQuery = (SocketAddr, &'static str, String);
+/// A query as the server saw it: from which address, over what, for which name.
+pub(crate) type SeenQuery = (IpAddr, &'static str, String);
 
 /// The server. Its threads end with the test program.
 pub(crate) struct TestServer {
@@ -59,7 +59,7 @@ fn serve_udp(socket: &UdpSocket, stranger: &UdpSocket, seen: &Mutex<Vec<SeenQuer
     loop {
         let (length, peer) = socket.recv_from(&mut buffer).unwrap();
         let (name, answer) = answer(&buffer[..length]);
-        seen.lock().unwrap().push((peer, "udp", name.clone()));
+        seen.lock().unwrap().push((peer.ip(), "udp", name.clone()));
         if name.starts_with("silent") {
             continue;
         }
@@ -80,7 +80,7 @@ fn serve_udp(socket: &UdpSocket, stranger: &UdpSocket, seen: &Mutex<Vec<SeenQuer
 }
 
 fn serve_tcp(mut stream: TcpStream, seen: &Mutex<Vec<SeenQuery>>) {
-    let peer = stream.peer_addr().unwrap();
+    let peer = stream.peer_addr().unwrap().ip();
     let mut length = [0; 2];
     while stream.read_exact(&mut length).is_ok() {
         let mut message = vec![0; usize::from(u16::from_be_bytes(length))];

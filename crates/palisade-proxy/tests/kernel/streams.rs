@@ -17,7 +17,7 @@ fn pipelined_queries_are_judged_one_by_one() {
     let testbed = Testbed::new("pipeline");
     for server in servers() {
         let mut stream = connect(&testbed, 0, server);
-        let client = stream.local_addr().unwrap();
+        let client = stream.local_addr().unwrap().ip();
         let queries = [(1, ALLOWED), (2, "other.example"), (3, "a.wild.example")];
         let mut answers = ask_over_tcp(&mut stream, &queries);
         answers.sort_by_key(|answer| answer.id);

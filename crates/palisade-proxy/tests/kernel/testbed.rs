@@ -25,6 +25,9 @@ const MARK_BITS: u32 = 0xfe00_0000;
 /// The mark of what a server of the host answers to the proxy.
 const HOST_ANSWER_MARK: u32 = 0x0c00_0000;
 
+/// The zone of the proxy's connections to servers.
+const ZONE: u16 = 7;
+
 /// Clients, in the first two pods. The second has a rule set that the proxy does not know.
 pub(crate) const CLIENTS: [[&str; 2]; 3] = [
     ["10.1.0.1", "fd01::1"],
@@ -63,8 +66,8 @@ impl Testbed {
     /// The same, with other parameters.
     pub(crate) fn with_config(name: &str, change: impl FnOnce(&mut Config)) -> Self {
         Testbed::with_steering(name, change, |lab| {
-            let mark = format!("{REDIRECT_MARK:#x}/{MARK_BITS:#x}");
-            configure_routes(lab, &mark);
+            let mark = |mark: u32| format!("{mark:#x}/{MARK_BITS:#x}");
+            configure_routes(lab, &mark(REDIRECT_MARK), &mark(HOST_ANSWER_MARK));
             run_program(lab, "nft", &["-f", "-"], &ruleset());
         })
     }
@@ -209,11 +212,11 @@ pub(crate) fn services() -> [SocketAddr; 2] {
     SERVICE.map(|address| SocketAddr::new(address.parse().unwrap(), SERVICE_PORT))
 }
 
-/// Marked packets are delivered to the host; what it sends itself with these marks goes its usual way.
-pub(crate) fn configure_routes(lab: &Lab, mark: &str) {
+/// Marked packets are delivered to the host; what it sends itself with the first mark goes its usual way.
+pub(crate) fn configure_routes(lab: &Lab, mark: &str, host_answer_mark: &str) {
     for (family, all) in [("-4", "0.0.0.0/0"), ("-6", "::/0")] {
         let script = format!(
-            "rule add pref 89 fwmark {HOST_ANSWER_MARK:#x} lookup 100\n\
+            "rule add pref 89 fwmark {host_answer_mark} lookup 100\n\
              rule add pref 90 iif lo fwmark {mark} lookup main\n\
              rule add pref 91 fwmark {mark} lookup 100\n\
              route add local {all} dev lo table 100\n"
@@ -224,9 +227,8 @@ pub(crate) fn configure_routes(lab: &Lab, mark: &str) {
 
 /// The rules by which packets come to the proxy: the first client has rule set 1, the second 2, the third 1 too.
 ///
-/// Towards other hosts the proxy's packets are untracked, since they are those of the client's own connection. A server
-/// of the host is asked from another port, and its connection is tracked: by that its answers are told from the proxy's.
-/// They may have the proxy's mark, too, by `tcp_fwmark_accept`, but never a source that is not the host's.
+/// The proxy's connections to servers have a zone of their own in the original direction, so none is taken for one of the
+/// client's, and their replies are known by it. Source NAT has them differ there.
 fn ruleset() -> String {
     let mut redirects = String::new();
     for (client, number) in [(0, 1), (1, 2), (2, 1)] {
@@ -244,20 +246,18 @@ fn ruleset() -> String {
     let translations = translations();
     format!(
         "table inet test {{
-           chain answers {{ type filter hook prerouting priority raw;
-             socket transparent 1 socket mark {UPSTREAM_MARK:#x} meta mark set {UPSTREAM_MARK:#x} notrack accept
-           }}
            chain upstream {{ type filter hook output priority raw;
-             meta mark {UPSTREAM_MARK:#x} fib saddr type != local fib daddr type != local notrack
+             meta mark {UPSTREAM_MARK:#x} ct original zone set {ZONE}
            }}
            chain host_servers {{ type route hook output priority mangle;
-             meta mark {UPSTREAM_MARK:#x} fib saddr type != local ct mark set {UPSTREAM_MARK:#x} accept
-             ct direction reply ct mark {UPSTREAM_MARK:#x} meta mark set {HOST_ANSWER_MARK:#x}
+             ct zone {ZONE} ct direction reply meta mark set {HOST_ANSWER_MARK:#x}
            }}
+           chain ports {{ type nat hook postrouting priority srcnat; }}
            chain services {{ type nat hook prerouting priority dstnat;
              {translations}
            }}
            chain steering {{ type filter hook prerouting priority dstnat + 10;
+             ct zone {ZONE} ct direction reply meta mark set {REDIRECT_MARK:#x} accept
              {redirects}
            }}
          }}\n"

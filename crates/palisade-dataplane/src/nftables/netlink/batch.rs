@@ -250,7 +250,7 @@ fn check_writable(op: &Op) -> Result<(), EncodeError> {
             base_chain: Some(base),
             ..
         } if base.chain_type == ChainType::Other => {
-            unwritable("a base chain whose type is neither filter nor nat".to_owned())
+            unwritable("a base chain whose type is not filter, nat or route".to_owned())
         }
         _ => Ok(()),
     }

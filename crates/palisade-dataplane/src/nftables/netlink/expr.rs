@@ -6,7 +6,7 @@
 use palisade_model::Family;
 use palisade_nft::{
     Bytes, CmpOp, CounterValue, CtKey, Expr, LookupMode, MetaKey, NftVerdict, PayloadBase, Reg,
-    RejectAnswer, SocketKey,
+    RejectAnswer,
 };
 use palisade_sys::netlink::{Attr, AttrWriter, Attrs, WireError};
 use palisade_sys::nfnetlink::nf_tables::*;
@@ -30,7 +30,6 @@ pub(super) fn write(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::Log { .. } => "log",
         Expr::Masquerade => "masq",
         Expr::Notrack => "notrack",
-        Expr::Socket { .. } => "socket",
         Expr::Tproxy { .. } => "tproxy",
         Expr::Reject(_) => "reject",
         Expr::Unknown(name) => name,
@@ -70,6 +69,9 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::CtSet { key, sreg } => {
             w.be32(NFTA_CT_SREG, sreg.number())
                 .be32(NFTA_CT_KEY, key.number());
+            if *key == CtKey::Zone {
+                w.u8(NFTA_CT_DIRECTION, IP_CT_DIR_ORIGINAL);
+            }
         }
         Expr::Bitwise { .. } => write_bitwise(w, expr),
         Expr::Cmp { sreg, op, value } => {
@@ -101,7 +103,15 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
             w.be16(NFTA_LOG_GROUP, *group).text(NFTA_LOG_PREFIX, prefix);
         }
         Expr::Reject(answer) => write_answer(w, *answer),
-        Expr::Socket { .. } | Expr::Tproxy { .. } => write_socket(w, expr),
+        Expr::Tproxy {
+            family,
+            address,
+            port,
+        } => {
+            w.be32(NFTA_TPROXY_FAMILY, protocol_family(*family))
+                .be32(NFTA_TPROXY_REG_ADDR, address.number())
+                .be32(NFTA_TPROXY_REG_PORT, port.number());
+        }
         Expr::Masquerade | Expr::Notrack | Expr::Unknown(_) => {}
     }
 }
@@ -120,26 +130,6 @@ fn write_bitwise(w: &mut AttrWriter<'_>, expr: &Expr) {
             .be32(NFTA_BITWISE_LEN, mask.len() as u32)
             .nest(NFTA_BITWISE_MASK, |w| write_value(w, mask))
             .nest(NFTA_BITWISE_XOR, |w| write_value(w, xor));
-    }
-}
-
-/// Encodes what finds the socket of a packet.
-fn write_socket(w: &mut AttrWriter<'_>, expr: &Expr) {
-    match expr {
-        Expr::Socket { key, dreg } => {
-            w.be32(NFTA_SOCKET_KEY, key.number())
-                .be32(NFTA_SOCKET_DREG, dreg.number());
-        }
-        Expr::Tproxy {
-            family,
-            address,
-            port,
-        } => {
-            w.be32(NFTA_TPROXY_FAMILY, protocol_family(*family))
-                .be32(NFTA_TPROXY_REG_ADDR, address.number())
-                .be32(NFTA_TPROXY_REG_PORT, port.number());
-        }
-        _ => {}
     }
 }
 
@@ -230,7 +220,6 @@ pub(super) fn read(expr: &Attrs<'_>) -> Result<Expr, WireError> {
         // With ports or flags it is not the expression that we write.
         "masq" if data.clone().next().is_none() => Some(Expr::Masquerade),
         "reject" => read_reject(&data)?,
-        "socket" => read_socket(&data)?,
         "tproxy" => read_tproxy(&data)?,
         "notrack" if data.clone().next().is_none() => Some(Expr::Notrack),
         _ => None,
@@ -358,12 +347,6 @@ fn read_meta(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
     })
 }
 
-fn read_socket(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
-    let key = number(data, NFTA_SOCKET_KEY)?.and_then(SocketKey::from_number);
-    let dreg = register(data, NFTA_SOCKET_DREG)?;
-    Ok(key.zip(dreg).map(|(key, dreg)| Expr::Socket { key, dreg }))
-}
-
 fn read_tproxy(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
     let stored = number(data, NFTA_TPROXY_FAMILY)?;
     let mut families = Family::BOTH.into_iter();
@@ -403,9 +386,8 @@ fn read_ct(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
     let set = register(data, NFTA_CT_SREG)?.zip(key);
     let direction = data.find(NFTA_CT_DIRECTION)?;
     let direction = direction.map(|direction| direction.u8()).transpose()?;
-    let wanted = key
-        .filter(|key| key.is_of_tuple())
-        .map(|_| IP_CT_DIR_ORIGINAL);
+    let has_direction = |key: &CtKey| key.is_of_tuple() || *key == CtKey::Zone && set.is_some();
+    let wanted = key.filter(has_direction).map(|_| IP_CT_DIR_ORIGINAL);
     let is_expected = direction == wanted;
     if !is_expected {
         return Ok(None);

@@ -47,6 +47,7 @@ pub(super) fn write_chain(
             NFTA_CHAIN_TYPE,
             match base.chain_type {
                 ChainType::Nat => "nat",
+                ChainType::Route => "route",
                 ChainType::Filter | ChainType::Other => "filter",
             },
         );
@@ -79,6 +80,7 @@ pub(super) fn read_chain(attrs: &Attrs<'_>) -> Result<(Str, Chain), WireError> {
                 chain_type: match kind {
                     "filter" => ChainType::Filter,
                     "nat" => ChainType::Nat,
+                    "route" => ChainType::Route,
                     _ => ChainType::Other,
                 },
             })

@@ -145,11 +145,6 @@ pub const NFT_REJECT_ICMPX_UNREACH: u32 = 2;
 /// The abstract code of "administratively prohibited".
 pub const NFT_REJECT_ICMPX_ADMIN_PROHIBITED: u8 = 3;
 
-/// `NFTA_SOCKET_KEY`: which property of the socket.
-pub const NFTA_SOCKET_KEY: u16 = 1;
-/// `NFTA_SOCKET_DREG`: the destination register.
-pub const NFTA_SOCKET_DREG: u16 = 2;
-
 /// `NFTA_TPROXY_FAMILY`: `NFPROTO_IPV4` or `NFPROTO_IPV6`.
 pub const NFTA_TPROXY_FAMILY: u16 = 1;
 /// `NFTA_TPROXY_REG_ADDR`: the register of the listener's address.
