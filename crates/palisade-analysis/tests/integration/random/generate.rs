@@ -213,6 +213,7 @@ impl Dice {
         };
         Policy {
             scope: TrafficScope::Endpoints,
+            observes_dns: false,
             id: PolicyId {
                 object: self.id("NetworkPolicy", format!("p{number}")),
                 part: 0,
