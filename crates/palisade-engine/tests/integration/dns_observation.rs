@@ -36,16 +36,17 @@ fn cell(engine: &Engine, protocol: Protocol, destination: u16) -> Cell {
         l4,
         pre_dnat: None,
     };
-    match engine
+    let judged = engine
         .tables()
-        .judge_direction(&packet, palisade_model::Direction::Egress)
-    {
-        DirectionVerdict::Evaluated(seen) => seen.cell.clone(),
-        other => panic!("{other:?}"),
-    }
+        .judge_direction(&packet, palisade_model::Direction::Egress);
+    let seen = match judged {
+        DirectionVerdict::Evaluated(seen) => Some(seen.cell.clone()),
+        _ => None,
+    };
+    seen.unwrap()
 }
 
-/// Of TCP and UDP, the destination ports that are redirected, with the names; every verdict is the same.
+/// Of each protocol with ports, the destination ports that are redirected, with the names; every verdict is the same.
 fn redirected(engine: &Engine, policy: Policy) -> Vec<(Protocol, u16, usize)> {
     let silent = Policy {
         observes_dns: false,
