@@ -358,7 +358,11 @@ impl<'a> Linter<'_, 'a> {
     fn check_names(&mut self) {
         let max_steps = self.limit.max_steps;
         let mut checker = NameChecker::new(self.classified, &self.lister, max_steps);
-        if !checker.check(&self.of_hosts, &mut self.list) {
+        let (mistakes, is_complete) = checker.find_mistakes(&self.of_hosts);
+        for (rule, mistake) in mistakes {
+            self.list.add_name_mistake(rule, &mistake);
+        }
+        if !is_complete {
             self.unchecked.push(format!(
                 "whether names can get addresses: given up after {max_steps} steps"
             ));

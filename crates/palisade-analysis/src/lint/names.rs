@@ -8,8 +8,7 @@
 //! are compared where one of them is a single name, or both are the same; of others it is assumed that they overlap.
 //! Never: knows which servers there are, or what they answer.
 
-use super::classified_state::{ClassifiedState, PairLister};
-use super::finding::FindingList;
+use super::classified_state::{ClassPair, ClassifiedState, PairLister};
 use super::pair_rules::{PairRulesBuilder, QueriedTraffic};
 use crate::pair_set::PairSet;
 use crate::rules::to_u32;
@@ -169,12 +168,13 @@ impl<'c, 'a> NameChecker<'c, 'a> {
         }
     }
 
-    /// Adds the findings of the policies but those of `without`; whether all were looked at.
-    pub(super) fn check(
+    /// The rules of policies but those of `without` that are in vain, up to where the search is given up; and whether
+    /// it was not.
+    pub(super) fn find_mistakes(
         &mut self,
         without: &BTreeSet<u32>,
-        list: &mut FindingList<'_, '_>,
-    ) -> bool {
+    ) -> (Vec<(u32, NameMistake)>, bool) {
+        let mut mistakes = Vec::new();
         let rules = &self.classified.rules;
         for (policy, range) in rules.policy_rules.iter().enumerate() {
             let policy = to_u32(policy);
@@ -189,16 +189,15 @@ impl<'c, 'a> NameChecker<'c, 'a> {
                 continue;
             }
             let Some(access) = self.access_of_policy(policy) else {
-                return false;
+                return (mistakes, false);
             };
             let Some(access) = access else { continue };
             for (rule, names) in named {
-                if let Some(mistake) = access.mistake(&names) {
-                    list.add_name_mistake(to_u32(rule), &mistake);
-                }
+                let mistake = access.mistake(&names);
+                mistakes.extend(mistake.map(|mistake| (to_u32(rule), mistake)));
             }
         }
-        true
+        (mistakes, true)
     }
 
     /// What the workloads that a policy selects may ask for, all together; nothing if it selects none, and `None` if
@@ -229,7 +228,7 @@ impl<'c, 'a> NameChecker<'c, 'a> {
             .any(|policy| policies[*policy as usize].observes_dns);
         let mut access = DnsAccess::default();
         let (builder, dns) = (&self.builder, &self.dns);
-        let mut visit = |_: &[u32], pair: &super::classified_state::ClassPair<'_>| {
+        let mut visit = |_: &[u32], pair: &ClassPair<'_>| {
             let rules = builder.rules_of(pair);
             if !builder.count_steps(rules.size()) {
                 return ControlFlow::Break(());
