@@ -33,6 +33,12 @@ named_enum! {
         ServicePort = "service-port",
         /// A peer is the cluster IP of a Service, which no packet has when policy is evaluated.
         ClusterIpPeer = "cluster-ip-peer",
+        /// A rule allows what is known by name, and nothing allows the workloads to send DNS.
+        NamesWithoutDns = "names-without-dns",
+        /// A rule allows what is known by name, and nobody reads the DNS answers that the workloads get.
+        NamesNeverLearned = "names-never-learned",
+        /// A rule allows a name that no rule allows the workloads to ask for.
+        NameNeverAsked = "name-never-asked",
     }
 }
 

@@ -10,6 +10,7 @@
 
 use crate::budget::required_elements;
 use crate::compiler::{RuleSequence, SequenceStep, StepOperation, compile};
+use crate::dns_observation::{MAX_OBSERVATION_ELEMENTS, observe_dns};
 use crate::encapsulation::{MAX_DENIAL_ELEMENTS, deny_encapsulation};
 use crate::traffic::{element_weight, merge_port_lists};
 use alloc::collections::BTreeMap;
@@ -64,7 +65,8 @@ pub fn policy_cost(policy: &Policy) -> PolicyCost {
     let mut cost = PolicyCost::default();
     for direction in Direction::BOTH {
         if let Some(rules) = policy.rules(direction) {
-            DirectionCost::new(direction, rules).add_to(&mut cost);
+            let observes_dns = policy.observes_dns && direction == Direction::Egress;
+            DirectionCost::new(direction, rules, observes_dns).add_to(&mut cost);
         }
     }
     let order = |rule: &RuleShare| (Reverse(rule.elements), rule.direction, rule.index);
@@ -84,6 +86,8 @@ struct Atom<'a> {
 /// Counts the elements of the rules of one direction.
 struct DirectionCost<'a> {
     direction: Direction,
+    /// Whether the program redirects the DNS that it allows.
+    observes_dns: bool,
     rules: &'a [Rule],
     traffic: Vec<Vec<TrafficMatch>>,
     weights: Vec<usize>,
@@ -94,7 +98,7 @@ struct DirectionCost<'a> {
 }
 
 impl<'a> DirectionCost<'a> {
-    fn new(direction: Direction, rules: &'a DirectionRules) -> Self {
+    fn new(direction: Direction, rules: &'a DirectionRules, observes_dns: bool) -> Self {
         let rules = &*rules.rules;
         let traffic: Vec<Vec<TrafficMatch>> =
             rules.iter().map(|r| merge_port_lists(&r.traffic)).collect();
@@ -118,6 +122,7 @@ impl<'a> DirectionCost<'a> {
         }
         DirectionCost {
             direction,
+            observes_dns,
             rules,
             weights: traffic.iter().map(|terms| element_weight(terms)).collect(),
             traffic,
@@ -132,9 +137,12 @@ impl<'a> DirectionCost<'a> {
             |indices: &[usize]| -> usize { indices.iter().map(|at| self.weights[*at]).sum() };
         let everyone = weight(&self.everyone);
         // Apart from the rules, a class has a default for itself and for each protocol it names,
-        // and the denial of encapsulations.
+        // the denial of encapsulations, and the observation of DNS.
         let beside = match self.direction {
             Direction::Ingress => 4,
+            Direction::Egress if self.observes_dns => {
+                4 + MAX_DENIAL_ELEMENTS + MAX_OBSERVATION_ELEMENTS
+            }
             Direction::Egress => 4 + MAX_DENIAL_ELEMENTS,
         };
         let at_most = |named: usize| beside + named + everyone;
@@ -231,7 +239,14 @@ impl<'a> DirectionCost<'a> {
         // As if all encapsulations were denied: the configuration is no part of the policy.
         Some(match self.direction {
             Direction::Ingress => program,
-            Direction::Egress => deny_encapsulation(program, Encapsulations::ALL, || stop),
+            Direction::Egress => {
+                let program = deny_encapsulation(program, Encapsulations::ALL, || stop);
+                if self.observes_dns {
+                    observe_dns(program)
+                } else {
+                    program
+                }
+            }
         })
     }
 }

@@ -51,5 +51,7 @@ palisade_model::faults! {
         BudgetIgnored,
         DnsRuleDecides,
         DnsRuleAnywhere,
+        ObservedDnsNotRedirected,
+        DnsObservedAtEveryPort,
     }
 }

@@ -17,6 +17,7 @@ mod applicable_rules;
 mod budget;
 mod compiler;
 mod cost;
+mod dns_observation;
 mod encapsulation;
 mod faults;
 mod graph;

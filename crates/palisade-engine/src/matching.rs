@@ -2,6 +2,7 @@
 
 use crate::active_rules::ResolvedRule;
 use crate::compiler::{RuleSequence, SequenceStep, StepOperation, compile};
+use crate::dns_observation::observe_dns;
 use crate::encapsulation::deny_encapsulation;
 use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
@@ -470,7 +471,14 @@ impl PolicySetRules {
         Some(match key.direction {
             Direction::Ingress => program,
             Direction::Egress if key.traffic != JudgedTraffic::Workload => program,
-            Direction::Egress => deny_encapsulation(program, denied_encapsulation, denial),
+            Direction::Egress => {
+                let program = deny_encapsulation(program, denied_encapsulation, denial);
+                if self.observes_dns() {
+                    observe_dns(program)
+                } else {
+                    program
+                }
+            }
         })
     }
 

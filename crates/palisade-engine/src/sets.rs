@@ -72,6 +72,8 @@ pub(super) struct SourceSegment {
     group: Option<RuleGroupNumber>,
     /// Whether it is enforced.
     pub(super) mode: PolicyMode,
+    /// Whether it needs the answers of the DNS servers that the endpoint asks.
+    observes_dns: bool,
     /// The index of its first test in [`PolicySetKey::local_tests`].
     pub(super) first_local_test: u32,
 }
@@ -333,6 +335,11 @@ impl PolicySetRules {
         omission.filter(|omission| omission.exceeded == ExceededLimit::Host)
     }
 
+    /// Whether one of the policies, in audit or not, needs the answers of the DNS servers that the endpoint asks.
+    pub(super) fn observes_dns(&self) -> bool {
+        self.segments.iter().any(|segment| segment.observes_dns)
+    }
+
     /// Whether anything in audit applies: the endpoint, or one of the policies.
     pub(crate) fn is_audited(&self) -> bool {
         let mut segments = self.segments.iter();
@@ -378,7 +385,8 @@ impl PolicySetRules {
     }
 
     /// Replaces the rules of one policy. Returns false if the set must be built anew: if the
-    /// policy's mode, default denial or own tests change, or if a changed rule may match any identity.
+    /// policy's mode, default denial or own tests change, or whether it observes DNS, or if a changed rule may match
+    /// any identity.
     fn replace_rules(
         &mut self,
         inputs: PolicySetInputs<'_>,
@@ -397,12 +405,14 @@ impl PolicySetRules {
         let Some(SourceSegment {
             group: Some(old_group),
             mode,
+            observes_dns,
             ..
         }) = self.segments.get(at).copied()
         else {
             return false;
         };
-        if inputs.policies.body(policy).map(|body| body.mode) != Some(mode) {
+        let body = inputs.policies.body(policy);
+        if body.is_none_or(|body| (body.mode, body.observes_dns) != (mode, observes_dns)) {
             return false;
         }
         let Some(old) = self.group(old_group).map(|(kind, _)| kind.rules.clone()) else {

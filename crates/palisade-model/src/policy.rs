@@ -13,6 +13,8 @@
 //! A rule with [`Rule::dns_names`] decides DNS queries by name, each for itself; for a query that it does not allow,
 //! evaluation continues with the next rule. A flow that such a rule matches is therefore redirected to who reads the
 //! queries, with the names of all such rules up to the decision, and the decision is for queries of other names.
+//!
+//! [`Policy::observes_dns`] decides nothing: it redirects DNS that is allowed, so that the answers are seen.
 
 use crate::direction::Direction;
 use crate::policy_stage::{PolicyStage, TrafficScope};
@@ -225,6 +227,16 @@ pub struct Policy {
     /// The traffic that it judges.
     #[serde(default)]
     pub scope: TrafficScope,
+    /// Whether it needs the answers of the DNS servers that its endpoints ask, since it has rules by name, and its
+    /// dialect has no rules for DNS queries.
+    ///
+    /// What a workload that it selects sends to port 53 over UDP or TCP, and may send, is then redirected to who reads
+    /// the queries, and every name may be asked; where rules with [`Rule::dns_names`] match, these redirect already. It
+    /// has this effect only if it governs egress. What cannot be read is as for these rules: encapsulated packets,
+    /// hairpin traffic, and what is not of a workload. In audit, of the policy or of the endpoint, it observes as
+    /// well: what it would decide is reported, and depends on the addresses of the names.
+    #[serde(default)]
+    pub observes_dns: bool,
     /// Its ingress rules; `None` where it does not govern ingress.
     pub ingress: Option<DirectionRules>,
     /// Its egress rules; `None` where it does not govern egress.
@@ -266,6 +278,9 @@ impl Policy {
             one => *one == of_nodes,
         }
     }
+
+    /// The destination port at which DNS is observed.
+    pub const DNS_PORT: u16 = 53;
 
     /// Whether it has a part in this stage.
     pub fn has_stage(&self, stage: PolicyStage) -> bool {

@@ -82,7 +82,7 @@ pub struct DirectionJudgement {
     /// The reason for the verdict.
     pub decided_by: DecisionReason,
     /// Where rules decide DNS queries by name: the names that they allow. The verdict and its reason are then those of
-    /// queries for other names.
+    /// queries for other names. Empty as well where a policy only observes DNS ([`palisade_model::Policy::observes_dns`]).
     pub redirect: Option<BTreeSet<DomainPattern>>,
     /// The evaluation trace, in order, up to the decision.
     pub steps: Vec<TraceStep>,

@@ -16,8 +16,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use palisade_model::{
     Action, Direction, DomainPattern, Encapsulation, Endpoint, FlowOrigin, HairpinAction,
-    HostTrafficAction, Policy, PolicyId, PolicyMode, PolicyStage, PolicyView, Profile, Protocol,
-    Rule, Str, TierDefault,
+    HostTrafficAction, L4, Policy, PolicyId, PolicyMode, PolicyStage, PolicyView, Profile,
+    Protocol, Rule, Str, TierDefault,
 };
 
 /// Borrowed form of [`DecisionReason`].
@@ -196,8 +196,9 @@ impl<'a> PreparedState<'a> {
         decision.allows() || is_allowed_in_audit(&names.0, options)
     }
 
-    /// The names that DNS queries of a flow may ask for, where rules decide by name; `None` where none does. The verdict
-    /// of [`PreparedState::allows`] is that of queries for other names.
+    /// The names that DNS queries of a flow may ask for, where rules decide by name; none where it is allowed and a
+    /// policy observes DNS; `None` where nobody reads queries. The verdict of [`PreparedState::allows`] is that of
+    /// queries for other names.
     pub fn redirect(
         &self,
         question: &Question,
@@ -215,8 +216,33 @@ impl<'a> PreparedState<'a> {
         options: &OracleOptions,
     ) -> Option<BTreeSet<DomainPattern>> {
         let mut names = RedirectNames::default();
-        self.decide(context, direction, options, &mut names);
-        names.0
+        let decision = self.decide(context, direction, options, &mut names);
+        let is_observed = || {
+            let subject = workload_at(context, direction);
+            subject.is_some_and(|subject| {
+                let side = workload_side(context, subject, direction, options);
+                can_redirect(context, side) && self.observes_dns(context, side)
+            })
+        };
+        let observed = || (decision.allows() && is_observed()).then(BTreeSet::new);
+        names.0.or_else(observed)
+    }
+
+    /// Whether the flow is to the port of DNS, and a policy that applies to the endpoint observes DNS, in audit or not.
+    fn observes_dns(&self, context: &MatchContext<'_>, side: JudgedEndpoint<'_>) -> bool {
+        let is_dns = matches!(
+            context.question.l4,
+            L4::Ports {
+                destination: Policy::DNS_PORT,
+                ..
+            }
+        );
+        let policies = self.tiers.iter().flat_map(|tier| &tier.policies);
+        let mut observing = policies.filter(|policy| policy.observes_dns);
+        is_dns
+            && observing.any(|policy| {
+                side.is_in_scope(policy) && self.applies(policy, side.subject, side.direction)
+            })
     }
 
     /// The decision of the tiers, if there is one.

@@ -22,8 +22,8 @@ pub struct Cell {
     /// The verdict if nothing were in audit; `None` where nothing in audit applies. A dataplane must report
     /// a packet that it allows and that this would deny; nothing else depends on it.
     pub audit: Option<Box<AuditCell>>,
-    /// Where rules decide DNS queries by name: a dataplane sends the packets to who reads them, and `verdict` is that of
-    /// packets that nobody reads. Of the egress of workloads only, for TCP and UDP.
+    /// Where rules decide DNS queries by name, or the answers have to be seen: a dataplane sends the packets to who reads
+    /// them, and `verdict` is that of packets that nobody reads. Of the egress of workloads only, for TCP and UDP.
     pub redirect: Option<Arc<DnsRules>>,
 }
 
@@ -406,6 +406,48 @@ impl Program {
             redirect: redirect.redirect.clone(),
             ..cell.clone()
         })
+    }
+
+    /// This program, with a redirect without names wherever it allows packets of these protocols to these destination
+    /// ports and rules do not decide by name. No verdict changes: queries for every name are allowed.
+    #[must_use]
+    pub fn with_observed_dns(&self, protocols: &[Protocol], ports: PortRange) -> Program {
+        let redirect = Arc::new(DnsRules {
+            names: BTreeSet::new(),
+            default: Verdict::Allow,
+        });
+        let before = ports.first.checked_sub(1).map(|end| (end, false));
+        let segments = before
+            .into_iter()
+            .chain([(ports.last, true), (u16::MAX, false)]);
+        let is_observed =
+            PortMap::from_segments(segments).unwrap_or_else(|| PortMap::constant(false));
+        let whole = PortMap::constant(PortMap::constant(self.default.clone()));
+        let observe = |cell: &Cell| Cell {
+            redirect: match &cell.redirect {
+                None if cell.verdict == Verdict::Allow => Some(redirect.clone()),
+                other => other.clone(),
+            },
+            ..cell.clone()
+        };
+        let mut maps: Vec<_> = protocols
+            .iter()
+            .map(|protocol| {
+                let map = self.protocol(*protocol).unwrap_or(&whole);
+                let map = map.zip(&is_observed, |values, observed| {
+                    if *observed {
+                        values.map(observe)
+                    } else {
+                        values.clone()
+                    }
+                });
+                (*protocol, map)
+            })
+            .collect();
+        let others = self.protocols.iter();
+        let others = others.filter(|(protocol, _)| !protocols.contains(protocol));
+        maps.extend(others.cloned());
+        Program::new(maps, self.default.clone())
     }
 
     /// Whether it redirects any packet.

@@ -325,6 +325,7 @@ mod tests {
         };
         Policy {
             scope: TrafficScope::Endpoints,
+            observes_dns: false,
             id: PolicyId {
                 object: pod_id("shop", "db"),
                 part: 0,

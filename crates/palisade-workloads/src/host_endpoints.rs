@@ -439,6 +439,7 @@ mod tests {
             mode: PolicyMode::Enforce,
             subject,
             scope: palisade_model::TrafficScope::Endpoints,
+            observes_dns: false,
             ingress: None,
             egress: None,
             line: None,

@@ -159,6 +159,7 @@ pub fn policy(line: &str, rules: impl IntoIterator<Item = Rule>) -> Policy {
         mode: PolicyMode::Enforce,
         subject: selector(subject),
         scope: TrafficScope::Endpoints,
+        observes_dns: false,
         ingress: Some(DirectionRules {
             default_deny: true,
             rules: rules.collect(),

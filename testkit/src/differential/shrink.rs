@@ -152,6 +152,7 @@ fn smaller_policies(policy: &Policy) -> Vec<Policy> {
     put(&|p| p.ingress = None);
     put(&|p| p.egress = None);
     put(&|p| p.subject = Selector::all());
+    put(&|p| p.observes_dns = false);
     for direction in Direction::BOTH {
         let count = policy.rules(direction).map_or(0, |rules| rules.rules.len());
         for index in 0..count {

@@ -2,6 +2,7 @@
 //!
 //! This module writes texts; it never decides whether there is a finding.
 
+use super::names::NameMistake;
 use super::selection::{SelectorHint, SelectorMiss};
 use crate::rules::StateRules;
 use palisade_api::{LintCode, LintFinding, MAX_RELATED_RULES, ObjectRef, RuleRef};
@@ -148,6 +149,38 @@ impl<'s, 'a> FindingList<'s, 'a> {
             suggestion: "give one of the policies another order or priority".to_owned(),
         };
         self.add_rule_finding(LintCode::OrderDecidedByName, rule, 0, text, others);
+    }
+
+    /// A rule by name is in vain.
+    pub(super) fn add_name_mistake(&mut self, rule: u32, mistake: &NameMistake) {
+        let (code, message, suggestion) = match mistake {
+            NameMistake::NoDns => (
+                LintCode::NamesWithoutDns,
+                "what the policy selects cannot learn its names: nothing allows it to send DNS (port 53)".to_owned(),
+                "allow UDP and TCP to port 53 of the DNS servers",
+            ),
+            NameMistake::NotRead => (
+                LintCode::NamesNeverLearned,
+                "its names have addresses only if other workloads ask for them: nobody reads the DNS answers that \
+                 what the policy selects gets"
+                    .to_owned(),
+                "add a rule for DNS queries by name for what the policy selects",
+            ),
+            NameMistake::NotAsked(names) => (
+                LintCode::NameNeverAsked,
+                format!(
+                    "it allows {}, and no rule allows what the policy selects to ask for {}",
+                    names.join(", "),
+                    if names.len() == 1 { "it" } else { "them" }
+                ),
+                "allow DNS queries for it, or correct the name",
+            ),
+        };
+        let text = FindingText {
+            message,
+            suggestion: suggestion.to_owned(),
+        };
+        self.add_rule_finding(code, rule, 0, text, &BTreeSet::new());
     }
 
     fn add_policy_finding(&mut self, code: LintCode, policy: u32, text: FindingText) {

@@ -2,8 +2,9 @@
 //!
 //! [`lint`] reports subjects and peers that select nothing, rules that earlier ones always decide, rules that
 //! add nothing to their policy, policies that change nothing, policies of one order that contradict each other,
-//! rules that pass to tiers without policies, tiers and profiles that are named and do not exist, and ports and
-//! cluster IPs of Services where policy sees those of pods.
+//! rules that pass to tiers without policies, tiers and profiles that are named and do not exist, ports and
+//! cluster IPs of Services where policy sees those of pods, and rules by name whose names nobody may ask for, or whose
+//! answers nobody reads.
 //!
 //! Promises: exact over all flows, by the classes of ends that policies distinguish; the same state gives the
 //! same findings; the work is bounded, and what was not looked at is reported. Never: a guess. Only the nearest
@@ -11,10 +12,12 @@
 //!
 //! Deliberately no finding: policies of one order that repeat each other; rules of one policy that match the same
 //! only because of the objects that there are; a rule that only isolation by an earlier tier keeps from deciding; a
-//! policy that isolates or logs and changes nothing.
+//! policy that isolates, logs, names domain names or reads DNS queries, and changes nothing; a rule that decides DNS
+//! queries by name and does what another does, or contradicts one of a policy of the same order.
 
 mod classified_state;
 mod finding;
+mod names;
 mod pair_rules;
 mod peer_implication;
 mod policy_effect;
@@ -28,6 +31,7 @@ use crate::own_nodes::tests_own_node;
 use crate::rules::to_u32;
 use classified_state::{ClassifiedState, PairLister};
 use finding::{FindingList, sort_findings};
+use names::{NameChecker, selects_names};
 use pair_rules::PairRulesBuilder;
 use palisade_api::LintReport;
 use palisade_model::{
@@ -48,7 +52,7 @@ pub use services::UnnamedPorts;
 /// How much work a lint may do: the number of rules that are compared, each time they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LintLimit {
-    /// For rules, and again for policies.
+    /// For rules, again for policies, and again for names.
     pub max_steps: u64,
 }
 
@@ -107,6 +111,7 @@ pub fn lint(state: &State, unnamed: &UnnamedPorts, limit: LintLimit) -> LintRepo
     let without_subject = linter.check_selectors(&state);
     linter.check_rules();
     linter.check_policies(&without_subject);
+    linter.check_names();
     report.findings = linter.list.into_findings();
     report.unchecked.extend(linter.unchecked);
     report
@@ -191,6 +196,10 @@ impl<'a> Linter<'_, 'a> {
                 else {
                     continue;
                 };
+                // A name has addresses once somebody asks for it.
+                if selects_names(selector) {
+                    continue;
+                }
                 let mut tests = placed.peers.iter();
                 let is_matched =
                     |test: &u32| matched[*test as usize] && rules.tests.all[*test as usize] == peer;
@@ -345,6 +354,21 @@ impl<'a> Linter<'_, 'a> {
         }
     }
 
+    /// Rules by name whose names cannot get addresses.
+    fn check_names(&mut self) {
+        let max_steps = self.limit.max_steps;
+        let mut checker = NameChecker::new(self.classified, &self.lister, max_steps);
+        let (mistakes, is_complete) = checker.find_mistakes(&self.of_hosts);
+        for (rule, mistake) in mistakes {
+            self.list.add_name_mistake(rule, &mistake);
+        }
+        if !is_complete {
+            self.unchecked.push(format!(
+                "whether names can get addresses: given up after {max_steps} steps"
+            ));
+        }
+    }
+
     /// The classes of endpoints, with family and direction.
     fn all_subjects(&self) -> impl Iterator<Item = (Family, u32, Direction)> + use<'a> {
         let mut subjects = Vec::new();
@@ -363,8 +387,8 @@ impl<'a> Linter<'_, 'a> {
     }
 }
 
-/// Whether a policy is meant although it may change nothing: it isolates what it selects, also pods to come, or
-/// it logs.
+/// Whether a policy is meant although it may change nothing: it isolates what it selects, also pods to come, it logs,
+/// it has names whose addresses are to come, or it reads DNS queries, by which other policies know addresses.
 fn is_kept_for_later(policy: &Policy) -> bool {
     let denies_all = |rule: &Rule| {
         rule.action == Action::Deny
@@ -375,9 +399,17 @@ fn is_kept_for_later(policy: &Policy) -> bool {
         (list.rules.is_empty() && list.default_deny)
             || (!list.rules.is_empty() && list.rules.iter().all(denies_all))
             || list.rules.iter().any(|rule| rule.action == Action::Log)
+            || list.rules.iter().any(|rule| rule.dns_names.is_some())
+            || list.rules.iter().any(names_domains)
     };
     let lists = Direction::BOTH
         .into_iter()
         .filter_map(|direction| policy.rules(direction));
-    { lists }.any(is_kept)
+    policy.observes_dns || { lists }.any(is_kept)
+}
+
+/// Whether a peer of a rule is by name.
+fn names_domains(rule: &Rule) -> bool {
+    let mut selectors = rule.peers.iter().filter_map(|peer| peer.selector.as_ref());
+    selectors.any(selects_names)
 }

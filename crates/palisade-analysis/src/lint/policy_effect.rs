@@ -5,10 +5,9 @@
 //! search ends at the first difference; nearly every policy has one in the first pair.
 
 use super::classified_state::{ClassPair, ClassifiedState, PairLister};
-use super::pair_rules::PairRulesBuilder;
+use super::pair_rules::{PairRulesBuilder, QueriedTraffic};
 use crate::rules::to_u32;
-use crate::traffic::TrafficSet;
-use palisade_model::{Direction, Family};
+use palisade_model::{Direction, DomainPattern, Family};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
@@ -33,9 +32,29 @@ pub(super) struct EffectSearch<'s, 'c, 'a> {
 }
 
 /// What an end allows, with the policies and without them.
-struct AllowedTraffic {
-    with: TrafficSet,
-    without: TrafficSet,
+struct AllowedTraffic<'a> {
+    with: QueriedTraffic<'a>,
+    without: QueriedTraffic<'a>,
+}
+
+impl<'a> AllowedTraffic<'a> {
+    /// Whether a connection between ends that allow this and `other` is allowed only with the policies, or only
+    /// without them.
+    fn differs_with(&self, other: &AllowedTraffic<'a>) -> bool {
+        let parts = [&self.with, &self.without, &other.with, &other.without];
+        let patterns = parts.into_iter().flat_map(|part| part.queries.keys());
+        let patterns: BTreeSet<Option<&DomainPattern>> = patterns
+            .map(|pattern| Some(*pattern))
+            .chain([None])
+            .collect();
+        patterns.into_iter().any(|pattern| {
+            self.with.of(pattern).intersect(other.with.of(pattern))
+                != self
+                    .without
+                    .of(pattern)
+                    .intersect(other.without.of(pattern))
+        })
+    }
 }
 
 impl<'s, 'c, 'a> EffectSearch<'s, 'c, 'a> {
@@ -133,7 +152,7 @@ impl<'s, 'c, 'a> EffectSearch<'s, 'c, 'a> {
             with: rules.allowed(&[]),
             without: rules.allowed(policies),
         };
-        if own.with == own.without {
+        if own.with.others == own.without.others && own.with.queries == own.without.queries {
             alike.insert(pair_key);
             return PolicyEffect::Nothing;
         }
@@ -145,7 +164,7 @@ impl<'s, 'c, 'a> EffectSearch<'s, 'c, 'a> {
             let Some(other) = self.allowed_by_peer(policies, &pair) else {
                 return PolicyEffect::Unknown;
             };
-            if own.with.intersect(&other.with) != own.without.intersect(&other.without) {
+            if own.differs_with(&other) {
                 return PolicyEffect::Something;
             }
         }
@@ -153,7 +172,7 @@ impl<'s, 'c, 'a> EffectSearch<'s, 'c, 'a> {
     }
 
     /// What the subject of a pair allows; `None` if the search is given up.
-    fn allowed(&self, policies: &[u32], pair: &ClassPair<'_>) -> Option<AllowedTraffic> {
+    fn allowed(&self, policies: &[u32], pair: &ClassPair<'_>) -> Option<AllowedTraffic<'a>> {
         let rules = self.builder.rules_of(pair);
         let enough = self.builder.count_steps(rules.size());
         enough.then(|| AllowedTraffic {
@@ -163,12 +182,16 @@ impl<'s, 'c, 'a> EffectSearch<'s, 'c, 'a> {
     }
 
     /// What the peer of a pair allows; `None` if the search is given up.
-    fn allowed_by_peer(&self, policies: &[u32], pair: &ClassPair<'_>) -> Option<AllowedTraffic> {
+    fn allowed_by_peer(
+        &self,
+        policies: &[u32],
+        pair: &ClassPair<'_>,
+    ) -> Option<AllowedTraffic<'a>> {
         let classes = &self.classified.ends[pair.family as usize].classes;
         if !classes[pair.peer as usize].signature.is_endpoint {
             return Some(AllowedTraffic {
-                with: TrafficSet::all(),
-                without: TrafficSet::all(),
+                with: QueriedTraffic::all(),
+                without: QueriedTraffic::all(),
             });
         }
         let direction = match pair.direction {

@@ -93,7 +93,7 @@ struct TierExit {
 
 impl TierEntry {
     /// What is before the next tier.
-    fn next(&self, tier: &TierRules, exit: TierExit) -> TierEntry {
+    fn next(&self, tier: &TierRules<'_>, exit: TierExit) -> TierEntry {
         // What is passed can still reach the rules of later tiers.
         let ends = |d: &DecidedTraffic| d.action != Action::Pass;
         let mut decided = self.decided.clone();
@@ -111,6 +111,15 @@ impl TierEntry {
                 isolated: self.isolated.clone(),
             }
         }
+    }
+}
+
+/// Whether a rule decides all that it matches.
+fn decides_all(rule: &Rule) -> bool {
+    match rule.action {
+        Action::Log => false,
+        Action::Allow => rule.dns_names.is_none(),
+        Action::Deny | Action::Pass => true,
     }
 }
 
@@ -161,7 +170,7 @@ impl<'s, 'a> RuleFacts<'s, 'a> {
         true
     }
 
-    fn walk_tier(&mut self, tier: &TierRules, entry: &TierEntry, has_later: bool) -> TierExit {
+    fn walk_tier(&mut self, tier: &TierRules<'_>, entry: &TierEntry, has_later: bool) -> TierExit {
         let mut exit = TierExit {
             passed: TrafficSet::none(),
             undecided: entry.arriving.clone(),
@@ -184,7 +193,7 @@ impl<'s, 'a> RuleFacts<'s, 'a> {
                     let before: Vec<&[DecidedTraffic]> =
                         decided.chain([exit.decided.as_slice(), &own]).collect();
                     self.record_reach(policy.policy, rule, &hit, &before, &entry.isolated);
-                    if rule.action == Action::Log || hit.is_empty() {
+                    if !rule.decides() || hit.is_empty() {
                         continue;
                     }
                     left = left.subtract(&rule.set);
@@ -220,7 +229,7 @@ impl<'s, 'a> RuleFacts<'s, 'a> {
     fn record_reach(
         &mut self,
         policy: u32,
-        rule: &SizedRule,
+        rule: &SizedRule<'_>,
         hit: &TrafficSet,
         before: &[&[DecidedTraffic]],
         isolated: &TrafficSet,
@@ -264,11 +273,8 @@ impl<'s, 'a> RuleFacts<'s, 'a> {
     }
 
     /// Keeps what decides whether a rule of a policy adds something to it.
-    fn keep_case(&mut self, policy: u32, arriving: &Rc<TrafficSet>, rules: &[SizedRule]) {
-        let deciding: Vec<&SizedRule> = rules
-            .iter()
-            .filter(|rule| rule.action != Action::Log)
-            .collect();
+    fn keep_case(&mut self, policy: u32, arriving: &Rc<TrafficSet>, rules: &[SizedRule<'_>]) {
+        let deciding: Vec<&SizedRule<'_>> = rules.iter().filter(|rule| rule.decides()).collect();
         let mut left = TrafficSet::clone(arriving);
         let hits: Vec<TrafficSet> = deciding
             .iter()
@@ -362,8 +368,8 @@ impl<'s, 'a> RuleFacts<'s, 'a> {
             let range = self.rules.policy_rules[policy as usize].clone();
             for rule in range.filter_map(|rule| u32::try_from(rule).ok()) {
                 let fact = &self.facts[rule as usize];
-                let action = self.rules.all[rule as usize].rule.action;
-                if !fact.is_reached || fact.is_needed || action == Action::Log {
+                let decides = decides_all(self.rules.all[rule as usize].rule);
+                if !fact.is_reached || fact.is_needed || !decides {
                     continue;
                 }
                 let removed = |other: u32| unreached.contains(&other) || redundant.contains(&other);
@@ -394,7 +400,7 @@ impl<'s, 'a> RuleFacts<'s, 'a> {
         };
         let mut rest = case.arriving.intersect(&case.rules[at].1);
         for (other, set) in &case.rules[..at] {
-            if !removed(*other) && text(*other).action != Action::Log {
+            if !removed(*other) && decides_all(text(*other)) {
                 rest = rest.subtract(set);
             }
         }
@@ -405,8 +411,8 @@ impl<'s, 'a> RuleFacts<'s, 'a> {
             if removed(*other) || !rest.overlaps(set) {
                 continue;
             }
-            // A log rule behind it would log what the rule keeps from it.
-            if text(*other).action != text(rule).action {
+            // A log rule behind it would log what the rule keeps from it, and one of DNS queries read it.
+            if text(*other).action != text(rule).action || !decides_all(text(*other)) {
                 return false;
             }
             if peers_are_among(text(rule), &[text(*other)]) {

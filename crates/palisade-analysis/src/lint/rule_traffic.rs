@@ -1,14 +1,15 @@
 //! The traffic of rules as sets, between the ends of a pair of classes.
 //!
-//! Promises: a set contains a packet if and only if one of the rule's traffic terms matches it. Each set is
-//! computed once for all pairs whose ends resolve port names alike.
+//! Promises: a set contains a packet if and only if one of the rule's traffic terms matches it, and of a rule that
+//! decides DNS queries by name if they can be read. Each set is computed once for all pairs whose ends resolve port
+//! names alike.
 
 use super::classified_state::{ClassPair, ClassifiedState};
 use crate::pair_set::PairSet;
 use crate::traffic::TrafficSet;
 use palisade_model::{
-    Direction, Endpoint, Family, IcmpMatch, NumberRange, PortMatch, PortRange, PortSpec, Protocol,
-    RangeSet, TrafficMatch,
+    Direction, Encapsulation, Endpoint, Family, IcmpMatch, NumberRange, PortMatch, PortRange,
+    PortSpec, Protocol, RangeSet, TrafficMatch,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -32,6 +33,10 @@ impl RuleTraffic {
         rule: u32,
     ) -> Rc<TrafficSet> {
         let rule = &classified.rules.all[rule as usize];
+        let decides_queries = rule.rule.dns_names.is_some();
+        if decides_queries && pair.direction == Direction::Ingress {
+            return Rc::new(TrafficSet::none());
+        }
         let (from, to) = match pair.direction {
             Direction::Egress => (pair.subject, pair.peer),
             Direction::Ingress => (pair.peer, pair.subject),
@@ -50,10 +55,35 @@ impl RuleTraffic {
             return Rc::clone(known);
         }
         let endpoints = ends.map(|class| class.endpoint);
-        let set = Rc::new(traffic_of(&rule.rule.traffic, pair.family, endpoints));
+        let set = traffic_of(&rule.rule.traffic, pair.family, endpoints);
+        let set = Rc::new(if decides_queries {
+            set.intersect(&readable_traffic())
+        } else {
+            set
+        });
         self.sets.borrow_mut().insert(key, Rc::clone(&set));
         set
     }
+}
+
+/// What DNS queries can be read of: TCP and UDP without encapsulated packets.
+fn readable_traffic() -> TrafficSet {
+    let encapsulations = Encapsulation::ALL
+        .into_iter()
+        .flat_map(Encapsulation::ports);
+    let encapsulations = encapsulations
+        .map(|port| PortRange::single(*port))
+        .collect();
+    let every = RangeSet::from(PortRange::ALL);
+    TrafficSet::from_parts(
+        |protocol| match protocol {
+            Protocol::TCP => PairSet::from_product(&every, &every),
+            Protocol::UDP => PairSet::from_product(&every, &every.subtract(&encapsulations)),
+            _ => PairSet::empty(),
+        },
+        |_| PairSet::empty(),
+        |_| false,
+    )
 }
 
 /// The packets of a family that one of the terms matches. `ends` are source and destination.

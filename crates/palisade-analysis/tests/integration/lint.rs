@@ -14,8 +14,9 @@ use palisade_model::*;
 /// A world, one object a line; the rules of a policy are indented below it.
 ///
 /// `pod NAME ADDRESS… LABEL=VALUE…`, `ns NAME LABEL=VALUE,…`, `node NAME ADDRESS LABEL=VALUE,…`,
-/// `policy NAME [SUBJECT] [@TIER] [#ORDER] [!]`: with `!` it has no default deny. A rule begins with `>` if it is
-/// of egress, and `> nothing` is a list of egress without rules. Without a rule a policy is of ingress.
+/// `policy NAME [SUBJECT] [@TIER] [#ORDER] [!] [?]`: with `!` it has no default deny, with `?` it observes DNS. A rule
+/// begins with `>` if it is of egress, and `> nothing` is a list of egress without rules. Without a rule a policy is of
+/// ingress. `ask NAME RULE` allows DNS queries for the name.
 fn world(text: &str) -> State {
     let mut objects: Vec<Object> = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -58,12 +59,13 @@ fn parse_policy(text: &str, place: SourceLine) -> Policy {
     let name = words.next().unwrap();
     let mut subject = String::new();
     let (mut tier, mut order) = (tier_name::DEFAULT, 1000.0);
-    let mut is_open = false;
+    let (mut is_open, mut observes_dns) = (false, false);
     for word in words {
         match (&word[..1], &word[1..]) {
             ("@", rest) => tier = rest,
             ("#", rest) => order = rest.parse().unwrap(),
             ("!", _) => is_open = true,
+            ("?", _) => observes_dns = true,
             _ => subject = word.to_owned(),
         }
     }
@@ -73,6 +75,7 @@ fn parse_policy(text: &str, place: SourceLine) -> Policy {
         policy.subject = Selector::and([Selector::equals(key, namespace), policy.subject]);
     }
     policy.line = Some(place);
+    policy.observes_dns = observes_dns;
     if is_open { open(policy) } else { policy }
 }
 
@@ -101,7 +104,12 @@ fn add_rule(policy: &mut Policy, text: &str, place: SourceLine) {
     if text == "nothing" {
         return;
     }
+    let (text, asked) = match text.strip_prefix("ask ").map(|rest| rest.split_once(' ')) {
+        Some(Some((name, rest))) => (rest, Some(DomainPattern::glob(name).unwrap())),
+        _ => (text, None),
+    };
     let mut rule = line::rule(text);
+    rule.dns_names = asked.map(|pattern| [pattern].into());
     rule.origin.index = u32::try_from(list.rules.len()).unwrap();
     rule.origin.line = Some(place);
     list.rules.push(rule);
@@ -316,6 +324,87 @@ fn rules_that_no_flow_reaches() {
              always decides first / remove it, or evaluate it before the rules that decide instead",
         ],
     );
+}
+
+/// A rule that decides DNS queries by name leaves other queries to later rules, but is never reached behind one that
+/// decides all of them.
+#[test]
+fn a_rule_by_the_names_of_queries_decides_nothing_else() {
+    finds_with_pods(
+        "
+    policy shop/p app=web
+      > ask a.example allow on UDP/53
+      > ask b.example allow on UDP/53
+      > deny to app=db on UDP/53
+      > allow on UDP/53
+      > ask c.example allow on UDP/53
+    policy shop/q app=web @kube-baseline
+      > ask d.example allow on UDP/53
+    ",
+        &[
+            "w:11 rule-never-reached egress 4: no flow reaches it: egress rule 2 (w:9) and egress rule 3 (w:10) \
+             always decide first / remove it, or evaluate it before the rules that decide instead",
+            "w:13 rule-never-reached egress 0: no flow reaches it: egress rule 2 of NetworkPolicy shop/p (w:9) and \
+             egress rule 3 of NetworkPolicy shop/p (w:10) always decide first / remove it, or evaluate it before the \
+             rules that decide instead",
+        ],
+    );
+}
+
+const NO_DNS: &str = "names-without-dns egress 0: what the policy selects cannot learn its names: nothing allows it to \
+                      send DNS (port 53) / allow UDP and TCP to port 53 of the DNS servers";
+const NOT_READ: &str = "names-never-learned egress 0: its names have addresses only if other workloads ask for them: \
+                        nobody reads the DNS answers that what the policy selects gets / add a rule for DNS queries \
+                        by name for what the policy selects";
+
+#[test]
+fn names_that_nobody_may_ask_for() {
+    let named = "
+    policy shop/named app=web
+      > allow to is:domain=a.example";
+    let cases = [
+        ("", Some(NO_DNS)),
+        ("> allow on TCP/443", Some(NO_DNS)),
+        ("> allow on UDP/53", Some(NOT_READ)),
+        ("> ask a.example allow on UDP/53", None),
+        // Of another port, since a server may be translated.
+        ("> ask *.example allow on TCP/5353", None),
+        (
+            "> ask b.example allow on UDP/53",
+            Some(
+                "name-never-asked egress 0: it allows a.example, and no rule allows what the policy selects to ask for \
+                 it / allow DNS queries for it, or correct the name",
+            ),
+        ),
+        ("> ask b.example allow on UDP/53\n > allow on UDP/53", None),
+    ];
+    for (rules, expected) in cases {
+        let expected = expected.map(|text| format!("w:7 {text}"));
+        let expected: Vec<&str> = expected.iter().map(|text| &**text).collect();
+        finds_with_pods(&format!("{named}\n {rules}"), &expected);
+    }
+    // One workload of those that it selects may ask.
+    let of_all = "
+    policy shop/named
+      > allow to is:domain=a.example
+    policy shop/dns app=db
+      > ask a.example allow on UDP/53";
+    finds_with_pods(of_all, &[]);
+}
+
+#[test]
+fn names_of_a_policy_that_observes_dns() {
+    let named = |dns: &str| {
+        format!(
+            "
+    policy shop/named app=web ?
+      > allow to is:domain=a.example
+      > allow on {dns}"
+        )
+    };
+    finds_with_pods(&named("UDP/53"), &[]);
+    finds_with_pods(&named("TCP/1-100"), &[]);
+    finds_with_pods(&named("UDP/443"), &[&format!("w:7 {NO_DNS}")]);
 }
 
 #[test]

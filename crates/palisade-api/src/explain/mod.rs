@@ -291,7 +291,7 @@ pub struct DirectionReport {
     /// The reason for the verdict.
     pub decided_by: DecisionReport,
     /// Where rules decide DNS queries by name: the names and patterns that they allow. The verdict is then that of
-    /// queries for other names.
+    /// queries for other names. Empty as well where queries are only observed, and all names allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_names: Option<Vec<String>>,
     /// The evaluation trace, in order, up to the decision.

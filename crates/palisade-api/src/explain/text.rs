@@ -182,15 +182,20 @@ fn write_direction(name: &str, report: &DirectionReport, f: &mut Formatter<'_>) 
 
 /// The decision, and what led to it.
 fn write_judgement(report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Result {
-    if let Some(names) = &report.dns_names {
-        let names = match names.as_slice() {
-            [] => "no name".to_owned(),
-            names => names.join(", "),
-        };
-        writeln!(
+    match report.dns_names.as_deref() {
+        None => {}
+        Some([]) if report.verdict == VerdictWord::Allow => {
+            writeln!(
+                f,
+                "  DNS queries are observed; every name may be asked for:"
+            )?;
+        }
+        Some([]) => writeln!(f, "  DNS queries are decided by name: none is allowed:")?,
+        Some(names) => writeln!(
             f,
-            "  DNS queries are decided by name: allowed are {names}; for others:"
-        )?;
+            "  DNS queries are decided by name: allowed are {}; for others:",
+            names.join(", ")
+        )?,
     }
     write_decision(report, f)?;
     if let Some(miss) = &report.nearest_miss {

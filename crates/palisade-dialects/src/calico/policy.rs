@@ -388,6 +388,7 @@ pub(super) fn build_policy(
         mode: PolicyMode::Enforce,
         subject,
         scope: TrafficScope::Endpoints,
+        observes_dns: false,
         ingress,
         egress,
         line: Some(line_of(&source.root)),

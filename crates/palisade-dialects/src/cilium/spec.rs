@@ -188,6 +188,7 @@ pub(super) fn build_part(
         mode: PolicyMode::Enforce,
         subject: subject.clone(),
         scope: TrafficScope::Endpoints,
+        observes_dns: false,
         ingress,
         egress,
         line,

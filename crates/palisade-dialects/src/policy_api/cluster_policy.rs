@@ -168,6 +168,7 @@ pub(super) fn build_policy(
         mode: PolicyMode::Enforce,
         subject,
         scope: TrafficScope::Hairpin,
+        observes_dns: false,
         ingress,
         egress,
         line: Some(line_of(&source.root)),

@@ -93,8 +93,9 @@ impl<'a> PolicySetBuilder<'a> {
         for policy in policies {
             let bodies = self.inputs.active_rules.policy(*policy);
             let side = bodies.and_then(|bodies| bodies.direction(direction));
-            let mode = self.inputs.policies.body(*policy).map(|body| body.mode);
-            let mode = match mode.unwrap_or_default() {
+            let body = self.inputs.policies.body(*policy);
+            let observes_dns = body.is_some_and(|body| body.observes_dns);
+            let mode = match body.map(|body| body.mode).unwrap_or_default() {
                 PolicyMode::Audit if EngineFault::AuditEnforced.is_injected() => {
                     PolicyMode::Enforce
                 }
@@ -104,6 +105,9 @@ impl<'a> PolicySetBuilder<'a> {
                 isolating.push((*policy, mode));
             }
             self.add_source(bodies, mode);
+            if let Some(segment) = self.set.segments.last_mut() {
+                segment.observes_dns = observes_dns && side.is_some();
+            }
         }
         let first = policies.first();
         let all = self.inputs.policies;
@@ -178,6 +182,7 @@ impl<'a> PolicySetBuilder<'a> {
         self.set.segments.push(SourceSegment {
             group: kind,
             mode,
+            observes_dns: false,
             first_local_test: self.next_local_test,
         });
         let Some(number) = kind else { return };

@@ -471,6 +471,7 @@ impl<'a> NamedPolicies<'a> {
             mode: shape.mode,
             subject: self.absolute_selector(number, self.subject(number)?.1),
             scope: shape.scope,
+            observes_dns: shape.observes_dns,
             ingress: rules(&own_rules.ingress),
             egress: rules(&own_rules.egress),
             line,

@@ -23,6 +23,7 @@ pub(crate) struct PolicyBody {
     pub(crate) precedence: Precedence,
     pub(crate) mode: PolicyMode,
     pub(crate) scope: TrafficScope,
+    pub(crate) observes_dns: bool,
     pub(super) subject: u32,
     pub(super) rules: u32,
 }
@@ -48,6 +49,7 @@ impl Hash for PolicyBody {
         }
         self.mode.hash(state);
         self.scope.hash(state);
+        self.observes_dns.hash(state);
         (self.subject, self.rules).hash(state);
     }
 }
@@ -145,6 +147,7 @@ impl PolicyBodies {
                     precedence: policy.precedence,
                     mode: policy.mode,
                     scope: policy.scope,
+                    observes_dns: policy.observes_dns,
                     subject,
                     rules,
                 };
@@ -201,6 +204,7 @@ impl PolicyBodies {
             mode,
             mut subject,
             scope,
+            observes_dns,
             ingress,
             egress,
             line,
@@ -245,6 +249,7 @@ impl PolicyBodies {
             precedence,
             mode,
             scope,
+            observes_dns,
             subject,
             rules,
         };

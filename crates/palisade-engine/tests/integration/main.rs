@@ -9,6 +9,7 @@ mod support;
 
 mod budget;
 mod common;
+mod dns_observation;
 mod edits;
 mod flushes;
 mod kinds;

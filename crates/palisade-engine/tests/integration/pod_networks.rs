@@ -37,6 +37,7 @@ fn outside_policy(nets: Option<Vec<Prefix>>) -> Object {
     };
     Object::Policy(Policy {
         scope: TrafficScope::Endpoints,
+        observes_dns: false,
         id: PolicyId {
             object: ObjectId {
                 namespace: None,

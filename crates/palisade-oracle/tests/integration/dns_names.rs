@@ -142,3 +142,83 @@ fn in_audit_any_name_counts_as_allowed() {
     let audit = judged.audit.unwrap();
     assert!(audit.redirect.is_some() && audit.verdict.is_allow());
 }
+
+fn observing(policy: Policy) -> Policy {
+    Policy {
+        observes_dns: true,
+        ..policy
+    }
+}
+
+/// What is redirected with no names, and allowed.
+fn is_observed(policies: &[Policy], question: &str) -> bool {
+    match redirect(policies, question) {
+        (Some(names), allowed) => {
+            assert!(names.is_empty() && allowed, "{names:?}, {allowed}");
+            true
+        }
+        (None, _) => false,
+    }
+}
+
+#[test]
+fn what_is_allowed_to_the_port_of_dns_is_observed() {
+    let open_of_a = |rules| observing(open(of_a("n/1", rules)));
+    for policy in [
+        open_of_a(vec![]),
+        open_of_a(vec![rule(Deny)]),
+        observing(of_a("n/1", vec![rule(Allow)])),
+        observing(of_a("n/1", vec![])),
+    ] {
+        let allowed = redirect(std::slice::from_ref(&policy), DNS).1;
+        assert_eq!(is_observed(&[policy], DNS), allowed);
+    }
+    let all = [open_of_a(vec![])];
+    assert!(is_observed(&all, "10.0.0.1>10.0.0.2 TCP:53"));
+    assert!(is_observed(&all, "fd00::1>2001:db8::1 UDP:53"));
+    for unread in [
+        "10.0.0.1>10.0.0.2 UDP:52",
+        "10.0.0.1>10.0.0.2 TCP:54",
+        "10.0.0.1>10.0.0.2 UDP:5353<53",
+        "10.0.0.1>10.0.0.2 SCTP:53",
+        "10.0.0.1>10.0.0.2 ICMP:0/53",
+        // To itself.
+        "10.0.0.1>10.0.0.1 UDP:53",
+        // From another.
+        "10.0.0.2>10.0.0.1 UDP:53",
+    ] {
+        assert!(!is_observed(&all, unread), "{unread}");
+    }
+}
+
+#[test]
+fn an_observer_governs_egress_in_any_mode() {
+    let other = open(of_a("n/2", vec![rule(Allow)]));
+    assert!(!is_observed(std::slice::from_ref(&other), DNS));
+    let ingress = observing(policy("n/1", "app=a", vec![rule(Allow)]));
+    assert!(!is_observed(&[ingress, other.clone()], DNS));
+    let elsewhere = observing(egress(policy("n/1", "app=b", vec![rule(Allow)])));
+    assert!(!is_observed(&[elsewhere, other.clone()], DNS));
+    // Rules of the policy do not have to decide the flow.
+    let later = in_tier(
+        tier_name::KUBE_BASELINE,
+        observing(of_a("n/1", vec![rule(Deny)])),
+    );
+    assert!(is_observed(&[later, other.clone()], DNS));
+    let mut audited = observing(of_a("n/1", vec![]));
+    audited.mode = PolicyMode::Audit;
+    assert!(is_observed(&[audited.clone(), other], DNS));
+    let state = two(vec![audited]);
+    let judged = judge(&state, &ask(DNS), &OracleOptions::default()).egress;
+    assert!(judged.redirect.is_some() && judged.verdict.is_allow());
+    let audit = judged.audit.unwrap();
+    assert!(audit.redirect.is_none() && !audit.verdict.is_allow());
+}
+
+#[test]
+fn rules_by_name_redirect_already() {
+    let policies = [observing(of_a("n/1", vec![names(&["a"]), rule(Allow)]))];
+    assert_eq!(redirect(&policies, DNS), (Some(vec!["a".into()]), true));
+    let policies = [observing(of_a("n/1", vec![names(&["a"])]))];
+    assert!(!redirect(&policies, DNS).1);
+}

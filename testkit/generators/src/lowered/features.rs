@@ -54,6 +54,7 @@ pub const FEATURES: &[&str] = &[
     "policy of traffic before DNAT",
     "policy of untracked traffic",
     "policy that applies on forward",
+    "policy that observes DNS",
     "policy without an order",
     "profile that does not exist",
     "profile with rules",

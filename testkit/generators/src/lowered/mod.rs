@@ -5,6 +5,7 @@
 //! and endpoints that share addresses. Selectors are built by the model's constructors, as dialects
 //! build them.
 
+mod dns_observation;
 mod features;
 mod flow;
 mod host;
@@ -68,10 +69,12 @@ impl ModelWorld {
         hosts.change_endpoints(&mut world.state);
         let mut own_nodes = own_node::OwnNodeGenerator::new(seed, case);
         own_nodes.place(&mut world.state);
+        let mut observers = dns_observation::DnsObserverGenerator::new(seed, case);
         for _ in 0..dice.between(2, 7) {
             let (mut policy, mut features): (Policy, _) = policy::policy(&mut dice);
             own_nodes.change(&mut policy, &mut features);
             hosts.change_policy(&mut policy, &mut features);
+            observers.change_policy(&mut policy, &mut features);
             world.policies.insert(policy.id.clone(), features);
             world.state.apply(Update::Upsert(Object::Policy(policy)));
         }

@@ -49,6 +49,7 @@ pub(super) fn policy(dice: &mut Dice) -> (Policy, Features) {
         },
         subject,
         scope: TrafficScope::Endpoints,
+        observes_dns: false,
         ingress: ingress.then(|| direction(dice, &mut features)),
         egress: egress.then(|| direction(dice, &mut features)),
         line: None,

@@ -168,6 +168,7 @@ impl BenchPolicy {
         };
         Policy {
             scope: TrafficScope::Endpoints,
+            observes_dns: false,
             id: PolicyId {
                 object: ObjectId {
                     namespace: self.namespace.as_deref().map(Into::into),

@@ -131,6 +131,7 @@ fn audit_updates(namespace_audit: bool, mode: PolicyMode) -> Vec<Update> {
             rank: 1,
         },
         mode,
+        observes_dns: false,
         subject: Selector::all(),
         ingress: Some(DirectionRules {
             default_deny: true,

@@ -81,18 +81,23 @@ fn networks(state: &State) -> BTreeSet<Prefix> {
 
 /// Every packet that the generated rules can distinguish.
 fn packets(state: &State) -> Vec<(Protocol, L4)> {
-    let rules = state.policies.values().flat_map(|policy| {
-        let lists = [&policy.ingress, &policy.egress].into_iter().flatten();
-        lists.flat_map(|list| &list.rules)
-    });
-    let profiles = state.profiles.values();
-    let rules = rules.chain(profiles.flat_map(|p| p.ingress.iter().chain(&p.egress)));
-    let terms: Vec<&TrafficMatch> = rules.flat_map(|rule| &rule.traffic).collect();
+    let of_policies = || {
+        state.policies.values().flat_map(|policy| {
+            let lists = [&policy.ingress, &policy.egress].into_iter().flatten();
+            lists.flat_map(|list| &list.rules)
+        })
+    };
+    let profiles = || state.profiles.values();
+    let rules = || of_policies().chain(profiles().flat_map(|p| p.ingress.iter().chain(&p.egress)));
+    let terms: Vec<&TrafficMatch> = rules().flat_map(|rule| &rule.traffic).collect();
     let mut all = Vec::new();
+    // That of an encapsulation, which rules by name do not match.
+    let of_queries = rules().any(|rule| rule.dns_names.is_some());
     let tests_source = terms.iter().any(|term| !term.source.is_any());
     let ports = [0, 1, 53, 54, 80, 81, 443, 444, 65535];
     for protocol in Protocol::WITH_PORTS {
-        for destination in ports {
+        let encapsulation = of_queries.then_some(4789);
+        for destination in ports.into_iter().chain(encapsulation) {
             let sources = if tests_source { &ports[..] } else { &[50000] };
             all.extend(sources.iter().map(|source| {
                 let source = *source;
@@ -157,20 +162,8 @@ impl Flows {
         }
     }
 
-    /// The first flow whose verdicts (egress, ingress) in two states `differ`.
-    fn find(
-        &self,
-        old: &State,
-        new: &State,
-        differ: impl Fn((bool, bool), (bool, bool)) -> bool,
-    ) -> Option<Question> {
-        let (old, new) = (PreparedState::new(old), PreparedState::new(new));
-        let options = OracleOptions {
-            allowed_encapsulation: Encapsulations::ALL,
-            // Policies in audit are linted as if they were enforced.
-            view: PolicyView::Audit,
-            ..OracleOptions::default()
-        };
+    /// The first flow for which `is_sought` is true.
+    pub(crate) fn find(&self, mut is_sought: impl FnMut(&Question) -> bool) -> Option<Question> {
         for (from, to, family) in &self.pairs {
             let mut question = Question {
                 source: from.end.clone(),
@@ -183,8 +176,7 @@ impl Flows {
             };
             for (protocol, l4) in &self.packets {
                 (question.protocol, question.l4) = (*protocol, *l4);
-                let verdicts = [&old, &new].map(|state| state.verdict(&question, &options));
-                if differ(verdicts[0], verdicts[1]) {
+                if is_sought(&question) {
                     return Some(question);
                 }
             }
@@ -192,13 +184,80 @@ impl Flows {
         None
     }
 
-    /// The first flow that one of its ends judges differently in two states.
-    pub(crate) fn find_other_verdict(&self, old: &State, new: &State) -> Option<Question> {
-        self.find(old, new, |a, b| a != b)
+    /// The first flow that `differs` in two states.
+    fn find_other(
+        &self,
+        old: &State,
+        new: &State,
+        differs: impl Fn(&JudgedFlow, &JudgedFlow) -> bool,
+    ) -> Option<Question> {
+        let (old, new) = (PreparedState::new(old), PreparedState::new(new));
+        self.find(|question| {
+            let [old, new] = [&old, &new].map(|state| JudgedFlow::of(state, question));
+            differs(&old, &new)
+        })
     }
 
-    /// The first flow that only one of two states allows.
+    /// The first flow that one of its ends judges differently in two states, or of which other DNS queries are.
+    pub(crate) fn find_other_verdict(&self, old: &State, new: &State) -> Option<Question> {
+        self.find_other(old, new, |a, b| a != b)
+    }
+
+    /// The same, without queries for names that rules name.
+    pub(crate) fn find_other_verdict_without_names(
+        &self,
+        old: &State,
+        new: &State,
+    ) -> Option<Question> {
+        self.find_other(old, new, |a, b| {
+            (a.egress, a.ingress) != (b.egress, b.ingress)
+        })
+    }
+
+    /// The first flow, or DNS query, that only one of two states allows.
     pub(crate) fn find_other_connection(&self, old: &State, new: &State) -> Option<Question> {
-        self.find(old, new, |a, b| (a.0 && a.1) != (b.0 && b.1))
+        self.find_other(old, new, |a, b| {
+            let names = [a, b].into_iter().flat_map(|flow| flow.names.iter());
+            let mut names = names.flatten().map(Some).chain([None]);
+            names.any(|name| a.allows(name) != b.allows(name))
+        })
+    }
+}
+
+/// The options of questions about policy alone. No generated policy is in audit where flows are compared.
+pub(crate) fn options() -> OracleOptions {
+    OracleOptions {
+        allowed_encapsulation: Encapsulations::ALL,
+        ..OracleOptions::default()
+    }
+}
+
+/// What the oracle says of a flow.
+#[derive(PartialEq, Eq)]
+struct JudgedFlow {
+    egress: bool,
+    ingress: bool,
+    /// The names of the queries that are allowed, if rules by name match.
+    names: Option<BTreeSet<DomainPattern>>,
+}
+
+impl JudgedFlow {
+    fn of(state: &PreparedState<'_>, question: &Question) -> Self {
+        let options = options();
+        let (egress, ingress) = state.verdict(question, &options);
+        JudgedFlow {
+            egress,
+            ingress,
+            names: state.redirect(question, Direction::Egress, &options),
+        }
+    }
+
+    /// Whether it is allowed if it asks for a name of the pattern; `None` for another name.
+    fn allows(&self, pattern: Option<&DomainPattern>) -> bool {
+        let is_named = pattern.is_some_and(|pattern| {
+            let mut names = self.names.iter().flatten();
+            names.any(|name| name == pattern)
+        });
+        (self.egress || is_named) && self.ingress
     }
 }

@@ -10,6 +10,9 @@ use std::net::IpAddr;
 /// A random generator of parts of a state.
 pub(crate) struct Dice(SmallRng);
 
+/// The names that rules name.
+const NAME_PATTERNS: [&str; 3] = ["a.x", "b.x", "*.x"];
+
 const PORTS: [u16; 5] = [0, 53, 80, 443, 65535];
 
 impl Dice {
@@ -211,8 +214,9 @@ impl Dice {
             default_deny: d.chance(60),
             rules: d.rules(),
         };
-        Policy {
+        let policy = Policy {
             scope: TrafficScope::Endpoints,
+            observes_dns: false,
             id: PolicyId {
                 object: self.id("NetworkPolicy", format!("p{number}")),
                 part: 0,
@@ -236,6 +240,46 @@ impl Dice {
             ingress: self.some(65, rules),
             egress: self.some(65, rules),
             line: None,
+        };
+        self.named(policy)
+    }
+
+    /// The policy, often with rules by name. Draws nothing from the shared sequence.
+    fn named(&self, mut policy: Policy) -> Policy {
+        let mut dice = Dice(self.0.clone());
+        policy.observes_dns = dice.chance(15);
+        for list in [&mut policy.ingress, &mut policy.egress]
+            .into_iter()
+            .flatten()
+        {
+            dice.name(&mut list.rules);
+        }
+        policy
+    }
+
+    /// Makes some rules decide DNS queries by name, and gives some a peer by name.
+    fn name(&mut self, rules: &mut [Rule]) {
+        let pattern = |d: &mut Self| d.one(&NAME_PATTERNS.map(|t| DomainPattern::glob(t).unwrap()));
+        for rule in rules.iter_mut().filter(|r| r.action == Action::Allow) {
+            if self.chance(18) {
+                rule.dns_names = Some(self.many(2, pattern).into_iter().collect());
+            }
+            if self.chance(18) {
+                let key = LabelKey::reserved(reserved::DOMAIN);
+                let selector = Selector::domain(key, pattern(self));
+                rule.peers.push(Peer::from_selector(selector));
+            }
+        }
+    }
+
+    /// The addresses of a name.
+    fn name_set(&mut self) -> NetworkSet {
+        let name: DomainName = self.one(&["a.x", "b.x"]).parse().unwrap();
+        NetworkSet {
+            id: name.network_set_id(),
+            kind: NetworkSetKind::DomainName,
+            labels: Labels::new(),
+            nets: self.many(2, |d| Prefix::host(d.address())),
         }
     }
 
@@ -314,12 +358,18 @@ impl Dice {
             pod_networks: Vec::new(),
             audit: false,
         }));
-        objects.push(Object::Profile(Profile {
+        let mut profile = Profile {
             name: "made".into(),
             ingress: self.rules(),
             egress: self.rules(),
             labels_to_apply: Default::default(),
-        }));
+        };
+        let mut dice = Dice(self.0.clone());
+        dice.name(&mut profile.egress);
+        objects.push(Object::Profile(profile));
+        if dice.chance(50) {
+            objects.push(Object::NetworkSet(dice.name_set()));
+        }
         State::from_updates(objects.into_iter().map(Update::Upsert))
     }
 

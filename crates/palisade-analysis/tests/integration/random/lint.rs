@@ -5,12 +5,13 @@
 //! a test of the generated rules can change. So findings are neither wrong nor missing, except for the
 //! exemptions that are written down here a second time.
 
-use super::flows::Flows;
+use super::flows::{Flows, options};
 use super::generate::Dice;
 use palisade_analysis::{LintLimit, UnnamedPorts, lint};
 use palisade_api::{LintCode, LintFinding};
-use palisade_generators::case_seeds;
+use palisade_generators::{case_seeds, line};
 use palisade_model::*;
+use palisade_oracle::{FlowEnd, PreparedState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A rule: its policy, direction and index.
@@ -76,6 +77,7 @@ fn crowd(state: &mut State, dice: &mut Dice) {
                         [TrafficMatch::any(), TrafficMatch::protocol(Protocol::TCP)][dice.below(2)]
                             .clone(),
                     ],
+                    dns_names: None,
                     ..rule
                 }));
         }
@@ -110,11 +112,17 @@ struct Case {
 
 impl Case {
     fn new(seed: u64) -> Self {
+        Case::with(seed, |_| {})
+    }
+
+    /// The case of a seed, with its state changed.
+    fn with(seed: u64, change: impl FnOnce(&mut State)) -> Self {
         let mut dice = Dice::new(seed);
         let mut state = dice.state();
         if seed.is_multiple_of(2) {
             crowd(&mut state, &mut dice);
         }
+        change(&mut state);
         let report = lint(&state, &UnnamedPorts::new(), LintLimit::default());
         let mut unchecked = report.unchecked.iter();
         let of_hosts = |text: &String| text.contains("that select host endpoints");
@@ -158,6 +166,19 @@ fn selects_host(state: &State, policy: &Policy) -> bool {
     hosts.any(|host| policy.subject.matches(&state.endpoint_labels(host)))
 }
 
+/// Whether a selector selects names. The generator makes it alone.
+fn is_by_name(selector: &Selector) -> bool {
+    let mut is_by_name = false;
+    selector.for_each_key(&mut |key| is_by_name |= *key == LabelKey::reserved(reserved::DOMAIN));
+    is_by_name
+}
+
+/// What a rule allows by name.
+fn names_of(rule: &Rule) -> Vec<&Selector> {
+    let selectors = rule.peers.iter().filter_map(|peer| peer.selector.as_ref());
+    selectors.filter(|selector| is_by_name(selector)).collect()
+}
+
 /// Policies that are meant although they may change nothing.
 fn is_exempt(state: &State, policy: &Policy) -> bool {
     let selects = |e: &Endpoint| policy.subject.matches(&state.endpoint_labels(e));
@@ -172,11 +193,12 @@ fn is_exempt(state: &State, policy: &Policy) -> bool {
     let lists = [&policy.ingress, &policy.egress].into_iter().flatten();
     let kept = { lists }.any(|list| {
         let rules = &list.rules;
-        rules.iter().any(|rule| rule.action == Action::Log)
-            || (rules.is_empty() && list.default_deny)
+        rules.iter().any(|rule| {
+            rule.action == Action::Log || rule.dns_names.is_some() || !names_of(rule).is_empty()
+        }) || (rules.is_empty() && list.default_deny)
             || (!rules.is_empty() && rules.iter().all(denies_all))
     });
-    kept || !state.endpoints.values().any(selects)
+    kept || policy.observes_dns || !state.endpoints.values().any(selects)
 }
 
 #[test]
@@ -232,7 +254,8 @@ fn matches_alone(case: &Case, name: &RuleName) -> bool {
     }
     let mut none = alone.clone();
     none.policies.clear();
-    case.flows.find_other_verdict(&alone, &none).is_some()
+    let changed = case.flows.find_other_verdict_without_names(&alone, &none);
+    changed.is_some()
 }
 
 /// Whether a rule decides a flow: with another action something changes.
@@ -270,7 +293,8 @@ fn rules_that_are_reported_decide_nothing() {
         count("redundant", redundant.len());
         for name in all_rules(&case.state) {
             let policy = &case.state.policies[&name.0];
-            if policy.rules(name.1).unwrap().rules[name.2].action == Action::Log {
+            let rule = &policy.rules(name.1).unwrap().rules[name.2];
+            if rule.action == Action::Log {
                 continue;
             }
             let is_decided = decides(&case, &name);
@@ -278,7 +302,13 @@ fn rules_that_are_reported_decide_nothing() {
                 !(is_decided && unreached.contains(&name)),
                 "seed {seed}: {name:?}"
             );
-            if !is_decided && can_be_complete(&case.state, &name) && matches_alone(&case, &name) {
+            // One that decides queries by name may do what another does.
+            let is_whole = rule.dns_names.is_none();
+            if !is_decided
+                && is_whole
+                && can_be_complete(&case.state, &name)
+                && matches_alone(&case, &name)
+            {
                 count("found by the oracle", 1);
                 assert!(
                     unreached.contains(&name),
@@ -343,7 +373,7 @@ fn names_decide_if_a_contradiction_is_reported() {
                 policy.id = other.clone();
                 swapped.policies.insert(other.clone(), policy);
             }
-            let changed = case.flows.find_other_verdict(state, &swapped);
+            let changed = case.flows.find_other_verdict_without_names(state, &swapped);
             let has_pass = group.iter().any(|id| {
                 let policy = &state.policies[*id];
                 let lists = [&policy.ingress, &policy.egress].into_iter().flatten();
@@ -441,7 +471,7 @@ fn subjects_and_peers_select_nothing_if_no_object_matches() {
             let rule = &state.policies[&name.0].rules(name.1).unwrap().rules[name.2];
             let selectors = rule.peers.iter().filter_map(|peer| peer.selector.as_ref());
             let missing = selectors
-                .filter(|s| !matches(s) && **s != Selector::none())
+                .filter(|s| !matches(s) && **s != Selector::none() && !is_by_name(s))
                 .count();
             expected.extend(std::iter::repeat_n(name, missing));
         }
@@ -455,4 +485,136 @@ fn subjects_and_peers_select_nothing_if_no_object_matches() {
     }
     println!("{subjects} subjects and {peers} peers select nothing");
     assert!(subjects > 100 && peers > 100);
+}
+
+/// What the workloads that a policy selects may ask DNS servers for, by the oracle: whether there are flows of such a
+/// workload (one that holds none of its addresses has none), whether they may send DNS, whether
+/// answers about every name are read, and the names that they may ask for in queries that are read.
+#[derive(Default)]
+struct AskedNames {
+    has_flows: bool,
+    is_allowed: bool,
+    reads_any: bool,
+    readable: BTreeSet<DomainPattern>,
+}
+
+impl AskedNames {
+    fn of(case: &Case, policy: &Policy) -> Self {
+        let (state, options) = (&case.state, options());
+        let prepared = PreparedState::new(state);
+        let mut asked = AskedNames::default();
+        let _ = case.flows.find(|question| {
+            let subject = match &question.source {
+                FlowEnd::Address(address) => prepared.address_holder(*address),
+                FlowEnd::Endpoint(id) => state.endpoints.get(id),
+            };
+            let is_selected = subject.is_some_and(|endpoint| {
+                !endpoint.is_host() && policy.subject.matches(&state.endpoint_labels(endpoint))
+            });
+            if is_selected {
+                asked.has_flows = true;
+                let others = prepared.allows(question, Direction::Egress, &options);
+                let names = prepared.redirect(question, Direction::Egress, &options);
+                let is_dns = [Protocol::TCP, Protocol::UDP].contains(&question.protocol)
+                    && matches!(
+                        question.l4,
+                        L4::Ports {
+                            destination: 53,
+                            ..
+                        }
+                    );
+                asked.reads_any |= others && names.is_some();
+                asked.is_allowed |= others && (is_dns || names.is_some());
+                asked.readable.extend(names.into_iter().flatten());
+            }
+            false
+        });
+        asked.is_allowed |= !asked.readable.is_empty();
+        asked
+    }
+
+    fn mistake(&self, rule: &Rule) -> Option<LintCode> {
+        let single = |pattern: &DomainPattern| pattern.only_name().map(ToString::to_string);
+        let overlaps = |selector: &Selector, pattern: &DomainPattern| match selector {
+            Selector::In(_, values) => values.iter().all(|name| pattern.matches(name)),
+            Selector::Domain(_, own) => single(pattern).is_none_or(|name| own.matches(&name)),
+            other => panic!("{other:?}"),
+        };
+        let is_asked = |selector: &&Selector| {
+            let mut readable = self.readable.iter();
+            readable.any(|pattern| overlaps(selector, pattern))
+        };
+        match names_of(rule) {
+            names if names.is_empty() || rule.action != Action::Allow => None,
+            _ if !self.is_allowed => Some(LintCode::NamesWithoutDns),
+            _ if self.reads_any => None,
+            _ if self.readable.is_empty() => Some(LintCode::NamesNeverLearned),
+            names => (!names.iter().all(is_asked)).then_some(LintCode::NameNeverAsked),
+        }
+    }
+}
+
+/// Lets every workload ask for one name, and not all that rules name.
+fn restrict_names(state: &mut State) {
+    let query = Rule {
+        dns_names: Some([DomainPattern::glob("a.x").unwrap()].into()),
+        ..line::rule("allow on UDP/53")
+    };
+    let mut policy = line::policy("x/queries", [query]);
+    policy.egress = policy.ingress.take();
+    policy.precedence.order = Order::FIRST;
+    state.apply(Update::Upsert(Object::Policy(policy)));
+}
+
+#[test]
+fn names_are_in_vain_if_the_oracle_lets_nobody_ask() {
+    let codes = [
+        LintCode::NamesWithoutDns,
+        LintCode::NamesNeverLearned,
+        LintCode::NameNeverAsked,
+    ];
+    let mut counts = [0; 4];
+    for seed in case_seeds(90_000, 3_000) {
+        let case = Case::with(seed, |state| {
+            if seed.is_multiple_of(3) {
+                restrict_names(state);
+            }
+        });
+        let reported = codes.map(|code| case.rules_of(code));
+        for (id, policy) in &case.state.policies {
+            let rules = policy
+                .rules(Direction::Egress)
+                .map_or(&[][..], |r| &r.rules);
+            let selects = |e: &Endpoint| policy.subject.matches(&case.state.endpoint_labels(e));
+            if rules.iter().all(|rule| names_of(rule).is_empty())
+                || selects_host(&case.state, policy)
+                || !case.state.endpoints.values().any(selects)
+            {
+                continue;
+            }
+            let asked = AskedNames::of(&case, policy);
+            if !asked.has_flows {
+                continue;
+            }
+            for (index, rule) in rules.iter().enumerate() {
+                let name = (id.clone(), Direction::Egress, index);
+                let found = codes.iter().zip(&reported);
+                let found: Vec<LintCode> = found
+                    .filter(|(_, rules)| rules.contains(&name))
+                    .map(|(code, _)| *code)
+                    .collect();
+                let expected = asked.mistake(rule);
+                assert_eq!(
+                    found,
+                    Vec::from_iter(expected),
+                    "seed {seed}: {name:?}\n{:#?}",
+                    case.state
+                );
+                let at = expected.and_then(|code| codes.iter().position(|c| *c == code));
+                counts[at.unwrap_or(3)] += 1;
+            }
+        }
+    }
+    println!("{counts:?}");
+    assert!(counts.iter().all(|count| *count > 3), "{counts:?}");
 }

@@ -156,6 +156,7 @@ pub(super) fn build_policy(
         mode: PolicyMode::Enforce,
         subject: Selector::and([workload_selector(), own_namespace_selector(source), pods]),
         scope: TrafficScope::Endpoints,
+        observes_dns: false,
         ingress: rules(ingress),
         egress: rules(egress),
         line: Some(line_of(&source.root)),

@@ -28,6 +28,7 @@ fn policy(namespace: &str, peer: Selector, line: u32) -> Policy {
     };
     Policy {
         scope: TrafficScope::Endpoints,
+        observes_dns: false,
         id: PolicyId {
             object: ObjectId {
                 namespace: Some(namespace.into()),

@@ -3,7 +3,9 @@
 
 pub(crate) mod expected;
 
-use palisade_model::{DenyAction, Direction, DomainPattern, Family, L4, Prefix, Protocol, Str};
+use palisade_model::{
+    DenyAction, Direction, DomainPattern, Family, L4, PortRange, Prefix, Protocol, Str,
+};
 use palisade_nft::{Config, ElementKey, RedirectConfig, Ruleset, ct_state, tcp_flag};
 use palisade_tables::{
     AuditCell, Cell, ClassId, DnsRules, IdentityId, JudgementOptions, Point, PolicySet,
@@ -122,7 +124,7 @@ pub(crate) fn program(rng: &mut SmallRng) -> Program {
     with_redirects(rng, program)
 }
 
-/// The program, often with DNS rules for some ports. Draws nothing from the shared random sequence.
+/// The program, sometimes with DNS rules for some ports, or with DNS observed at one. Draws nothing from the shared random sequence.
 fn with_redirects(rng: &SmallRng, program: Program) -> Program {
     let mut rng = rng.clone();
     if rng.random_bool(0.9) {
@@ -147,7 +149,16 @@ fn with_redirects(rng: &SmallRng, program: Program) -> Program {
         });
         protocols.push((protocol, PortMap::from_segments(segments).unwrap()));
     }
-    program.with_redirects(&Program::new(protocols, plain))
+    let program = if rng.random_bool(0.6) {
+        program.with_redirects(&Program::new(protocols, plain))
+    } else {
+        program
+    };
+    if rng.random_bool(0.5) {
+        program.with_observed_dns(&[Protocol::TCP, Protocol::UDP], PortRange::single(80))
+    } else {
+        program
+    }
 }
 
 /// How DNS queries reach a proxy, if there is one. Draws nothing from the shared random sequence.
