@@ -10,6 +10,7 @@
 //! A selector of Calico matches host endpoints and network sets as well. One that is to match pods only tests the
 //! label [`ORCHESTRATOR`], which every pod and other workload has, and nothing else has unless it is labelled so.
 
+use crate::domain_text;
 use crate::draft::{Draft, NameAffix};
 use crate::inexpressible::InexpressibleReason;
 use crate::kubernetes::inexpressible_peer;
@@ -19,7 +20,7 @@ use crate::ports::{DestinationPort, PlainTraffic, port_protocol_name};
 use crate::position::{AFTER_ALLOWS, FIRST, Standing};
 use crate::refusals::{Refusals, RulePart};
 use crate::target::TargetDialect;
-use palisade_dialects::ORCHESTRATOR;
+use palisade_dialects::{ORCHESTRATOR, index_in_specs};
 use palisade_model::{Action, Direction, Order, Policy, Protocol, Rule, Str, tier_name};
 use serde_json::{Map, Value, json};
 
@@ -106,8 +107,8 @@ fn affix(policy: &Policy, parts: &[&Policy]) -> NameAffix {
         format!("{}.", policy.tier)
     };
     let mut suffix = String::new();
-    if policy.id.part >= 2 {
-        suffix.push_str(&format!("-{}", policy.id.part / 2));
+    if let Some(index) = index_in_specs(policy.id.part) {
+        suffix.push_str(&format!("-{}", index + 1));
     }
     if Standing::of(policy) == Standing::First && parts.len() > 1 {
         suffix.push_str("-deny");
@@ -366,6 +367,17 @@ fn entities(
                     }
                 }
             }
+            PeerForm::Names(patterns) if allows_egress(place.1, rule) => {
+                let texts = patterns
+                    .iter()
+                    .map(|pattern| domain_text::text(pattern, TARGET));
+                match texts.collect::<Result<Vec<String>, _>>() {
+                    Ok(texts) => {
+                        entities.push(Map::from_iter([("domains".to_owned(), json!(texts))]));
+                    }
+                    Err(reason) => refusals.of_rule(place, (rule, RulePart::Peer(index)), reason),
+                }
+            }
             other => {
                 let reason = inexpressible_peer(other, TARGET);
                 refusals.of_rule(place, (rule, RulePart::Peer(index)), reason);
@@ -375,6 +387,11 @@ fn entities(
     let chunks = nets.chunks(MAX_NETS);
     entities.extend(chunks.map(|nets| Map::from_iter([("nets".to_owned(), json!(nets))])));
     entities
+}
+
+/// Whether a rule is one in which domain names may stand.
+fn allows_egress(direction: Direction, rule: &Rule) -> bool {
+    direction == Direction::Egress && rule.action == Action::Allow
 }
 
 /// Pods as the end of a rule. Without a selector of namespaces, those of the namespace of the policy.

@@ -7,18 +7,24 @@
 //!
 //! Every workload has a namespace, and the label `kubernetes.io/metadata.name` of a namespace is its name.
 
-use crate::peer_form::split_networks;
+use crate::peer_form::{PeerForm, split_networks};
 use crate::pods::{conjuncts, workloads};
 use crate::position::Standing;
 use crate::simplify::simplify;
 use palisade_model::{
-    Action, Direction, LabelKey, LabelScope, Namespace, Peer, Policy, PolicyMode, PortMatch,
-    PortRange, PortSpec, Protocol, Rule, Selector, Str, TrafficMatch, reserved, tier_name,
+    Action, Direction, DomainPattern, LabelKey, LabelScope, Namespace, Peer, Policy, PolicyMode,
+    PortMatch, PortRange, PortSpec, Protocol, Rule, Selector, Str, TrafficMatch, reserved,
+    tier_name,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One peer, one test of the local address and one of traffic.
-type Atom = (Peer, Option<Peer>, TrafficMatch);
+/// One peer, one test of the local address and one of traffic, and of a rule of DNS names the names.
+type Atom = (
+    Peer,
+    Option<Peer>,
+    TrafficMatch,
+    Option<BTreeSet<DomainPattern>>,
+);
 
 /// Rules of one action that stand together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,7 +125,8 @@ fn atoms(rule: &Rule) -> BTreeSet<Atom> {
         for local in &local {
             for traffic in rule.traffic.iter().flat_map(canonical_traffic) {
                 let local = local.clone().filter(|local| !local.is_any());
-                atoms.insert((peer.clone(), local, traffic));
+                let names = rule.dns_names.clone();
+                atoms.insert((peer.clone(), local, traffic, names));
             }
         }
     }
@@ -129,10 +136,11 @@ fn atoms(rule: &Rule) -> BTreeSet<Atom> {
 /// Removes what another atom of everything covers.
 fn remove_covered(atoms: &mut BTreeSet<Atom>) {
     let all = atoms.clone();
-    atoms.retain(|(peer, local, traffic)| {
-        let any_traffic = (peer.clone(), local.clone(), TrafficMatch::any());
-        let any_peer = (Peer::any(), local.clone(), traffic.clone());
-        let everything = (Peer::any(), local.clone(), TrafficMatch::any());
+    atoms.retain(|(peer, local, traffic, names)| {
+        let of = |peer: &Peer, traffic| (peer.clone(), local.clone(), traffic, names.clone());
+        let any_traffic = of(peer, TrafficMatch::any());
+        let any_peer = of(&Peer::any(), traffic.clone());
+        let everything = of(&Peer::any(), TrafficMatch::any());
         let atom = (peer, traffic);
         let is_covered = |wider: &Atom| (&wider.0, &wider.2) != atom && all.contains(wider);
         ![any_traffic, any_peer, everything].iter().any(is_covered)
@@ -144,6 +152,15 @@ fn canonical_peers(peer: &Peer) -> Vec<Peer> {
     let selector = peer.selector.as_ref().map(canonical_selector);
     if selector == Some(Selector::none()) {
         return Vec::new();
+    }
+    if let PeerForm::Names(patterns) = PeerForm::of(peer) {
+        // Each name by itself, in whatever lists they stand.
+        let key = LabelKey::reserved(reserved::DOMAIN);
+        let of_names = patterns.into_iter().map(|pattern| Peer {
+            selector: Some(Selector::domain(key.clone(), pattern)),
+            ..peer.clone()
+        });
+        return of_names.collect();
     }
     let not_selector = peer.not_selector.as_ref().map(canonical_selector);
     let with_networks = |nets, not_nets| Peer {

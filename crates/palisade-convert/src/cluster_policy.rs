@@ -2,6 +2,7 @@
 //!
 //! Never: writes what isolates. A ClusterNetworkPolicy leaves what no rule decides to later tiers.
 
+use crate::domain_text;
 use crate::inexpressible::InexpressibleReason;
 use crate::kubernetes::inexpressible_peer;
 use crate::label_selector::label_selector;
@@ -13,6 +14,7 @@ use crate::refusals::{Refusals, RulePart};
 use crate::target::TargetDialect;
 use palisade_model::{Action, Direction, Order, Policy, Protocol, Rule, tier_name};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 const TARGET: TargetDialect = TargetDialect::ClusterNetworkPolicy;
 /// The maximum number of rules in a direction, of peers and of protocols in a rule, and of networks in a peer.
@@ -133,8 +135,11 @@ fn write_rule(place: (&Policy, Direction), rule: &Rule, refusals: &mut Refusals)
     let (mut peers, mut has_addresses) = (Vec::new(), false);
     for (index, peer) in rule.peers.iter().enumerate() {
         let form = PeerForm::of(peer);
-        has_addresses |= matches!(form, PeerForm::Networks(_) | PeerForm::Nodes(..));
-        match write_peer(form, direction) {
+        has_addresses |= matches!(
+            form,
+            PeerForm::Networks(_) | PeerForm::Nodes(..) | PeerForm::Names(_)
+        );
+        match write_peer(form, direction, rule.action) {
             Ok(items) => peers.extend(items),
             Err(reason) => of_rule(RulePart::Peer(index), reason),
         }
@@ -181,7 +186,11 @@ fn write_rule(place: (&Policy, Direction), rule: &Rule, refusals: &mut Refusals)
     Some(Value::Object(written))
 }
 
-fn write_peer(form: PeerForm, direction: Direction) -> Result<Vec<Value>, InexpressibleReason> {
+fn write_peer(
+    form: PeerForm,
+    direction: Direction,
+    action: Action,
+) -> Result<Vec<Value>, InexpressibleReason> {
     Ok(match (form, direction) {
         (PeerForm::Nothing, _) => Vec::new(),
         (PeerForm::Pods(pods), _) => vec![pod_selector(&pods)?],
@@ -193,6 +202,17 @@ fn write_peer(form: PeerForm, direction: Direction) -> Result<Vec<Value>, Inexpr
             let nets: Vec<String> = nets.iter().map(|net| net.net.to_string()).collect();
             let chunks = nets.chunks(MAX_ITEMS);
             chunks.map(|chunk| json!({ "networks": chunk })).collect()
+        }
+        (PeerForm::Names(patterns), Direction::Egress) if action == Action::Allow => {
+            let texts = patterns
+                .iter()
+                .map(|pattern| domain_text::text(pattern, TARGET));
+            let texts: BTreeSet<String> = texts.collect::<Result<_, _>>()?;
+            let texts: Vec<String> = texts.into_iter().collect();
+            let chunks = texts.chunks(MAX_ITEMS);
+            chunks
+                .map(|chunk| json!({ "domainNames": chunk }))
+                .collect()
         }
         (PeerForm::Nodes(NodeChoice::All, tests), Direction::Egress) => {
             vec![json!({ "nodes": label_selector(&tests) })]

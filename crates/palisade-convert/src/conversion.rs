@@ -6,13 +6,14 @@ use crate::draft::{Draft, NameAffix};
 use crate::inexpressible::{Inexpressible, InexpressibleReason};
 use crate::pods::{conjuncts, workloads, workloads_and_hosts};
 use crate::position::SharedPlaces;
-use crate::refusals::Refusals;
+use crate::refusals::{Refusals, RulePart};
 use crate::simplify::simplify;
 use crate::target::TargetDialect;
 use crate::{calico, cilium, cluster_policy, kubernetes, label_syntax, read_back};
-use palisade_dialects::{MODE_ANNOTATION, is_policy_kind};
+use palisade_dialects::{MODE_ANNOTATION, has_names, is_policy_kind};
 use palisade_model::{
-    ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, Selector, SourceLine, State, TrafficScope,
+    Direction, ObjectId, ObjectKind, Policy, PolicyId, PolicyMode, Selector, SourceLine, State,
+    TrafficScope,
 };
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -210,10 +211,16 @@ fn convert_object(
         return Err(refuse(InexpressibleReason::EarlyTraffic(target)));
     }
     let mut refusals = Refusals::default();
+    check_names(&parts, target, &mut refusals);
     if target != TargetDialect::Calico {
         label_syntax::check(&parts, target, &mut refusals);
     }
-    let drafts = drafts(&parts, target, &mut refusals);
+    let sayable: Vec<&Policy> = parts
+        .iter()
+        .copied()
+        .filter(|part| !has_dns_rules(part))
+        .collect();
+    let drafts = drafts(&sayable, target, &mut refusals);
     if !refusals.is_empty() {
         return Err(refusals.into_list());
     }
@@ -234,6 +241,29 @@ fn convert_object(
     }
     check(&written, &parts).map_err(|reason| refuse(InexpressibleReason::CheckFailed(reason)))?;
     Ok(written)
+}
+
+/// Refuses rules of DNS names, and names as peers where their addresses are learnt in another way.
+fn check_names(parts: &[&Policy], target: TargetDialect, refusals: &mut Refusals) {
+    for policy in parts {
+        let rules = policy.egress.iter().flat_map(|list| &list.rules);
+        for rule in rules.filter(|rule| rule.dns_names.is_some()) {
+            let place = (*policy, Direction::Egress);
+            let reason = InexpressibleReason::DnsNames(target);
+            refusals.of_rule(place, (rule, RulePart::Whole), reason);
+        }
+        let is_of_cilium = TargetDialect::Cilium.has_kind(&policy.id.object.kind);
+        let changes_source = is_of_cilium != (target == TargetDialect::Cilium);
+        if changes_source && has_names(policy.egress.as_ref()) {
+            refusals.of_policy(policy, InexpressibleReason::NamesLearntElsewhere);
+        }
+    }
+}
+
+/// Whether a policy has rules of DNS names.
+fn has_dns_rules(policy: &Policy) -> bool {
+    let mut rules = policy.egress.iter().flat_map(|list| &list.rules);
+    rules.any(|rule| rule.dns_names.is_some())
 }
 
 /// A manifest without what only a server writes.

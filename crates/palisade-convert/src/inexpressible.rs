@@ -116,6 +116,21 @@ pub enum InexpressibleReason {
         "{0} can only leave networks out of a network: write `nets` (`0.0.0.0/0` or `::/0`) beside `notNets`"
     )]
     OnlyLeftOut(TargetDialect),
+    #[error("{0} cannot select by domain name here")]
+    Names(TargetDialect),
+    #[error(
+        "{target} cannot say the names `{pattern}`: only a name, and one with `*.` in front for all below it"
+    )]
+    NamePattern {
+        target: TargetDialect,
+        pattern: String,
+    },
+    #[error(
+        "in Cilium the addresses of names are those of answers to queries that a rule with `dns` allows, and in other dialects of all answers: the same names would have other addresses"
+    )]
+    NamesLearntElsewhere,
+    #[error("{0} has no rules of DNS names")]
+    DnsNames(TargetDialect),
     #[error("{target} has no peer that is `{peer}`")]
     Peer { target: TargetDialect, peer: String },
     #[error("an ingress rule of a ClusterNetworkPolicy has pods as peers only")]

@@ -174,6 +174,7 @@ pub(crate) fn inexpressible_peer(form: PeerForm, target: TargetDialect) -> Inexp
             InexpressibleReason::OutsideOnly(target)
         }
         PeerForm::OutsideGroups => InexpressibleReason::NetworkGroups(target),
+        PeerForm::Names(_) => InexpressibleReason::Names(target),
         PeerForm::Inside => InexpressibleReason::Peer {
             target,
             peer: "everything inside of the cluster".to_owned(),

@@ -22,6 +22,7 @@ mod canonical;
 mod cilium;
 mod cluster_policy;
 mod conversion;
+mod domain_text;
 mod draft;
 mod inexpressible;
 mod kubernetes;

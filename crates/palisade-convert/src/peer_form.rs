@@ -3,9 +3,10 @@
 //! Promises: a form stands for exactly the addresses that the peer matches; what has no form is [`PeerForm::Other`].
 //! A peer of networks is taken apart into single networks with those exceptions that lie inside.
 
+use crate::domain_text;
 use crate::pods::{KeyTest, NoPodSelection, PodSelection, conjuncts, key_test, workloads};
 use palisade_dialects::calico_holders;
-use palisade_model::{LabelKey, LabelScope, Peer, Prefix, Selector, reserved};
+use palisade_model::{DomainPattern, LabelKey, LabelScope, Peer, Prefix, Selector, reserved};
 
 /// A network, and what is left out of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +45,8 @@ pub(crate) enum PeerForm {
     OutsideNetworks(Vec<NetworkExcept>),
     /// Addresses outside of the cluster in the CiliumCIDRGroups that pass tests.
     OutsideGroups,
+    /// The addresses of names, outside of the cluster.
+    Names(Vec<DomainPattern>),
     /// Everything inside of the cluster.
     Inside,
     /// Nodes with some labels.
@@ -83,9 +86,11 @@ impl PeerForm {
                 },
             },
             (Some(selector), Some(not), None) if *not == inside() && peer.not_nets.is_empty() => {
-                match kind_tests(selector, reserved::KIND_CIDR_GROUP) {
-                    Some(_) => PeerForm::OutsideGroups,
-                    None => PeerForm::Other(text(peer)),
+                let names = domain_text::patterns(selector);
+                match (kind_tests(selector, reserved::KIND_CIDR_GROUP), names) {
+                    (Some(_), _) => PeerForm::OutsideGroups,
+                    (None, Some(patterns)) => PeerForm::Names(patterns),
+                    (None, None) => PeerForm::Other(text(peer)),
                 }
             }
             (Some(selector), Some(not), None)

@@ -1,6 +1,7 @@
 //! Collects what cannot be written of one object, with the path of each rule as its author wrote it.
 
 use crate::inexpressible::{Inexpressible, InexpressibleReason};
+use palisade_dialects::index_in_specs;
 use palisade_model::{Direction, Policy, Rule};
 use std::collections::BTreeSet;
 
@@ -125,7 +126,7 @@ fn list_path(policy: &Policy, style: PathStyle, direction: Direction, rule: &Rul
         palisade_model::Action::Deny => "Deny",
         _ => "",
     };
-    match (policy.id.part / 2).checked_sub(1) {
+    match index_in_specs(policy.id.part) {
         Some(spec) => format!("specs[{spec}].{direction}{suffix}[{index}]"),
         None => format!("{direction}{suffix}[{index}]"),
     }

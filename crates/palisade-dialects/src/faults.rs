@@ -15,14 +15,22 @@ palisade_model::faults! {
         NamespaceOfPodsIgnored,
         ImplicitIsolation,
         UnknownPeerOpen,
+        WildcardMatchesBareName,
+        WildcardIsOneLabel,
         DenyAfterAllow,
         CidrExceptLost,
         DefaultDenyLeaks,
         UnservedPeersOpen,
+        StarCrossesDots,
+        SubdomainsAreOneLabel,
+        CaseOfNamesKept,
+        DnsRuleAllowsAll,
+        NamesSelectInside,
         NotEqualsNeedsLabel,
         NotPortsIgnored,
         TierDefaultIgnored,
         ClosedRuleOpens,
+        DomainWildcardIsOneLabel,
     }
 }
 

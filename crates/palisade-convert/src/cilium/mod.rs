@@ -13,6 +13,7 @@ use crate::pods::{KeyTest, PodSelection, ValueTest};
 use crate::position::{self, Standing, order_text};
 use crate::refusals::{Refusals, RulePart};
 use crate::target::TargetDialect;
+use palisade_dialects::index_in_specs;
 use palisade_model::{Action, Direction, Policy, Rule, Selector, Str, tier_name};
 use serde_json::{Map, Value, json};
 
@@ -36,7 +37,7 @@ pub(crate) fn write(parts: &[&Policy], refusals: &mut Refusals) -> Option<Cilium
             *subject == &policy.subject
                 && policies
                     .iter()
-                    .all(|other| other.id.part / 2 == policy.id.part / 2)
+                    .all(|other| index_in_specs(other.id.part) == index_in_specs(policy.id.part))
         });
         match same {
             Some((_, policies)) => policies.push(policy),

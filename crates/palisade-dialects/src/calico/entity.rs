@@ -1,18 +1,22 @@
 //! The two ends in Calico's rules: `source` and `destination`.
 //!
 //! Promises: a rule with networks of one family, given or excluded, matches no packet of the other; a selector
-//! without a namespace selector stays in the namespace of its policy.
+//! without a namespace selector stays in the namespace of its policy; domain names that are not understood close the
+//! rule.
 
+use super::domain;
 use super::protocol;
 use super::selector::CalicoSelector;
 use super::selector_scope::{SelectorScope, calico_holders, in_namespace, with_accounts};
 use crate::cidr;
 use crate::closed_part::ClosedReason;
+use crate::domain_peer::outside_names;
 use crate::names;
 use crate::report::ObjectReport;
-use palisade_manifest::Field;
+use palisade_manifest::{Field, quote};
 use palisade_model::{
-    Family, LabelKey, NetworkSet, Peer, PortMatch, PortSpec, Prefix, Selector, Str, reserved,
+    DomainPattern, Family, LabelKey, NetworkSet, Peer, PortMatch, PortSpec, Prefix, Selector, Str,
+    reserved,
 };
 
 pub(super) const KNOWN: &[&str] = &[
@@ -109,6 +113,8 @@ pub(super) struct EntityContext<'a> {
     pub(super) namespace: Option<&'a Str>,
     /// Whether it is the end of the endpoint that the rule judges.
     pub(super) is_own: bool,
+    /// Whether domain names are served there: as the destination of an egress rule that allows.
+    pub(super) has_domains: bool,
 }
 
 /// Reads `source` or `destination` of a rule.
@@ -144,15 +150,20 @@ pub(super) fn read(
         families = families.and(Families::of(&not_nets));
     }
     let ports = protocol::ports(&entity, report);
-    let is_closed = check_domains(&entity, report);
     let service = service(&entity, key, context, report);
     let (slices, service_port) = service.unzip();
+    let peer = Peer {
+        selector: selector.or(slices),
+        not_selector,
+        nets: (!nets.is_empty()).then_some(nets),
+        not_nets,
+    };
+    let domains = domains(&entity, context, &peer, report);
+    let is_closed = matches!(domains, DomainsReading::Closed);
     EntityMatch {
-        peer: Peer {
-            selector: selector.or(slices),
-            not_selector,
-            nets: (!nets.is_empty()).then_some(nets),
-            not_nets,
+        peer: match domains {
+            DomainsReading::Names(patterns) => outside_names(patterns),
+            DomainsReading::Absent | DomainsReading::Closed => peer,
         },
         ports,
         families,
@@ -283,23 +294,62 @@ pub(super) fn network(at: &Field<'_>, report: &mut ObjectReport) -> Option<Prefi
     }
 }
 
-/// Checks domain names, which are not served; returns whether there are any.
-fn check_domains(entity: &Field<'_>, report: &mut ObjectReport) -> bool {
-    let names = report.items(entity, "domains");
-    for name in &names {
-        report.ok(name.as_str());
-    }
-    match (names.first(), report.child(entity, "domains")) {
-        (Some(_), Some(at)) => {
-            report.close(
-                &at,
-                ClosedReason::NamesNotServed,
-                "domain names are not served: the rule fails closed",
-            );
-            true
+/// The domain names of an entity.
+enum DomainsReading {
+    /// There are none.
+    Absent,
+    /// They are all that says which addresses match.
+    Names(Vec<DomainPattern>),
+    /// They are not understood, or not served there.
+    Closed,
+}
+
+/// Reads the domain names of an entity with this peer.
+///
+/// Source: Calico Enterprise: they are only for egress rules that allow, and nothing else selects addresses beside them.
+fn domains(
+    entity: &Field<'_>,
+    context: EntityContext<'_>,
+    peer: &Peer,
+    report: &mut ObjectReport,
+) -> DomainsReading {
+    let items = report.items(entity, "domains");
+    let Some(list) = report
+        .child(entity, "domains")
+        .filter(|_| !items.is_empty())
+    else {
+        return DomainsReading::Absent;
+    };
+    let mut patterns = Vec::new();
+    let mut reason = None;
+    for item in &items {
+        let Some(text) = report.ok(item.as_str()) else {
+            continue;
+        };
+        match domain::parse_pattern(text) {
+            Some(pattern) => patterns.push(pattern),
+            None => {
+                let text = quote(text);
+                reason = Some(format!(
+                    "{text} is neither a name nor one with `*.` in front"
+                ));
+            }
         }
-        _ => false,
     }
+    if !context.has_domains {
+        reason = Some("they are only served as the destination of egress rules that allow".into());
+    } else if !peer.is_any() {
+        reason = Some("they are not served beside selectors, networks and services".into());
+    }
+    let Some(reason) = reason else {
+        return DomainsReading::Names(patterns);
+    };
+    report.close(
+        &list,
+        ClosedReason::NamesNotServed,
+        format!("domain names: {reason}: the rule fails closed"),
+    );
+    DomainsReading::Closed
 }
 
 /// A Service as the other end: its endpoints, and the name that stands for their ports.

@@ -302,9 +302,21 @@ const MESSAGE: &[FieldRow] = &[
 
 const SERVICES_AS_OWN: FieldRow = FieldRow::refused("services", "not of the rule's own end");
 
-const END: &[FieldRow] = &end(SERVICES_AS_OWN);
-const SOURCE_OF_INGRESS: &[FieldRow] = &end(SERVICES);
-const DESTINATION_OF_EGRESS: &[FieldRow] = &end(SERVICES);
+const DOMAINS: FieldRow = FieldRow::enforced(
+    "domains[]",
+    "of Calico Enterprise, in rules that allow: the addresses that answers gave for the names; `*.` in front is one label \
+     or several; nothing inside of the cluster. With another action, beside selectors, networks and services, in a \
+     profile, and with `*` elsewhere the rule fails closed",
+);
+const NO_DOMAINS: FieldRow = FieldRow::closed(
+    "domains[]",
+    ClosedReason::NamesNotServed,
+    "only of `destination` in egress rules: the rule fails closed",
+);
+
+const END: &[FieldRow] = &end(SERVICES_AS_OWN, NO_DOMAINS);
+const SOURCE_OF_INGRESS: &[FieldRow] = &end(SERVICES, NO_DOMAINS);
+const DESTINATION_OF_EGRESS: &[FieldRow] = &end(SERVICES, DOMAINS);
 
 const SERVICES: FieldRow = FieldRow::enforced(
     "services",
@@ -317,7 +329,7 @@ const SERVICES: FieldRow = FieldRow::enforced(
 ]);
 
 /// The fields of an end of a rule.
-const fn end(services: FieldRow) -> [FieldRow; 10] {
+const fn end(services: FieldRow, domains: FieldRow) -> [FieldRow; 10] {
     [
         FieldRow::enforced(
             "nets[]",
@@ -346,10 +358,6 @@ const fn end(services: FieldRow) -> [FieldRow; 10] {
             "the same; of names alone without a `protocol`, also what has no ports",
         ),
         services,
-        FieldRow::closed(
-            "domains[]",
-            ClosedReason::NamesNotServed,
-            "of Calico Enterprise: the rule fails closed",
-        ),
+        domains,
     ]
 }

@@ -7,6 +7,7 @@
 //!
 //! Never: takes a Node, or a set of another dialect, for what a selector of Calico selects.
 
+mod domain;
 mod entity;
 mod fields;
 mod host_endpoint;

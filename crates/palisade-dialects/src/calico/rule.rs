@@ -119,7 +119,15 @@ fn read(
         ..
     } = context;
     let entity = |key, is_own, report: &mut ObjectReport| {
-        entity::read(field, key, EntityContext { namespace, is_own }, report)
+        let of_entity = EntityContext {
+            namespace,
+            is_own,
+            has_domains: key == "destination"
+                && !is_own
+                && !context.is_of_profile
+                && action == Some(Action::Allow),
+        };
+        entity::read(field, key, of_entity, report)
     };
     let is_egress = direction == Direction::Egress;
     let source = entity("source", is_egress, report);

@@ -1,7 +1,8 @@
 //! The entities of rules: names for kinds of addresses.
 
-use super::peer_kind::{PeerKind, api_server, inside_kinds, world};
+use super::peer_kind::{PeerKind, api_server, world};
 use super::rule_context::RuleAction;
+use crate::domain_peer::inside_kinds;
 use crate::report::ObjectReport;
 use crate::suggest::nearest;
 use palisade_manifest::{Field, quote};

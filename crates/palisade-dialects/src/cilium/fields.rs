@@ -35,8 +35,11 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
              every type); the label `reserved:world` is everything outside of the cluster (in a dual-stack Cilium \
              no address has it). Without a warning: an address in networks of several CiliumCIDRGroups has the labels of \
              each (in Cilium of the longest network only, where they have the same key).",
-            "Rules of DNS with an item `matchPattern: \"*\"` allow every name, and are enforced without a proxy: what \
-             the ports of the rule carry is allowed. Cilium's proxy would refuse what is not DNS there.",
+            "The addresses of names are those of the answers to queries that a rule with `rules.dns` allows, as in \
+             Cilium: without such a rule no name has any. A name selects no pod, no node and no address in the networks \
+             of pods. Rules of DNS stand before all others that allow, so that queries are read where another rule \
+             allows them as well. In policies of nodes, and over other protocols than TCP and UDP, nobody reads \
+             queries.",
             "`cnp`, the short name that kubectl has, is not taken for this kind by `palisade policy get`: it may be \
              meant for ClusterNetworkPolicy.",
             HAIRPIN,
@@ -60,7 +63,8 @@ pub(crate) const POLICY_KINDS: &[PolicyKind] = &[
              has, at every interface that is no workload's, never what it forwards. A direction without rules is \
              open, and failsafe ports are. A HostEndpoint of Calico governs its interface as ever, and such specs \
              select it by its node, in the tier `default`. Rules about what is inside connections are an error, but \
-             for names of DNS on egress. A spec that has never been valid closes no node.",
+             for names of DNS on egress: these are held closed, but with an item `matchPattern: \"*\"`, which allows \
+             what the ports carry. A spec that has never been valid closes no node.",
         ],
     },
 ];
@@ -172,16 +176,21 @@ const EGRESS: FieldRow = FieldRow::enforced("egress[]", "").with(&[
     TO_NODES,
     TO_GROUPS,
     TO_SERVICES,
-    closed("toFQDNs[]", "names are not served").with(NAMES),
+    FieldRow::enforced(
+        "toFQDNs[]",
+        "the addresses that answers gave for the names; nothing inside of the cluster",
+    )
+    .with(NAMES),
     TO_REQUIRES,
     FieldRow::enforced("toPorts[]", PORTS_NOTE).with(&[
         PORTS,
-        closed("rules", RULES_NOTE).with(&[
+        closed("rules", "exactly one kind; only `dns` is enforced").with(&[
             HTTP,
             KAFKA,
-            closed(
+            FieldRow::enforced(
                 "dns[]",
-                "but with an item `matchPattern: \"*\"`, which allows every name, enforced",
+                "the names that DNS queries over TCP and UDP may ask for; an empty list, and in policies of nodes any \
+                 but `*`: held closed",
             )
             .with(NAMES),
             L7_PROTOCOL,
@@ -307,8 +316,14 @@ const TO_SERVICES: FieldRow =
     ]);
 
 const NAMES: &[FieldRow] = &[
-    closed("matchName", "this or `matchPattern`"),
-    closed("matchPattern", ""),
+    FieldRow::enforced(
+        "matchName",
+        "this or `matchPattern`; in any case, with or without a dot at the end",
+    ),
+    FieldRow::enforced(
+        "matchPattern",
+        "`*`: characters of one label, or none; `*` alone: every name; `**.` in front: one label or several",
+    ),
 ];
 
 const PORTS: FieldRow = FieldRow::enforced("ports[]", "up to 40; none: matches nothing").with(&[

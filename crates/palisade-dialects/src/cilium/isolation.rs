@@ -7,7 +7,7 @@
 //! isolates nothing either: a node that is closed may be out of reach of what would correct the policy.
 
 use super::rule_context::{RuleAction, list_of};
-use super::spec::{self, KNOWN, KNOWN_SPEC, PolicyScope, SpecSubject, build_part};
+use super::spec::{self, KNOWN, KNOWN_SPEC, PolicyScope, SpecPart, SpecSubject, build_part};
 use crate::kind_reader::ManifestObject;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::Field;
@@ -57,12 +57,13 @@ fn isolate_spec(
             }
         }
     }
-    [(RuleAction::Deny, denied), (RuleAction::Allow, isolated)]
-        .into_iter()
-        .filter_map(|(action, rules)| {
-            build_part(object, (*number, action), &subject, rules, line.clone())
-        })
-        .collect()
+    [
+        (SpecPart::Denials, denied),
+        (SpecPart::Allowances, isolated),
+    ]
+    .into_iter()
+    .filter_map(|(part, rules)| build_part(object, (*number, part), &subject, rules, line.clone()))
+    .collect()
 }
 
 /// Whether a spec has this list, or may have it: an unknown field there or outside may be a misspelling of it.

@@ -1,12 +1,13 @@
-//! Rules about what is inside connections: HTTP, Kafka, DNS and others. Validated only.
+//! Rules about what is inside connections: HTTP, Kafka, DNS and others.
 //!
-//! Never: says what such a rule would allow, but for rules of DNS that allow every name.
+//! Never: says what such a rule would allow, but for rules of DNS; the others are validated only.
 
 use super::crd_schema::{self, HTTP_RULE, KAFKA_RULE, OTHER_RULE};
 use super::fqdn;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
-use palisade_model::{Direction, Protocol};
+use palisade_model::{Direction, DomainPattern, Protocol};
+use std::collections::BTreeSet;
 
 const KNOWN: &[&str] = &["http", "kafka", "dns", "l7proto", "l7"];
 
@@ -30,17 +31,29 @@ pub(super) enum L7Kind {
     Other,
 }
 
-/// Checks the `rules` of an item of `toPorts`; returns the kinds that are there.
-pub(super) fn check(
+/// The `rules` of an item of `toPorts`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct L7Rules {
+    /// The kinds that are there.
+    pub(super) kinds: Vec<L7Kind>,
+    /// The names that DNS queries may ask for.
+    pub(super) dns_names: BTreeSet<DomainPattern>,
+    /// Whether there is a list of DNS rules, and it is empty.
+    pub(super) has_empty_dns: bool,
+}
+
+/// Reads the `rules` of an item of `toPorts`.
+pub(super) fn read(
     rules: &Field<'_>,
     direction: Direction,
     ports: &[PortFacts],
     report: &mut ObjectReport,
-) -> Vec<L7Kind> {
-    let mut kinds = Vec::new();
+) -> L7Rules {
+    let mut read = L7Rules::default();
     if !report.is_object(rules) {
-        return kinds;
+        return read;
     }
+    let kinds = &mut read.kinds;
     report.check_fields(rules, KNOWN, &[]);
     for (key, kind) in [
         ("http", L7Kind::Http),
@@ -51,11 +64,13 @@ pub(super) fn check(
             continue;
         };
         kinds.push(kind);
-        for item in report.ok(list.items()).unwrap_or_default() {
+        let items = report.ok(list.items()).unwrap_or_default();
+        read.has_empty_dns |= kind == L7Kind::Dns && items.is_empty();
+        for item in items {
             match kind {
                 L7Kind::Http => crd_schema::check(&item, &HTTP_RULE, report),
                 L7Kind::Kafka => crd_schema::check(&item, &KAFKA_RULE, report),
-                L7Kind::Dns | L7Kind::Other => fqdn::check(&item, report),
+                L7Kind::Dns | L7Kind::Other => read.dns_names.extend(fqdn::read(&item, report)),
             }
         }
     }
@@ -84,19 +99,8 @@ pub(super) fn check(
             "one of http, kafka, dns and l7proto is required; none is there",
         );
     }
-    check_ports(rules, &kinds, direction, ports, report);
-    kinds
-}
-
-/// Whether rules of DNS allow every name, and so ask nothing of a connection. They are a union.
-pub(super) fn allows_every_name(rules: &Field<'_>) -> bool {
-    let is_every_name = |item: &Field<'_>| {
-        let pattern = item.get("matchPattern").ok().flatten();
-        pattern.is_some_and(|at| at.node.as_str() == Some("*"))
-    };
-    let names = rules.get("dns").ok().flatten();
-    let items = names.and_then(|list| list.items().ok());
-    items.is_some_and(|items| items.iter().any(is_every_name))
+    check_ports(rules, kinds, direction, ports, report);
+    read
 }
 
 fn check_ports(

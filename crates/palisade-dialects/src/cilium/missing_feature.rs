@@ -16,8 +16,10 @@ pub(super) enum MissingFeature {
     HttpRules,
     /// Rules of Kafka.
     KafkaRules,
-    /// Rules of DNS, but for those that allow every name.
-    DnsRules,
+    /// Rules of DNS in policies of nodes, but for those that allow every name.
+    NodeDnsRules,
+    /// Empty lists of rules of DNS.
+    EmptyDnsRules,
     /// Rules of other protocols above the transport.
     OtherL7Rules,
     /// `terminatingTLS`.
@@ -28,8 +30,6 @@ pub(super) enum MissingFeature {
     ServerNames,
     /// Listeners of a proxy.
     Listeners,
-    /// `toFQDNs`.
-    Fqdns,
     /// `fromGroups`.
     IngressGroups,
     /// `toGroups`.
@@ -50,13 +50,15 @@ impl fmt::Display for MissingFeature {
         f.write_str(match self {
             MissingFeature::HttpRules => "HTTP rules",
             MissingFeature::KafkaRules => "Kafka rules",
-            MissingFeature::DnsRules => "DNS rules",
+            MissingFeature::NodeDnsRules => {
+                "DNS rules for queries of the host itself, which nobody reads,"
+            }
+            MissingFeature::EmptyDnsRules => "empty lists of DNS rules",
             MissingFeature::OtherL7Rules => "rules of other L7 protocols",
             MissingFeature::TerminatingTls => "TLS contexts (`terminatingTLS`)",
             MissingFeature::OriginatingTls => "TLS contexts (`originatingTLS`)",
             MissingFeature::ServerNames => "server names (`serverNames`)",
             MissingFeature::Listeners => "listeners",
-            MissingFeature::Fqdns => "names (`toFQDNs`)",
             MissingFeature::IngressGroups => "groups of cloud providers (`fromGroups`)",
             MissingFeature::EgressGroups => "groups of cloud providers (`toGroups`)",
             MissingFeature::MutualAuthentication => "handshakes of mutual authentication",

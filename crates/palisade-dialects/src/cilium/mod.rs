@@ -29,14 +29,15 @@ mod spec;
 mod subject_namespace;
 
 use crate::dialect::{Dialect, GroupVersionKind, LoweredObject};
+use crate::domain_peer::{inside_kinds, tests_names};
 use crate::kind_reader::{KindRead, KindReader, Naming, find_reader, reader_of};
 use crate::names;
 pub(crate) use fields::POLICY_KINDS;
 use palisade_manifest::RawObject;
 use palisade_model::Policy;
-use peer_kind::{inside_kinds, inside_kinds_without_nodes};
+use peer_kind::inside_kinds_without_nodes;
 use spec::PolicyScope;
-pub(crate) use spec::index_in_specs;
+pub use spec::index_in_specs;
 
 /// The API group.
 pub(crate) const GROUP: &str = "cilium.io";
@@ -125,8 +126,11 @@ pub fn match_nodes_by_cidr(policy: &mut Policy) {
         let is_everything = |net: &palisade_model::Prefix| net.length() == 0;
         let is_network = match &peer.nets {
             Some(nets) => !nets.iter().any(is_everything),
-            // A group of networks.
-            None => peer.selector.is_some(),
+            // A group of networks, not addresses of names.
+            None => peer
+                .selector
+                .as_ref()
+                .is_some_and(|groups| !tests_names(groups)),
         };
         if is_network {
             peer.not_selector = Some(inside_kinds_without_nodes());

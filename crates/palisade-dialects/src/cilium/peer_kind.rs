@@ -15,6 +15,7 @@ use super::label_key::{LabelSource, PodLabel, SourcedKey};
 use super::missing_feature::MissingFeature;
 use super::rule_context::RuleAction;
 use super::selector::LabelRequirement;
+use crate::domain_peer::{inside_kinds, kind_in};
 use crate::label_selector::LabelTest;
 use crate::label_selector::workload_selector;
 use palisade_model::{LabelKey, NetworkSet, Peer, Prefix, Selector, reserved};
@@ -72,16 +73,6 @@ pub(super) fn world() -> Peer {
     }
 }
 
-/// What is inside of the cluster.
-pub(super) fn inside_kinds() -> Selector {
-    kind_in(&[
-        reserved::KIND_WORKLOAD,
-        reserved::KIND_HOST,
-        reserved::KIND_NODE,
-        reserved::KIND_POD_NETWORK,
-    ])
-}
-
 /// What is inside of the cluster, nodes apart.
 pub(super) fn inside_kinds_without_nodes() -> Selector {
     kind_in(&[
@@ -135,11 +126,6 @@ fn node_test(action: RuleAction, value: &str, opposite: &str) -> Selector {
         RuleAction::Deny => Selector::negate(Selector::equals(key, opposite)),
     };
     Selector::and([kind_in(&[reserved::KIND_NODE]), is_value])
-}
-
-pub(super) fn kind_in(kinds: &[&str]) -> Selector {
-    let kinds = kinds.iter().map(|kind| (*kind).into());
-    Selector::is_in(LabelKey::reserved(reserved::KIND), kinds)
 }
 
 /// What a requirement is for one kind of address.

@@ -10,6 +10,7 @@ use super::peer_kind::{UnservedPeers, remote_node, selected_peers};
 use super::rule_context::{RuleAction, RuleContext};
 use super::selector::{self, LabelRequirement};
 use super::{cidr_peer, entity, fqdn, service_peer};
+use crate::domain_peer::outside_names;
 use crate::faults::DialectFault;
 use crate::label_selector::LabelTest;
 use crate::report::ObjectReport;
@@ -105,8 +106,8 @@ pub(super) fn read(
             );
             is_empty = true;
         }
-        if matches!(list, PeerList::Groups | PeerList::Fqdns) && !items.is_empty() {
-            hold_list_closed(*list, (field, items), context, report);
+        if *list == PeerList::Groups && !items.is_empty() {
+            hold_groups_closed((field, items), context, report);
             is_closed = true;
             continue;
         }
@@ -150,23 +151,18 @@ fn check_combination(rule: &Field<'_>, filled: &[&str], report: &mut ObjectRepor
     }
 }
 
-/// Checks a list of peers that are not served, and holds it closed.
-fn hold_list_closed(
-    list: PeerList,
+/// Checks groups of cloud providers, and holds their list closed.
+fn hold_groups_closed(
     (field, items): (&Field<'_>, &[Field<'_>]),
     context: &RuleContext<'_>,
     report: &mut ObjectReport,
 ) {
     for item in items {
-        match list {
-            PeerList::Fqdns => fqdn::check(item, report),
-            _ => crd_schema::check(item, &CLOUD_GROUP, report),
-        }
+        crd_schema::check(item, &CLOUD_GROUP, report);
     }
-    let feature = match list {
-        PeerList::Fqdns => MissingFeature::Fqdns,
-        _ if context.direction == Direction::Egress => MissingFeature::EgressGroups,
-        _ => MissingFeature::IngressGroups,
+    let feature = match context.direction {
+        Direction::Egress => MissingFeature::EgressGroups,
+        Direction::Ingress => MissingFeature::IngressGroups,
     };
     hold_closed(field, feature, context.action, report);
 }
@@ -200,7 +196,11 @@ fn read_item(
         PeerList::Entities => entity::read(item, context.action, report),
         PeerList::Nodes => vec![nodes(item, context.action, report)],
         PeerList::Services => service_peer::read(item, report).into_iter().collect(),
-        PeerList::Groups | PeerList::Fqdns => Vec::new(),
+        PeerList::Fqdns => fqdn::read(item, report)
+            .into_iter()
+            .map(|pattern| outside_names([pattern]))
+            .collect(),
+        PeerList::Groups => Vec::new(),
     })
 }
 

@@ -5,10 +5,14 @@ use super::fqdn;
 use super::l7::{self, L7Kind, PortFacts};
 use super::missing_feature::{MissingFeature, hold_closed};
 use super::rule_context::{RuleAction, RuleContext};
+use crate::faults::DialectFault;
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, quote};
-use palisade_model::{Direction, PortMatch, PortRange, PortSpec, Protocol, TrafficMatch};
+use palisade_model::{
+    Direction, DomainPattern, PortMatch, PortRange, PortSpec, Protocol, TrafficMatch,
+};
+use std::collections::BTreeSet;
 
 const KNOWN: &[&str] = &[
     "ports",
@@ -35,16 +39,26 @@ const MAX_PORTS: usize = 40;
 const VRRP: Protocol = Protocol(112);
 const IGMP: Protocol = Protocol(2);
 
-/// Reads an item of `toPorts`: what it matches, nothing if it is held closed.
+/// What an item of `toPorts` matches.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PortsItem {
+    /// The packets; none if the item is held closed.
+    pub(super) traffic: Vec<TrafficMatch>,
+    /// The names that DNS queries on these ports may ask for; `None` where it is not about names.
+    pub(super) dns_names: Option<BTreeSet<DomainPattern>>,
+}
+
+/// Reads an item of `toPorts`.
 pub(super) fn read(
     item: &Field<'_>,
     context: &RuleContext<'_>,
     report: &mut ObjectReport,
-) -> Vec<TrafficMatch> {
-    let mut traffic = Vec::new();
+) -> PortsItem {
+    let mut read = PortsItem::default();
     if !report.is_object(item) {
-        return traffic;
+        return read;
     }
+    let traffic = &mut read.traffic;
     match context.action {
         RuleAction::Allow => report.check_fields(item, KNOWN, &[]),
         RuleAction::Deny => report.check_fields(item, KNOWN_OF_DENY, NOT_OF_DENY),
@@ -70,30 +84,52 @@ pub(super) fn read(
         }
     }
     if context.action == RuleAction::Deny {
-        return traffic;
+        return read;
     }
-    let is_closed = check_contents(item, context, &facts, report);
-    if is_closed {
+    let contents = read_contents(item, context, &facts, report);
+    if contents.is_closed {
         traffic.clear();
     }
-    traffic
+    if let Some((names, at)) = contents.dns_names {
+        // Nobody reads queries over other protocols.
+        let is_read = |matched: &TrafficMatch| {
+            [Some(Protocol::TCP), Some(Protocol::UDP)].contains(&matched.protocol)
+        };
+        let had_ports = !traffic.is_empty();
+        traffic.retain(is_read);
+        if had_ports && traffic.is_empty() {
+            report.warn(&at, "DNS queries are over UDP and TCP: it matches nothing");
+        }
+        read.dns_names = (!DialectFault::DnsRuleAllowsAll.is_injected()).then_some(names);
+    }
+    read
 }
 
-/// Checks what is asked of the connections; returns whether the item is held closed for it.
-fn check_contents(
-    item: &Field<'_>,
+/// What is asked of the connections to ports.
+#[derive(Default)]
+struct PortContents<'a> {
+    /// Whether the item is held closed for it.
+    is_closed: bool,
+    /// The names that DNS queries may ask for, and where they are.
+    dns_names: Option<(BTreeSet<DomainPattern>, Field<'a>)>,
+}
+
+/// Reads what is asked of the connections.
+fn read_contents<'a>(
+    item: &Field<'a>,
     context: &RuleContext<'_>,
     ports: &[PortFacts],
     report: &mut ObjectReport,
-) -> bool {
-    let mut is_closed = false;
+) -> PortContents<'a> {
+    let mut contents = PortContents::default();
     let mut close = |at: &Field<'_>, feature: MissingFeature, report: &mut ObjectReport| {
         hold_closed(at, feature, RuleAction::Allow, report);
-        is_closed = true;
+        contents.is_closed = true;
     };
     let mut kinds = Vec::new();
     if let Some(rules) = report.child(item, "rules") {
-        kinds = l7::check(&rules, context.direction, ports, report);
+        let read = l7::read(&rules, context.direction, ports, report);
+        kinds = read.kinds;
         let is_egress_dns = context.direction == Direction::Egress && kinds == [L7Kind::Dns];
         if context.is_of_nodes && !kinds.is_empty() && !is_egress_dns {
             report.error(
@@ -101,13 +137,19 @@ fn check_contents(
                 "policies of nodes do not support L7 rules, except DNS rules on egress",
             );
         }
+        let has_every_name = read.dns_names.contains(&DomainPattern::Any);
         for kind in &kinds {
             let feature = match kind {
                 L7Kind::Http => MissingFeature::HttpRules,
                 L7Kind::Kafka => MissingFeature::KafkaRules,
-                // No proxy is needed to allow every name.
-                L7Kind::Dns if l7::allows_every_name(&rules) => continue,
-                L7Kind::Dns => MissingFeature::DnsRules,
+                L7Kind::Dns if read.has_empty_dns => MissingFeature::EmptyDnsRules,
+                // Nobody has to read queries to allow every name.
+                L7Kind::Dns if context.is_of_nodes && has_every_name => continue,
+                L7Kind::Dns if context.is_of_nodes => MissingFeature::NodeDnsRules,
+                L7Kind::Dns => {
+                    contents.dns_names = Some((read.dns_names.clone(), rules.clone()));
+                    continue;
+                }
                 L7Kind::Other => MissingFeature::OtherL7Rules,
             };
             close(&rules, feature, report);
@@ -145,7 +187,7 @@ fn check_contents(
         }
         close(&at, MissingFeature::Listeners, report);
     }
-    is_closed
+    contents
 }
 
 /// Adds errors for names of servers that are none, for a name twice and for an empty list; returns how many there are.

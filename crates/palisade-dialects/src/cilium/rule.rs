@@ -1,4 +1,6 @@
 //! The rules of a policy: four lists, of two directions and two actions.
+//!
+//! A rule with DNS rules on some of its ports becomes several of the model, one for each set of names.
 
 use super::missing_feature::{MissingFeature, closed_peers, hold_closed};
 use super::rule_context::{RuleAction, RuleContext, list_of};
@@ -6,7 +8,8 @@ use super::{icmp, peers, ports};
 use crate::hash::RuleFingerprints;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
-use palisade_model::{Direction, Rule, RuleOrigin, TrafficMatch};
+use palisade_model::{Direction, DomainPattern, Rule, RuleOrigin, TrafficMatch};
+use std::collections::{BTreeMap, BTreeSet};
 
 const AUTHENTICATION_MODES: [&str; 3] = ["disabled", "required", "test-always-fail"];
 
@@ -31,14 +34,17 @@ fn read(
     context: &RuleContext<'_>,
     (index, fingerprint): (u32, u64),
     report: &mut ObjectReport,
-) -> Option<Rule> {
+) -> Vec<Rule> {
     if !report.is_object(field) {
-        return None;
+        return Vec::new();
     }
     report.begin_rule();
     check_fields(field, context, report);
     let mut peers = peers::read(field, context, report);
-    let mut traffic = traffic(field, context, report);
+    let RuleTraffic {
+        mut traffic,
+        mut dns,
+    } = traffic(field, context, report);
     if context.action == RuleAction::Allow && !authentication_is_off(field, report) {
         peers.clear();
     }
@@ -49,20 +55,44 @@ fn read(
         // What the rule says cannot be read, of peers or of ports.
         peers = closed_peers(context.action);
         traffic = vec![TrafficMatch::any()];
+        dns.clear();
     }
-    Some(Rule {
+    let rule = |position: u64, (names, traffic)| Rule {
         origin: RuleOrigin {
             index,
             name: context.log.cloned(),
-            fingerprint,
+            // Those of one rule as written are counted apart.
+            fingerprint: fingerprint.wrapping_add(position),
             line: Some(line_of(field)),
         },
         action: context.action.to_model(),
-        peers,
+        peers: peers.clone(),
         local: None,
         traffic,
-        dns_names: None,
-    })
+        dns_names: names,
+    };
+    let mut rules = Vec::new();
+    if dns.is_empty() || !traffic.is_empty() {
+        rules.push(rule(0, (None, traffic)));
+    }
+    let names = dns
+        .into_iter()
+        .map(|(names, traffic)| (Some(names), traffic));
+    rules.extend(
+        (0..)
+            .zip(names)
+            .map(|(position, part)| rule(position, part)),
+    );
+    rules
+}
+
+/// What a rule tests of packets.
+#[derive(Debug, Default)]
+struct RuleTraffic {
+    /// What it allows or denies whole.
+    traffic: Vec<TrafficMatch>,
+    /// The names that DNS queries may ask for, with the ports on which they are read.
+    dns: BTreeMap<BTreeSet<DomainPattern>, Vec<TrafficMatch>>,
 }
 
 /// Whether a rule names neither peers nor ports nor messages: such a rule matches nothing. Source: Cilium's examples,
@@ -106,11 +136,7 @@ fn check_fields(field: &Field<'_>, context: &RuleContext<'_>, report: &mut Objec
 }
 
 /// What a rule tests of packets: its ports, or its messages of ICMP.
-fn traffic(
-    field: &Field<'_>,
-    context: &RuleContext<'_>,
-    report: &mut ObjectReport,
-) -> Vec<TrafficMatch> {
+fn traffic(field: &Field<'_>, context: &RuleContext<'_>, report: &mut ObjectReport) -> RuleTraffic {
     let (ports, messages) = (report.items(field, "toPorts"), report.items(field, "icmps"));
     if !messages.is_empty()
         && !ports.is_empty()
@@ -121,17 +147,22 @@ fn traffic(
             "`icmps` are only allowed without `toPorts`: write a rule for each",
         );
     }
+    let mut read = RuleTraffic::default();
     if ports.is_empty() && messages.is_empty() {
-        return vec![TrafficMatch::any()];
+        read.traffic.push(TrafficMatch::any());
     }
-    let mut traffic = Vec::new();
     for item in &ports {
-        traffic.extend(ports::read(item, context, report));
+        let item = ports::read(item, context, report);
+        match item.dns_names {
+            None => read.traffic.extend(item.traffic),
+            Some(_) if item.traffic.is_empty() => {}
+            Some(names) => read.dns.entry(names).or_default().extend(item.traffic),
+        }
     }
     for item in &messages {
-        traffic.extend(icmp::read(item, report));
+        read.traffic.extend(icmp::read(item, report));
     }
-    traffic
+    read
 }
 
 /// Whether a rule asks for no authentication; if it does, it is held closed.

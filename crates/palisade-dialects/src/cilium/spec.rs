@@ -1,7 +1,9 @@
 //! The specs of a policy: one in `spec`, more in `specs`; each is a policy of its own.
 //!
-//! A spec becomes two policies of the model: what it denies stands before everything of the default tier, what it
-//! allows stands together with Kubernetes' own policies.
+//! A spec becomes up to three policies of the model: what it denies stands before everything of the default tier, what
+//! it allows stands together with Kubernetes' own policies, and rules of DNS names directly before these. So queries are
+//! read, and their answers are learnt, also where another policy allows them whatever they ask for. Source: Cilium,
+//! "DNS Proxy": a rule without L7 rules for the same peer and port does not end the redirect.
 
 use super::node_subject::selected_nodes;
 use super::peer_kind::selected_pods;
@@ -71,6 +73,20 @@ pub(super) enum SpecSubject {
     Nodes(Selector),
 }
 
+/// A policy of the model that a spec becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SpecPart {
+    /// What it denies.
+    Denials,
+    /// What it allows, but for rules of DNS names, and the default.
+    Allowances,
+    /// Its rules of DNS names.
+    Names,
+}
+
+/// How many policies of the model a spec has at most.
+const PARTS: u32 = 3;
+
 /// The specs of a policy, numbered: 0 for `spec`, then those of `specs`.
 pub(super) fn specs<'a>(root: &Field<'a>, report: &mut ObjectReport) -> Vec<(u32, Field<'a>)> {
     let one = report.child(root, "spec").map(|spec| (0, spec));
@@ -113,9 +129,8 @@ fn read_spec(
     check_labels(spec, report);
     report.text(spec, "description");
     let log = log(spec, report);
-    let mut parts = Vec::new();
-    for action in RuleAction::BOTH {
-        let mut rules = |direction| {
+    let mut read = |action| {
+        Direction::BOTH.map(|direction| {
             let context = RuleContext {
                 namespace,
                 is_of_nodes: matches!(subject, Some(SpecSubject::Nodes(_))),
@@ -124,34 +139,44 @@ fn read_spec(
                 log: log.as_ref(),
             };
             rule::read_list(spec, &context, report)
-        };
-        parts.push((
-            action,
-            [rules(Direction::Ingress), rules(Direction::Egress)],
-        ));
-    }
+        })
+    };
+    let denials = read(RuleAction::Deny);
+    let mut names = [Vec::new(), Vec::new()];
+    let mut place = 0;
+    let allowances = read(RuleAction::Allow).map(|rules| {
+        let (of_names, others) = rules.into_iter().partition(|rule| rule.dns_names.is_some());
+        names[place] = of_names;
+        place += 1;
+        others
+    });
+    let parts = [
+        (SpecPart::Denials, denials),
+        (SpecPart::Allowances, allowances),
+        (SpecPart::Names, names),
+    ];
     check_lists(spec, report);
     let defaults = default_denies(spec, report);
     let Some(subject) = subject else {
         return Vec::new();
     };
     let line = Some(line_of(spec));
-    let parts = parts.into_iter().filter_map(|(action, rules)| {
-        let rules = direction_rules(action, rules, defaults);
-        build_part(object, (number, action), &subject, rules, line.clone())
+    let parts = parts.into_iter().filter_map(|(part, rules)| {
+        let rules = direction_rules(part, rules, defaults);
+        build_part(object, (number, part), &subject, rules, line.clone())
     });
     parts.collect()
 }
 
 /// The rules of both directions of a part; `None` for a direction that the part does not govern.
 fn direction_rules(
-    action: RuleAction,
+    part: SpecPart,
     rules: [Vec<Rule>; 2],
     defaults: [bool; 2],
 ) -> [Option<DirectionRules>; 2] {
     let mut directions = rules.into_iter().zip(defaults).map(|(rules, default)| {
         // The part that allows has the default as well.
-        let default_deny = default && action == RuleAction::Allow;
+        let default_deny = default && part == SpecPart::Allowances;
         (default_deny || !rules.is_empty()).then_some(DirectionRules {
             default_deny,
             rules,
@@ -163,7 +188,7 @@ fn direction_rules(
 /// The model policy of a part of a spec; `None` if it governs no direction.
 pub(super) fn build_part(
     object: &ManifestObject<'_>,
-    (number, action): (u32, RuleAction),
+    (number, part): (u32, SpecPart),
     subject: &SpecSubject,
     [ingress, egress]: [Option<DirectionRules>; 2],
     line: Option<SourceLine>,
@@ -171,17 +196,18 @@ pub(super) fn build_part(
     if ingress.is_none() && egress.is_none() {
         return None;
     }
-    let (order, rank) = match action {
-        RuleAction::Deny if DialectFault::DenyAfterAllow.is_injected() => (Order::At(1000.0), 2),
+    let (order, rank) = match part {
+        SpecPart::Denials if DialectFault::DenyAfterAllow.is_injected() => (Order::At(1000.0), 3),
         // Before every other policy of the tier, whatever its order.
-        RuleAction::Deny => (Order::FIRST, 0),
-        RuleAction::Allow => (Order::At(1000.0), 1),
+        SpecPart::Denials => (Order::FIRST, 0),
+        SpecPart::Names => (Order::At(1000.0), 1),
+        SpecPart::Allowances => (Order::At(1000.0), 2),
     };
     let (SpecSubject::Pods(subject) | SpecSubject::Nodes(subject)) = subject;
     Some(Policy {
         id: PolicyId {
             object: object.id.clone(),
-            part: number * 2 + u32::from(action == RuleAction::Allow),
+            part: number * PARTS + part as u32,
         },
         tier: tier_name::DEFAULT.into(),
         precedence: Precedence { order, rank },
@@ -196,8 +222,8 @@ pub(super) fn build_part(
 }
 
 /// The index in `specs` of the spec that a part of a policy is of; `None` for `spec`.
-pub(crate) fn index_in_specs(part: u32) -> Option<usize> {
-    (part / 2)
+pub fn index_in_specs(part: u32) -> Option<usize> {
+    (part / PARTS)
         .checked_sub(1)
         .and_then(|index| usize::try_from(index).ok())
 }

@@ -1,4 +1,24 @@
 //! Domain names of peers.
+//!
+//! Promises: `*.` in front is one label or several, and never the name behind it alone; no case, and no dot at the end.
+
+use crate::faults::DialectFault;
+use palisade_model::{DomainNameError, DomainPattern};
+
+/// The patterns that a valid text is.
+pub(super) fn parse_patterns(text: &str) -> Result<Vec<DomainPattern>, DomainNameError> {
+    let Some(rest) = text.strip_prefix("*.") else {
+        return Ok(vec![DomainPattern::glob(text)?]);
+    };
+    if DialectFault::WildcardIsOneLabel.is_injected() {
+        return Ok(vec![DomainPattern::glob(text)?]);
+    }
+    let mut patterns = vec![DomainPattern::below(rest)?];
+    if DialectFault::WildcardMatchesBareName.is_injected() {
+        patterns.push(DomainPattern::glob(rest)?);
+    }
+    Ok(patterns)
+}
 
 /// Why a text is not a domain name, or a domain name after `*.`; `None` if it is.
 ///
@@ -34,7 +54,27 @@ fn is_label(label: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::rejection;
+    use super::{parse_patterns, rejection};
+
+    #[test]
+    fn a_wildcard_is_one_label_or_several() {
+        for (text, matched, unmatched) in [
+            ("Example.COM.", &["example.com"][..], &["a.example.com"][..]),
+            (
+                "*.Example.com",
+                &["a.example.com", "b.a.example.com"],
+                &["example.com", "aexample.com", "com"],
+            ),
+        ] {
+            let patterns = parse_patterns(text).unwrap();
+            let is_match = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+            assert!(matched.iter().all(|name| is_match(name)), "{text}");
+            assert!(!unmatched.iter().any(|name| is_match(name)), "{text}");
+        }
+        let long = ["a".repeat(64).as_str(), ".example.com"].concat();
+        assert_eq!(rejection(&long), None);
+        assert!(parse_patterns(&long).is_err());
+    }
 
     #[test]
     fn names_as_the_pattern_of_the_crd() {

@@ -197,10 +197,10 @@ const NETWORKS: FieldRow = FieldRow::enforced(
     "1 to 25, none twice; match addresses of pods and nodes too",
 );
 
-const DOMAIN_NAMES: FieldRow = FieldRow::closed(
+const DOMAIN_NAMES: FieldRow = FieldRow::enforced(
     "domainNames[]",
-    ClosedReason::NamesNotServed,
-    "1 to 25, none twice, in rules that allow: names are not served yet, so nothing is matched by them",
+    "1 to 25, none twice, in rules that allow: the addresses that answers gave for the names; `*.` in front is one label \
+     or several; nothing inside of the cluster",
 );
 
 const OTHER_PEER: FieldRow = FieldRow::closed(

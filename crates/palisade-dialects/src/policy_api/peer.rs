@@ -1,12 +1,13 @@
 //! The peers of a rule.
 //!
 //! Promises: a peer that is not understood is reported as such, so that its rule can fail closed; it is never left
-//! out. Domain names are validated, but no name is resolved: such a peer matches nothing.
+//! out. Domain names select what is outside of the cluster.
 
 use super::variant::{MAX_NETWORKS, PolicyVariant};
 use super::{action, domain_name, namespaced_pods, schema};
 use crate::cidr;
 use crate::closed_part::ClosedReason;
+use crate::domain_peer::outside_names;
 use crate::label_selector;
 use crate::report::ObjectReport;
 use crate::suggest::nearest;
@@ -141,7 +142,7 @@ fn networks(field: &Field<'_>, report: &mut ObjectReport) -> Peer {
     }
 }
 
-/// Domain names: only rules that allow may have them, and nothing is matched by them.
+/// Domain names: only rules that allow may have them.
 fn domain_names(
     field: &Field<'_>,
     variant: PolicyVariant,
@@ -149,34 +150,27 @@ fn domain_names(
     report: &mut ObjectReport,
 ) -> Option<Peer> {
     let items = schema::items(field, ("domain names", 1, MAX_NETWORKS), report);
+    let mut patterns = Vec::new();
     for (text, at) in schema::distinct_texts(&items, report) {
         if let Some(reason) = domain_name::rejection(text) {
             report.error(
                 &at,
                 format!("{} is not a domain name: {reason}", quote(text)),
             );
+            continue;
+        }
+        match domain_name::parse_patterns(text) {
+            Ok(parsed) => patterns.extend(parsed),
+            Err(reason) => report.warn(&at, format!("no name can match it: {reason}")),
         }
     }
-    let word = action::allow_word(variant);
     if matches!(rule_action, Some(Action::Deny | Action::Pass)) {
+        let word = action::allow_word(variant);
         report.error(
             field,
             format!("only rules with action {word} can have domain names"),
         );
         return None;
     }
-    report.close(
-        field,
-        ClosedReason::NamesNotServed,
-        format!("domain names are not served yet: {word} matches nothing by them"),
-    );
-    Some(nothing())
-}
-
-/// Matches no address.
-fn nothing() -> Peer {
-    Peer {
-        nets: Some(Vec::new()),
-        ..Peer::any()
-    }
+    Some(outside_names(patterns))
 }

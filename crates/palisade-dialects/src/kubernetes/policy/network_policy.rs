@@ -151,7 +151,7 @@ pub(super) fn build_policy(
         tier: tier_name::DEFAULT.into(),
         precedence: Precedence {
             order: Order::At(1000.0),
-            rank: 1,
+            rank: 2,
         },
         mode: PolicyMode::Enforce,
         subject: Selector::and([workload_selector(), own_namespace_selector(source), pods]),

@@ -66,40 +66,145 @@ fn lengths_of_lists() {
     }
 }
 
-/// Rules of DNS that allow every name need no proxy: the rule is as open as without them, and nothing is held closed.
-/// With names only, nothing is open.
-#[test]
-fn dns_rules_that_allow_every_name() {
-    let lowered = |rules: &str| {
-        let ports = "{ports: [{port: '53', protocol: ANY}]";
-        let spec =
-            format!("{{.., egress: [{{toEndpoints: [{{}}], toPorts: [{ports}{rules}}}]}}]}}");
-        let lowering = common::lowering("f", &manifest("policy", &spec));
-        assert_eq!(lowering.errors, []);
-        let [palisade_model::Object::Policy(policy)] = &lowering.entries[0].objects[..] else {
-            panic!("{:?}", lowering.entries[0].objects);
-        };
-        let rules = policy.egress.clone().map(|egress| egress.rules);
-        let rule = rules.unwrap_or_default().remove(0);
-        (rule.peers, rule.traffic, lowering.closed.len())
+/// The policies of an object, which has no error.
+fn policies(word: &str, spec: &str) -> Vec<Policy> {
+    let lowering = common::lowering("f", &manifest(word, spec));
+    assert_eq!(lowering.errors, [], "{spec}");
+    let objects = lowering.entries[0].objects.iter();
+    let policy = |object: &palisade_model::Object| match object {
+        palisade_model::Object::Policy(policy) => policy.clone(),
+        other => panic!("{other:?}"),
     };
-    let (peers, traffic, _) = lowered("");
-    for every in [
-        "[{matchPattern: '*'}]",
-        "[{matchName: a.b}, {matchPattern: '*'}]",
+    objects.map(policy).collect()
+}
+
+/// The rules of egress with their names, by the part of the spec.
+fn names(policies: &[Policy]) -> Vec<(u32, Vec<String>)> {
+    let names = |policy: &Policy| {
+        let rules = policy.egress.iter().flat_map(|egress| &egress.rules);
+        let names = rules.map(|rule| match &rule.dns_names {
+            None => format!("all of {}", rule.traffic.len()),
+            Some(names) => {
+                let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+                format!("{} of {}", names.join(" "), rule.traffic.len())
+            }
+        });
+        (policy.id.part, names.collect())
+    };
+    policies.iter().map(names).collect()
+}
+
+/// Rules of DNS names are a policy of their own, directly before what allows whatever is asked for; only where queries
+/// are read, and with one rule for each set of names.
+#[test]
+fn dns_rules_stand_before_other_allowances() {
+    let dns = |port: &str, names: &str| {
+        format!("{{ports: [{{port: '{port}', protocol: ANY}}], rules: {{dns: [{names}]}}}}")
+    };
+    let (a, b) = ("{matchName: A.b.}", "{matchPattern: '**.b'}");
+    let plain = "{ports: [{port: '80', protocol: TCP}]}";
+    let items = [
+        dns("53", a),
+        plain.to_owned(),
+        dns("54", b),
+        dns("55", a),
+        dns("56", "{matchPattern: '*'}"),
+    ];
+    let spec = format!(
+        "{{.., egress: [{{toEndpoints: [{{}}], toPorts: [{}]}}, {{toPorts: [{plain}]}}]}}",
+        items.join(", ")
+    );
+    let found = policies("policy", &spec);
+    assert_eq!(
+        names(&found),
+        [
+            (1, vec!["all of 1".to_owned(), "all of 1".to_owned()]),
+            (
+                2,
+                ["* of 2", "a.b of 4", "**.b of 2"]
+                    .map(str::to_owned)
+                    .to_vec()
+            )
+        ]
+    );
+    let [allowances, dns] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert!(dns.precedence < allowances.precedence);
+    let egress = dns.egress.as_ref().unwrap();
+    assert!(!egress.default_deny && allowances.egress.as_ref().unwrap().default_deny);
+    let mut prints: Vec<u64> = (egress.rules.iter())
+        .map(|rule| rule.origin.fingerprint)
+        .collect();
+    prints.dedup();
+    assert_eq!(prints.len(), 3);
+    assert!(egress.rules.iter().all(|rule| rule.origin.index == 0));
+}
+
+/// Of a node nobody reads queries: every name is allowed as it is, and some names are held closed.
+#[test]
+fn dns_rules_of_nodes() {
+    for (dns, expected) in [
+        ("[{matchPattern: '*'}]", "all of 2"),
+        ("[{matchName: a.b}]", "all of 0"),
     ] {
-        let found = lowered(&format!(", rules: {{dns: {every}}}"));
-        assert_eq!(found, (peers.clone(), traffic.clone(), 0), "{every}");
+        let ports = "{port: '53', protocol: UDP}, {port: '53', protocol: TCP}";
+        let spec = format!(
+            "{{nodeSelector: {{}}, egress: [{{toPorts: [{{ports: [{ports}], rules: {{dns: {dns}}}}}]}}]}}"
+        );
+        let found = names(&policies("clusterwide", &spec));
+        assert_eq!(found, [(1, vec![expected.to_owned()])], "{dns}");
     }
-    for some in [
-        "[{matchPattern: '*.b'}]",
-        "[{matchPattern: '**.'}]",
-        "[{matchName: a.b}]",
-        "[]",
+}
+
+/// An empty list is held closed, and so is what another field of the item holds closed.
+#[test]
+fn dns_rules_that_are_held_closed() {
+    for item in [
+        "rules: {dns: []}",
+        "rules: {dns: [{matchName: a.b}]}, listener: {envoyConfig: {name: e}, name: l}",
     ] {
-        let (_, traffic, closed) = lowered(&format!(", rules: {{dns: {some}}}"));
-        assert_eq!((traffic.len(), closed), (0, 1), "{some}");
+        let spec = format!("{{.., egress: [{{toPorts: [{{ports: [{{port: '53'}}], {item}}}]}}]}}");
+        let lowering = common::lowering("f", &manifest("policy", &spec));
+        assert_eq!(lowering.closed.len(), 1, "{item}");
+        let objects = &lowering.entries[0].objects;
+        let opens = objects.iter().any(|object| match object {
+            palisade_model::Object::Policy(policy) => policy
+                .egress
+                .iter()
+                .flat_map(|egress| &egress.rules)
+                .any(|rule| !rule.traffic.is_empty()),
+            other => panic!("{other:?}"),
+        });
+        assert!(!opens, "{item}");
     }
+}
+
+/// Names select addresses outside of the cluster, and nodes never, whatever the mode of networks is.
+#[test]
+fn names_select_what_is_outside() {
+    let found = policies(
+        "policy",
+        "{.., egress: [{toFQDNs: [{matchName: A.b}, {matchPattern: '*.b'}]}]}",
+    );
+    let [policy] = &found[..] else {
+        panic!("{found:?}");
+    };
+    let mut with_nodes = policy.clone();
+    palisade_dialects::match_nodes_by_cidr(&mut with_nodes);
+    assert_eq!(with_nodes, *policy);
+    let rules = &policy.egress.as_ref().unwrap().rules;
+    assert!(palisade_dialects::has_names(policy.egress.as_ref()));
+    assert!(!palisade_dialects::has_names(policy.ingress.as_ref()));
+    let shown = rules[0].peers.iter().map(|peer| {
+        assert!(peer.not_selector.is_some() && peer.nets.is_none());
+        peer.selector.as_ref().unwrap().to_string()
+    });
+    let shown: Vec<String> = shown.collect();
+    assert_eq!(
+        shown,
+        ["reserved:domain == \"a.b\"", "reserved:domain like \"*.b\""]
+    );
 }
 
 /// A label of the source `k8s` is replaced by the policy's own namespace; every other test of the namespace is kept.
@@ -238,9 +343,9 @@ fn parts_of_specs() {
         [
             (0, true, Some((1, false)), None),
             (1, false, Some((1, true)), None),
-            (3, false, None, Some((1, true))),
-            (4, true, None, Some((1, false))),
-            (5, false, None, Some((0, true))),
+            (4, false, None, Some((1, true))),
+            (6, true, None, Some((1, false))),
+            (7, false, None, Some((0, true))),
         ]
     );
 }

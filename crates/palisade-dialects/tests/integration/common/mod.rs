@@ -202,6 +202,9 @@ fn show_rule(out: &mut String, rule: &Rule) {
     for traffic in &rule.traffic {
         writeln!(out, "      traffic {}", show_traffic(traffic)).unwrap();
     }
+    for name in rule.dns_names.iter().flatten() {
+        writeln!(out, "      query {name}").unwrap();
+    }
 }
 
 fn show_peer(peer: &Peer) -> String {

@@ -100,7 +100,7 @@ const STRICTER: &[Difference] = &[
             "a rule cannot name a Service as its own end",
             "`name` is required, but missing",
             "`namespace` is required in what is cluster-wide",
-            "exactly one of `exact` and `prefix`",
+            ".http.paths[",
             "requests of HTTP are only for",
             "doNotTrack and preDNAT need",
             "a policy with preDNAT",

@@ -84,7 +84,7 @@ fn a_spec_in_a_list_is_as_one_that_is_not() {
                     });
                     parts.collect::<Vec<_>>()
                 };
-                assert_eq!(parts(&one, 2), parts(&list, 0), "{listed}");
+                assert_eq!(parts(&one, 3), parts(&list, 0), "{listed}");
                 let fields = |of: &LoweredObject| {
                     let closed = of.closed.iter().map(|part| &part.problem);
                     let all = of.errors.iter().chain(closed).chain(&of.warnings);
