@@ -42,9 +42,6 @@ pub fn open_enforcing_driver(config: &Config) -> Result<Box<dyn Dataplane>, Driv
 /// traffic or for traffic before destination NAT has allowed it. Free beside kube-proxy, Cilium and Calico.
 const PACKET_MARK_BIT: u32 = 0x1000;
 
-/// The bit of the packet mark of answers that a DNS server of this host sends to the proxy.
-const HOST_ANSWER_BIT: u32 = 0x8000_0000;
-
 /// The nflog group to which the kernel sends denied and logged packets.
 const PACKET_REPORT_GROUP: u16 = 20_545;
 
@@ -74,7 +71,7 @@ pub(crate) fn redirect_marks(dns: &DnsConfig) -> Option<RedirectMarks> {
     let redirect = RedirectConfig::default();
     dns.is_proxied.then_some(RedirectMarks {
         redirect: redirect.redirect_bit,
-        host_answer: HOST_ANSWER_BIT,
+        host_answer: redirect.host_answer_bit,
     })
 }
 

@@ -94,7 +94,7 @@ pub fn name_limits(config: &DnsConfig) -> NameLimits {
 /// Whether a policy judges DNS queries by name.
 fn judges_names(policy: &Policy) -> bool {
     let rules = policy.egress.iter().flat_map(|egress| &egress.rules);
-    rules.into_iter().any(|rule| rule.dns_names.is_some())
+    policy.observes_dns || rules.into_iter().any(|rule| rule.dns_names.is_some())
 }
 
 impl NameManager {

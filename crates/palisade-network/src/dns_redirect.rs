@@ -81,7 +81,7 @@ impl fmt::Display for RedirectAction {
 /// The rules for these marks, in order.
 fn rules(marks: RedirectMarks) -> Vec<RoutingRule> {
     let own = [
-        (None, marks.host_answer, TABLE),
+        (Some("lo"), marks.host_answer, TABLE),
         (Some("lo"), marks.redirect, MAIN_TABLE),
         (None, marks.redirect, TABLE),
     ];
@@ -108,7 +108,7 @@ fn destinations() -> [IpNet; 2] {
 /// Whether a policy may redirect queries.
 fn is_by_name(policy: &Policy) -> bool {
     let rules = policy.egress.iter().flat_map(|egress| &egress.rules);
-    rules.into_iter().any(|rule| rule.dns_names.is_some())
+    policy.observes_dns || rules.into_iter().any(|rule| rule.dns_names.is_some())
 }
 
 impl DnsRedirect {

@@ -4,6 +4,7 @@ use super::entity::selector;
 use super::policy_kind::CalicoPolicyKind;
 use super::rule::{CalicoRuleContext, list_of, read_list};
 use super::selector_scope::{SelectorScope, calico_endpoints, host_endpoints, in_namespace};
+use crate::domain_peer::has_names;
 use crate::kind_reader::ManifestObject;
 use crate::kubernetes::{KUBERNETES_SPEC, read_policy_spec};
 use crate::label_selector::workload_selector;
@@ -388,7 +389,7 @@ pub(super) fn build_policy(
         mode: PolicyMode::Enforce,
         subject,
         scope: TrafficScope::Endpoints,
-        observes_dns: false,
+        observes_dns: has_names(egress.as_ref()),
         ingress,
         egress,
         line: Some(line_of(&source.root)),

@@ -2,6 +2,7 @@
 
 use super::variant::{MAX_PRIORITY, PolicyApiTier, PolicyPlace, PolicyVariant};
 use super::{namespaced_pods, rule, schema};
+use crate::domain_peer::has_names;
 use crate::kind_reader::ManifestObject;
 use crate::metadata;
 use crate::report::{ObjectReport, line_of};
@@ -168,7 +169,7 @@ pub(super) fn build_policy(
         mode: PolicyMode::Enforce,
         subject,
         scope: TrafficScope::Hairpin,
-        observes_dns: false,
+        observes_dns: has_names(egress.as_ref()),
         ingress,
         egress,
         line: Some(line_of(&source.root)),
