@@ -615,6 +615,7 @@ impl Core {
             enforcer: &self.node.enforcer,
             policy: self.node.enforcer.state(),
             node: &self.node,
+            names: &self.names,
             subsystems: &self.subsystems,
             workloads: &self.workloads,
             sources: &self.sources.names,

@@ -21,6 +21,7 @@ mod ipam;
 mod lint;
 mod lockout;
 mod monitor;
+mod names;
 mod node_policy_status;
 mod object;
 mod policy;
@@ -69,6 +70,10 @@ pub use lockout::{HostAccess, LockoutReport};
 pub use monitor::{
     LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, MonitorRule, MonitorVerdict,
     PacketAudit, PacketEvent, PacketReason,
+};
+pub use names::{
+    NameAddressReport, NameDetail, NameList, NameReport, NameRuleReport, NamesStatus,
+    UntrustedServerReport,
 };
 pub use node_policy_status::{
     EnforcedInstead, NodeCondition, NodePolicyReport, NotEnforcedObject, PartlyClosedPolicy,
@@ -132,6 +137,10 @@ pub mod path {
     pub const IPAM: &str = "/v1/ipam";
     /// `GET`: [`crate::IpamCheckReport`].
     pub const IPAM_CHECK: &str = "/v1/ipam/check";
+    /// `GET`: [`crate::NameList`].
+    pub const NAMES: &str = "/v1/names";
+    /// `GET`: [`crate::NameDetail`].
+    pub const NAME_DETAIL: &str = "/v1/names/{name}";
     /// `GET`: [`crate::ConfigReport`].
     pub const CONFIG: &str = "/v1/config";
     /// `GET`: metrics in the Prometheus text format.

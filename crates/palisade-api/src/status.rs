@@ -1,7 +1,9 @@
 //! The state of the agent.
 
 use crate::object::named_enum;
-use crate::{BudgetExcess, ElementBudgetReport, PacketCount, PacketReason, PolicyState};
+use crate::{
+    BudgetExcess, ElementBudgetReport, NamesStatus, PacketCount, PacketReason, PolicyState,
+};
 use palisade_model::TierDefault;
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +88,9 @@ pub struct Status {
     /// Policies over the element budget, and what is enforced instead.
     #[serde(default)]
     pub over_budget: Vec<BudgetExcess>,
+    /// Policy by domain name; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<NamesStatus>,
     /// Why the state of this node cannot be written to the API server; absent if it can, or is not to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_status_error: Option<String>,

@@ -9,6 +9,7 @@ pub mod endpoints;
 pub mod explain;
 pub mod ipam;
 pub mod metrics;
+pub mod names;
 pub mod node_status;
 pub mod policies;
 pub mod policy_findings;
@@ -22,6 +23,7 @@ use palisade_effective::EffectiveReport;
 use palisade_enforcer::enforcer::Enforcer;
 use palisade_enforcer::policy_state::PolicyGuard;
 use palisade_model::{EndpointId, Str};
+use palisade_name_manager::NameManager;
 use palisade_network::node_state::NodeState;
 use palisade_node::subsystem::RunSubsystem;
 use palisade_node::workload_store::pod_id;
@@ -44,6 +46,8 @@ pub struct CoreSnapshot<'a> {
     pub policy: PolicyGuard<'a>,
     /// What subsystems act through.
     pub node: &'a NodeState,
+    /// The addresses of names.
+    pub names: &'a NameManager,
     /// The other subsystems.
     pub subsystems: &'a [Box<dyn RunSubsystem<NodeState>>],
     /// The workloads of this host.

@@ -2,6 +2,7 @@
 
 use super::CoreSnapshot;
 use super::budget::{budget_excesses, closed_policy_sets, closed_set_reason};
+use super::names::{names_reason, names_status};
 use super::policy_states::policy_state_counts;
 use palisade_api::{
     AddressConflictReport, AuditSummary, DataplaneStatus, DriverConditionReport, DropCounterReport,
@@ -125,6 +126,7 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
             policy_set: budget.set,
         },
         over_budget: budget_excesses(core),
+        names: names_status(core),
         node_status_error: core.node_status_failure.map(str::to_owned),
     };
     for subsystem in core.subsystems {
@@ -273,6 +275,7 @@ fn degraded_reasons(core: &CoreSnapshot<'_>, conflicts: &[AddressConflictReport]
     reasons.extend(forwarding.failure_reason());
     let subsystems = core.subsystems.iter();
     reasons.extend(subsystems.filter_map(|subsystem| subsystem.failure_reason()));
+    reasons.extend(names_reason(core));
     let pools = core.node.node_pools.iter();
     // Before that, the Node may not have been read yet.
     let pools = pools.filter(|_| core.enforcer.is_in_sync());

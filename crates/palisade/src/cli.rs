@@ -89,6 +89,9 @@ pub(crate) enum Command {
     /// Show the addresses of workloads, and check that all records of them are consistent.
     #[command(subcommand)]
     Ipam(IpamCommand),
+    /// Show the addresses that DNS answers gave for names, which rules by name select.
+    #[command(subcommand)]
+    Names(NamesCommand),
     /// Attach network namespaces to this host, or detach them.
     #[command(subcommand)]
     Workload(WorkloadCommand),
@@ -339,6 +342,17 @@ pub(crate) enum IpamCommand {
     ///
     /// Changes nothing. The exit code is 1 if there is an inconsistency.
     Check,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NamesCommand {
+    /// List all names with their addresses, the workloads that asked, and until when the addresses stay.
+    List,
+    /// Show one name: its addresses, and the rules that select them or let workloads ask for it.
+    Get {
+        /// Domain name.
+        name: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -170,6 +170,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "enforcer",
             "network",
             "workloads",
+            "names",
+            "name-manager",
         ],
     ),
     (

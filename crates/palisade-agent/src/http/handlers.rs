@@ -322,6 +322,27 @@ pub(super) async fn ipam_check(State(core): State<CoreHandle>) -> Response {
     .await
 }
 
+pub(super) async fn names(State(core): State<CoreHandle>) -> Response {
+    respond_read(&core, |core| {
+        Ok(palisade_views::names::name_list(&core.snapshot()))
+    })
+    .await
+}
+
+pub(super) async fn name(
+    State(core): State<CoreHandle>,
+    PathParameters(name): PathParameters<String>,
+) -> Response {
+    respond_read(&core, move |core| match name.parse() {
+        Ok(name) => Ok(palisade_views::names::name_detail(&core.snapshot(), &name)),
+        Err(error) => {
+            let error = ApiError::new(format!("{name:?} is no domain name: {error}"));
+            Err((StatusCode::BAD_REQUEST, error))
+        }
+    })
+    .await
+}
+
 pub(super) async fn config(State(core): State<CoreHandle>) -> Response {
     respond_read(&core, |core| Ok(core.config().report())).await
 }

@@ -137,6 +137,10 @@ operations! {
         "The address pools and the allocated addresses.";
     get IPAM_CHECK Read "checkAddresses" (Nothing) -> Json("IpamCheck"), ipam_check:
         "Inconsistencies between records, interfaces, routes and tables.";
+    get NAMES Read "listNames" (Nothing) -> Json("NameList"), names:
+        "The addresses that DNS answers gave for names.";
+    get NAME_DETAIL Read "getName" (NAME) -> Json("NameDetail"), name:
+        "The addresses of one name, and the rules that concern it.";
     get CONFIG Read "getConfig" (Nothing) -> Json("ConfigReport"), config:
         "Every parameter, with the source of its value.";
     post WORKLOADS Change "addWorkload" (Body("WorkloadAdd")) -> Json("WorkloadAdded"), add_workload:

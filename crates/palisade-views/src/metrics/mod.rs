@@ -69,6 +69,7 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
         &[],
         flag(enforcer.policy.failure().is_some()),
     );
+    collect_names(core, &mut out);
     let generation = driver.generation.unwrap_or_default();
     out.add_sample(&GENERATION, &[], f64::from(generation));
     if let Some(counters) = counters {
@@ -76,6 +77,23 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
         collect_audit_packets(counters, &mut out);
     }
     out
+}
+
+fn collect_names(core: &CoreSnapshot<'_>, out: &mut Exposition) {
+    let manager = core.names;
+    let (names, addresses) = manager.sizes();
+    let (kept, answers) = (manager.address_counts(), manager.answer_counts());
+    out.add_sample(&NAMES, &[], names as f64);
+    out.add_sample(&NAME_ADDRESSES, &[], addresses as f64);
+    out.add_sample(&NAME_ADDRESSES_ADDED, &[], kept.added as f64);
+    out.add_sample(&NAME_ADDRESSES_REMOVED, &["expired"], kept.expired as f64);
+    out.add_sample(&NAME_ADDRESSES_REMOVED, &["evicted"], kept.evicted as f64);
+    out.add_sample(&DNS_ANSWERS, &["learnt"], answers.learnt as f64);
+    out.add_sample(&DNS_ANSWERS, &["foreign"], answers.foreign as f64);
+    out.add_sample(&DNS_ANSWERS, &["unowned"], answers.unowned as f64);
+    out.add_sample(&DNS_ADDRESSES_EXCLUDED, &[], answers.excluded as f64);
+    out.add_sample(&DNS_POLICIES, &[], manager.dns_policy_count() as f64);
+    out.add_sample(&DNS_PROXIES, &[], manager.proxies.count() as f64);
 }
 
 fn collect_endpoints_and_policies(core: &CoreSnapshot<'_>, out: &mut Exposition) {

@@ -101,6 +101,14 @@ metrics! {
     PROCESS_RSS Gauge "process_resident_memory_bytes" [] "Resident memory of the agent.";
     PROCESS_THREADS Gauge "process_threads" [] "Threads of the agent.";
     PROCESS_FDS Gauge "process_open_fds" [] "Open file descriptors of the agent.";
+    NAMES Gauge "palisade_names" [] "Domain names that have addresses.";
+    NAME_ADDRESSES Gauge "palisade_name_addresses" [] "Addresses of names, each once for each workload that asked.";
+    NAME_ADDRESSES_ADDED Counter "palisade_name_addresses_added_total" [] "Addresses that DNS answers added.";
+    NAME_ADDRESSES_REMOVED Counter "palisade_name_addresses_removed_total" ["reason"] "Addresses that went: expired (their time was over and no connection used them) or evicted (a bound was reached).";
+    DNS_ANSWERS Counter "palisade_dns_answers_total" ["result"] "Answers that the DNS proxy offered: learnt, foreign (from a server that may not teach), or unowned (to an address without workload).";
+    DNS_ADDRESSES_EXCLUDED Counter "palisade_dns_addresses_excluded_total" [] "Addresses of answers in networks that no answer may open.";
+    DNS_POLICIES Gauge "palisade_dns_policies" [] "Policies that judge or observe DNS queries by name.";
+    DNS_PROXIES Gauge "palisade_dns_proxies" [] "DNS proxies that are connected to the agent.";
 }
 
 /// Generates `docs/metrics.md`.

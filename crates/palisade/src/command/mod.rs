@@ -14,6 +14,7 @@ mod ipam;
 mod lint;
 mod manifests;
 mod monitor;
+mod names;
 mod policy;
 mod progress;
 mod proxy;
@@ -46,6 +47,7 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Identity(_) => endpoint::list_identities(&client, cli.output),
         Command::Policy(command) => policy::run(&command, &client, cli.output),
         Command::Ipam(command) => ipam::run(&command, &client, cli.output),
+        Command::Names(command) => names::run(&command, &client, cli.output),
         Command::Workload(command) => workload::run(command, &client, cli.output),
         Command::Monitor(args) => monitor::run(args, &client, cli.output),
         Command::Config(args) => status::run_config(args, &client, cli.output),
