@@ -7,10 +7,12 @@
 
 mod calico;
 mod cilium;
+mod names;
 mod policy_api;
 mod tiers;
 
 use crate::audit;
+pub use names::{ANSWERS_GROUP, ANSWERS_KIND, NaiveQuery, QUERIES, inside_addresses};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -30,6 +32,8 @@ pub struct NaiveFlow {
     pub icmp: Option<(u8, u8)>,
     /// Where it crosses the interfaces of this host.
     pub path: NaivePath,
+    /// What it asks for, if it is a DNS query.
+    pub query: NaiveQuery,
 }
 
 /// The name of this host's node.
@@ -86,7 +90,12 @@ pub fn audit_read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
             object["metadata"]["annotations"][audit::ANNOTATION] = Value::Null;
         }
     }
-    read(&objects, flow)
+    // Which names are asked for is not known: a flow whose queries rules would judge counts as allowed.
+    let flow = NaiveFlow {
+        query: NaiveQuery::Unknown,
+        ..*flow
+    };
+    read(&objects, &flow)
 }
 
 /// Whether a pod is in audit, by itself or with its namespace: no policy is enforced for it.

@@ -4,10 +4,18 @@ use super::{CaseOutcome, LISTED, StageFailure, StageFilter, sets, tables};
 use crate::effective::effective_state;
 use palisade_generators::manifest::{self, RenderedFile};
 use palisade_generators::naive;
-use palisade_generators::{Dice, kubernetes::ClusterWorld};
-use palisade_manifest::{Limits, extract_objects, parse};
-use palisade_model::{Direction, Flow, FlowOrigin, L4, PolicyView, PreDnat, Protocol, State, Str};
+use palisade_generators::{
+    Dice,
+    kubernetes::{ClusterTrial, ClusterWorld},
+};
+use palisade_manifest::{Limits, RawObject, extract_objects, parse, to_json};
+use palisade_model::{
+    Direction, DomainName, Flow, FlowOrigin, L4, Labels, NetworkSet, NetworkSetKind, PolicyView,
+    PreDnat, Prefix, Protocol, State, Str,
+};
 use palisade_oracle::{HostPath, OracleOptions, PreparedState, Question};
+use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// The stage that compares the naive reading with the oracle. Where it alone is sought, nothing comes after it.
 const NAIVE_STAGE: &str = "naive reading and oracle";
@@ -72,8 +80,14 @@ pub(crate) fn lower(files: &[RenderedFile]) -> Result<State, StageFailure> {
         }
         all.extend(read.objects);
     }
+    let (answers, all): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|object| object.kind == naive::ANSWERS_KIND);
     let (mut state, diagnostics) = effective_state(&all);
     state.host_node = Some(naive::OWN_NODE.into());
+    for set in answers.iter().filter_map(domain_name) {
+        state.network_sets.insert(set.id.clone(), set);
+    }
     for host in state.endpoints.values_mut().filter(|e| e.is_host()) {
         if host.node.as_deref() != Some(naive::OWN_NODE) {
             host.interface = None;
@@ -83,6 +97,21 @@ pub(crate) fn lower(files: &[RenderedFile]) -> Result<State, StageFailure> {
         Some(error) => Err(StageFailure::new("object refused", format!("{error:?}"))),
         None => Ok(state),
     }
+}
+
+/// The addresses of a name, as the agent has them of the answers that it has seen.
+fn domain_name(object: &RawObject) -> Option<NetworkSet> {
+    let value = to_json(&object.root);
+    let name: DomainName = value["metadata"]["name"].as_str()?.parse().ok()?;
+    let addresses = value["addresses"].as_array().into_iter().flatten();
+    let addresses = addresses.filter_map(|address| address.as_str()?.parse().ok());
+    let nets: BTreeSet<Prefix> = addresses.map(Prefix::host).collect();
+    Some(NetworkSet {
+        id: name.network_set_id(),
+        kind: NetworkSetKind::DomainName,
+        labels: Labels::new(),
+        nets: nets.into_iter().collect(),
+    })
 }
 
 /// The node of this host, as the agent knows it: not always that of the objects, and not always known.
@@ -97,6 +126,9 @@ fn draw_host_node(seed: u64, case: u64) -> Option<Str> {
 
 fn oracle_outcome(world: &ClusterWorld, state: &State) -> CaseOutcome {
     let objects = world.objects();
+    let has_dns_rules = objects
+        .iter()
+        .any(|object| object.to_string().contains("\"dns\":"));
     let prepared = PreparedState::new(state);
     let options = OracleOptions::default();
     let mut verdicts = Vec::new();
@@ -110,6 +142,11 @@ fn oracle_outcome(world: &ClusterWorld, state: &State) -> CaseOutcome {
                 model_flow(&trial.flow),
                 trial.flow.path
             );
+            return Err(StageFailure::at_flow(NAIVE_STAGE, index, detail));
+        }
+        if has_dns_rules
+            && let Some(detail) = query_mismatch(&objects, trial, (&prepared, &question), oracle.0)
+        {
             return Err(StageFailure::at_flow(NAIVE_STAGE, index, detail));
         }
         let audit = OracleOptions {
@@ -130,6 +167,35 @@ fn oracle_outcome(world: &ClusterWorld, state: &State) -> CaseOutcome {
         verdicts.push((egress, ingress));
     }
     Ok(verdicts)
+}
+
+/// How the two readings differ in the DNS queries that a flow may have.
+fn query_mismatch(
+    objects: &[Value],
+    trial: &ClusterTrial,
+    (prepared, question): (&PreparedState<'_>, &Question),
+    allows_others: bool,
+) -> Option<String> {
+    let names = prepared.redirect(question, Direction::Egress, &OracleOptions::default());
+    let queries = naive::QUERIES.map(naive::NaiveQuery::Name);
+    let queries = queries.into_iter().chain([naive::NaiveQuery::Unknown]);
+    queries.into_iter().find_map(|query| {
+        let oracle = allows_others
+            || names.as_ref().is_some_and(|names| match query {
+                naive::NaiveQuery::Name(name) => names.iter().any(|names| names.matches(name)),
+                naive::NaiveQuery::Unnamed => false,
+                naive::NaiveQuery::Unknown => true,
+            });
+        let flow = naive::NaiveFlow {
+            query,
+            ..trial.flow
+        };
+        let naive = naive::read(objects, &flow).egress;
+        (naive != oracle).then(|| {
+            let flow = model_flow(&trial.flow);
+            format!("egress of {query:?}: naive {naive:?}, oracle {oracle:?}: {flow}")
+        })
+    })
 }
 
 /// Whether the sender, the receiver and the interfaces of this host allow a flow.

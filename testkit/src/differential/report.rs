@@ -214,5 +214,6 @@ pub(crate) fn naive_flow(flow: &Flow) -> naive::NaiveFlow {
         ports,
         icmp,
         path: naive::NaivePath::default(),
+        query: naive::NaiveQuery::default(),
     }
 }

@@ -52,6 +52,7 @@ pub(super) fn trial(dice: &mut Dice, made: &[GeneratedObject]) -> ClusterTrial {
             ports,
             icmp,
             path: naive::NaivePath::default(),
+            query: naive::NaiveQuery::default(),
         },
         features,
     }

@@ -7,6 +7,7 @@ mod calico;
 mod cilium;
 mod features;
 mod flow;
+mod names;
 mod pod;
 mod policy;
 mod policy_api;
@@ -80,6 +81,7 @@ impl ClusterWorld {
         made.extend(policy_api::policies(&mut dice));
         let count = dice.between(0, 3);
         made.extend((0..count).map(|n| policy::policy(&mut dice, &pods, n)));
+        names::add(seed, case, &mut made);
         let mut world = Self::with_flows(made, &mut dice, (seed, case), flows);
         let nodes: Vec<IpAddr> = (world.made.iter())
             .filter(|made| made.object["kind"] == "Node")
@@ -112,6 +114,7 @@ impl ClusterWorld {
         made.extend((0..count).map(|n| policy::policy(&mut dice, &pods, n)));
         let mut of_nodes = Dice::new(seed ^ 0x6e6f_6465_5f31, case);
         made.extend(cilium::node_policies(&mut of_nodes, 75));
+        names::add(seed, case, &mut made);
         let mut world = Self::with_flows(made, &mut dice, (seed, case), flows);
         cilium::lead_flows(&mut of_nodes, &mut world);
         cilium::add_traffic_features(&mut world);
@@ -142,6 +145,7 @@ impl ClusterWorld {
         made.extend((0..count).map(|n| policy::policy(&mut dice, &pods, n)));
         let mut of_nodes = Dice::new(seed ^ 0x6e6f_6465_5f32, case);
         made.extend(cilium::node_policies(&mut of_nodes, 45));
+        names::add(seed, case, &mut made);
         let mut world = Self::with_flows(made, &mut dice, (seed, case), flows);
         calico::refine_flows(&mut dice, &mut world);
         world

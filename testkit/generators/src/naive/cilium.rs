@@ -9,7 +9,7 @@ mod peer;
 pub(super) use host::{allows_at_node, host_verdict};
 
 use super::{
-    NaiveFlow, addresses, at, is_kind, labels, list, named_port, namespace, node_of, pod_at,
+    NaiveFlow, addresses, at, is_kind, labels, list, named_port, names, namespace, node_of, pod_at,
     present, text,
 };
 use crate::audit;
@@ -46,6 +46,7 @@ pub(super) fn verdict(
         peer: NaivePeer::of(objects, other, node_of(pod)),
         egress,
         receiver: pod_at(objects, flow.destination).map(|index| &objects[index]),
+        is_host: false,
     };
     let mut verdict = NaiveCiliumVerdict::default();
     for (index, policy) in objects.iter().enumerate() {
@@ -67,6 +68,8 @@ struct NaiveAsked<'a> {
     egress: bool,
     /// What gives names to the ports of the receiver.
     receiver: Option<&'a Value>,
+    /// Whether it is the host itself, whose queries nobody reads.
+    is_host: bool,
 }
 
 impl NaiveAsked<'_> {
@@ -106,6 +109,7 @@ impl NaiveAsked<'_> {
             namespace: is_namespaced(policy).then(|| namespace(policy)),
             egress: self.egress,
             receiver: self.receiver,
+            is_host: self.is_host,
         };
         verdict.default_deny |= default;
         verdict.denied |= deny.iter().any(|rule| of.denies(rule, &self.peer, flow));
@@ -154,6 +158,7 @@ struct NaiveRuleOwner<'a> {
     namespace: Option<&'a str>,
     egress: bool,
     receiver: Option<&'a Value>,
+    is_host: bool,
 }
 
 /// What cannot be decided here: an allowing rule allows nothing by it, and a denying one denies everything.
@@ -212,6 +217,10 @@ impl NaiveRuleOwner<'_> {
                     "Entities" => is_entity(item.as_str().unwrap_or_default(), peer),
                     "Nodes" => is_node(item, peer),
                     "Services" => self.is_service(item, peer),
+                    "FQDNs" => peer.address.is_some_and(|address| {
+                        let is_named = |name: &str| names::is_cilium_name(item, name);
+                        names::is_answer(self.objects, address, is_named)
+                    }),
                     _ => {
                         undecidable = true;
                         false
@@ -325,7 +334,10 @@ impl NaiveRuleOwner<'_> {
             let asks = ["terminatingTLS", "originatingTLS", "listener"]
                 .into_iter()
                 .any(|key| present(item.get(key)).is_some());
-            let asks = asks || item.get("rules").is_some_and(asks_of_content);
+            let asks = asks
+                || item
+                    .get("rules")
+                    .is_some_and(|rules| !self.may_carry(rules, flow));
             let names = !list(item.get("serverNames")).is_empty();
             !asks
                 && !names
@@ -335,6 +347,20 @@ impl NaiveRuleOwner<'_> {
         };
         let message = |item: &Value| list(item.get("fields")).iter().any(|f| is_message(f, flow));
         ports.iter().any(port) || messages.iter().any(message)
+    }
+
+    /// Whether rules about what is inside connections allow a flow: only names of DNS are known here.
+    fn may_carry(&self, rules: &Value, flow: &NaiveFlow) -> bool {
+        let items = list(rules.get("dns"));
+        if rules.is_null() {
+            return true;
+        }
+        if self.is_host {
+            let is_every = |item: &Value| text(item, "/matchPattern") == Some("*");
+            return items.iter().any(is_every);
+        }
+        let is_asked = |name: &str| items.iter().any(|item| names::is_cilium_name(item, name));
+        !items.is_empty() && [6, 17].contains(&flow.protocol) && flow.query.is_one(is_asked)
     }
 
     fn is_port(&self, port: &Value, flow: &NaiveFlow) -> bool {
@@ -366,12 +392,6 @@ impl NaiveRuleOwner<'_> {
         flow.ports
             .is_some_and(|(_, number)| (first..=last).contains(&u64::from(number)))
     }
-}
-
-/// Whether rules about what is inside connections leave anything out: every name of DNS is one thing that does not.
-fn asks_of_content(rules: &Value) -> bool {
-    let is_every = |item: &Value| text(item, "/matchPattern") == Some("*");
-    !rules.is_null() && !list(rules.get("dns")).iter().any(is_every)
 }
 
 fn is_entity(name: &str, peer: &NaivePeer<'_>) -> bool {

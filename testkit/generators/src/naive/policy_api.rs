@@ -4,8 +4,8 @@
 //! It promises, as all of the naive reading, to share nothing with the product. It never validates.
 
 use super::{
-    NaiveFlow, at, in_cidr, is_kind, labels, list, named_port, namespace, namespace_labels, pod_at,
-    present, protocol, selects, text,
+    NaiveFlow, at, in_cidr, is_kind, labels, list, named_port, names, namespace, namespace_labels,
+    pod_at, present, protocol, selects, text,
 };
 use crate::audit;
 use serde_json::Value;
@@ -172,7 +172,13 @@ fn in_peer(objects: &[Value], peer: &Value, other: IpAddr) -> bool {
                 node_addresses(node).contains(&other) && selects(Some(nodes), &labels(node))
             });
     }
-    // No name is ever resolved to addresses: domain names lead nowhere.
+    if let Some(written) = present(peer.get("domainNames")) {
+        let is_named = |name: &str| {
+            let mut all = list(Some(written)).iter().filter_map(Value::as_str);
+            all.any(|written| names::is_domain(written, name))
+        };
+        return names::is_answer(objects, other, is_named);
+    }
     pod_at(objects, other).is_some_and(|pod| selects_pod(objects, peer, &objects[pod]))
 }
 

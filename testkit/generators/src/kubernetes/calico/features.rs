@@ -18,6 +18,8 @@ pub const CALICO_FEATURES: &[&str] = &[
     "StagedKubernetesNetworkPolicy",
     "StagedNetworkPolicy",
     "WorkloadEndpoint",
+    "domains",
+    "domains, held closed",
     "WorkloadEndpoint with a service account",
     "WorkloadEndpoint with ports",
     "action Allow of Calico",

@@ -26,7 +26,7 @@ pub(super) fn add(
         58..78 => ("Entities", "peers: entities"),
         78..85 => ("Nodes", "peers: nodes"),
         85..95 if egress => ("Services", "peers: services"),
-        95..98 if egress && !denies => ("FQDNs", "peers: FQDNs, held closed"),
+        95..98 if egress && !denies => ("FQDNs", "peers: FQDNs"),
         98..100 => ("Groups", "peers: groups, held closed"),
         _ => ("Entities", "peers: entities"),
     };

@@ -105,7 +105,7 @@ fn dns(dice: &mut Dice, features: &mut Features) -> Value {
             ),
             (
                 json!([{ "matchPattern": "*.example.com" }]),
-                "DNS rules of some names, held closed",
+                "DNS rules of some names",
             ),
         ])
         .clone();

@@ -1,7 +1,8 @@
 //! The rules of Calico: everything that one says must hold, of the packet and of both of its ends.
 
 use super::super::{
-    NaiveFlow, at, in_cidr, is_kind, labels, list, named_port, namespace, pod_at, present, text,
+    NaiveFlow, at, in_cidr, is_kind, labels, list, named_port, names, namespace, pod_at, present,
+    text,
 };
 use super::holder::NaiveHolder;
 use super::selector::{NaiveSubject, selects};
@@ -67,10 +68,25 @@ impl NaiveRuleScope<'_> {
 
     fn is_end(&self, entity: &Value, end: &NaiveEnd) -> bool {
         let service = present(entity.get("services"));
+        let domains = list(entity.get("domains"));
+        if !domains.is_empty() && !self.is_domain(domains, end) {
+            return false;
+        }
         self.is_selected(entity, end.address)
             && in_nets(entity, end.address)
             && self.in_ports(entity, end)
             && service.is_none_or(|service| self.is_of_service(service, end))
+    }
+
+    /// Whether an end is an answer for one of these names; of names that are not understood there are none.
+    fn is_domain(&self, domains: &[Value], end: &NaiveEnd) -> bool {
+        let written = || domains.iter().filter_map(Value::as_str);
+        let is_understood = |name: &str| !name.strip_prefix("*.").unwrap_or(name).contains('*');
+        let is_named = |name: &str| written().any(|written| names::is_domain(written, name));
+        self.egress
+            && end.is_destination
+            && written().all(is_understood)
+            && names::is_answer(self.objects, end.address, is_named)
     }
 
     /// What the selectors say of an address, by what holds it.

@@ -94,6 +94,7 @@ fn flow(from: &str, to: &str, protocol: u8, port: u16) -> NaiveFlow {
         ports: [6, 17, 132].contains(&protocol).then_some((4000, port)),
         icmp: [1, 58].contains(&protocol).then_some((8, 0)),
         path: Default::default(),
+        query: Default::default(),
     }
 }
 

@@ -32,6 +32,7 @@ pub(in crate::naive) fn host_verdict(
         } else {
             host
         },
+        is_host: true,
     };
     for (index, policy) in objects.iter().enumerate() {
         if !is_kind(policy, "cilium.io", "CiliumClusterwideNetworkPolicy") {

@@ -55,6 +55,7 @@ fn flow(
             is_forwarded,
             sent_to: None,
         },
+        query: Default::default(),
     }
 }
 
