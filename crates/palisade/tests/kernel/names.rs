@@ -4,7 +4,7 @@ use crate::agent::shop::Shop;
 use crate::agent::{Agent, ip};
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RData, RecordType};
-use palisade_testkit::lab::{Lab, NodeId, OUTSIDE_ADDRESSES, TcpEcho, connect};
+use palisade_testkit::lab::{Lab, NodeId, OUTSIDE_ADDRESSES, OUTSIDE_INTERFACE, TcpEcho, connect};
 use palisade_testkit::need_root;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -270,6 +270,26 @@ impl NamedShop {
                 "lo",
             ],
         );
+        for (network, via) in [
+            ("203.0.113.0/24", servers()[0]),
+            ("2001:db8:51::1:0/112", servers()[1]),
+        ] {
+            let via = via.to_string();
+            ip(
+                lab,
+                lab.host(),
+                &[
+                    "route",
+                    "add",
+                    network,
+                    "via",
+                    &via,
+                    "dev",
+                    OUTSIDE_INTERFACE,
+                    "onlink",
+                ],
+            );
+        }
         let echo = TcpEcho::start(lab, outside, PORT).unwrap();
         let server = DnsServer::start(server, lab);
         let proxy = ProxyProcess::start(&shop.agent, lab);
@@ -487,6 +507,7 @@ fn a_proxy_hands_over_and_without_one_restricted_workloads_cannot_resolve() {
             let mut predecessor = proxy.replace(successor).unwrap();
             // It ends by itself.
             assert!(predecessor.0.wait().unwrap().success());
+            std::thread::sleep(Duration::from_millis(300));
         }
         stop.store(true, Ordering::Relaxed);
     });
