@@ -473,7 +473,7 @@ fn no_first_packet_is_lost_and_no_query_by_a_kill_of_the_agent() {
     });
     let [answered, lost] = counts.map(AtomicUsize::into_inner);
     assert!(
-        answered > 100 && lost == 0,
+        answered > 20 && lost == 0,
         "{answered} answered, {lost} lost"
     );
 }
@@ -513,7 +513,7 @@ fn a_proxy_hands_over_and_without_one_restricted_workloads_cannot_resolve() {
     });
     let [answered, lost] = counts.map(AtomicUsize::into_inner);
     assert!(
-        answered > 100 && lost == 0,
+        answered > 20 && lost == 0,
         "{answered} answered, {lost} lost"
     );
     named.proxy = None;
