@@ -23,7 +23,7 @@ use palisade_model::{EndpointId, Str, Update};
 use palisade_monitor::SharedMonitor;
 use palisade_name_manager::NameManager;
 use palisade_name_manager::answer_link::OfferedAnswer;
-use palisade_name_manager::connection_list::ConnectionList;
+use palisade_name_manager::connection_list::OpenConnections;
 use palisade_name_manager::rule_set_store::RuleSetStore;
 use palisade_network::forwarding::Forwarding;
 use palisade_network::interfaces::{follow_interfaces, list_interfaces};
@@ -36,7 +36,7 @@ use palisade_node::subsystem::{ObjectChanges, RunSubsystem, Runner, SubsystemErr
 use palisade_node::workload_store::WorkloadRecord;
 use palisade_source::{SourceHandle, UpdateBatch};
 use palisade_sys::fault;
-use palisade_views::CoreSnapshot;
+use palisade_views::{CoreSnapshot, StartupRecord};
 use palisade_workloads::workloads::attach::AttachRequest;
 use palisade_workloads::workloads::deletions::run_queued_deletions;
 use palisade_workloads::workloads::{WorkloadError, Workloads, cni, masquerade_policy};
@@ -98,7 +98,7 @@ pub enum CoreEvent {
     /// Answers that the DNS proxy offers.
     Answers(Vec<OfferedAnswer>),
     /// The connections of this host, which were asked for.
-    Connections(ConnectionList),
+    Connections(OpenConnections),
     /// The configuration file changed.
     ConfigChanged,
     /// Stop the core; the kernel continues to enforce policy.
@@ -132,8 +132,7 @@ pub struct Core {
     monitor: SharedMonitor,
     clock: Arc<dyn Clock>,
     sources: SourceStates,
-    started: Duration,
-    startup_stages: Vec<BootstrapStage>,
+    startup: StartupRecord,
     /// Why the state of this node could not be written to the API server.
     node_status_failure: Option<String>,
     config_listeners: Vec<ConfigListener>,
@@ -201,13 +200,15 @@ impl Core {
             subsystems: subsystems(&config, node_routes, redirect_routes),
             config,
             monitor,
-            started: clock.wall(),
+            startup: StartupRecord {
+                since: clock.wall(),
+                stages: Vec::new(),
+            },
             clock,
             sources: SourceStates {
                 names: parts.sources,
                 ..SourceStates::default()
             },
-            startup_stages: Vec::new(),
             node_status_failure: None,
             config_listeners: Vec::new(),
             missing_failsafe: Vec::new(),
@@ -235,7 +236,7 @@ impl Core {
 
     /// Adds stages of the start that the status shows.
     pub fn add_startup_stages(&mut self, stages: Vec<BootstrapStage>) {
-        self.startup_stages.extend(stages);
+        self.startup.stages.extend(stages);
     }
 
     /// Handles one event.
@@ -267,7 +268,7 @@ impl Core {
         }
     }
 
-    fn expire_names(&mut self, connections: ConnectionList) {
+    fn expire_names(&mut self, connections: OpenConnections) {
         let updates = self.names.expire(&self.node.enforcer.state(), connections);
         if !updates.is_empty() {
             self.node.enforcer.apply(updates);
@@ -400,7 +401,7 @@ impl Core {
         self.node.enforcer.apply(updates);
         self.node.enforcer.begin();
         let millis = palisade_node::clock::millis(self.clock.monotonic() - started);
-        self.startup_stages.push(BootstrapStage {
+        self.startup.stages.push(BootstrapStage {
             name: "kernel synchronised".to_owned(),
             millis,
         });
@@ -610,7 +611,7 @@ impl Core {
     pub fn snapshot(&self) -> CoreSnapshot<'_> {
         CoreSnapshot {
             now: self.clock.wall(),
-            started: self.started,
+            startup: &self.startup,
             config: &self.config,
             enforcer: &self.node.enforcer,
             policy: self.node.enforcer.state(),
@@ -620,7 +621,6 @@ impl Core {
             workloads: &self.workloads,
             sources: &self.sources.names,
             source_report: &self.sources.report,
-            startup_stages: &self.startup_stages,
             node_status_failure: self.node_status_failure.as_deref(),
         }
     }

@@ -17,6 +17,7 @@ pub mod dry_run;
 pub mod http;
 pub mod leftovers;
 pub mod log;
+mod name_threads;
 pub mod options;
 mod page_cache;
 pub mod proxy_process;

@@ -10,10 +10,10 @@
 use crate::cluster_status::write_cluster_status;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
-use crate::dns_proxy::start_names;
 use crate::driver::open_enforcing_driver;
 use crate::http::sockets::ApiSockets;
 use crate::log::Log;
+use crate::name_threads::start_names;
 use crate::run_error::RunError;
 use crate::service::serve;
 use crate::service_manager::ServiceManager;

@@ -137,10 +137,10 @@ fn atoms(rule: &Rule) -> BTreeSet<Atom> {
 fn remove_covered(atoms: &mut BTreeSet<Atom>) {
     let all = atoms.clone();
     atoms.retain(|(peer, local, traffic, names)| {
-        let of = |peer: &Peer, traffic| (peer.clone(), local.clone(), traffic, names.clone());
-        let any_traffic = of(peer, TrafficMatch::any());
-        let any_peer = of(&Peer::any(), traffic.clone());
-        let everything = of(&Peer::any(), TrafficMatch::any());
+        let atom_of = |peer: &Peer, traffic| (peer.clone(), local.clone(), traffic, names.clone());
+        let any_traffic = atom_of(peer, TrafficMatch::any());
+        let any_peer = atom_of(&Peer::any(), traffic.clone());
+        let everything = atom_of(&Peer::any(), TrafficMatch::any());
         let atom = (peer, traffic);
         let is_covered = |wider: &Atom| (&wider.0, &wider.2) != atom && all.contains(wider);
         ![any_traffic, any_peer, everything].iter().any(is_covered)

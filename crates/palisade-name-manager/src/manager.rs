@@ -4,7 +4,7 @@
 //! learnt goes with it; every answer that teaches nothing is counted with its reason. Never: waits for the kernel.
 
 use crate::answer_link::{Confirmation, OfferedAnswer, ProxyConnections};
-use crate::connection_list::{ConnectionList, ConnectionQuery};
+use crate::connection_list::{ConnectionQuery, OpenConnections};
 use crate::name_journal::{NameJournal, stored_answer};
 use crate::server_trust::ServerTrust;
 use palisade_config::DnsConfig;
@@ -52,10 +52,7 @@ pub struct NameManager {
     pub proxies: ProxyConnections,
     /// The answers whose addresses the kernel does not have yet.
     unconfirmed: Vec<Confirmation>,
-    connections: ConnectionList,
-    query: Option<ConnectionQuery>,
-    /// When the list of connections was asked for.
-    asked_at: Option<Instant>,
+    connections: ConnectionWatch,
     counts: LearningCounts,
     /// Servers that may not teach and did answer, with the number of their answers.
     foreign_servers: BTreeMap<IpAddr, u64>,
@@ -63,9 +60,20 @@ pub struct NameManager {
     dns_policies: BTreeSet<palisade_model::PolicyId>,
 }
 
+/// What is known of connections.
+#[derive(Default)]
+struct ConnectionWatch {
+    /// The last list.
+    list: OpenConnections,
+    /// Asks for another; `None`: there is none.
+    query: Option<ConnectionQuery>,
+    /// When the one that is awaited was asked for.
+    asked_at: Option<Instant>,
+}
+
 /// Whether connections use addresses, as the last list has them.
 struct UsedAddresses<'a> {
-    connections: &'a ConnectionList,
+    connections: &'a OpenConnections,
     policy: &'a PolicyState,
 }
 
@@ -115,9 +123,7 @@ impl NameManager {
             clock,
             proxies: ProxyConnections::default(),
             unconfirmed: Vec::new(),
-            connections: ConnectionList::default(),
-            query: None,
-            asked_at: None,
+            connections: ConnectionWatch::default(),
             counts: LearningCounts::default(),
             foreign_servers: BTreeMap::new(),
             dns_policies: BTreeSet::new(),
@@ -126,7 +132,7 @@ impl NameManager {
 
     /// Asks for lists of connections here from now on; without it every address stays that expires.
     pub fn set_connection_query(&mut self, query: ConnectionQuery) {
-        self.query = Some(query);
+        self.connections.query = Some(query);
     }
 
     /// Reads what an agent before has learnt; the changes for the engine. What has expired meanwhile goes as usual.
@@ -185,7 +191,7 @@ impl NameManager {
             if let Some(answer) = self.accept(policy, offer) {
                 self.store(now, &answer);
                 let used = UsedAddresses {
-                    connections: &self.connections,
+                    connections: &self.connections.list,
                     policy,
                 };
                 changed.extend(self.cache.learn(now, &answer, &used));
@@ -282,10 +288,10 @@ impl NameManager {
         if self.expiry_wait().is_none_or(|wait| !wait.is_zero()) {
             return;
         }
-        if let Some(query) = &self.query {
+        if let Some(query) = &self.connections.query {
             query.ask();
         }
-        self.asked_at = Some(self.clock.monotonic());
+        self.connections.asked_at = Some(self.clock.monotonic());
     }
 
     /// When [`NameManager::ask_for_connections`] has something to do; `None`: no address expires.
@@ -295,8 +301,8 @@ impl NameManager {
 
     /// How long until it has.
     fn expiry_wait(&self) -> Option<Duration> {
-        self.query.as_ref()?;
-        if let Some(asked_at) = self.asked_at {
+        self.connections.query.as_ref()?;
+        if let Some(asked_at) = self.connections.asked_at {
             let again = asked_at + LIST_PATIENCE;
             return Some(again.saturating_duration_since(self.clock.monotonic()));
         }
@@ -305,11 +311,11 @@ impl NameManager {
     }
 
     /// Forgets what has expired and no connection of this list uses; the changes for the engine.
-    pub fn expire(&mut self, policy: &PolicyState, connections: ConnectionList) -> Vec<Update> {
-        self.asked_at = None;
-        self.connections = connections;
+    pub fn expire(&mut self, policy: &PolicyState, connections: OpenConnections) -> Vec<Update> {
+        self.connections.asked_at = None;
+        self.connections.list = connections;
         let used = UsedAddresses {
-            connections: &self.connections,
+            connections: &self.connections.list,
             policy,
         };
         let changed = self.cache.expire(self.now(), &used);

@@ -12,7 +12,7 @@ use palisade_config::StateConfig;
 use palisade_model::{Object, Policy, Update};
 use palisade_node::host_changes::HostChanges;
 use palisade_node::subsystem::{ActionOutcome, ObjectChanges, Subsystem, SubsystemError};
-use palisade_sys::link::{IpFamily, IpNet, MAIN_TABLE, RoutingRule};
+use palisade_sys::link::{AddressFamily, IpNet, MAIN_TABLE, RoutingRule};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -96,7 +96,7 @@ fn rules(marks: RedirectMarks) -> Vec<RoutingRule> {
             protocol: NODE_ROUTE_PROTOCOL,
         })
     };
-    IpFamily::ALL.into_iter().flat_map(of_family).collect()
+    AddressFamily::ALL.into_iter().flat_map(of_family).collect()
 }
 
 /// All addresses of each family.

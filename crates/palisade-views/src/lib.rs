@@ -32,12 +32,21 @@ use palisade_workloads::workloads::Workloads;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// How the agent started.
+#[derive(Clone, Debug, Default)]
+pub struct StartupRecord {
+    /// When, since the epoch.
+    pub since: Duration,
+    /// The steps of the start, with their durations.
+    pub stages: Vec<BootstrapStage>,
+}
+
 /// The state of the core at one moment.
 pub struct CoreSnapshot<'a> {
     /// The time, since the epoch.
     pub now: Duration,
-    /// When the agent started, since the epoch.
-    pub started: Duration,
+    /// How the agent started.
+    pub startup: &'a StartupRecord,
     /// The configuration of this process.
     pub config: &'a Config,
     /// Policy in the kernel.
@@ -56,8 +65,6 @@ pub struct CoreSnapshot<'a> {
     pub sources: &'a [(String, String)],
     /// What is in force, and what is not.
     pub source_report: &'a EffectiveReport,
-    /// The steps of the start, with their durations.
-    pub startup_stages: &'a [BootstrapStage],
     /// Why the state of this node could not be written to the API server.
     pub node_status_failure: Option<&'a str>,
 }

@@ -25,7 +25,7 @@ pub(crate) const WIDE_TYPES: &[Exception] = &[
         14,
     ),
     ("crates/palisade-api/src/policy.rs", "PolicySummary", 13),
-    ("crates/palisade-api/src/status.rs", "Status", 27),
+    ("crates/palisade-api/src/status.rs", "Status", 28),
     // The network configuration of CNI, whose keys the specification and administrators' files fix.
     ("crates/palisade-cni/src/netconf.rs", "NetConf", 14),
     // The stored form of an endpoint, in which earlier releases wrote it.

@@ -20,6 +20,8 @@ pub(super) type NumberedDnsRules = BTreeMap<u32, Arc<DnsRules>>;
 /// What is stored of the DNS rules; without a store nothing is.
 #[derive(Default)]
 pub(super) struct StoredDnsRules {
+    /// Whether the configuration asks for redirects.
+    pub(super) wants_redirect: bool,
     store: Option<Box<dyn DnsRuleStore>>,
     stored: NumberedDnsRules,
 }
@@ -32,6 +34,14 @@ impl fmt::Debug for StoredDnsRules {
 }
 
 impl StoredDnsRules {
+    /// Nothing is stored yet.
+    pub(super) fn new(wants_redirect: bool) -> Self {
+        StoredDnsRules {
+            wants_redirect,
+            ..StoredDnsRules::default()
+        }
+    }
+
     /// Uses this store, and what an agent before has left in it: the kernel may have its numbers.
     pub(super) fn set_store(&mut self, mut store: Box<dyn DnsRuleStore>) {
         self.stored = store.load();
@@ -127,12 +137,13 @@ mod tests {
         }
     }
 
-    fn rules(of: &[u32]) -> NumberedDnsRules {
+    fn rules(numbers: &[u32]) -> NumberedDnsRules {
         let none = Arc::new(DnsRules {
             names: BTreeSet::new(),
             default: Verdict::Deny,
         });
-        of.iter()
+        numbers
+            .iter()
             .map(|number| (*number, Arc::clone(&none)))
             .collect()
     }

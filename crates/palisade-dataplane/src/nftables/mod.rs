@@ -84,8 +84,6 @@ pub struct NftDataplane {
     generation: u32,
     /// The DNS rules that the proxy knows.
     dns_rules: StoredDnsRules,
-    /// Whether the configuration asks for redirects.
-    wants_redirect: bool,
     step_observer: Option<StepObserver>,
 }
 
@@ -137,8 +135,7 @@ impl NftDataplane {
             wants_ownership,
             masquerade_table: None,
             generation: 0,
-            dns_rules: StoredDnsRules::default(),
-            wants_redirect,
+            dns_rules: StoredDnsRules::new(wants_redirect),
             step_observer: None,
         })
     }
@@ -547,7 +544,7 @@ impl Dataplane for NftDataplane {
             reason: "KernelTooOld",
             message: "DNS queries that policy judges by name are denied, and names have no addresses: this kernel has no transparent proxy for nftables (nft_tproxy, nft_socket)".to_owned(),
         };
-        let is_unredirected = self.wants_redirect && self.config.redirect.is_none();
+        let is_unredirected = self.dns_rules.wants_redirect && self.config.redirect.is_none();
         let unredirected = is_unredirected.then_some(unredirected);
         is_unowned
             .then_some(unowned)

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::types::{Address, IpNet, Link, LinkAction, LinkChange, Neighbour, Route, VethEnd};
-use super::{LinkError, RoutingRule, codec, routing_rule};
+use super::types::{
+    Address, IpNet, Link, LinkAction, LinkChange, Neighbour, Route, RoutingRule, VethEnd,
+};
+use super::{LinkError, codec, routing_rule};
 use crate::Errno;
 use crate::netlink::{KernelError, NetlinkFamily, NetlinkSocket, WireError};
 use crate::netns::NetNs;

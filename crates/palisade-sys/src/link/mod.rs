@@ -18,10 +18,9 @@ use thiserror::Error;
 pub use event::{KernelLinkEvents, LinkEvent, LinkEvents};
 pub use kernel::KernelLinks;
 pub use name::{escape_name, unescape_name};
-pub use routing_rule::RoutingRule;
 pub use types::{
-    Address, IpFamily, IpNet, Link, LinkAction, LinkChange, MAIN_TABLE, MacAddr, Neighbour,
-    ParseMacError, Route, RouteKind, RouteScope, VethEnd,
+    Address, AddressFamily, IpNet, Link, LinkAction, LinkChange, MAIN_TABLE, MacAddr, Neighbour,
+    ParseMacError, Route, RouteKind, RouteScope, RoutingRule, VethEnd,
 };
 
 use crate::Errno;

@@ -5,9 +5,7 @@
 //!
 //! Never: reads or writes a route.
 
-use std::fmt;
-
-use super::types::IpFamily;
+use super::types::{AddressFamily, RoutingRule};
 use crate::netlink::{AttrWriter, Attrs, WireError};
 
 /// The length of `struct fib_rule_hdr`.
@@ -29,34 +27,6 @@ const FLAGS: usize = 8;
 const FIB_RULE_INVERT: u32 = 2;
 /// `FIB_RULE_IIF_DETACHED`: its interface does not exist now.
 const FIB_RULE_IIF_DETACHED: u32 = 8;
-
-/// A rule of routing: packets with a mark, maybe of one interface, are routed by a table.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RoutingRule {
-    /// The packets' family.
-    pub family: IpFamily,
-    /// Its position: the rule with the least number is first.
-    pub priority: u32,
-    /// The interface on which packets arrive; `lo`: those that this host sends.
-    pub interface: Option<String>,
-    /// The mark, as value and mask.
-    pub mark: (u32, u32),
-    /// The table.
-    pub table: u32,
-    /// Origin (`RTPROT_…`): 2 kernel, 3 boot, 4 static.
-    pub protocol: u8,
-}
-
-impl fmt::Display for RoutingRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (value, mask) = self.mark;
-        write!(f, "{} pref {}", self.family, self.priority)?;
-        if let Some(interface) = &self.interface {
-            write!(f, " iif {interface}")?;
-        }
-        write!(f, " fwmark {value:#x}/{mask:#x} lookup {}", self.table)
-    }
-}
 
 pub(super) fn write_rule(out: &mut Vec<u8>, rule: &RoutingRule) -> Result<(), WireError> {
     let mut head = [0; HEADER_LEN];
@@ -84,7 +54,7 @@ pub(super) fn write_rule_dump(out: &mut Vec<u8>) {
 pub(super) fn read_rule(payload: &[u8]) -> Result<Option<RoutingRule>, WireError> {
     let attrs = Attrs::after_header(payload, HEADER_LEN, "routing rule")?;
     let head = &payload[..HEADER_LEN];
-    let Some(family) = IpFamily::from_number(head[0]) else {
+    let Some(family) = AddressFamily::from_number(head[0]) else {
         return Ok(None);
     };
     let flags = head.last_chunk::<4>().map_or(0, |b| u32::from_ne_bytes(*b));
@@ -126,8 +96,8 @@ mod tests {
     #[test]
     fn a_rule_is_read_as_it_was_written() {
         for (family, interface, table) in [
-            (IpFamily::V4, None, 254),
-            (IpFamily::V6, Some("lo".to_owned()), 20_053),
+            (AddressFamily::V4, None, 254),
+            (AddressFamily::V6, Some("lo".to_owned()), 20_053),
         ] {
             let rule = RoutingRule {
                 family,
@@ -152,7 +122,7 @@ mod tests {
     #[test]
     fn a_rule_reads_like_that_of_ip() {
         let rule = RoutingRule {
-            family: IpFamily::V4,
+            family: AddressFamily::V4,
             priority: 90,
             interface: Some("lo".to_owned()),
             mark: (0x10, 0x30),

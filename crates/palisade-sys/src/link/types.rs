@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::RoutingRule;
 use crate::netns::NetNs;
 
 /// Number of the main routing table.
@@ -14,36 +13,36 @@ pub const MAIN_TABLE: u32 = 254;
 
 /// An IP family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum IpFamily {
+pub enum AddressFamily {
     /// IPv4.
     V4,
     /// IPv6.
     V6,
 }
 
-impl IpFamily {
+impl AddressFamily {
     /// Both.
-    pub const ALL: [IpFamily; 2] = [IpFamily::V4, IpFamily::V6];
+    pub const ALL: [AddressFamily; 2] = [AddressFamily::V4, AddressFamily::V6];
 
     pub(super) fn number(self) -> u8 {
         match self {
-            IpFamily::V4 => libc::AF_INET as u8,
-            IpFamily::V6 => libc::AF_INET6 as u8,
+            AddressFamily::V4 => libc::AF_INET as u8,
+            AddressFamily::V6 => libc::AF_INET6 as u8,
         }
     }
 
-    pub(super) fn from_number(number: u8) -> Option<IpFamily> {
-        IpFamily::ALL
+    pub(super) fn from_number(number: u8) -> Option<AddressFamily> {
+        AddressFamily::ALL
             .into_iter()
             .find(|family| family.number() == number)
     }
 }
 
-impl fmt::Display for IpFamily {
+impl fmt::Display for AddressFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            IpFamily::V4 => "IPv4",
-            IpFamily::V6 => "IPv6",
+            AddressFamily::V4 => "IPv4",
+            AddressFamily::V6 => "IPv6",
         })
     }
 }
@@ -307,6 +306,34 @@ impl fmt::Display for Route {
             write!(f, " table {}", self.table)?;
         }
         Ok(())
+    }
+}
+
+/// A rule of routing: packets with a mark, maybe of one interface, are routed by a table.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RoutingRule {
+    /// The packets' family.
+    pub family: AddressFamily,
+    /// Its position: the rule with the least number is first.
+    pub priority: u32,
+    /// The interface on which packets arrive; `lo`: those that this host sends.
+    pub interface: Option<String>,
+    /// The mark, as value and mask.
+    pub mark: (u32, u32),
+    /// The table.
+    pub table: u32,
+    /// Origin (`RTPROT_…`): 2 kernel, 3 boot, 4 static.
+    pub protocol: u8,
+}
+
+impl fmt::Display for RoutingRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, mask) = self.mark;
+        write!(f, "{} pref {}", self.family, self.priority)?;
+        if let Some(interface) = &self.interface {
+            write!(f, " iif {interface}")?;
+        }
+        write!(f, " fwmark {value:#x}/{mask:#x} lookup {}", self.table)
     }
 }
 

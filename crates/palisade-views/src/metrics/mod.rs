@@ -37,7 +37,7 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
     out.add_sample(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);
     out.add_sample(&READY, &[], flag(is_ready));
     out.add_sample(&DEGRADED_REASONS, &[], degraded_count(core) as f64);
-    out.add_sample(&PROCESS_START, &[], core.started.as_secs_f64());
+    out.add_sample(&PROCESS_START, &[], core.startup.since.as_secs_f64());
     collect_process(&mut out);
     collect_endpoints_and_policies(core, &mut out);
     collect_audit(core, &mut out);
