@@ -11,7 +11,7 @@ section! {
 
     /// Whether DNS queries that policy judges by name go through the DNS proxy, the process `palisade proxy`. Without
     /// it such queries are denied, and names have no addresses.
-    is_proxied: bool = "dns-proxy", one_of(&["off", "on"], &[false, true]), "on", "on|off", Restart;
+    is_proxied: bool = "dns-proxy", one_of(&["off", "on"], &[false, true]), "on", "on|off", Restart, set_by_chart;
 
     /// Whose answers give a name its addresses. `policy`: servers that a rule with DNS names selects, unless it selects
     /// every address; `cluster`: pods with the label k8s-app=kube-dns in kube-system, and 169.254.20.10; `node`: the
