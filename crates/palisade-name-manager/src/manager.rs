@@ -29,7 +29,7 @@ const MAX_FOREIGN_SERVERS: usize = 20;
 
 /// What happened to answers that the proxy offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AnswerCounts {
+pub struct LearningCounts {
     /// Answers that gave a name addresses.
     pub learnt: u64,
     /// Answers of servers that may not teach.
@@ -56,7 +56,7 @@ pub struct NameManager {
     query: Option<ConnectionQuery>,
     /// When the list of connections was asked for.
     asked_at: Option<Instant>,
-    counts: AnswerCounts,
+    counts: LearningCounts,
     /// Servers that may not teach and did answer, with the number of their answers.
     foreign_servers: BTreeMap<IpAddr, u64>,
     /// The policies that judge DNS queries by name.
@@ -118,7 +118,7 @@ impl NameManager {
             connections: ConnectionList::default(),
             query: None,
             asked_at: None,
-            counts: AnswerCounts::default(),
+            counts: LearningCounts::default(),
             foreign_servers: BTreeMap::new(),
             dns_policies: BTreeSet::new(),
         }
@@ -279,25 +279,29 @@ impl NameManager {
 
     /// Asks for the list of connections if an address has expired.
     pub fn ask_for_connections(&mut self) {
-        let now = self.clock.monotonic();
-        if self.expiry_due().is_none_or(|due| due > now) {
+        if self.expiry_wait().is_none_or(|wait| !wait.is_zero()) {
             return;
         }
         if let Some(query) = &self.query {
             query.ask();
         }
-        self.asked_at = Some(now);
+        self.asked_at = Some(self.clock.monotonic());
     }
 
     /// When [`NameManager::ask_for_connections`] has something to do; `None`: no address expires.
     pub fn expiry_due(&self) -> Option<Instant> {
+        Some(self.clock.monotonic() + self.expiry_wait()?)
+    }
+
+    /// How long until it has.
+    fn expiry_wait(&self) -> Option<Duration> {
         self.query.as_ref()?;
         if let Some(asked_at) = self.asked_at {
-            return Some(asked_at + LIST_PATIENCE);
+            let again = asked_at + LIST_PATIENCE;
+            return Some(again.saturating_duration_since(self.clock.monotonic()));
         }
         let deadline = Duration::from_millis(self.cache.next_deadline()?) + EXPIRY_DELAY;
-        let wait = deadline.saturating_sub(self.clock.wall());
-        Some(self.clock.monotonic() + wait)
+        Some(deadline.saturating_sub(self.clock.wall()))
     }
 
     /// Forgets what has expired and no connection of this list uses; the changes for the engine.
@@ -328,7 +332,7 @@ impl NameManager {
     }
 
     /// What happened to answers.
-    pub fn answer_counts(&self) -> AnswerCounts {
+    pub fn answer_counts(&self) -> LearningCounts {
         self.counts
     }
 

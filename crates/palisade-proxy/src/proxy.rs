@@ -130,6 +130,7 @@ struct ProxyTasks {
     /// All others.
     _serving: JoinSet<()>,
     udp: Rc<UdpProxy>,
+    teacher: Rc<AnswerTeacher>,
     counts: SharedCounts,
 }
 
@@ -138,7 +139,10 @@ impl ProxyTasks {
     async fn drain(mut self, patience: Duration) {
         self.listening.abort_all();
         let is_idle = async {
-            while self.udp.has_pending() || self.counts.snapshot().tcp.open > 0 {
+            while self.udp.has_pending()
+                || self.teacher.has_held()
+                || self.counts.snapshot().tcp.open > 0
+            {
                 sleep(DRAIN_PERIOD).await;
             }
         };
@@ -187,11 +191,13 @@ fn serve(
     let mut serving = JoinSet::new();
     let expiring = Rc::clone(&udp);
     serving.spawn_local(async move { expiring.expire_queries().await });
-    serving.spawn_local(async move { teacher.run().await });
+    let teaching = Rc::clone(&teacher);
+    serving.spawn_local(async move { teaching.run().await });
     Ok(ProxyTasks {
         listening,
         _serving: serving,
         udp,
+        teacher,
         counts,
     })
 }

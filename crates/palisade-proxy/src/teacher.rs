@@ -95,6 +95,11 @@ impl AnswerTeacher {
             .update(|counts| counts.answers.held_too_long += 1);
     }
 
+    /// Whether answers wait for the agent.
+    pub(crate) fn has_held(&self) -> bool {
+        self.answers.get() > 0
+    }
+
     /// Keeps a connection to the agent, for ever.
     pub(crate) async fn run(&self) {
         let mut pause = FIRST_PAUSE;

@@ -156,7 +156,13 @@ fn traffic(field: &Field<'_>, context: &RuleContext<'_>, report: &mut ObjectRepo
         match item.dns_names {
             None => read.traffic.extend(item.traffic),
             Some(_) if item.traffic.is_empty() => {}
-            Some(names) => read.dns.entry(names).or_default().extend(item.traffic),
+            Some(names) => {
+                if names.contains(&DomainPattern::Any) {
+                    // What may ask for every name is read to learn from it, and passes where nobody reads.
+                    read.traffic.extend(item.traffic.iter().cloned());
+                }
+                read.dns.entry(names).or_default().extend(item.traffic);
+            }
         }
     }
     for item in &messages {

@@ -82,12 +82,20 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
 fn collect_names(core: &CoreSnapshot<'_>, out: &mut Exposition) {
     let manager = core.names;
     let (names, addresses) = manager.sizes();
-    let (kept, answers) = (manager.address_counts(), manager.answer_counts());
+    let (address_counts, answers) = (manager.address_counts(), manager.answer_counts());
     out.add_sample(&NAMES, &[], names as f64);
     out.add_sample(&NAME_ADDRESSES, &[], addresses as f64);
-    out.add_sample(&NAME_ADDRESSES_ADDED, &[], kept.added as f64);
-    out.add_sample(&NAME_ADDRESSES_REMOVED, &["expired"], kept.expired as f64);
-    out.add_sample(&NAME_ADDRESSES_REMOVED, &["evicted"], kept.evicted as f64);
+    out.add_sample(&NAME_ADDRESSES_ADDED, &[], address_counts.added as f64);
+    out.add_sample(
+        &NAME_ADDRESSES_REMOVED,
+        &["expired"],
+        address_counts.expired as f64,
+    );
+    out.add_sample(
+        &NAME_ADDRESSES_REMOVED,
+        &["evicted"],
+        address_counts.evicted as f64,
+    );
     out.add_sample(&DNS_ANSWERS, &["learnt"], answers.learnt as f64);
     out.add_sample(&DNS_ANSWERS, &["foreign"], answers.foreign as f64);
     out.add_sample(&DNS_ANSWERS, &["unowned"], answers.unowned as f64);

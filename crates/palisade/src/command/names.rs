@@ -2,9 +2,10 @@
 
 use crate::cli::{NamesCommand, OutputFormat};
 use crate::client::ApiClient;
-use crate::exit::{CommandResult, ExitStatus};
+use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, print_output};
 use palisade_api::{NameDetail, NameList, NameReport, NameRuleReport, path};
+use palisade_model::DomainName;
 use std::fmt::Write;
 
 /// Lists names, or shows one.
@@ -19,6 +20,10 @@ pub(crate) fn run(
             print_output(format, &list, list_text)?;
         }
         NamesCommand::Get { name } => {
+            let name: DomainName = name.parse().map_err(|error| {
+                CommandError::usage(format!("{name:?} is no domain name: {error}"))
+            })?;
+            let name = name.as_str();
             let detail: NameDetail = client.get(&format!("{}/{name}", path::NAMES))?;
             print_output(format, &detail, detail_text)?;
         }

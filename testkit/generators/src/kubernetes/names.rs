@@ -70,7 +70,7 @@ pub(super) fn add(seed: u64, case: u64, made: &mut Vec<GeneratedObject>) {
 fn answers(dice: &mut Dice, name: &str, inside: &[IpAddr]) -> GeneratedObject {
     let count = dice.between(1, 5);
     let addresses = (0..count).map(|_| {
-        if !inside.is_empty() && dice.chance(15) {
+        if !inside.is_empty() && dice.chance(30) {
             return dice.pick(inside).to_string();
         }
         let v6 = dice.chance(50);

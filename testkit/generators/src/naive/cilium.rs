@@ -355,12 +355,13 @@ impl NaiveRuleOwner<'_> {
         if rules.is_null() {
             return true;
         }
+        let is_every = |item: &Value| text(item, "/matchPattern") == Some("*");
+        let has_every = items.iter().any(is_every);
         if self.is_host {
-            let is_every = |item: &Value| text(item, "/matchPattern") == Some("*");
-            return items.iter().any(is_every);
+            return has_every;
         }
         let is_asked = |name: &str| items.iter().any(|item| names::is_cilium_name(item, name));
-        !items.is_empty() && [6, 17].contains(&flow.protocol) && flow.query.is_one(is_asked)
+        [6, 17].contains(&flow.protocol) && (has_every || flow.query.is_one(is_asked))
     }
 
     fn is_port(&self, port: &Value, flow: &NaiveFlow) -> bool {

@@ -60,6 +60,8 @@ async fn every_operation_answers_what_the_document_says() {
         ("GET", "/v1/monitor?last=5&stop=true", ""),
         ("GET", "/v1/ipam", ""),
         ("GET", "/v1/ipam/check", ""),
+        ("GET", "/v1/names", ""),
+        ("GET", "/v1/names/a.example.com", ""),
         ("GET", "/v1/config", ""),
         (
             "POST",

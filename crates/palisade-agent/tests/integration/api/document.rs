@@ -35,6 +35,8 @@ fn schema(types: &mut SchemaGenerator, name: &str) -> Value {
         api::CniGcRequest as "CniGc",
         api::IpamReport as "IpamReport",
         api::IpamCheckReport as "IpamCheck",
+        api::NameList as "NameList",
+        api::NameDetail as "NameDetail",
         api::ConfigReport as "ConfigReport",
         api::EndpointDetail as "EndpointDetail",
         api::EndpointList as "EndpointList",

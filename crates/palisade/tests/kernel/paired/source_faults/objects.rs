@@ -417,6 +417,7 @@ pub(crate) fn is_allowed(
         ports: Some((40_000, port)),
         icmp: None,
         path: Default::default(),
+        query: Default::default(),
     };
     let is_remote = |ip: IpAddr| REMOTE.contains(&&*ip.to_string());
     let (egress, ingress) = naive::verdicts(objects, &flow);
