@@ -43,7 +43,7 @@ use palisade_workloads::workloads::{WorkloadError, Workloads, cni, masquerade_po
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// After a batch of at least this many updates, and after the first synchronisation, freed memory is returned to
 /// the kernel.

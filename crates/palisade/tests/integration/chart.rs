@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 const UNIT: &str = include_str!("../../../../packaging/palisade.service");
+const PROXY_UNIT: &str = include_str!("../../../../packaging/palisade-proxy.service");
 
 fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/helm/palisade")
@@ -34,7 +35,7 @@ fn its_version_is_that_of_the_workspace() {
 }
 
 #[test]
-fn the_agent_gets_the_capabilities_of_the_unit_and_no_others() {
+fn agent_and_proxy_get_the_capabilities_of_their_units_and_no_others() {
     let line = |text: &'static str| {
         let found = text
             .lines()
@@ -49,11 +50,17 @@ fn the_agent_gets_the_capabilities_of_the_unit_and_no_others() {
         .lines()
         .filter_map(|line| line.trim().strip_prefix("add: [")?.strip_suffix(']'))
         .collect();
-    let [added] = *added else {
-        panic!("capabilities are added in one place: {added:?}");
+    let set = |names: &str| {
+        names
+            .split(", ")
+            .map(str::to_owned)
+            .collect::<BTreeSet<_>>()
     };
-    let added: BTreeSet<String> = added.split(", ").map(str::to_owned).collect();
-    assert_eq!(added, line(UNIT));
+    let [agent, proxy] = *added else {
+        panic!("capabilities are added in two places: {added:?}");
+    };
+    assert_eq!(set(agent), line(UNIT));
+    assert_eq!(set(proxy), line(PROXY_UNIT));
 }
 
 /// The paths of all values that a schema describes, and of those whose keys are free.
@@ -128,6 +135,7 @@ fn each_value_has_a_default_a_schema_and_a_use() {
         let used = templates.contains(&whole)
             || templates.contains(&in_with) && templates.contains(&last)
             || path.starts_with("resources.")
+            || path.starts_with("dnsProxy.resources.")
             || path.starts_with("securityContext.seLinux");
         assert!(used, "{path} is not used by a template");
     }

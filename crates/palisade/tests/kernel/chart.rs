@@ -124,6 +124,7 @@ fn every_value_has_its_effect() {
             "ipam-pool: [\"10.64.0.0/24\",\"fd64::/64\"]",
             "mark-mask: \"0xffff0000\"",
             "own-table: false",
+            "dns-proxy: \"off\"",
             "cni-bin-dir: \"/usr/libexec/cni\"",
             "mountPath: /usr/libexec/cni",
             "cni-conf-dir: \"/srv/cni/net.d\"",
@@ -162,6 +163,8 @@ fn every_value_has_its_effect() {
         "kind: ServiceAccount",
         "kind: ClusterRole",
         "/proc/sys/net",
+        "args: [proxy",
+        "no-token",
         "capabilities:\n              add:",
     ] {
         assert!(!text.contains(absent), "{absent}");
@@ -189,6 +192,35 @@ fn without_its_own_configuration_it_attaches_nothing() {
 }
 
 #[test]
+fn the_proxy_is_a_container_beside_the_agent() {
+    let Some(helm) = Helm::find() else {
+        return;
+    };
+    let text = helm.rendered(&with_file("names"));
+    let (_, proxy) = text.split_once("- name: proxy\n").unwrap();
+    let (proxy, _) = proxy.split_once("\n      volumes:\n").unwrap();
+    assert_lines(
+        &text,
+        &["args: [agent, --config, /etc/palisade/config/palisade.yaml]"],
+    );
+    assert_lines(&text, &["dns-proxy: \"on\""]);
+    assert_lines(
+        proxy,
+        &[
+            "args: [proxy, --config, /etc/palisade/config/palisade.yaml]",
+            "cpu: 20m",
+            "memory: 48Mi",
+            "memory: 64Mi",
+            "drop: [ALL]",
+            "add: [NET_ADMIN, NET_RAW]",
+        ],
+    );
+    // It reads the rule sets, and makes a socket.
+    assert!(proxy.contains("mountPath: /srv/palisade/state\n              readOnly: true\n"));
+    assert!(proxy.contains("mountPath: /srv/palisade/run\n            #"));
+}
+
+#[test]
 fn the_removal_runs_no_agent_and_sees_the_folders_it_removes() {
     let Some(helm) = Helm::find() else {
         return;
@@ -205,7 +237,12 @@ fn the_removal_runs_no_agent_and_sees_the_folders_it_removes() {
             "maxUnavailable: 100%",
         ],
     );
-    for absent in ["args: [agent", "livenessProbe", "prometheus.io/scrape"] {
+    for absent in [
+        "args: [agent",
+        "args: [proxy",
+        "livenessProbe",
+        "prometheus.io/scrape",
+    ] {
         assert!(!text.contains(absent), "{absent}");
     }
 }
@@ -221,6 +258,14 @@ fn wrong_values_are_refused_by_name() {
             "at '/metrics/port': got string, want integer",
         ),
         ("metrics.port=70000", "at '/metrics/port': maximum"),
+        (
+            "dnsProxy.enabled=on",
+            "at '/dnsProxy/enabled': got string, want boolean",
+        ),
+        (
+            "config.dns-proxy=on",
+            "at '/config': additional properties 'dns-proxy' not allowed",
+        ),
         (
             "cni.binDirectory=/x",
             "at '/cni': additional properties 'binDirectory' not allowed",

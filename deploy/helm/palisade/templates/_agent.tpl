@@ -107,7 +107,39 @@ containers:
         mountPath: /etc/palisade/policy
         readOnly: true
       {{- end }}
+{{- if .Values.dnsProxy.enabled }}
+  # Of its own, so that DNS goes on while the agent is started anew. Replaced with its pod: see updateStrategy.
+  - name: proxy
+    image: {{ include "palisade.image" . }}
+    imagePullPolicy: {{ .Values.image.pullPolicy }}
+    args: [proxy, --config, /etc/palisade/config/palisade.yaml]
+    {{- with .Values.dnsProxy.resources }}
+    resources:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    securityContext:
+      {{- include "palisade.proxySecurityContext" . | trim | nindent 6 }}
+    volumeMounts:
+      - name: configuration
+        mountPath: /etc/palisade/config
+        readOnly: true
+      # The rule sets.
+      - name: state
+        mountPath: {{ .Values.paths.state }}
+        readOnly: true
+      # The agent's socket for answers, and that of the handover.
+      - name: run
+        mountPath: {{ .Values.paths.run }}
+      # In place of the token of the API server, which it never asks.
+      - name: no-token
+        mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+        readOnly: true
+{{- end }}
 volumes:
+  {{- if .Values.dnsProxy.enabled }}
+  - name: no-token
+    emptyDir: {}
+  {{- end }}
   - name: configuration
     configMap:
       name: {{ include "palisade.name" . }}

@@ -32,6 +32,7 @@ cni-bin-dir: {{ .Values.cni.binDir | toJson }}
 cni-conf-dir: {{ ternary .Values.cni.confDir "" .Values.cni.writeConfiguration | toJson }}
 cni-conf-name: {{ .Values.cni.confName | toJson }}
 cni-conf-keep: {{ .Values.cni.keepConfiguration }}
+dns-proxy: {{ ternary "on" "off" .Values.dnsProxy.enabled | toJson }}
 {{- range $name, $value := .Values.config }}
 {{- if kindIs "invalid" $value }}
 {{- else if kindIs "float64" $value }}
@@ -96,6 +97,27 @@ capabilities:
 seccompProfile:
   type: RuntimeDefault
 {{- end }}
+{{- include "palisade.containerUser" . | trim | nindent 0 }}
+{{- end }}
+
+{{/* The rights of the DNS proxy: those of packaging/palisade-proxy.service, and no others. */}}
+{{- define "palisade.proxySecurityContext" -}}
+{{- if .Values.securityContext.privileged }}
+privileged: true
+{{- else }}
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+  # NET_ADMIN: marks of packets, buffers of sockets, packets to any address. NET_RAW: answers from the address of
+  # the server that was asked.
+  add: [NET_ADMIN, NET_RAW]
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+{{- include "palisade.containerUser" . | trim | nindent 0 }}
+{{- end }}
+
+{{- define "palisade.containerUser" -}}
 readOnlyRootFilesystem: true
 runAsUser: 0
 runAsGroup: 0
