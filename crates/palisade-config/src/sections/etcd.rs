@@ -14,8 +14,8 @@ section! {
     /// one is used if one fails. Without a scheme, https if etcd-ca-file or etcd-cert-file is set.
     endpoints: Vec<EtcdEndpoint> = "etcd", etcd_endpoints(), "", "ENDPOINT,…", Restart, set_by_chart;
 
-    /// The prefix of all keys in etcd: objects are at PREFIX/objects/GROUP/KIND/NAMESPACE/NAME (core for the group
-    /// of core kinds, - for the namespace of cluster-wide kinds), and where `palisade push` writes them.
+    /// The prefix of all keys in etcd: objects are at PREFIX/objects/GROUP/KIND/NAMESPACE/NAME (core for the core group,
+    /// - for no namespace), where `palisade push` writes them.
     prefix: String = "etcd-prefix", key_prefix(), "/palisade", "PREFIX", Restart, set_by_chart;
 
     /// The certificates (PEM) of the authorities that sign etcd's certificate; empty: those of this host.

@@ -9,8 +9,7 @@ section! {
     pub struct HostConfig: "Host endpoints";
 
     /// The ports of this host that no policy of a host endpoint can close, with the network of their clients where
-    /// one is given. The default is Calico's: SSH, DHCP, BGP, etcd, Typha and the Kubernetes API server. An empty
-    /// value is an error.
+    /// one is given. The default is Calico's. Empty is an error.
     failsafe_inbound: Vec<FailsafePort> =
         "failsafe-inbound-ports", failsafe_ports(),
         "tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",

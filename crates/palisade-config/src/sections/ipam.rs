@@ -10,9 +10,9 @@ section! {
     /// The addresses that workloads and pods get.
     pub struct IpamConfig: "Addresses";
 
-    /// The address pools of workloads and pods: any number of networks of both families, used in this order; or
-    /// node: the podCIDRs of this host's Node object; or none. With auto it is node with a Kubernetes API server,
-    /// and 10.245.0.0/24,fd50:616c:6973::/64 without.
+    /// The address pools of workloads and pods: networks of both families, used in this order; or node: the podCIDRs of
+    /// this host's Node; or none. auto: node with a Kubernetes API server, else
+    /// 10.245.0.0/24,fd50:616c:6973::/64.
     pools: AddressPools = "ipam-pool", pools(), "auto", "CIDR,…|auto|node|none", Restart;
 
     /// Addresses of the pools that are never allocated: networks, or ranges such as 10.245.0.10-10.245.0.19.

@@ -11,6 +11,6 @@ section! {
     name: Option<String> = "node-name", node_name(), "", "NAME", Restart;
 
     /// Whether this host, if its Node has podCIDRs, has routes to the podCIDRs of other Nodes whose InternalIP is
-    /// directly reachable. A network to which another program has a route is left to it.
+    /// directly reachable.
     has_routes: bool = "node-routes", one_of(&["off", "auto"], &[false, true]), "auto", "auto|off", Restart;
 }

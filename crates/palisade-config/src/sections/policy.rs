@@ -26,9 +26,9 @@ section! {
         one_of(&["allow", "policy"], &[HostTrafficAction::Allow, HostTrafficAction::Policy]),
         "allow", "allow|policy", Restart;
 
-    /// Which policies judge traffic from an endpoint to itself, through a Service. `by-kind`: those whose kind does
-    /// by its standard, in both directions; these are ClusterNetworkPolicy, AdminNetworkPolicy and
-    /// BaselineAdminNetworkPolicy. `allow`: none, so it always passes. `judge`: all, as any other traffic.
+    /// Which policies judge traffic from an endpoint to itself, through a Service. `by-kind`: ClusterNetworkPolicy,
+    /// AdminNetworkPolicy and BaselineAdminNetworkPolicy, as their standard says. `allow`: none, so it always passes.
+    /// `judge`: all, as any other traffic.
     hairpin: HairpinAction =
         "hairpin",
         one_of(
@@ -37,18 +37,16 @@ section! {
         ),
         "by-kind", "by-kind|allow|judge", Restart;
 
-    /// What happens to packets that policy denies. `reject`: they are dropped and answered, at most 1,000 a second;
-    /// TCP with a reset, everything else with ICMP "administratively prohibited". Not answered are packets that
-    /// are dropped before policy (spoofed, invalid), those of policies for untracked traffic and before
-    /// destination NAT, and this host's own packets to a Service where they are subject to policy.
+    /// What happens to packets that policy denies. `reject`: they are dropped and answered, at most 1,000 a second: TCP
+    /// with a reset, everything else with ICMP "administratively prohibited". Not answered is what is dropped before
+    /// policy, before destination NAT or untracked, and what this host sends to a Service.
     deny_action: DenyAction =
         "deny-action",
         one_of(&["drop", "reject"], &[DenyAction::Drop, DenyAction::Reject]),
         "drop", "drop|reject", Restart;
 
     /// The encapsulations that endpoints may send where policy allows it: vxlan (UDP to ports 4789 and 8472), geneve
-    /// (UDP to port 6081), ipip (protocols 4 and 41), gre (protocol 47). Packets of all others are dropped, since
-    /// policy cannot inspect what is inside them.
+    /// (UDP to port 6081), ipip (protocols 4 and 41), gre (protocol 47). All others are dropped.
     allowed_encapsulation: Encapsulations =
         "allow-encapsulation", encapsulations(), "", "ENCAPSULATION,…", Restart;
 

@@ -264,6 +264,7 @@ fn examples_have_the_findings_that_are_expected() {
     assert_eq!(
         found,
         [
+            "egress-to-names: pass-into-nothing",
             "no-way-out: pass-into-nothing",
             "api-server-and-node: not checked",
             "deny-over-allow: not checked",
