@@ -11,7 +11,7 @@ section! {
 
     /// Whether DNS queries that policy judges by name go to the process `palisade proxy`. Without it they are denied,
     /// and names have no addresses.
-    is_proxied: bool = "dns-proxy", one_of(&["off", "on"], &[false, true]), "on", "on|off", Restart;
+    is_proxied: bool = "dns-proxy", one_of(&["off", "on"], &[false, true]), "on", "on|off", Restart, set_by_chart;
 
     /// Whose answers give names addresses: servers that a rule with DNS names selects, but not by every address
     /// (`policy`), the cluster's (`cluster`), those in this host's resolv.conf (`node`), and networks.

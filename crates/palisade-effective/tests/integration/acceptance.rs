@@ -83,7 +83,7 @@ fn admin(name: &str, peers: &str) -> String {
     )
 }
 
-const NAMES: &str = "{domainNames: [a.example.com]}";
+const NAMES: &str = "{zones: [a.example.com]}";
 
 #[test]
 fn a_policy_through_its_versions() {
@@ -92,7 +92,7 @@ fn a_policy_through_its_versions() {
         scene.define("a", &admin("x", "{namespaces: {}}")).shown(),
         [""; 0]
     );
-    let closed = r#"["spec.egress[0].to[0].domainNames=names-not-served"]"#;
+    let closed = r#"["spec.egress[0].to[0].zones=unknown-peer"]"#;
     assert_eq!(
         scene.define("a", &admin("x", NAMES)).shown(),
         [format!("AdminNetworkPolicy x present [] {closed}")]
@@ -223,7 +223,7 @@ fn a_restart_keeps_the_parts_of_the_last_valid_version() {
     assert_eq!(
         shown,
         [
-            r#"AdminNetworkPolicy x last-valid-of-1 ["spec.priority"] ["spec.egress[0].to[0].domainNames=names-not-served"]"#
+            r#"AdminNetworkPolicy x last-valid-of-1 ["spec.priority"] ["spec.egress[0].to[0].zones=unknown-peer"]"#
         ]
     );
 }

@@ -361,7 +361,8 @@ impl NaiveRuleOwner<'_> {
             return has_every;
         }
         let is_asked = |name: &str| items.iter().any(|item| names::is_cilium_name(item, name));
-        [6, 17].contains(&flow.protocol) && (has_every || flow.query.is_one(is_asked))
+        let is_asked = !items.is_empty() && (has_every || flow.query.is_one(is_asked));
+        is_asked && [6, 17].contains(&flow.protocol)
     }
 
     fn is_port(&self, port: &Value, flow: &NaiveFlow) -> bool {

@@ -333,7 +333,7 @@ fn policies_with_conditions_are_enforced_and_have_them() {
     wait_for_condition(&kubectl, of_api, |c| c[..2] == ["True", "Accepted"]);
     let of_web: Conditioned<'_> = (&["adminnetworkpolicies", "no-web"], "Accepted");
     wait_for_condition(&kubectl, of_web, |[status, reason, message]| {
-        status == "True" && reason == "PartlyClosed" && message.contains("domainNames")
+        status == "True" && reason == "Accepted" && message.contains("every field")
     });
     // Of an object that is refused the last valid version stays, and it says so itself.
     let raw = "/registry/policy.networking.k8s.io/clusternetworkpolicies/no-api";
