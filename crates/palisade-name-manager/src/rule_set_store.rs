@@ -3,8 +3,8 @@
 //! Promises: the proxy finds all of it as of one moment. Never: allows a name that the tables do not.
 
 use palisade_dataplane::DnsRuleStore;
-use palisade_proxy::{OtherNames, RuleSet, RuleSets};
-use palisade_tables::{DnsRules, Verdict};
+use palisade_proxy::RuleSets;
+use palisade_tables::DnsRules;
 use palisade_text::error_chain;
 use std::collections::BTreeMap;
 use std::io;
@@ -29,40 +29,13 @@ impl RuleSetStore {
 
 impl DnsRuleStore for RuleSetStore {
     fn load(&mut self) -> BTreeMap<u32, Arc<DnsRules>> {
-        let rule_sets = RuleSets::read(&self.path).unwrap_or_default();
-        let known = rule_sets.iter();
-        known
-            .map(|(number, rule_set)| (number, Arc::new(dns_rules(rule_set))))
-            .collect()
+        RuleSets::read(&self.path).unwrap_or_default().all()
     }
 
     fn store(&mut self, rules: &BTreeMap<u32, Arc<DnsRules>>) -> io::Result<()> {
-        let rule_sets = rules
-            .iter()
-            .map(|(number, rules)| (*number, rule_set(rules)));
-        RuleSets::new(rule_sets)
+        RuleSets::new(rules.clone())
             .write(&self.path)
             .map_err(|error| io::Error::other(error_chain(&error)))
-    }
-}
-
-fn rule_set(rules: &DnsRules) -> RuleSet {
-    RuleSet {
-        names: rules.names.iter().cloned().collect(),
-        other_names: match rules.default {
-            Verdict::Allow => OtherNames::Allow,
-            _ => OtherNames::Deny,
-        },
-    }
-}
-
-fn dns_rules(rule_set: &RuleSet) -> DnsRules {
-    DnsRules {
-        names: rule_set.names.iter().cloned().collect(),
-        default: match rule_set.other_names {
-            OtherNames::Allow => Verdict::Allow,
-            OtherNames::Deny => Verdict::Deny,
-        },
     }
 }
 
@@ -70,6 +43,7 @@ fn dns_rules(rule_set: &RuleSet) -> DnsRules {
 mod tests {
     use super::*;
     use palisade_model::DomainPattern;
+    use palisade_tables::Verdict;
 
     #[test]
     fn rules_are_loaded_as_they_were_stored() {

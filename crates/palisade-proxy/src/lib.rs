@@ -46,4 +46,4 @@ pub use handover::{HandoverListener, Predecessor, take_over};
 pub use listeners::{Listeners, bind};
 pub use offer::{AnswerOffer, OfferedAddress};
 pub use proxy::Proxy;
-pub use rule_sets::{NameVerdict, OtherNames, RuleSet, RuleSets};
+pub use rule_sets::{NameVerdict, RuleSets};

@@ -7,9 +7,11 @@
 use crate::RuleSetsError;
 use palisade_model::{DomainName, DomainPattern};
 use palisade_sys::atomic_file::write_atomically;
+use palisade_tables::{DnsRules, Verdict};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The version of the file.
 const VERSION: u32 = 1;
@@ -18,26 +20,6 @@ const VERSION: u32 = 1;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSets {
     rule_sets: BTreeMap<u32, IndexedRuleSet>,
-}
-
-/// The names that may be asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RuleSet {
-    /// The names that are allowed.
-    pub names: Vec<DomainPattern>,
-    /// What applies to all others.
-    pub other_names: OtherNames,
-}
-
-/// What applies to a name that no pattern matches, and to one that no pattern can express.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OtherNames {
-    /// It may be asked for.
-    Allow,
-    /// It may not.
-    Deny,
 }
 
 /// What a rule set says about a name.
@@ -54,16 +36,16 @@ pub enum NameVerdict {
 /// A rule set in which a name is found by value, as most patterns are one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct IndexedRuleSet {
-    rule_set: RuleSet,
+    rules: Arc<DnsRules>,
     single_names: BTreeSet<String>,
     patterns: Vec<DomainPattern>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RuleSetsDocument {
+struct RuleSetsDocument<R> {
     version: u32,
-    rule_sets: BTreeMap<u32, RuleSet>,
+    rule_sets: BTreeMap<u32, R>,
 }
 
 /// The field that every version of the file has.
@@ -75,11 +57,11 @@ struct DocumentVersion {
 impl RuleSets {
     /// These rule sets.
     #[must_use]
-    pub fn new(rule_sets: impl IntoIterator<Item = (u32, RuleSet)>) -> Self {
+    pub fn new(rule_sets: impl IntoIterator<Item = (u32, Arc<DnsRules>)>) -> Self {
         let rule_sets = rule_sets.into_iter();
         RuleSets {
             rule_sets: rule_sets
-                .map(|(number, rule_set)| (number, IndexedRuleSet::new(rule_set)))
+                .map(|(number, rules)| (number, IndexedRuleSet::new(rules)))
                 .collect(),
         }
     }
@@ -105,8 +87,12 @@ impl RuleSets {
                 expected: VERSION,
             });
         }
-        let document: RuleSetsDocument = serde_json::from_slice(&bytes).map_err(parse_error)?;
-        Ok(RuleSets::new(document.rule_sets))
+        let document: RuleSetsDocument<DnsRules> =
+            serde_json::from_slice(&bytes).map_err(parse_error)?;
+        let rule_sets = document.rule_sets.into_iter();
+        Ok(RuleSets::new(
+            rule_sets.map(|(number, rules)| (number, Arc::new(rules))),
+        ))
     }
 
     /// Replaces the file of rule sets as a whole.
@@ -118,7 +104,7 @@ impl RuleSets {
         let document = RuleSetsDocument {
             version: VERSION,
             rule_sets: rule_sets
-                .map(|(number, indexed)| (*number, indexed.rule_set.clone()))
+                .map(|(number, indexed)| (*number, &*indexed.rules))
                 .collect(),
         };
         let bytes = serde_json::to_vec(&document).map_err(|source| RuleSetsError::Format {
@@ -134,7 +120,7 @@ impl RuleSets {
         let Some(indexed) = self.rule_sets.get(&number) else {
             return NameVerdict::UnknownRuleSet;
         };
-        let is_allowed = indexed.rule_set.other_names == OtherNames::Allow
+        let is_allowed = indexed.rules.default == Verdict::Allow
             || name.is_some_and(|name| indexed.has(name.as_str()));
         if is_allowed {
             NameVerdict::Allowed
@@ -144,15 +130,18 @@ impl RuleSets {
     }
 
     /// All, by number.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &RuleSet)> {
+    #[must_use]
+    pub fn all(&self) -> BTreeMap<u32, Arc<DnsRules>> {
         let rule_sets = self.rule_sets.iter();
-        rule_sets.map(|(number, indexed)| (*number, &indexed.rule_set))
+        rule_sets
+            .map(|(number, indexed)| (*number, Arc::clone(&indexed.rules)))
+            .collect()
     }
 
     /// The rule set of a number.
     #[must_use]
-    pub fn get(&self, number: u32) -> Option<&RuleSet> {
-        Some(&self.rule_sets.get(&number)?.rule_set)
+    pub fn get(&self, number: u32) -> Option<&DnsRules> {
+        Some(&self.rule_sets.get(&number)?.rules)
     }
 
     /// Whether there is a rule set of this number.
@@ -163,15 +152,15 @@ impl RuleSets {
 }
 
 impl IndexedRuleSet {
-    fn new(rule_set: RuleSet) -> Self {
+    fn new(rules: Arc<DnsRules>) -> Self {
         let single_name = |pattern: &DomainPattern| pattern.only_name().map(str::to_owned);
-        let single_names = rule_set.names.iter().filter_map(single_name).collect();
-        let patterns = rule_set.names.iter();
+        let single_names = rules.names.iter().filter_map(single_name).collect();
+        let patterns = rules.names.iter();
         let patterns = patterns.filter(|pattern| pattern.only_name().is_none());
         IndexedRuleSet {
             single_names,
             patterns: patterns.cloned().collect(),
-            rule_set,
+            rules,
         }
     }
 
@@ -187,11 +176,11 @@ pub(crate) mod tests {
     use super::*;
 
     /// A rule set of one name or glob.
-    pub(crate) fn rule_set(glob: &str) -> RuleSet {
-        RuleSet {
-            names: vec![DomainPattern::glob(glob).unwrap()],
-            other_names: OtherNames::Deny,
-        }
+    pub(crate) fn rule_set(glob: &str) -> Arc<DnsRules> {
+        Arc::new(DnsRules {
+            names: [DomainPattern::glob(glob).unwrap()].into(),
+            default: Verdict::Deny,
+        })
     }
 
     fn name(text: &str) -> DomainName {
@@ -201,10 +190,12 @@ pub(crate) mod tests {
     #[test]
     fn names_are_judged_by_the_rule_set_of_the_number() {
         let mut open = rule_set("a.example");
-        open.other_names = OtherNames::Allow;
+        Arc::make_mut(&mut open).default = Verdict::Allow;
         let mut wide = rule_set("b.example");
-        wide.names.push(DomainPattern::glob("*.b.example").unwrap());
-        wide.names.push(DomainPattern::below("c.example").unwrap());
+        Arc::make_mut(&mut wide).names.extend([
+            DomainPattern::glob("*.b.example").unwrap(),
+            DomainPattern::below("c.example").unwrap(),
+        ]);
         let rule_sets = RuleSets::new([(1, rule_set("a.example")), (2, open), (3, wide)]);
         use NameVerdict::{Allowed, Refused, UnknownRuleSet};
         for (number, text, verdict) in [
@@ -235,7 +226,7 @@ pub(crate) mod tests {
         rule_sets.write(&path).unwrap();
         assert_eq!(
             std::fs::read_to_string(&path).unwrap(),
-            r#"{"version":1,"rule_sets":{"7":{"names":[{"Glob":"a.example"}],"other_names":"deny"}}}"#
+            r#"{"version":1,"rule_sets":{"7":{"names":[{"Glob":"a.example"}],"default":"Deny"}}}"#
         );
         assert_eq!(RuleSets::read(&path).unwrap(), rule_sets);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);

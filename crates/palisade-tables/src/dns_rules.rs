@@ -5,9 +5,10 @@
 use crate::Verdict;
 use alloc::collections::BTreeSet;
 use palisade_model::{DomainName, DomainPattern};
+use serde::{Deserialize, Serialize};
 
 /// The verdict of each DNS query, by the name that it asks for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DnsRules {
     /// Queries for a name that one of these matches are allowed.
     pub names: BTreeSet<DomainPattern>,

@@ -17,7 +17,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-layout", &["model", "tables"]),
     ("palisade-names", &["model"]),
     ("palisade-dns", &["model", "names"]),
-    ("palisade-proxy", &["model", "names", "dns", "sys"]),
+    (
+        "palisade-proxy",
+        &["model", "tables", "names", "dns", "sys"],
+    ),
     ("palisade-nft", &["model", "tables", "layout"]),
     ("palisade-text", &[]),
     ("palisade-manifest", &[]),

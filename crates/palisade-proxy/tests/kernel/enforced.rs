@@ -12,9 +12,8 @@ use palisade_dataplane::nftables::{Config, NftDataplane, RedirectConfig};
 use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::line;
 use palisade_model::{DomainPattern, Object, Policy, Rule, Update};
-use palisade_proxy::{OtherNames, RuleSet, RuleSets};
+use palisade_proxy::RuleSets;
 use palisade_sys::netns::NetNs;
-use palisade_tables::Verdict;
 use palisade_testkit::CountedDriver;
 use palisade_testkit::lab::Lab;
 use std::net::{SocketAddr, UdpSocket};
@@ -125,17 +124,7 @@ impl Enforced {
         let added = policies.iter().cloned().map(Object::Policy);
         self.engine.apply(added.map(Update::Upsert));
         self.driver.resync(self.engine.tables()).unwrap();
-        let rules = self.driver.dns_rules().into_iter();
-        let sets = rules.map(|(number, rules)| {
-            let other_names = if rules.default == Verdict::Allow {
-                OtherNames::Allow
-            } else {
-                OtherNames::Deny
-            };
-            let names = rules.names.iter().cloned().collect();
-            (number, RuleSet { names, other_names })
-        });
-        RuleSets::new(sets)
+        RuleSets::new(self.driver.dns_rules())
             .write(&self.testbed.config.rule_sets)
             .unwrap();
         // The proxy looks for a change of what it knows ten times a second.

@@ -2,16 +2,16 @@
 
 use crate::server::TestServer;
 use palisade_model::DomainPattern;
-use palisade_proxy::{
-    Config, Listeners, OtherNames, Proxy, ProxyCounts, RejectResponseCode, RuleSet, RuleSets,
-};
+use palisade_proxy::{Config, Listeners, Proxy, ProxyCounts, RejectResponseCode, RuleSets};
 use palisade_sys::transparent::force_receive_buffer;
+use palisade_tables::{DnsRules, Verdict};
 use palisade_testkit::lab::{Lab, NodeId, PodSpec};
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The port on which the proxy listens.
@@ -105,14 +105,12 @@ impl Testbed {
             limits: Default::default(),
         };
         change(&mut config);
-        let rule_set = RuleSet {
-            names: vec![
-                DomainPattern::glob(ALLOWED).unwrap(),
-                DomainPattern::glob("*.wild.example").unwrap(),
-            ],
-            other_names: OtherNames::Deny,
+        let names = [ALLOWED, "*.wild.example"].map(|glob| DomainPattern::glob(glob).unwrap());
+        let rules = DnsRules {
+            names: names.into(),
+            default: Verdict::Deny,
         };
-        RuleSets::new([(1, rule_set)])
+        RuleSets::new([(1, Arc::new(rules))])
             .write(&config.rule_sets)
             .unwrap();
         let server = TestServer::start(&lab, server, SERVER, STRANGER);
