@@ -23,7 +23,7 @@ use palisade_model::{EndpointId, Str, Update};
 use palisade_monitor::SharedMonitor;
 use palisade_name_manager::NameManager;
 use palisade_name_manager::answer_link::OfferedAnswer;
-use palisade_name_manager::connection_list::OpenConnections;
+use palisade_name_manager::connection_list::ConnectionSnapshot;
 use palisade_name_manager::rule_set_store::RuleSetStore;
 use palisade_network::forwarding::Forwarding;
 use palisade_network::interfaces::{follow_interfaces, list_interfaces};
@@ -32,7 +32,7 @@ use palisade_network::node_state::NodeState;
 use palisade_node::clock::Clock;
 use palisade_node::cluster_nodes::own_node_name;
 use palisade_node::host_changes::HostChanges;
-use palisade_node::subsystem::{ObjectChanges, RunSubsystem, Runner, SubsystemError};
+use palisade_node::subsystem::{ObjectChanges, Repairs, RunSubsystem, Runner, SubsystemError};
 use palisade_node::workload_store::WorkloadRecord;
 use palisade_source::{SourceHandle, UpdateBatch};
 use palisade_sys::fault;
@@ -98,7 +98,7 @@ pub enum CoreEvent {
     /// Answers that the DNS proxy offers.
     Answers(Vec<OfferedAnswer>),
     /// The connections of this host, which were asked for.
-    Connections(OpenConnections),
+    Connections(ConnectionSnapshot),
     /// The configuration file changed.
     ConfigChanged,
     /// Stop the core; the kernel continues to enforce policy.
@@ -268,7 +268,7 @@ impl Core {
         }
     }
 
-    fn expire_names(&mut self, connections: OpenConnections) {
+    fn expire_names(&mut self, connections: ConnectionSnapshot) {
         let updates = self.names.expire(&self.node.enforcer.state(), connections);
         if !updates.is_empty() {
             self.node.enforcer.apply(updates);
@@ -311,12 +311,22 @@ impl Core {
         for subsystem in &mut self.subsystems {
             repairs.extend(subsystem.run_if_due(node, now));
         }
-        for done in repairs {
-            let writes = done.what.len();
-            node.enforcer
-                .repairs
-                .record(&done.what, writes, done.detected_at);
+        record_repairs(node, repairs);
+    }
+
+    /// Runs those that have to be done before policy is written.
+    fn run_preceding_subsystems(&mut self) {
+        if self.config.dry_run {
+            return;
         }
+        let now = self.clock.monotonic();
+        let node = &mut self.node;
+        let subsystems = self.subsystems.iter_mut();
+        let preceding = subsystems.filter(|subsystem| subsystem.precedes_policy());
+        let repairs: Vec<Repairs> = preceding
+            .filter_map(|subsystem| subsystem.run_if_due(node, now))
+            .collect();
+        record_repairs(node, repairs);
     }
 
     /// Runs a batch of operations and answers each.
@@ -365,6 +375,7 @@ impl Core {
             self.node.enforcer.policy.record_change(detected_at);
         }
         self.log_missing_failsafe();
+        self.run_preceding_subsystems();
         if is_first_sync {
             self.begin_enforcement(updates);
         } else {
@@ -623,5 +634,14 @@ impl Core {
             source_report: &self.sources.report,
             node_status_failure: self.node_status_failure.as_deref(),
         }
+    }
+}
+
+/// Takes note of what subsystems repaired.
+fn record_repairs(node: &mut NodeState, repairs: Vec<Repairs>) {
+    for done in repairs {
+        let writes = done.what.len();
+        let log = &mut node.enforcer.repairs;
+        log.record(&done.what, writes, done.detected_at);
     }
 }

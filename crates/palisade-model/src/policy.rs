@@ -254,6 +254,13 @@ impl Policy {
         }
     }
 
+    /// Whether DNS queries of the workloads that it selects may be read because of it: it judges them by name, or
+    /// observes them.
+    pub fn reads_dns(&self) -> bool {
+        let mut rules = self.egress.iter().flat_map(|egress| &egress.rules);
+        self.observes_dns || rules.any(|rule| rule.dns_names.is_some())
+    }
+
     /// Where a rule of this policy was written, for messages: file and line, or the object of a server and the path
     /// of the rule in it.
     pub fn rule_source(&self, rule: &RuleOrigin) -> Option<String> {

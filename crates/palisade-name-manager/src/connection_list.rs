@@ -11,12 +11,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// The connections that were open at one time: source, and destination behind destination NAT.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OpenConnections(BTreeSet<(IpAddr, IpAddr)>);
+pub struct ConnectionSnapshot(BTreeSet<(IpAddr, IpAddr)>);
 
-impl OpenConnections {
+impl ConnectionSnapshot {
     /// These connections.
     pub fn new(connections: impl IntoIterator<Item = (IpAddr, IpAddr)>) -> Self {
-        OpenConnections(connections.into_iter().collect())
+        ConnectionSnapshot(connections.into_iter().collect())
     }
 
     /// Whether there is one from `source` to `destination`.
@@ -48,7 +48,7 @@ impl ConnectionQuery {
 pub fn serve_queries(
     questions: &Receiver<()>,
     netns: &NetNs,
-    send: impl Fn(OpenConnections) -> bool,
+    send: impl Fn(ConnectionSnapshot) -> bool,
 ) {
     while questions.recv().is_ok() {
         match read(netns) {
@@ -64,7 +64,7 @@ pub fn serve_queries(
     }
 }
 
-fn read(netns: &NetNs) -> Result<OpenConnections, String> {
+fn read(netns: &NetNs) -> Result<ConnectionSnapshot, String> {
     let mut conntrack = KernelConntrack::open(netns).map_err(|error| error_chain(&error))?;
     let entries = conntrack.entries(&palisade_sys::conntrack::ConntrackFilter::default());
     let entries = entries.map_err(|error| error_chain(&error))?.into_iter();
@@ -75,5 +75,5 @@ fn read(netns: &NetNs) -> Result<OpenConnections, String> {
             (source, entry.reply.source),
         ]
     });
-    Ok(OpenConnections::new(ends))
+    Ok(ConnectionSnapshot::new(ends))
 }

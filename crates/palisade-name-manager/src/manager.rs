@@ -4,12 +4,12 @@
 //! learnt goes with it; every answer that teaches nothing is counted with its reason. Never: waits for the kernel.
 
 use crate::answer_link::{Confirmation, OfferedAnswer, ProxyConnections};
-use crate::connection_list::{ConnectionQuery, OpenConnections};
+use crate::connection_list::{ConnectionQuery, ConnectionSnapshot};
 use crate::name_journal::{NameJournal, stored_answer};
 use crate::server_trust::ServerTrust;
 use palisade_config::DnsConfig;
 use palisade_enforcer::policy_state::PolicyState;
-use palisade_model::{DomainName, EndpointId, Object, ObjectKey, Policy, Prefix, Update};
+use palisade_model::{DomainName, EndpointId, Object, ObjectKey, Prefix, Update};
 use palisade_names::{
     AnsweredAddress, ConnectionLookup, NameAnswer, NameCache, NameCounts, NameLimits, StoredName,
 };
@@ -42,7 +42,6 @@ pub struct LearningCounts {
 
 /// The names of this node. See the module's description.
 pub struct NameManager {
-    limits: NameLimits,
     cache: NameCache,
     trust: ServerTrust,
     excluded: Vec<Prefix>,
@@ -64,7 +63,7 @@ pub struct NameManager {
 #[derive(Default)]
 struct ConnectionWatch {
     /// The last list.
-    list: OpenConnections,
+    list: ConnectionSnapshot,
     /// Asks for another; `None`: there is none.
     query: Option<ConnectionQuery>,
     /// When the one that is awaited was asked for.
@@ -73,7 +72,7 @@ struct ConnectionWatch {
 
 /// Whether connections use addresses, as the last list has them.
 struct UsedAddresses<'a> {
-    connections: &'a OpenConnections,
+    connections: &'a ConnectionSnapshot,
     policy: &'a PolicyState,
 }
 
@@ -99,12 +98,6 @@ pub fn name_limits(config: &DnsConfig) -> NameLimits {
     }
 }
 
-/// Whether a policy judges DNS queries by name.
-fn judges_names(policy: &Policy) -> bool {
-    let rules = policy.egress.iter().flat_map(|egress| &egress.rules);
-    policy.observes_dns || rules.into_iter().any(|rule| rule.dns_names.is_some())
-}
-
 impl NameManager {
     /// Knows no name yet.
     pub fn new(
@@ -113,10 +106,8 @@ impl NameManager {
         journal: NameJournal,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let limits = name_limits(config);
         NameManager {
-            cache: NameCache::new(limits.clone()),
-            limits,
+            cache: NameCache::new(name_limits(config)),
             trust,
             excluded: config.excluded_networks.clone(),
             journal,
@@ -142,7 +133,7 @@ impl NameManager {
                 if damaged > 0 {
                     tracing::warn!(damaged, "lines of the journal of names are damaged");
                 }
-                self.cache = NameCache::restore(self.limits.clone(), stored);
+                self.cache = NameCache::restore(self.cache.limits().clone(), stored);
             }
             Err(error) => {
                 tracing::warn!(%error, "reading the journal of names failed; addresses from before the restart are lost");
@@ -163,7 +154,7 @@ impl NameManager {
                 Update::Delete(ObjectKey::Endpoint(id)) => {
                     changed.extend(self.cache.remove_workload(id));
                 }
-                Update::Upsert(Object::Policy(policy)) if judges_names(policy) => {
+                Update::Upsert(Object::Policy(policy)) if policy.reads_dns() => {
                     self.dns_policies.insert(policy.id.clone());
                 }
                 Update::Upsert(Object::Policy(policy)) => {
@@ -216,8 +207,8 @@ impl NameManager {
             self.counts.unowned += 1;
             return None;
         };
-        let reason = self.trust.reason(policy, &workload, client, server);
-        if reason.is_none() {
+        let now = self.clock.monotonic();
+        if !self.trust.may_teach(now, policy, &workload, client, server) {
             self.record_foreign(server.ip(), &workload);
             return None;
         }
@@ -250,8 +241,6 @@ impl NameManager {
         self.counts.foreign += 1;
         let is_known = self.foreign_servers.contains_key(&server);
         if !is_known && self.foreign_servers.len() < MAX_FOREIGN_SERVERS {
-            // The node's own may have changed.
-            self.trust.read_nameservers();
             tracing::warn!(%server, %workload, "answers of this DNS server give names no addresses: it is not among dns-servers");
         }
         if is_known || self.foreign_servers.len() < MAX_FOREIGN_SERVERS {
@@ -261,8 +250,9 @@ impl NameManager {
 
     /// Writes an answer to the journal, with the times at which its addresses expire.
     fn store(&mut self, now: u64, answer: &NameAnswer) {
-        let life =
-            |ttl: Duration| u64::try_from(self.limits.life(ttl).as_millis()).unwrap_or(u64::MAX);
+        let life = |ttl: Duration| {
+            u64::try_from(self.cache.limits().life(ttl).as_millis()).unwrap_or(u64::MAX)
+        };
         let addresses = answer.addresses.iter();
         let addresses = addresses.map(|a| (a.address, now.saturating_add(life(a.ttl))));
         let stored = stored_answer(&answer.name, &answer.workload, addresses);
@@ -311,7 +301,7 @@ impl NameManager {
     }
 
     /// Forgets what has expired and no connection of this list uses; the changes for the engine.
-    pub fn expire(&mut self, policy: &PolicyState, connections: OpenConnections) -> Vec<Update> {
+    pub fn expire(&mut self, policy: &PolicyState, connections: ConnectionSnapshot) -> Vec<Update> {
         self.connections.asked_at = None;
         self.connections.list = connections;
         let used = UsedAddresses {

@@ -11,29 +11,19 @@ use palisade_tables::{DirectionVerdict, Packet};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Addresses that no rule names by itself: of the networks kept for future use and for discarded packets.
 const NOBODY: (Ipv4Addr, Ipv6Addr) = (
     Ipv4Addr::new(240, 0, 0, 1),
     Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1),
 );
+/// How long the nameservers of this host are not read again.
+const NAMESERVERS_AGE: Duration = Duration::from_secs(10);
 /// The address that node-local DNS servers have by convention.
 const NODE_LOCAL_DNS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 20, 10));
 /// The namespace and the label of a cluster's DNS pods, by convention.
 const CLUSTER_DNS: (&str, &str, &str) = ("kube-system", "k8s-app", "kube-dns");
-
-/// Why an answer may teach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrustReason {
-    /// The operator lists the server.
-    Listed,
-    /// It is of the cluster.
-    Cluster,
-    /// This host uses it.
-    Node,
-    /// A rule with DNS names selects it.
-    Policy,
-}
 
 /// The servers that may teach.
 #[derive(Debug)]
@@ -42,18 +32,19 @@ pub struct ServerTrust {
     resolv_conf: Vec<PathBuf>,
     /// The nameservers of this host, as they were read last.
     nameservers: BTreeSet<IpAddr>,
+    /// When they were read; `None`: not yet.
+    read_at: Option<Instant>,
 }
 
 impl ServerTrust {
     /// By this parameter; the nameservers of the host are in these files.
     pub fn new(servers: DnsServers, resolv_conf: Vec<PathBuf>) -> Self {
-        let mut trust = ServerTrust {
+        ServerTrust {
             servers,
             resolv_conf,
             nameservers: BTreeSet::new(),
-        };
-        trust.read_nameservers();
-        trust
+            read_at: None,
+        }
     }
 
     /// The files with the nameservers of a usual host; those of systemd-resolved are not its own address.
@@ -62,44 +53,35 @@ impl ServerTrust {
         paths.map(PathBuf::from).into()
     }
 
-    /// Reads the nameservers of this host again.
-    pub fn read_nameservers(&mut self) {
-        if !self.servers.of_node {
-            return;
-        }
-        // A file that is not there names none.
-        let texts = self.resolv_conf.iter();
-        let texts = texts.filter_map(|path| std::fs::read_to_string(path).ok());
-        self.nameservers = texts.flat_map(|text| nameservers(&text)).collect();
-    }
-
-    /// Why the answer of a server to a workload may teach; `None` if it may not.
-    pub fn reason(
-        &self,
+    /// Whether the answer of a server to a workload may teach.
+    pub fn may_teach(
+        &mut self,
+        now: Instant,
         policy: &PolicyState,
         workload: &EndpointId,
         client: IpAddr,
         server: SocketAddr,
-    ) -> Option<TrustReason> {
+    ) -> bool {
         let address = server.ip();
         let host = Prefix::host(address);
-        if self
-            .servers
-            .networks
-            .iter()
-            .any(|network| network.covers(host))
-        {
-            return Some(TrustReason::Listed);
+        let mut networks = self.servers.networks.iter();
+        networks.any(|network| network.covers(host))
+            || self.servers.of_cluster && is_of_cluster(policy, address)
+            || self.servers.of_node && self.nameservers(now).contains(&address)
+            || self.servers.of_policy && is_named_by_policy(policy, workload, client, server)
+    }
+
+    /// The nameservers of this host, read again where they may have changed.
+    fn nameservers(&mut self, now: Instant) -> &BTreeSet<IpAddr> {
+        let is_old = |read_at| now.saturating_duration_since(read_at) > NAMESERVERS_AGE;
+        if self.read_at.is_none_or(is_old) {
+            self.read_at = Some(now);
+            // A file that is not there names none.
+            let texts = self.resolv_conf.iter();
+            let texts = texts.filter_map(|path| std::fs::read_to_string(path).ok());
+            self.nameservers = texts.flat_map(|text| nameservers(&text)).collect();
         }
-        if self.servers.of_cluster && is_of_cluster(policy, address) {
-            return Some(TrustReason::Cluster);
-        }
-        if self.servers.of_node && self.nameservers.contains(&address) {
-            return Some(TrustReason::Node);
-        }
-        let is_named =
-            self.servers.of_policy && is_named_by_policy(policy, workload, client, server);
-        is_named.then_some(TrustReason::Policy)
+        &self.nameservers
     }
 }
 

@@ -96,6 +96,11 @@ impl NameCache {
         }
     }
 
+    /// The bounds.
+    pub fn limits(&self) -> &NameLimits {
+        &self.limits
+    }
+
     /// Takes in an answer. Returns the names whose addresses changed: the name of the answer, and those of which a
     /// bound removed addresses.
     pub fn learn(

@@ -9,7 +9,7 @@ use crate::network_driver::{NODE_ROUTE_PROTOCOL, NetworkDriverError, RedirectRou
 use crate::node_state::NodeState;
 use palisade_api::{CleanupItem, CleanupKind};
 use palisade_config::StateConfig;
-use palisade_model::{Object, Policy, Update};
+use palisade_model::{Object, Update};
 use palisade_node::host_changes::HostChanges;
 use palisade_node::subsystem::{ActionOutcome, ObjectChanges, Subsystem, SubsystemError};
 use palisade_sys::link::{AddressFamily, IpNet, MAIN_TABLE, RoutingRule};
@@ -105,12 +105,6 @@ fn destinations() -> [IpNet; 2] {
     all.map(|address| IpNet::new(address, 0))
 }
 
-/// Whether a policy may redirect queries.
-fn is_by_name(policy: &Policy) -> bool {
-    let rules = policy.egress.iter().flat_map(|egress| &egress.rules);
-    policy.observes_dns || rules.into_iter().any(|rule| rule.dns_names.is_some())
-}
-
 impl DnsRedirect {
     /// Nothing yet; without marks what exists is removed.
     pub fn new(
@@ -176,7 +170,7 @@ impl Subsystem<NodeState> for DnsRedirect {
     fn observe(&mut self, changes: &ObjectChanges<'_>) {
         let is_wanted = self.is_wanted;
         self.is_wanted |= changes.updates.iter().any(|update| match update {
-            Update::Upsert(Object::Policy(policy)) => is_by_name(policy),
+            Update::Upsert(Object::Policy(policy)) => policy.reads_dns(),
             _ => false,
         });
         // What a former agent left is looked for once.
@@ -184,21 +178,28 @@ impl Subsystem<NodeState> for DnsRedirect {
     }
 
     fn host_changed(&mut self, changes: &HostChanges) {
-        // Rules have no notifications of their own.
-        if self.is_installed && (changes.is_all() || changes.concern_settings()) {
+        let mut networks = changes.networks().iter();
+        let of_routes = networks.any(|network| network.length() == 0);
+        let is_concerned = changes.is_all() || changes.concern_rules() || of_routes;
+        if self.is_installed && is_concerned {
             (self.is_dirty, self.is_tampered) = (true, true);
         }
     }
 
+    fn precedes_policy(&self) -> bool {
+        // A packet that is redirected and not routed here is judged as one that nobody reads.
+        true
+    }
+
     fn has_work(&self, node: &NodeState) -> bool {
-        self.is_dirty && node.enforcer.is_in_sync()
+        // What a former agent left goes only after the table that needs it.
+        self.is_dirty && (self.is_wanted || node.enforcer.is_in_sync())
     }
 
     fn plan(&mut self, node: &mut NodeState) -> Result<Vec<RedirectAction>, SubsystemError> {
-        if !node.enforcer.is_in_sync() {
+        if !self.has_work(node) {
             return Ok(Vec::new());
         }
-        self.is_dirty = true;
         let changes = self.compare().map_err(SubsystemError::new)?;
         let is_repair = std::mem::take(&mut self.is_tampered);
         self.is_dirty = false;

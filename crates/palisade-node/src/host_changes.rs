@@ -35,6 +35,8 @@ pub struct HostChanges {
     networks: BTreeSet<Prefix>,
     /// Host-wide sysctls.
     settings: bool,
+    /// Routing rules.
+    rules: bool,
     /// The interfaces that changed, by index, each as it was told last.
     interfaces: BTreeMap<u32, InterfaceChange>,
 }
@@ -45,6 +47,7 @@ impl HostChanges {
         HostChanges {
             all: true,
             settings: true,
+            rules: true,
             ..HostChanges::default()
         }
     }
@@ -63,6 +66,7 @@ impl HostChanges {
         self.uplinks.extend(others.uplinks);
         self.addresses.extend(others.addresses);
         self.settings |= others.settings;
+        self.rules |= others.rules;
         self.collapse();
     }
 
@@ -130,6 +134,7 @@ impl HostChanges {
                 self.addresses.insert(address);
             }
             LinkEvent::Netconf => self.settings = true,
+            LinkEvent::RoutingRule => self.rules = true,
             LinkEvent::Overrun => *self = HostChanges::all(),
             LinkEvent::Address { .. } | LinkEvent::AddressRemoved { .. } => {}
         }
@@ -167,6 +172,11 @@ impl HostChanges {
     /// Whether host-wide sysctls may have changed.
     pub fn concern_settings(&self) -> bool {
         self.settings
+    }
+
+    /// Whether routing rules may have changed.
+    pub fn concern_rules(&self) -> bool {
+        self.rules
     }
 
     /// The addresses whose routes or neighbours may have changed.

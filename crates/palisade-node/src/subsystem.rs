@@ -70,6 +70,11 @@ pub trait Subsystem<C: ?Sized>: Send {
     /// Whether [`Subsystem::plan`] may have actions. Reads nothing from the kernel.
     fn has_work(&self, context: &C) -> bool;
 
+    /// Whether it also runs before the policy of a change of the sources is written, since that policy needs it.
+    fn precedes_policy(&self) -> bool {
+        false
+    }
+
     /// Compares what is wanted with the kernel; the actions that make it so, in order. Reads only.
     ///
     /// # Errors
@@ -306,6 +311,8 @@ pub trait RunSubsystem<C: ?Sized>: Send {
     fn observe(&mut self, changes: &ObjectChanges<'_>);
     /// See [`Subsystem::host_changed`].
     fn host_changed(&mut self, changes: &HostChanges, detected_at: Instant);
+    /// See [`Subsystem::precedes_policy`].
+    fn precedes_policy(&self) -> bool;
     /// Runs it if it is due; returns what it repaired.
     fn run_if_due(&mut self, context: &mut C, now: Instant) -> Option<Repairs>;
     /// See [`Runner::preview`].
@@ -354,6 +361,10 @@ impl<C: ?Sized, S: Subsystem<C>> RunSubsystem<C> for Runner<S> {
     fn host_changed(&mut self, changes: &HostChanges, detected_at: Instant) {
         self.subsystem.host_changed(changes);
         self.host_changed_at.get_or_insert(detected_at);
+    }
+
+    fn precedes_policy(&self) -> bool {
+        self.subsystem.precedes_policy()
     }
 
     fn run_if_due(&mut self, context: &mut C, now: Instant) -> Option<Repairs> {

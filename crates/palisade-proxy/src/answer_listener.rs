@@ -14,7 +14,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+/// How long a confirmation may take to be written.
+const LONGEST_WRITE: Duration = Duration::from_millis(100);
 /// One proxy and its successor, each with a connection that may end soon.
 const MOST_CONNECTIONS: usize = 4;
 
@@ -73,6 +76,9 @@ impl AnswerListener {
     pub fn accept(&self) -> Result<AnswerConnection, AnswerLinkError> {
         loop {
             let (stream, _) = self.listener.accept().map_err(AnswerLinkError::Accept)?;
+            // A proxy that hangs does not hold up whoever confirms.
+            let limited = stream.set_write_timeout(Some(LONGEST_WRITE));
+            limited.map_err(AnswerLinkError::Accept)?;
             let open = self.open.fetch_add(1, Ordering::AcqRel);
             let place = ConnectionPlace(Arc::clone(&self.open));
             if open < MOST_CONNECTIONS {

@@ -41,7 +41,7 @@ fn read(
     report.begin_rule();
     check_fields(field, context, report);
     let mut peers = peers::read(field, context, report);
-    let RuleTraffic {
+    let PacketTests {
         mut traffic,
         mut dns,
     } = traffic(field, context, report);
@@ -88,7 +88,7 @@ fn read(
 
 /// What a rule tests of packets.
 #[derive(Debug, Default)]
-struct RuleTraffic {
+struct PacketTests {
     /// What it allows or denies whole.
     traffic: Vec<TrafficMatch>,
     /// The names that DNS queries may ask for, with the ports on which they are read.
@@ -136,7 +136,7 @@ fn check_fields(field: &Field<'_>, context: &RuleContext<'_>, report: &mut Objec
 }
 
 /// What a rule tests of packets: its ports, or its messages of ICMP.
-fn traffic(field: &Field<'_>, context: &RuleContext<'_>, report: &mut ObjectReport) -> RuleTraffic {
+fn traffic(field: &Field<'_>, context: &RuleContext<'_>, report: &mut ObjectReport) -> PacketTests {
     let (ports, messages) = (report.items(field, "toPorts"), report.items(field, "icmps"));
     if !messages.is_empty()
         && !ports.is_empty()
@@ -147,7 +147,7 @@ fn traffic(field: &Field<'_>, context: &RuleContext<'_>, report: &mut ObjectRepo
             "`icmps` are only allowed without `toPorts`: write a rule for each",
         );
     }
-    let mut read = RuleTraffic::default();
+    let mut read = PacketTests::default();
     if ports.is_empty() && messages.is_empty() {
         read.traffic.push(TrafficMatch::any());
     }

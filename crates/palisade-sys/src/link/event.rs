@@ -16,6 +16,8 @@ const RTNLGRP_IPV6_IFADDR: u32 = 9;
 const RTNLGRP_NEIGH: u32 = 3;
 const RTNLGRP_IPV4_ROUTE: u32 = 7;
 const RTNLGRP_IPV6_ROUTE: u32 = 11;
+const RTNLGRP_IPV4_RULE: u32 = 8;
+const RTNLGRP_IPV6_RULE: u32 = 19;
 const RTNLGRP_IPV4_NETCONF: u32 = 24;
 const RTNLGRP_IPV6_NETCONF: u32 = 25;
 const NETCONFA_IFINDEX: u16 = 1;
@@ -57,6 +59,8 @@ pub enum LinkEvent {
         /// Its address.
         address: IpAddr,
     },
+    /// A routing rule was added or removed.
+    RoutingRule,
     /// A setting of the whole namespace changed, such as forwarding.
     Netconf,
     /// Notifications were lost because the reader was too slow: list again.
@@ -90,7 +94,7 @@ impl KernelLinkEvents {
         )
     }
 
-    /// Subscribes to links, routes, neighbours and settings of `netns`.
+    /// Subscribes to links, routes, routing rules, neighbours and settings of `netns`.
     ///
     /// # Errors
     /// [`LinkError::Open`].
@@ -100,6 +104,8 @@ impl KernelLinkEvents {
             RTNLGRP_NEIGH,
             RTNLGRP_IPV4_ROUTE,
             RTNLGRP_IPV6_ROUTE,
+            RTNLGRP_IPV4_RULE,
+            RTNLGRP_IPV6_RULE,
             RTNLGRP_IPV4_NETCONF,
             RTNLGRP_IPV6_NETCONF,
         ];
@@ -165,6 +171,7 @@ fn read_event(message: &NetlinkMessage) -> Result<Option<LinkEvent>, KernelError
         libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {
             codec::read_neighbour_address(payload)?.map(|address| LinkEvent::Neighbour { address })
         }
+        libc::RTM_NEWRULE | libc::RTM_DELRULE => Some(LinkEvent::RoutingRule),
         libc::RTM_NEWNETCONF => {
             let attrs = Attrs::after_header(payload, NETCONFMSG_LEN, "settings")?;
             let index = attrs.require(NETCONFA_IFINDEX, "settings")?.u32()?;
