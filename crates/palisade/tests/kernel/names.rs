@@ -236,6 +236,40 @@ fn lookup(
     exchange(&socket, name, kind)
 }
 
+/// Sets a flag when it goes, also by a panic.
+struct StopFlag<'a>(&'a AtomicBool);
+
+impl Drop for StopFlag<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Looks names up without pause, over one family, while something happens: none may be lost.
+fn look_up_during(lab: &Lab, from: NodeId, family: usize, happens: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    let counts = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let socket = open(lab, from, servers()[family]);
+            let mut i = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let name = format!("n{}.example.com", i % NAMES);
+                let is_lost = exchange(&socket, &name, KINDS[family]).is_none();
+                counts[usize::from(is_lost)].fetch_add(1, Ordering::Relaxed);
+                i += 1;
+            }
+        });
+        let _flag = StopFlag(&stop);
+        happens();
+    });
+    let [answered, lost] = counts.map(AtomicUsize::into_inner);
+    assert!(
+        answered > 20 && lost == 0,
+        "{answered} answered, {lost} lost"
+    );
+}
+
 /// The shop with a proxy, and servers that know names; the workload web may ask for names below example.com, and
 /// connect to them.
 struct NamedShop {
@@ -399,6 +433,12 @@ fn names_with(server: &str) {
     let (api, at) = (named.shop.pods[1], servers()[0]);
     let answer = lookup(&named.shop.lab, api, at, "other.test", RecordType::A);
     assert_eq!(answer.map(|(code, _)| code), Some(ResponseCode::NoError));
+    let detail = named.shop.agent.json(&["names", "get", "other.test"]);
+    assert_eq!(
+        detail["addresses"].as_array().unwrap().len(),
+        0,
+        "{detail:#}"
+    );
 }
 
 #[test]
@@ -436,46 +476,19 @@ fn no_first_packet_is_lost_and_no_query_by_a_kill_of_the_agent() {
             "the first packet to the address of n{i}"
         );
     }
-    let stop = AtomicBool::new(false);
-    let counts = [AtomicUsize::new(0), AtomicUsize::new(0)];
     let (lab, web) = (&named.shop.lab, named.shop.pods[0]);
     let agent = &mut named.shop.agent;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let socket = open(lab, web, servers()[0]);
-            let mut i = 0;
-            while !stop.load(Ordering::Relaxed) {
-                let answered = exchange(
-                    &socket,
-                    &format!("n{}.example.com", i % NAMES),
-                    RecordType::A,
-                );
-                counts[usize::from(answered.is_none())].fetch_add(1, Ordering::Relaxed);
-                i += 1;
-            }
-        });
+    let known = SocketAddr::new(addresses_of(0)[0], PORT);
+    look_up_during(lab, web, 0, || {
         for kill in 0..5 {
             agent.kill();
-            let known = addresses_of(0)[0];
-            let opened = connect(lab, web, SocketAddr::new(known, PORT), FIRST_PACKET);
-            assert!(
-                opened.is_ok(),
-                "a known address without the agent, kill {kill}"
-            );
+            let opened = connect(lab, web, known, FIRST_PACKET);
+            assert!(opened.is_ok(), "without the agent, kill {kill}");
             agent.start(lab);
-            let opened = connect(lab, web, SocketAddr::new(known, PORT), FIRST_PACKET);
-            assert!(
-                opened.is_ok(),
-                "a known address after the restart, kill {kill}"
-            );
+            let opened = connect(lab, web, known, FIRST_PACKET);
+            assert!(opened.is_ok(), "after the restart, kill {kill}");
         }
-        stop.store(true, Ordering::Relaxed);
     });
-    let [answered, lost] = counts.map(AtomicUsize::into_inner);
-    assert!(
-        answered > 20 && lost == 0,
-        "{answered} answered, {lost} lost"
-    );
 }
 
 #[test]
@@ -484,24 +497,9 @@ fn a_proxy_hands_over_and_without_one_restricted_workloads_cannot_resolve() {
         return;
     }
     let mut named = NamedShop::open("names-hand", "dnsmasq");
-    let stop = AtomicBool::new(false);
-    let counts = [AtomicUsize::new(0), AtomicUsize::new(0)];
     let (lab, web) = (&named.shop.lab, named.shop.pods[0]);
     let (agent, proxy) = (&named.shop.agent, &mut named.proxy);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let socket = open(lab, web, servers()[1]);
-            let mut i = 0;
-            while !stop.load(Ordering::Relaxed) {
-                let answered = exchange(
-                    &socket,
-                    &format!("n{}.example.com", i % NAMES),
-                    RecordType::AAAA,
-                );
-                counts[usize::from(answered.is_none())].fetch_add(1, Ordering::Relaxed);
-                i += 1;
-            }
-        });
+    look_up_during(lab, web, 1, || {
         for _ in 0..3 {
             let successor = ProxyProcess::start(agent, lab);
             let mut predecessor = proxy.replace(successor).unwrap();
@@ -509,13 +507,7 @@ fn a_proxy_hands_over_and_without_one_restricted_workloads_cannot_resolve() {
             assert!(predecessor.0.wait().unwrap().success());
             std::thread::sleep(Duration::from_millis(300));
         }
-        stop.store(true, Ordering::Relaxed);
     });
-    let [answered, lost] = counts.map(AtomicUsize::into_inner);
-    assert!(
-        answered > 20 && lost == 0,
-        "{answered} answered, {lost} lost"
-    );
     named.proxy = None;
     let answer = named.lookup("n0.example.com", servers()[0], RecordType::A);
     assert_eq!(answer, None, "a restricted workload");
@@ -589,6 +581,26 @@ fn cleanup_removes_what_names_need() {
     let lab = &named.shop.lab;
     let rules = |lab: &Lab| ip(lab, lab.host(), &["rule"]) + &ip(lab, lab.host(), &["-6", "rule"]);
     assert_eq!(rules(lab).matches("20053").count(), 4, "{}", rules(lab));
+    // Another program removes a part of it.
+    let [v4, _] = servers();
+    for args in [
+        &["rule", "del", "pref", "91"][..],
+        &[
+            "route", "del", "local", "default", "dev", "lo", "table", "20053",
+        ],
+    ] {
+        let before = named.shop.agent.status()["dataplane"]["repairs"].clone();
+        ip(lab, lab.host(), args);
+        named.shop.agent.wait("the repair", |status| {
+            status["dataplane"]["repairs"] != before
+        });
+        let answer = named.lookup("n0.example.com", v4, RecordType::A);
+        assert_eq!(
+            answer.map(|(code, _)| code),
+            Some(ResponseCode::NoError),
+            "{args:?}"
+        );
+    }
     named.shop.agent.terminate();
     named.proxy = None;
     let output = named.shop.agent.beside(lab, "cleanup", &["--yes"]);
@@ -596,4 +608,56 @@ fn cleanup_removes_what_names_need() {
     assert_eq!(rules(lab).matches("20053").count(), 0, "{}", rules(lab));
     let routes = ip(lab, lab.host(), &["route", "show", "table", "all"]);
     assert!(!routes.contains("20053"), "{routes}");
+}
+
+/// Policies of the dialects that have no rules of DNS names: their workloads' queries are observed.
+const OBSERVING: [(&str, &str); 2] = [
+    (
+        "policy.networking.k8s.io/v1alpha2, kind: ClusterNetworkPolicy",
+        "metadata: {name: names}\nspec:\n  tier: Admin\n  priority: 1\n  subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: web}}}}\n  \
+         egress:\n  - action: Accept\n    to: [{domainNames: ['NAME', '*.example.org']}]\n  \
+         - action: Accept\n    to: [{networks: [DNS]}]\n  - action: Deny\n    to: [{networks: [0.0.0.0/0, '::/0']}]\n",
+    ),
+    (
+        "projectcalico.org/v3, kind: NetworkPolicy",
+        "metadata: {name: names, namespace: shop}\nspec:\n  selector: app == 'web'\n  types: [Egress]\n  egress:\n  \
+         - {action: Allow, protocol: UDP, destination: {nets: [DNS], ports: [53]}}\n  \
+         - {action: Allow, protocol: TCP, destination: {domains: ['NAME', '*.example.org'], ports: [8080]}}\n",
+    ),
+];
+
+#[test]
+fn names_of_dialects_without_dns_rules_are_observed() {
+    if !need_root() {
+        return;
+    }
+    let mut named = NamedShop::open("names-seen", "dnsmasq");
+    named.shop.agent.terminate();
+    let [v4, v6] = servers();
+    named
+        .shop
+        .agent
+        .more(&["--dns-servers", &format!("{v4},{v6}")]);
+    named.shop.agent.start(&named.shop.lab);
+    named.wait_for_proxy();
+    // Each has a name of its own, so that none has what another has taught.
+    for (number, (kind, text)) in (1..).step_by(5).zip(OBSERVING) {
+        let name_of = |i: usize| format!("n{i}.example.com");
+        let text = text.replace("DNS", &format!("{v4}/32, '{v6}/128'"));
+        let text = text.replace("NAME", &name_of(number));
+        let kind = kind.replace(", ", "\n");
+        let text = format!("apiVersion: {kind}\n{text}");
+        named.shop.agent.apply("names.yaml", &text);
+        for (family, query_kind) in KINDS.into_iter().enumerate() {
+            let lookup = |i| named.lookup(&name_of(i), servers()[family], query_kind);
+            let answer = |i: usize| Some((ResponseCode::NoError, vec![addresses_of(i)[family]]));
+            let connects = |i: usize| named.connects(addresses_of(i)[family]);
+            assert!(!connects(number), "{kind}: before it is asked for");
+            assert_eq!(lookup(number), answer(number), "{kind}");
+            assert!(connects(number), "{kind}: the first packet");
+            // Every name may be asked for, and one that no rule has opens nothing.
+            assert_eq!(lookup(number + 1), answer(number + 1), "{kind}");
+            assert!(!connects(number + 1), "{kind}");
+        }
+    }
 }

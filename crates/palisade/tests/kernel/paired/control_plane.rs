@@ -206,12 +206,13 @@ spec:
 ---
 apiVersion: cilium.io/v2
 kind: CiliumClusterwideNetworkPolicy
-metadata: {name: names}
+metadata: {name: requests}
 spec:
   endpointSelector: {matchLabels: {app: api}}
   egress:
   - toEndpoints: [{}]
   - toFQDNs: [{matchName: example.com}]
+    toPorts: [{ports: [{port: '80', protocol: TCP}], rules: {http: [{method: GET}]}}]
 ";
 
 /// The resources of Calico that the published definitions have.
@@ -357,9 +358,9 @@ fn policies_with_conditions_are_enforced_and_have_them() {
     assert!(!shop.tcp(WEB, DB, 8080) && shop.tcp(API, DB, 8080));
     let of_db: Conditioned<'_> = (&["-n", "shop", "cnp", "no-db"], "Valid");
     wait_for_condition(&kubectl, of_db, |c| c[..2] == ["True", "Accepted"]);
-    let of_names: Conditioned<'_> = (&["ccnp", "names"], "Valid");
-    wait_for_condition(&kubectl, of_names, |[status, reason, message]| {
-        status == "True" && reason == "PartlyClosed" && message.contains("spec.egress[1].toFQDNs")
+    let of_requests: Conditioned<'_> = (&["ccnp", "requests"], "Valid");
+    wait_for_condition(&kubectl, of_requests, |[status, reason, message]| {
+        status == "True" && reason == "PartlyClosed" && message.contains("spec.egress[1].toPorts")
     });
     let columns = kubectl.run(&["-n", "shop", "get", "cnp"]).unwrap();
     assert!(
