@@ -66,13 +66,13 @@ pub fn open_driver(name: &str, config: &Config) -> Result<Box<dyn Dataplane>, Dr
     Ok(driver)
 }
 
-/// The marks of packets that are redirected; `None` where none are.
-pub(crate) fn redirect_marks(dns: &DnsConfig) -> Option<RedirectMarks> {
+/// The marks of packets that are redirected.
+pub(crate) fn redirect_marks() -> RedirectMarks {
     let redirect = RedirectConfig::default();
-    dns.is_proxied.then_some(RedirectMarks {
+    RedirectMarks {
         redirect: redirect.redirect_bit,
         host_answer: redirect.host_answer_bit,
-    })
+    }
 }
 
 /// Sets what the proxy has to know of the packets that are redirected to it.

@@ -78,8 +78,7 @@ pub(crate) fn subsystems(
         ))));
     }
     if let Some(driver) = redirect_routes {
-        let marks = redirect_marks(&config.dns);
-        let redirect = DnsRedirect::new(marks, &config.state, driver);
+        let redirect = DnsRedirect::new(redirect_marks(), &config.state, driver);
         all.push(Box::new(Runner::new(redirect)));
     }
     let cni = CniConfiguration::new(&config.cni, &config.state, &config.api);

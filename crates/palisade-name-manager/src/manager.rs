@@ -87,7 +87,7 @@ impl ConnectionLookup for UsedAddresses<'_> {
 }
 
 /// The bounds that the configuration sets.
-pub fn name_limits(config: &DnsConfig) -> NameLimits {
+fn name_limits(config: &DnsConfig) -> NameLimits {
     let addresses = config.max_addresses as usize;
     NameLimits {
         min_ttl: Duration::from_secs(config.min_ttl.into()),

@@ -37,8 +37,7 @@ pub struct RedirectMarks {
 /// The routing of redirected packets.
 pub struct DnsRedirect {
     driver: Box<dyn RedirectRouteDriver>,
-    /// `None`: the dataplane redirects nothing.
-    marks: Option<RedirectMarks>,
+    marks: RedirectMarks,
     file: SettingsFile,
     /// Whether a policy by name was seen.
     is_wanted: bool,
@@ -106,9 +105,9 @@ fn destinations() -> [IpNet; 2] {
 }
 
 impl DnsRedirect {
-    /// Nothing yet; without marks what exists is removed.
+    /// Nothing yet, for a dataplane that sets these marks.
     pub fn new(
-        marks: Option<RedirectMarks>,
+        marks: RedirectMarks,
         state: &StateConfig,
         driver: Box<dyn RedirectRouteDriver>,
     ) -> Self {
@@ -123,14 +122,16 @@ impl DnsRedirect {
         }
     }
 
-    fn compare(&mut self) -> Result<Vec<RedirectChange>, NetworkDriverError> {
-        let marks = self.marks.filter(|_| self.is_wanted);
-        let wanted: BTreeSet<RoutingRule> = marks.map(rules).into_iter().flatten().collect();
+    /// What has to change; without redirected packets nothing stays.
+    fn compare(&mut self, redirects: bool) -> Result<Vec<RedirectChange>, NetworkDriverError> {
+        let is_wanted = self.is_wanted && redirects;
+        let wanted = is_wanted.then(|| rules(self.marks));
+        let wanted: BTreeSet<RoutingRule> = wanted.into_iter().flatten().collect();
         let present: BTreeSet<RoutingRule> = self.driver.rules()?.into_iter().collect();
         let present_routes = self.driver.local_routes(TABLE)?;
         let mut changes = Vec::new();
         // Routes are there before the rules that lead to them, and go after them.
-        if marks.is_some() {
+        if is_wanted {
             let missing = destinations().into_iter();
             let missing = missing.filter(|to| !present_routes.contains(to));
             changes.extend(missing.map(RedirectChange::AddRoute));
@@ -141,7 +142,7 @@ impl DnsRedirect {
         changes.extend(surplus.map(RedirectChange::DeleteRule));
         let missing = wanted.difference(&present).cloned();
         changes.extend(missing.map(RedirectChange::AddRule));
-        if marks.is_none() {
+        if !is_wanted {
             changes.extend(present_routes.into_iter().map(RedirectChange::DeleteRoute));
         }
         Ok(changes)
@@ -200,7 +201,8 @@ impl Subsystem<NodeState> for DnsRedirect {
         if !self.has_work(node) {
             return Ok(Vec::new());
         }
-        let changes = self.compare().map_err(SubsystemError::new)?;
+        let redirects = node.enforcer.dataplane.redirects_dns();
+        let changes = self.compare(redirects).map_err(SubsystemError::new)?;
         let is_repair = std::mem::take(&mut self.is_tampered);
         self.is_dirty = false;
         self.is_installed = self.is_wanted;
