@@ -94,6 +94,7 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
     let redirects = redirect::is_among(&ruleset.chains);
     if redirects {
         fixed.chains.extend(redirect::chains(config));
+        fixed.chains.extend(redirect::own_chains(config));
     }
     let is_skeleton = ruleset.comment == fixed.comment
         && ruleset.flags == fixed.flags

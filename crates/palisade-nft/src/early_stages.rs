@@ -125,7 +125,7 @@ pub(crate) fn untracked_chains(config: &Config) -> Vec<(Str, Chain)> {
             link_rule(),
         ];
         if side == leaving {
-            rules.extend(redirect::untracked_upstream_rule(config));
+            rules.extend(redirect::own_jump(config, Hook::Output));
         }
         rules.extend(untracked_failsafe_rules(side));
         rules.push(RuleBuilder::new().jump(&side_chain(side, PolicyStage::Untracked)));

@@ -2,7 +2,7 @@
 //! unchanged is not written.
 
 use crate::content::{ClassContent, to_attributed_counters};
-use crate::{AttributedCounter, Chain, Element, ElementKey, Op};
+use crate::{AttributedCounter, Chain, Element, ElementKey, NftRule, Op};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::Str;
@@ -19,6 +19,9 @@ pub(crate) struct EditBatch {
     edits: BTreeMap<(&'static str, ElementKey), ElementEdit>,
     pub(crate) new_chains: Vec<(Str, Chain)>,
     pub(crate) deleted_chains: Vec<Str>,
+    /// Chains of the skeleton that have rules from this step on, and those that have none any more.
+    filled_chains: Vec<(Str, Chain)>,
+    emptied_chains: Vec<Str>,
     pub(crate) retiring_counters: Vec<AttributedCounter>,
 }
 
@@ -68,6 +71,34 @@ impl EditBatch {
         }
     }
 
+    /// Adds the rules of chains that exist without rules.
+    pub(crate) fn fill_chains(&mut self, chains: Vec<(Str, Chain)>) {
+        for (name, chain) in chains {
+            match self
+                .emptied_chains
+                .iter()
+                .position(|emptied| *emptied == name)
+            {
+                Some(at) => drop(self.emptied_chains.remove(at)),
+                None => self.filled_chains.push((name, chain)),
+            }
+        }
+    }
+
+    /// Deletes the rules of chains that stay. Rules that the step added are never created.
+    pub(crate) fn empty_chains(&mut self, chains: Vec<(Str, Chain)>) {
+        for (name, _) in chains {
+            match self
+                .filled_chains
+                .iter()
+                .position(|(filled, _)| *filled == name)
+            {
+                Some(at) => drop(self.filled_chains.remove(at)),
+                None => self.emptied_chains.push(name),
+            }
+        }
+    }
+
     /// Deletes the content of a class or base; its counters retire.
     pub(crate) fn delete_content(&mut self, content: ClassContent) {
         for ((set, key), element) in content.elements {
@@ -82,11 +113,14 @@ impl EditBatch {
     pub(crate) fn is_empty(&self) -> bool {
         self.new_chains.is_empty()
             && self.deleted_chains.is_empty()
+            && self.filled_chains.is_empty()
+            && self.emptied_chains.is_empty()
             && self.edits.values().all(|(before, after)| before == after)
     }
 
     /// The elements after the step, for a table that was empty before.
-    pub(crate) fn into_elements(self) -> (Vec<MapElement>, Vec<(Str, Chain)>) {
+    pub(crate) fn into_elements(mut self) -> (Vec<MapElement>, Vec<(Str, Chain)>) {
+        self.new_chains.append(&mut self.filled_chains);
         let elements = self
             .edits
             .into_iter()
@@ -101,6 +135,12 @@ impl EditBatch {
         let mut ops = Vec::new();
         for (chain, content) in self.new_chains {
             push_chain(&mut ops, chain, content);
+        }
+        for (chain, content) in self.filled_chains {
+            push_rules(&mut ops, &chain, content.rules);
+        }
+        for chain in self.emptied_chains {
+            ops.push(Op::FlushChain { chain });
         }
         let edits = self.edits.into_iter();
         let edits = edits.filter(|(_, (before, after))| before != after);
@@ -130,7 +170,11 @@ pub(crate) fn push_chain(ops: &mut Vec<Op>, chain: Str, content: Chain) {
         chain: chain.clone(),
         base_chain: base,
     });
-    for rule in content.rules {
+    push_rules(ops, &chain, content.rules);
+}
+
+fn push_rules(ops: &mut Vec<Op>, chain: &Str, rules: Vec<NftRule>) {
+    for rule in rules {
         let chain = chain.clone();
         ops.push(Op::AddRule { chain, rule });
     }

@@ -469,6 +469,7 @@ impl Planner {
             self.redirecting_classes += 1;
             if self.redirecting_classes == 1 {
                 batch.add_chains(redirect::chains(&self.config));
+                batch.fill_chains(redirect::own_chains(&self.config));
             }
         }
         batch.add_content(content);
@@ -488,6 +489,7 @@ impl Planner {
             self.redirecting_classes -= 1;
             if self.redirecting_classes == 0 {
                 batch.delete_chains(redirect::chains(&self.config));
+                batch.empty_chains(redirect::own_chains(&self.config));
             }
         }
         self.numbers.release(class);

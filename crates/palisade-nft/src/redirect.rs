@@ -100,12 +100,39 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     ]
 }
 
-/// The rules that accept what the proxy receives and what it sends, in the hooks of the host's own packets; before any
-/// other.
-pub(crate) fn own_rules(config: &Config, hook: Hook) -> Vec<NftRule> {
+/// The chains with the rules that accept what the proxy receives and what it sends, by the hook of the host's own packets
+/// in which they come before any other.
+const OWN_CHAINS: [(Hook, &str); 2] = [
+    (Hook::Input, "p_redirect_input"),
+    (Hook::Output, "p_redirect_output"),
+];
+
+/// The rule that leads packets of a hook to its chain of [`OWN_CHAINS`]; `None` if there is no proxy.
+pub(crate) fn own_jump(config: &Config, hook: Hook) -> Option<NftRule> {
+    let (_, name) = OWN_CHAINS.iter().find(|(known, _)| *known == hook)?;
+    let is_needed = config.redirect.is_some();
+    is_needed.then(|| RuleBuilder::new().jump(name))
+}
+
+/// These chains without rules, as they are where nothing is redirected: a mark of another program means nothing then.
+pub(crate) fn empty_own_chains(config: &Config) -> Vec<(Str, Chain)> {
+    let filled = own_chains(config).into_iter();
+    filled
+        .map(|(name, _)| chain(&name, None, Vec::new()))
+        .collect()
+}
+
+/// These chains with their rules, as they are where packets are redirected.
+pub(crate) fn own_chains(config: &Config) -> Vec<(Str, Chain)> {
     let Some(redirect) = config.redirect else {
         return Vec::new();
     };
+    let own = OWN_CHAINS.into_iter();
+    own.map(|(hook, name)| chain(name, None, own_rules(&redirect, hook)))
+        .collect()
+}
+
+fn own_rules(redirect: &RedirectConfig, hook: Hook) -> Vec<NftRule> {
     let accept = |line: RuleBuilder| line.verdict(NftVerdict::Accept);
     let marked = |bit| accept(RuleBuilder::new().packet_mark(bit));
     match hook {
@@ -116,7 +143,7 @@ pub(crate) fn own_rules(config: &Config, hook: Hook) -> Vec<NftRule> {
             marked(redirect.upstream_bit),
             marked(redirect.answer_bit),
             // What a server of this host answers still has the interface of the client here.
-            accept(upstream_reply(&redirect)),
+            accept(upstream_reply(redirect)),
         ],
     }
 }
@@ -125,12 +152,6 @@ pub(crate) fn own_rules(config: &Config, hook: Hook) -> Vec<NftRule> {
 /// that passes, not the host's.
 pub(crate) fn upstream_rule(config: &Config) -> Option<NftRule> {
     let line = of_upstream(&config.redirect?);
-    Some(line.verdict(NftVerdict::Accept))
-}
-
-/// The same before connection tracking, where the host sends.
-pub(crate) fn untracked_upstream_rule(config: &Config) -> Option<NftRule> {
-    let line = RuleBuilder::new().packet_mark(config.redirect?.upstream_bit);
     Some(line.verdict(NftVerdict::Accept))
 }
 

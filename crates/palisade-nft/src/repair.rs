@@ -51,6 +51,7 @@ pub(crate) fn restore_rules(config: &Config, observed: &Ruleset, generation: u32
     }
     if redirect::is_among(&observed.chains) {
         ours.chains.extend(redirect::chains(config));
+        ours.chains.extend(redirect::own_chains(config));
     }
     for (name, set) in &mut ours.sets {
         let observed_set = observed.sets.get(name).filter(|s| s.decl == set.decl);

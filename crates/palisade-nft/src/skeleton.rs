@@ -411,12 +411,16 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
         ];
         (input, output)
     };
-    let mut input_rules = redirect::own_rules(config, Hook::Input);
+    let mut input_rules: Vec<NftRule> = redirect::own_jump(config, Hook::Input)
+        .into_iter()
+        .collect();
     input_rules.extend(input_ours);
-    let mut output_rules = redirect::own_rules(config, Hook::Output);
+    let mut output_rules: Vec<NftRule> = redirect::own_jump(config, Hook::Output)
+        .into_iter()
+        .collect();
     output_rules.extend(answering::own_answer_rules(config));
     output_rules.extend(output_ours);
-    vec![
+    let mut chains = vec![
         chain("p_raw", filter_base_chain(Hook::Prerouting, -300), raw),
         chain("p_source", None, source_rules(config)),
         chain("p_forward", filter_base_chain(Hook::Forward, 0), forward),
@@ -424,7 +428,9 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
         chain("p_output", filter_base_chain(Hook::Output, 0), output),
         chain("p_input_ours", None, input_rules),
         chain("p_output_ours", None, output_rules),
-    ]
+    ];
+    chains.extend(redirect::empty_own_chains(config));
+    chains
 }
 
 /// Anti-spoofing: packets from other interfaces never have an endpoint's source address. Loopback is exempt:

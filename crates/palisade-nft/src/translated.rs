@@ -36,7 +36,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
         return Vec::new();
     }
     let mut judged = vec![fast_path_rule(config)];
-    judged.extend(redirect::own_rules(config, Hook::Output));
+    judged.extend(redirect::own_jump(config, Hook::Output));
     judged.extend(answering::own_answer_rules(config));
     judged.extend(own_interface_rules(config, MetaKey::OifName, |line| {
         line.goto("p_flow")

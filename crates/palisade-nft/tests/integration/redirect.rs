@@ -1,11 +1,13 @@
 //! The chains that send DNS queries to the proxy, and bring it what servers answer: their text, and their repair.
 
+use crate::meaning::everything;
 use palisade_model::{Direction, DomainPattern, Protocol};
 use palisade_nft::{
     ChainType, Config, Op, RedirectConfig, Ruleset, Transaction, adopt, print_ruleset,
 };
 use palisade_tables::{
-    Cell, ClassId, DnsRules, Point, PolicySet, PolicySetId, PortMap, Program, Tables, Verdict,
+    Cell, ClassId, Delta, DeltaStep, DnsRules, Phase, Point, PolicySet, PolicySetId, PortMap,
+    Program, TableChange, Tables, Verdict,
 };
 use palisade_verification::{apply, lint};
 use std::sync::Arc;
@@ -78,6 +80,39 @@ fn the_chains_are_sound_and_read_as_they_are_meant() {
     assert_eq!(text, wanted, "{text}");
 }
 
+/// Other programs of the host use the same bits of the mark.
+#[test]
+fn the_bits_of_the_mark_mean_nothing_where_nothing_is_redirected() {
+    let config = config();
+    let (mut planner, transaction) = adopt(&config, None, &Tables::default(), 9);
+    let mut kernel = None;
+    run(&mut kernel, &transaction);
+    let rules = |kernel: &Option<Ruleset>| {
+        let chains = &kernel.as_ref().unwrap().chains;
+        ["p_redirect_input", "p_redirect_output"].map(|name| chains[name].rules.len())
+    };
+    assert_eq!(rules(&kernel), [0, 0]);
+    let tables = tables();
+    let point = tables.points.keys().next().unwrap().clone();
+    let unselected = Delta {
+        revision: 2,
+        steps: vec![DeltaStep {
+            phase: Phase::Delete,
+            changes: vec![
+                TableChange::Point(point, None),
+                TableChange::Set(PolicySetId(1), None),
+                TableChange::Program(ClassId(1), None),
+            ],
+        }],
+    };
+    for (delta, wanted) in [(everything(&tables), [1, 4]), (unselected, [0, 0])] {
+        let transaction = planner.plan(&delta);
+        run(&mut kernel, &transaction);
+        assert_eq!(rules(&kernel), wanted);
+        assert_eq!(kernel, Some(planner.ruleset()));
+    }
+}
+
 #[test]
 fn what_somebody_changed_in_them_is_put_back_and_nothing_else() {
     let whole = installed();
@@ -86,6 +121,7 @@ fn what_somebody_changed_in_them_is_put_back_and_nothing_else() {
         "p_redirect_zone",
         "p_redirect_host",
         "p_redirect_judge",
+        "p_redirect_output",
     ] {
         let mut changed = whole.clone();
         let chain = changed.chains.get_mut(name).unwrap();

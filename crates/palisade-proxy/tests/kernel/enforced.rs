@@ -271,7 +271,10 @@ fn the_chains_are_there_only_while_a_class_redirects() {
     let mut enforced = Enforced::new("chains");
     let is_redirecting = |enforced: &Enforced| {
         let listing = run_program(&enforced.testbed.lab, "nft", &["list", "ruleset"], "");
-        listing.contains("tproxy")
+        let redirects = listing.contains("tproxy");
+        // A mark of another program means nothing while nothing is redirected.
+        assert_eq!(listing.contains("0x10000000"), redirects, "{listing}");
+        redirects
     };
     let allow = egress(0, vec![line::rule("allow")]);
     enforced.enforce(std::slice::from_ref(&allow));
