@@ -166,7 +166,7 @@ impl Core {
             redirect_routes,
             connections,
         } = parts.host;
-        let sections = (&config.policy, &config.host, &config.nodes);
+        let sections = (&config.policy, &config.dns, &config.host, &config.nodes);
         let mut dataplane = parts.dataplane;
         if !config.dry_run {
             let store = RuleSetStore::new(rule_set_path(&config.state));
@@ -245,7 +245,13 @@ impl Core {
             CoreEvent::Source(batch) => self.handle_batch(batch),
             CoreEvent::Request(request) => request(self),
             CoreEvent::Attach(queued) => self.handle_operations(queued, Workloads::attach_all),
-            CoreEvent::Detach(queued) => self.handle_operations(queued, cni::del_all),
+            CoreEvent::Detach(queued) => {
+                self.handle_operations(queued, cni::del_all);
+                // Before that, the objects of the sources are not known.
+                if self.node.enforcer.is_in_sync() {
+                    self.forget_absent_workloads();
+                }
+            }
             CoreEvent::Tampered { what, detected_at } => {
                 self.node.enforcer.verify(&what, detected_at);
             }
@@ -263,6 +269,14 @@ impl Core {
 
     fn learn_names(&mut self, answers: Vec<OfferedAnswer>) {
         let updates = self.names.learn(&self.node.enforcer.state(), answers);
+        if !updates.is_empty() {
+            self.node.enforcer.apply(updates);
+        }
+    }
+
+    /// Forgets what workloads have learnt that exist no longer.
+    fn forget_absent_workloads(&mut self) {
+        let updates = (self.names).forget_absent_workloads(&self.node.enforcer.state());
         if !updates.is_empty() {
             self.node.enforcer.apply(updates);
         }
@@ -410,6 +424,8 @@ impl Core {
     fn begin_enforcement(&mut self, updates: Vec<Update>) {
         let started = self.clock.monotonic();
         self.node.enforcer.apply(updates);
+        // Of those that were deleted while no agent ran.
+        self.forget_absent_workloads();
         self.node.enforcer.begin();
         let millis = palisade_node::clock::millis(self.clock.monotonic() - started);
         self.startup.stages.push(BootstrapStage {

@@ -1,4 +1,4 @@
-//! The documentation of the configuration, generated from the table of parameters: a Markdown page, a
+//! The documentation of the configuration, generated from the table of parameters: two Markdown pages, a
 //! man page, and an example file. The generated files are checked in; a test compares them with the
 //! output of this module (`make docs` writes them).
 
@@ -32,7 +32,8 @@ and `palisade status` shows the reason until the file is corrected. Flags and en
 Lists are separated by commas, given by repeating the flag, or written as a YAML list in the file.
 
 [Marks of other programs](marks.md) says how `mark-mask` goes together with the marks of other software, and
-[the log](log.md) what `log-level` and `log-format` change.
+[the log](log.md) what `log-level` and `log-format` change. What replaces parameters of former versions is on
+[a page of its own](removed-parameters.md).
 ";
 
 /// The Markdown page.
@@ -60,15 +61,22 @@ pub fn markdown() -> String {
             );
         }
     }
-    page.push_str(REMOVED);
+    page
+}
+
+/// The Markdown page of removed parameters.
+pub fn removed_markdown() -> String {
+    let mut page = REMOVED.to_owned();
     for removed in REMOVED_PARAMETERS {
         let _ = writeln!(page, "| `{}` | {} |", removed.name, removed.replacement);
     }
     page
 }
 
-const REMOVED: &str = "
-## Removed parameters
+const REMOVED: &str = "\
+# Removed parameters
+
+<!-- Generated from the table of removed parameters (crates/palisade-config/src/removed.rs) by `make docs`; edits here are lost. -->
 
 A file, a flag or an environment variable that still sets one of these is rejected with what replaces it. A
 package upgrade checks the file before it restarts the agent: the former agent keeps running until the file is

@@ -35,7 +35,7 @@ mod values;
 
 pub use chart::chart_parameters;
 pub use config_file::{ConfigFile, ConfigFileStatus};
-pub use document::{example, man, markdown};
+pub use document::{example, man, markdown, removed_markdown};
 pub use error::{ConfigError, ConfigProblem};
 pub use kind::ParameterKind;
 pub use parameter::{Parameter, ReloadMode};

@@ -10,7 +10,7 @@
 use crate::masquerade::MasqueradeSubsystem;
 use crate::policy_state::{PolicyGuard, SharedPolicy};
 use crate::policy_subsystem::PolicySubsystem;
-use palisade_config::{HostConfig, NodesConfig, PolicyConfig};
+use palisade_config::{DnsConfig, HostConfig, NodesConfig, PolicyConfig};
 use palisade_dataplane::{Counters, Dataplane, DriverCondition, DriverError, MasqueradePolicy};
 use palisade_model::Update;
 use palisade_node::clock::Clock;
@@ -48,7 +48,7 @@ pub struct Enforcer {
 impl Enforcer {
     /// An enforcer without objects, by the sections of the configuration that policy reads.
     pub fn new(
-        sections: (&PolicyConfig, &HostConfig, &NodesConfig),
+        sections: (&PolicyConfig, &DnsConfig, &HostConfig, &NodesConfig),
         dataplane: Box<dyn Dataplane>,
         clock: Arc<dyn Clock>,
     ) -> Self {

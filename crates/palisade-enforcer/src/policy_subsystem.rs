@@ -11,7 +11,7 @@ use crate::cut_connections::{HostPolicyChanges, changes_host_policy};
 use crate::metrics::CoreMetrics;
 use crate::policy_state::SharedPolicy;
 use palisade_api::FlushReport;
-use palisade_config::{HostConfig, NodesConfig, PolicyConfig};
+use palisade_config::{DnsConfig, HostConfig, NodesConfig, PolicyConfig};
 use palisade_dataplane::{ApplyOutcome, CounterLedger, Counters, Dataplane};
 use palisade_engine::{ElementBudget, Engine};
 use palisade_model::{HairpinAction, Object, ObjectKey, PolicyId, Update};
@@ -120,7 +120,7 @@ pub fn judgement_options(policy: &PolicyConfig, host: &HostConfig) -> JudgementO
 impl PolicySubsystem {
     /// Without objects.
     pub(crate) fn new(
-        (policy, host, nodes): (&PolicyConfig, &HostConfig, &NodesConfig),
+        (policy, dns, host, nodes): (&PolicyConfig, &DnsConfig, &HostConfig, &NodesConfig),
         clock: Arc<dyn Clock>,
     ) -> Self {
         let engine = Engine::new(palisade_engine::EngineOptions {
@@ -128,6 +128,7 @@ impl PolicySubsystem {
             judgement: judgement_options(policy, host),
             judges_hairpin_by_kind: policy.hairpin == HairpinAction::ByKind,
             allowed_encapsulation: policy.allowed_encapsulation,
+            unread_dns: dns.unread_dns,
             audit: policy.audit_mode,
             budget: element_budget(policy),
         });

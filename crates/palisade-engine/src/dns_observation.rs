@@ -1,9 +1,11 @@
-//! Redirection of the DNS of workloads to whose policies its answers matter, and that no rules decide by name.
+//! Redirection of the DNS of workloads to whose policies its answers matter, and that no rules decide by name; and the
+//! verdict of DNS that is redirected and that nobody reads.
 //!
-//! Promises: no verdict changes, and nothing is redirected that is not allowed. Never: decides whose DNS is observed.
+//! Promises: nothing is redirected that is not allowed, and no verdict of queries that are read changes. Never: decides
+//! whose DNS is observed.
 
 use crate::faults::EngineFault;
-use palisade_model::{Policy, PortRange, Protocol};
+use palisade_model::{Policy, PortRange, Protocol, UnreadDnsAction};
 use palisade_tables::Program;
 
 /// The most elements that the observation adds to a program: for both protocols a default, the port, and the ranges
@@ -21,4 +23,14 @@ pub(crate) fn observe_dns(program: Program) -> Program {
         PortRange::single(Policy::DNS_PORT)
     };
     program.with_observed_dns(&[Protocol::TCP, Protocol::UDP], ports)
+}
+
+/// The program with the verdict of this action for DNS that rules with names judge and nobody reads.
+pub(crate) fn allow_unread_dns(program: Program, action: UnreadDnsAction) -> Program {
+    let allows = action == UnreadDnsAction::Allow || EngineFault::UnreadDnsAllowed.is_injected();
+    if allows {
+        program.with_unread_dns_allowed()
+    } else {
+        program
+    }
 }

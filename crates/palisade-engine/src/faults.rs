@@ -53,5 +53,6 @@ palisade_model::faults! {
         DnsRuleAnywhere,
         ObservedDnsNotRedirected,
         DnsObservedAtEveryPort,
+        UnreadDnsAllowed,
     }
 }

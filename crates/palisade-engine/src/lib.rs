@@ -53,7 +53,7 @@ use graph::Graph;
 use identities::Identities;
 use palisade_model::{
     Direction, Encapsulations, Endpoint, EndpointId, Policy, PolicyId, Profile, State, Str, Tier,
-    Update,
+    UnreadDnsAction, Update,
 };
 use palisade_tables::{
     ClassId, Delta, IdentityId, JudgementOptions, PolicySetId, Program, TableChange, Tables,
@@ -99,6 +99,8 @@ pub struct EngineOptions {
     pub judges_hairpin_by_kind: bool,
     /// The encapsulations that endpoints may send where policy allows them; all others are denied.
     pub allowed_encapsulation: Encapsulations,
+    /// What happens to DNS that rules with names judge and nobody reads.
+    pub unread_dns: UnreadDnsAction,
     /// Whether every endpoint is in audit.
     pub audit: bool,
     /// Limits on the elements that policy may take in the dataplane.
@@ -112,6 +114,7 @@ impl Default for EngineOptions {
             judgement: JudgementOptions::default(),
             judges_hairpin_by_kind: true,
             allowed_encapsulation: Encapsulations::default(),
+            unread_dns: UnreadDnsAction::default(),
             audit: false,
             budget: ElementBudget::default(),
         }
@@ -149,6 +152,7 @@ impl Engine {
         graph.desired.judgement.judge_hairpin ^= EngineFault::HairpinModeInverted.is_injected();
         graph.options.audit = options.audit;
         graph.options.budget = options.budget;
+        graph.options.unread_dns = options.unread_dns;
         graph.options.denied_encapsulation = options.allowed_encapsulation.complement();
         Engine {
             written: graph.desired.clone(),

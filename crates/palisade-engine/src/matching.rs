@@ -2,7 +2,7 @@
 
 use crate::active_rules::ResolvedRule;
 use crate::compiler::{RuleSequence, SequenceStep, StepOperation, compile};
-use crate::dns_observation::observe_dns;
+use crate::dns_observation::{allow_unread_dns, observe_dns};
 use crate::encapsulation::deny_encapsulation;
 use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use hashbrown::hash_map::Entry;
 use palisade_model::{
     Action, Direction, DomainPattern, Encapsulations, PolicyView, Protocol, Str, TrafficMatch,
+    UnreadDnsAction,
 };
 use palisade_tables::{ClassId, Program, RuleId, Verdict, VerdictCause};
 
@@ -97,6 +98,8 @@ pub(crate) struct CompileContext<'a> {
     pub(crate) programs: &'a mut ProgramPool,
     /// Encapsulations that endpoints may not send even where rules allow them.
     pub(crate) denied_encapsulation: Encapsulations,
+    /// What happens to DNS that rules with names judge and nobody reads.
+    pub(crate) unread_dns: UnreadDnsAction,
     /// The most elements that a program may have.
     pub(crate) max_elements: usize,
 }
@@ -261,6 +264,7 @@ impl PolicySetRules {
             ports,
         };
         let program = self.compile_view(enforced, context, cache)?;
+        let program = allow_unread_dns(program, context.unread_dns);
         let Some(steps) = &class_key.audit_steps else {
             return Some(program);
         };

@@ -126,6 +126,16 @@ pub enum HairpinAction {
     Policy,
 }
 
+/// What happens to packets of DNS that rules with names judge, where nobody reads them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnreadDnsAction {
+    /// What is decided of queries for other names.
+    #[default]
+    Policy,
+    /// They are allowed.
+    Allow,
+}
+
 /// What happens to packets that policy denies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DenyAction {

@@ -45,6 +45,7 @@ pub use endpoint::{
 pub use failsafe::{FailsafePort, FailsafePorts};
 pub use flow::{
     DenyAction, Flow, FlowOrigin, HairpinAction, HostTrafficAction, L4, PreDnat, Protocol,
+    UnreadDnsAction,
 };
 pub use label::{LabelKey, LabelLookup, LabelScope, Labels};
 pub use label_values::LabelValues;

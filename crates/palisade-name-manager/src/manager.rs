@@ -169,6 +169,19 @@ impl NameManager {
         self.updates(changed)
     }
 
+    /// Forgets what workloads have learnt that exist no longer; the changes for the engine. The journal keeps it until it is
+    /// written anew.
+    pub fn forget_absent_workloads(&mut self, policy: &PolicyState) -> Vec<Update> {
+        let absent = self.cache.workloads();
+        let absent = absent.filter(|id| policy.engine.endpoint(id).is_none());
+        let absent: Vec<EndpointId> = absent.cloned().collect();
+        let mut changed = BTreeSet::new();
+        for workload in absent {
+            changed.extend(self.cache.remove_workload(&workload));
+        }
+        self.updates(changed)
+    }
+
     /// Takes in answers; the changes for the engine. The answers are released by [`NameManager::confirm`].
     pub fn learn(&mut self, policy: &PolicyState, answers: Vec<OfferedAnswer>) -> Vec<Update> {
         let now = self.now();

@@ -159,6 +159,11 @@ impl NameCache {
         changed
     }
 
+    /// The workloads that hold addresses.
+    pub fn workloads(&self) -> impl Iterator<Item = &EndpointId> {
+        self.workload_numbers.keys()
+    }
+
     /// When [`NameCache::expire`] has something to do next, in milliseconds since the Unix epoch.
     pub fn next_deadline(&self) -> Option<u64> {
         self.deadlines.first().map(|(expires, ..)| *expires)

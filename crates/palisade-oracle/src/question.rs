@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{
     Direction, Encapsulations, EndpointId, Family, Flow, FlowOrigin, HairpinAction,
-    HostTrafficAction, L4, PolicyStage, PolicyView, PreDnat, Protocol, Str,
+    HostTrafficAction, L4, PolicyStage, PolicyView, PreDnat, Protocol, Str, UnreadDnsAction,
 };
 
 /// One end of a flow.
@@ -113,6 +113,8 @@ pub struct OracleOptions {
     /// The encapsulations that endpoints may send where policy allows it. The others are always denied,
     /// since policy does not see the inner packet.
     pub allowed_encapsulation: Encapsulations,
+    /// The action for DNS that rules with names judge and nobody reads.
+    pub unread_dns: UnreadDnsAction,
     /// Whether every endpoint is in audit.
     pub audit: bool,
     /// The policies that decide.

@@ -81,8 +81,10 @@ pub struct DirectionJudgement {
     pub verdict: FlowVerdict,
     /// The reason for the verdict.
     pub decided_by: DecisionReason,
-    /// Where rules decide DNS queries by name: the names that they allow. The verdict and its reason are then those of
-    /// queries for other names. Empty as well where a policy only observes DNS ([`palisade_model::Policy::observes_dns`]).
+    /// The verdict of DNS queries for other names than those in `redirect`; where nobody reads queries, that of the flow.
+    pub query_verdict: FlowVerdict,
+    /// Where rules decide DNS queries by name: the names that they allow. The reason is then that of queries for other
+    /// names. Empty as well where a policy only observes DNS ([`palisade_model::Policy::observes_dns`]).
     pub redirect: Option<BTreeSet<DomainPattern>>,
     /// The evaluation trace, in order, up to the decision.
     pub steps: Vec<TraceStep>,

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use palisade_model::{
     Action, Direction, DomainPattern, Encapsulation, Endpoint, FlowOrigin, HairpinAction,
     HostTrafficAction, L4, Policy, PolicyId, PolicyMode, PolicyStage, PolicyView, Profile,
-    Protocol, Rule, Str, TierDefault,
+    Protocol, Rule, Str, TierDefault, UnreadDnsAction,
 };
 
 /// Borrowed form of [`DecisionReason`].
@@ -193,12 +193,12 @@ impl<'a> PreparedState<'a> {
     ) -> bool {
         let mut names = RedirectNames::default();
         let decision = self.decide(context, direction, options, &mut names);
-        decision.allows() || is_allowed_in_audit(&names.0, options)
+        decision.allows() || is_allowed_unread(&names.0, options)
     }
 
     /// The names that DNS queries of a flow may ask for, where rules decide by name; none where it is allowed and a
     /// policy observes DNS; `None` where nobody reads queries. The verdict of [`PreparedState::allows`] is that of
-    /// queries for other names.
+    /// packets that nobody reads.
     pub fn redirect(
         &self,
         question: &Question,
@@ -304,8 +304,9 @@ impl<'a> PreparedState<'a> {
         DirectionJudgement {
             subject: subject.map(|endpoint| endpoint.id.clone()),
             verdict: FlowVerdict::from_allowed(
-                decision.allows() || is_allowed_in_audit(&redirect, options),
+                decision.allows() || is_allowed_unread(&redirect, options),
             ),
+            query_verdict: FlowVerdict::from_allowed(decision.allows()),
             decided_by: decision.into_reason(direction),
             redirect,
             steps,
@@ -580,10 +581,12 @@ fn can_redirect(context: &MatchContext<'_>, side: JudgedEndpoint<'_>) -> bool {
         && Encapsulation::detect(question.protocol, question.l4).is_none()
 }
 
-/// Whether a flow counts as allowed if nothing were in audit since rules would decide its queries by name: which names
-/// it asks for is not known.
-fn is_allowed_in_audit(names: &Option<BTreeSet<DomainPattern>>, options: &OracleOptions) -> bool {
-    options.view == PolicyView::Audit && names.is_some()
+/// Whether a flow is allowed since rules decide its queries by name and nobody reads them: in the audit, which does not
+/// know the names, and where the options say so.
+fn is_allowed_unread(names: &Option<BTreeSet<DomainPattern>>, options: &OracleOptions) -> bool {
+    let is_allowed =
+        options.view == PolicyView::Audit || options.unread_dns == UnreadDnsAction::Allow;
+    is_allowed && names.is_some()
 }
 
 /// The encapsulation of the flow, if the options deny it to endpoints on egress whatever the rules are.

@@ -74,9 +74,9 @@ impl Cell {
         })
     }
 
-    /// The verdict if this were the cell if nothing were in audit. Which names a flow asks for is not known then, so it
-    /// counts as allowed where rules decide by name.
-    fn audit_verdict(&self) -> Verdict {
+    /// The verdict where a flow whose queries rules decide by name counts as allowed, since which names it asks for is
+    /// not known: in audit, and with [`Program::with_unread_dns_allowed`].
+    fn unread_verdict(&self) -> Verdict {
         if self.redirect.is_some() {
             Verdict::Allow
         } else {
@@ -388,11 +388,11 @@ impl Program {
         self.zip(audit, |enforced, audit| Cell {
             audit: Some(Box::new(AuditCell {
                 direction,
-                verdict: audit.audit_verdict(),
+                verdict: audit.unread_verdict(),
                 causes: audit
                     .causes
                     .iter()
-                    .map(|hit| audit_rule(*hit, audit.audit_verdict()))
+                    .map(|hit| audit_rule(*hit, audit.unread_verdict()))
                     .collect(),
             })),
             ..enforced.clone()
@@ -448,6 +448,16 @@ impl Program {
         let others = others.filter(|(protocol, _)| !protocols.contains(protocol));
         maps.extend(others.cloned());
         Program::new(maps, self.default.clone())
+    }
+
+    /// This program, which allows packets whose queries rules decide by name where nobody reads them. The verdicts of
+    /// queries are the same.
+    #[must_use]
+    pub fn with_unread_dns_allowed(&self) -> Program {
+        self.zip(self, |cell, _| Cell {
+            verdict: cell.unread_verdict(),
+            ..cell.clone()
+        })
     }
 
     /// Whether it redirects any packet.

@@ -6,7 +6,7 @@ use palisade_generators::{Dice, lowered};
 use palisade_model::{
     Action, Direction, Encapsulation, Encapsulations, FailsafePorts, Flow, FlowOrigin,
     HairpinAction, HostTrafficAction, L4, PolicyView, PreDnat, Profile, Protocol, RuleOrigin,
-    State, Str, Update,
+    State, Str, UnreadDnsAction, Update,
 };
 use palisade_oracle::{
     DecisionReason, DirectionJudgement, HostJudgement, HostPath, OracleOptions, PreparedState,
@@ -53,6 +53,10 @@ pub(crate) fn check_tables(
         0 => FailsafePorts::NONE,
         _ => FailsafePorts::default(),
     };
+    let unread_dns = match case >> 20 & 3 {
+        0 => UnreadDnsAction::Allow,
+        _ => UnreadDnsAction::Policy,
+    };
     let judgement = JudgementOptions {
         judge_host_traffic,
         judge_hairpin: hairpin == HairpinAction::Policy,
@@ -63,12 +67,14 @@ pub(crate) fn check_tables(
         judgement: judgement.clone(),
         judges_hairpin_by_kind: hairpin == HairpinAction::ByKind,
         allowed_encapsulation,
+        unread_dns,
         audit,
         ..palisade_engine::EngineOptions::default()
     };
     let options = OracleOptions {
         hairpin,
         allowed_encapsulation,
+        unread_dns,
         audit,
         view: PolicyView::Enforced,
         host_to_endpoint: if judge_host_traffic {
@@ -339,7 +345,11 @@ fn check_judgement(
         let found = seen.cell.redirect.as_deref();
         let wanted = judgement.redirect.as_ref().map(|names| DnsRules {
             names: names.clone(),
-            default: seen.cell.verdict,
+            default: if judgement.query_verdict.is_allow() {
+                Verdict::Allow
+            } else {
+                Verdict::Deny
+            },
         });
         if wanted.as_ref() != found {
             return Err(format!("oracle redirects {wanted:?}, tables {found:?}"));

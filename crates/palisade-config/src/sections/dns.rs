@@ -3,7 +3,7 @@
 use crate::section::section;
 use crate::value_parser::{dns_servers, networks, number, one_of};
 use crate::values::{DnsRefusal, DnsServers};
-use palisade_model::Prefix;
+use palisade_model::{Prefix, UnreadDnsAction};
 
 section! {
     /// Policy by domain name: who may teach addresses, and how long these stay.
@@ -16,6 +16,13 @@ section! {
     /// Whose answers give names addresses: servers that a rule with DNS names selects, but not by every address
     /// (`policy`), the cluster's (`cluster`), those in this host's resolv.conf (`node`), and networks.
     servers: DnsServers = "dns-servers", dns_servers(), "policy,cluster,node", "policy|cluster|node|CIDR,…", Restart;
+
+    /// What happens to queries that policy judges by name while no `palisade proxy` runs. `pass`: they go straight to the
+    /// server, for every name.
+    unread_dns: UnreadDnsAction =
+        "dns-when-down",
+        one_of(&["deny", "pass"], &[UnreadDnsAction::Policy, UnreadDnsAction::Allow]),
+        "deny", "deny|pass", Restart;
 
     /// Networks whose addresses no answer gives to a name.
     excluded_networks: Vec<Prefix> =

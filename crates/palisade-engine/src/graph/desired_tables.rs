@@ -224,6 +224,7 @@ impl Graph {
                 causes: &mut self.classes.causes,
                 programs: &mut self.classes.programs,
                 denied_encapsulation: self.options.denied_encapsulation,
+                unread_dns: self.options.unread_dns,
                 max_elements: self.options.budget.set,
             };
             let entry = match (self.identities.key(identity), self.sets.get(number)) {

@@ -12,7 +12,7 @@ use crate::selectors::ActiveSelectors;
 use crate::store::{AddressOwnerSlot, AddressOwnerStore, HashMap, NamedPolicies, Policies};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use palisade_model::{Encapsulations, Prefix, State, Str};
+use palisade_model::{Encapsulations, Prefix, State, Str, UnreadDnsAction};
 use palisade_tables::{IdentityId, PolicySetId};
 
 /// All objects.
@@ -71,6 +71,8 @@ pub(crate) struct GraphOptions {
     pub(crate) judges_hairpin_by_kind: bool,
     /// Encapsulations that endpoints may not send even where rules allow them.
     pub(crate) denied_encapsulation: Encapsulations,
+    /// What happens to DNS that rules with names judge and nobody reads.
+    pub(crate) unread_dns: UnreadDnsAction,
     /// The limits on the elements of policy sets.
     pub(crate) budget: ElementBudget,
 }

@@ -97,6 +97,7 @@ impl Graph {
             causes: &mut self.classes.causes,
             programs: &mut self.classes.programs,
             denied_encapsulation: self.options.denied_encapsulation,
+            unread_dns: self.options.unread_dns,
             max_elements: most,
         };
         let mut cache = ClassCache::default();

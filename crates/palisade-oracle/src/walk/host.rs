@@ -113,9 +113,11 @@ impl<'a> PreparedState<'a> {
             };
             Box::new(self.judge_host_side(context, side, &options))
         });
+        let verdict = FlowVerdict::from_allowed(decision.allows());
         DirectionJudgement {
             subject: Some(side.subject.id.clone()),
-            verdict: FlowVerdict::from_allowed(decision.allows()),
+            verdict,
+            query_verdict: verdict,
             decided_by: decision.into_reason(side.direction),
             redirect: None,
             steps,

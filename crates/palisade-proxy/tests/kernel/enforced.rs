@@ -11,7 +11,7 @@ use hickory_proto::op::ResponseCode;
 use palisade_dataplane::nftables::{Config, NftDataplane, RedirectConfig};
 use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::line;
-use palisade_model::{DomainPattern, Object, Policy, Rule, Update};
+use palisade_model::{DomainPattern, Object, Policy, Rule, UnreadDnsAction, Update};
 use palisade_proxy::RuleSets;
 use palisade_sys::netns::NetNs;
 use palisade_testkit::CountedDriver;
@@ -62,6 +62,20 @@ pub(crate) fn egress(client: usize, rules: Vec<Rule>) -> Policy {
 impl Enforced {
     pub(crate) fn new(name: &str) -> Self {
         Enforced::with_config(name, |_| {})
+    }
+
+    /// The same, with this action for queries that no proxy reads.
+    fn with_unread_dns(name: &str, unread_dns: UnreadDnsAction) -> Self {
+        let mut enforced = Enforced::new(name);
+        let objects: Vec<Object> = enforced.engine.state().objects().collect();
+        enforced.engine = Engine::new(EngineOptions {
+            unread_dns,
+            ..EngineOptions::default()
+        });
+        enforced
+            .engine
+            .apply(objects.into_iter().map(Update::Upsert));
+        enforced
     }
 
     /// The same, with other parameters of the proxy.
@@ -240,15 +254,32 @@ fn without_a_proxy_only_restricted_clients_are_cut_off() {
     if !need_root() {
         return;
     }
-    let mut enforced = Enforced::new("dead");
+    check_unread_dns("dead", UnreadDnsAction::Policy);
+}
+
+#[test]
+fn without_a_proxy_nobody_is_cut_off_where_the_options_allow_it() {
+    if !need_root() {
+        return;
+    }
+    check_unread_dns("pass", UnreadDnsAction::Allow);
+}
+
+/// Asks while the proxy serves, while it is dead, and when it serves again.
+fn check_unread_dns(name: &str, action: UnreadDnsAction) {
+    let mut enforced = Enforced::with_unread_dns(name, action);
+    let is_allowed = action == UnreadDnsAction::Allow;
     let policies = [
         egress(0, vec![names(&[ALLOWED])]),
         egress(1, vec![names(&[ALLOWED]), line::rule("allow")]),
     ];
     enforced.enforce(&policies);
+    let refused = Some(ResponseCode::Refused);
+    let first = enforced.testbed.open_udp(0, servers()[0]);
+    assert_eq!(enforced.code(&first, "other.wild.example"), refused);
     enforced.testbed.end_proxy();
     for destination in Enforced::destinations() {
-        for (client, passes) in [(0, false), (1, true), (2, true)] {
+        for (client, passes) in [(0, is_allowed), (1, true), (2, true)] {
             let socket = enforced.testbed.open_udp(client, destination);
             socket
                 .set_read_timeout(Some(Duration::from_millis(300)))
@@ -259,8 +290,16 @@ fn without_a_proxy_only_restricted_clients_are_cut_off() {
     }
     // It serves again, with the same sockets of the clients.
     enforced.testbed.start_proxy();
-    let socket = enforced.testbed.open_udp(0, servers()[0]);
-    assert_eq!(enforced.code(&socket, ALLOWED), Some(ResponseCode::NoError));
+    for server in servers() {
+        let mut stream = connect(&enforced.testbed, 0, server);
+        let queries = [(1, "other.wild.example")];
+        let answers = ask_over_tcp(&mut stream, &queries);
+        assert_eq!(answers[0].code, ResponseCode::Refused, "{server}");
+    }
+    for socket in [first, enforced.testbed.open_udp(0, servers()[0])] {
+        assert_eq!(enforced.code(&socket, ALLOWED), Some(ResponseCode::NoError));
+        assert_eq!(enforced.code(&socket, "other.wild.example"), refused);
+    }
 }
 
 #[test]
