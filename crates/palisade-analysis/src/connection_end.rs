@@ -1,7 +1,7 @@
 //! The ends of connections in reports.
 
 use crate::ip_blocks::{IpBlock, shortest_ip_blocks};
-use palisade_api::{ConnectionEndReport, WorkloadRef};
+use palisade_api::{ConnectionEndReport, NameAddressesReport, WorkloadRef};
 use palisade_model::{Family, Prefix, RangeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -19,6 +19,35 @@ pub enum ConnectionEnd {
     Outside(Prefix),
     /// The addresses of these networks that no workload holds.
     Networks(IpBlocks),
+    /// The addresses of these names, known or not; sorted.
+    Names(Rc<Vec<NameAddresses>>),
+}
+
+/// The addresses of a name, or of the names of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NameAddresses {
+    /// The name or pattern, as Cilium writes it.
+    pub name: String,
+    /// How many of its addresses the state has.
+    pub known: usize,
+}
+
+impl NameAddresses {
+    fn report(&self) -> NameAddressesReport {
+        NameAddressesReport {
+            name: self.name.clone(),
+            known: self.known,
+        }
+    }
+}
+
+impl fmt::Display for NameAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.known {
+            0 => f.write_str(&self.name),
+            known => write!(f, "{} ({known} known)", self.name),
+        }
+    }
 }
 
 /// Networks that are reported together, some with exceptions. One may contain addresses that are an
@@ -72,7 +101,7 @@ impl ConnectionEnd {
         match self {
             ConnectionEnd::Workload(workload) => std::slice::from_ref(workload),
             ConnectionEnd::Group(members) => members,
-            ConnectionEnd::Outside(_) | ConnectionEnd::Networks(_) => &[],
+            ConnectionEnd::Outside(_) | ConnectionEnd::Networks(_) | ConnectionEnd::Names(_) => &[],
         }
     }
 
@@ -91,6 +120,9 @@ impl ConnectionEnd {
             ConnectionEnd::Networks(networks) => ConnectionEndReport::Networks {
                 networks: networks.to_strings(),
             },
+            ConnectionEnd::Names(names) => ConnectionEndReport::Names {
+                names: names.iter().map(NameAddresses::report).collect(),
+            },
         }
     }
 }
@@ -108,6 +140,10 @@ impl fmt::Display for ConnectionEnd {
                 [v4, v6] if v4 == "0.0.0.0/0" && v6 == "::/0" => f.write_str("outside"),
                 shown => write!(f, "outside {}", shown.join(", ")),
             },
+            ConnectionEnd::Names(names) => {
+                let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+                write!(f, "addresses of {}", names.join(", "))
+            }
         }
     }
 }

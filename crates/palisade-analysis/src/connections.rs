@@ -1,7 +1,8 @@
 //! Lists the connections that a state allows, one by one or grouped.
 
-use crate::connection_end::{ConnectionEnd, IpBlocks};
+use crate::connection_end::{ConnectionEnd, IpBlocks, NameAddresses};
 use crate::equivalence::{ClassSelection, EquivalenceClasses, LayerTraffic};
+use crate::named_ends::NamedEnds;
 use crate::pair_evaluator::{TrafficSetId, TrafficSetInterner};
 use crate::reachability::Reachability;
 use crate::reachability_matrix::{INSIDE, OUTSIDE};
@@ -85,12 +86,21 @@ pub fn filtered_connections<'a>(
     scope: &ConnectionFilter,
 ) -> Result<Vec<Connection>, ConnectionFilterError> {
     let sets = Rc::new(TrafficSetInterner::new());
-    let view = Reachability::new(state.into(), &sets);
+    let view = state.into();
+    let names = NamedEnds::new(&[view.state]);
+    let named = names.add_to(view.state);
+    let view = Reachability::new(
+        StateView {
+            state: &named,
+            ..view
+        },
+        &sets,
+    );
     let views = [&view];
     let workload_groups = [view.units(&view.find_split_workloads())];
     let filter = ResolvedFilter::resolve(scope, &views)?;
     let equivalence = EquivalenceClasses::new(&views, &workload_groups, &sets);
-    let rows = ConnectionRows::build(&equivalence, &|value| allows_anything(value));
+    let rows = ConnectionRows::build(&equivalence, &names, &|value| allows_anything(value));
     let workload_addresses = view.workload_addresses.clone();
     let mut connections = rows.list_pairs(&workload_addresses, &|value, pair| {
         render_value(value, pair, &sets)
@@ -109,12 +119,21 @@ pub fn grouped_connections<'a>(
     scope: &ConnectionFilter,
 ) -> Result<Vec<Connection>, ConnectionFilterError> {
     let sets = Rc::new(TrafficSetInterner::new());
-    let view = Reachability::new(state.into(), &sets);
+    let view = state.into();
+    let names = NamedEnds::new(&[view.state]);
+    let named = names.add_to(view.state);
+    let view = Reachability::new(
+        StateView {
+            state: &named,
+            ..view
+        },
+        &sets,
+    );
     let views = [&view];
     let workload_groups = [view.units(&view.find_split_workloads())];
     let filter = ResolvedFilter::resolve(scope, &views)?;
     let equivalence = EquivalenceClasses::new(&views, &workload_groups, &sets);
-    let rows = ConnectionRows::build(&equivalence, &|value| allows_anything(value));
+    let rows = ConnectionRows::build(&equivalence, &names, &|value| allows_anything(value));
     Ok(rows.list_groups(&filter, &|value, pair| render_value(value, pair, &sets)))
 }
 
@@ -287,9 +306,19 @@ pub(crate) type ValueRenderer<'s> =
 /// Blocks of the outside with the same traffic, with the workloads at its other end.
 type OutsideRows = BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>;
 
+/// An end of a row that is outside.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum OutsidePart {
+    /// Addresses.
+    Networks(AddressSets),
+    /// The addresses of names, of one family where that of the other is not alike.
+    Names(Vec<NameAddresses>, Option<Family>),
+}
+
 /// All relevant rows between equivalence classes.
 pub(crate) struct ConnectionRows<'k> {
     equivalence: &'k EquivalenceClasses<'k>,
+    names: &'k NamedEnds,
     /// Sources with the same traffic to the same destination workloads, with those workloads.
     workload_rows: BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>,
     /// Outside destinations with the same traffic, with the workloads that may send it.
@@ -301,10 +330,12 @@ pub(crate) struct ConnectionRows<'k> {
 impl<'k> ConnectionRows<'k> {
     pub(crate) fn build(
         equivalence: &'k EquivalenceClasses<'k>,
+        names: &'k NamedEnds,
         is_relevant: &dyn Fn(&LayerTraffic) -> bool,
     ) -> Self {
         let mut rows = ConnectionRows {
             equivalence,
+            names,
             workload_rows: BTreeMap::new(),
             egress_rows: BTreeMap::new(),
             ingress_rows: BTreeMap::new(),
@@ -379,40 +410,64 @@ impl<'k> ConnectionRows<'k> {
                 }
             }
         }
+        self.list_outside_pairs(workload_addresses, render, &mut found);
+        found.sort_by(|a, b| (&a.src, &a.dst, a.family).cmp(&(&b.src, &b.dst, b.family)));
+        found
+    }
+
+    /// One row for each pair of a workload and an outside prefix or a name.
+    fn list_outside_pairs(
+        &self,
+        workload_addresses: &AddressSets,
+        render: &ValueRenderer<'_>,
+        found: &mut Vec<Connection>,
+    ) {
         let mut parts: BTreeMap<_, [AddressRanges; 2]> = BTreeMap::new();
         for (out, list) in [(true, &self.egress_rows), (false, &self.ingress_rows)] {
             for ((block, value), class_ids) in list {
                 let regions = self.block_address_sets(block);
                 for (_, set) in render(value, false) {
-                    for name in self.workloads(class_ids) {
-                        let ranges = parts.entry((out, name, set.clone())).or_default();
-                        for (ranges, region) in ranges.iter_mut().zip(&regions) {
-                            ranges.extend(region.ranges());
+                    for class in class_ids {
+                        for name in self.workloads(&[*class]) {
+                            let key = (out, name, self.families(*class), set.clone());
+                            let ranges = parts.entry(key).or_default();
+                            for (ranges, region) in ranges.iter_mut().zip(&regions) {
+                                ranges.extend(region.ranges());
+                            }
                         }
                     }
                 }
             }
         }
-        for ((out, name, set), ranges) in parts {
-            for (family, ranges) in Family::BOTH.into_iter().zip(ranges) {
-                let region = RangeSet::from_iter(ranges);
+        for ((out, name, families, set), ranges) in parts {
+            let mut regions = ranges.map(RangeSet::from_iter);
+            let mut push = |outside: ConnectionEnd, family| {
+                let ends = (ConnectionEnd::Workload(name.clone()), outside);
+                let (src, dst) = if out { ends } else { (ends.1, ends.0) };
+                push_connections(&[(family, set.clone())], src, dst, found);
+            };
+            for (name, of_name) in self.names.take_from(&mut regions) {
+                let family = of_name.first().copied().filter(|_| of_name != families);
+                push(ConnectionEnd::Names(Rc::new(vec![name])), family);
+            }
+            for (family, region) in Family::BOTH.into_iter().zip(regions) {
                 let region = region.subtract(&workload_addresses[family as usize]);
-                for prefix in region
-                    .ranges()
-                    .iter()
-                    .flat_map(|range| range.prefixes(family))
-                {
-                    let ends = (
-                        ConnectionEnd::Workload(name.clone()),
-                        ConnectionEnd::Outside(prefix),
-                    );
-                    let (src, dst) = if out { ends } else { (ends.1, ends.0) };
-                    push_connections(&[(None, set.clone())], src, dst, &mut found);
+                let ranges = region.ranges().iter();
+                for prefix in ranges.flat_map(|range| range.prefixes(family)) {
+                    push(ConnectionEnd::Outside(prefix), None);
                 }
             }
         }
-        found.sort_by(|a, b| (&a.src, &a.dst, a.family).cmp(&(&b.src, &b.dst, b.family)));
-        found
+    }
+
+    /// The families in which a class exists.
+    fn families(&self, class: u32) -> Vec<Family> {
+        let layers = &self.equivalence.classes[class as usize].classes;
+        let exists = |family: &Family| {
+            let mut layers = layers.iter().skip(*family as usize).step_by(2);
+            layers.any(Option::is_some)
+        };
+        Family::BOTH.into_iter().filter(exists).collect()
     }
 
     /// As few rows as possible: first those between workloads, then those with the outside.
@@ -428,10 +483,18 @@ impl<'k> ConnectionRows<'k> {
         let mut networks: BTreeMap<AddressSets, ConnectionEnd> = BTreeMap::new();
         for (is_egress, list) in [(true, &self.egress_rows), (false, &self.ingress_rows)] {
             let mut outside_rows = Vec::new();
-            for ((regions, set), kinds) in self.merge_families(list, render) {
-                let outside = networks.entry(regions.clone()).or_insert_with(|| {
-                    ConnectionEnd::Networks(IpBlocks::from_address_sets(&regions, &free))
-                });
+            for ((part, set), kinds) in self.merge_families(list, render) {
+                let (outside, family) = match part {
+                    OutsidePart::Networks(regions) => {
+                        let outside = networks.entry(regions.clone()).or_insert_with(|| {
+                            ConnectionEnd::Networks(IpBlocks::from_address_sets(&regions, &free))
+                        });
+                        (outside.clone(), None)
+                    }
+                    OutsidePart::Names(names, family) => {
+                        (ConnectionEnd::Names(Rc::new(names)), family)
+                    }
+                };
                 let parts: Vec<Vec<u32>> = if kinds.len() <= MAX_EXPANDED_PAIRS {
                     kinds.iter().map(|kind| vec![*kind]).collect()
                 } else {
@@ -439,9 +502,9 @@ impl<'k> ConnectionRows<'k> {
                 };
                 for kinds in parts {
                     self.push_outside_row(
-                        &set,
+                        (family, set.clone()),
                         &kinds,
-                        (is_egress, outside),
+                        (is_egress, &outside),
                         filter,
                         &mut outside_rows,
                     );
@@ -496,7 +559,7 @@ impl<'k> ConnectionRows<'k> {
         &self,
         list: &OutsideRows,
         render: &ValueRenderer<'_>,
-    ) -> BTreeMap<(AddressSets, Rc<TrafficSet>), Vec<u32>> {
+    ) -> BTreeMap<(OutsidePart, Rc<TrafficSet>), Vec<u32>> {
         let mut by_kind: BTreeMap<u32, BTreeMap<_, [AddressRanges; 2]>> = BTreeMap::new();
         for ((block, value), kinds) in list {
             let regions = self.block_address_sets(block);
@@ -513,11 +576,24 @@ impl<'k> ConnectionRows<'k> {
                 }
             }
         }
-        let mut rows: BTreeMap<(AddressSets, Rc<TrafficSet>), Vec<u32>> = BTreeMap::new();
+        let mut rows: BTreeMap<(OutsidePart, Rc<TrafficSet>), Vec<u32>> = BTreeMap::new();
         for (kind, sets) in by_kind {
+            let families = self.families(kind);
             for (set, ranges) in sets {
-                let regions = ranges.map(RangeSet::from_iter);
-                rows.entry((regions, set)).or_default().push(kind);
+                let mut regions = ranges.map(RangeSet::from_iter);
+                let mut names: BTreeMap<Option<Family>, Vec<NameAddresses>> = BTreeMap::new();
+                for (name, of_name) in self.names.take_from(&mut regions) {
+                    let family = of_name.first().copied().filter(|_| of_name != families);
+                    names.entry(family).or_default().push(name);
+                }
+                let names = names
+                    .into_iter()
+                    .map(|(family, names)| OutsidePart::Names(names, family));
+                let networks = regions.iter().any(|region| !region.is_empty());
+                let networks = networks.then_some(OutsidePart::Networks(regions));
+                for part in networks.into_iter().chain(names) {
+                    rows.entry((part, set.clone())).or_default().push(kind);
+                }
             }
         }
         rows
@@ -526,7 +602,7 @@ impl<'k> ConnectionRows<'k> {
     /// The row between classes and networks outside, as far as the filter lets it through.
     fn push_outside_row(
         &self,
-        set: &Rc<TrafficSet>,
+        traffic: (Option<Family>, Rc<TrafficSet>),
         kinds: &[u32],
         (is_egress, outside): (bool, &ConnectionEnd),
         filter: &ResolvedFilter,
@@ -547,7 +623,7 @@ impl<'k> ConnectionRows<'k> {
             } else {
                 (outside.clone(), party)
             };
-            push_connections(&[(None, set.clone())], src, dst, rows);
+            push_connections(std::slice::from_ref(&traffic), src, dst, rows);
         }
     }
 

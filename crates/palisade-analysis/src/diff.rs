@@ -5,6 +5,7 @@ use crate::connections::{
     ValueRenderer, merge_families,
 };
 use crate::equivalence::{EquivalenceClasses, LayerTraffic};
+use crate::named_ends::NamedEnds;
 use crate::pair_evaluator::{TrafficSetId, TrafficSetInterner};
 use crate::reachability::{Reachability, ReportUnit};
 use crate::state_view::StateView;
@@ -71,11 +72,16 @@ pub fn filtered_diff<'a>(
     scope: &ConnectionFilter,
 ) -> Result<ConnectionDiff, ConnectionFilterError> {
     let sets = Rc::new(TrafficSetInterner::new());
-    let change = StatePair::new(old.into(), new.into(), &sets);
+    let (old, new) = (old.into(), new.into());
+    let names = NamedEnds::new(&[old.state, new.state]);
+    let named = [old, new].map(|view| names.add_to(view.state));
+    let [old, new] =
+        [(old, &named[0]), (new, &named[1])].map(|(view, state)| StateView { state, ..view });
+    let change = StatePair::new(old, new, &sets);
     let views = [&change.views[0], &change.views[1]];
     let wanted = ResolvedFilter::resolve(scope, &views)?;
     let kinds = EquivalenceClasses::new(&views, &change.units, &sets);
-    let rows = ConnectionRows::build(&kinds, &|value| differs(value));
+    let rows = ConnectionRows::build(&kinds, &names, &|value| differs(value));
     let workload_addresses = Family::BOTH.map(|f| {
         views[0].workload_addresses[f as usize].union(&views[1].workload_addresses[f as usize])
     });
@@ -98,11 +104,16 @@ pub fn grouped_diff<'a>(
     scope: &ConnectionFilter,
 ) -> Result<ConnectionDiff, ConnectionFilterError> {
     let sets = Rc::new(TrafficSetInterner::new());
-    let change = StatePair::new(old.into(), new.into(), &sets);
+    let (old, new) = (old.into(), new.into());
+    let names = NamedEnds::new(&[old.state, new.state]);
+    let named = [old, new].map(|view| names.add_to(view.state));
+    let [old, new] =
+        [(old, &named[0]), (new, &named[1])].map(|(view, state)| StateView { state, ..view });
+    let change = StatePair::new(old, new, &sets);
     let views = [&change.views[0], &change.views[1]];
     let wanted = ResolvedFilter::resolve(scope, &views)?;
     let kinds = EquivalenceClasses::new(&views, &change.units, &sets);
-    let rows = ConnectionRows::build(&kinds, &|value| differs(value));
+    let rows = ConnectionRows::build(&kinds, &names, &|value| differs(value));
     let [opened, closed] = [true, false].map(|opened| {
         let render = |value: &LayerTraffic, pair: bool| render_change(value, pair, opened, &sets);
         let render: &ValueRenderer<'_> = &render;

@@ -23,6 +23,7 @@ mod ip_blocks;
 mod label_value_index;
 mod lint;
 mod lockout;
+mod named_ends;
 mod own_nodes;
 mod pair_evaluator;
 mod pair_set;
@@ -35,7 +36,7 @@ mod traffic;
 mod traffic_grid;
 mod workload;
 
-pub use connection_end::{ConnectionEnd, IpBlocks};
+pub use connection_end::{ConnectionEnd, IpBlocks, NameAddresses};
 pub use connections::{
     Connection, ConnectionFilter, ConnectionFilterError, connections, filtered_connections,
     grouped_connections,

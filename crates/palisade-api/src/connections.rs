@@ -128,6 +128,21 @@ pub enum ConnectionEndReport {
         /// The prefixes, some with exceptions.
         networks: Vec<String>,
     },
+    /// The addresses of names, whether they are known or not.
+    Names {
+        /// The names and patterns.
+        names: Vec<NameAddressesReport>,
+    },
+}
+
+/// The addresses of a name in a report.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NameAddressesReport {
+    /// The name, or a pattern as Cilium writes it.
+    pub name: String,
+    /// How many of its addresses are known.
+    pub known: usize,
 }
 
 /// A workload in reports: a pod, or the owner of pods that policy treats alike.

@@ -43,8 +43,8 @@ pub use cni::{
 pub use config::{ConfigFileReport, ConfigReport, ParameterOrigin, ParameterReport};
 pub use connections::{
     AllTraffic, ConnectionEndReport, ConnectionList, ConnectionReport, DiffReport,
-    ForwardedConnectionReport, HostConnectionReport, NumberRangeList, ProtocolTraffic,
-    TrafficReport, WorkloadRef,
+    ForwardedConnectionReport, HostConnectionReport, NameAddressesReport, NumberRangeList,
+    ProtocolTraffic, TrafficReport, WorkloadRef,
 };
 pub use convert::{ConvertReport, InexpressibleReport};
 pub use dry_run::{DryRunPlan, DryRunReport, SubsystemPlan};

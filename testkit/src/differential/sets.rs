@@ -135,6 +135,8 @@ fn party_contains(party: &ConnectionEnd, names: &[WorkloadRef], address: IpAddr)
         ConnectionEnd::Outside(prefix) => names.is_empty() && prefix.contains(address),
         ConnectionEnd::Group(group) => group.iter().any(|member| names.contains(member)),
         ConnectionEnd::Networks(networks) => names.is_empty() && networks.contains(address),
+        // The addresses of names that the state has are listed as addresses.
+        ConnectionEnd::Names(_) => false,
     }
 }
 
@@ -154,9 +156,10 @@ fn boundary_flows(
         let connection = dice.pick(list);
         let mut end = |party: &ConnectionEnd| match party {
             ConnectionEnd::Outside(prefix) => *dice.pick(&[prefix.address(), prefix.last()]),
-            ConnectionEnd::Workload(_) | ConnectionEnd::Group(_) | ConnectionEnd::Networks(_) => {
-                *dice.pick(&held)
-            }
+            ConnectionEnd::Workload(_)
+            | ConnectionEnd::Group(_)
+            | ConnectionEnd::Networks(_)
+            | ConnectionEnd::Names(_) => *dice.pick(&held),
         };
         let (source, destination) = (end(&connection.src), end(&connection.dst));
         let like = dice.pick(flows);

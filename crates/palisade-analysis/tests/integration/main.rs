@@ -9,5 +9,6 @@ mod connections;
 mod diff;
 mod explain;
 mod lint;
+mod names;
 mod random;
 mod size;

@@ -84,6 +84,8 @@ fn covers(party: &ConnectionEnd, side: &Side) -> bool {
         ConnectionEnd::Networks(networks) => {
             side.names.is_empty() && side.address.is_some_and(|a| networks.contains(a))
         }
+        // Known addresses are listed as addresses.
+        ConnectionEnd::Names(_) => false,
     }
 }
 
@@ -141,7 +143,7 @@ fn is_listable(lists: &[&[Connection]], from: &Side, to: &Side) -> bool {
             address: None,
             ..w.clone()
         }),
-        ConnectionEnd::Group(_) | ConnectionEnd::Outside(_) | ConnectionEnd::Networks(_) => false,
+        _ => false,
     };
     let mut all = lists.iter().copied().flatten();
     !shared || (a != b && all.any(|c| named(&c.src) || named(&c.dst)))
@@ -155,6 +157,7 @@ fn count(connection: &Connection, features: &mut BTreeMap<&str, usize>) {
             ConnectionEnd::Workload(w) if w.address.is_some() => seen("one address of a pod"),
             ConnectionEnd::Workload(w) if &*w.kind == "ReplicaSet" => seen("an owner's pods"),
             ConnectionEnd::Workload(_) => seen("a pod"),
+            ConnectionEnd::Names(_) => seen("addresses of names"),
             ConnectionEnd::Group(_) | ConnectionEnd::Outside(_) | ConnectionEnd::Networks(_) => {}
         }
     }
