@@ -51,6 +51,10 @@ pub struct NameManager {
     pub proxies: ProxyConnections,
     /// The answers whose addresses the kernel does not have yet.
     unconfirmed: Vec<Confirmation>,
+    /// By which addresses each workload asked.
+    clients: BTreeMap<EndpointId, BTreeSet<IpAddr>>,
+    /// Clients of which the proxies remember more than is in force; they are told after what is unconfirmed.
+    withdrawn: BTreeSet<IpAddr>,
     connections: ConnectionWatch,
     counts: LearningCounts,
     /// Servers that may not teach and did answer, with the number of their answers.
@@ -114,6 +118,8 @@ impl NameManager {
             clock,
             proxies: ProxyConnections::default(),
             unconfirmed: Vec::new(),
+            clients: BTreeMap::new(),
+            withdrawn: BTreeSet::new(),
             connections: ConnectionWatch::default(),
             counts: LearningCounts::default(),
             foreign_servers: BTreeMap::new(),
@@ -153,6 +159,8 @@ impl NameManager {
             match update {
                 Update::Delete(ObjectKey::Endpoint(id)) => {
                     changed.extend(self.cache.remove_workload(id));
+                    // Another workload may get its addresses.
+                    self.withdrawn.extend(self.clients.remove(id).unwrap_or_default());
                 }
                 Update::Upsert(Object::Policy(policy)) if policy.reads_dns() => {
                     self.dns_policies.insert(policy.id.clone());
@@ -165,6 +173,9 @@ impl NameManager {
                 }
                 _ => {}
             }
+        }
+        if self.unconfirmed.is_empty() {
+            self.withdraw();
         }
         self.updates(changed)
     }
@@ -179,14 +190,21 @@ impl NameManager {
         } in answers
         {
             self.unconfirmed.push(confirmation);
+            let client = offer.client;
             if let Some(answer) = self.accept(policy, offer) {
                 self.store(now, &answer);
+                let clients = self.clients.entry(answer.workload.clone()).or_default();
+                clients.insert(client);
                 let used = UsedAddresses {
                     connections: &self.connections.list,
                     policy,
                 };
                 changed.extend(self.cache.learn(now, &answer, &used));
             }
+        }
+        for workload in self.cache.take_evicted() {
+            let clients = self.clients.get(&workload).into_iter().flatten();
+            self.withdrawn.extend(clients);
         }
         if self.journal.is_overgrown() {
             self.journal.replace(&self.cache.store());
@@ -270,6 +288,14 @@ impl NameManager {
     pub fn confirm(&mut self) {
         for confirmation in self.unconfirmed.drain(..) {
             confirmation.confirm();
+        }
+        self.withdraw();
+    }
+
+    /// Tells the proxies of whom they remember too much.
+    fn withdraw(&mut self) {
+        for client in std::mem::take(&mut self.withdrawn) {
+            self.proxies.withdraw(client);
         }
     }
 
