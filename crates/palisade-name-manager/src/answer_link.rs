@@ -118,12 +118,10 @@ fn serve(
     connections: ProxyConnections,
     send: impl Fn(OfferedAnswer) -> bool + Send + 'static,
 ) {
-    let read = move || {
-        match read_offers(connection, &connections, send) {
-            Ok(()) => tracing::info!("the DNS proxy closed its connection"),
-            Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "the DNS proxy's connection failed");
-            }
+    let read = move || match read_offers(connection, &connections, send) {
+        Ok(()) => tracing::info!("the DNS proxy closed its connection"),
+        Err(error) => {
+            tracing::warn!(error = %error_chain(&error), "the DNS proxy's connection failed");
         }
     };
     let thread = std::thread::Builder::new().name("dns-answers".to_owned());

@@ -160,7 +160,8 @@ impl NameManager {
                 Update::Delete(ObjectKey::Endpoint(id)) => {
                     changed.extend(self.cache.remove_workload(id));
                     // Another workload may get its addresses.
-                    self.withdrawn.extend(self.clients.remove(id).unwrap_or_default());
+                    self.withdrawn
+                        .extend(self.clients.remove(id).unwrap_or_default());
                 }
                 Update::Upsert(Object::Policy(policy)) if policy.reads_dns() => {
                     self.dns_policies.insert(policy.id.clone());

@@ -6,8 +6,8 @@
 
 use palisade_sys::atomic_file::WriteError;
 use std::io;
-use std::net::SocketAddr;
 use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use thiserror::Error;
 

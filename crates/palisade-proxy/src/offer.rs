@@ -69,7 +69,10 @@ mod tests {
         assert_eq!(confirmation, r#"{"id":7}"#);
         let client = IpAddr::from([10, 0, 0, 1]);
         for (word, text) in [
-            (AgentWord::Confirmed(OfferConfirmation { id: 7 }), r#"{"id":7}"#),
+            (
+                AgentWord::Confirmed(OfferConfirmation { id: 7 }),
+                r#"{"id":7}"#,
+            ),
             (AgentWord::Withdrawn { client }, r#"{"client":"10.0.0.1"}"#),
         ] {
             assert_eq!(serde_json::to_string(&word).unwrap(), text);

@@ -67,7 +67,7 @@ pub(crate) fn bind_any(like: IpAddr) -> UdpSocket {
     UdpSocket::bind((any, 0)).unwrap()
 }
 
-/// Asks a server, and waits for half a second.
+/// Asks a server, and waits as resolvers do.
 pub(crate) fn lookup(
     lab: &Lab,
     from: NodeId,
@@ -75,10 +75,7 @@ pub(crate) fn lookup(
     name: &str,
     kind: RecordType,
 ) -> Answered {
-    let socket = open(lab, from, server);
-    let patience = Some(Duration::from_millis(500));
-    socket.set_read_timeout(patience).unwrap();
-    exchange(&socket, name, kind)
+    exchange(&open(lab, from, server), name, kind)
 }
 
 /// Opens a connection to a server; `None` if none opens soon.

@@ -2,14 +2,18 @@
 
 use super::client::{framed, read_message};
 use hickory_proto::op::{Message, OpCode};
-use hickory_proto::rr::rdata::{A, AAAA};
-use hickory_proto::rr::{RData, Record, RecordType};
+use hickory_proto::rr::RecordType;
 use palisade_testkit::lab::{Lab, NodeId};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 
 /// The longest answer over UDP.
 const LONGEST_DATAGRAM: usize = 1_232;
+
+/// The length of a message's header, where its number of answers is, and the flag of a truncated one in its third byte.
+const HEADER: u8 = 12;
+const ANSWER_COUNT: usize = 6;
+const TRUNCATED: u8 = 2;
 
 /// The addresses of a name; `None`: no answer.
 type AddressRule = fn(&str, RecordType) -> Option<Vec<IpAddr>>;
@@ -67,12 +71,13 @@ fn serve_datagrams(socket: &UdpSocket, rule: AddressRule, queries: &Mutex<Vec<Re
             bytes,
         });
         let Some(mut answer) = answer else { continue };
-        if answer.to_vec().unwrap().len() > LONGEST_DATAGRAM {
-            answer.answers.clear();
-            answer.metadata.truncation = true;
+        if answer.len() > LONGEST_DATAGRAM {
+            answer.truncate(length);
+            answer[2] |= TRUNCATED;
+            answer[ANSWER_COUNT..ANSWER_COUNT + 2].fill(0);
         }
         // The client may be gone.
-        let _ = socket.send_to(&answer.to_vec().unwrap(), client);
+        let _ = socket.send_to(&answer, client);
     }
 }
 
@@ -81,14 +86,14 @@ fn serve_stream(mut stream: TcpStream, rule: AddressRule) {
         let Some(answer) = answer(&message, rule) else {
             continue;
         };
-        let answer = framed(&answer.to_vec().unwrap());
+        let answer = framed(&answer);
         if std::io::Write::write_all(&mut stream, &answer).is_err() {
             return;
         }
     }
 }
 
-fn answer(message: &[u8], rule: AddressRule) -> Option<Message> {
+fn answer(message: &[u8], rule: AddressRule) -> Option<Vec<u8>> {
     let query = Message::from_vec(message).ok()?;
     let question = query.queries.first()?;
     let name = question.name().to_string().to_lowercase();
@@ -96,17 +101,21 @@ fn answer(message: &[u8], rule: AddressRule) -> Option<Message> {
     Some(answer_with(&query, &addresses))
 }
 
-/// The answer of a query with these addresses.
-pub(crate) fn answer_with(query: &Message, addresses: &[IpAddr]) -> Message {
+/// The answer of a query with these addresses, each behind a pointer to the question, so that thousands fit.
+pub(crate) fn answer_with(query: &Message, addresses: &[IpAddr]) -> Vec<u8> {
     let mut answer = Message::response(query.metadata.id, OpCode::Query);
     answer.add_queries(query.queries.clone());
+    let mut bytes = answer.to_vec().unwrap();
+    bytes[ANSWER_COUNT..ANSWER_COUNT + 2].copy_from_slice(&(addresses.len() as u16).to_be_bytes());
     for address in addresses {
-        let data = match *address {
-            IpAddr::V4(address) => RData::A(A(address)),
-            IpAddr::V6(address) => RData::AAAA(AAAA(address)),
+        let (kind, octets) = match address {
+            IpAddr::V4(address) => (RecordType::A, address.octets().to_vec()),
+            IpAddr::V6(address) => (RecordType::AAAA, address.octets().to_vec()),
         };
-        let name = query.queries[0].name().clone();
-        answer.add_answer(Record::from_rdata(name, 300, data));
+        bytes.extend([0xc0, HEADER]);
+        bytes.extend(u16::from(kind).to_be_bytes());
+        bytes.extend([0, 1, 0, 0, 1, 44, 0, octets.len() as u8]);
+        bytes.extend(octets);
     }
-    answer
+    bytes
 }

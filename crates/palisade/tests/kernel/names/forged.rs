@@ -28,7 +28,7 @@ impl ForgedAnswers<'_> {
     fn answer(&self, id: u16) -> Vec<u8> {
         let query = Message::from_vec(&self.query.bytes).unwrap();
         let victim = addresses_of(FORGED)[self.family];
-        let mut answer = answer_with(&query, &[victim]).to_vec().unwrap();
+        let mut answer = answer_with(&query, &[victim]);
         answer[..2].copy_from_slice(&id.to_be_bytes());
         answer
     }
@@ -66,7 +66,7 @@ impl ForgedAnswers<'_> {
             self.send(0, SocketAddr::new(server.ip(), 54), &answer);
             let other = Message::from_vec(&query(self.id(), "n7.example.com", KINDS[self.family]));
             let victim = addresses_of(FORGED)[self.family];
-            let other = answer_with(&other.unwrap(), &[victim]).to_vec().unwrap();
+            let other = answer_with(&other.unwrap(), &[victim]);
             self.send(0, server, &other);
         }
     }
@@ -78,9 +78,15 @@ impl ForgedAnswers<'_> {
 }
 
 /// Sends a query that is not answered, and waits until the server has it.
-fn ask_in_vain(named: &NamedShop, server: &FakeDnsServer, family: usize) -> (UdpSocket, ReceivedQuery) {
+fn ask_in_vain(
+    named: &NamedShop,
+    server: &FakeDnsServer,
+    family: usize,
+) -> (UdpSocket, ReceivedQuery) {
     let socket = open(&named.shop.lab, named.shop.pods[0], FAKE[family]);
-    socket.send(&query(9, SILENT[family], KINDS[family])).unwrap();
+    socket
+        .send(&query(9, SILENT[family], KINDS[family]))
+        .unwrap();
     let began = Instant::now();
     loop {
         if let Some(query) = server.take_queries().pop() {
@@ -110,7 +116,11 @@ fn others_are_served(named: &NamedShop, names: std::ops::Range<usize>) {
         let mut answers =
             (0..4).filter_map(|_| lookup(&named.shop.lab, api, server, &name, KINDS[family]));
         let expected = vec![addresses_of(number)[family]];
-        assert_eq!(answers.next(), Some((ResponseCode::NoError, expected)), "{name}");
+        assert_eq!(
+            answers.next(),
+            Some((ResponseCode::NoError, expected)),
+            "{name}"
+        );
     }
 }
 
@@ -173,11 +183,15 @@ fn an_answer_that_reaches_the_client_past_the_proxy_opens_nothing() {
                 client: socket.local_addr().unwrap(),
                 ..query
             },
-            attackers: [lab.outside(), named.shop.pods[2]].map(|node| RawSender::open(lab, node).unwrap()),
+            attackers: [lab.outside(), named.shop.pods[2]]
+                .map(|node| RawSender::open(lab, node).unwrap()),
         };
         // A client believes whom it will: policy does not.
         forged.send(0, forged.query.server, &forged.answer(9));
-        println!("past the proxy: {:?}", received(&socket).map(|bytes| bytes.len()));
+        println!(
+            "past the proxy: {:?}",
+            received(&socket).map(|bytes| bytes.len())
+        );
         assert!(named.held(SILENT[family]).is_empty());
         assert!(named.is_denied(addresses_of(FORGED)[family]));
     }

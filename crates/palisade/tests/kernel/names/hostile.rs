@@ -1,41 +1,48 @@
-//! Workloads and servers that mean harm: nothing is opened, and nothing is held up for others.
+//! Workloads and servers that mean harm: nothing is opened. What they cost others is in `alone::names::crowds`.
 
-use super::client::{connect_stream, framed, query};
 use super::fake_server::FakeDnsServer;
-use super::{
-    KINDS, NamedShop, PORT, addresses_of, dnsmasq, lookup, lookup_over_tcp, names_policy,
-    route_outside, servers,
-};
+use super::{KINDS, NamedShop, PORT, addresses_of, dnsmasq, names_policy, route_outside, servers};
 use crate::agent::Agent;
 use crate::agent::shop::{ADDRESSES, Shop, address};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
-use palisade_testkit::lab::{NodeId, TcpEcho};
+use palisade_testkit::lab::TcpEcho;
 use palisade_testkit::need_root;
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The addresses of the server that answers what it wants, which policy trusts.
-pub(super) const FAKE: [IpAddr; 2] = [
+pub(crate) const FAKE: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 3)),
     IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0, 0, 0, 0, 3)),
 ];
 /// Where a name must not lead.
 const INSIDE: [&[&str]; 2] = [
-    &["127.0.0.1", "0.0.0.0", "0.1.2.3", "169.254.169.254", "169.254.20.10", "224.0.0.1"],
-    &["::1", "::", "fe80::1", "ff02::1", "::ffff:169.254.169.254", "::ffff:127.0.0.1"],
+    &[
+        "127.0.0.1",
+        "0.0.0.0",
+        "0.1.2.3",
+        "169.254.169.254",
+        "169.254.20.10",
+        "224.0.0.1",
+    ],
+    &[
+        "::1",
+        "::",
+        "fe80::1",
+        "ff02::1",
+        "::ffff:169.254.169.254",
+        "::ffff:127.0.0.1",
+    ],
 ];
 /// The metadata service of clouds.
 const METADATA: [&str; 2] = ["169.254.169.254", "fd00:ec2::254"];
 /// Where it may.
 const PUBLIC: [&str; 2] = ["203.0.113.240", "2001:db8:51::1:f0"];
-/// How many addresses are in an answer of almost 64 KiB, and how many such answers a workload gets.
-const GIANT: usize = 4_000;
-const GIANTS: usize = 30;
+/// How many addresses are in an answer of almost 64 KiB.
+pub(crate) const GIANT: usize = 4_000;
 
 /// What that server answers.
-pub(super) fn rule(name: &str, kind: RecordType) -> Option<Vec<IpAddr>> {
+pub(crate) fn rule(name: &str, kind: RecordType) -> Option<Vec<IpAddr>> {
     let family = usize::from(kind == RecordType::AAAA);
     let (first, _) = name.split_once('.')?;
     if let Some(number) = first.strip_prefix("giant") {
@@ -51,7 +58,11 @@ pub(super) fn rule(name: &str, kind: RecordType) -> Option<Vec<IpAddr>> {
         return None;
     }
     let texts = match first {
-        "inside" => [INSIDE[family], &[ADDRESSES[1][family], METADATA[family], PUBLIC[family]]].concat(),
+        "inside" => [
+            INSIDE[family],
+            &[ADDRESSES[1][family], METADATA[family], PUBLIC[family]],
+        ]
+        .concat(),
         _ => vec![],
     };
     Some(texts.into_iter().map(address).collect())
@@ -63,10 +74,15 @@ fn hostile_policy(apps: &str) -> String {
 }
 
 /// A shop with that policy, and arguments of its agent.
-pub(super) fn hostile_shop(name: &str, apps: &str, arguments: &[&str]) -> NamedShop {
+pub(crate) fn hostile_shop(name: &str, apps: &str, arguments: &[&str]) -> NamedShop {
     let shop = Shop::under(Agent::new().with(arguments), name);
     let outside = shop.lab.outside();
-    NamedShop::around(shop, &dnsmasq(), (outside, servers()), &hostile_policy(apps))
+    NamedShop::around(
+        shop,
+        &dnsmasq(),
+        (outside, servers()),
+        &hostile_policy(apps),
+    )
 }
 
 #[test]
@@ -74,19 +90,26 @@ fn a_resolver_of_a_workload_teaches_nothing() {
     if !need_root() {
         return;
     }
-    let mut named = hostile_shop("names-own", "web", &["--dns-servers", "policy,cluster,node"]);
+    let mut named = hostile_shop("names-own", "web", &[]);
     let (lab, db) = (&named.shop.lab, named.shop.pods[2]);
     let own = ADDRESSES[2].map(address);
     let _resolver = FakeDnsServer::start(lab, db, own, rule);
     // It may be asked as any other workload, with rules that read no queries.
     let asks_db = "  - toEndpoints: [{matchLabels: {app: db}}]\n";
-    named.shop.agent.apply("names.yaml", &(hostile_policy("web") + asks_db));
+    named
+        .shop
+        .agent
+        .apply("names.yaml", &(hostile_policy("web") + asks_db));
     let opens_nothing = |named: &NamedShop, number: usize| {
         for (family, kind) in KINDS.into_iter().enumerate() {
             let wanted = addresses_of(number + family)[family];
             let name = format!("n{}.example.com", number + family);
             let answer = named.lookup(&name, own[family], kind);
-            assert_eq!(answer, Some((ResponseCode::NoError, vec![wanted])), "{name}");
+            assert_eq!(
+                answer,
+                Some((ResponseCode::NoError, vec![wanted])),
+                "{name}"
+            );
             assert!(named.held(&name).is_empty(), "{name}");
             assert!(named.is_denied(wanted), "{name}");
         }
@@ -136,110 +159,5 @@ fn a_name_never_leads_inside() {
         assert!(answer.is_some());
         assert!(named.held("n180.example.com").is_empty());
         assert!(named.is_denied(addresses_of(180)[family]));
-    }
-}
-
-/// The addresses that each workload holds, by the list of names.
-fn held_by(named: &NamedShop, workload: &str) -> usize {
-    let names = named.shop.agent.json(&["names", "list"]);
-    let entries = names["names"].as_array().unwrap().iter();
-    let addresses = entries.flat_map(|name| name["addresses"].as_array().unwrap());
-    addresses.filter(|entry| entry["workload"] == workload).count()
-}
-
-/// Looks new names up while something goes on, in one workload: each is answered and opens, over UDP and TCP.
-fn others_connect_during(named: &NamedShop, pod: NodeId, stop: &AtomicBool) -> usize {
-    let mut done = 0;
-    let ask = [lookup, lookup_over_tcp];
-    while !stop.load(Ordering::Relaxed) && done < 100 {
-        let (number, family) = (named.next_name(), done % 2);
-        let wanted = addresses_of(number)[family];
-        let name = format!("n{number}.example.com");
-        let server = named.servers[family];
-        let answer = ask[done / 2 % 2](&named.shop.lab, pod, server, &name, KINDS[family]);
-        assert_eq!(answer, Some((ResponseCode::NoError, vec![wanted])), "{name}");
-        assert!(named.connects_from(pod, wanted, super::FIRST_PACKET), "{name}");
-        done += 1;
-    }
-    done
-}
-
-#[test]
-fn giant_answers_cost_the_workload_that_gets_them() {
-    if !need_root() {
-        return;
-    }
-    let named = hostile_shop("names-giant", "web, db", &["--dns-max-addresses", "1000"]);
-    let (lab, [web, _, db]) = (&named.shop.lab, named.shop.pods);
-    let _server = FakeDnsServer::start(lab, lab.outside(), FAKE, rule);
-    let stop = AtomicBool::new(false);
-    let done = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for number in 0..GIANTS {
-                let name = format!("giant{number}.example.com");
-                let answer = lookup_over_tcp(lab, db, FAKE[0], &name, RecordType::A);
-                let count = answer.map(|(_, addresses)| addresses.len());
-                assert_eq!(count, Some(GIANT), "{name}");
-            }
-            stop.store(true, Ordering::Relaxed);
-        });
-        others_connect_during(&named, web, &stop)
-    });
-    println!("account: names: {done} lookups beside {GIANTS} answers with {GIANT} addresses each");
-    assert!(done > 0);
-    assert_eq!(held_by(&named, "shop/web"), done);
-    let held = held_by(&named, "shop/db");
-    assert!((100..=1_000).contains(&held), "{held}");
-    // A tenth of the bound is for one name.
-    let last = named.held(&format!("giant{}.example.com", GIANTS - 1));
-    assert_eq!(last.len(), 100);
-}
-
-#[test]
-fn connections_that_stall_hold_up_nobody() {
-    if !need_root() {
-        return;
-    }
-    let named = hostile_shop("names-slow", "web, db", &[]);
-    let (lab, [web, _, db]) = (&named.shop.lab, named.shop.pods);
-    let _server = FakeDnsServer::start(lab, lab.outside(), FAKE, rule);
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let others = scope.spawn(|| others_connect_during(&named, web, &stop));
-        let mut stalled = Vec::new();
-        for number in 0..300 {
-            // Some do not open: of one address there may be few.
-            let Some(mut stream) = connect_stream(lab, db, FAKE[number % 2]) else {
-                continue;
-            };
-            if number % 4 == 0 {
-                // Who asks for much and reads nothing.
-                let giant = framed(&query(1, "giant1.example.com", RecordType::A));
-                let _ = stream.write_all(&giant.repeat(40));
-            } else {
-                let _ = stream.write_all(&[0]);
-            }
-            stalled.push(stream);
-        }
-        let opened = stalled.len();
-        others_stay(&named, web);
-        stop.store(true, Ordering::Relaxed);
-        let done = others.join().unwrap();
-        println!("account: names: {done} lookups beside {opened} connections that stall");
-        assert!(done > 0);
-        // Datagrams of the workload itself are served, too.
-        let answer = lookup(lab, db, named.servers[0], "n199.example.com", KINDS[0]);
-        let expected = vec![addresses_of(199)[0]];
-        assert_eq!(answer, Some((ResponseCode::NoError, expected)));
-    });
-}
-
-/// Known names stay in force.
-fn others_stay(named: &NamedShop, web: NodeId) {
-    for (number, server) in [(190, 0), (191, 1)] {
-        let name = format!("n{number}.example.com");
-        let ask = |kind| lookup_over_tcp(&named.shop.lab, web, named.servers[server], &name, kind);
-        assert!(ask(KINDS[server]).is_some());
-        assert!(named.connects(addresses_of(number)[server]));
     }
 }

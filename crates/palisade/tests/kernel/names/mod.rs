@@ -1,10 +1,10 @@
 //! Policy by domain name, end to end: the agent, the DNS proxy as a process of its own, and real DNS servers.
 
-mod client;
+pub(crate) mod client;
 mod enforced;
-mod fake_server;
+pub(crate) mod fake_server;
 mod forged;
-mod hostile;
+pub(crate) mod hostile;
 mod outages;
 mod places;
 mod resolvers;
@@ -120,7 +120,7 @@ pub(crate) struct NamedShop {
     /// How many names were asked for.
     asked: AtomicUsize,
     _echo: TcpEcho,
-    server: DnsServer,
+    _server: DnsServer,
 }
 
 impl NamedShop {
@@ -150,7 +150,7 @@ impl NamedShop {
             servers,
             asked: AtomicUsize::new(0),
             _echo: echo,
-            server,
+            _server: server,
         };
         named.wait_for_proxy();
         named
@@ -184,12 +184,12 @@ impl NamedShop {
         !self.connects_from(self.shop.pods[0], to, DENIED)
     }
 
-    fn connects_from(&self, pod: NodeId, to: IpAddr, patience: Duration) -> bool {
+    pub(crate) fn connects_from(&self, pod: NodeId, to: IpAddr, patience: Duration) -> bool {
         connect(&self.shop.lab, pod, SocketAddr::new(to, PORT), patience).is_ok()
     }
 
     /// The number of a name that was not asked for before.
-    fn next_name(&self) -> usize {
+    pub(crate) fn next_name(&self) -> usize {
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
         assert!(number < NAMES);
         number
@@ -223,19 +223,15 @@ impl NamedShop {
     /// A pod gets no answer of these servers.
     fn assert_cut_off(&self, pod: NodeId, servers: &[IpAddr], what: &str) {
         for server in servers {
-            let answer = lookup(
-                &self.shop.lab,
-                pod,
-                *server,
-                "n0.example.com",
-                RecordType::A,
-            );
+            let socket = open(&self.shop.lab, pod, *server);
+            socket.set_read_timeout(Some(DENIED)).unwrap();
+            let answer = exchange(&socket, "n0.example.com", RecordType::A);
             assert_eq!(answer, None, "{what}: {server}");
         }
     }
 
     /// The addresses that the agent holds for a name.
-    fn held(&self, name: &str) -> Vec<IpAddr> {
+    pub(crate) fn held(&self, name: &str) -> Vec<IpAddr> {
         let detail = self.shop.agent.json(&["names", "get", name]);
         let addresses = detail["addresses"].as_array().unwrap().iter();
         addresses

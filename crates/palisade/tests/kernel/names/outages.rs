@@ -114,4 +114,3 @@ fn a_proxy_hands_over_and_without_one_restricted_workloads_cannot_resolve() {
         Some((ResponseCode::NoError, vec![addresses_of(0)[0]]))
     );
 }
-

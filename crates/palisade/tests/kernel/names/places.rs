@@ -104,7 +104,9 @@ fn node_local_dns_is_asked_without_connection_tracking() {
     let named = host_shop("names-local", agent, own);
     let rule = |family: usize, chain: &str, side: &str, port: &str| {
         let (name, own) = (["ip", "ip6"][family], own[family]);
-        format!("add rule inet local {chain} {name} {side} {own} meta l4proto {{ tcp, udp }} th {port} 53 notrack\n")
+        format!(
+            "add rule inet local {chain} {name} {side} {own} meta l4proto {{ tcp, udp }} th {port} 53 notrack\n"
+        )
     };
     let mut script = "add table inet local\n\
         add chain inet local pre { type filter hook prerouting priority raw; }\n\

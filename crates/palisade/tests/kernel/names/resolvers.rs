@@ -14,15 +14,13 @@ struct ResolverPrograms {
     dir: tempfile::TempDir,
 }
 
-const LIBRARIES: [(&str, &str, &str); 2] = [("glibc", "cc", "-O1"), ("musl", "musl-gcc", "-static")];
+const LIBRARIES: [(&str, &str, &str); 2] =
+    [("glibc", "cc", "-O1"), ("musl", "musl-gcc", "-static")];
 
 impl ResolverPrograms {
     fn build() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let source = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/tests/kernel/names/resolver.c"
-        );
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernel/names/resolver.c");
         for (library, compiler, option) in LIBRARIES {
             let mut command = Command::new(compiler);
             let program = dir.path().join(library);
@@ -89,9 +87,7 @@ fn both_open(number: usize) -> Result<Vec<(IpAddr, bool)>, String> {
     Ok(expected.into())
 }
 
-fn sorted(
-    answer: Result<Vec<(IpAddr, bool)>, String>,
-) -> Result<Vec<(IpAddr, bool)>, String> {
+fn sorted(answer: Result<Vec<(IpAddr, bool)>, String>) -> Result<Vec<(IpAddr, bool)>, String> {
     answer.map(|mut addresses| {
         addresses.sort();
         addresses
@@ -124,11 +120,16 @@ fn resolvers_of_c_libraries_connect_at_once() {
             assert_eq!(sorted(answer), both_open(number), "{library}, {server}");
             assert!(named.held(&format!("{name}.absent.test")).is_empty());
         }
-        // Truncated, and asked for again over TCP, which this version of musl does not do.
+        // Truncated, and asked for again over TCP; musl does so from version 1.2.4 on, and finds nothing before.
         let conf = format!("nameserver {}\n", servers()[0]);
-        let answer = programs.run(&named, library, &conf, MANY).unwrap();
-        assert!(answer.len() == 64 || library == "musl" && !answer.is_empty());
-        assert!(answer.iter().all(|(_, opens)| *opens), "{library}: {answer:?}");
+        let answer = programs.run(&named, library, &conf, MANY);
+        println!("{library}: of many: {:?}", answer.as_ref().map(Vec::len));
+        let all_open = |found: &Vec<(IpAddr, bool)>| found.iter().all(|(_, opens)| *opens);
+        match &answer {
+            Ok(found) => assert!(all_open(found), "{library}: {found:?}"),
+            Err(error) => assert_eq!(library, "musl", "{error}"),
+        }
+        assert!(library == "musl" || answer.is_ok_and(|found| found.len() == 64));
     }
     let names = named.shop.agent.json(&["names", "list"]).to_string();
     assert!(!names.contains("absent.test"), "{names}");

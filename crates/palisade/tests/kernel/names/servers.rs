@@ -110,7 +110,7 @@ pub(crate) const LOAD_NETWORKS: [&str; 2] = ["198.18.0.0/15", "2001:db8:52::/64"
 
 fn dnsmasq_config(addresses: [IpAddr; 2]) -> String {
     let mut text =
-        "no-resolv\nno-hosts\nbind-interfaces\nuser=root\npid-file=\nlocal-ttl=60\naddress=/absent.test/\n".to_owned();
+        "no-resolv\nno-hosts\nbind-interfaces\nuser=root\npid-file=\nlocal-ttl=60\naddress=/absent.test/\nlocal=/example.com/\nlocal=/other.test/\n".to_owned();
     for (prefix, network) in ["na*", "nb*"].into_iter().zip(LOAD_NETWORKS) {
         writeln!(text, "synth-domain=example.com,{network},{prefix}").unwrap();
     }

@@ -3,8 +3,8 @@
 use super::super::asked;
 use crate::agent::shop::Shop;
 use crate::names::{
-    FIRST_PACKET, NamedShop, PORT, bind_any, by_address, dnsmasq, exchange, load_name,
-    names_policy, open, route_outside, servers, LOAD_NETWORKS,
+    FIRST_PACKET, LOAD_NETWORKS, NamedShop, PORT, bind_any, by_address, dnsmasq, exchange,
+    load_name, names_policy, open, route_outside, servers,
 };
 use palisade_sys::descriptors::raise_limit;
 use palisade_sys::transparent::force_receive_buffer;
@@ -98,11 +98,17 @@ fn no_first_packet_after_an_answer_is_lost() {
     let lab = &named.shop.lab;
     route_outside(lab, LOAD_NETWORKS);
     let sink = lab
-        .run_in(outside, || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT)).unwrap())
+        .run_in(outside, || {
+            UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT)).unwrap()
+        })
         .unwrap();
     force_receive_buffer(&sink, 32 << 20).unwrap();
     let outcome = LookupOutcome::default();
-    outcome.arrived.lock().unwrap().resize(lookups as usize, false);
+    outcome
+        .arrived
+        .lock()
+        .unwrap()
+        .resize(lookups as usize, false);
     let stop = AtomicBool::new(false);
     let began = Instant::now();
     std::thread::scope(|scope| {

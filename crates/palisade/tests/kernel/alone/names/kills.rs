@@ -3,7 +3,10 @@
 use super::super::asked;
 use super::steady_queries::SteadyQueries;
 use crate::agent::shop::{ADDRESSES, address};
-use crate::names::{KINDS, NAMES, NamedShop, PORT, ProxyProcess, addresses_of, dnsmasq, load_name, route_outside, servers, LOAD_NETWORKS};
+use crate::names::{
+    KINDS, LOAD_NETWORKS, NAMES, NamedShop, PORT, ProxyProcess, addresses_of, dnsmasq, load_name,
+    route_outside, servers,
+};
 use hickory_proto::op::ResponseCode;
 use palisade_testkit::lab::{Spray, SprayKind};
 use palisade_testkit::need_root;
@@ -39,7 +42,11 @@ fn assert_learns(named: &NamedShop, number: u32, what: &str) {
     let (name, kind, wanted) = load_name(number);
     let server = servers()[usize::from(wanted.is_ipv6())];
     let answer = named.lookup(&name, server, kind);
-    assert_eq!(answer, Some((ResponseCode::NoError, vec![wanted])), "{what} {number}");
+    assert_eq!(
+        answer,
+        Some((ResponseCode::NoError, vec![wanted])),
+        "{what} {number}"
+    );
     assert!(named.connects(wanted), "{what} {number}: the first packet");
 }
 
@@ -70,15 +77,21 @@ fn no_query_is_lost_by_kills_of_the_agent() {
     for kill in 0..kills {
         std::thread::sleep(PAUSE);
         named.shop.agent.kill();
-        assert!(known.iter().all(|known| named.connects(*known)), "without the agent, kill {kill}");
+        assert!(
+            known.iter().all(|known| named.connects(*known)),
+            "without the agent, kill {kill}"
+        );
         named.shop.agent.start(&named.shop.lab);
-        assert!(known.iter().all(|known| named.connects(*known)), "after kill {kill}");
+        assert!(
+            known.iter().all(|known| named.connects(*known)),
+            "after kill {kill}"
+        );
         named.wait_for_proxy();
         assert_learns(&named, kill, "after kill");
     }
     let account = queries.end();
     println!(
-        "account: names: {kills} kills of the agent under 1,000 queries a second, in {} s: {account:?}",
+        "account: names: {kills} kills of the agent under 1,000 queries a second, in {} s: {account}",
         began.elapsed().as_secs()
     );
     assert!(account.sent > 500);
@@ -101,8 +114,13 @@ fn a_kill_of_the_proxy_costs_queries_and_opens_nothing() {
         std::thread::sleep(PAUSE);
         // With SIGKILL.
         named.proxy = None;
-        assert!(known.iter().all(|known| named.connects(*known)), "without the proxy, kill {kill}");
-        named.shop.agent.wait("the loss of the proxy", |status| status["names"]["proxies"] == 0);
+        assert!(
+            known.iter().all(|known| named.connects(*known)),
+            "without the proxy, kill {kill}"
+        );
+        named.shop.agent.wait("the loss of the proxy", |status| {
+            status["names"]["proxies"] == 0
+        });
         let proxy = ProxyProcess::start(&named.shop.agent, &named.shop.lab);
         named.proxy = Some(proxy);
         named.wait_for_proxy();
@@ -110,7 +128,7 @@ fn a_kill_of_the_proxy_costs_queries_and_opens_nothing() {
     }
     let account = queries.end();
     println!(
-        "account: names: {kills} kills of the DNS proxy under 1,000 queries a second: {account:?}, of which {} lost by each",
+        "account: names: {kills} kills of the DNS proxy under 1,000 queries a second: {account}; {} lost by each",
         account.lost / u64::from(kills)
     );
     assert!(account.sent > 500);
@@ -120,5 +138,5 @@ fn a_kill_of_the_proxy_costs_queries_and_opens_nothing() {
     let queries = SteadyQueries::start(&named.shop.lab, named.shop.pods[0]);
     std::thread::sleep(PAUSE);
     let account = queries.end();
-    assert_eq!((account.lost, account.wrong), (0, 0), "{account:?}");
+    assert_eq!((account.lost, account.wrong), (0, 0), "{account}");
 }

@@ -3,6 +3,7 @@
 //! `LOAD_LOOKUPS` sets the number of lookups, and of `LOAD_KILLS` a twentieth are kills of the agent and a fiftieth of
 //! the proxy.
 
+mod crowds;
 mod first_packets;
 mod kills;
 mod steady_queries;

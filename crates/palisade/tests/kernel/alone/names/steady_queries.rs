@@ -36,12 +36,27 @@ pub(super) struct SteadyQueries {
 }
 
 /// What it came to.
-#[derive(Debug)]
 pub(super) struct QueryAccount {
     pub(super) sent: u64,
     pub(super) lost: u64,
     pub(super) wrong: u64,
+    /// The longest time between two answers at one socket, in milliseconds.
     pub(super) longest_gap: u64,
+}
+
+impl std::fmt::Display for QueryAccount {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let QueryAccount {
+            sent,
+            lost,
+            wrong,
+            longest_gap,
+        } = self;
+        write!(
+            out,
+            "{sent} queries, {lost} lost, {wrong} wrong, at most {longest_gap} ms without an answer"
+        )
+    }
 }
 
 impl SteadyQueries {
@@ -50,7 +65,8 @@ impl SteadyQueries {
         let threads = (0..SOCKETS).flat_map(|at| {
             let family = at % 2;
             let socket = Arc::new(open(lab, pod, servers()[family]));
-            let (sender, sending, stopped) = (Arc::clone(&socket), Arc::clone(&counts), Arc::clone(&stop));
+            let (sender, sending, stopped) =
+                (Arc::clone(&socket), Arc::clone(&counts), Arc::clone(&stop));
             let (receiving, ended) = (Arc::clone(&counts), Arc::clone(&stop));
             [
                 std::thread::spawn(move || send_queries(&sender, family, &sending, &stopped)),
