@@ -51,16 +51,29 @@ pub struct NameManager {
     pub proxies: ProxyConnections,
     /// The answers whose addresses the kernel does not have yet.
     unconfirmed: Vec<Confirmation>,
-    /// By which addresses each workload asked.
-    clients: BTreeMap<EndpointId, BTreeSet<IpAddr>>,
-    /// Clients of which the proxies remember more than is in force; they are told after what is unconfirmed.
-    withdrawn: BTreeSet<IpAddr>,
+    clients: KnownClients,
     connections: ConnectionWatch,
     counts: LearningCounts,
     /// Servers that may not teach and did answer, with the number of their answers.
     foreign_servers: BTreeMap<IpAddr, u64>,
     /// The policies that judge DNS queries by name.
     dns_policies: BTreeSet<palisade_model::PolicyId>,
+}
+
+/// Of whom proxies remember what was confirmed.
+#[derive(Default)]
+struct KnownClients {
+    /// The addresses by which each workload asked.
+    of_workload: BTreeMap<EndpointId, BTreeSet<IpAddr>>,
+    /// Clients of which the proxies remember more than is in force; they are told after what is unconfirmed.
+    withdrawn: BTreeSet<IpAddr>,
+}
+
+impl KnownClients {
+    fn remove_workload(&mut self, workload: &EndpointId) {
+        let clients = self.of_workload.remove(workload);
+        self.withdrawn.extend(clients.unwrap_or_default());
+    }
 }
 
 /// What is known of connections.
@@ -118,8 +131,7 @@ impl NameManager {
             clock,
             proxies: ProxyConnections::default(),
             unconfirmed: Vec::new(),
-            clients: BTreeMap::new(),
-            withdrawn: BTreeSet::new(),
+            clients: KnownClients::default(),
             connections: ConnectionWatch::default(),
             counts: LearningCounts::default(),
             foreign_servers: BTreeMap::new(),
@@ -160,8 +172,7 @@ impl NameManager {
                 Update::Delete(ObjectKey::Endpoint(id)) => {
                     changed.extend(self.cache.remove_workload(id));
                     // Another workload may get its addresses.
-                    self.withdrawn
-                        .extend(self.clients.remove(id).unwrap_or_default());
+                    self.clients.remove_workload(id);
                 }
                 Update::Upsert(Object::Policy(policy)) if policy.reads_dns() => {
                     self.dns_policies.insert(policy.id.clone());
@@ -194,7 +205,8 @@ impl NameManager {
             let client = offer.client;
             if let Some(answer) = self.accept(policy, offer) {
                 self.store(now, &answer);
-                let clients = self.clients.entry(answer.workload.clone()).or_default();
+                let clients = &mut self.clients.of_workload;
+                let clients = clients.entry(answer.workload.clone()).or_default();
                 clients.insert(client);
                 let used = UsedAddresses {
                     connections: &self.connections.list,
@@ -204,8 +216,8 @@ impl NameManager {
             }
         }
         for workload in self.cache.take_evicted() {
-            let clients = self.clients.get(&workload).into_iter().flatten();
-            self.withdrawn.extend(clients);
+            let clients = self.clients.of_workload.get(&workload);
+            self.clients.withdrawn.extend(clients.into_iter().flatten());
         }
         if self.journal.is_overgrown() {
             self.journal.replace(&self.cache.store());
@@ -295,7 +307,7 @@ impl NameManager {
 
     /// Tells the proxies of whom they remember too much.
     fn withdraw(&mut self) {
-        for client in std::mem::take(&mut self.withdrawn) {
+        for client in std::mem::take(&mut self.clients.withdrawn) {
             self.proxies.withdraw(client);
         }
     }

@@ -17,14 +17,14 @@ section! {
     /// (`policy`), the cluster's (`cluster`), those in this host's resolv.conf (`node`), and networks.
     servers: DnsServers = "dns-servers", dns_servers(), "policy,cluster,node", "policy|cluster|node|CIDR,…", Restart;
 
-    /// Networks whose addresses no answer gives to a name.
+    /// Networks that no answer gives to a name.
     excluded_networks: Vec<Prefix> =
         "dns-excluded-networks", networks(), "0.0.0.0/8,127.0.0.0/8,169.254.0.0/16,::1/128,fe80::/10,fd00:ec2::254/128,fd20:ce::254/128", "CIDR,…", Restart;
 
     /// The shortest TTL, in seconds. An address stays a minute longer than its TTL, and while a connection uses it.
     min_ttl: u32 = "dns-min-ttl", number(0, 604_800), "0", "SECONDS", Restart;
 
-    /// The maximum number of addresses of names that one workload may hold.
+    /// The most addresses of names of one workload.
     max_addresses: u32 = "dns-max-addresses", number(100, 1_000_000), "10000", "N", Restart;
 
     /// How refused queries are answered.
