@@ -14,8 +14,10 @@ use std::time::Duration;
 const ANSWER_SOCKET: &str = "dns-answers.sock";
 /// The name of the socket at which a proxy hands its listening sockets to its successor, in the same directory.
 const HANDOVER_SOCKET: &str = "dns-handover.sock";
-/// The longest time for which an answer waits for the agent.
-const HOLD: Duration = Duration::from_millis(100);
+/// The longest time for which an answer waits for the agent: as long as a first packet that is lost would take to be sent
+/// again. An agent that is busy, or whose kernel is, needs more than the few milliseconds that are usual; for one that is
+/// gone nothing waits.
+const HOLD: Duration = Duration::from_secs(1);
 
 /// The file of rule sets.
 pub(crate) fn rule_set_path(state: &StateConfig) -> PathBuf {

@@ -6,7 +6,7 @@
 use palisade_proxy::{AnswerConnection, AnswerLinkError, AnswerListener, AnswerOffer};
 use palisade_text::error_chain;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -41,14 +41,53 @@ impl Confirmation {
     }
 }
 
-/// The number of proxies that are connected, for the status.
+/// The proxies that are connected.
 #[derive(Clone, Debug, Default)]
-pub struct ProxyConnections(Arc<AtomicUsize>);
+pub struct ProxyConnections(Arc<Mutex<Vec<SharedConnection>>>);
+
+/// The end of a connection by which a proxy is told.
+type SharedConnection = Arc<Mutex<AnswerConnection>>;
 
 impl ProxyConnections {
     /// How many.
     pub fn count(&self) -> usize {
-        self.0.load(Ordering::Acquire)
+        self.lock().len()
+    }
+
+    /// Tells each that what was confirmed for a client may be in force no longer.
+    pub(crate) fn withdraw(&self, client: IpAddr) {
+        for connection in self.lock().iter() {
+            let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+            // A proxy that is gone remembers nothing.
+            let _ = connection.withdraw(client);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<SharedConnection>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection's place among those of the proxies, while it is read.
+struct ConnectionEntry<'a> {
+    connections: &'a ProxyConnections,
+    connection: &'a SharedConnection,
+}
+
+impl<'a> ConnectionEntry<'a> {
+    fn add(connections: &'a ProxyConnections, connection: &'a SharedConnection) -> Self {
+        connections.lock().push(Arc::clone(connection));
+        ConnectionEntry {
+            connections,
+            connection,
+        }
+    }
+}
+
+impl Drop for ConnectionEntry<'_> {
+    fn drop(&mut self) {
+        let is_other = |other: &SharedConnection| !Arc::ptr_eq(other, self.connection);
+        self.connections.lock().retain(is_other);
     }
 }
 
@@ -79,16 +118,11 @@ fn serve(
     connections: ProxyConnections,
     send: impl Fn(OfferedAnswer) -> bool + Send + 'static,
 ) {
-    let read = move || {
-        connections.0.fetch_add(1, Ordering::AcqRel);
-        tracing::info!("the DNS proxy is connected");
-        match read_offers(connection, send) {
-            Ok(()) => tracing::info!("the DNS proxy closed its connection"),
-            Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "the DNS proxy's connection failed");
-            }
+    let read = move || match read_offers(connection, &connections, send) {
+        Ok(()) => tracing::info!("the DNS proxy closed its connection"),
+        Err(error) => {
+            tracing::warn!(error = %error_chain(&error), "the DNS proxy's connection failed");
         }
-        connections.0.fetch_sub(1, Ordering::AcqRel);
     };
     let thread = std::thread::Builder::new().name("dns-answers".to_owned());
     if let Err(error) = thread.spawn(read) {
@@ -98,9 +132,12 @@ fn serve(
 
 fn read_offers(
     mut reader: AnswerConnection,
+    connections: &ProxyConnections,
     send: impl Fn(OfferedAnswer) -> bool,
 ) -> Result<(), AnswerLinkError> {
     let writer = Arc::new(Mutex::new(reader.try_clone()?));
+    let _entry = ConnectionEntry::add(connections, &writer);
+    tracing::info!("the DNS proxy is connected");
     while let Some(offer) = reader.read()? {
         let confirmation = Confirmation {
             connection: Arc::clone(&writer),

@@ -51,12 +51,29 @@ pub struct NameManager {
     pub proxies: ProxyConnections,
     /// The answers whose addresses the kernel does not have yet.
     unconfirmed: Vec<Confirmation>,
+    clients: KnownClients,
     connections: ConnectionWatch,
     counts: LearningCounts,
     /// Servers that may not teach and did answer, with the number of their answers.
     foreign_servers: BTreeMap<IpAddr, u64>,
     /// The policies that judge DNS queries by name.
     dns_policies: BTreeSet<palisade_model::PolicyId>,
+}
+
+/// Of whom proxies remember what was confirmed.
+#[derive(Default)]
+struct KnownClients {
+    /// The addresses by which each workload asked.
+    of_workload: BTreeMap<EndpointId, BTreeSet<IpAddr>>,
+    /// Clients of which the proxies remember more than is in force; they are told after what is unconfirmed.
+    withdrawn: BTreeSet<IpAddr>,
+}
+
+impl KnownClients {
+    fn remove_workload(&mut self, workload: &EndpointId) {
+        let clients = self.of_workload.remove(workload);
+        self.withdrawn.extend(clients.unwrap_or_default());
+    }
 }
 
 /// What is known of connections.
@@ -114,6 +131,7 @@ impl NameManager {
             clock,
             proxies: ProxyConnections::default(),
             unconfirmed: Vec::new(),
+            clients: KnownClients::default(),
             connections: ConnectionWatch::default(),
             counts: LearningCounts::default(),
             foreign_servers: BTreeMap::new(),
@@ -153,6 +171,8 @@ impl NameManager {
             match update {
                 Update::Delete(ObjectKey::Endpoint(id)) => {
                     changed.extend(self.cache.remove_workload(id));
+                    // Another workload may get its addresses.
+                    self.clients.remove_workload(id);
                 }
                 Update::Upsert(Object::Policy(policy)) if policy.reads_dns() => {
                     self.dns_policies.insert(policy.id.clone());
@@ -166,18 +186,26 @@ impl NameManager {
                 _ => {}
             }
         }
+        if self.unconfirmed.is_empty() {
+            self.withdraw();
+        }
         self.updates(changed)
     }
 
     /// Forgets what workloads have learnt that exist no longer; the changes for the engine. The journal keeps it until it is
     /// written anew.
     pub fn forget_absent_workloads(&mut self, policy: &PolicyState) -> Vec<Update> {
-        let absent = self.cache.workloads();
-        let absent = absent.filter(|id| policy.engine.endpoint(id).is_none());
-        let absent: Vec<EndpointId> = absent.cloned().collect();
+        let known = self.cache.workloads().chain(self.clients.of_workload.keys());
+        let absent = known.filter(|id| policy.engine.endpoint(id).is_none());
+        let absent: BTreeSet<EndpointId> = absent.cloned().collect();
         let mut changed = BTreeSet::new();
         for workload in absent {
             changed.extend(self.cache.remove_workload(&workload));
+            // Another workload may get its addresses.
+            self.clients.remove_workload(&workload);
+        }
+        if self.unconfirmed.is_empty() {
+            self.withdraw();
         }
         self.updates(changed)
     }
@@ -192,14 +220,22 @@ impl NameManager {
         } in answers
         {
             self.unconfirmed.push(confirmation);
+            let client = offer.client;
             if let Some(answer) = self.accept(policy, offer) {
                 self.store(now, &answer);
+                let clients = &mut self.clients.of_workload;
+                let clients = clients.entry(answer.workload.clone()).or_default();
+                clients.insert(client);
                 let used = UsedAddresses {
                     connections: &self.connections.list,
                     policy,
                 };
                 changed.extend(self.cache.learn(now, &answer, &used));
             }
+        }
+        for workload in self.cache.take_evicted() {
+            let clients = self.clients.of_workload.get(&workload);
+            self.clients.withdrawn.extend(clients.into_iter().flatten());
         }
         if self.journal.is_overgrown() {
             self.journal.replace(&self.cache.store());
@@ -283,6 +319,14 @@ impl NameManager {
     pub fn confirm(&mut self) {
         for confirmation in self.unconfirmed.drain(..) {
             confirmation.confirm();
+        }
+        self.withdraw();
+    }
+
+    /// Tells the proxies of whom they remember too much.
+    fn withdraw(&mut self) {
+        for client in std::mem::take(&mut self.clients.withdrawn) {
+            self.proxies.withdraw(client);
         }
     }
 

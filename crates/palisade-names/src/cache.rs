@@ -79,6 +79,8 @@ pub struct NameCache {
     deadlines: BTreeSet<(u64, NameNumber, WorkloadNumber, IpAddr)>,
     next_number: u32,
     counts: NameCounts,
+    /// The workloads of which a bound removed addresses, until they are taken.
+    evicted: BTreeSet<EndpointId>,
 }
 
 impl NameCache {
@@ -93,6 +95,7 @@ impl NameCache {
             deadlines: BTreeSet::new(),
             next_number: 0,
             counts: NameCounts::default(),
+            evicted: BTreeSet::new(),
         }
     }
 
@@ -115,7 +118,9 @@ impl NameCache {
         }
         let name = self.name_number(&answer.name);
         let workload = self.workload_number(&answer.workload);
-        for answered in &answer.addresses {
+        // Of more than may be held for one name, the first are taken: what came and went at once would only cost time.
+        let taken = answer.addresses.iter().take(self.limits.addresses_of_name);
+        for answered in taken {
             let expires = now.saturating_add(to_millis(self.limits.life(answered.ttl)));
             if self.hold(name, workload, answered.address, expires) {
                 changed.insert(answer.name.clone());
@@ -162,6 +167,11 @@ impl NameCache {
     /// The workloads that hold addresses.
     pub fn workloads(&self) -> impl Iterator<Item = &EndpointId> {
         self.workload_numbers.keys()
+    }
+
+    /// The workloads of which a bound removed addresses since the last call.
+    pub fn take_evicted(&mut self) -> BTreeSet<EndpointId> {
+        core::mem::take(&mut self.evicted)
     }
 
     /// When [`NameCache::expire`] has something to do next, in milliseconds since the Unix epoch.
@@ -244,6 +254,7 @@ impl NameCache {
             }
         }
         cache.counts = NameCounts::default();
+        cache.evicted.clear();
         cache
     }
 
@@ -401,12 +412,13 @@ impl NameCache {
         connections: &impl ConnectionLookup,
         changed: &mut BTreeSet<DomainName>,
     ) {
-        while self.count_of_name(name, workload) > self.limits.addresses_of_name {
-            self.evict(workload, Some(name), connections, changed);
-        }
-        while self.count_of_workload(workload) > self.limits.addresses_of_workload {
-            self.evict(workload, None, connections, changed);
-        }
+        let limits = &self.limits;
+        let of_name = self.count_of_name(name, workload);
+        let excess = of_name.saturating_sub(limits.addresses_of_name);
+        let of_workload = self.count_of_workload(workload) - excess;
+        let further = of_workload.saturating_sub(limits.addresses_of_workload);
+        self.evict(workload, Some(name), excess, connections, changed);
+        self.evict(workload, None, further, connections, changed);
         while self.address_count() > self.limits.addresses {
             // Who holds most pays, so that a flood costs whoever sends it.
             let count = |(_, entry): &(&WorkloadNumber, &WorkloadEntry)| entry.addresses.len();
@@ -418,7 +430,7 @@ impl NameCache {
             else {
                 return;
             };
-            self.evict(number, None, connections, changed);
+            self.evict(number, None, 1, connections, changed);
         }
     }
 
@@ -440,31 +452,32 @@ impl NameCache {
             .map_or(0, |entry| entry.addresses.len())
     }
 
-    /// Removes the address of a workload that expires first, and that no flow uses; if flows use all that were looked
-    /// at, the first of them.
+    /// Removes so many addresses of a workload: those that expire first and that no flow uses; if flows use all that
+    /// were looked at, the first of them. Looks at all at once, since an answer may have thousands.
     fn evict(
         &mut self,
         workload: WorkloadNumber,
         only: Option<NameNumber>,
+        excess: usize,
         connections: &impl ConnectionLookup,
         changed: &mut BTreeSet<DomainName>,
     ) {
-        let Some(by_workload) = self.workloads.get(&workload) else {
+        let Some(by_workload) = self.workloads.get(&workload).filter(|_| excess > 0) else {
             return;
         };
         let candidates = by_workload
             .addresses
             .iter()
-            .filter(|(_, name, _)| only.is_none_or(|only| only == *name));
-        let unused = candidates
-            .clone()
-            .take(MAX_LOOKS)
-            .find(|(.., address)| !self.has_connection(connections, workload, *address));
-        let Some((_, name, address)) = unused.or_else(|| candidates.clone().next()).copied() else {
-            return;
-        };
-        self.counts.evicted += 1;
-        self.release(name, workload, address, changed);
+            .filter(|(_, name, _)| only.is_none_or(|only| only == *name))
+            .take(excess.saturating_add(MAX_LOOKS));
+        let (used, unused): (Vec<_>, Vec<_>) = candidates
+            .copied()
+            .partition(|(.., address)| self.has_connection(connections, workload, *address));
+        self.evicted.insert(by_workload.id.clone());
+        for (_, name, address) in unused.into_iter().chain(used).take(excess) {
+            self.counts.evicted += 1;
+            self.release(name, workload, address, changed);
+        }
     }
 }
 

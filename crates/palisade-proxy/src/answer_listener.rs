@@ -6,9 +6,10 @@
 //! Never: judges an offer.
 
 use crate::AnswerLinkError;
-use crate::offer::{AnswerOffer, LONGEST_LINE, OfferConfirmation};
+use crate::offer::{AgentWord, AnswerOffer, LONGEST_LINE, OfferConfirmation};
 use crate::private_socket::bind_private;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -118,11 +119,23 @@ impl AnswerConnection {
     /// # Errors
     /// If the connection is closed.
     pub fn confirm(&mut self, id: u64) -> Result<(), AnswerLinkError> {
-        let failure = |source| AnswerLinkError::Confirm { id, source };
-        let mut line =
-            serde_json::to_vec(&OfferConfirmation { id }).map_err(|e| failure(e.into()))?;
+        self.say(AgentWord::Confirmed(OfferConfirmation { id }))
+            .map_err(|source| AnswerLinkError::Confirm { id, source })
+    }
+
+    /// Withdraws what was confirmed for a client: it may be in force no longer, and its next answers wait again.
+    ///
+    /// # Errors
+    /// If the connection is closed.
+    pub fn withdraw(&mut self, client: IpAddr) -> Result<(), AnswerLinkError> {
+        self.say(AgentWord::Withdrawn { client })
+            .map_err(|source| AnswerLinkError::Withdraw { client, source })
+    }
+
+    fn say(&mut self, word: AgentWord) -> io::Result<()> {
+        let mut line = serde_json::to_vec(&word)?;
         line.push(b'\n');
-        self.reader.get_ref().write_all(&line).map_err(failure)
+        self.reader.get_ref().write_all(&line)
     }
 
     /// The same connection, to confirm by; it reads nothing that this one has begun to read.

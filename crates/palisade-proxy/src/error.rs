@@ -6,6 +6,7 @@
 
 use palisade_sys::atomic_file::WriteError;
 use std::io;
+use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -104,6 +105,14 @@ pub enum AnswerLinkError {
     Confirm {
         /// The number of the offer.
         id: u64,
+        /// The failure.
+        source: io::Error,
+    },
+    /// What was confirmed cannot be withdrawn.
+    #[error("withdrawing what the proxy remembers of {client}")]
+    Withdraw {
+        /// The client.
+        client: IpAddr,
         /// The failure.
         source: io::Error,
     },

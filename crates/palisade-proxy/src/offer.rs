@@ -42,6 +42,19 @@ pub(crate) struct OfferConfirmation {
     pub(crate) id: u64,
 }
 
+/// A line of the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum AgentWord {
+    /// About an offer.
+    Confirmed(OfferConfirmation),
+    /// What was confirmed for a client may be in force no longer: its workload is gone, or held too much.
+    Withdrawn {
+        /// The client.
+        client: IpAddr,
+    },
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,5 +67,16 @@ mod tests {
         assert_eq!(offer.addresses[0].ttl_seconds, 60);
         let confirmation = serde_json::to_string(&OfferConfirmation { id: 7 }).unwrap();
         assert_eq!(confirmation, r#"{"id":7}"#);
+        let client = IpAddr::from([10, 0, 0, 1]);
+        for (word, text) in [
+            (
+                AgentWord::Confirmed(OfferConfirmation { id: 7 }),
+                r#"{"id":7}"#,
+            ),
+            (AgentWord::Withdrawn { client }, r#"{"client":"10.0.0.1"}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&word).unwrap(), text);
+            assert_eq!(serde_json::from_str::<AgentWord>(text).unwrap(), word);
+        }
     }
 }

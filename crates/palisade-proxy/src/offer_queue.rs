@@ -138,6 +138,11 @@ impl OfferQueue {
         true
     }
 
+    /// What the agent confirmed for a client may be in force no longer.
+    pub(crate) fn withdraw(&mut self, client: IpAddr) {
+        self.confirmed.remove_client(client);
+    }
+
     /// The agent is there. What another one confirmed may not be in force any more.
     pub(crate) fn connect(&mut self) {
         self.is_connected = true;
@@ -243,6 +248,17 @@ impl ConfirmedNames {
         {
             self.names.remove(&origin);
         }
+    }
+
+    fn remove_client(&mut self, client: IpAddr) {
+        let ages = &mut self.ages;
+        self.names.retain(|origin, (number, _)| {
+            let stays = origin.client != client;
+            if !stays {
+                ages.remove(number);
+            }
+            stays
+        });
     }
 
     /// Whether all of these addresses are confirmed, and their time is not over.

@@ -2,7 +2,7 @@
 //!
 //! Promises: a connection towards the server exists only from the first allowed query on; answers come in the order of
 //! the server, refusals at once; what a connection holds is bounded, and one on which nothing moves is closed; a client
-//! that has sent all still gets its answers. Source: RFC 7766.
+//! that has sent all still gets its answers; giant answers are read one at a time. Source: RFC 7766.
 //!
 //! Never: passes a second answer to a query, so zones are not transferred.
 
@@ -30,6 +30,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
+/// An answer longer than this is a giant one: it has hundreds of addresses, which cost proxy and agent time.
+const GIANT_ANSWER: usize = 8_192;
+
 /// The pause after a failure of a listening socket, which would repeat at once.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
@@ -44,6 +47,8 @@ pub(crate) struct TcpProxy {
     answer_mark: u32,
     limits: TcpLimits,
     clients: RefCell<BTreeMap<IpAddr, usize>>,
+    /// Taken by a giant answer until it has taught: one at a time, so that others wait for one at most.
+    giant_turn: Arc<Semaphore>,
 }
 
 /// One of the connections that may be open.
@@ -99,7 +104,17 @@ impl TcpProxy {
             answer_mark: config.answer_mark,
             limits: config.limits.tcp.clone(),
             clients: RefCell::default(),
+            giant_turn: Arc::new(Semaphore::new(1)),
         }
+    }
+
+    /// The turn of an answer; `None` if it needs none.
+    async fn take_turn(&self, answer: &[u8]) -> Option<OwnedSemaphorePermit> {
+        if answer.len() <= GIANT_ANSWER {
+            return None;
+        }
+        let turn = Arc::clone(&self.giant_turn).acquire_owned().await;
+        turn.ok()
     }
 
     /// Serves the connections of one listening socket, for ever.
@@ -296,6 +311,7 @@ impl ClientConnection {
         let mut tasks = JoinSet::new();
         while let Ok(Some(answer)) = read_message(&mut reader).await {
             while tasks.try_join_next().is_some() {}
+            let turn = self.proxy.take_turn(&answer).await;
             let mut pending = self.pending.borrow_mut();
             let counts = &self.proxy.counts;
             let Some(matched) = MatchedAnswer::take(&mut pending, self.exchange, &answer, counts)
@@ -306,6 +322,7 @@ impl ClientConnection {
             let (connection, sender) = (Rc::clone(&self), sender.clone());
             tasks.spawn_local(async move {
                 matched.teach(&connection.proxy.teacher).await;
+                drop(turn);
                 let counts = &connection.proxy.counts;
                 counts.update(|counts| counts.answers.released += 1);
                 // Fails if the writer has ended, and the connection with it.

@@ -8,7 +8,7 @@
 use crate::clock::ProxyClock;
 use crate::config::Config;
 use crate::counts::SharedCounts;
-use crate::offer::{LONGEST_LINE, OfferConfirmation};
+use crate::offer::{AgentWord, LONGEST_LINE, OfferConfirmation};
 use crate::offer_queue::{AnswerOrigin, OfferQueue};
 use palisade_names::AnsweredAddress;
 use std::cell::{Cell, RefCell};
@@ -158,10 +158,14 @@ impl AnswerTeacher {
             if line.last() != Some(&b'\n') {
                 return Ok(());
             }
-            let OfferConfirmation { id } = serde_json::from_slice(&line)?;
-            if self.queue.borrow_mut().confirm(id) {
-                self.counts.update(|counts| counts.offers.confirmed += 1);
-                self.changed.notify_one();
+            match serde_json::from_slice(&line)? {
+                AgentWord::Confirmed(OfferConfirmation { id }) => {
+                    if self.queue.borrow_mut().confirm(id) {
+                        self.counts.update(|counts| counts.offers.confirmed += 1);
+                        self.changed.notify_one();
+                    }
+                }
+                AgentWord::Withdrawn { client } => self.queue.borrow_mut().withdraw(client),
             }
         }
     }

@@ -123,11 +123,21 @@ impl RuntimePrograms {
     /// Helm alone.
     #[must_use]
     pub fn helm() -> Option<PathBuf> {
-        let found = Self::folder().map(|folder| folder.join("bin/helm"));
-        // It may have been built alone, by `scripts/runtimes helm`.
-        match found.filter(|helm| helm.exists()) {
-            Some(helm) => Some(helm),
-            None => Some(Self::with_programs(&["helm"])?.programs().join("helm")),
+        Self::built_alone("helm")
+    }
+
+    /// CoreDNS alone.
+    #[must_use]
+    pub fn coredns() -> Option<PathBuf> {
+        Self::built_alone("coredns")
+    }
+
+    /// A program that may have been built alone, by `scripts/runtimes NAME`.
+    fn built_alone(name: &str) -> Option<PathBuf> {
+        let found = Self::folder().map(|folder| folder.join("bin").join(name));
+        match found.filter(|program| program.exists()) {
+            Some(program) => Some(program),
+            None => Some(Self::with_programs(&[name])?.programs().join(name)),
         }
     }
 

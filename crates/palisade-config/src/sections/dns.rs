@@ -26,7 +26,10 @@ section! {
 
     /// Networks whose addresses no answer gives to a name.
     excluded_networks: Vec<Prefix> =
-        "dns-excluded-networks", networks(), "0.0.0.0/8,127.0.0.0/8,169.254.0.0/16,::1/128,fe80::/10", "CIDR,…", Restart;
+        "dns-excluded-networks",
+        networks(),
+        "0.0.0.0/8,127.0.0.0/8,169.254.0.0/16,::1/128,fe80::/10,fd00:ec2::254/128,fd20:ce::254/128",
+        "CIDR,…", Restart;
 
     /// The shortest TTL, in seconds. An address stays a minute longer than its TTL, and while a connection uses it.
     min_ttl: u32 = "dns-min-ttl", number(0, 604_800), "0", "SECONDS", Restart;

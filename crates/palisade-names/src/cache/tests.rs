@@ -162,14 +162,22 @@ fn a_name_that_has_too_many_addresses_loses_the_oldest_unused() {
     let mut cache = NameCache::new(limits());
     cache.learn(
         0,
-        &answer("a", "web", &[(1, 1), (2, 2), (3, 3), (4, 4)]),
+        &answer("a", "web", &[(1, 1), (2, 2), (3, 3)]),
         &used(&[1]),
     );
+    cache.learn(0, &answer("a", "web", &[(4, 4)]), &used(&[1]));
     assert_eq!(addresses(&cache, "a"), [address(1), address(3), address(4)]);
     // All are in use: the oldest goes, since the bound holds.
     cache.learn(0, &answer("a", "web", &[(5, 9)]), &used(&[1, 3, 4, 5]));
     assert_eq!(addresses(&cache, "a"), [address(3), address(4), address(5)]);
     assert_eq!(cache.counts().evicted, 2);
+    // Of an answer with more than are held for a name, the first are taken.
+    let giant: Vec<(u8, u64)> = (10..200).map(|last| (last, 60)).collect();
+    cache.learn(0, &answer("b", "web", &giant), &Used::default());
+    assert_eq!(
+        addresses(&cache, "b"),
+        [address(10), address(11), address(12)]
+    );
 }
 
 #[test]
@@ -187,6 +195,8 @@ fn a_flood_of_names_costs_the_workload_that_sends_it() {
     }
     assert_eq!(addresses(&cache, "shop.example").len(), 2);
     assert_eq!((cache.name_count(), cache.counts().evicted), (6, 95));
+    assert_eq!(cache.take_evicted(), BTreeSet::from([workload("evil")]));
+    assert_eq!(cache.take_evicted(), BTreeSet::new());
     // At the bound of all workloads the one with the most addresses pays.
     cache.learn(
         0,
@@ -257,7 +267,8 @@ impl NaiveCache {
         if self.nets(&answer.name).is_empty() {
             self.begun.insert(answer.name.clone(), now);
         }
-        for AnsweredAddress { address, ttl } in &answer.addresses {
+        let taken = answer.addresses.iter().take(self.limits.addresses_of_name);
+        for AnsweredAddress { address, ttl } in taken {
             let life = (*ttl).clamp(self.limits.min_ttl, self.limits.max_ttl) + self.limits.grace;
             let expires = now + u64::try_from(life.as_millis()).unwrap();
             let known = self.entries.iter_mut().find(|(name, workload, known, _)| {

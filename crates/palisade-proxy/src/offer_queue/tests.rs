@@ -40,6 +40,27 @@ fn is_released(receiver: &mut oneshot::Receiver<()>) -> bool {
 }
 
 #[test]
+fn what_is_withdrawn_waits_again() {
+    let mut queue = OfferQueue::new(TeachingLimits::default());
+    queue.connect();
+    let mut offer = |client: u8| {
+        let origin = origin(client, "a.example");
+        queue.offer(origin, &[address(1, 60)], 0).is_some()
+    };
+    assert!(offer(1) && offer(2));
+    for (number, ..) in drain(&mut queue, 0) {
+        assert!(queue.confirm(number));
+    }
+    queue.withdraw(IpAddr::from([10, 0, 0, 1]));
+    let mut waits = |client: u8| {
+        let origin = origin(client, "a.example");
+        queue.offer(origin, &[address(1, 60)], 0).is_some()
+    };
+    assert_eq!((waits(1), waits(2)), (true, false));
+    assert_eq!(queue.confirmed.names.len(), queue.confirmed.ages.len());
+}
+
+#[test]
 fn an_answer_waits_for_its_confirmation() {
     let mut queue = OfferQueue::new(TeachingLimits::default());
     queue.connect();

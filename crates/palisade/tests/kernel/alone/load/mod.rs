@@ -19,18 +19,13 @@ mod world;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::asked;
 use crate::agent::nft;
 use palisade_testkit::need_root;
 use world::World;
 
 /// Number of hosts that are edited per seed, and of hosts whose agent is killed inside flushes, in parallel.
 const HOSTS: u64 = 2;
-
-fn asked(name: &str, default: u64) -> u64 {
-    // make passes an unset variable as an empty one.
-    let said = std::env::var(name).ok().filter(|text| !text.is_empty());
-    said.map_or(default, |text| text.parse().unwrap())
-}
 
 /// Pseudo-random numbers, determined by the seed.
 pub(crate) struct Random(u64);
