@@ -1,13 +1,16 @@
-//! The threads that read the answers which the proxy offers.
+//! The threads that read the answers which the proxy offers, and what it counts.
 //!
 //! Promises: each offer is passed on once, with what confirms it; a connection that sends something else is closed,
 //! and the next is accepted. Never: judges an offer.
 
-use palisade_proxy::{AnswerConnection, AnswerLinkError, AnswerListener, AnswerOffer};
+use crate::proxy_totals::ProxyTotals;
+use palisade_proxy::{
+    AnswerConnection, AnswerLinkError, AnswerListener, AnswerOffer, ProxyCounts, ProxyMessage,
+};
 use palisade_text::error_chain;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long to wait after a connection could not be accepted.
@@ -41,14 +44,26 @@ impl Confirmation {
     }
 }
 
-/// The number of proxies that are connected, for the status.
+/// The proxies that are connected, and what all have counted, for the status and the metrics.
 #[derive(Clone, Debug, Default)]
-pub struct ProxyConnections(Arc<AtomicUsize>);
+pub struct ProxyConnections {
+    open: Arc<AtomicUsize>,
+    totals: Arc<Mutex<ProxyTotals>>,
+}
 
 impl ProxyConnections {
-    /// How many.
+    /// How many are connected.
     pub fn count(&self) -> usize {
-        self.0.load(Ordering::Acquire)
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// What all proxies have counted, as they reported it to this agent.
+    pub fn counts(&self) -> ProxyCounts {
+        *self.totals().counts()
+    }
+
+    fn totals(&self) -> MutexGuard<'_, ProxyTotals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,15 +95,15 @@ fn serve(
     send: impl Fn(OfferedAnswer) -> bool + Send + 'static,
 ) {
     let read = move || {
-        connections.0.fetch_add(1, Ordering::AcqRel);
+        connections.open.fetch_add(1, Ordering::AcqRel);
         tracing::info!("the DNS proxy is connected");
-        match read_offers(connection, send) {
+        match read_messages(connection, &connections, send) {
             Ok(()) => tracing::info!("the DNS proxy closed its connection"),
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "the DNS proxy's connection failed");
             }
         }
-        connections.0.fetch_sub(1, Ordering::AcqRel);
+        connections.open.fetch_sub(1, Ordering::AcqRel);
     };
     let thread = std::thread::Builder::new().name("dns-answers".to_owned());
     if let Err(error) = thread.spawn(read) {
@@ -96,12 +111,20 @@ fn serve(
     }
 }
 
-fn read_offers(
+fn read_messages(
     mut reader: AnswerConnection,
+    connections: &ProxyConnections,
     send: impl Fn(OfferedAnswer) -> bool,
 ) -> Result<(), AnswerLinkError> {
     let writer = Arc::new(Mutex::new(reader.try_clone()?));
-    while let Some(offer) = reader.read()? {
+    while let Some(message) = reader.read()? {
+        let offer = match message {
+            ProxyMessage::Offer(offer) => offer,
+            ProxyMessage::Report(report) => {
+                connections.totals().add(*report);
+                continue;
+            }
+        };
         let confirmation = Confirmation {
             connection: Arc::clone(&writer),
             id: offer.id,

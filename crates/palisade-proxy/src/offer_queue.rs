@@ -144,6 +144,11 @@ impl OfferQueue {
         self.confirmed = ConfirmedNames::new(self.limits.confirmed_names);
     }
 
+    /// Whether the agent is there.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
     /// The agent is gone: nobody waits, and what it did not confirm is offered again.
     pub(crate) fn disconnect(&mut self) {
         self.is_connected = false;

@@ -34,6 +34,7 @@ mod host_stages;
 mod hosts;
 mod kubernetes;
 mod monitor;
+mod name_metrics;
 mod names;
 mod node;
 mod nodes;

@@ -44,7 +44,7 @@ fn addresses_of(i: usize) -> [IpAddr; 2] {
     [v4.into(), v6.into()]
 }
 
-fn servers() -> [IpAddr; 2] {
+pub(crate) fn servers() -> [IpAddr; 2] {
     let v6 = OUTSIDE_ADDRESSES.iter().find(|address| address.is_ipv6());
     [OUTSIDE_ADDRESSES[0], *v6.unwrap()]
 }
@@ -144,7 +144,7 @@ fn named_config(dir: &Path) -> String {
 }
 
 /// The DNS proxy as a process of its own.
-struct ProxyProcess(Child);
+pub(crate) struct ProxyProcess(pub(crate) Child);
 
 impl Drop for ProxyProcess {
     fn drop(&mut self) {
@@ -154,7 +154,7 @@ impl Drop for ProxyProcess {
 }
 
 impl ProxyProcess {
-    fn start(agent: &Agent, lab: &Lab) -> ProxyProcess {
+    pub(crate) fn start(agent: &Agent, lab: &Lab) -> ProxyProcess {
         let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
         command
             .args(["--socket", agent.socket().to_str().unwrap(), "proxy"])
@@ -185,7 +185,7 @@ fn exchange(
     }
 }
 
-fn query(id: u16, name: &str, kind: RecordType) -> Vec<u8> {
+pub(crate) fn query(id: u16, name: &str, kind: RecordType) -> Vec<u8> {
     let mut message = Message::new(id, MessageType::Query, OpCode::Query);
     message.metadata.recursion_desired = true;
     let name = Name::from_ascii(format!("{name}.")).unwrap();
@@ -204,7 +204,7 @@ fn addresses(message: &Message) -> Vec<IpAddr> {
         .collect()
 }
 
-fn open(lab: &Lab, from: NodeId, server: IpAddr) -> UdpSocket {
+pub(crate) fn open(lab: &Lab, from: NodeId, server: IpAddr) -> UdpSocket {
     let socket = lab
         .run_in(from, || {
             let any: IpAddr = if server.is_ipv4() {
@@ -272,9 +272,9 @@ fn look_up_during(lab: &Lab, from: NodeId, family: usize, happens: impl FnOnce()
 
 /// The shop with a proxy, and servers that know names; the workload web may ask for names below example.com, and
 /// connect to them.
-struct NamedShop {
-    shop: Shop,
-    proxy: Option<ProxyProcess>,
+pub(crate) struct NamedShop {
+    pub(crate) shop: Shop,
+    pub(crate) proxy: Option<ProxyProcess>,
     _echo: TcpEcho,
     _server: DnsServer,
 }
@@ -282,7 +282,7 @@ struct NamedShop {
 const KINDS: [RecordType; 2] = [RecordType::A, RecordType::AAAA];
 
 impl NamedShop {
-    fn open(name: &str, server: &str) -> NamedShop {
+    pub(crate) fn open(name: &str, server: &str) -> NamedShop {
         let shop = Shop::open(name);
         let lab = &shop.lab;
         let outside = lab.outside();
@@ -347,13 +347,13 @@ impl NamedShop {
         named
     }
 
-    fn wait_for_proxy(&self) {
+    pub(crate) fn wait_for_proxy(&self) {
         self.shop.agent.wait("a proxy", |status| {
             status["names"]["proxies"].as_u64() >= Some(1)
         });
     }
 
-    fn lookup(
+    pub(crate) fn lookup(
         &self,
         name: &str,
         server: IpAddr,
