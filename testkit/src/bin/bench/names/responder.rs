@@ -1,6 +1,6 @@
 //! A DNS server in a thread of the bench: an address for each name with a number.
 
-use super::site::SERVER;
+use super::site::{RECEIVE_BUFFER, SERVER};
 use crate::stopwatch::now;
 use palisade_testkit::lab::Lab;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -47,6 +47,8 @@ impl Responder {
         let socket = lab.run_in(lab.outside(), || UdpSocket::bind((SERVER, 53)));
         let socket = socket.map_err(|error| error.to_string())?;
         let socket = socket.map_err(|error| format!("opening the server's socket: {error}"))?;
+        palisade_sys::transparent::force_receive_buffer(&socket, RECEIVE_BUFFER)
+            .map_err(|error| format!("opening the server's socket: {error}"))?;
         let (began, last) = (now(), Arc::new(AtomicU64::new(0)));
         let noted = Arc::clone(&last);
         std::thread::spawn(move || {

@@ -10,6 +10,8 @@ use std::process::Command;
 pub(super) const SERVER: IpAddr = OUTSIDE_ADDRESSES[0];
 /// Where the workload may send to, at the addresses of names.
 pub(super) const PORT: u16 = 9_000;
+/// What either end may receive while it does not run: the machine is slow to run it, not the host to pass it on.
+pub(super) const RECEIVE_BUFFER: usize = 4 << 20;
 /// Who asks.
 pub(super) const CLIENT: [&str; 2] = ["10.77.0.1", "fd77::1"];
 
@@ -91,6 +93,7 @@ impl NamesSite {
         let open = || {
             let socket = UdpSocket::bind((CLIENT[0], 0))?;
             socket.connect((SERVER, 53))?;
+            palisade_sys::transparent::force_receive_buffer(&socket, RECEIVE_BUFFER)?;
             Ok::<_, std::io::Error>(socket)
         };
         let socket = self.lab.run_in(self.client, open);
